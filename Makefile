@@ -1,0 +1,54 @@
+# Two commands matter: `make up` and `make test`. Both install what they need from requirements.lock.
+SHELL := /bin/bash -o pipefail
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help up down preview test check bench lock schema goldens clean
+
+help:  ## What there is to call
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+# The environment is made anew when the lock file changes. uv comes from the lock file too: its
+# own lines, hashes included, are all that pip gets to see.
+$(READY): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
+	  { echo "error: Python 3.11 or newer is needed ($(PYTHON) is $$($(PYTHON) --version 2>&1)); install one or call 'make PYTHON=/path/to/python3'" >&2; exit 2; }
+	@echo "installing the locked packages into $(VENV)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@sed -n '/^uv==/,/^[^ ]/{/^uv==/p;/^ *--hash/p}' requirements.lock > $(VENV)/uv.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement $(VENV)/uv.txt
+	@$(BIN)/uv pip sync --quiet --python $(BIN)/python --require-hashes requirements.lock
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
+	@touch $(READY)
+
+up: $(READY)  ## A whole caas cluster on this machine; again: changes nothing
+	@$(BIN)/gpu-clusters up
+
+preview: $(READY)  ## What `make up` would change
+	@$(BIN)/gpu-clusters preview
+
+down: $(READY)  ## Remove everything that `make up` made
+	@$(BIN)/gpu-clusters down
+
+test: $(READY)  ## Every test that needs neither cloud nor GPU
+	@$(BIN)/pytest
+
+check: $(READY)  ## Format, lint, types, layers, shell scripts
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+	@git ls-files -z '*.sh' .ci/run | xargs -0 -r $(BIN)/shellcheck
+
+bench: $(READY)  ## Timings, as ratios within one run
+	@$(BIN)/pytest tests/bench -m bench -n 0
+
+lock: $(READY)  ## Lock the newest allowed versions
+	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
+	  --group dev --group bootstrap --output-file requirements.lock pyproject.toml
+
+clean:  ## Remove the environment and caches of tools (not the tools of the lab)
+	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
