@@ -1,0 +1,183 @@
+"""What isolates a tenant in a Kubernetes cluster, as plain objects.
+
+Every function renders one object's `spec`, or part of it, from plain values. Nothing here talks to a cluster.
+Sources: Cilium's policy language (an allow is a union, a deny always wins, a direction is closed as soon as
+one rule selects it); Kubernetes' documentation of quotas, which count extended resources under
+`requests.` only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+TENANT_LABEL = "gpu-clusters.dev/tenant"
+"""Label of a tenant's namespaces. Policies select by it; tenants may not edit namespaces."""
+
+# Never part of "the internet": private ranges, carrier NAT, link-local with its metadata service.
+NOT_THE_INTERNET = (
+    "10.0.0.0/8",
+    "100.64.0.0/10",
+    "169.254.0.0/16",
+    "172.16.0.0/12",
+    "192.168.0.0/16",
+)
+METADATA = "169.254.0.0/16"
+FABRIC_MANAGER_PORT = 6666
+KUBELET_PORTS = (10250, 10255)
+
+
+@dataclass(frozen=True, slots=True)
+class Egress:
+    """Where a tenant's pods may connect to, beside each other and DNS."""
+
+    internet: bool = False
+    fqdns: tuple[str, ...] = ()
+    nfs_cidrs: tuple[str, ...] = ()
+    api_server: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """The ranges of a cluster's own machines, closed to every tenant."""
+
+    infrastructure_cidrs: tuple[str, ...] = field(default=())
+
+
+Spec = dict[str, Any]
+
+
+def namespace_labels(tenant: str, *, pod_security: str, version: str) -> dict[str, str]:
+    """Labels of a tenant's namespace: whose it is, and Pod Security Admission at one pinned version."""
+    labels = {TENANT_LABEL: tenant}
+    for mode in ("enforce", "audit", "warn"):
+        labels[f"pod-security.kubernetes.io/{mode}"] = pod_security
+        labels[f"pod-security.kubernetes.io/{mode}-version"] = version
+    return labels
+
+
+def _within_tenant(namespaces: Sequence[str]) -> Spec:
+    """Selects the tenant's own pods; several namespaces are named one by one, never by a label alone."""
+    if len(namespaces) == 1:
+        return {}  # in a CiliumNetworkPolicy this means: all pods of this namespace
+    return {
+        "matchExpressions": [
+            {
+                "key": "k8s:io.kubernetes.pod.namespace",
+                "operator": "In",
+                "values": sorted(namespaces),
+            }
+        ]
+    }
+
+
+def _ports(*numbers: tuple[int, str]) -> list[Spec]:
+    return [
+        {"ports": [{"port": str(number), "protocol": protocol} for number, protocol in numbers]}
+    ]
+
+
+def network_policies(
+    namespaces: Sequence[str], egress: Egress, network: Network
+) -> Mapping[str, Spec]:
+    """The CiliumNetworkPolicies of one of a tenant's namespaces, spec by name.
+
+    `isolate` closes both directions except inside the tenant; the others open what the tenant needs.
+    DNS always works, through Cilium's DNS proxy: without it name-based rules never match.
+    """
+    inside = _within_tenant(namespaces)
+    policies: dict[str, Spec] = {
+        "isolate": {
+            "endpointSelector": {},
+            "ingress": [{"fromEndpoints": [inside]}],
+            "egress": [{"toEndpoints": [inside]}],
+        },
+        "allow-dns": {
+            "endpointSelector": {},
+            "egress": [
+                {
+                    "toEndpoints": [
+                        {
+                            "matchLabels": {
+                                "k8s:io.kubernetes.pod.namespace": "kube-system",
+                                "k8s:k8s-app": "kube-dns",
+                            }
+                        }
+                    ],
+                    "toPorts": [
+                        {
+                            **_ports((53, "UDP"), (53, "TCP"))[0],
+                            "rules": {"dns": [{"matchPattern": "*"}]},
+                        }
+                    ],
+                }
+            ],
+        },
+    }
+    if egress.nfs_cidrs:
+        policies["allow-nfs"] = {
+            "endpointSelector": {},
+            "egress": [
+                {
+                    "toCIDRSet": [{"cidr": cidr} for cidr in sorted(egress.nfs_cidrs)],
+                    "toPorts": _ports((2049, "TCP"), (111, "TCP"), (111, "UDP")),
+                }
+            ],
+        }
+    if egress.internet:
+        closed = sorted({*NOT_THE_INTERNET, *network.infrastructure_cidrs})
+        policies["allow-internet"] = {
+            "endpointSelector": {},
+            "egress": [{"toCIDRSet": [{"cidr": "0.0.0.0/0", "except": closed}]}],
+        }
+    if egress.fqdns:
+        policies["allow-names"] = {
+            "endpointSelector": {},
+            "egress": [
+                {
+                    "toFQDNs": [
+                        {"matchPattern" if "*" in name else "matchName": name}
+                        for name in sorted(egress.fqdns)
+                    ],
+                    "toPorts": _ports((443, "TCP")),
+                }
+            ],
+        }
+    if egress.api_server:
+        policies["allow-api-server"] = {
+            "endpointSelector": {},
+            "egress": [{"toEntities": ["kube-apiserver"]}],
+        }
+    return policies
+
+
+def infrastructure_denial(network: Network) -> Spec:
+    """A CiliumClusterwideNetworkPolicy that no allow can widen: tenants never reach the machines.
+
+    Closed are every node, kubelets, metadata services, BMC and storage networks, and above all the
+    fabric manager, whose API knows neither authentication nor TLS.
+    """
+    cidrs = sorted({METADATA, *network.infrastructure_cidrs})
+    return {
+        "endpointSelector": {
+            "matchExpressions": [
+                {
+                    "key": f"k8s:io.cilium.k8s.namespace.labels.{TENANT_LABEL}",
+                    "operator": "Exists",
+                }
+            ]
+        },
+        "egressDeny": [
+            {"toEntities": ["host", "remote-node"]},
+            {"toCIDRSet": [{"cidr": cidr} for cidr in cidrs]},
+            {
+                "toEntities": ["all"],
+                "toPorts": _ports(
+                    (FABRIC_MANAGER_PORT, "TCP"), *((port, "TCP") for port in KUBELET_PORTS)
+                ),
+            },
+        ],
+        # A deny rule alone must not close what the tenants' own policies leave open.
+        "enableDefaultDeny": {"egress": False, "ingress": False},
+    }
