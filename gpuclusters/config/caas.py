@@ -1,0 +1,66 @@
+"""The section of a `caas` cluster: containers as a service on HGX machines, one VM for each container."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from gpuclusters.config.base import DnsLabel, Flag, Network, Section, checked
+from gpuclusters.config.fabric import ServiceVm, Versions
+from gpuclusters.config.hosts import Hosts
+from gpuclusters.config.kata import DeviceAccess, GpuOperator, Kata
+from gpuclusters.config.kubernetes import Kubernetes
+from gpuclusters.config.nodes import Layout, Node
+from gpuclusters.config.tenants import Tenant
+from gpuclusters.domain.platforms import Platform
+
+
+class ClusterNetwork(Section):
+    """Cilium as it runs in the cluster, and the networks that no tenant may reach."""
+
+    kube_proxy_replacement: Annotated[Flag, checked(10)] = True
+    """kubeProxyReplacement of Cilium."""
+    socket_lb_host_namespace_only: Annotated[Flag, checked(10)] = True
+    """socketLB.hostNamespaceOnly of Cilium; without it VMs cannot reach services."""
+    dns_proxy: Annotated[Flag, checked(10)] = True
+    """Whether Cilium's DNS proxy runs; rules by host name need it."""
+    node_cidrs: tuple[Network, ...] = ()
+    """Networks of the machines."""
+    bmc_cidrs: tuple[Network, ...] = ()
+    """Networks of their management controllers."""
+    storage_cidrs: tuple[Network, ...] = ()
+    """Networks of file servers; open to a tenant only for its own servers."""
+
+
+class CaasConfig(Section):
+    """A cluster of HGX machines whose containers are VMs with GPUs."""
+
+    name: DnsLabel
+    """Name of the cluster."""
+    platform: Platform
+    """Type of the machines; its preset knows the board and the PCI addresses."""
+    hosts: Hosts
+    """Where the machines come from."""
+    kubernetes: Kubernetes
+    """Where Kubernetes comes from."""
+    nodes: tuple[Node, ...]
+    """The machines that carry GPUs."""
+    partition_layout: Layout
+    """How every board is cut: sizes that add up to 8, or mixed if every node states its own."""
+    tenants: tuple[Tenant, ...] = ()
+    """Who shares the cluster."""
+    tenant_namespace_prefix: Annotated[str, Field(max_length=40)] = "tenant-"
+    """What a tenant's namespace begins with, if the tenant names none."""
+    versions: Versions = Field(default_factory=Versions)
+    """Versions that must agree."""
+    service_vm: ServiceVm = Field(default_factory=ServiceVm)
+    """The VM that runs the fabric manager."""
+    kata: Kata = Field(default_factory=Kata)
+    """Kata Containers."""
+    device_access: DeviceAccess = Field(default_factory=DeviceAccess)
+    """How GPUs are named."""
+    gpu_operator: GpuOperator | None = None
+    """The GPU Operator, if the cluster has one."""
+    network: ClusterNetwork = Field(default_factory=ClusterNetwork)
+    """Cilium and closed networks."""

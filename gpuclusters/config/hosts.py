@@ -1,0 +1,66 @@
+"""`hosts`: the machines and how they are reached. They exist; this program does not install them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field
+
+from gpuclusters.config.base import DnsLabel, Port, Section, Text, refusal
+
+_KEY_TYPES = ("ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521")
+
+
+def _host_key(value: str) -> str:
+    kind, _, data = value.partition(" ")
+    if kind not in (*_KEY_TYPES, "ssh-rsa") or not data.startswith("AAAA"):
+        raise refusal(
+            "is not a public SSH host key",
+            "write type and key as `ssh-keyscan -t ed25519 ADDRESS` prints them: ssh-ed25519 AAAA…",
+        )
+    return f"{kind} {data.split()[0]}"
+
+
+def _user(value: str) -> str:
+    if not value.isascii() or any(character.isspace() or character in ":@/" for character in value):
+        raise refusal("is not the name of a Unix user", "write the name alone, for example ops")
+    return value
+
+
+HostKey = Annotated[Text, AfterValidator(_host_key)]
+User = Annotated[Text, AfterValidator(_user)]
+
+
+class Machine(Section):
+    """One machine that answers SSH."""
+
+    name: DnsLabel
+    """Name of the machine; the node of the same name runs on it."""
+    address: Text
+    """Host name or IP address that SSH connects to."""
+    port: Port = 22
+    """Port of its SSH server."""
+    host_key: HostKey
+    """Public host key. A machine that cannot prove that it is the one meant gets no command."""
+
+
+class ExistingHosts(Section):
+    """Machines that you have; the account needs `sudo` without a password."""
+
+    source: Literal["existing"]
+    """Where the machines come from."""
+    user: User
+    """Account to log in as. Its private key is the secret `gpu-clusters:ssh-private-key`, else the file
+    named by GPU_CLUSTERS_SSH_KEY_FILE, else what the SSH agent holds."""
+    machines: tuple[Machine, ...]
+    """The machines, one for each node."""
+
+
+class LabHosts(Section):
+    """The simulated machines of the lab on this computer, as its inventory lists them."""
+
+    source: Literal["lab"]
+    """Where the machines come from."""
+
+
+Hosts = Annotated[ExistingHosts | LabHosts, Field(discriminator="source")]

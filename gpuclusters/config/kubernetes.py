@@ -1,0 +1,95 @@
+"""`kubernetes`: the cluster that the machines belong to, and what its kubelets and containerds are told."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from ipaddress import IPv4Network
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from gpuclusters.config.base import Flag, Network, Seconds, Section, Text, checked
+
+
+class Distribution(StrEnum):
+    """Who packaged Kubernetes; decides where its containerd keeps its configuration."""
+
+    K8S = "k8s"
+    K3S = "k3s"
+    RKE2 = "rke2"
+    K0S = "k0s"
+    MICROK8S = "microk8s"
+
+
+class ContainerdConfigVersion(StrEnum):
+    """The `version` line of containerd's configuration; plugin ids changed from 2 to 3."""
+
+    V2 = "2"
+    V3 = "3"
+
+
+class PodSecurityLevel(StrEnum):
+    """A level of Pod Security Admission that isolates; `privileged` does not and is refused."""
+
+    BASELINE = "baseline"
+    RESTRICTED = "restricted"
+    PRIVILEGED = "privileged"
+
+
+class Kubelet(Section):
+    """Settings of every kubelet, written as a drop-in."""
+
+    runtime_request_timeout_seconds: Seconds = 1260
+    """How long the kubelet waits for containerd. The default of Kubernetes, 120, is too short for a VM with
+    GPUs. At least kata.create-container-timeout-seconds."""
+    pod_resources_get: Annotated[Flag, checked(7)] = False
+    """Whether the kubelets run with the feature gate KubeletPodResourcesGet. Only needed before Kubernetes
+    1.34; Kata learns from it which GPUs a pod was given."""
+
+
+class Containerd(Section):
+    """Settings of every containerd, written as a drop-in."""
+
+    version: Text = "2.3.0"
+    """Version that runs on the machines. 1.7 needs enable-cdi; 2.4 no longer knows it."""
+    config_version: ContainerdConfigVersion = ContainerdConfigVersion.V3
+    """`version` of the main configuration file; "2" for containerd 1.x. A drop-in with ids of the other
+    version is ignored silently."""
+    enable_cdi: Flag = False
+    """Write `enable_cdi = true`. Needed for containerd 1.7."""
+    image_pull_progress_timeout_seconds: Seconds = 1800
+    """How long a pull may stand still; images with CUDA have 20 GB."""
+
+
+class _Kubernetes(Section):
+    version: Text = "1.34.2"
+    """Version of the API server; the Pod Security levels are pinned to it."""
+    distribution: Annotated[Distribution, checked(6)] = Distribution.K8S
+    """Who packaged it."""
+    pod_cidr: Network = IPv4Network("10.244.0.0/16")
+    """Addresses of pods. Tenants' egress and the fabric manager must not meet it."""
+    service_cidr: Network = IPv4Network("10.96.0.0/12")
+    """Addresses of services."""
+    pod_security: PodSecurityLevel = PodSecurityLevel.RESTRICTED
+    """Pod Security level that tenants' namespaces enforce: restricted or baseline."""
+    kubelet: Kubelet = Field(default_factory=Kubelet)
+    """Settings of the kubelets."""
+    containerd: Containerd = Field(default_factory=Containerd)
+    """Settings of containerd."""
+
+
+class ExistingKubernetes(_Kubernetes):
+    """A cluster that you have, reached with the secret `gpu-clusters:kubeconfig`."""
+
+    source: Literal["existing"]
+    """Where the cluster comes from."""
+
+
+class LabKubernetes(_Kubernetes):
+    """The control plane of the lab on this computer."""
+
+    source: Literal["lab"]
+    """Where the cluster comes from."""
+
+
+Kubernetes = Annotated[ExistingKubernetes | LabKubernetes, Field(discriminator="source")]

@@ -1,0 +1,86 @@
+"""`nodes` and `partition-layout`: the HGX machines of the cluster and how their boards are cut."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field
+
+from gpuclusters.config.base import (
+    DnsLabel,
+    Gib,
+    Integer,
+    PciAddress,
+    Section,
+    Text,
+    checked,
+    refusal,
+)
+
+MIXED = "mixed"
+ModuleNumber = Literal["1", "2", "3", "4", "5", "6", "7", "8"]
+
+
+def _sizes(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return value
+    raise refusal(
+        "is not a list of partition sizes", "write sizes that add up to 8, for example [4, 2, 1, 1]"
+    )
+
+
+def _layout(value: Any) -> Any:
+    if value == MIXED:
+        return MIXED
+    if isinstance(value, list | tuple):
+        wrong = [item for item in value if isinstance(item, bool) or not isinstance(item, int)]
+        if wrong:
+            raise refusal("has entries that are not whole numbers", "write numbers: [4, 2, 1, 1]")
+        return value
+    raise refusal(
+        "is neither a list of partition sizes nor mixed",
+        "write sizes that add up to 8, for example [4, 2, 1, 1], or mixed if every node states its own",
+    )
+
+
+Sizes = Annotated[tuple[Integer, ...], BeforeValidator(_sizes)]
+Layout = Annotated[
+    tuple[Integer, ...] | Literal["mixed"],
+    BeforeValidator(_layout, json_schema_input_type=list[int] | Literal["mixed"]),
+]
+
+
+class Node(Section):
+    """One HGX machine. What it does not say comes from the platform's preset."""
+
+    name: DnsLabel
+    """Name of the node in Kubernetes and of its machine under `hosts`."""
+    gpus: Mapping[ModuleNumber, PciAddress] | None = None
+    """PCI address of each GPU by module number, "1" to "8": the slot on the baseboard as
+    `nvidia_gpu_tools.py --query-module-name` reports it, not the order on the bus."""
+    switches: Annotated[tuple[PciAddress, ...] | None, checked(4)] = None
+    """PCI addresses of the NVSwitches; they go to the service VM, all of them. None on hgx-b200."""
+    extra_functions: Annotated[tuple[PciAddress, ...] | None, checked(4)] = None
+    """PCI functions that go to the service VM beside the switches: on Supermicro the memory controller
+    11f8:4128 of their IOMMU group; on hgx-b200 the four ConnectX-7 functions that manage the switches."""
+    partition_layout: Sizes | None = None
+    """Sizes of this node's partitions; stated if the cluster's partition-layout is mixed."""
+    partitions: tuple[Integer, ...] | None = None
+    """Numbers of the partitions themselves, in the baseboard's table, instead of a layout of sizes."""
+    memory_gib: Annotated[Gib | None, checked(13)] = None
+    """RAM of the machine, in GiB."""
+    hugepages_gib_per_numa_node: Annotated[
+        tuple[Annotated[Integer, Field(ge=0, le=1_048_576)], ...] | None, checked(13)
+    ] = None
+    """1-GiB huge pages that the machine reserves at boot, one number for each NUMA node."""
+    physical_address_bits: Annotated[
+        Annotated[Integer, Field(ge=32, le=64)] | None, checked(13)
+    ] = None
+    """Physical address bits that VMs see; 46 or more with host-phys-bits on current servers."""
+    mmio_high_gib: Annotated[Gib | None, checked(13)] = None
+    """Window for 64-bit BARs that the machine's BIOS opens ("MMIO High Size"), in GiB."""
+    kernel: Annotated[Text | None, checked(13)] = None
+    """Version of the machine's Linux kernel; before 6.12 mapping GPUs takes minutes (a warning)."""
+    qemu: Annotated[Text | None, checked(13)] = None
+    """Version of QEMU that runs the VMs, if it is not Kata's own; before 9.2 it is slow (a warning)."""

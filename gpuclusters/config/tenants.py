@@ -1,0 +1,114 @@
+"""`tenants`: who shares the cluster, what each gets, and where each may connect to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+
+from gpuclusters.config.base import (
+    Count,
+    Flag,
+    Gib,
+    Integer,
+    Network,
+    Section,
+    Text,
+    checked,
+    refusal,
+)
+
+
+class NfsMount(StrEnum):
+    """Who mounts a tenant's NFS volumes."""
+
+    GUEST = "guest"
+    """The container in its VM; its traffic is the pod's and passes the tenant's network policy."""
+    KUBELET = "kubelet"
+    """The kubelet on the machine, as a PersistentVolume; only the Go shim keeps such files live."""
+
+
+def _fqdn(value: str) -> str:
+    labels = value.removesuffix(".").split(".")
+    for label in labels:
+        if not label or not all(c.isascii() and (c.isalnum() or c in "-_*") for c in label):
+            raise refusal(
+                "is not a host name",
+                "write a name without scheme, port or path: registry.example.com or *.example.com",
+            )
+    return value
+
+
+Fqdn = Annotated[Text, AfterValidator(_fqdn)]
+
+
+class Egress(Section):
+    """Where a tenant's pods may connect to, beside each other and DNS, which always work."""
+
+    internet: Flag = False
+    """Every public address; never private ranges, metadata services or the cluster's machines."""
+    fqdns: tuple[Fqdn, ...] = ()
+    """Host names, for HTTPS; `*` stands for one or more parts of a name."""
+    api_server: Flag = False
+    """The Kubernetes API."""
+
+
+class Nfs(Section):
+    """File servers of a tenant."""
+
+    servers: tuple[Network, ...] = Field(min_length=1)
+    """Their addresses, within network.storage-cidrs."""
+    mounted_by: NfsMount = NfsMount.GUEST
+    """guest or kubelet."""
+
+
+class ContainerSize(Section):
+    """CPU and memory of one container."""
+
+    cpu: Count
+    """Cores."""
+    memory_gib: Gib
+    """RAM, in GiB."""
+
+
+class Images(Section):
+    """Which images a tenant says it will run."""
+
+    allowed: Annotated[tuple[Text, ...], checked(12)] = ()
+    """Image names, `*` allowed: registry.example.com/acme/*. Not musl or distroless ones: NVIDIA's hooks in
+    the guest need glibc and a shell."""
+
+
+class Tenant(Section):
+    """One tenant: a namespace of its own, a quota, and policies that let nobody else in."""
+
+    name: Text
+    """Name of the tenant."""
+    namespace: Text | None = None
+    """Its namespace; by default tenant-namespace-prefix and the name."""
+    gpus: Count
+    """How many GPUs it may hold at once, over the whole cluster."""
+    cpu: Count | None = None
+    """Cores it may hold, VMs' overhead included; by default 24 for each GPU."""
+    memory_gib: Gib | None = None
+    """RAM it may hold in GiB, VMs' overhead included; by default 192 for each GPU."""
+    storage_gib: Gib = 1024
+    """Sum of its volume claims, in GiB."""
+    sizes: tuple[Annotated[Integer, Field(ge=1, le=64)], ...] | None = None
+    """Numbers of GPUs that one container may ask for; by default what the layouts offer."""
+    default_container: ContainerSize = Field(
+        default_factory=lambda: ContainerSize.model_validate({"cpu": 8, "memory-gib": 64})
+    )
+    """What a container gets that states no limits."""
+    max_container: ContainerSize | None = None
+    """The most that one container may ask for; by default the quota less one VM's overhead."""
+    extra_quota: Mapping[Text, Text] = Field(default_factory=dict)
+    """More entries of the ResourceQuota, for example `count/configmaps: "100"`."""
+    egress: Egress = Field(default_factory=Egress)
+    """Where its pods may connect to."""
+    nfs: Nfs | None = None
+    """Its file servers."""
+    images: Images = Field(default_factory=Images)
+    """Its images."""

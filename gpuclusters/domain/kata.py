@@ -1,0 +1,85 @@
+"""Kata Containers: the shims that pass GPUs through, and what an installation cannot change in place.
+
+Source: Kata Containers 4.1, chart `kata-deploy` and its RuntimeClasses.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+OVERHEAD_MEMORY_MIB = 10240
+OVERHEAD_CPU_MILLICORES = 1000
+
+
+class Shim(StrEnum):
+    """A containerd shim that starts VMs with GPUs."""
+
+    GO = "qemu-nvidia-gpu"
+    GO_SNP = "qemu-nvidia-gpu-snp"
+    GO_TDX = "qemu-nvidia-gpu-tdx"
+    RUST = "qemu-nvidia-gpu-runtime-rs"
+    RUST_SNP = "qemu-nvidia-gpu-snp-runtime-rs"
+    RUST_TDX = "qemu-nvidia-gpu-tdx-runtime-rs"
+
+    @property
+    def runtime_class(self) -> str:
+        """Name of the RuntimeClass and of containerd's handler."""
+        return f"kata-{self.value}"
+
+    @property
+    def confidential(self) -> bool:
+        """Whether VMs run encrypted, which needs GPUs in confidential-computing mode."""
+        return self in {Shim.GO_SNP, Shim.GO_TDX, Shim.RUST_SNP, Shim.RUST_TDX}
+
+    @property
+    def shares_files(self) -> bool:
+        """Whether what the kubelet mounts stays live in the VM.
+
+        The Rust runtime and all confidential variants copy such files once, when the VM starts.
+        """
+        return self is Shim.GO
+
+    @property
+    def node_selector(self) -> dict[str, str]:
+        """Labels of nodes that can run it, as the chart's RuntimeClass has them."""
+        selector = {"nvidia.com/cc.ready.state": "true" if self.confidential else "false"}
+        if self in {Shim.GO_SNP, Shim.RUST_SNP}:
+            selector["amd.feature.node.kubernetes.io/snp"] = "true"
+        if self in {Shim.GO_TDX, Shim.RUST_TDX}:
+            selector["intel.feature.node.kubernetes.io/tdx"] = "true"
+        return selector
+
+
+class DeploymentMode(StrEnum):
+    """How `kata-deploy` puts Kata on the nodes."""
+
+    DAEMONSET = "daemonset"
+    JOB = "job"
+
+
+@dataclass(frozen=True, slots=True)
+class Installation:
+    """What the chart records at installation and refuses to change afterwards."""
+
+    deployment_mode: DeploymentMode
+    multi_install_suffix: str = ""
+
+
+def kata_deploy_change(old: Installation, new: Installation) -> tuple[str, ...]:
+    """Which settings force the chart to be removed and installed again; empty if it can be upgraded.
+
+    The chart keeps both in a ConfigMap and fails an upgrade that differs, after the old pods are gone.
+    Whoever declares the release must therefore replace it when this is not empty.
+    """
+    reasons = []
+    if old.deployment_mode is not new.deployment_mode:
+        reasons.append(
+            f"deployment-mode changes from {old.deployment_mode} to {new.deployment_mode}"
+        )
+    if old.multi_install_suffix != new.multi_install_suffix:
+        reasons.append(
+            f"multi-install-suffix changes from {old.multi_install_suffix!r} "
+            f"to {new.multi_install_suffix!r}"
+        )
+    return tuple(reasons)

@@ -1,0 +1,64 @@
+"""Versions that must fit together, and how they are compared.
+
+Sources: Kata Containers' `versions.yaml` of the release; NVIDIA's rule that fabric manager and guest
+driver are of exactly the same version; release notes of Kubernetes, containerd, Linux and QEMU.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+_NUMBERS = re.compile(r"[0-9]{1,6}(\.[0-9]{1,6}){1,3}")
+
+Release = tuple[int, ...]
+
+POD_RESOURCES_GET: Release = (1, 34)
+"""Kubernetes from which the kubelet answers PodResources `Get` without a feature gate."""
+CONTAINERD_CDI_ALWAYS: Release = (2, 4)
+"""containerd from which `enable_cdi` no longer exists."""
+CONTAINERD_CDI_DEFAULT: Release = (2, 0)
+"""containerd from which `enable_cdi` is on unless switched off."""
+CONTAINERD_EROFS: Release = (2, 2)
+CDI_DIGIT_NAMES: Release = (0, 5, 0)
+"""CDI version from which a device name may begin with a digit."""
+CDI_RELEASES = ("0.3.0", "0.4.0", "0.5.0", "0.6.0", "0.7.0", "0.8.0", "1.0.0", "1.1.0")
+KERNEL_HUGE_FAULTS: Release = (6, 12)
+"""Kernel whose vfio-pci maps large BARs by huge pages; before it each takes minutes."""
+QEMU_ALIGNED_BARS: Release = (9, 2)
+"""QEMU that aligns its mappings of BARs so that the kernel can use huge pages."""
+
+
+@dataclass(frozen=True, slots=True)
+class KataRelease:
+    """What a release of Kata brings in its guest image and tarball."""
+
+    guest_driver: str
+    qemu: str
+    guest_kernel: str
+
+
+KATA_RELEASES: Mapping[str, KataRelease] = {
+    "4.1.0": KataRelease(guest_driver="595.58.03", qemu="11.0.1", guest_kernel="6.18.35"),
+}
+
+
+def parse_release(text: str) -> Release | None:
+    """The numbers of a pinned version, or None if the text is not one (`latest`, `4.x`, `>=1`).
+
+    A leading `v` and what follows the numbers (`-generic`, `+rke2r1`) do not matter.
+    """
+    match = _NUMBERS.match(text.removeprefix("v"))
+    if match is None:
+        return None
+    rest = text.removeprefix("v")[match.end() :]
+    if rest and rest[0] not in "-+~":
+        return None
+    return tuple(int(part) for part in match.group().split("."))
+
+
+def older(text: str, than: Release) -> bool:
+    """Whether a pinned version is older; a text that is no version is not."""
+    release = parse_release(text)
+    return release is not None and release < than
