@@ -1,0 +1,186 @@
+"""The programs that the lab starts: their versions, and where each of them comes from.
+
+Versions are pinned here and in `modules/*/go.mod`; a test holds the two together.
+"""
+
+from __future__ import annotations
+
+import platform
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+KUBERNETES_VERSION = "1.36.3"
+ETCD_VERSION = "3.6.14"
+KWOK_VERSION = "0.8.0"
+HELM_VERSION = "4.3.1"
+
+_ARCHITECTURES = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
+
+
+@dataclass(frozen=True, slots=True)
+class Platform:
+    """An operating system and a processor, in the words of Go and of release file names."""
+
+    os: str
+    arch: str
+
+    def __str__(self) -> str:
+        return f"{self.os}-{self.arch}"
+
+
+def host_platform() -> Platform:
+    """The platform this process runs on."""
+    machine = platform.machine().lower()
+    return Platform(platform.system().lower(), _ARCHITECTURES.get(machine, machine))
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """An official download.
+
+    `url` and `checksums_url` may use {version}, {os} and {arch}. `sha256` pins the digest of the
+    downloaded file per platform; for a platform without a pin the vendor's own checksum file is
+    fetched over HTTPS. `member` is the program inside an archive, empty when the file is the
+    program.
+    """
+
+    url: str
+    checksums_url: str = ""
+    member: str = ""
+    sha256: Mapping[str, str] = field(default_factory=dict)
+    systems: tuple[str, ...] = ("linux",)
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """One program.
+
+    `module` is the folder under `modules/` whose go.mod pins its source, `package` the Go main
+    package in there, `link_variables` what the linker has to set so that the program knows its own
+    version. `version_arguments` print the version; `version_digits` says how many leading parts
+    of a version found on PATH must equal ours.
+    """
+
+    name: str
+    version: str
+    module: str
+    package: str
+    version_arguments: tuple[str, ...]
+    version_digits: int
+    link_variables: Mapping[str, str]
+    release: Release | None
+
+    def accepts(self, found: str) -> bool:
+        """Whether a program of version `found` (like 1.36.1) can be used in place of ours."""
+        wanted = self.version.split(".")
+        given = found.split(".")
+        digits = self.version_digits
+        return len(given) >= digits and given[:digits] == wanted[:digits]
+
+    @property
+    def accepted(self) -> str:
+        """The accepted versions, for messages: `1.36.x`."""
+        return ".".join([*self.version.split(".")[: self.version_digits], "x"])
+
+
+def parse_version(output: str) -> str | None:
+    """The first version in the output of `--version` and its like, without a leading v."""
+    found = re.search(r"\bv?(\d+\.\d+\.\d+)\b", output)
+    return found.group(1) if found else None
+
+
+def _kubernetes(
+    name: str,
+    *arguments: str,
+    sha256: Mapping[str, str] | None = None,
+    systems: tuple[str, ...] = ("linux",),
+) -> Tool:
+    major, minor, _ = KUBERNETES_VERSION.split(".")
+    # A server without these answers v0.0.0 and clients refuse to talk to it.
+    link_variables = {
+        f"{package}.{variable}": value
+        for package in ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
+        for variable, value in (
+            ("gitVersion", f"v{KUBERNETES_VERSION}"),
+            ("gitMajor", major),
+            ("gitMinor", minor),
+            ("gitTreeState", "clean"),
+        )
+    }
+    url = f"https://dl.k8s.io/release/v{{version}}/bin/{{os}}/{{arch}}/{name}"
+    return Tool(
+        name=name,
+        version=KUBERNETES_VERSION,
+        module="kubernetes",
+        package=f"k8s.io/kubernetes/cmd/{name}",
+        version_arguments=arguments,
+        version_digits=2,
+        link_variables=link_variables,
+        release=Release(
+            url=url, checksums_url=f"{url}.sha256", sha256=sha256 or {}, systems=systems
+        ),
+    )
+
+
+_TOOLS = (
+    Tool(
+        name="etcd",
+        version=ETCD_VERSION,
+        module="etcd",
+        package="go.etcd.io/etcd/server/v3",
+        version_arguments=("--version",),
+        version_digits=2,
+        link_variables={"go.etcd.io/etcd/api/v3/version.GitSHA": f"v{ETCD_VERSION}"},
+        release=Release(
+            url="https://github.com/etcd-io/etcd/releases/download/v{version}/etcd-v{version}-{os}-{arch}.tar.gz",
+            member="etcd-v{version}-{os}-{arch}/etcd",
+            sha256={
+                "linux-amd64": "ffe840ff9295808e88cce2794a18a5ac87f12a5203c8314d0bf6aa119b41bac5",
+                "linux-arm64": "fa1b80565ee6fc2df1ae6f57a508b221f3ecc7d591c317c581cd8281b0842b3e",
+            },
+        ),
+    ),
+    _kubernetes("kube-apiserver", "--version"),
+    _kubernetes("kube-controller-manager", "--version"),
+    _kubernetes("kube-scheduler", "--version"),
+    _kubernetes(
+        "kubectl",
+        "version",
+        "--client",
+        sha256={
+            "linux-amd64": "ebbd080e7c2e275093b55915722043257eb24004363e20acb3c4d71919f88336",
+            "linux-arm64": "3d86f24401c41ae5a46ac50eef8865fe891d3647d324a0836f6c63757a126e62",
+        },
+        systems=("linux", "darwin"),
+    ),
+    Tool(
+        name="kwok",
+        version=KWOK_VERSION,
+        module="kwok",
+        package="sigs.k8s.io/kwok/cmd/kwok",
+        version_arguments=("--version",),
+        version_digits=2,
+        link_variables={"sigs.k8s.io/kwok/pkg/consts.Version": f"v{KWOK_VERSION}"},
+        # Its releases carry no checksum file that we know of, and what cannot be verified is
+        # not run: always built.
+        release=None,
+    ),
+    Tool(
+        name="helm",
+        version=HELM_VERSION,
+        module="helm",
+        package="helm.sh/helm/v4/cmd/helm",
+        version_arguments=("version", "--short"),
+        version_digits=1,
+        link_variables={"helm.sh/helm/v4/internal/version.version": f"v{HELM_VERSION}"},
+        release=Release(
+            url="https://get.helm.sh/helm-v{version}-{os}-{arch}.tar.gz",
+            checksums_url="https://get.helm.sh/helm-v{version}-{os}-{arch}.tar.gz.sha256sum",
+            member="{os}-{arch}/helm",
+            systems=("linux", "darwin"),
+        ),
+    ),
+)
+
+TOOLS: Mapping[str, Tool] = {tool.name: tool for tool in _TOOLS}

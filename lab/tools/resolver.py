@@ -1,0 +1,154 @@
+"""Where a tool comes from: PATH, the cache, the official download, or a build; in this order."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from pathlib import Path
+
+from lab.tools import build as go_build
+from lab.tools.cache import ToolCache
+from lab.tools.catalogue import TOOLS, Platform, Tool, host_platform, parse_version
+from lab.tools.download import NetworkError, download
+from lab.tools.errors import ToolError
+from lab.tools.golang import find_go
+from lab.tools.report import Report, to_stderr
+
+_VERSION_SECONDS = 20
+
+Download = Callable[[Tool, Platform, Path], Path | None]
+Build = Callable[[Sequence[Tool], Path, Report], Mapping[str, Path]]
+
+
+def resolve(name: str, report: Report = to_stderr) -> Path:
+    """The path of one tool, fetched or built when it is missing; see `ensure`."""
+    return ensure([name], report)[name]
+
+
+def ensure(names: Sequence[str], report: Report = to_stderr) -> dict[str, Path]:
+    """The paths of all `names`, fetching or building what is missing.
+
+    Raises `ToolError`, one sentence that says what to do, when a tool cannot be had.
+    """
+    return Resolver().ensure(names, report)
+
+
+def _build_with_go(tools: Sequence[Tool], target: Path, report: Report) -> Mapping[str, Path]:
+    go = find_go(ToolCache(), report, offline=_offline())
+    return go_build.build(go, tools, target, report)
+
+
+def _offline() -> bool:
+    return os.environ.get("GPU_CLUSTERS_OFFLINE", "") not in ("", "0")
+
+
+@dataclass
+class Resolver:
+    """The search, with its sources as parts that a test can replace."""
+
+    tools: Mapping[str, Tool] = field(default_factory=lambda: TOOLS)
+    cache: ToolCache = field(default_factory=ToolCache)
+    platform: Platform = field(default_factory=host_platform)
+    offline: bool = field(default_factory=_offline)
+    download: Download = download
+    build: Build = _build_with_go
+
+    def ensure(self, names: Sequence[str], report: Report) -> dict[str, Path]:
+        """See the function `ensure`."""
+        wanted = [self._tool(name) for name in dict.fromkeys(names)]
+        found = self._from_path(wanted, report) | self._from_cache(wanted)
+        missing = [tool for tool in wanted if tool.name not in found]
+        if missing:
+            with self.cache.lock(report):
+                # Another process may have made them while this one waited.
+                found |= self._from_cache(missing)
+                found |= self._make([t for t in missing if t.name not in found], report)
+        return {name: found[name] for name in names}
+
+    def _tool(self, name: str) -> Tool:
+        if name not in self.tools:
+            raise ToolError(f"the lab knows no tool {name!r}; it knows {', '.join(self.tools)}")
+        return self.tools[name]
+
+    def _from_path(self, tools: Iterable[Tool], report: Report) -> dict[str, Path]:
+        found = {}
+        for tool in tools:
+            path = shutil.which(tool.name)
+            if path is None:
+                continue
+            version = program_version(Path(path), tool)
+            if version and tool.accepts(version):
+                report(f"using {tool.name} {version} from PATH ({path})")
+                found[tool.name] = Path(path)
+            else:
+                report(
+                    f"not using {path}: it is {tool.name} {version or 'of an unknown version'}, "
+                    f"the lab needs {tool.accepted}"
+                )
+        return found
+
+    def _from_cache(self, tools: Iterable[Tool]) -> dict[str, Path]:
+        entries = {tool.name: self.cache.find(tool, self.platform) for tool in tools}
+        return {name: path for name, path in entries.items() if path}
+
+    def _make(self, tools: Sequence[Tool], report: Report) -> dict[str, Path]:
+        made = {} if self.offline else self._fetch(tools, report)
+        rest = [tool for tool in tools if tool.name not in made]
+        for module, group in groupby(sorted(rest, key=_module), key=_module):
+            members = list(group)
+            with self.cache.workspace() as folder:
+                for name, program in self.build(members, folder, report).items():
+                    origin = f"built from lab/tools/modules/{module}/go.mod"
+                    made[name] = self._install(self.tools[name], program, origin)
+        return made
+
+    def _fetch(self, tools: Sequence[Tool], report: Report) -> dict[str, Path]:
+        fetched: dict[str, Path] = {}
+        for tool in tools:
+            with self.cache.workspace() as folder:
+                try:
+                    program = self.download(tool, self.platform, folder)
+                except NetworkError as error:
+                    report(f"no downloads on this machine ({error}): building instead")
+                    return fetched
+                except ToolError as error:
+                    report(f"{error}; building {tool.name} instead")
+                    continue
+                if program is not None:
+                    fetched[tool.name] = self._install(tool, program, "official download")
+                    report(f"downloaded {tool.name} {tool.version}, checksum verified")
+        return fetched
+
+    def _install(self, tool: Tool, program: Path, origin: str) -> Path:
+        program.chmod(0o755)
+        version = program_version(program, tool)
+        if version != tool.version:
+            raise ToolError(
+                f"{tool.name} ({origin}) says it is version {version or 'unknown'}, not "
+                f"{tool.version}: not used"
+            )
+        return self.cache.install(tool, self.platform, program, origin)
+
+
+def program_version(program: Path, tool: Tool) -> str | None:
+    """The version that a program says it has; None when it does not say."""
+    try:
+        answer = subprocess.run(
+            [program, *tool.version_arguments],
+            capture_output=True,
+            text=True,
+            timeout=_VERSION_SECONDS,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return parse_version(answer.stdout) if answer.returncode == 0 else None
+
+
+def _module(tool: Tool) -> str:
+    return tool.module
