@@ -1,0 +1,231 @@
+"""Secrets under a passphrase, in the format of Pulumi's own passphrase provider.
+
+Key: PBKDF2-HMAC-SHA256, 1,000,000 iterations, 32 bytes. Cipher: AES-256-GCM, nonce of 12 bytes.
+A ciphertext is ``v1:<nonce>:<ciphertext and tag>``, the state of a stack is
+``v1:<salt>:<ciphertext of the word pulumi>``, all parts in base64
+(Pulumi ``sdk/go/common/resource/config/crypt.go`` and ``pkg/secrets/passphrase``).
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import getpass
+import hashlib
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Protocol
+
+from lab.engine.usererror import UserError
+
+ITERATIONS = 1_000_000
+KEY_BYTES = 32
+SALT_BYTES = 8
+NONCE_BYTES = 12
+VERSION = "v1"
+CHECK_WORD = "pulumi"
+
+WRONG_PASSPHRASE = (
+    "incorrect passphrase; set PULUMI_CONFIG_PASSPHRASE to the correct passphrase or"
+    " PULUMI_CONFIG_PASSPHRASE_FILE to a file that contains it"
+)
+NO_PASSPHRASE = (
+    "passphrase must be set with PULUMI_CONFIG_PASSPHRASE or"
+    " PULUMI_CONFIG_PASSPHRASE_FILE environment variables"
+)
+
+
+class Crypter(Protocol):
+    """Turns secrets into text that may lie in a file, and back."""
+
+    def encrypt(self, plaintext: str) -> str:
+        """A ciphertext; two calls with the same text give different ones."""
+        ...
+
+    def decrypt(self, ciphertext: str) -> str:
+        """The plain text.
+
+        Raises:
+            UserError: the text is not one of this crypter's ciphertexts.
+        """
+        ...
+
+
+class PassphraseCrypter:
+    """Encrypts with the key that a passphrase and a salt give; the key is derived on first use."""
+
+    def __init__(self, passphrase: str, salt: bytes) -> None:
+        self._passphrase = passphrase
+        self._salt = salt
+
+    def encrypt(self, plaintext: str) -> str:
+        """See `Crypter`."""
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+        nonce = os.urandom(NONCE_BYTES)
+        sealed = AESGCM(self._key).encrypt(nonce, plaintext.encode(), None)
+        return ":".join((VERSION, _encode(nonce), _encode(sealed)))
+
+    def decrypt(self, ciphertext: str) -> str:
+        """See `Crypter`."""
+        from cryptography.exceptions import InvalidTag
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+        nonce, sealed = _split_ciphertext(ciphertext)
+        try:
+            return AESGCM(self._key).decrypt(nonce, sealed, None).decode()
+        except (InvalidTag, UnicodeDecodeError) as error:
+            raise UserError(f"a secret could not be decrypted: {WRONG_PASSPHRASE}") from error
+
+    @property
+    def _key(self) -> bytes:
+        return _derive(self._passphrase, self._salt)
+
+
+@lru_cache(maxsize=8)
+def _derive(passphrase: str, salt: bytes) -> bytes:
+    # Costs about a third of a second, on purpose: once per process is enough.
+    return hashlib.pbkdf2_hmac("sha256", passphrase.encode(), salt, ITERATIONS, KEY_BYTES)
+
+
+def _split_ciphertext(text: str) -> tuple[bytes, bytes]:
+    parts = text.split(":")
+    if len(parts) != 3 or parts[0] != VERSION:
+        raise UserError(
+            "a secret is not in the passphrase format (v1:<nonce>:<ciphertext>):"
+            " it was encrypted by another secrets provider or the file was edited"
+        )
+    nonce, sealed = _decode(parts[1]), _decode(parts[2])
+    if len(nonce) != NONCE_BYTES:
+        raise UserError(f"a secret has a nonce of {len(nonce)} bytes in place of {NONCE_BYTES}")
+    return nonce, sealed
+
+
+def _encode(raw: bytes) -> str:
+    return base64.b64encode(raw).decode("ascii")
+
+
+def _decode(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise UserError("a secret is not valid base64: the file was edited or cut off") from error
+
+
+class SecretsManager:
+    """A crypter together with what has to be stored so that it can be had again."""
+
+    type = "passphrase"
+
+    def __init__(self, salt: str, crypter: Crypter) -> None:
+        self.salt = salt
+        self.crypter = crypter
+
+    def state(self) -> dict[str, object]:
+        """The value of ``secrets_providers`` in a deployment."""
+        return {"type": self.type, "state": {"salt": self.salt}}
+
+
+def new_manager(passphrase: str) -> SecretsManager:
+    """A manager with a fresh salt."""
+    salt = os.urandom(SALT_BYTES)
+    crypter = PassphraseCrypter(passphrase, salt)
+    state = ":".join((VERSION, _encode(salt), crypter.encrypt(CHECK_WORD)))
+    return SecretsManager(state, crypter)
+
+
+def open_manager(state: str, passphrase: str) -> SecretsManager:
+    """The manager that wrote `state` (``encryptionsalt`` in a stack file).
+
+    Raises:
+        UserError: the passphrase is another one, or the state is malformed.
+    """
+    version, _, rest = state.partition(":")
+    salt, _, check = rest.partition(":")
+    if version != VERSION or not salt or not check:
+        raise UserError(
+            "the encryption salt of the stack is malformed: it has to look like"
+            " v1:<salt>:v1:<nonce>:<ciphertext>"
+        )
+    crypter = PassphraseCrypter(passphrase, _decode(salt))
+    try:
+        word = crypter.decrypt(check)
+    except UserError as error:
+        raise UserError(WRONG_PASSPHRASE) from error
+    if word != CHECK_WORD:
+        raise UserError(WRONG_PASSPHRASE)
+    return SecretsManager(state, crypter)
+
+
+def read_passphrase(
+    prompt: str,
+    *,
+    environ: Mapping[str, str] | None = None,
+    interactive: bool | None = None,
+) -> str:
+    """The passphrase from the environment, from a file named there, or from the terminal.
+
+    Raises:
+        UserError: none is given and nobody can be asked.
+    """
+    env = os.environ if environ is None else environ
+    if "PULUMI_CONFIG_PASSPHRASE" in env:
+        return env["PULUMI_CONFIG_PASSPHRASE"]
+    if file := env.get("PULUMI_CONFIG_PASSPHRASE_FILE"):
+        try:
+            return Path(file).read_text(encoding="utf-8").strip()
+        except OSError as error:
+            raise UserError(
+                f"unable to read PULUMI_CONFIG_PASSPHRASE_FILE {file}: {error.strerror}"
+            ) from error
+    asking = sys.stdin.isatty() if interactive is None else interactive
+    if not asking:
+        raise UserError(NO_PASSPHRASE)
+    try:
+        return getpass.getpass(f"{prompt}\n    (set PULUMI_CONFIG_PASSPHRASE to remember): ")
+    except EOFError as error:
+        raise UserError(NO_PASSPHRASE) from error
+
+
+class StableEncrypter:
+    """Gives a secret that did not change the ciphertext it had before.
+
+    Encryption is randomised, so a state would change with every save. This remembers what was
+    decrypted and encrypted so far. The first time that a text occurs within one scope (one
+    resource of one save) it gets the first ciphertext known for it there, the second time the
+    second: equal secrets keep different ciphertexts, so that a state does not tell which are equal.
+    """
+
+    def __init__(self, crypter: Crypter) -> None:
+        self._crypter = crypter
+        self._known: dict[tuple[str, str], list[str]] = {}
+
+    def reader(self, scope: str) -> Callable[[str], str]:
+        """Decrypts the ciphertexts of one scope in their order, and remembers them."""
+
+        def decrypt(ciphertext: str) -> str:
+            plaintext = self._crypter.decrypt(ciphertext)
+            known = self._known.setdefault((scope, plaintext), [])
+            if ciphertext not in known:
+                known.append(ciphertext)
+            return plaintext
+
+        return decrypt
+
+    def writer(self, scope: str) -> Callable[[str], str]:
+        """Encrypts the secrets of one scope in their order, reusing what is remembered."""
+        used: dict[str, Iterator[str]] = {}
+
+        def encrypt(plaintext: str) -> str:
+            known = self._known.setdefault((scope, plaintext), [])
+            unused = used.setdefault(plaintext, iter(known.copy()))
+            ciphertext = next(unused, None)
+            if ciphertext is None:
+                ciphertext = self._crypter.encrypt(plaintext)
+                known.append(ciphertext)
+            return ciphertext
+
+        return encrypt

@@ -1,0 +1,122 @@
+"""Configuration keys and the paths that lead into their values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lab.engine.usererror import ExitCode, UserError
+
+Path = tuple[str | int, ...]
+
+
+@dataclass(frozen=True, order=True)
+class ConfigKey:
+    """``namespace:name``; the namespace is a project or a package."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}:{self.name}"
+
+    def pretty(self, project: str) -> str:
+        """As people write it: without the namespace if that is the project."""
+        return self.name if self.namespace == project else str(self)
+
+
+def parse_key(text: str, project: str) -> ConfigKey:
+    """The key that `text` names; without a namespace it is one of the project.
+
+    Raises:
+        UserError: it is empty or has more than one colon.
+    """
+    namespace, colon, name = text.partition(":")
+    if not colon:
+        namespace, name = project, text
+    if not namespace or not name or ":" in name:
+        raise UserError(
+            f"invalid configuration key: could not parse {text!r}"
+            " (configuration keys should be of the form `<namespace>:<name>`)",
+            ExitCode.CONFIGURATION,
+        )
+    return ConfigKey(namespace, name)
+
+
+def parse_path_key(text: str, project: str) -> tuple[ConfigKey, Path]:
+    """The key and the path inside its value, from ``[namespace:]name.inner[0]["other"]``.
+
+    Raises:
+        UserError: the text is no such path.
+    """
+    head = text.split(".")[0].split("[")[0].split('"')[0]
+    namespace, colon, _ = head.partition(":")
+    rest = text[len(namespace) + 1 :] if colon else text
+    path = parse_path(rest)
+    if not path or not isinstance(path[0], str):
+        raise UserError(
+            f"invalid configuration key: {text!r} does not start with a name",
+            ExitCode.CONFIGURATION,
+        )
+    return ConfigKey(namespace if colon else project, path[0]), path[1:]
+
+
+def parse_path(text: str) -> Path:
+    """The steps of a property path: names after dots or in ``["…"]``, numbers in ``[…]``.
+
+    Raises:
+        UserError: the text is no property path.
+    """
+    steps: list[str | int] = []
+    position = 0
+    while position < len(text):
+        if text[position] == "[":
+            step, position = _bracket(text, position)
+        else:
+            if text[position] == ".":
+                position += 1
+            elif steps:
+                raise _malformed(text, position)
+            step, position = _name(text, position)
+        steps.append(step)
+    return tuple(steps)
+
+
+def _name(text: str, start: int) -> tuple[str, int]:
+    end = start
+    while end < len(text) and text[end] not in '.["]':
+        end += 1
+    if end == start:
+        # "a.["b"]" is allowed: the bracket follows the dot.
+        if text[start : start + 1] == "[" and start:
+            step, end = _bracket(text, start)
+            if isinstance(step, str):
+                return step, end
+        raise _malformed(text, start)
+    return text[start:end], end
+
+
+def _bracket(text: str, start: int) -> tuple[str | int, int]:
+    if text[start + 1 : start + 2] != '"':
+        end = text.find("]", start)
+        digits = text[start + 1 : end]
+        if end < 0 or not digits.isdigit():
+            raise _malformed(text, start)
+        return int(digits), end + 1
+    name: list[str] = []
+    position = start + 2
+    while position < len(text) and text[position] != '"':
+        if text[position] == "\\":
+            position += 1
+        name.append(text[position : position + 1])
+        position += 1
+    if text[position : position + 2] != '"]':
+        raise _malformed(text, start)
+    return "".join(name), position + 2
+
+
+def _malformed(text: str, position: int) -> UserError:
+    return UserError(
+        f"invalid configuration key: {text!r} is no property path (at character {position + 1});"
+        ' write names.inner, names[0] or ["a.name"].inner',
+        ExitCode.CONFIGURATION,
+    )

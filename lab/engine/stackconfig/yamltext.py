@@ -1,0 +1,289 @@
+"""Reading YAML by the rules of Pulumi's parser, and changing one value in a text.
+
+Stack files are written by people: a changed key must not cost the comments of the others. So a
+change replaces just the text between the marks of the node concerned. Whether the result says
+what it should is checked by parsing it again; where it does not, the whole document is rewritten.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import yaml
+
+Step = str | int
+
+_INDENT = 2
+
+
+class Loader(yaml.SafeLoader):
+    """YAML 1.2 scalars: ``yes``, ``12:30`` and dates are text."""
+
+
+Loader.yaml_implicit_resolvers = {
+    first: [
+        pair for pair in pairs if pair[0] in ("tag:yaml.org,2002:null", "tag:yaml.org,2002:merge")
+    ]
+    for first, pairs in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:bool",
+    re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"),
+    list("tTfF"),
+)
+Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:int",
+    re.compile(r"^[-+]?(?:0b[01_]+|0o?[0-7_]+|0|[1-9][0-9_]*|0x[0-9a-fA-F_]+)$"),
+    list("-+0123456789"),
+)
+Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"^[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?$"),
+    list("-+0123456789."),
+)
+
+
+def _construct_int(loader: Loader, node: yaml.ScalarNode) -> int:
+    text = str(loader.construct_scalar(node)).replace("_", "").replace("0o", "0")
+    sign, digits = (text[0], text[1:]) if text[:1] in "+-" else ("", text)
+    octal = len(digits) > 1 and digits.startswith("0") and digits.isdigit()
+    return int(sign + digits, 8 if octal else 0)
+
+
+Loader.add_constructor("tag:yaml.org,2002:int", _construct_int)
+
+
+def parse(text: str) -> Any:
+    """The data of a document.
+
+    Raises:
+        yaml.YAMLError: the text is not YAML.
+    """
+    return yaml.load(text, Loader)  # noqa: S506 - a subclass of SafeLoader
+
+
+def put(text: str, path: tuple[Step, ...], value: Any) -> str:
+    """The text with `value` at `path`; mappings that are missing on the way are made."""
+    wanted = _put_data(parse(text), path, value)
+    return _checked(_put_text(text, path, value), wanted)
+
+
+def remove(text: str, path: tuple[Step, ...]) -> str:
+    """The text without the entry at `path`; the path has to be there."""
+    wanted = _remove_data(parse(text), path)
+    return _checked(_remove_text(text, path), wanted)
+
+
+def _checked(text: str | None, wanted: Any) -> str:
+    if text is not None:
+        try:
+            if _same(parse(text), wanted):
+                return text
+        except yaml.YAMLError:
+            pass  # the edit did not fit this way of writing YAML: rewrite it below
+    return "" if wanted in (None, {}) else _dump(wanted)
+
+
+def _same(left: Any, right: Any) -> bool:
+    # 1 == True and 1 == 1.0 in Python, but not in a file.
+    return json.dumps(left) == json.dumps(right)
+
+
+# -- the data ------------------------------------------------------------------
+
+
+def _put_data(data: Any, path: tuple[Step, ...], value: Any) -> Any:
+    if not path:
+        return value
+    step, rest = path[0], path[1:]
+    if isinstance(step, int):
+        items = list(data or [])
+        old = items[step] if step < len(items) else None
+        return [*items[:step], _put_data(old, rest, value), *items[step + 1 :]]
+    mapping = dict(data or {})
+    return {**mapping, step: _put_data(mapping.get(step), rest, value)}
+
+
+def _remove_data(data: Any, path: tuple[Step, ...]) -> Any:
+    step, rest = path[0], path[1:]
+    copy = data.copy()
+    if rest:
+        copy[step] = _remove_data(copy[step], rest)
+    else:
+        del copy[step]
+    return copy
+
+
+# -- the text ------------------------------------------------------------------
+
+
+def _put_text(text: str, path: tuple[Step, ...], value: Any) -> str | None:
+    root = yaml.compose(text, Loader)
+    if root is None or not isinstance(root, yaml.MappingNode) or _has_aliases(text):
+        return None
+    node: yaml.Node = root
+    for depth, step in enumerate(path):
+        child = _child(node, step)
+        if child is None:
+            missing = value
+            for inner in reversed(path[depth + 1 :]):
+                missing = {inner: missing} if isinstance(inner, str) else [missing]
+            return _insert(text, node, step, missing)
+        node = child
+    return _replace(text, node, path, value, root)
+
+
+def _remove_text(text: str, path: tuple[Step, ...]) -> str | None:
+    root = yaml.compose(text, Loader)
+    if not isinstance(root, yaml.MappingNode) or _has_aliases(text):
+        return None
+    parent: yaml.Node = root
+    for step in path[:-1]:
+        child = _child(parent, step)
+        if child is None:
+            return None
+        parent = child
+    if _flow(parent) or len(parent.value) == 1:
+        rest = _remove_data(_data(parent), path[-1:])
+        return text[: parent.start_mark.index] + _flow_text(rest) + text[_end(parent, text) :]
+    start_node, value_node = _entry(parent, path[-1])
+    start = text.rfind("\n", 0, start_node.start_mark.index) + 1
+    lead = text[start : start_node.start_mark.index]
+    if lead.strip(" -" if isinstance(path[-1], int) else " "):
+        return None  # the entry shares its line with its parent
+    end = text.find("\n", _end(value_node, text))
+    return text[:start] + (text[end + 1 :] if end >= 0 else "")
+
+
+def _insert(text: str, parent: yaml.Node, step: Step, value: Any) -> str | None:
+    """Add an entry at the end of a block mapping or sequence."""
+    if _flow(parent) or not parent.value:
+        data = _data(parent)
+        entry = {**(data or {}), step: value} if isinstance(step, str) else [*(data or []), value]
+        if not isinstance(parent, yaml.CollectionNode):
+            return None
+        return text[: parent.start_mark.index] + _flow_text(entry) + text[_end(parent, text) :]
+    last = parent.value[-1][1] if isinstance(parent, yaml.MappingNode) else parent.value[-1]
+    column = parent.start_mark.column
+    end = text.find("\n", _end(last, text))
+    head, tail = (text, "") if end < 0 else (text[: end + 1], text[end + 1 :])
+    if not head.endswith("\n"):
+        head += "\n"
+    return head + _block({step: value} if isinstance(step, str) else [value], column) + tail
+
+
+def _replace(
+    text: str, node: yaml.Node, path: tuple[Step, ...], value: Any, root: yaml.MappingNode
+) -> str | None:
+    if not path:
+        return None
+    parent: yaml.Node = root
+    for step in path[:-1]:
+        found = _child(parent, step)
+        if found is None:
+            return None
+        parent = found
+    if _flow(parent):
+        return text[: node.start_mark.index] + _flow_text(value) + text[_end(node, text) :]
+    key_node, value_node = _entry(parent, path[-1])
+    if isinstance(parent, yaml.MappingNode):
+        start = text.find(":", key_node.end_mark.index) + 1
+    else:
+        start = text.rfind("-", 0, value_node.start_mark.index) + 1
+    end = max(_end(value_node, text), start)
+    return text[:start] + _value_text(value, parent.start_mark.column) + text[end:]
+
+
+def _value_text(value: Any, column: int) -> str:
+    if isinstance(value, (dict, list)) and value:
+        return "\n" + _block(value, column + _INDENT).rstrip("\n")
+    return " " + _flow_text(value)
+
+
+def _block(value: Any, column: int) -> str:
+    pad = " " * column
+    return "".join(pad + line + "\n" for line in _dump(value).splitlines())
+
+
+def _dump(value: Any) -> str:
+    return yaml.dump(
+        value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=1_000_000, indent=_INDENT
+    )
+
+
+def _flow_text(value: Any) -> str:
+    if isinstance(value, str) and "\n" in value:
+        return json.dumps(value, ensure_ascii=False)
+    dumped = yaml.dump(
+        value,
+        Dumper=_Dumper,
+        sort_keys=False,
+        allow_unicode=True,
+        width=1_000_000,
+        default_flow_style=True,
+    )
+    return dumped.removesuffix("\n").removesuffix("\n...")
+
+
+class _Dumper(yaml.SafeDumper):
+    """Indents lists below their key, as Pulumi does."""
+
+    def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:  # noqa: FBT001, FBT002, ARG002
+        super().increase_indent(flow, False)
+
+
+def _represent_text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
+    # Texts that this loader reads as text, but YAML 1.1 as something else, get quotes as well.
+    style = '"' if "\n" in text else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _represent_text)
+_Dumper.ignore_aliases = lambda self, data: True  # type: ignore[method-assign, assignment]  # noqa: ARG005
+
+
+# -- nodes -----------------------------------------------------------------------
+
+
+def _has_aliases(text: str) -> bool:
+    # An alias is composed to the node of its anchor, whose marks are somewhere else.
+    return any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, Loader))
+
+
+def _flow(node: yaml.Node) -> bool:
+    return isinstance(node, yaml.CollectionNode) and bool(node.flow_style)
+
+
+def _child(node: yaml.Node, step: Step) -> yaml.Node | None:
+    if isinstance(node, yaml.MappingNode):
+        return next((value for key, value in node.value if key.value == step), None)
+    if isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
+        item: yaml.Node = node.value[step]
+        return item
+    return None
+
+
+def _entry(parent: yaml.Node, step: Step) -> tuple[yaml.Node, yaml.Node]:
+    if isinstance(parent, yaml.MappingNode):
+        for key, value in parent.value:
+            if key.value == step:
+                return key, value
+    return parent.value[step], parent.value[step]
+
+
+def _end(node: yaml.Node, text: str) -> int:
+    """Where the text of a node ends; the parser's own mark is behind comments that follow."""
+    if isinstance(node, yaml.CollectionNode) and not node.flow_style and node.value:
+        last = node.value[-1]
+        return _end(last[1] if isinstance(node, yaml.MappingNode) else last, text)
+    end = node.end_mark.index
+    while end > node.start_mark.index and text[end - 1].isspace():
+        end -= 1
+    return end
+
+
+def _data(node: yaml.Node) -> Any:
+    # A node has been parsed before: constructing it again cannot fail.
+    return Loader("").construct_document(node)
