@@ -1,0 +1,8 @@
+"""`python -m lab.providers.kubernetes ENGINE_ADDRESS`: the stand-in as a plugin process."""
+
+import sys
+
+from lab.providers.kubernetes.provider import KubernetesProvider
+from lab.providers.server import main
+
+sys.exit(main(KubernetesProvider, sys.argv[1:]))
