@@ -1,0 +1,20 @@
+"""The one error by which a wrong configuration stops the program."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pulumi
+
+from gpuclusters.config.fault import Fault
+
+
+class ConfigError(pulumi.RunError):
+    """Everything that is wrong with the configuration, one line each.
+
+    Pulumi prints a `RunError` as it is, without a traceback, and exits with a code other than 0.
+    """
+
+    def __init__(self, faults: Iterable[Fault]) -> None:
+        self.faults = tuple(faults)
+        super().__init__("\n".join(str(fault) for fault in self.faults))

@@ -1,0 +1,197 @@
+"""What pydantic found, said for people: what is wrong, what was written, what to write instead."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pydantic import BaseModel
+
+from gpuclusters.config.fault import HIDDEN, NOTHING, Flaw, Path, is_secret, show
+
+DISCRIMINATOR = "source"
+"""The key by which the variants of a section tell themselves apart."""
+
+Explanation = Callable[[Mapping[str, Any]], tuple[str, str]]
+"""From the context of an error to what is wrong and what to write instead."""
+
+
+def at(path: Path, document: Any) -> Any:
+    """What the document holds there, None if nothing."""
+    current = document
+    for part in path:
+        if isinstance(current, Mapping):
+            current = current.get(part)
+        elif isinstance(current, list | tuple) and isinstance(part, int) and part < len(current):
+            current = current[part]
+        else:
+            return None
+    return current
+
+
+def explain(path: Path, error: Any, document: Any, model: type[BaseModel]) -> Flaw:
+    """One error of pydantic's, at its path in the document, as a flaw."""
+    context: Mapping[str, Any] = error.get("ctx") or {}
+    kind: str = error["type"]
+    value = at(path, document)
+    if error["loc"][-1] == "[key]":
+        expected = context.get("expected", "")
+        return Flaw(
+            path,
+            "is not a known key",
+            HIDDEN if is_secret(path) else f"the key {show(path[-1])}",
+            f"write one of {_listed(expected)}" if expected else "write a line of text as the key",
+        )
+    match kind:
+        case "missing":
+            return Flaw(path, "is missing", NOTHING, f"write it: {_about(path, model, document)}")
+        case "extra_forbidden":
+            return _unknown_key(path, model, document)
+        case "union_tag_not_found":
+            where = (*path, DISCRIMINATOR)
+            tags = _tags(path, model, document)
+            return Flaw(where, "is missing", NOTHING, f"write {DISCRIMINATOR}: {' or '.join(tags)}")
+        case "union_tag_invalid":
+            where = (*path, DISCRIMINATOR)
+            tag = show(at(where, document), where)
+            tags = context["expected_tags"].replace("'", "").replace(", ", " or ")
+            return Flaw(where, "is not one that this version has", tag, f"write {tags}")
+        case "refused":
+            return Flaw(path, context["wrong"], show(value, path), context["instead"])
+    wrong, instead = _EXPLAINED.get(kind, _UNEXPLAINED)(context)
+    if kind in {"int_type", "float_type"} and isinstance(value, str) and value.isdecimal():
+        instead = "write it without quotes"
+    if kind == "string_type" and isinstance(value, int | float) and not isinstance(value, bool):
+        instead = "put it in quotes"
+    return Flaw(path, wrong, show(value, path), instead)
+
+
+def _listed(expected: str) -> str:
+    return expected.replace("'", "").replace(" or ", ", ")
+
+
+def _choices(context: Mapping[str, Any]) -> tuple[str, str]:
+    return "is not one of the choices", f"write one of {_listed(context['expected'])}"
+
+
+def _least(context: Mapping[str, Any]) -> tuple[str, str]:
+    return "is too small", f"write {context['ge']} or more"
+
+
+def _most(context: Mapping[str, Any]) -> tuple[str, str]:
+    return "is too large", f"write {context['le']} or less"
+
+
+def _too_short(context: Mapping[str, Any]) -> tuple[str, str]:
+    return "has too few entries", f"write at least {context['min_length']}"
+
+
+def _text_short(context: Mapping[str, Any]) -> tuple[str, str]:
+    return "is empty", f"write at least {context['min_length']} character"
+
+
+def _text_long(context: Mapping[str, Any]) -> tuple[str, str]:
+    return "is too long", f"write at most {context['max_length']} characters"
+
+
+def _says(wrong: str, instead: str) -> Explanation:
+    def explained(context: Mapping[str, Any]) -> tuple[str, str]:  # noqa: ARG001
+        return wrong, instead
+
+    return explained
+
+
+_UNEXPLAINED = _says(
+    "is not a value of the right kind", "see docs/configuration.md for what this key takes"
+)
+_MAPPING = _says("is not a mapping", "write keys and values beneath it")
+_NUMBER = _says("is not a whole number", "write a whole number")
+_LIST = _says("is not a list", "write a list, one entry per line after '- '")
+_FLAG = _says("is neither true nor false", "write true or false, without quotes")
+_EXPLAINED: Mapping[str, Explanation] = {
+    "int_type": _NUMBER,
+    "int_parsing_size": _NUMBER,
+    "bool_type": _FLAG,
+    "string_type": _says("is not text", "write text"),
+    "string_unicode": _says("is not valid text", "write text in UTF-8"),
+    "model_type": _MAPPING,
+    "model_attributes_type": _MAPPING,
+    "dict_type": _MAPPING,
+    "mapping_type": _MAPPING,
+    "tuple_type": _LIST,
+    "list_type": _LIST,
+    "enum": _choices,
+    "literal_error": _choices,
+    "greater_than_equal": _least,
+    "less_than_equal": _most,
+    "too_short": _too_short,
+    "string_too_short": _text_short,
+    "string_too_long": _text_long,
+}
+
+
+def _unknown_key(path: Path, model: type[BaseModel], document: Any) -> Flaw:
+    key = str(path[-1])
+    known = _keys(path[:-1], model, document)
+    near = suggestion(path, model, document)
+    instead = (
+        f"did you mean {near}?"
+        if near
+        else f"remove it, or write one of {', '.join(sorted(known))}"
+    )
+    # The value is left out: under a mistyped key nobody knows whether it is a secret.
+    return Flaw(path, "is not a known key", f"the key {show(key)}", instead)
+
+
+def _modelsat(path: Path, model: type[BaseModel], document: Any) -> list[type[BaseModel]]:
+    """The models that may describe the mapping at this path; several if it is a union."""
+    found: list[type[BaseModel]] = [model]
+    for depth, part in enumerate(path):
+        if isinstance(part, int):
+            continue
+        below: list[type[BaseModel]] = []
+        for candidate in found:
+            for info in candidate.model_fields.values():
+                if info.alias == part:
+                    below += _sections(info.annotation)
+        tag = at((*path[: depth + 1], DISCRIMINATOR), document)
+        tagged = [one for one in below if tag in _literals(one)]
+        found = tagged or below
+    return found
+
+
+def _sections(annotation: Any) -> list[type[BaseModel]]:
+    """All section models within a type such as `tuple[Node, ...] | None`."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [
+        model for argument in getattr(annotation, "__args__", ()) for model in _sections(argument)
+    ]
+
+
+def _literals(model: type[BaseModel]) -> tuple[Any, ...]:
+    info = model.model_fields.get(DISCRIMINATOR)
+    return getattr(info.annotation, "__args__", ()) if info else ()
+
+
+def _tags(path: Path, model: type[BaseModel], document: Any) -> list[str]:
+    return [str(tag) for one in _modelsat(path, model, document) for tag in _literals(one)]
+
+
+def _keys(path: Path, model: type[BaseModel], document: Any) -> list[str]:
+    return [
+        info.alias or name
+        for one in _modelsat(path, model, document)
+        for name, info in one.model_fields.items()
+    ]
+
+
+def _about(path: Path, model: type[BaseModel], document: Any) -> str:
+    """What a key is for: the first sentence of its description."""
+    for one in _modelsat(path[:-1], model, document):
+        for info in one.model_fields.values():
+            if info.alias == path[-1] and info.description:
+                first = re.split(r"(?<=[a-z0-9)])[.:;](?:\s|$)", info.description, maxsplit=1)[0]
+                return " ".join(first.split())
+    return "see docs/configuration.md"

@@ -1,0 +1,116 @@
+"""A fault in the configuration, and how a reader gets to see it."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+Path = tuple[str | int, ...]
+
+HIDDEN = "a value that is not shown"
+NOTHING = "nothing"
+
+_LONGEST = 60
+_PLAIN_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,60}")
+_SECRET_KEY = re.compile(
+    r"pass(word|wd|phrase)|secret|token|private.?key|api.?key|credential|kubeconfig|bearer|auth",
+    re.IGNORECASE,
+)
+_SECRET_VALUE = re.compile(r"-----BEGIN|PRIVATE KEY|\beyJ[A-Za-z0-9_-]{10,}|^v1:[A-Za-z0-9+/=]+:")
+
+
+@dataclass(frozen=True, slots=True)
+class Flaw:
+    """What a rule found, with a path inside its section."""
+
+    path: Path
+    wrong: str
+    """What is wrong, as the rest of a sentence that begins with the path."""
+    got: str
+    """What was written there, as `show` gives it."""
+    instead: str
+    """What to write instead, as a sentence in the imperative."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One thing that is wrong (or, as a warning, doubtful) in one file."""
+
+    file: str
+    path: Path
+    wrong: str
+    got: str
+    instead: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.file}: {render_path(self.path)}: {self.wrong} (got {self.got}); {self.instead}"
+        )
+
+
+def render_path(path: Path) -> str:
+    """The path as one writes it: `caas.nodes[1].gpus[3]`."""
+    text = ""
+    for part in path:
+        if isinstance(part, int) or part.isdecimal():
+            text += f"[{str(part)[:20]}]"
+        elif _PLAIN_KEY.fullmatch(part):
+            text += f".{part}" if text else part
+        else:
+            text += f"[{_shorten(json.dumps(part, ensure_ascii=True))}]"
+    return text or "the document"
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+
+
+def is_secret(path: Path, value: object = None) -> bool:
+    """Whether a value must not be shown: its key says so, or it looks like a key or token itself."""
+    if any(isinstance(part, str) and _SECRET_KEY.search(part) for part in path):
+        return True
+    return isinstance(value, str) and _SECRET_VALUE.search(value) is not None
+
+
+def _number(value: int | float) -> str:
+    if isinstance(value, float):
+        return repr(value) if math.isfinite(value) else f"the number {value}"
+    if value.bit_length() > 64:
+        return f"a whole number of {value.bit_length()} bits"
+    return str(value)
+
+
+def show(value: object, path: Path = ()) -> str:
+    """A value for a message: short, on one line, and never a secret."""
+    if is_secret(path, value):
+        return HIDDEN
+    match value:
+        case None:
+            return NOTHING
+        case bool():
+            return "true" if value else "false"
+        case int() | float():
+            return _number(value)
+        case str():
+            return _shorten(json.dumps(value, ensure_ascii=not value.isprintable()))
+        case Mapping():
+            return "an empty mapping" if not value else f"a mapping with {len(value)} keys"
+        case list() | tuple():
+            return _show_list(value, path)
+        case _:
+            return _shorten(json.dumps(str(value)))
+
+
+def _show_list(values: list[object] | tuple[object, ...], path: Path) -> str:
+    if len(values) > 12 or any(isinstance(value, Mapping | list | tuple) for value in values):
+        return f"a list of {len(values)}"
+    text = f"[{', '.join(show(value, path) for value in values)}]"
+    return text if len(text) <= 2 * _LONGEST else f"a list of {len(values)}"
+
+
+def show_values(values: Iterable[object]) -> str:
+    """Several values, for messages about more than one."""
+    return ", ".join(show(value) for value in values)

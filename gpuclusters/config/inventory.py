@@ -1,0 +1,120 @@
+"""Where the machines are: from the configuration, or from the inventory of a running lab."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gpuclusters.config.caas import CaasConfig
+from gpuclusters.config.hosts import ExistingHosts
+
+LAB_FOLDER_VARIABLE = "GPU_CLUSTERS_LAB"
+LAB_FOLDER = ".lab"
+INVENTORY = "inventory.json"
+_VERSION = 1
+_START = "run `make up` or `gpu-clusters lab start`"
+
+
+class InventoryError(Exception):
+    """The lab's inventory is there and cannot be used; the message says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedHost:
+    """One machine as SSH reaches it."""
+
+    name: str
+    address: str
+    port: int
+    user: str
+    host_key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """What a running lab offers."""
+
+    name: str
+    kubeconfig: Path
+    ssh_private_key: Path
+    hosts: Mapping[str, ResolvedHost]
+
+
+def lab_folder(project: Path) -> Path:
+    """The lab's folder: GPU_CLUSTERS_LAB, else `.lab` in the project."""
+    stated = os.environ.get(LAB_FOLDER_VARIABLE)
+    return Path(stated) if stated else project / LAB_FOLDER
+
+
+def read_inventory(folder: Path) -> Inventory | None:
+    """The inventory of the lab in a folder, None if no lab is running there.
+
+    A lab writes its inventory last when it starts and removes it first when it stops.
+
+    Raises:
+        InventoryError: the file cannot be read or is not an inventory of this version.
+    """
+    path = folder / INVENTORY
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        return _inventory(document)
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError) as error:
+        raise InventoryError(f"{path} cannot be read: {error}; {_START} again") from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InventoryError(
+            f"{path} is not a lab inventory of version {_VERSION} ({type(error).__name__}: {error}); "
+            f"{_START} again"
+        ) from error
+
+
+def _inventory(document: Any) -> Inventory:
+    if document["version"] != _VERSION:
+        raise ValueError(f"its version is {document['version']!r}")
+    return Inventory(
+        name=str(document["name"]),
+        kubeconfig=Path(document["kubeconfig"]),
+        ssh_private_key=Path(document["ssh-private-key"]),
+        hosts={
+            name: ResolvedHost(
+                name=name,
+                address=str(host["address"]),
+                port=int(host["port"]),
+                user=str(host["user"]),
+                host_key=str(host["host-key"]),
+            )
+            for name, host in document["hosts"].items()
+        },
+    )
+
+
+def resolve_hosts(
+    config: CaasConfig, inventory: Inventory | None
+) -> tuple[ResolvedHost | None, ...]:
+    """The machine of each node, in the order of the nodes; None for those of a lab that does not run.
+
+    Raises:
+        InventoryError: the lab runs and has no machine for a node.
+    """
+    if isinstance(config.hosts, ExistingHosts):
+        known = {
+            machine.name: ResolvedHost(
+                machine.name, machine.address, machine.port, config.hosts.user, machine.host_key
+            )
+            for machine in config.hosts.machines
+        }
+        return tuple(known[node.name] for node in config.nodes)
+    if inventory is None:
+        return tuple(None for _ in config.nodes)
+    missing = [node.name for node in config.nodes if node.name not in inventory.hosts]
+    if missing:
+        raise InventoryError(
+            f"the lab runs {', '.join(sorted(inventory.hosts)) or 'no host'} and not "
+            f"{', '.join(missing)}; {_START} so that it starts what the configuration names"
+        )
+    return tuple(inventory.hosts[node.name] for node in config.nodes)

@@ -1,0 +1,195 @@
+"""Reads the configuration from Pulumi. Nothing else calls `pulumi.Config`, here or anywhere."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pulumi
+from pulumi.runtime import config as runtime_config
+
+from gpuclusters.config.caas import CaasConfig
+from gpuclusters.config.errors import ConfigError
+from gpuclusters.config.fault import Fault
+from gpuclusters.config.hosts import LabHosts
+from gpuclusters.config.inventory import (
+    Inventory,
+    InventoryError,
+    ResolvedHost,
+    lab_folder,
+    read_inventory,
+    resolve_hosts,
+)
+from gpuclusters.config.kubernetes import LabKubernetes
+from gpuclusters.config.stack import NAMESPACE, SECRET_KEYS, StackConfig, parse, plain_secret
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Secrets:
+    """Values that never enter the models. Unknown in a preview while the lab does not run."""
+
+    kubeconfig: pulumi.Output[str]
+    """Admin kubeconfig of the cluster, as text."""
+    ssh_private_key: pulumi.Output[str] | None
+    """Key for the machines, as PEM text; None if file or agent have it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """All that a stack needs to know."""
+
+    config: StackConfig
+    secrets: Secrets
+    hosts: tuple[ResolvedHost | None, ...]
+    """The machine of each node, in their order; None in a preview while the lab does not run."""
+
+    @property
+    def warnings(self) -> tuple[Fault, ...]:
+        """What works but will hurt."""
+        return self.config.warnings
+
+
+def load(project: Path | None = None) -> Loaded:
+    """The configuration of the current stack.
+
+    Args:
+        project: folder of the project, by default the current one, in which Pulumi runs programs.
+
+    Raises:
+        ConfigError: with everything that is wrong, or because the lab that it names does not run.
+    """
+    file = f"Pulumi.{pulumi.get_stack()}.yaml"
+    parsed = parse(_document(), file=file)
+    if isinstance(parsed, list):
+        raise ConfigError([*parsed, *_plain_secrets(file)])
+    config = parsed.caas
+    inventory = _lab(config, file, project or Path.cwd())
+    try:
+        hosts = resolve_hosts(config, inventory)
+    except InventoryError as error:
+        raise ConfigError([_lab_fault(file, str(error))]) from error
+    secrets, faults = _secrets(config, inventory, file)
+    if faults or secrets is None:
+        raise ConfigError(faults)
+    return Loaded(config=parsed, secrets=secrets, hosts=hosts)
+
+
+def _document() -> dict[str, Any]:
+    """All keys of this program that are no secrets, parsed."""
+    known = {**runtime_config.get_config_env(), **runtime_config.CONFIG.get()}
+    document: dict[str, Any] = {}
+    for full_key, text in known.items():
+        namespace, _, key = full_key.partition(":")
+        if namespace != NAMESPACE or key in SECRET_KEYS:
+            continue
+        if runtime_config.is_config_secret(full_key):
+            # As it looks in the file, where `parse` refuses it without showing what is in it.
+            document[key] = {"secure": ""}
+        else:
+            document[key] = _value(text)
+    return document
+
+
+def _value(text: Any) -> Any:
+    """Pulumi hands objects over as JSON, everything else as text."""
+    if isinstance(text, str) and text.lstrip().startswith(("{", "[")):
+        try:
+            return json.loads(text)
+        except ValueError:
+            return text
+    return text
+
+
+def _plain_secrets(file: str) -> list[Fault]:
+    faults = []
+    for key in SECRET_KEYS:
+        full_key = f"{NAMESPACE}:{key}"
+        given = runtime_config.get_config(full_key) is not None
+        if given and not runtime_config.is_config_secret(full_key):
+            faults.append(plain_secret(file, key))
+    return faults
+
+
+def _lab_fault(file: str, wrong: str) -> Fault:
+    path = ("caas", "hosts", "source")
+    return Fault(
+        file, path, f"cannot be resolved: {wrong}", '"lab"', "see `gpu-clusters lab status`"
+    )
+
+
+def _lab(config: CaasConfig, file: str, project: Path) -> Inventory | None:
+    """The running lab if the configuration needs one; None in a preview if it does not run."""
+    if not isinstance(config.hosts, LabHosts) and not isinstance(config.kubernetes, LabKubernetes):
+        return None
+    folder = lab_folder(project)
+    try:
+        inventory = read_inventory(folder)
+    except InventoryError as error:
+        raise ConfigError([_lab_fault(file, str(error))]) from error
+    if inventory is None and not pulumi.runtime.is_dry_run():
+        raise ConfigError(
+            [
+                Fault(
+                    file,
+                    ("caas", "hosts", "source"),
+                    f"is lab, and the lab is not running in {folder}",
+                    '"lab"',
+                    "run `make up` or `gpu-clusters lab start`",
+                )
+            ]
+        )
+    return inventory
+
+
+def _secrets(
+    config: CaasConfig, inventory: Inventory | None, file: str
+) -> tuple[Secrets | None, list[Fault]]:
+    faults = _plain_secrets(file)
+    stack = pulumi.Config(NAMESPACE)
+    kubeconfig: pulumi.Output[str] | None
+    if isinstance(config.kubernetes, LabKubernetes):
+        kubeconfig = _from_file(inventory.kubeconfig, file, faults) if inventory else _unknown()
+    else:
+        kubeconfig = stack.get_secret("kubeconfig")
+        if kubeconfig is None:
+            faults.append(
+                Fault(
+                    file,
+                    ("kubeconfig",),
+                    "is missing, while caas.kubernetes.source is existing",
+                    "nothing",
+                    "run `pulumi config set --secret kubeconfig < admin.kubeconfig`",
+                )
+            )
+    ssh_key: pulumi.Output[str] | None
+    if isinstance(config.hosts, LabHosts):
+        ssh_key = _from_file(inventory.ssh_private_key, file, faults) if inventory else _unknown()
+    else:
+        ssh_key = stack.get_secret("ssh-private-key")
+    if faults or kubeconfig is None:
+        return None, faults
+    return Secrets(kubeconfig=kubeconfig, ssh_private_key=ssh_key), []
+
+
+def _from_file(path: Path, file: str, faults: list[Fault]) -> pulumi.Output[str] | None:
+    try:
+        return pulumi.Output.secret(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        faults.append(_lab_fault(file, f"{path} cannot be read: {error}"))
+        return None
+
+
+def _unknown() -> pulumi.Output[str]:
+    """A secret whose value an update will know."""
+
+    def settled(*, value: Any) -> asyncio.Future[Any]:
+        future: asyncio.Future[Any] = asyncio.Future()
+        future.set_result(value)
+        return future
+
+    return pulumi.Output(
+        set(), settled(value=None), is_known=settled(value=False), is_secret=settled(value=True)
+    )

@@ -1,0 +1,207 @@
+"""What a valid configuration means, with presets and defaults filled in: what the stack declares.
+
+Everything here is pure. `plan` of a configuration that `stack.parse` accepted does not fail.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from gpuclusters.config.caas import CaasConfig
+from gpuclusters.config.hosts import LabHosts
+from gpuclusters.config.nodes import Node
+from gpuclusters.config.tenants import ContainerSize, Egress, NfsMount, Tenant
+from gpuclusters.domain import fabric, naming, sizing
+from gpuclusters.domain.platforms import PRESETS, Preset
+from gpuclusters.domain.tenancy import CPU_PER_GPU, MEMORY_GIB_PER_GPU, Share, Size
+from gpuclusters.domain.topology import Board
+
+LAB_FABRIC_MANAGER = "127.0.0.1"
+
+
+@dataclass(frozen=True, slots=True)
+class NodePlan:
+    """One machine: where its GPUs are and how its board is cut."""
+
+    name: str
+    board: Board
+    partitions: tuple[fabric.Partition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TenantPlan:
+    """One tenant: where it lives, what it may hold, where it may connect to."""
+
+    name: str
+    namespace: str
+    share: Share
+    quota: Mapping[str, str]
+    """`hard` of its ResourceQuota."""
+    sizes: tuple[int, ...]
+    """How many GPUs one container may ask for."""
+    egress: Egress
+    nfs_cidrs: tuple[str, ...]
+    """File servers that its own VMs mount; those of the kubelet need no rule."""
+
+
+@dataclass(frozen=True, slots=True)
+class CaasPlan:
+    """All of a cluster."""
+
+    preset: Preset
+    nodes: tuple[NodePlan, ...]
+    tenants: tuple[TenantPlan, ...]
+    sizes: tuple[int, ...]
+    """Partition sizes that the cluster offers."""
+    fabric_manager_host: str
+    """Address of the fabric manager's API as seen from each machine."""
+    infrastructure_cidrs: tuple[str, ...]
+    """Networks of machines and their management controllers: denied to every tenant."""
+    storage_cidrs: tuple[str, ...]
+    """Networks of file servers: no part of "the internet", open to a tenant only where its own servers are.
+    Not to be denied as a whole, because in Cilium a denial outweighs every allowance."""
+
+    @property
+    def capacity(self) -> Mapping[int, int]:
+        """How many partitions of each size the cluster has."""
+        all_sizes = [partition.size for node in self.nodes for partition in node.partitions]
+        return {size: all_sizes.count(size) for size in self.sizes}
+
+
+def preset(config: CaasConfig) -> Preset:
+    """What is known of the cluster's machines."""
+    return PRESETS[config.platform]
+
+
+def table(config: CaasConfig) -> fabric.PartitionTable:
+    """The partitions that the cluster's boards offer."""
+    return fabric.TABLES[preset(config).baseboard]
+
+
+def board(config: CaasConfig, node: Node) -> Board:
+    """The node's PCI functions: its own where it states them, else the preset's."""
+    known = preset(config)
+    gpus = known.gpus if node.gpus is None else {int(n): pci for n, pci in node.gpus.items()}
+    return Board(
+        gpus=gpus,
+        switches=known.switches if node.switches is None else node.switches,
+        extra_functions=(
+            known.extra_functions if node.extra_functions is None else node.extra_functions
+        ),
+    )
+
+
+def partitions(config: CaasConfig, node: Node) -> tuple[fabric.Partition, ...]:
+    """The partitions to activate on a node.
+
+    Raises:
+        LayoutError: the table cannot give them, or the node states none where it must.
+    """
+    known = table(config)
+    if node.partitions is not None:
+        return tuple(known.partition(number) for number in sorted(node.partitions))
+    if node.partition_layout is not None:
+        return fabric.plan_layout(known, node.partition_layout)
+    layout = config.partition_layout
+    if isinstance(layout, str):
+        raise fabric.LayoutError("a mixed layout needs one on every node")
+    return fabric.plan_layout(known, layout)
+
+
+def largest_partition(config: CaasConfig) -> int:
+    """GPUs of the largest partition that a valid layout gives; 0 if there is none."""
+    sizes = [0]
+    for node in config.nodes:
+        try:
+            sizes += [partition.size for partition in partitions(config, node)]
+        except fabric.LayoutError:
+            continue
+    return max(sizes)
+
+
+def namespace(config: CaasConfig, tenant: Tenant) -> str:
+    """The tenant's namespace."""
+    if tenant.namespace is not None:
+        return tenant.namespace
+    return naming.tenant_namespace(config.tenant_namespace_prefix, tenant.name)
+
+
+def overhead_gib(config: CaasConfig) -> int:
+    """Memory of a VM beside its containers, in whole GiB."""
+    return -(-config.kata.overhead.memory_mib // sizing.GIB)
+
+
+def overhead_cpu(config: CaasConfig) -> int:
+    """Cores of a VM beside its containers, rounded up."""
+    return -(-config.kata.overhead.cpu_millicores // 1000)
+
+
+def _size(size: ContainerSize) -> Size:
+    return Size(size.cpu, size.memory_gib)
+
+
+def share(config: CaasConfig, tenant: Tenant) -> Share:
+    """What the tenant may hold, with defaults filled in."""
+    total = Size(
+        tenant.cpu or tenant.gpus * CPU_PER_GPU,
+        tenant.memory_gib or tenant.gpus * MEMORY_GIB_PER_GPU,
+    )
+    largest = Size(
+        max(total.cpu - overhead_cpu(config), 1),
+        max(total.memory_gib - overhead_gib(config), 1),
+    )
+    return Share(
+        gpus=tenant.gpus,
+        total=total,
+        storage_gib=tenant.storage_gib,
+        default_container=_size(tenant.default_container),
+        max_container=_size(tenant.max_container) if tenant.max_container else largest,
+    )
+
+
+def fabric_manager_host(config: CaasConfig) -> str | None:
+    """Where the fabric manager's API is; None if it is not stated and not known."""
+    if config.service_vm.bind_address is not None:
+        return str(config.service_vm.bind_address)
+    return LAB_FABRIC_MANAGER if isinstance(config.hosts, LabHosts) else None
+
+
+def _tenant(config: CaasConfig, tenant: Tenant, offered: tuple[int, ...]) -> TenantPlan:
+    its = share(config, tenant)
+    nfs = tenant.nfs
+    return TenantPlan(
+        name=tenant.name,
+        namespace=namespace(config, tenant),
+        share=its,
+        quota=its.quota(config.device_access.resource_name, tenant.extra_quota),
+        sizes=tenant.sizes or tuple(size for size in offered if size <= tenant.gpus),
+        egress=tenant.egress,
+        nfs_cidrs=(
+            tuple(str(server) for server in nfs.servers)
+            if nfs and nfs.mounted_by is NfsMount.GUEST
+            else ()
+        ),
+    )
+
+
+def plan(config: CaasConfig) -> CaasPlan:
+    """What the stack declares."""
+    nodes = tuple(
+        NodePlan(node.name, board(config, node), partitions(config, node)) for node in config.nodes
+    )
+    offered = tuple(sorted({cut.size for node in nodes for cut in node.partitions}))
+    host = fabric_manager_host(config)
+    if host is None:
+        raise ValueError("service-vm.bind-address is not known; the configuration was not checked")
+    network = config.network
+    closed = (*network.node_cidrs, *network.bmc_cidrs)
+    return CaasPlan(
+        preset=preset(config),
+        nodes=nodes,
+        tenants=tuple(_tenant(config, tenant, offered) for tenant in config.tenants),
+        sizes=offered,
+        fabric_manager_host=host,
+        infrastructure_cidrs=tuple(sorted(str(cidr) for cidr in closed)),
+        storage_cidrs=tuple(sorted(str(cidr) for cidr in network.storage_cidrs)),
+    )

@@ -1,0 +1,32 @@
+"""The rules: what must hold together although each value alone is fine.
+
+Rows are those of the table of failures in docs/configuration.md. A rule is a pure function over the whole
+section; which part of it must be readable for the rule to run stands in its `needs` and `each`.
+"""
+
+from gpuclusters.config.rules import (
+    cluster,
+    device,
+    fabric,
+    machine,
+    network,
+    operator,
+    runtime,
+    service_vm,
+    tenant,
+)
+from gpuclusters.config.rules.rule import Rule, Severity
+
+CAAS_RULES: tuple[Rule, ...] = (
+    *cluster.RULES,
+    *fabric.RULES,
+    *service_vm.RULES,
+    *runtime.RULES,
+    *operator.RULES,
+    *device.RULES,
+    *tenant.RULES,
+    *network.RULES,
+    *machine.RULES,
+)
+
+__all__ = ["CAAS_RULES", "Rule", "Severity"]

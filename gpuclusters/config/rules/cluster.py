@@ -1,0 +1,119 @@
+"""Row 0: what holds for every cluster, whatever it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from gpuclusters.config.caas import CaasConfig
+from gpuclusters.config.fault import Flaw, show, show_values
+from gpuclusters.config.hosts import ExistingHosts, LabHosts
+from gpuclusters.config.kubernetes import LabKubernetes
+from gpuclusters.config.rules.rule import rule
+
+
+def repeats(names: Sequence[str]) -> Iterator[tuple[int, int]]:
+    """Positions of names that were there before, with the position of the first."""
+    first: dict[str, int] = {}
+    for position, name in enumerate(names):
+        if name in first:
+            yield position, first[name]
+        else:
+            first[name] = position
+
+
+@rule(0, needs=["nodes"])
+def has_nodes(config: CaasConfig) -> Iterable[Flaw]:
+    """A cluster has at least one node."""
+    if not config.nodes:
+        yield Flaw(("nodes",), "has no node", "[]", "write at least one: - name: hgx-01")
+
+
+@rule(0, each=["nodes"])
+def node_names_differ(config: CaasConfig) -> Iterable[Flaw]:
+    """No two nodes have the same name."""
+    for position, first in repeats([node.name for node in config.nodes]):
+        name = config.nodes[position].name
+        yield Flaw(
+            ("nodes", position, "name"),
+            f"is also the name of nodes[{first}]",
+            show(name),
+            "give every node a name of its own",
+        )
+
+
+@rule(0, needs=["hosts"])
+def machine_names_differ(config: CaasConfig) -> Iterable[Flaw]:
+    """No two machines have the same name or the same address and port."""
+    if not isinstance(config.hosts, ExistingHosts):
+        return
+    machines = config.hosts.machines
+    for position, first in repeats([machine.name for machine in machines]):
+        yield Flaw(
+            ("hosts", "machines", position, "name"),
+            f"is also the name of hosts.machines[{first}]",
+            show(machines[position].name),
+            "give every machine a name of its own",
+        )
+    for position, first in repeats([f"{one.address}:{one.port}" for one in machines]):
+        yield Flaw(
+            ("hosts", "machines", position, "address"),
+            f"is also the address of hosts.machines[{first}], with the same port",
+            show(machines[position].address),
+            "write the address of this machine",
+        )
+
+
+@rule(0, needs=["hosts"], each=["nodes"])
+def nodes_have_machines(config: CaasConfig) -> Iterable[Flaw]:
+    """Every node is one of the machines."""
+    if not isinstance(config.hosts, ExistingHosts):
+        return
+    known = [machine.name for machine in config.hosts.machines]
+    for position, node in enumerate(config.nodes):
+        if node.name not in known:
+            yield Flaw(
+                ("nodes", position, "name"),
+                "is not the name of a machine under hosts.machines",
+                show(node.name),
+                f"write one of {show_values(known)}" if known else "add the machine there",
+            )
+
+
+@rule(0, needs=["hosts", "nodes"])
+def machines_have_nodes(config: CaasConfig) -> Iterable[Flaw]:
+    """Every machine is used by a node."""
+    if not isinstance(config.hosts, ExistingHosts):
+        return
+    used = {node.name for node in config.nodes}
+    for position, machine in enumerate(config.hosts.machines):
+        if machine.name not in used:
+            yield Flaw(
+                ("hosts", "machines", position, "name"),
+                "is a machine that no node uses",
+                show(machine.name),
+                "add a node of this name to nodes, or remove the machine",
+            )
+
+
+@rule(0, needs=["hosts", "kubernetes"])
+def lab_is_one_thing(config: CaasConfig) -> Iterable[Flaw]:
+    """The lab's machines join the lab's control plane and no other."""
+    lab_hosts = isinstance(config.hosts, LabHosts)
+    if lab_hosts != isinstance(config.kubernetes, LabKubernetes):
+        other = "lab" if lab_hosts else "existing"
+        yield Flaw(
+            ("kubernetes", "source"),
+            f"does not fit hosts.source, which is {other}",
+            show(config.kubernetes.source),
+            f"write {other}, or change hosts.source: the machines are nodes of this cluster",
+        )
+
+
+RULES = (
+    has_nodes,
+    node_names_differ,
+    machine_names_differ,
+    nodes_have_machines,
+    machines_have_nodes,
+    lab_is_one_thing,
+)

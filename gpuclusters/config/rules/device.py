@@ -1,0 +1,73 @@
+"""Row 8: CDI specs that containerd and Kata can load and match."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from gpuclusters.config.caas import CaasConfig
+from gpuclusters.config.fault import Flaw, show
+from gpuclusters.config.rules.rule import rule
+from gpuclusters.domain.versions import CDI_DIGIT_NAMES, CDI_RELEASES, older
+
+_DOTS_IN_CLASS = (0, 6, 0)
+
+
+@rule(8, needs=["device_access"])
+def cdi_kind_is_the_resource_name(config: CaasConfig) -> Iterable[Flaw]:
+    """Kata builds a CDI name out of the resource's name and the device's id; nothing else resolves."""
+    access = config.device_access
+    if access.cdi_kind != access.resource_name:
+        yield Flaw(
+            ("device-access", "cdi-kind"),
+            f"differs from resource-name, which is {access.resource_name}: Kata would look for "
+            f"{access.resource_name}=1 and find nothing",
+            show(access.cdi_kind),
+            f"write {access.resource_name}, or leave both out",
+        )
+
+
+@rule(8, needs=["versions"])
+def cdi_version_exists(config: CaasConfig) -> Iterable[Flaw]:
+    """The version of the CDI specs is one that was released."""
+    if config.versions.cdi not in CDI_RELEASES:
+        yield Flaw(
+            ("versions", "cdi"),
+            "is not a released version of CDI",
+            show(config.versions.cdi),
+            f"write one of {', '.join(CDI_RELEASES)}",
+        )
+
+
+@rule(8, needs=["versions"])
+def cdi_version_allows_device_names(config: CaasConfig) -> Iterable[Flaw]:
+    """Devices are named by module number, and a name may begin with a digit from 0.5.0 on."""
+    version = config.versions.cdi
+    if version in CDI_RELEASES and older(version, CDI_DIGIT_NAMES):
+        yield Flaw(
+            ("versions", "cdi"),
+            'does not allow device names that begin with a digit, and GPUs are named "1" to "8"',
+            show(version),
+            "write 0.5.0 or newer, or leave it out",
+        )
+
+
+@rule(8, needs=["versions", "device_access"])
+def cdi_version_allows_the_class(config: CaasConfig) -> Iterable[Flaw]:
+    """A class with a dot needs 0.6.0."""
+    version = config.versions.cdi
+    _, _, device_class = config.device_access.cdi_kind.partition("/")
+    if "." in device_class and version in CDI_RELEASES and older(version, _DOTS_IN_CLASS):
+        yield Flaw(
+            ("versions", "cdi"),
+            f"does not allow a dot in the class {device_class}",
+            show(version),
+            "write 0.6.0 or newer, or a class without a dot",
+        )
+
+
+RULES = (
+    cdi_kind_is_the_resource_name,
+    cdi_version_exists,
+    cdi_version_allows_device_names,
+    cdi_version_allows_the_class,
+)

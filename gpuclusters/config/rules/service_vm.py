@@ -1,0 +1,329 @@
+"""Rows 2 to 4: the fabric manager's version, its settings, and the devices of its VM."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import PurePosixPath
+
+from gpuclusters.config.caas import CaasConfig
+from gpuclusters.config.fabric import FabricMode
+from gpuclusters.config.fault import NOTHING, Flaw, Path, show
+from gpuclusters.config.hosts import ExistingHosts
+from gpuclusters.config.kata import GuestImage
+from gpuclusters.config.plan import board, preset
+from gpuclusters.config.rules.rule import rule
+from gpuclusters.domain.network import containing
+from gpuclusters.domain.platforms import SwitchAccess
+from gpuclusters.domain.topology import Board, repeated
+from gpuclusters.domain.versions import KATA_RELEASES, parse_release
+
+_SSH_PORT = 22
+_STATE_FILE_LENGTH = 256
+_LOST_AT_REBOOT = ("/tmp", "/var/tmp", "/run", "/var/run", "/dev/shm")  # noqa: S108 - refused
+
+
+def _guest_driver(config: CaasConfig) -> str | None:
+    stated = config.versions.guest_driver
+    release = KATA_RELEASES.get(config.versions.kata)
+    return stated or (release.guest_driver if release else None)
+
+
+@rule(2, needs=["versions"])
+def versions_are_pinned(config: CaasConfig) -> Iterable[Flaw]:
+    """Every version is a number: `latest` means another fabric manager after each installation."""
+    versions: Mapping[str, str | None] = {
+        "kata": config.versions.kata,
+        "guest-driver": config.versions.guest_driver,
+        "fabric-manager": config.versions.fabric_manager,
+    }
+    for key, value in versions.items():
+        if value is not None and parse_release(value) is None:
+            example = KATA_RELEASES["4.1.0"].guest_driver if key != "kata" else "4.1.0"
+            yield Flaw(
+                ("versions", key),
+                "is not pinned to a version",
+                show(value),
+                f"write all of its numbers in quotes, for example {example}",
+            )
+
+
+@rule(2, needs=["versions"])
+def fabric_manager_is_of_the_guest_drivers_version(config: CaasConfig) -> Iterable[Flaw]:
+    """Fabric manager and guest driver are of exactly the same version, else CUDA does not start (802)."""
+    driver = _guest_driver(config)
+    manager = config.versions.fabric_manager
+    if driver is None or parse_release(manager) is None or parse_release(driver) is None:
+        return
+    if manager != driver:
+        yield Flaw(
+            ("versions", "fabric-manager"),
+            f"differs from the guest's GPU driver, which is {driver}",
+            show(manager),
+            f"write {driver}, and install exactly that one in the service VM",
+        )
+
+
+@rule(2, needs=["versions", "kata"])
+def guest_driver_is_the_one_in_the_image(config: CaasConfig) -> Iterable[Flaw]:
+    """Kata's own guest image holds one driver; another needs an image of your own."""
+    versions = config.versions
+    release = KATA_RELEASES.get(versions.kata)
+    custom = config.kata.guest_image is GuestImage.CUSTOM
+    if versions.guest_driver is None and (custom or release is None):
+        if parse_release(versions.kata) is not None:
+            why = "your own guest image" if custom else f"Kata {versions.kata}"
+            yield Flaw(
+                ("versions", "guest-driver"),
+                f"is missing, and which driver {why} holds is not known",
+                NOTHING,
+                "write the version of the NVIDIA driver in the guest image",
+            )
+    elif (
+        release is not None
+        and not custom
+        and versions.guest_driver
+        not in (
+            None,
+            release.guest_driver,
+        )
+    ):
+        yield Flaw(
+            ("versions", "guest-driver"),
+            f"is not in the guest image of Kata {versions.kata}, which has {release.guest_driver}",
+            show(versions.guest_driver),
+            f"write {release.guest_driver}, or set kata.guest-image: custom and build an image",
+        )
+
+
+@rule(3, needs=["service_vm"])
+def fabric_mode_is_shared(config: CaasConfig) -> Iterable[Flaw]:
+    """Only mode 1 lets one board serve several VMs."""
+    mode = config.service_vm.fabric_mode
+    if mode is not FabricMode.SHARED:
+        yield Flaw(
+            ("service-vm", "fabric-mode"),
+            "gives the whole board to one owner, while a caas cluster shares it",
+            show(int(mode)),
+            "write 1, or leave it out",
+        )
+
+
+@rule(3, needs=["service_vm"])
+def state_survives_a_restart(config: CaasConfig) -> Iterable[Flaw]:
+    """A fabric manager that restarts without resetting the switches needs a state file that lasts."""
+    vm = config.service_vm
+    path: Path = ("service-vm", "state-file")
+    if vm.state_file is None:
+        if vm.fabric_mode_restart:
+            yield Flaw(
+                path,
+                "is missing while fabric-mode-restart is true",
+                NOTHING,
+                "write a path on a disk of the service VM: /var/lib/nvidia-fabricmanager/state",
+            )
+        return
+    file = PurePosixPath(vm.state_file)
+    if not file.is_absolute() or ".." in file.parts or vm.state_file.endswith("/"):
+        yield Flaw(
+            path,
+            "is not the absolute path of a file",
+            show(vm.state_file),
+            "write for example /var/lib/nvidia-fabricmanager/state",
+        )
+    elif any(file.is_relative_to(lost) for lost in _LOST_AT_REBOOT):
+        yield Flaw(
+            path,
+            "is lost when the service VM reboots, and with it which partitions are in use",
+            show(vm.state_file),
+            "write a path on a disk: /var/lib/nvidia-fabricmanager/state",
+        )
+    if len(vm.state_file) > _STATE_FILE_LENGTH:
+        yield Flaw(
+            path,
+            f"is longer than the {_STATE_FILE_LENGTH} characters that the fabric manager reads",
+            f"{len(vm.state_file)} characters",
+            "write a shorter path",
+        )
+
+
+@rule(3, needs=["service_vm", "kubernetes", "hosts"])
+def fabric_manager_listens_to_its_host_alone(config: CaasConfig) -> Iterable[Flaw]:
+    """The API has no authentication: only the host may reach it, and the host must."""
+    address = config.service_vm.bind_address
+    path: Path = ("service-vm", "bind-address")
+    remedy = "write the service VM's address on the network that it shares with its host alone"
+    existing = isinstance(config.hosts, ExistingHosts)
+    if address is None:
+        if existing:
+            yield Flaw(path, "is missing: the hosts cannot know it", NOTHING, remedy)
+        return
+    got = show(str(address))
+    ranges = {
+        "kubernetes.pod-cidr": config.kubernetes.pod_cidr,
+        "kubernetes.service-cidr": config.kubernetes.service_cidr,
+    }
+    if address.is_unspecified:
+        yield Flaw(path, "listens on every network, tenants' among them", got, remedy)
+    elif address.is_loopback and existing:
+        yield Flaw(path, "can be reached from inside the service VM only", got, remedy)
+    elif address.is_multicast or address.is_link_local or address.is_reserved:
+        yield Flaw(path, "is not an address that a VM listens on", got, remedy)
+    for key, network in ranges.items():
+        if containing(address, [network]):
+            yield Flaw(path, f"is in {key} ({network}), where tenants are", got, remedy)
+
+
+@rule(3, needs=["service_vm"])
+def ports_do_not_clash(config: CaasConfig) -> Iterable[Flaw]:
+    """The API, the fabric manager's own traffic and SSH of the service VM have three ports."""
+    vm = config.service_vm
+    if vm.port == vm.internal_port:
+        yield Flaw(
+            ("service-vm", "port"),
+            "is also internal-port",
+            show(vm.port),
+            "write another, or leave it out for 6666",
+        )
+    for key, port in (("port", vm.port), ("internal-port", vm.internal_port)):
+        if port == _SSH_PORT:
+            yield Flaw(
+                ("service-vm", key),
+                "is the port of the service VM's SSH server",
+                show(port),
+                "write another, or leave it out",
+            )
+
+
+@rule(4, needs=["platform"], each=["nodes"])
+def all_gpus_have_addresses(config: CaasConfig) -> Iterable[Flaw]:
+    """The PCI address of all eight modules is known, from the node or from the preset."""
+    for position, node in enumerate(config.nodes):
+        known = board(config, node).gpus
+        missing = [module for module in range(1, 9) if module not in known]
+        if missing and node.gpus is None:
+            yield Flaw(
+                ("nodes", position, "gpus"),
+                f"is missing, and the preset of {config.platform} knows no PCI addresses",
+                NOTHING,
+                'write the address of each module: {"1": "0000:1b:00.0", …}',
+            )
+        elif missing:
+            yield Flaw(
+                ("nodes", position, "gpus"),
+                f"has no address for modules {', '.join(map(str, missing))}",
+                f"modules {', '.join(map(str, sorted(known)))}" if known else "an empty mapping",
+                "write all eight, as `nvidia_gpu_tools.py --query-module-name` reports them",
+            )
+
+
+@rule(4, needs=["platform"], each=["nodes"])
+def the_service_vm_has_all_switches(config: CaasConfig) -> Iterable[Flaw]:
+    """The service VM gets every NVSwitch of the board, or what manages them where they have no function."""
+    known = preset(config)
+    bridged = known.switch_access is SwitchAccess.CONNECTX_BRIDGE
+    for position, node in enumerate(config.nodes):
+        its = board(config, node)
+        if bridged:
+            yield from _bridges(position, its, known.fabric_functions, config.platform)
+        elif len(its.switches) != known.fabric_functions:
+            yield Flaw(
+                ("nodes", position, "switches"),
+                f"are not the {known.fabric_functions} NVSwitches of {known.baseboard}",
+                show(node.switches) if its.switches else NOTHING,
+                f"write the PCI addresses of all {known.fabric_functions} (10de:22a3): without one "
+                "of them the fabric manager does not start",
+            )
+
+
+def _bridges(position: int, its: Board, count: int, platform: str) -> Iterator[Flaw]:
+    if its.switches:
+        yield Flaw(
+            ("nodes", position, "switches"),
+            f"cannot be passed through: on {platform} the NVSwitches have no PCI function",
+            show(its.switches),
+            "remove it, and write the ConnectX-7 functions that manage them as extra-functions; "
+            "the service VM runs nvlsm before the fabric manager",
+        )
+    if len(its.extra_functions) != count:
+        yield Flaw(
+            ("nodes", position, "extra-functions"),
+            f"are not the {count} ConnectX-7 functions that manage the NVSwitches",
+            show(its.extra_functions) if its.extra_functions else NOTHING,
+            f"write the PCI addresses of the {count} functions whose VPD says SW_MNG",
+        )
+
+
+@rule(4, needs=["platform"], each=["nodes"])
+def the_service_vm_has_the_whole_group(config: CaasConfig) -> Iterable[Flaw]:
+    """What shares the switches' IOMMU group goes with them, else VFIO gives out none of it."""
+    known = preset(config)
+    if not known.extra_functions:
+        return
+    for position, node in enumerate(config.nodes):
+        if len(board(config, node).extra_functions) < len(known.extra_functions):
+            yield Flaw(
+                ("nodes", position, "extra-functions"),
+                f"lacks the function {known.extra_pci_id} that shares the switches' IOMMU group",
+                show(node.extra_functions or []),
+                f"write its PCI address, usually {', '.join(known.extra_functions)}, "
+                "or leave the key out",
+            )
+
+
+@rule(4, needs=["platform"], each=["nodes"])
+def no_function_has_two_owners(config: CaasConfig) -> Iterable[Flaw]:
+    """A PCI function is a tenant's or the service VM's, and is listed once."""
+    for position, node in enumerate(config.nodes):
+        its = board(config, node)
+        gpus = {address: module for module, address in sorted(its.gpus.items(), reverse=True)}
+        for module, address in sorted(its.gpus.items()):
+            if gpus[address] != module:
+                yield Flaw(
+                    ("nodes", position, "gpus", str(module)),
+                    f"is also the address of module {gpus[address]}",
+                    show(address),
+                    "write the address of this module's GPU",
+                )
+        for key, addresses in (
+            ("switches", its.switches),
+            ("extra-functions", its.extra_functions),
+        ):
+            for address in repeated(addresses):
+                yield Flaw(
+                    ("nodes", position, key),
+                    "lists a function twice",
+                    show(address),
+                    "list it once",
+                )
+            for address in dict.fromkeys(addresses):
+                if address in gpus:
+                    yield Flaw(
+                        ("nodes", position, key),
+                        f"holds the address of GPU module {gpus[address]}: the service VM and a "
+                        "tenant cannot have the same function",
+                        show(address),
+                        "write the address of the switch or bridge",
+                    )
+        for address in dict.fromkeys(its.switches):
+            if address in its.extra_functions:
+                yield Flaw(
+                    ("nodes", position, "extra-functions"),
+                    "holds a function that is also under switches",
+                    show(address),
+                    "list it once",
+                )
+
+
+RULES = (
+    versions_are_pinned,
+    fabric_manager_is_of_the_guest_drivers_version,
+    guest_driver_is_the_one_in_the_image,
+    fabric_mode_is_shared,
+    state_survives_a_restart,
+    fabric_manager_listens_to_its_host_alone,
+    ports_do_not_clash,
+    all_gpus_have_addresses,
+    the_service_vm_has_all_switches,
+    the_service_vm_has_the_whole_group,
+    no_function_has_two_owners,
+)

@@ -1,0 +1,314 @@
+"""Rows 9, 11 and 12: tenants' names, what they may hold, and what they run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+from gpuclusters.config.caas import CaasConfig
+from gpuclusters.config.fault import Flaw, Path, show
+from gpuclusters.config.kubernetes import PodSecurityLevel
+from gpuclusters.config.plan import namespace, overhead_cpu, overhead_gib, share
+from gpuclusters.config.rules.cluster import repeats
+from gpuclusters.config.rules.rule import Severity, rule
+from gpuclusters.config.tenants import NfsMount, Tenant
+from gpuclusters.domain import naming
+from gpuclusters.domain.tenancy import quota_keys
+
+_GPUS_PER_NODE = 8
+_QUANTITY = re.compile(r"[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?")
+_NO_GLIBC = re.compile(r"(^|[/:_.-])(alpine|musl|distroless|busybox|chainguard|wolfi)([/:_.@*-]|$)")
+
+
+@rule(9, each=["tenants"])
+def tenant_names_are_labels(config: CaasConfig) -> Iterable[Flaw]:
+    """A tenant's name becomes a label and part of names."""
+    for position, tenant in enumerate(config.tenants):
+        if not naming.is_dns_label(tenant.name):
+            yield Flaw(
+                ("tenants", position, "name"),
+                "is not a name that Kubernetes accepts",
+                show(tenant.name),
+                "write at most 63 lower-case letters, digits and '-', with a letter or digit at "
+                "both ends",
+            )
+
+
+@rule(9, each=["tenants"])
+def tenant_names_differ(config: CaasConfig) -> Iterable[Flaw]:
+    """No two tenants have the same name."""
+    for position, first in repeats([tenant.name for tenant in config.tenants]):
+        yield Flaw(
+            ("tenants", position, "name"),
+            f"is also the name of tenants[{first}]",
+            show(config.tenants[position].name),
+            "give every tenant a name of its own",
+        )
+
+
+def _namespace_path(position: int, tenant: Tenant) -> Path:
+    return ("tenants", position, "name" if tenant.namespace is None else "namespace")
+
+
+@rule(9, needs=["tenant_namespace_prefix"], each=["tenants"])
+def namespaces_are_valid(config: CaasConfig) -> Iterable[Flaw]:
+    """A tenant's namespace is one that Kubernetes accepts, prefix included."""
+    for position, tenant in enumerate(config.tenants):
+        if tenant.namespace is None and not naming.is_dns_label(tenant.name):
+            continue  # said of the name already
+        name = namespace(config, tenant)
+        if naming.is_dns_label(name):
+            continue
+        path = _namespace_path(position, tenant)
+        if tenant.namespace is not None:
+            yield Flaw(
+                path,
+                "is not a namespace that Kubernetes accepts",
+                show(name),
+                "write at most 63 lower-case letters, digits and '-', with a letter or digit at "
+                "both ends",
+            )
+        elif len(name) > naming.LABEL_LENGTH:
+            yield Flaw(
+                path,
+                f"gives a namespace of {len(name)} characters, of which Kubernetes accepts "
+                f"{naming.LABEL_LENGTH}",
+                show(name),
+                "shorten the name or tenant-namespace-prefix, or state a namespace",
+            )
+        else:
+            yield Flaw(
+                ("tenant-namespace-prefix",),
+                f"gives {tenant.name} a namespace that Kubernetes does not accept",
+                show(name),
+                "begin it with a letter or digit, and use lower-case letters, digits and '-'",
+            )
+
+
+@rule(9, needs=["tenant_namespace_prefix"], each=["tenants"])
+def namespaces_are_free(config: CaasConfig) -> Iterable[Flaw]:
+    """No tenant lives where Kubernetes, Kata or the GPU Operator live."""
+    for position, tenant in enumerate(config.tenants):
+        name = namespace(config, tenant)
+        if naming.is_reserved_namespace(name):
+            yield Flaw(
+                _namespace_path(position, tenant),
+                "gives the tenant a namespace that belongs to the cluster",
+                show(name),
+                "choose another, for example one that begins with tenant-",
+            )
+
+
+@rule(9, needs=["tenant_namespace_prefix"], each=["tenants"])
+def namespaces_differ(config: CaasConfig) -> Iterable[Flaw]:
+    """No two tenants share a namespace: within one nothing is isolated."""
+    names = [namespace(config, tenant) for tenant in config.tenants]
+    for position, first in repeats(names):
+        if config.tenants[position].name == config.tenants[first].name:
+            continue  # said of the names already
+        yield Flaw(
+            _namespace_path(position, config.tenants[position]),
+            f"gives the tenant the namespace of tenants[{first}]",
+            show(names[position]),
+            "give every tenant a namespace of its own",
+        )
+
+
+@rule(11, needs=["device_access"], each=["tenants"])
+def quota_entries_are_enforced(config: CaasConfig) -> Iterable[Flaw]:
+    """Entries of a quota are ones that Kubernetes enforces: extended resources under `requests.` only."""
+    ours = quota_keys(config.device_access.resource_name)
+    for position, tenant in enumerate(config.tenants):
+        for key, value in tenant.extra_quota.items():
+            path: Path = ("tenants", position, "extra-quota", key)
+            yield from _quota_key(path, key, ours)
+            if not _QUANTITY.fullmatch(value):
+                yield Flaw(path, "is not a quantity", show(value, path), 'write for example "100"')
+
+
+def _quota_key(path: Path, key: str, ours: frozenset[str]) -> Iterator[Flaw]:
+    bare = key.removeprefix("limits.")
+    if key in ours:
+        yield Flaw(
+            path,
+            "is set from the tenant's gpus, cpu, memory-gib and storage-gib",
+            f"the key {show(key)}",
+            "remove it, and change those",
+        )
+    elif "/" in bare and not bare.startswith(("requests.", "count/")) and _is_extended(bare):
+        yield Flaw(
+            path,
+            "is accepted by Kubernetes and never enforced: extended resources count under "
+            "requests. only",
+            f"the key {show(key)}",
+            f"write requests.{bare}",
+        )
+
+
+def _is_extended(key: str) -> bool:
+    return ".storageclass.storage.k8s.io/" not in key and ".deviceclass.resource.k8s.io/" not in key
+
+
+@rule(11, needs=["kata"], each=["tenants"])
+def quota_holds_one_pod(config: CaasConfig) -> Iterable[Flaw]:
+    """A quota has room for one container of default size and the VM around it."""
+    for position, tenant in enumerate(config.tenants):
+        its = share(config, tenant)
+        memory = its.default_container.memory_gib + overhead_gib(config)
+        cpu = its.default_container.cpu + overhead_cpu(config)
+        if its.total.memory_gib < memory:
+            yield Flaw(
+                ("tenants", position, "memory-gib"),
+                f"is less than one default container and its VM's overhead, {memory} GiB",
+                show(its.total.memory_gib),
+                f"write {memory} or more, or a smaller default-container.memory-gib",
+            )
+        if its.total.cpu < cpu:
+            yield Flaw(
+                ("tenants", position, "cpu"),
+                f"is less than one default container and its VM's overhead, {cpu} cores",
+                show(its.total.cpu),
+                f"write {cpu} or more, or a smaller default-container.cpu",
+            )
+
+
+@rule(11, needs=["kata"], each=["tenants"])
+def container_sizes_are_in_order(config: CaasConfig) -> Iterable[Flaw]:
+    """The default is not above the maximum, and the maximum fits into the quota."""
+    for position, tenant in enumerate(config.tenants):
+        if tenant.max_container is None:
+            continue
+        its = share(config, tenant)
+        for key, default, most, total, overhead in (
+            (
+                "memory-gib",
+                its.default_container.memory_gib,
+                its.max_container.memory_gib,
+                its.total.memory_gib,
+                overhead_gib(config),
+            ),
+            (
+                "cpu",
+                its.default_container.cpu,
+                its.max_container.cpu,
+                its.total.cpu,
+                overhead_cpu(config),
+            ),
+        ):
+            if most < default:
+                yield Flaw(
+                    ("tenants", position, "max-container", key),
+                    f"is less than default-container.{key}, which is {default}",
+                    show(most),
+                    f"write {default} or more",
+                )
+            if most + overhead > total:
+                yield Flaw(
+                    ("tenants", position, "max-container", key),
+                    f"and the VM's overhead of {overhead} do not fit into the quota of {total}",
+                    show(most),
+                    f"write {max(total - overhead, 1)} or less, or raise the tenant's {key}",
+                )
+
+
+@rule(11, needs=["nodes"], each=["tenants"])
+def gpu_quota_exists(config: CaasConfig) -> Iterable[Flaw]:
+    """No tenant is promised more GPUs than the cluster has."""
+    total = len(config.nodes) * _GPUS_PER_NODE
+    for position, tenant in enumerate(config.tenants):
+        if total and tenant.gpus > total:
+            yield Flaw(
+                ("tenants", position, "gpus"),
+                f"is more than the cluster has, {total} on {len(config.nodes)} nodes",
+                show(tenant.gpus),
+                f"write {total} or less, or add nodes",
+            )
+
+
+@rule(11, each=["tenants"])
+def sizes_fit_the_quota(config: CaasConfig) -> Iterable[Flaw]:
+    """A size that is allowed fits into the tenant's GPUs."""
+    for position, tenant in enumerate(config.tenants):
+        for entry, size in enumerate(tenant.sizes or ()):
+            if size > tenant.gpus:
+                yield Flaw(
+                    ("tenants", position, "sizes", entry),
+                    f"is more than the tenant's gpus, which is {tenant.gpus}",
+                    show(size),
+                    "remove it, or raise gpus",
+                )
+
+
+@rule(11, needs=["nodes", "tenants"], severity=Severity.WARNING)
+def gpu_quotas_add_up(config: CaasConfig) -> Iterable[Flaw]:
+    """Quotas that add up to more than the cluster has are promises that not all tenants can use at once."""
+    total = len(config.nodes) * _GPUS_PER_NODE
+    promised = sum(tenant.gpus for tenant in config.tenants)
+    single = any(tenant.gpus > total for tenant in config.tenants)
+    if total and promised > total and not single:
+        yield Flaw(
+            ("tenants",),
+            f"are promised more GPUs than the cluster has, {total}",
+            f"{promised} in all",
+            "lower quotas or add nodes, unless they may wait for each other",
+        )
+
+
+@rule(12, needs=["kata"], each=["tenants"])
+def mounted_files_stay_live(config: CaasConfig) -> Iterable[Flaw]:
+    """Only the Go shim shares what the kubelet mounts; the others copy it once."""
+    shim = config.kata.shim
+    for position, tenant in enumerate(config.tenants):
+        if tenant.nfs and tenant.nfs.mounted_by is NfsMount.KUBELET and not shim.shares_files:
+            yield Flaw(
+                ("tenants", position, "nfs", "mounted-by"),
+                f"does not work with {shim.value}, which copies files into the VM once",
+                show(tenant.nfs.mounted_by.value),
+                "write guest, or set kata.shim: qemu-nvidia-gpu",
+            )
+
+
+@rule(12, needs=["kubernetes"])
+def pods_stay_in_their_vm(config: CaasConfig) -> Iterable[Flaw]:
+    """Pods use neither the host's network nor its paths: there they would be outside of their VM."""
+    level = config.kubernetes.pod_security
+    if level is PodSecurityLevel.PRIVILEGED:
+        yield Flaw(
+            ("kubernetes", "pod-security"),
+            "lets tenants' pods use hostNetwork and hostPath, past their VM and its policies",
+            show(level.value),
+            "write restricted, or baseline",
+        )
+
+
+@rule(12, each=["tenants"])
+def images_have_glibc(config: CaasConfig) -> Iterable[Flaw]:
+    """NVIDIA's hooks in the guest need glibc and a shell: musl and distroless images do not start."""
+    for position, tenant in enumerate(config.tenants):
+        for entry, image in enumerate(tenant.images.allowed):
+            found = _NO_GLIBC.search(image)
+            if found:
+                yield Flaw(
+                    ("tenants", position, "images", "allowed", entry),
+                    f"is an image of {found.group(2)}, in which NVIDIA's hooks cannot run",
+                    show(image),
+                    "use an image with glibc and a shell, for example Ubuntu's or Debian's",
+                )
+
+
+RULES = (
+    tenant_names_are_labels,
+    tenant_names_differ,
+    namespaces_are_valid,
+    namespaces_are_free,
+    namespaces_differ,
+    quota_entries_are_enforced,
+    quota_holds_one_pod,
+    container_sizes_are_in_order,
+    gpu_quota_exists,
+    sizes_fit_the_quota,
+    gpu_quotas_add_up,
+    mounted_files_stay_live,
+    pods_stay_in_their_vm,
+    images_have_glibc,
+)

@@ -1,0 +1,204 @@
+"""The configuration of a whole stack, read without Pulumi.
+
+A cluster type is added by one module with its section's model and rules, and one line in `SECTIONS`.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from gpuclusters.config.caas import CaasConfig
+from gpuclusters.config.fault import HIDDEN, NOTHING, Fault, Flaw, Path, show
+from gpuclusters.config.rules import CAAS_RULES, Rule, Severity
+from gpuclusters.config.structure import Reading, read
+
+NAMESPACE = "gpu-clusters"
+"""Prefix of all keys of this program in a stack file."""
+
+_DEEPEST = 20
+"""Levels of a document; what is deeper is a mistake or an attack."""
+
+
+class ClusterType(StrEnum):
+    """What kind of cluster a stack declares."""
+
+    CAAS = "caas"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SectionKind:
+    """How the section of one cluster type is read."""
+
+    model: type[CaasConfig]
+    rules: tuple[Rule, ...]
+    lists: tuple[str, ...]
+    """Keys whose items are read one by one."""
+    stand_ins: Mapping[str, Any] = field(default_factory=dict)
+    """Valid values of the required keys: one that is wrong does not keep the others from the rules."""
+
+
+SECTIONS: Mapping[ClusterType, SectionKind] = {
+    ClusterType.CAAS: SectionKind(
+        model=CaasConfig,
+        rules=CAAS_RULES,
+        lists=("nodes", "tenants"),
+        stand_ins={
+            "name": "unread",
+            "platform": "dgx-h100",
+            "hosts": {"source": "lab"},
+            "kubernetes": {"source": "lab"},
+            "nodes": [],
+            "partition-layout": [8],
+        },
+    ),
+}
+
+PLANNED = ("rke2", "usernetes")
+"""Cluster types that have a place in the configuration and are not built yet."""
+
+SECRET_KEYS = ("kubeconfig", "ssh-private-key")
+TOP_LEVEL_KEYS = ("cluster-type", *SECTIONS, *PLANNED, *SECRET_KEYS)
+
+
+@dataclass(frozen=True, slots=True)
+class StackConfig:
+    """What a stack file says, as far as the chosen cluster type needs it."""
+
+    cluster_type: ClusterType
+    section: CaasConfig
+    warnings: tuple[Fault, ...] = ()
+    """What works but will hurt."""
+
+    @property
+    def caas(self) -> CaasConfig:
+        """The section of a `caas` cluster."""
+        return self.section
+
+
+def parse(document: Mapping[str, Any], *, file: str) -> StackConfig | list[Fault]:
+    """Read a configuration: either it is right, or everything that is wrong with it.
+
+    Args:
+        document: the keys of this program without their namespace, as parsed from YAML or JSON.
+            Secret values are not part of it.
+        file: name of the file it comes from, for messages.
+    """
+    faults = list(_top_level(document, file))
+    key = str(document.get("cluster-type"))
+    if key in list(SECTIONS):
+        faults += _unreadable(document.get(key), file, (key,))
+    if faults:
+        return _in_order(faults)
+    kind = SECTIONS[ClusterType(key)]
+    section = document[key]
+    reading = read(kind.model, section, kind.lists, kind.stand_ins)
+    errors = [Fault(file, (key, *flaw.path), *_said(flaw)) for flaw in reading.flaws]
+    errors += _judge(kind, reading, Severity.ERROR, file, key)
+    if errors or reading.model is None:
+        return _in_order(errors)
+    warnings = tuple(_judge(kind, reading, Severity.WARNING, file, key))
+    return StackConfig(ClusterType(key), reading.model, warnings)
+
+
+def _said(flaw: Flaw) -> tuple[str, str, str]:
+    return flaw.wrong, flaw.got, flaw.instead
+
+
+def _in_order(faults: Iterable[Fault]) -> list[Fault]:
+    """Each once, as they stand in the file as far as their paths tell."""
+    return list(dict.fromkeys(faults))
+
+
+def _judge(
+    kind: SectionKind, reading: Reading[CaasConfig], severity: Severity, file: str, key: str
+) -> Iterator[Fault]:
+    model = reading.model
+    if model is None:
+        return
+    names = {info.alias: name for name, info in kind.model.model_fields.items()}
+    broken = frozenset(names.get(alias, alias) for alias in reading.broken)
+    cut = frozenset(names.get(alias, alias) for alias in reading.cut)
+    for rule in kind.rules:
+        if rule.severity is severity and rule.can_run(broken, cut):
+            for flaw in rule.check(model):
+                yield Fault(file, (key, *reading.original(flaw.path)), *_said(flaw))
+
+
+def _top_level(document: Mapping[str, Any], file: str) -> Iterator[Fault]:
+    types = " or ".join(SECTIONS)
+    chosen = document.get("cluster-type")
+    if chosen is None:
+        instead = f"write {NAMESPACE}:cluster-type: {types}"
+        yield Fault(file, ("cluster-type",), "is missing", NOTHING, instead)
+    elif chosen in PLANNED:
+        wrong = "is not built in this version"
+        yield Fault(file, ("cluster-type",), wrong, show(chosen), f"write {types}")
+    elif not isinstance(chosen, str) or chosen not in list(SECTIONS):
+        yield Fault(
+            file, ("cluster-type",), "is not a cluster type", show(chosen), f"write {types}"
+        )
+    else:
+        yield from _section_is_there(document, chosen, file)
+    for key in list(document):
+        if key not in TOP_LEVEL_KEYS:
+            yield _unknown_top_level(key, file)
+
+
+def _section_is_there(document: Mapping[str, Any], chosen: str, file: str) -> Iterator[Fault]:
+    section = document.get(chosen)
+    if section is None:
+        instead = f"write {NAMESPACE}:{chosen} with the cluster beneath it"
+        yield Fault(file, (chosen,), "is missing", NOTHING, instead)
+    elif not isinstance(section, Mapping):
+        instead = "write keys and values beneath it"
+        yield Fault(file, (chosen,), "is not a mapping", show(section, (chosen,)), instead)
+
+
+def _unknown_top_level(key: object, file: str) -> Fault:
+    if not isinstance(key, str):
+        return Fault(file, (), "has a key that is no text", show(key), "remove it")
+    near = difflib.get_close_matches(key, TOP_LEVEL_KEYS, n=1)
+    known = ", ".join(f"{NAMESPACE}:{one}" for one in TOP_LEVEL_KEYS)
+    instead = f"did you mean {NAMESPACE}:{near[0]}?" if near else f"the keys here are {known}"
+    return Fault(file, (key,), "is not a known key", f"the key {show(key)}", instead)
+
+
+def _unreadable(document: Any, file: str, path: Path) -> Iterator[Fault]:
+    """Keys that are no text, encrypted values, and documents without a bottom."""
+    if len(path) > _DEEPEST:
+        got = f"{len(path)} levels"
+        yield Fault(file, path[:4], "is nested too deeply", got, "see docs/configuration.md")
+    elif isinstance(document, Mapping):
+        if set(document) == {"secure"}:
+            yield Fault(
+                file,
+                path,
+                "is encrypted, and the description of a cluster holds no secrets",
+                HIDDEN,
+                f"set it without --secret; the secrets are {' and '.join(SECRET_KEYS)}",
+            )
+            return
+        for key, value in document.items():
+            if isinstance(key, str):
+                yield from _unreadable(value, file, (*path, key))
+            else:
+                instead = f'put it in quotes: "{key}"' if isinstance(key, int) else "write text"
+                yield Fault(file, path, "has a key that is no text", show(key), instead)
+    elif isinstance(document, list | tuple):
+        for position, value in enumerate(document):
+            yield from _unreadable(value, file, (*path, position))
+
+
+def plain_secret(file: str, key: str) -> Fault:
+    """A secret that stands in the file for everybody to read."""
+    return Fault(
+        file,
+        (key,),
+        "is not encrypted",
+        HIDDEN,
+        f"replace what was in the file, and run `pulumi config set --secret {key}`",
+    )

@@ -1,0 +1,127 @@
+"""Reads a stack file without Pulumi, so that a wrong one is refused before anything starts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from gpuclusters.config.fault import NOTHING, Fault
+from gpuclusters.config.stack import (
+    NAMESPACE,
+    SECRET_KEYS,
+    StackConfig,
+    parse,
+    plain_secret,
+)
+
+_TAG = "tag:yaml.org,2002:"
+_LARGEST = 4 * 1024 * 1024
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML as Pulumi reads it: `on` and `0000:10:00.0` are text, and a key stands once.
+
+    PyYAML follows YAML 1.1, in which the one is a truth value and the other a number to base 60.
+    """
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:  # noqa: FBT001, FBT002
+        """A mapping, unless it says the same key twice."""
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                if key.value in seen:
+                    raise yaml.constructor.ConstructorError(
+                        None, None, f"the key {key.value[:60]!r} stands twice", key.start_mark
+                    )
+                seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+def _resolvers() -> dict[str, list[tuple[str, Any]]]:
+    kept: dict[str, list[tuple[str, Any]]] = {}
+    for tag, pattern, firsts in (
+        ("bool", r"(?:true|True|TRUE|false|False|FALSE)$", "tTfF"),
+        ("null", r"(?:~|null|Null|NULL|)$", "~nN\0"),
+        ("int", r"(?:[-+]?(?:0|[1-9][0-9]{0,300})|0x[0-9a-fA-F]{1,300})$", "-+0123456789"),
+        ("float", r"[-+]?(?:\.[0-9]+|[0-9]+\.[0-9]*)(?:[eE][-+]?[0-9]+)?$", "-+.0123456789"),
+        ("merge", r"(?:<<)$", "<"),
+    ):
+        for first in firsts:
+            kept.setdefault("" if first == "\0" else first, []).append(
+                (_TAG + tag, re.compile(pattern))
+            )
+    return kept
+
+
+_Loader.yaml_implicit_resolvers = _resolvers()
+
+
+def _whole(path: Path, wrong: str, got: str, instead: str) -> list[Fault]:
+    return [Fault(path.name, (), wrong, got, instead)]
+
+
+def read_stack_file(path: Path) -> dict[str, Any] | list[Fault]:
+    """The keys of this program in a stack file, without their namespace and without secrets."""
+    try:
+        if path.stat().st_size > _LARGEST:
+            return _whole(
+                path, "is too large", f"{path.stat().st_size} bytes", "write a stack file"
+            )
+        document = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)  # noqa: S506
+    except FileNotFoundError:
+        instead = "create it: `pulumi stack init` and `pulumi config set`, or copy an example"
+        return _whole(path, "does not exist", NOTHING, instead)
+    except (OSError, UnicodeDecodeError) as error:
+        return _whole(path, "cannot be read", str(error), "write a file in UTF-8")
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = f"line {mark.line + 1}, column {mark.column + 1}" if mark else "no position"
+        what = f"is not YAML: {error.problem or error.context}"
+        return _whole(path, what, where, "correct it there; indentation and colons decide")
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        why = str(error).splitlines()[0][:200] if str(error) else "nested without end"
+        return _whole(path, "is not YAML", why, "write a stack file")
+    return _keys(path, document)
+
+
+def _keys(path: Path, document: Any) -> dict[str, Any] | list[Fault]:
+    if document is None:
+        document = {}
+    if not isinstance(document, Mapping):
+        return _whole(
+            path, "is not a mapping", "something else", "write config: and keys beneath it"
+        )
+    config = document.get("config") or {}
+    if not isinstance(config, Mapping):
+        return [
+            Fault(
+                path.name,
+                ("config",),
+                "is not a mapping",
+                "something else",
+                "write keys beneath it",
+            )
+        ]
+    keys: dict[str, Any] = {}
+    faults: list[Fault] = []
+    for full_key, value in config.items():
+        namespace, _, key = str(full_key).partition(":")
+        if namespace != NAMESPACE:
+            continue
+        if key not in SECRET_KEYS:
+            keys[key] = value
+        elif not (isinstance(value, Mapping) and set(value) == {"secure"}):
+            faults.append(plain_secret(path.name, key))
+    return faults or keys
+
+
+def check_stack_file(path: Path) -> StackConfig | list[Fault]:
+    """What a stack file says, or everything that is wrong with it."""
+    document = read_stack_file(path)
+    if isinstance(document, list):
+        return document
+    return parse(document, file=path.name)

@@ -1,0 +1,72 @@
+"""What a tenant may hold: the quota of its namespace and the limits of its containers.
+
+Source: Kubernetes counts extended resources in a ResourceQuota under `requests.` only; `limits.` or the bare
+name are accepted and never enforced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+CPU_PER_GPU = 24
+MEMORY_GIB_PER_GPU = 192
+"""Shares of a machine with 192 cores and 2 TiB that leave room for VMs' overhead and the service VM."""
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """CPU in cores, memory in GiB."""
+
+    cpu: int
+    memory_gib: int
+
+    def resources(self) -> dict[str, str]:
+        """As Kubernetes writes it."""
+        return {"cpu": str(self.cpu), "memory": f"{self.memory_gib}Gi"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """What one tenant may hold at once, VMs' overhead included."""
+
+    gpus: int
+    total: Size
+    storage_gib: int
+    default_container: Size
+    max_container: Size
+
+    def quota(self, resource_name: str, extra: Mapping[str, str]) -> dict[str, str]:
+        """`hard` of the ResourceQuota; services that open a door to the outside are not counted, but none."""
+        total = self.total.resources()
+        return {
+            f"requests.{resource_name}": str(self.gpus),
+            "requests.cpu": total["cpu"],
+            "limits.cpu": total["cpu"],
+            "requests.memory": total["memory"],
+            "limits.memory": total["memory"],
+            "requests.storage": f"{self.storage_gib}Gi",
+            "services.loadbalancers": "0",
+            "services.nodeports": "0",
+            **extra,
+        }
+
+    def limits(self) -> list[dict[str, Any]]:
+        """`limits` of the LimitRange: without defaults a quota refuses every pod that states none."""
+        default = self.default_container.resources()
+        return [
+            {
+                "type": "Container",
+                "default": default,
+                "defaultRequest": default,
+                "max": self.max_container.resources(),
+            }
+        ]
+
+
+def quota_keys(resource_name: str) -> frozenset[str]:
+    """The quota entries that this program sets itself."""
+    size = Size(1, 1)
+    share = Share(gpus=1, total=size, storage_gib=1, default_container=size, max_container=size)
+    return frozenset(share.quota(resource_name, {}))
