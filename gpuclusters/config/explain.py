@@ -144,7 +144,15 @@ def _unknown_key(path: Path, model: type[BaseModel], document: Any) -> Flaw:
     return Flaw(path, "is not a known key", f"the key {show(key)}", instead)
 
 
-def _modelsat(path: Path, model: type[BaseModel], document: Any) -> list[type[BaseModel]]:
+def suggestion(path: Path, model: type[BaseModel], document: Any) -> str | None:
+    """The key that an unknown one was probably meant to be."""
+    written = str(path[-1]).replace("_", "-").lower()
+    known = _keys(path[:-1], model, document)
+    near = difflib.get_close_matches(written[:100], known, n=1, cutoff=0.7)
+    return near[0] if near else None
+
+
+def _models_at(path: Path, model: type[BaseModel], document: Any) -> list[type[BaseModel]]:
     """The models that may describe the mapping at this path; several if it is a union."""
     found: list[type[BaseModel]] = [model]
     for depth, part in enumerate(path):
@@ -176,20 +184,20 @@ def _literals(model: type[BaseModel]) -> tuple[Any, ...]:
 
 
 def _tags(path: Path, model: type[BaseModel], document: Any) -> list[str]:
-    return [str(tag) for one in _modelsat(path, model, document) for tag in _literals(one)]
+    return [str(tag) for one in _models_at(path, model, document) for tag in _literals(one)]
 
 
 def _keys(path: Path, model: type[BaseModel], document: Any) -> list[str]:
     return [
         info.alias or name
-        for one in _modelsat(path, model, document)
+        for one in _models_at(path, model, document)
         for name, info in one.model_fields.items()
     ]
 
 
 def _about(path: Path, model: type[BaseModel], document: Any) -> str:
     """What a key is for: the first sentence of its description."""
-    for one in _modelsat(path[:-1], model, document):
+    for one in _models_at(path[:-1], model, document):
         for info in one.model_fields.values():
             if info.alias == path[-1] and info.description:
                 first = re.split(r"(?<=[a-z0-9)])[.:;](?:\s|$)", info.description, maxsplit=1)[0]
