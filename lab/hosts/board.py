@@ -1,0 +1,175 @@
+"""The PCI devices of an HGX board, as data: addresses, module numbers, IOMMU groups.
+
+Source of the H100 example (module number to order on the bus): NVIDIA's HGX Shared NVSwitch
+passthrough guide WP-12736-002. A module number is the slot on the baseboard, not the order on the
+bus, which is why the two are kept apart here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from gpuclusters.domain.fabric import TABLES, Baseboard, PartitionTable
+from lab.hosts.model import HostsError
+
+MIB = 1024 * 1024
+GIB = 1024 * MIB
+
+
+@dataclass(frozen=True, slots=True)
+class PciDevice:
+    """One PCI function. `bars` maps the number of a BAR to its size in bytes."""
+
+    address: str
+    vendor: str
+    device: str
+    class_code: str
+    subsystem: tuple[str, str]
+    revision: str
+    numa_node: int
+    iommu_group: int
+    driver: str | None
+    bars: tuple[tuple[int, int], ...] = ()
+    module: int | None = None
+
+    @property
+    def is_bridge(self) -> bool:
+        """Whether this is a PCI bridge, which VFIO exempts from its group rule."""
+        return self.class_code.startswith("0604")
+
+
+@dataclass(frozen=True, slots=True)
+class Board:
+    """All devices of a platform that matter, and the partitions that its NVSwitches offer."""
+
+    platform: str
+    product: str
+    vendor: str
+    baseboard: Baseboard
+    links_per_gpu: int
+    link_rate_mbps: int
+    devices: tuple[PciDevice, ...]
+
+    @property
+    def table(self) -> PartitionTable:
+        """The partition table that the fabric manager of this board announces."""
+        return TABLES[self.baseboard]
+
+    @property
+    def gpus(self) -> dict[int, PciDevice]:
+        """The GPUs by module number."""
+        return {d.module: d for d in self.devices if d.module is not None}
+
+    def vfio_groups(self, partition_id: int) -> tuple[int, ...]:
+        """The IOMMU groups of the GPUs of a partition."""
+        modules = self.table.partition(partition_id).modules
+        return tuple(self.gpus[module].iommu_group for module in modules)
+
+
+_GPU_BUSES = ("0f", "10", "41", "44", "86", "87", "b8", "bb")
+_BUS_INDEX_BY_MODULE = {1: 4, 2: 6, 3: 5, 4: 7, 5: 0, 6: 2, 7: 1, 8: 3}
+_SWITCH_BUSES = ("05", "06", "07", "08")
+
+
+def _gpu(index: int, bus: str) -> PciDevice:
+    module = next(m for m, i in _BUS_INDEX_BY_MODULE.items() if i == index)
+    return PciDevice(
+        address=f"0000:{bus}:00.0",
+        vendor="10de",
+        device="2330",
+        class_code="030200",
+        subsystem=("10de", "16c1"),
+        revision="a1",
+        numa_node=0 if index < len(_GPU_BUSES) // 2 else 1,
+        iommu_group=(27, 28, 49, 52, 91, 92, 112, 115)[index],
+        driver="vfio-pci",
+        bars=((0, 16 * MIB), (2, 128 * GIB), (4, 32 * MIB)),
+        module=module,
+    )
+
+
+def _switch(bus: str, group: int) -> PciDevice:
+    return PciDevice(
+        address=f"0000:{bus}:00.0",
+        vendor="10de",
+        device="22a3",
+        class_code="068000",
+        subsystem=("10de", "1796"),
+        revision="a1",
+        numa_node=0,
+        iommu_group=group,
+        driver="vfio-pci",
+        bars=((0, 32 * MIB),),
+    )
+
+
+def _bridge(address: str, group: int) -> PciDevice:
+    return PciDevice(
+        address=address,
+        vendor="11f8",
+        device="4000",
+        class_code="060400",
+        subsystem=("11f8", "beef"),
+        revision="00",
+        numa_node=0,
+        iommu_group=group,
+        driver="pcieport",
+    )
+
+
+def _hgx_h100(*, shared_group: int | None) -> tuple[PciDevice, ...]:
+    """The devices of an H100 board; on Supermicro all switches share one IOMMU group.
+
+    There the group holds a management function of the PCIe switch (11f8:4128) as well, and every
+    endpoint of a group has to be on vfio-pci before any can be passed through.
+    """
+    gpus = tuple(_gpu(index, bus) for index, bus in enumerate(_GPU_BUSES))
+    if shared_group is None:
+        return gpus + tuple(_switch(bus, 14 + n) for n, bus in enumerate(_SWITCH_BUSES))
+    management = PciDevice(
+        address="0000:03:00.1",
+        vendor="11f8",
+        device="4128",
+        class_code="058000",
+        subsystem=("11f8", "beef"),
+        revision="00",
+        numa_node=0,
+        iommu_group=shared_group,
+        driver="vfio-pci",
+        bars=((0, 4 * MIB),),
+    )
+    switches = tuple(_switch(bus, shared_group) for bus in _SWITCH_BUSES)
+    return (*gpus, *switches, management, _bridge("0000:03:00.0", shared_group))
+
+
+BOARDS: Mapping[str, Board] = {
+    "supermicro-hgx-h100": Board(
+        platform="supermicro-hgx-h100",
+        product="SYS-821GE-TNHR",
+        vendor="Supermicro",
+        baseboard=Baseboard.HGX_H100,
+        links_per_gpu=18,
+        link_rate_mbps=26562,
+        devices=_hgx_h100(shared_group=14),
+    ),
+    "dgx-h100": Board(
+        platform="dgx-h100",
+        product="DGXH100",
+        vendor="NVIDIA",
+        baseboard=Baseboard.HGX_H100,
+        links_per_gpu=18,
+        link_rate_mbps=26562,
+        devices=_hgx_h100(shared_group=None),
+    ),
+}
+
+
+def board(platform: str) -> Board:
+    """The board of a platform; `HostsError` names the platforms that can be simulated."""
+    try:
+        return BOARDS[platform]
+    except KeyError:
+        raise HostsError(
+            f"platform {platform!r} cannot be simulated; choose one of {', '.join(sorted(BOARDS))}"
+        ) from None

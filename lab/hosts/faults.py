@@ -1,0 +1,234 @@
+"""Faults of a simulated host: what can be made to go wrong, by name, while it runs.
+
+Kept in the host's `faults.json`, which its server reads again for every connection and command.
+
+    inject(folder, "hgx-01", DiskFull(path="/etc/cdi"))
+    clear(folder, "hgx-01")
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+from uuid import uuid4
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
+
+from lab.hosts import control
+from lab.hosts.board import board
+from lab.hosts.folder import HostFolder, HostsFolder, read_json, write_json
+from lab.hosts.model import HostsError
+
+
+class _Fault(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    token: str = Field(default_factory=lambda: uuid4().hex)
+    """Tells two equal faults apart, for those that end after some times."""
+
+
+class _CommandFault(_Fault):
+    command: str = ""
+    """Regular expression, searched in the command line; empty: every command."""
+
+    @field_validator("command")
+    @classmethod
+    def _compiles(cls, value: str) -> str:
+        try:
+            re.compile(value)
+        except re.error as error:
+            raise ValueError(f"not a regular expression: {error}") from None
+        return value
+
+    def concerns(self, command: str) -> bool:
+        """Whether this command is meant."""
+        return re.search(self.command, command) is not None
+
+
+class DropConnectionAfter(_Fault):
+    """The connection breaks (reset) once this many bytes have passed, both ways together."""
+
+    kind: Literal["drop-connection-after"] = "drop-connection-after"
+    bytes: int = Field(ge=0)
+
+
+class WrongHostKey(_Fault):
+    """The host shows another host key than the one it was set up with."""
+
+    kind: Literal["wrong-host-key"] = "wrong-host-key"
+
+
+class RefuseConnections(_Fault):
+    """Nothing listens on the host's port."""
+
+    kind: Literal["refuse-connections"] = "refuse-connections"
+
+
+class DiskFull(_Fault):
+    """The file system that holds this folder has no space left."""
+
+    kind: Literal["disk-full"] = "disk-full"
+    path: str
+
+    @field_validator("path")
+    @classmethod
+    def _is_a_folder_of_the_host(cls, value: str) -> str:
+        if not value.startswith("/") or value == "/" or ".." in value.split("/"):
+            raise ValueError("has to be the absolute path of a folder below /")
+        return value.rstrip("/")
+
+
+class Hang(_CommandFault):
+    """Matching commands never end; they can still be interrupted by closing the connection."""
+
+    kind: Literal["hang"] = "hang"
+
+
+class Slow(_CommandFault):
+    """Matching commands start this many seconds late."""
+
+    kind: Literal["slow"] = "slow"
+    seconds: float = Field(ge=0)
+
+
+class CommandFails(_CommandFault):
+    """Matching commands are not run but answered with this; `times`: only so often, then run."""
+
+    kind: Literal["command-fails"] = "command-fails"
+    exit: int = Field(ge=0, le=255)
+    stdout: str = ""
+    stderr: str = ""
+    times: int | None = Field(default=None, ge=1)
+
+
+class FabricManager(_Fault):
+    """The fabric manager is initialising, not reachable, of another version, or sees link errors."""
+
+    kind: Literal["fabric-manager"] = "fabric-manager"
+    state: Literal["restarting", "down", "version-mismatch", "nvlink-error", "not-supported"]
+
+
+class PartitionBusy(_Fault):
+    """The fabric manager answers "in use" whenever this partition is to be activated or dropped."""
+
+    kind: Literal["partition-busy"] = "partition-busy"
+    partition: int = Field(ge=0)
+
+
+class PartitionUnsupported(_Fault):
+    """A GPU failed at start: the fabric manager leaves out the partitions that contain it."""
+
+    kind: Literal["partition-unsupported"] = "partition-unsupported"
+    module: int = Field(ge=1, le=8)
+
+
+class PackageManagerLocked(_Fault):
+    """Another process holds the package manager's lock."""
+
+    kind: Literal["package-manager-locked"] = "package-manager-locked"
+
+
+Fault = Annotated[
+    DropConnectionAfter
+    | WrongHostKey
+    | RefuseConnections
+    | DiskFull
+    | Hang
+    | Slow
+    | CommandFails
+    | FabricManager
+    | PartitionBusy
+    | PartitionUnsupported
+    | PackageManagerLocked,
+    Field(discriminator="kind"),
+]
+
+_FAULT: TypeAdapter[Fault] = TypeAdapter(Fault)
+_FAULTS: TypeAdapter[list[Fault]] = TypeAdapter(list[Fault])
+_T = TypeVar("_T", bound=_Fault)
+
+
+class Faults(tuple[Any, ...]):
+    """The faults of one host at one moment."""
+
+    __slots__ = ()
+
+    def all(self, kind: type[_T]) -> Iterator[_T]:
+        """The faults of this kind."""
+        return (fault for fault in self if isinstance(fault, kind))
+
+    def first(self, kind: type[_T]) -> _T | None:
+        """A fault of this kind, if there is any."""
+        return next(self.all(kind), None)
+
+
+def parse(kind: str, values: dict[str, Any]) -> Fault:
+    """A fault from its name and values; `HostsError` says what is wrong with them."""
+    try:
+        return _FAULT.validate_python({"kind": kind, **values})
+    except ValidationError as error:
+        problems = "; ".join(
+            f"{'.'.join(str(part) for part in item['loc'][1:]) or 'kind'}: {item['msg']}"
+            for item in error.errors()
+        )
+        raise HostsError(f"fault {kind!r}: {problems}") from None
+
+
+def read(host: HostFolder) -> Faults:
+    """The faults that are injected now."""
+    content = read_json(host.faults)
+    return Faults(_FAULTS.validate_python(content) if content else ())
+
+
+def inject(folder: Path, host: str, *faults: Fault) -> None:
+    """Add faults to a host; they hold from its next connection or command on."""
+    with _change(folder, host) as entry:
+        write_json(entry.faults, _dump([*read(entry), *faults]))
+
+
+def clear(folder: Path, host: str) -> None:
+    """Take all faults off a host."""
+    with _change(folder, host) as entry:
+        entry.faults.unlink(missing_ok=True)
+
+
+def set_partition_in_use(folder: Path, host: str, partition: int, holder: str | None) -> None:
+    """Say that a virtual machine `holder` runs on the GPUs of a partition; None: none does.
+
+    What a client can see of it: the GPUs' `/dev/vfio/<group>` are held open by the process of that
+    machine (`fuser`). The fabric manager itself does not know and drops the partition when told.
+    """
+    with _change(folder, host) as entry:
+        platform = board(read_json(entry.identity)["platform"])
+        platform.table.partition(partition)
+        users: dict[str, dict[str, Any]] = read_json(entry.virtual_machines) or {}
+        users.pop(str(partition), None)
+        if holder is not None:
+            users[str(partition)] = {"holder": holder, "pid": 4200 + partition}
+        write_json(entry.virtual_machines, users)
+
+
+@contextmanager
+def _change(folder: Path, host: str) -> Iterator[HostFolder]:
+    entry = HostsFolder(folder).host(host)
+    if not entry.identity.exists():
+        raise HostsError(
+            f"there is no simulated host {host!r} in {folder}; start it first, or check its name"
+        )
+    lock = os.open(entry.path, os.O_RDONLY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield entry
+    finally:
+        os.close(lock)
+    # A port that has to stop or start listening needs the server's hand; all else is read on use.
+    control.tell(HostsFolder(folder), "faults")
+
+
+def _dump(faults: list[Any]) -> list[dict[str, Any]]:
+    return [fault.model_dump(mode="json") for fault in faults]

@@ -1,0 +1,133 @@
+"""Where things lie in the folder of simulated hosts, and how its small JSON files are written.
+
+<folder>/hosts.json               which hosts to serve; written by whoever starts them
+<folder>/ready.json               what the server serves; written by the server
+    <folder>/server.json              pid and start time of the server
+<folder>/control.sock             the server's control socket
+<folder>/server.log
+<folder>/<host>/host.json         port, platform, boot id: chosen once
+<folder>/<host>/host_key          the host's private SSH key
+<folder>/<host>/state.json        what the stand-ins remember
+<folder>/<host>/faults.json       injected faults
+<folder>/<host>/virtual_machines.json   who uses which partition
+<folder>/<host>/journal.jsonl     connections, commands, stand-ins that ran
+<folder>/<host>/root/             the host's file system
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class HostFolder:
+    """The paths of one host."""
+
+    path: Path
+
+    @property
+    def name(self) -> str:
+        """The host's name."""
+        return self.path.name
+
+    @property
+    def identity(self) -> Path:
+        """Port, platform and boot id."""
+        return self.path / "host.json"
+
+    @property
+    def host_key(self) -> Path:
+        """The private host key."""
+        return self.path / "host_key"
+
+    @property
+    def state(self) -> Path:
+        """What the stand-ins remember."""
+        return self.path / "state.json"
+
+    @property
+    def faults(self) -> Path:
+        """Injected faults."""
+        return self.path / "faults.json"
+
+    @property
+    def virtual_machines(self) -> Path:
+        """Which partition is used by whom."""
+        return self.path / "virtual_machines.json"
+
+    @property
+    def journal(self) -> Path:
+        """One line of JSON per connection, command and stand-in."""
+        return self.path / "journal.jsonl"
+
+    @property
+    def root(self) -> Path:
+        """The host's `/`."""
+        return self.path / "root"
+
+
+@dataclass(frozen=True, slots=True)
+class HostsFolder:
+    """The paths of a folder of hosts."""
+
+    path: Path
+
+    @property
+    def specs(self) -> Path:
+        """Which hosts to serve."""
+        return self.path / "hosts.json"
+
+    @property
+    def ready(self) -> Path:
+        """What the server serves, written by the server."""
+        return self.path / "ready.json"
+
+    @property
+    def process(self) -> Path:
+        """Which process serves: pid and start time."""
+        return self.path / "server.json"
+
+    @property
+    def log(self) -> Path:
+        """The server's standard error."""
+        return self.path / "server.log"
+
+    @property
+    def start_lock(self) -> Path:
+        """Held by whoever starts or stops the server."""
+        return self.path / "start.lock"
+
+    @property
+    def serve_lock(self) -> Path:
+        """Held by the server as long as it lives."""
+        return self.path / "serve.lock"
+
+    def host(self, name: str) -> HostFolder:
+        """The folder of one host."""
+        return HostFolder(self.path / name)
+
+
+def read_json(path: Path) -> Any:
+    """The content of a JSON file, None when there is no such file."""
+    try:
+        return json.loads(path.read_text())
+    except FileNotFoundError:
+        return None
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Replace a JSON file as one step, readable by its owner alone."""
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "w") as file:
+            json.dump(value, file, indent=1, sort_keys=True)
+            file.write("\n")
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise

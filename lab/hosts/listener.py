@@ -1,0 +1,200 @@
+"""The SSH port of one simulated host, and the faults that break connections."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import socket
+import struct
+
+import asyncssh
+
+from lab.hosts import faults, session
+from lab.hosts.host import Host
+from lab.hosts.model import ADDRESS, USER, HostsError
+from lab.hosts.sftp import HostSFTP
+
+_PORTS = range(20000, 32000)
+"""Below the range from which systems choose ports of outgoing connections, so that a port that is
+free now is still free after a restart."""
+_PORT_ATTEMPTS = 200
+
+
+class _Login(asyncssh.SSHServer):
+    """Lets in one user with one key, and nobody else."""
+
+    def __init__(self, host: Host, client_key: asyncssh.SSHKey) -> None:
+        self._host = host
+        self._client_key = client_key
+
+    def begin_auth(self, username: str) -> bool:
+        del username
+        return True
+
+    def public_key_auth_supported(self) -> bool:
+        return True
+
+    def validate_public_key(self, username: str, key: asyncssh.SSHKey) -> bool:
+        same = key.public_data == self._client_key.public_data
+        if not same or username != USER:
+            self._host.machine.note("refused", user=username)
+            return False
+        return True
+
+    def auth_completed(self) -> None:
+        self._host.machine.note("connection")
+
+
+class Listener:
+    """Accepts connections of one host."""
+
+    def __init__(self, host: Host, client_key: str) -> None:
+        self._host = host
+        self._client_key = asyncssh.import_public_key(client_key)
+        self._host_key = asyncssh.read_private_key(str(host.folder.host_key))
+        self._socket: socket.socket | None = None
+        self._accepting: asyncio.Task[None] | None = None
+        self._connections: set[asyncio.Task[None]] = set()
+        self.port = 0
+
+    def open(self, port: int | None) -> int:
+        """Listen on this port, or on one chosen now; returns the port."""
+        self._socket = _listen(self._host.folder.name, port)
+        self.port = self._socket.getsockname()[1]
+        self._accepting = asyncio.create_task(self._accept(self._socket))
+        return self.port
+
+    async def apply_faults(self) -> None:
+        """Stop listening, or listen again, as the faults say."""
+        refuse = self._host.faults().first(faults.RefuseConnections) is not None
+        if refuse and self._socket is not None:
+            await self._stop_listening()
+        elif not refuse and self._socket is None:
+            self.open(self.port)
+
+    async def close(self) -> None:
+        """Stop listening and end all connections."""
+        await self._stop_listening()
+        for task in self._connections:
+            task.cancel()
+        await asyncio.gather(*self._connections, return_exceptions=True)
+
+    async def _stop_listening(self) -> None:
+        if self._accepting is not None:
+            self._accepting.cancel()
+            await asyncio.gather(self._accepting, return_exceptions=True)
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    async def _accept(self, listening: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            connection, _ = await loop.sock_accept(listening)
+            task = asyncio.create_task(self._serve(connection))
+            self._connections.add(task)
+            task.add_done_callback(self._connections.discard)
+
+    async def _serve(self, connection: socket.socket) -> None:
+        injected = self._host.faults()
+        key = self._host_key
+        if injected.first(faults.WrongHostKey):
+            key = asyncssh.generate_private_key("ssh-ed25519")
+        limit = injected.first(faults.DropConnectionAfter)
+        pump: asyncio.Task[None] | None = None
+        if limit is not None:
+            connection, pump = await _limited(connection, limit.bytes)
+        ssh: asyncssh.SSHServerConnection | None = None
+        try:
+            ssh = await asyncssh.run_server(
+                connection,
+                server_factory=lambda: _Login(self._host, self._client_key),
+                server_host_keys=[key],
+                process_factory=lambda process: session.serve(self._host, process),
+                sftp_factory=lambda channel: HostSFTP(self._host, channel),
+                allow_scp=True,
+                encoding=None,
+                allow_pty=False,
+                agent_forwarding=False,
+                password_auth=False,
+                kbdint_auth=False,
+                host_based_auth=False,
+                gss_host=None,
+            )
+            await ssh.wait_closed()
+        except (asyncssh.Error, OSError):
+            # What a client does wrong, or a fault breaks, concerns that client alone.
+            return
+        finally:
+            if ssh is not None:
+                ssh.abort()
+            if pump is not None:
+                pump.cancel()
+            connection.close()
+
+
+def _listen(name: str, port: int | None) -> socket.socket:
+    candidates = [port] if port else random.sample(_PORTS, _PORT_ATTEMPTS)
+    for candidate in candidates:
+        listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listening.bind((ADDRESS, candidate))
+            listening.listen(64)
+        except OSError:
+            listening.close()
+            continue
+        listening.settimeout(0)
+        return listening
+    if port:
+        raise HostsError(
+            f"host {name}: its port {port} on {ADDRESS} is taken by another process; stop that "
+            f"process (ss -ltnp 'sport = :{port}' names it), or remove the host's folder to give "
+            "it a new port and key"
+        )
+    raise HostsError(
+        f"host {name}: no free port on {ADDRESS} among {_PORT_ATTEMPTS} tried in "
+        f"{_PORTS.start}-{_PORTS.stop - 1}"
+    )
+
+
+async def _limited(
+    connection: socket.socket, limit: int
+) -> tuple[socket.socket, asyncio.Task[None]]:
+    """A socket to serve in place of `connection` that breaks after this many bytes."""
+    with socket.create_server((ADDRESS, 0)) as server:
+        outer = socket.create_connection(server.getsockname())
+        inner, _ = server.accept()
+    connection.settimeout(0)
+    outer.settimeout(0)
+    inner.settimeout(0)
+    return inner, asyncio.create_task(_pump(connection, outer, limit))
+
+
+async def _pump(client: socket.socket, server: socket.socket, limit: int) -> None:
+    loop = asyncio.get_running_loop()
+    left = limit
+
+    async def copy(source: socket.socket, target: socket.socket) -> None:
+        nonlocal left
+        while left > 0:
+            chunk = await loop.sock_recv(source, 4096)
+            if not chunk:
+                return
+            chunk = chunk[:left]
+            left -= len(chunk)
+            await loop.sock_sendall(target, chunk)
+
+    tasks = {asyncio.create_task(copy(client, server)), asyncio.create_task(copy(server, client))}
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        # A reset, not an orderly end: this is what a client of a host that went away sees.
+        with contextlib.suppress(OSError):
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        client.close()
+        server.close()

@@ -1,0 +1,88 @@
+"""What a simulated host remembers between commands, and safe access to its file system."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from lab.hosts import journal
+from lab.hosts.board import Board
+from lab.hosts.folder import HostFolder, read_json, write_json
+
+_MAX_LINKS = 40
+
+
+class Machine:
+    """One host as its stand-ins see it.
+
+    `state` is a plain mapping, one key per stand-in, written after every call that changed it, so
+    that a killed server forgets nothing that a command had reported as done.
+    """
+
+    def __init__(self, folder: HostFolder, board: Board) -> None:
+        self.folder = folder
+        self.board = board
+        self.state: dict[str, Any] = read_json(folder.state) or {}
+
+    @property
+    def name(self) -> str:
+        """The host's name."""
+        return self.folder.name
+
+    def save(self) -> None:
+        """Write the state."""
+        write_json(self.folder.state, self.state)
+
+    def note(self, event: str, **values: Any) -> None:
+        """Write an entry into the host's journal."""
+        journal.write(self.folder, event, **values)
+
+    def partitions_in_use(self) -> dict[int, dict[str, Any]]:
+        """Which partitions virtual machines run on: holder and process id by partition."""
+        users: dict[str, dict[str, Any]] = read_json(self.folder.virtual_machines) or {}
+        return {int(partition): user for partition, user in users.items()}
+
+    def path(self, path: str, *, follow: bool = True) -> Path:
+        """The file of the machine behind a path of the host, links resolved inside the host.
+
+        A link on a host may be absolute, or climb with `..`; followed by the machine it would lead
+        out of the host's root.
+        """
+        return resolve(self.folder.root, path, follow=follow)
+
+    def read_text(self, path: str) -> str | None:
+        """The text of a file of the host, None when there is none."""
+        try:
+            return self.path(path).read_text(errors="replace")
+        except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+            return None
+
+
+def resolve(root: Path, path: str, *, follow: bool = True) -> Path:
+    """Where `path`, as seen from inside `root`, lies on the machine.
+
+    `follow`: whether a link in the last place is followed too. Raises OSError for a loop of links.
+    """
+    todo = list(reversed(PurePosixPath("/" + path).parts[1:]))
+    done: list[str] = []
+    links = 0
+    while todo:
+        part = todo.pop()
+        if part == "..":
+            if done:
+                done.pop()
+            continue
+        here = root.joinpath(*done, part)
+        if here.is_symlink() and (todo or follow):
+            links += 1
+            if links > _MAX_LINKS:
+                raise OSError(40, os.strerror(40), path)
+            target = PurePosixPath(here.readlink())
+            if target.is_absolute():
+                done = []
+                target = PurePosixPath(*target.parts[1:])
+            todo += reversed(target.parts)
+            continue
+        done.append(part)
+    return root.joinpath(*done)

@@ -1,0 +1,53 @@
+"""What a simulated host is: its specification, where it is reached, and what can go wrong."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+USER: Final = "operator"
+"""The only account that a simulated host lets in; `sudo -n` makes it root."""
+
+ADDRESS: Final = "127.0.0.1"
+
+_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+
+
+class HostsError(Exception):
+    """Simulated hosts cannot be started, stopped or reached; one sentence that says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostSpec:
+    """One machine to simulate. `name` is a DNS label; it names the host's folder as well."""
+
+    name: str
+    platform: str = "supermicro-hgx-h100"
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            raise HostsError(
+                f"{self.name!r} cannot name a host: use lower-case letters, digits and '-' "
+                "(63 at most), such as hgx-01"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class HostEndpoint:
+    """Where a host answers. `host_key` is its public key in OpenSSH's one-line form."""
+
+    address: str
+    port: int
+    user: str
+    host_key: str
+
+
+@dataclass(frozen=True, slots=True)
+class ServerStatus:
+    """The server process of one folder of hosts: running or not, and what it serves."""
+
+    running: bool
+    pid: int | None
+    hosts: dict[str, HostEndpoint]
+    detail: str

@@ -1,0 +1,195 @@
+"""Starts, stops and finds the server process of a folder of hosts."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from lab.hosts import control, views
+from lab.hosts.board import board
+from lab.hosts.folder import HostsFolder, read_json, write_json
+from lab.hosts.keys import ensure_key
+from lab.hosts.model import ADDRESS, USER, HostEndpoint, HostsError, HostSpec, ServerStatus
+
+_START_SECONDS = 60.0
+_STOP_SECONDS = 10.0
+_SAME_TIME_SECONDS = 1.0
+_POLL_SECONDS = 0.02
+
+Report = Callable[[str], None]
+
+
+def start(
+    folder: Path,
+    specs: Sequence[HostSpec],
+    report: Report = lambda _: None,
+    *,
+    client_key: Path | None = None,
+) -> dict[str, HostEndpoint]:
+    """Serve exactly these hosts from a process that outlives this one; wait until they answer.
+
+    Does nothing when they are served already. A server that was killed is started again, with the
+    same ports, keys and files; hosts that are no longer named are taken down and forgotten.
+
+    Args:
+        folder: where everything about the hosts is kept.
+        specs: the hosts to serve.
+        report: receives a line for each step that takes time.
+        client_key: private key of the only client that is let in; its `.pub` lies beside it. Made
+            when missing. Default: `ssh/id_ed25519` beside `folder`.
+
+    Raises:
+        HostsError: two hosts of one name, an unknown platform, a port that another process took, a
+            machine that cannot run simulated hosts, a server that did not come up.
+    """
+    hosts = _checked(specs)
+    views.check_possible()
+    paths = HostsFolder(folder.resolve())
+    paths.path.mkdir(parents=True, exist_ok=True)
+    key = client_key or paths.path.parent / "ssh" / "id_ed25519"
+    wanted = {"hosts": hosts, "client-key": ensure_key(key, "gpu-clusters")}
+    with _only_one(paths):
+        server = _server(paths)
+        if server is not None:
+            _wait_until_ready(paths, server)
+        if server is not None and read_json(paths.specs) == wanted:
+            return _endpoints(read_json(paths.ready))
+        same_key = (read_json(paths.specs) or wanted)["client-key"] == wanted["client-key"]
+        if server is not None and not same_key:
+            _end(server)
+            server = None
+        write_json(paths.specs, wanted)
+        if server is not None:
+            control.tell(paths, "hosts")
+        else:
+            report(f"starting {len(hosts)} simulated hosts")
+            _launch(paths)
+        return _endpoints(read_json(paths.ready))
+
+
+def stop(folder: Path) -> None:
+    """End the server and all that runs on its hosts. Nothing to do is fine."""
+    paths = HostsFolder(folder.resolve())
+    if not paths.path.exists():
+        return
+    with _only_one(paths):
+        server = _server(paths)
+        if server is not None:
+            _end(server)
+        paths.ready.unlink(missing_ok=True)
+
+
+def status(folder: Path) -> ServerStatus:
+    """Whether the server of a folder runs, and what it serves."""
+    paths = HostsFolder(folder.resolve())
+    ready = read_json(paths.ready)
+    server = _server(paths)
+    if server is not None and ready is not None:
+        return ServerStatus(running=True, pid=server.pid, hosts=_endpoints(ready), detail="running")
+    if ready is None:
+        return ServerStatus(running=False, pid=None, hosts={}, detail="not started")
+    detail = f"process {ready['pid']} is gone without having been stopped"
+    return ServerStatus(running=False, pid=None, hosts=_endpoints(ready), detail=detail)
+
+
+def _checked(specs: Sequence[HostSpec]) -> dict[str, str]:
+    hosts: dict[str, str] = {}
+    for spec in specs:
+        if spec.name in hosts:
+            raise HostsError(f"two hosts are called {spec.name!r}; each needs a name of its own")
+        hosts[spec.name] = board(spec.platform).platform
+    return hosts
+
+
+@contextmanager
+def _only_one(paths: HostsFolder) -> Iterator[None]:
+    lock = os.open(paths.start_lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
+
+
+def _server(paths: HostsFolder) -> psutil.Process | None:
+    """The living server process. A pid alone does not prove it: pids are used again."""
+    found: dict[str, Any] | None = read_json(paths.process)
+    if found is None:
+        return None
+    try:
+        process = psutil.Process(found["pid"])
+        same = abs(process.create_time() - found["created"]) < _SAME_TIME_SECONDS
+        alive = process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return None
+    return process if same and alive else None
+
+
+def _launch(paths: HostsFolder) -> None:
+    paths.ready.unlink(missing_ok=True)
+    import_path = os.pathsep.join(filter(None, [_project(), os.environ.get("PYTHONPATH", "")]))
+    with paths.log.open("ab") as log:
+        begin = log.tell()
+        process = subprocess.Popen(
+            [sys.executable, "-m", "lab.hosts", "serve", str(paths.path)],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            cwd="/",
+            env={**os.environ, "PYTHONPATH": import_path},
+        )
+    try:
+        _wait_until_ready(paths, psutil.Process(process.pid))
+    except (HostsError, psutil.NoSuchProcess):
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+            raise
+        lines = paths.log.read_bytes()[begin:].decode(errors="replace").strip().splitlines()
+        raise HostsError(lines[-1] if lines else f"the server ended; see {paths.log}") from None
+
+
+def _wait_until_ready(paths: HostsFolder, server: psutil.Process) -> None:
+    deadline = time.monotonic() + _START_SECONDS
+    while not paths.ready.exists():
+        gone = not server.is_running() or server.status() == psutil.STATUS_ZOMBIE
+        if gone or time.monotonic() > deadline:
+            raise HostsError(
+                f"the server of the hosts in {paths.path} "
+                + ("ended" if gone else f"did not come up in {_START_SECONDS:.0f} s")
+                + f"; see {paths.log}"
+            )
+        time.sleep(_POLL_SECONDS)
+
+
+def _project() -> str:
+    return str(Path(__file__).resolve().parents[2])
+
+
+def _end(server: psutil.Process) -> None:
+    children = server.children(recursive=True)
+    server.terminate()
+    try:
+        server.wait(_STOP_SECONDS)
+    except psutil.TimeoutExpired:
+        server.kill()
+        server.wait(_STOP_SECONDS)
+    # They end with the server; waiting for it is what makes "stopped" true.
+    psutil.wait_procs(children, _STOP_SECONDS)
+
+
+def _endpoints(ready: dict[str, Any]) -> dict[str, HostEndpoint]:
+    return {
+        name: HostEndpoint(ADDRESS, host["port"], USER, host["host-key"])
+        for name, host in ready["hosts"].items()
+    }

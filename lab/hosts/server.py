@@ -1,0 +1,152 @@
+"""The server process of a folder of hosts: one SSH port per host, one control socket."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import shutil
+import signal
+from dataclasses import dataclass
+from typing import Any
+
+import psutil
+
+from lab.hosts import control, views
+from lab.hosts.folder import HostsFolder, read_json, write_json
+from lab.hosts.host import Host, ensure_identity
+from lab.hosts.listener import Listener
+from lab.hosts.model import HostsError
+
+_WATCH_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Served:
+    host: Host
+    listener: Listener
+
+
+class Server:
+    """Serves the hosts that `hosts.json` names."""
+
+    def __init__(self, folder: HostsFolder) -> None:
+        self._folder = folder
+        self._launcher = views.Launcher(user_namespace=views.check_possible())
+        self._served: dict[str, _Served] = {}
+        self._listening = control.listen(folder.path / control.SOCKET, 0o600)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Serve until told to stop."""
+        try:
+            await self._reload()
+            answering = asyncio.create_task(self._answer_control())
+            watching = asyncio.create_task(self._watch_folder(stop))
+            await stop.wait()
+            answering.cancel()
+            watching.cancel()
+        finally:
+            self._folder.ready.unlink(missing_ok=True)
+            (self._folder.path / control.SOCKET).unlink(missing_ok=True)
+            for name in list(self._served):
+                await self._remove(name)
+            self._launcher.close()
+
+    async def _watch_folder(self, stop: asyncio.Event) -> None:
+        """End when the folder was removed: nothing could find this process any more."""
+        while self._folder.process.exists():
+            await asyncio.sleep(_WATCH_SECONDS)
+        stop.set()
+
+    async def _answer_control(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            connection, _ = await loop.sock_accept(self._listening)
+            with connection, contextlib.suppress(OSError):
+                what = (await loop.sock_recv(connection, 64)).decode().strip()
+                try:
+                    await self._act(what)
+                    answer = "ok"
+                except HostsError as error:
+                    answer = str(error)
+                await loop.sock_sendall(connection, f"{answer}\n".encode())
+
+    async def _act(self, what: str) -> None:
+        if what == "hosts":
+            await self._reload()
+        elif what == "faults":
+            for served in self._served.values():
+                await served.listener.apply_faults()
+        else:
+            raise HostsError(f"unknown request {what!r}")
+
+    async def _reload(self) -> None:
+        """Serve what hosts.json says now: hosts that stay keep their connections."""
+        wanted: dict[str, Any] = read_json(self._folder.specs)
+        for name in set(self._served) - set(wanted["hosts"]):
+            await self._remove(name)
+            shutil.rmtree(self._folder.host(name).path)
+        for name, platform in wanted["hosts"].items():
+            served = self._served.get(name)
+            if served is not None and served.host.platform.platform != platform:
+                await self._remove(name)
+                shutil.rmtree(self._folder.host(name).path)
+                served = None
+            if served is None:
+                self._served[name] = await self._add(name, platform, wanted["client-key"])
+        self._write_ready()
+
+    async def _add(self, name: str, platform: str, client_key: str) -> _Served:
+        entry = self._folder.host(name)
+        identity = ensure_identity(entry, platform)
+        host = Host(entry, self._launcher)
+        listener = Listener(host, client_key)
+        try:
+            port = listener.open(identity["port"])
+        except HostsError:
+            await host.close()
+            raise
+        write_json(entry.identity, {**identity, "port": port})
+        await listener.apply_faults()
+        return _Served(host, listener)
+
+    async def _remove(self, name: str) -> None:
+        served = self._served.pop(name)
+        await served.listener.close()
+        await served.host.close()
+
+    def _write_ready(self) -> None:
+        hosts = {
+            name: {
+                "port": served.listener.port,
+                "host-key": read_json(served.host.folder.identity)["host_key"],
+            }
+            for name, served in sorted(self._served.items())
+        }
+        write_json(self._folder.ready, {"pid": os.getpid(), "hosts": hosts})
+
+
+def serve(folder: HostsFolder) -> None:
+    """Serve in this process until SIGTERM or SIGINT.
+
+    Raises:
+        HostsError: another server serves this folder, or this machine cannot run hosts.
+    """
+    lock = os.open(folder.serve_lock, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise HostsError(f"another server already serves the hosts in {folder.path}") from None
+
+    process = psutil.Process()
+    write_json(folder.process, {"pid": process.pid, "created": process.create_time()})
+
+    async def main() -> None:
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop.set)
+        await Server(folder).run(stop)
+
+    asyncio.run(main())

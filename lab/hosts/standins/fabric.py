@@ -1,0 +1,188 @@
+"""The fabric manager's side: its state machine, apart from the command that asks it.
+
+Sources: NVIDIA Fabric Manager User Guide (shared NVSwitch mode, resiliency restart) and
+`nv_fm_types.h` for the codes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+from lab.hosts.faults import FabricManager, Faults, PartitionBusy, PartitionUnsupported
+from lab.hosts.machine import Machine
+
+INITIALISING_SECONDS = 0.3
+"""How long a simulated fabric manager takes to start; a real one takes 10 s and more."""
+
+UNIT = "nvidia-fabricmanager.service"
+CONFIGURATION = "/usr/share/nvidia/nvswitch/fabricmanager.cfg"
+
+
+class Return(IntEnum):
+    """`fmReturn_t`."""
+
+    SUCCESS = 0
+    BADPARAM = -1
+    GENERIC_ERROR = -2
+    NOT_SUPPORTED = -3
+    UNINITIALIZED = -4
+    TIMEOUT = -5
+    VERSION_MISMATCH = -6
+    IN_USE = -7
+    NOT_CONFIGURED = -8
+    CONNECTION_NOT_VALID = -9
+    NVLINK_ERROR = -10
+    RESOURCE_IN_USE = -12
+    PARTITION_ID_IN_USE = -17
+    PARTITION_ID_NOT_IN_USE = -18
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """What counts of fabricmanager.cfg."""
+
+    mode: int
+    resilient: bool
+    bind_interface: str
+
+
+def configuration(machine: Machine) -> Configuration:
+    """Read the host's fabricmanager.cfg; the defaults are the fabric manager's own."""
+    values: dict[str, str] = {}
+    for line in (machine.read_text(CONFIGURATION) or "").splitlines():
+        key, separator, value = line.partition("=")
+        if separator and not key.startswith("#"):
+            values[key.strip()] = value.strip()
+    return Configuration(
+        mode=int(values.get("FABRIC_MODE", "0")),
+        resilient=values.get("FABRIC_MODE_RESTART", "0") == "1",
+        bind_interface=values.get("FM_CMD_BIND_INTERFACE", "127.0.0.1"),
+    )
+
+
+class Fabric:
+    """The fabric manager of one host: which partitions are active, and whether it may be asked."""
+
+    def __init__(self, machine: Machine, faults: Faults) -> None:
+        self._machine = machine
+        self._faults = faults
+        self._table = machine.board.table
+        self._state: dict[str, Any] = machine.state.setdefault(
+            "fabric", {"active": [], "awaiting_list": False, "ready_at": 0.0}
+        )
+
+    @property
+    def active(self) -> tuple[int, ...]:
+        """The partitions that it believes to be active."""
+        return tuple(self._state["active"])
+
+    def connect(self, host: str, *, running: bool) -> Return:
+        """`fmConnect`: reachable on the address it was told to bind, and of our version."""
+        fault = self._faults.first(FabricManager)
+        if not running or (fault and fault.state == "down"):
+            return Return.CONNECTION_NOT_VALID
+        if host not in {"localhost", configuration(self._machine).bind_interface}:
+            return Return.TIMEOUT
+        if fault and fault.state == "version-mismatch":
+            return Return.VERSION_MISMATCH
+        return Return.SUCCESS
+
+    def supported(self) -> tuple[int, ...]:
+        """The partitions whose GPUs all came up."""
+        failed = {fault.module for fault in self._faults.all(PartitionUnsupported)}
+        return tuple(p.id for p in self._table.partitions if failed.isdisjoint(p.modules))
+
+    def ready(self) -> Return:
+        """Whether queries are answered: not while initialising, and only in shared mode."""
+        fault = self._faults.first(FabricManager)
+        if fault and fault.state == "restarting":
+            return Return.NOT_CONFIGURED
+        if (fault and fault.state == "not-supported") or configuration(self._machine).mode != 1:
+            return Return.NOT_SUPPORTED
+        if time.time() < self._state["ready_at"]:
+            return Return.NOT_CONFIGURED
+        return Return.SUCCESS
+
+    def activate(self, partition_id: int) -> Return:
+        """`fmActivateFabricPartition`."""
+        refusal = self._changeable(partition_id)
+        if refusal:
+            return refusal
+        if partition_id in self.active:
+            return Return.PARTITION_ID_IN_USE
+        modules = set(self._table.partition(partition_id).modules)
+        others = (self._table.partition(other) for other in self.active)
+        if any(not modules.isdisjoint(other.modules) for other in others):
+            return Return.IN_USE
+        fault = self._faults.first(FabricManager)
+        if fault and fault.state == "nvlink-error":
+            return Return.NVLINK_ERROR
+        self._set([*self.active, partition_id], f"activate {partition_id}")
+        return Return.SUCCESS
+
+    def deactivate(self, partition_id: int) -> Return:
+        """`fmDeactivateFabricPartition`. It does not know of virtual machines, and so breaks them."""
+        refusal = self._changeable(partition_id)
+        if refusal:
+            return refusal
+        if partition_id not in self.active:
+            return Return.PARTITION_ID_NOT_IN_USE
+        self._set([p for p in self.active if p != partition_id], f"deactivate {partition_id}")
+        return Return.SUCCESS
+
+    def set_activated(self, partition_ids: Iterable[int]) -> Return:
+        """`fmSetActivatedFabricPartitions`: what is active, told after a resilient restart."""
+        refusal = self.ready()
+        if refusal:
+            return refusal
+        ids = sorted(set(partition_ids))
+        if not set(ids) <= set(self.supported()):
+            return Return.BADPARAM
+        modules = [m for p in ids for m in self._table.partition(p).modules]
+        if len(modules) != len(set(modules)):
+            return Return.IN_USE
+        self._state["awaiting_list"] = False
+        self._set(ids, f"set-activated {ids}")
+        return Return.SUCCESS
+
+    def started(self) -> None:
+        """The service came up again.
+
+        With FABRIC_MODE_RESTART=1 the switches still route what they routed, but the fabric
+        manager lists nothing as active and changes nothing until it is told what is. Without it
+        the switches are reset.
+        """
+        self._state["ready_at"] = time.time() + INITIALISING_SECONDS
+        resilient = configuration(self._machine).resilient
+        self._state["awaiting_list"] = resilient
+        self._set([], "start", routes_kept=resilient)
+
+    def _changeable(self, partition_id: int) -> Return:
+        refusal = self.ready()
+        if refusal:
+            return refusal
+        if self._state["awaiting_list"]:
+            return Return.NOT_CONFIGURED
+        if partition_id not in self.supported():
+            return Return.BADPARAM
+        if any(fault.partition == partition_id for fault in self._faults.all(PartitionBusy)):
+            return Return.RESOURCE_IN_USE
+        return Return.SUCCESS
+
+    def _set(self, ids: list[int], what: str, *, routes_kept: bool = False) -> None:
+        dropped = set(self._state["active"]) - set(ids)
+        self._state["active"] = sorted(ids)
+        self._machine.note("fabric", change=what, active=self._state["active"])
+        if routes_kept:
+            return
+        for partition, user in self._machine.partitions_in_use().items():
+            if partition in dropped:
+                self._machine.note(
+                    "harm",
+                    what=f"partition {partition} dropped under {user['holder']}",
+                    partition=partition,
+                )

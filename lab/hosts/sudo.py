@@ -1,0 +1,56 @@
+"""`sudo` on a simulated host: reads its command line; the server then runs the command as root."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from lab.hosts.model import USER
+from lab.hosts.standins.call import Answer
+from lab.hosts.tree import OPERATOR_ID
+
+_USERS = {"root": 0, USER: OPERATOR_ID}
+_KEPT = {"LANG", "TERM"}
+_USAGE = "usage: sudo [-EHkn] [-u user] [VAR=value] [command [arg ...]]"
+
+
+@dataclass(frozen=True, slots=True)
+class Elevated:
+    """The command that sudo was asked to run."""
+
+    argv: tuple[str, ...]
+    uid: int
+    environment: dict[str, str]
+
+
+def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Elevated | Answer:
+    """The command to run, or what sudo answers by itself."""
+    uid, keep_all = 0, False
+    rest = list(arguments)
+    values: dict[str, str] = {}
+    while rest and rest[0].startswith("-"):
+        flag = rest.pop(0)
+        if flag == "--":
+            break
+        if flag in {"-V", "--version"}:
+            return Answer.out("Sudo version 1.9.15p5 (stand-in of a simulated host)")
+        if flag in {"-v", "--validate", "-k", "-K"} and not rest:
+            return Answer()
+        if flag in {"-u", "--user"} and rest:
+            name = rest.pop(0)
+            if name not in _USERS:
+                return Answer.error(f"sudo: unknown user {name}", 1)
+            uid = _USERS[name]
+        elif flag in {"-E", "--preserve-env"}:
+            keep_all = True
+        elif flag not in {"-n", "--non-interactive", "-H", "--set-home", "-k"}:
+            return Answer.error(f"sudo: invalid option -- '{flag.lstrip('-')}'\n{_USAGE}", 1)
+    while rest and "=" in rest[0] and not rest[0].startswith(("/", "=")):
+        key, _, value = rest.pop(0).partition("=")
+        values[key] = value
+    if not rest:
+        return Answer.error(_USAGE, 1)
+    kept = {key: value for key, value in environment.items() if keep_all or key in _KEPT}
+    for key in ("HOME", "USER", "LOGNAME"):
+        kept.pop(key, None)
+    return Elevated(tuple(rest), uid, {**kept, "SUDO_USER": USER, **values})

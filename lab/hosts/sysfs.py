@@ -1,0 +1,150 @@
+"""Writes the fake `/sys` and `/dev/vfio` of a host: what a board's PCI functions look like there."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from lab.hosts.board import Board, PciDevice
+
+_BAR_BASE = 0x20_0000_0000
+_BAR_STRIDE = 0x40_0000_0000
+_MEMORY_64_PREFETCH = 0x14220C
+_VFIO_MAJOR, _VFIO_CONTROL = 243, (10, 196)
+
+
+def write(root: Path, board: Board, *, device_nodes: bool) -> None:
+    """Write the whole tree below `root`.
+
+    `device_nodes`: make real character devices in /dev/vfio (needs root; the host's file system
+    is mounted so that none can be opened), otherwise plain files stand for them.
+    """
+    _write(root / "sys/firmware/dmi/entries/.keep", "")
+    _write(root / "sys/class/dmi/id/product_name", board.product)
+    _write(root / "sys/class/dmi/id/sys_vendor", board.vendor)
+    for module in ("vfio", "vfio_pci", "vfio_iommu_type1"):
+        _write(root / f"sys/module/{module}/initstate", "live")
+    _write(root / "sys/module/vfio_pci/parameters/disable_idle_d3", "Y")
+    for driver in ("vfio-pci", "pcieport"):
+        folder = root / "sys/bus/pci/drivers" / driver
+        for name in ("bind", "unbind", "new_id", "remove_id"):
+            _write(folder / name, "", mode=0o200)
+    for index, device in enumerate(board.devices):
+        _write_device(root, device, index)
+    _write_vfio(root / "dev/vfio", board, device_nodes=device_nodes)
+
+
+def _write_device(root: Path, device: PciDevice, index: int) -> None:
+    bus = f"pci{device.address[:7]}"
+    folder = root / "sys/devices" / bus / device.address
+    files = {
+        "vendor": f"0x{device.vendor}",
+        "device": f"0x{device.device}",
+        "class": f"0x{device.class_code}",
+        "revision": f"0x{device.revision}",
+        "subsystem_vendor": f"0x{device.subsystem[0]}",
+        "subsystem_device": f"0x{device.subsystem[1]}",
+        "numa_node": str(device.numa_node),
+        "enable": "0" if device.driver == "vfio-pci" else "1",
+        "power_state": "D0",
+        "driver_override": "vfio-pci" if device.driver == "vfio-pci" else "(null)",
+        "modalias": _modalias(device),
+        "resource": _resource(device, index),
+    }
+    for name, content in files.items():
+        _write(folder / name, content)
+    _write(folder / "uevent", _uevent(device))
+    if device.vendor == "10de":
+        _write(folder / "reset", "", mode=0o200)
+        _write(folder / "reset_method", "flr bus")
+    (folder / "config").write_bytes(_config_space(device))
+    _link(root / "sys/bus/pci/devices" / device.address, folder)
+    _link(folder / "subsystem", root / "sys/bus/pci")
+    if device.driver is not None:
+        driver = root / "sys/bus/pci/drivers" / device.driver
+        _link(folder / "driver", driver)
+        _link(driver / device.address, folder)
+    group = root / "sys/kernel/iommu_groups" / str(device.iommu_group)
+    _write(group / "type", "DMA-FQ")
+    _link(group / "devices" / device.address, folder)
+    _link(folder / "iommu_group", group)
+
+
+def _modalias(device: PciDevice) -> str:
+    base, sub, interface = (device.class_code[n : n + 2].upper() for n in (0, 2, 4))
+    return (
+        f"pci:v0000{device.vendor.upper()}d0000{device.device.upper()}"
+        f"sv0000{device.subsystem[0].upper()}sd0000{device.subsystem[1].upper()}"
+        f"bc{base}sc{sub}i{interface}"
+    )
+
+
+def _uevent(device: PciDevice) -> str:
+    lines = [f"DRIVER={device.driver}"] if device.driver else []
+    lines += [
+        f"PCI_CLASS={device.class_code.lstrip('0').upper()}",
+        f"PCI_ID={device.vendor.upper()}:{device.device.upper()}",
+        f"PCI_SUBSYS_ID={device.subsystem[0].upper()}:{device.subsystem[1].upper()}",
+        f"PCI_SLOT_NAME={device.address}",
+        f"MODALIAS={_modalias(device)}",
+    ]
+    return "\n".join(lines)
+
+
+def _resource(device: PciDevice, index: int) -> str:
+    """The 13 lines of a device's `resource` file: start, end, flags of each region."""
+    sizes = dict(device.bars)
+    lines: list[str] = []
+    start = _BAR_BASE + index * _BAR_STRIDE
+    for bar in range(13):
+        size = sizes.get(bar)
+        if size is None:
+            lines.append("0x0000000000000000 0x0000000000000000 0x0000000000000000")
+            continue
+        start = -(-start // size) * size
+        lines.append(f"0x{start:016x} 0x{start + size - 1:016x} 0x{_MEMORY_64_PREFETCH:016x}")
+        start += size
+    return "\n".join(lines)
+
+
+def _config_space(device: PciDevice) -> bytes:
+    space = bytearray(256)
+    for offset, value in ((0, device.vendor), (2, device.device)):
+        space[offset : offset + 2] = int(value, 16).to_bytes(2, "little")
+    space[8] = int(device.revision, 16)
+    space[9:12] = int(device.class_code, 16).to_bytes(3, "little")
+    # 7f is what a device that fell off the bus answers, so an ordinary header has to be here.
+    space[14] = 1 if device.is_bridge else 0
+    for offset, value in ((44, device.subsystem[0]), (46, device.subsystem[1])):
+        space[offset : offset + 2] = int(value, 16).to_bytes(2, "little")
+    return bytes(space)
+
+
+def _write_vfio(folder: Path, board: Board, *, device_nodes: bool) -> None:
+    groups = sorted({d.iommu_group for d in board.devices if d.driver == "vfio-pci"})
+    nodes = {"vfio": _VFIO_CONTROL}
+    nodes |= {str(group): (_VFIO_MAJOR, minor) for minor, group in enumerate(groups)}
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, (major, minor) in nodes.items():
+        mode = 0o666 if name == "vfio" else 0o600
+        path = folder / name
+        if path.exists():
+            continue
+        if device_nodes:
+            os.mknod(path, stat.S_IFCHR | mode, os.makedev(major, minor))
+        else:
+            path.touch()
+        path.chmod(mode)
+
+
+def _write(path: Path, content: str, mode: int = 0o644) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(content + "\n" if content else "")
+    path.chmod(mode)
+
+
+def _link(path: Path, target: Path) -> None:
+    """A relative link: an absolute one would lead out of the host when read from outside."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.symlink_to(os.path.relpath(target, path.parent))

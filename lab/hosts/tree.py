@@ -1,0 +1,230 @@
+"""Builds a host's file system, and says what of the machine is mounted into it.
+
+Ordinary programs (shell, coreutils, awk, …) are the machine's own, mounted read-only, so that real
+scripts run unchanged. All that a script may change is the host's: /etc, /var, /run, /sys, /dev,
+/home, /root, /tmp, /usr/local, /usr/share.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from lab.hosts import client, sysfs
+from lab.hosts.board import Board
+from lab.hosts.folder import HostFolder
+from lab.hosts.model import USER
+
+OPERATOR_ID = 1000
+LIB = "usr/local/lib/lab-host"
+SOCKET = f"{LIB}/socket"
+
+_OWN_USR = frozenset({"local", "share", "src", "include", "games"})
+_OWN_DIRECTORIES = (
+    "etc/apt/apt.conf.d",
+    "etc/containerd/conf.d",
+    "etc/default",
+    "etc/kubernetes/manifests",
+    "etc/modprobe.d",
+    "etc/modules-load.d",
+    "etc/sysctl.d",
+    "etc/systemd/system",
+    "home",
+    "mnt",
+    "opt",
+    "proc",
+    "root",
+    "run/cdi",
+    "srv",
+    "usr/local/sbin",
+    "usr/share/nvidia/nvswitch",
+    "var/cache",
+    "var/lib/dpkg",
+    "var/lib/kubelet",
+    "var/lib/nvidia-fabricmanager",
+    "var/log",
+)
+_DEVICES = ("null", "zero", "full", "random", "urandom")
+_MACHINE_FILES = ("/etc/ld.so.cache", "/etc/alternatives")
+
+
+@dataclass(frozen=True, slots=True)
+class Mounts:
+    """What a view mounts into the host's root: pairs of a path on the machine and one on the host.
+
+    `proc` covers single files of the fresh /proc, which the kernel would otherwise answer for the
+    machine.
+    """
+
+    read_only: tuple[tuple[str, str], ...]
+    devices: tuple[tuple[str, str], ...]
+    proc: tuple[tuple[str, str], ...]
+
+
+def build(host: HostFolder, board: Board, boot_id: str, *, device_nodes: bool) -> None:
+    """Write the host's own files. Done once, in a temporary folder, so that it is whole or absent."""
+    if host.root.exists():
+        return
+    draft = host.path / "root.draft"
+    if draft.exists():
+        shutil.rmtree(draft)
+    for name in _OWN_DIRECTORIES:
+        (draft / name).mkdir(parents=True, exist_ok=True)
+    for name in ("tmp", "var/tmp"):
+        (draft / name).mkdir(parents=True)
+        (draft / name).chmod(0o1777)
+    (draft / "var/run").symlink_to("../run")
+    home = draft / "home" / USER
+    home.mkdir(mode=0o750)
+    if os.geteuid() == 0:
+        os.chown(home, OPERATOR_ID, OPERATOR_ID)
+    for path, content in _files(host.name, board, boot_id).items():
+        (draft / path).parent.mkdir(parents=True, exist_ok=True)
+        (draft / path).write_text(content)
+    for name, target in (("fd", ""), ("stdin", "/0"), ("stdout", "/1"), ("stderr", "/2")):
+        (draft / "dev").mkdir(exist_ok=True)
+        (draft / "dev" / name).symlink_to(f"/proc/self/fd{target}")
+    (draft / "dev/shm").mkdir(mode=0o1777)
+    sysfs.write(draft, board, device_nodes=device_nodes)
+    draft.rename(host.root)
+
+
+def _files(name: str, board: Board, boot_id: str) -> dict[str, str]:
+    return {
+        "etc/hostname": f"{name}\n",
+        "etc/hosts": f"127.0.0.1 localhost\n127.0.1.1 {name}\n",
+        "etc/machine-id": boot_id.replace("-", "") + "\n",
+        "etc/passwd": (
+            "root:x:0:0:root:/root:/bin/sh\n"
+            f"{USER}:x:{OPERATOR_ID}:{OPERATOR_ID}:{USER}:/home/{USER}:/bin/sh\n"
+            "nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n"
+        ),
+        "etc/group": f"root:x:0:\n{USER}:x:{OPERATOR_ID}:\nnogroup:x:65534:\n",
+        "etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
+        "etc/os-release": (
+            'PRETTY_NAME="Ubuntu 24.04.3 LTS"\nNAME="Ubuntu"\nVERSION_ID="24.04"\nID=ubuntu\n'
+            "ID_LIKE=debian\nVERSION_CODENAME=noble\n"
+        ),
+        "etc/containerd/config.toml": (
+            'version = 3\nimports = ["/etc/containerd/conf.d/*.toml"]\n'
+        ),
+        "etc/modprobe.d/vfio.conf": (
+            "options vfio-pci ids=10de:2330,10de:22a3,11f8:4128\nsoftdep nvidia pre: vfio-pci\n"
+        ),
+        "usr/share/nvidia/nvswitch/fabricmanager.cfg": (
+            "FABRIC_MODE=1\nFABRIC_MODE_RESTART=1\n"
+            "STATE_FILE_NAME=/var/lib/nvidia-fabricmanager/fabricmanager.state\n"
+            "FM_CMD_BIND_INTERFACE=127.0.0.1\nFM_CMD_PORT_NUMBER=6666\n"
+            "FM_STAY_RESIDENT_ON_FAILURES=0\n"
+        ),
+        f"{LIB}/proc/boot_id": f"{boot_id}\n",
+        f"{LIB}/proc/cmdline": ("BOOT_IMAGE=/vmlinuz root=/dev/sda2 ro intel_iommu=on iommu=pt\n"),
+        f"{LIB}/proc/modules": (
+            "vfio_pci 16384 0 - Live 0x0000000000000000\n"
+            "vfio_iommu_type1 49152 0 - Live 0x0000000000000000\n"
+            "vfio 69632 2 vfio_pci,vfio_iommu_type1, Live 0x0000000000000000\n"
+        ),
+        f"{LIB}/README": f"This machine is simulated ({board.platform}).\n",
+    }
+
+
+def mounts(host: HostFolder, stand_ins: frozenset[str]) -> Mounts:
+    """Make the mount points below the host's root and say what belongs on each.
+
+    A stand-in covers the machine's own program of that name, so that a script which calls
+    `/usr/bin/systemctl` by its path cannot reach the machine's.
+    """
+    root = host.root
+    read_only = [(str(path), f"/{path.name}") for path in _top_level(root)]
+    read_only += [(str(path), f"/usr/{path.name}") for path in _usr(root)]
+    read_only += [(name, name) for name in _MACHINE_FILES if Path(name).exists()]
+    for name in ("perl", "perl5"):
+        source = Path("/usr/share") / name
+        if source.is_dir():
+            (root / "usr/share" / name).mkdir(exist_ok=True)
+            read_only.append((str(source), str(source)))
+    for path_on_machine, _ in read_only:
+        _mount_point(root, Path(path_on_machine))
+    python_home = f"{LIB}/python"
+    (root / python_home).mkdir(parents=True, exist_ok=True)
+    read_only.append((sys.base_prefix, f"/{python_home}"))
+    read_only += _install_stand_ins(root, stand_ins)
+    devices = []
+    for name in _DEVICES:
+        (root / "dev" / name).touch()
+        devices.append((f"/dev/{name}", f"/dev/{name}"))
+    fake = str(root / LIB / "proc")
+    return Mounts(
+        read_only=tuple(read_only),
+        devices=tuple(devices),
+        proc=(
+            (f"{fake}/boot_id", "/proc/sys/kernel/random/boot_id"),
+            (f"{fake}/cmdline", "/proc/cmdline"),
+            (f"{fake}/modules", "/proc/modules"),
+        ),
+    )
+
+
+def _top_level(root: Path) -> list[Path]:
+    """/bin, /sbin, /lib…: the same links as the machine has, or mounts where they are folders."""
+    found: list[Path] = []
+    for path in sorted(Path("/").glob("*bin")) + sorted(Path("/").glob("lib*")):
+        if path.is_symlink():
+            link = root / path.name
+            if not link.is_symlink():
+                link.symlink_to(path.readlink())
+        elif path.is_dir():
+            found.append(path)
+    return found
+
+
+def _usr(root: Path) -> list[Path]:
+    found: list[Path] = []
+    for path in sorted(Path("/usr").iterdir()):
+        own = root / "usr" / path.name
+        if path.name in _OWN_USR:
+            continue
+        if path.is_symlink():
+            if not own.is_symlink():
+                own.symlink_to(path.readlink())
+        elif path.is_dir():
+            found.append(path)
+    return found
+
+
+def _mount_point(root: Path, source: Path) -> None:
+    target = root / source.relative_to("/")
+    if source.is_dir():
+        target.mkdir(parents=True, exist_ok=True)
+    else:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.touch()
+
+
+def _install_stand_ins(root: Path, names: frozenset[str]) -> list[tuple[str, str]]:
+    """Write the stand-ins' script under each name; returns what covers the machine's programs."""
+    python = f"/{LIB}/python/bin/python{sys.version_info.major}.{sys.version_info.minor}"
+    script = (
+        "#!/bin/sh\n"
+        "# Stand-in: this host is simulated, its server answers in place of this program.\n"
+        f"LD_LIBRARY_PATH=/{LIB}/python/lib "
+        f'exec {python} -I -S /{LIB}/client.py "$0" "$@"\n'
+    )
+    shutil.copyfile(client.__file__, root / LIB / "client.py")
+    generic = root / LIB / "stand-in"
+    generic.write_text(script)
+    generic.chmod(0o755)
+    covers: list[tuple[str, str]] = []
+    for name in sorted(names):
+        link = root / "usr/local/bin" / name
+        link.parent.mkdir(parents=True, exist_ok=True)
+        if not link.is_symlink():
+            link.symlink_to(f"../lib/lab-host/{generic.name}")
+        for folder in ("bin", "sbin"):
+            covered = Path("/usr") / folder / name
+            if covered.exists() and not covered.is_symlink():
+                covers.append((str(generic), str(covered)))
+    return covers
