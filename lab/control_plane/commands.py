@@ -148,6 +148,8 @@ def _kwok(layout: Layout, ports: Mapping[str, int]) -> list[str]:
         f"--tls-cert-file={certificate}",
         f"--tls-private-key-file={key}",
         "--node-lease-duration-seconds=40",
+        # Else two lines per node every ten seconds.
+        "--v=WARN",
     ]
 
 

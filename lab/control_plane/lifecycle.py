@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
@@ -25,14 +26,13 @@ from lab.control_plane.commands import (
     command_lines,
 )
 from lab.control_plane.files import exclusive, write_atomic
-from lab.control_plane.health import Probe, wait_until
-from lab.control_plane.kube import KubeApi
+from lab.control_plane.health import POLL_SECONDS, Probe, wait_until
+from lab.control_plane.kube import Https, KubeApi
 from lab.control_plane.layout import Layout
 from lab.control_plane.model import ControlPlane, ControlPlaneError, NodeSpec, ProcessStatus
 from lab.control_plane.objects import MANIFESTS, kubeconfig
 from lab.control_plane.processes import Running
 from lab.tools import Report
-from lab.tools.catalogue import ETCD_VERSION, KWOK_VERSION
 from lab.tools.report import to_stderr
 
 _LOCK_SECONDS = 120.0
@@ -132,37 +132,33 @@ class _Start:
     def __init__(self, layout: Layout, report: Report) -> None:
         self.layout = layout
         self.report = report
+        # First what can fail without having touched anything.
+        programs = tools.ensure(PROCESSES, report)
         self.ports = ports.reserve(layout.ports, PORT_NAMES)
+        self.renewed = pki.ensure(layout)
+        self._write_configuration()
+        self.commands = command_lines(layout, self.ports, programs)
+        self.probe = Probe.of(layout, self.ports)
         self.running: dict[str, Running] = {}
         self.started: list[Running] = []
 
     def run(self, nodes: Sequence[NodeSpec]) -> ControlPlane:
         began = time.monotonic()
-        # First what can fail without having touched anything.
-        programs = tools.ensure(PROCESSES, self.report)
-        renewed = pki.ensure(self.layout)
-        self._write_configuration()
-        commands = command_lines(self.layout, self.ports, programs)
-        self.probe = Probe.of(self.layout, self.ports)
-        self.running = self._keep_what_is_well(commands, everything_is_new=bool(renewed))
-        missing = [name for name in PROCESSES if name not in self.running]
-        self._check_ports(missing)
+        self._keep_what_fits()
+        self._check_ports()
         try:
-            self._start(missing, commands, nodes)
+            self._start(nodes)
         except BaseException:
             processes.stop(self.started, grace_seconds=_GRACE_SECONDS)
             raise
-        if missing:
-            self.report(
-                f"control plane started in {time.monotonic() - began:.1f} s ({', '.join(missing)})"
-            )
+        names = [running.name for running in self.started]
+        took = f"{time.monotonic() - began:.1f} s"
+        if names:
+            self.report(f"control plane: started {', '.join(names)} in {took}")
         else:
-            self.report("control plane is running: no change")
-        with self._api() as api:
-            version = str(api.get("/version")["gitVersion"]).removeprefix("v")
-            url = api.address
-        versions = {"kubernetes": version, "etcd": ETCD_VERSION, "kwok": KWOK_VERSION}
-        return ControlPlane(self.layout.kubeconfig, url, versions, changed=bool(missing))
+            self.report("control plane: runs already, no change")
+        url = f"https://{ports.LOOPBACK}:{self.ports[API_SERVER]}"
+        return ControlPlane(self.layout.kubeconfig, url, self._versions(), changed=bool(names))
 
     def _write_configuration(self) -> None:
         for name in (CONTROLLER_MANAGER, SCHEDULER, KWOK):
@@ -172,74 +168,76 @@ class _Start:
         write_atomic(self.layout.kubeconfig, admin, mode=0o600)
         write_atomic(self.layout.stages, (MANIFESTS / "stages.yaml").read_bytes())
 
-    def _keep_what_is_well(
-        self, commands: Mapping[str, Sequence[str]], *, everything_is_new: bool
-    ) -> dict[str, Running]:
-        """Stop what is hung, doubled or started otherwise than it should be; the rest stays."""
-        kept: dict[str, Running] = {}
+    def _keep_what_fits(self) -> None:
+        """Stop what is doubled or was started otherwise than it would be now; the rest stays."""
         unwanted = []
         for found in processes.find(self.layout):
-            right = found.command == tuple(commands[found.name]) and not everything_is_new
-            if right and found.name not in kept and self._is_well(found.name):
-                kept[found.name] = found
+            fits = found.command == tuple(self.commands[found.name]) and not self.renewed
+            if fits and found.name not in self.running:
+                self.running[found.name] = found
             else:
                 unwanted.append(found)
-        if unwanted:
-            self.report(f"restarting {', '.join(found.name for found in unwanted)}")
-            processes.stop(unwanted, grace_seconds=_GRACE_SECONDS)
-        return kept
+        self._stop("its settings changed", unwanted)
 
-    def _is_well(self, name: str) -> bool:
-        deadline = time.monotonic() + _HEALTH_SECONDS
-        while not self.probe.healthy(name):
-            if time.monotonic() >= deadline:
-                return False
-            time.sleep(0.1)
-        return True
+    def _stop(self, reason: str, unwanted: Sequence[Running]) -> None:
+        for found in unwanted:
+            self.report(f"restarting {found.name} (pid {found.process.pid}): {reason}")
+        processes.stop(unwanted, grace_seconds=_GRACE_SECONDS)
 
-    def _check_ports(self, missing: Sequence[str]) -> None:
-        for name in (*missing, *(["etcd-peer"] if ETCD in missing else [])):
-            port = self.ports[name]
-            if not ports.is_free(port):
+    def _check_ports(self) -> None:
+        for name, port in self.ports.items():
+            if name.removesuffix("-peer") not in self.running and not ports.is_free(port):
                 raise ControlPlaneError(
                     f"port {port} on {ports.LOOPBACK}, kept for {name} of the lab in "
                     f"{self.layout.folder}, is taken by {ports.holder_of(port)}; stop that, or "
                     f"remove {self.layout.ports} so that the lab chooses other ports"
                 )
 
-    def _start(
-        self,
-        missing: Sequence[str],
-        commands: Mapping[str, Sequence[str]],
-        nodes: Sequence[NodeSpec],
-    ) -> None:
-        def launch(*names: str) -> None:
-            for name in names:
-                if name in missing:
-                    self.running[name] = processes.spawn(name, commands[name], self.layout)
-                    self.started.append(self.running[name])
-
-        launch(ETCD)
+    def _start(self, nodes: Sequence[NodeSpec]) -> None:
+        self._launch(ETCD)
         # The API server gives up a second at a time when its database is not there yet.
-        self._wait(ETCD)
-        launch(API_SERVER, CONTROLLER_MANAGER)
-        self._wait(API_SERVER)
-        launch(SCHEDULER)
-        with self._api() as api:
+        self._settle(ETCD)
+        self._launch(API_SERVER, CONTROLLER_MANAGER)
+        self._settle(API_SERVER)
+        self._launch(SCHEDULER)
+        with KubeApi(self.layout, self.ports[API_SERVER]) as api:
             cluster.install_stand_ins(api)
             cluster.register(api, nodes, self.ports[KWOK])
             self._until(lambda: cluster.stand_ins_served(api), "the stand-in kinds being served")
-            launch(KWOK)
-            self._wait(KWOK, CONTROLLER_MANAGER, SCHEDULER)
+            self._launch(KWOK)
+            self._settle(KWOK, CONTROLLER_MANAGER, SCHEDULER)
             self._until(lambda: cluster.nodes_ready(api, nodes), "all nodes being Ready")
             self._until(lambda: cluster.accepts_pods(api), "the default service account")
 
-    def _wait(self, *names: str) -> None:
+    def _launch(self, *names: str) -> None:
         for name in names:
+            if name not in self.running:
+                self.running[name] = processes.spawn(name, self.commands[name], self.layout)
+                self.started.append(self.running[name])
+
+    def _settle(self, *names: str) -> None:
+        """Wait until the processes are well; one that ran before and hangs is started anew."""
+        for name in names:
+            if self.running[name] not in self.started and not self._recovers(name):
+                hung = self.running.pop(name)
+                self._stop(f"it has not answered for {_HEALTH_SECONDS:.0f} s", [hung])
+                self._launch(name)
             self._until(partial(self.probe.healthy, name), f"{name} being ready")
+
+    def _recovers(self, name: str) -> bool:
+        deadline = time.monotonic() + _HEALTH_SECONDS
+        while not self.probe.healthy(name):
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(POLL_SECONDS)
+        return True
 
     def _until(self, ready: Callable[[], bool], what: str) -> None:
         wait_until(ready, what, self.running, self.layout, seconds=_READY_SECONDS)
 
-    def _api(self) -> KubeApi:
-        return KubeApi(self.layout, self.ports[API_SERVER])
+    def _versions(self) -> dict[str, str]:
+        with KubeApi(self.layout, self.ports[API_SERVER]) as api:
+            kubernetes = str(api.get("/version")["gitVersion"]).removeprefix("v")
+        with Https(self.ports[ETCD], self.probe.identity) as etcd:
+            _, answer = etcd.request("GET", "/version")
+        return {"kubernetes": kubernetes, "etcd": str(json.loads(answer)["etcdserver"])}
