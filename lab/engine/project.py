@@ -6,7 +6,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import yaml
@@ -16,7 +15,6 @@ from lab.engine.usererror import UserError
 FILE_NAMES = ("Pulumi.yaml", "Pulumi.yml")
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 _TYPES = ("string", "integer", "boolean", "array", "object")
-_NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -39,14 +37,14 @@ class Project:
     name: str
     file: Path
     runtime: str
-    runtime_options: Mapping[str, Any] = field(default=_NOTHING)
+    runtime_options: Mapping[str, Any] = field(default_factory=dict)
     main: str = ""
     description: str = ""
     config: tuple[ConfigDeclaration, ...] = ()
     config_folder: str = ""
     backend_url: str | None = None
     always_refresh: bool = False
-    plugins: Mapping[str, Any] = field(default=_NOTHING)
+    plugins: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def folder(self) -> Path:
@@ -112,14 +110,14 @@ def _project(document: dict[str, Any], file: Path) -> Project:
         name=name,
         file=file,
         runtime=runtime,
-        runtime_options=MappingProxyType(options),
+        runtime_options=options,
         main=document.get("main") or "",
         description=document.get("description") or "",
         config=tuple(_declaration(str(key), value, name, file) for key, value in config.items()),
         config_folder=folder,
         backend_url=backend.get("url"),
         always_refresh=refresh == "always",
-        plugins=MappingProxyType(document.get("plugins") or {}),
+        plugins=document.get("plugins") or {},
     )
 
 

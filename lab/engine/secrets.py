@@ -14,6 +14,7 @@ import getpass
 import hashlib
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -28,11 +29,11 @@ NONCE_BYTES = 12
 VERSION = "v1"
 CHECK_WORD = "pulumi"
 
-WRONG_PASSPHRASE = (
+INCORRECT = (
     "incorrect passphrase; set PULUMI_CONFIG_PASSPHRASE to the correct passphrase or"
     " PULUMI_CONFIG_PASSPHRASE_FILE to a file that contains it"
 )
-NO_PASSPHRASE = (
+NOT_GIVEN = (
     "passphrase must be set with PULUMI_CONFIG_PASSPHRASE or"
     " PULUMI_CONFIG_PASSPHRASE_FILE environment variables"
 )
@@ -78,7 +79,7 @@ class PassphraseCrypter:
         try:
             return AESGCM(self._key).decrypt(nonce, sealed, None).decode()
         except (InvalidTag, UnicodeDecodeError) as error:
-            raise UserError(f"a secret could not be decrypted: {WRONG_PASSPHRASE}") from error
+            raise UserError(f"a secret could not be decrypted: {INCORRECT}") from error
 
     @property
     def _key(self) -> bytes:
@@ -137,11 +138,14 @@ def new_manager(passphrase: str) -> SecretsManager:
     return SecretsManager(state, crypter)
 
 
-def open_manager(state: str, passphrase: str) -> SecretsManager:
+def open_manager(state: str, passphrase: Callable[[], str]) -> SecretsManager:
     """The manager that wrote `state` (``encryptionsalt`` in a stack file).
 
+    The passphrase is asked for when the first secret is met, so a stack without secrets needs
+    none. If it is another one than that of the stack, the first secret raises `UserError`.
+
     Raises:
-        UserError: the passphrase is another one, or the state is malformed.
+        UserError: the state is malformed.
     """
     version, _, rest = state.partition(":")
     salt, _, check = rest.partition(":")
@@ -150,14 +154,37 @@ def open_manager(state: str, passphrase: str) -> SecretsManager:
             "the encryption salt of the stack is malformed: it has to look like"
             " v1:<salt>:v1:<nonce>:<ciphertext>"
         )
-    crypter = PassphraseCrypter(passphrase, _decode(salt))
-    try:
-        word = crypter.decrypt(check)
-    except UserError as error:
-        raise UserError(WRONG_PASSPHRASE) from error
-    if word != CHECK_WORD:
-        raise UserError(WRONG_PASSPHRASE)
-    return SecretsManager(state, crypter)
+    return SecretsManager(state, _CheckedCrypter(_decode(salt), check, passphrase))
+
+
+class _CheckedCrypter:
+    """A crypter that makes sure of the passphrase before it does anything."""
+
+    def __init__(self, salt: bytes, check: str, passphrase: Callable[[], str]) -> None:
+        self._salt = salt
+        self._check = check
+        self._passphrase = passphrase
+        self._crypter: PassphraseCrypter | None = None
+        self._mutex = threading.Lock()
+
+    def encrypt(self, plaintext: str) -> str:
+        return self._open().encrypt(plaintext)
+
+    def decrypt(self, ciphertext: str) -> str:
+        return self._open().decrypt(ciphertext)
+
+    def _open(self) -> PassphraseCrypter:
+        with self._mutex:
+            if self._crypter is None:
+                crypter = PassphraseCrypter(self._passphrase(), self._salt)
+                try:
+                    word = crypter.decrypt(self._check)
+                except UserError as error:
+                    raise UserError(INCORRECT) from error
+                if word != CHECK_WORD:
+                    raise UserError(INCORRECT)
+                self._crypter = crypter
+            return self._crypter
 
 
 def read_passphrase(
@@ -183,11 +210,11 @@ def read_passphrase(
             ) from error
     asking = sys.stdin.isatty() if interactive is None else interactive
     if not asking:
-        raise UserError(NO_PASSPHRASE)
+        raise UserError(NOT_GIVEN)
     try:
         return getpass.getpass(f"{prompt}\n    (set PULUMI_CONFIG_PASSPHRASE to remember): ")
     except EOFError as error:
-        raise UserError(NO_PASSPHRASE) from error
+        raise UserError(NOT_GIVEN) from error
 
 
 class StableEncrypter:

@@ -72,7 +72,7 @@ class Bucket:
             except OSError as error:
                 raise UserError(f"could not remove {self.path(key)}: {explain(error)}") from error
 
-    def list(self, folder: str) -> list[str]:
+    def keys(self, folder: str) -> list[str]:
         """The keys of all files in a folder, in the order of their names."""
         try:
             entries = sorted(

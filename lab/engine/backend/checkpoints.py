@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import hashlib
 import json
 import threading
 from collections.abc import Callable, Mapping
@@ -14,7 +15,7 @@ from lab.engine.backend.layout import StackReference
 from lab.engine.secrets import SecretsManager, StableEncrypter
 from lab.engine.state import VERSION, PendingOperation, ResourceState, Snapshot, StateError
 from lab.engine.usererror import UserError
-from lab.engine.values import Encrypted
+from lab.engine.values import Encrypted, Plaintext
 
 CURRENT_VERSION = 3
 _KNOWN_VERSIONS = (3, 4)
@@ -84,10 +85,17 @@ class CheckpointStore:
     resource is kept until one of its fields is another object.
     """
 
-    def __init__(self, bucket: Bucket, stack: StackReference, manager: SecretsManager) -> None:
+    def __init__(
+        self,
+        bucket: Bucket,
+        stack: StackReference,
+        manager: SecretsManager,
+        open_with: Callable[[str], SecretsManager],
+    ) -> None:
         self._bucket = bucket
         self._stack = stack
         self._manager = manager
+        self._open_with = open_with
         self._encrypter = StableEncrypter(manager.crypter)
         self._texts: dict[int, tuple[ResourceState, tuple[Any, ...], str]] = {}
         self._version = CURRENT_VERSION
@@ -102,9 +110,16 @@ class CheckpointStore:
         """
         checkpoint = read(self._bucket, self._stack)
         self._version = checkpoint.version
-        snapshot = open_snapshot(
-            self._bucket, self._stack, checkpoint, self._manager, self._encrypter
-        )
+        stored = stored_manager(checkpoint, self._open_with)
+        if stored is None or stored.salt == self._manager.salt:
+            snapshot = open_snapshot(
+                self._bucket, self._stack, checkpoint, self._manager, self._encrypter
+            )
+        else:
+            # The stack has a new passphrase: what was encrypted under the old one must not stay.
+            snapshot = open_snapshot(self._bucket, self._stack, checkpoint, stored)
+            plain = snapshot.to_json(Plaintext())
+            snapshot = Snapshot.from_checkpoint(plain, stored.crypter.decrypt)
         return dataclasses.replace(snapshot, secrets_providers=self._manager.state())
 
     def save(self, snapshot: Snapshot) -> None:
@@ -255,6 +270,4 @@ def _now() -> str:
 
 
 def _magic() -> str:
-    import hashlib
-
     return hashlib.sha256(VERSION.encode()).hexdigest()

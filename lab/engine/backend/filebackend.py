@@ -44,7 +44,7 @@ class FileBackend:
             UserError: the backend has another layout.
         """
         if not self.bucket.exists(META):
-            if self.bucket.list(STACKS):
+            if self.bucket.keys(STACKS):
                 raise UserError(
                     f"{self.url} has the old layout without projects;"
                     " upgrade it with `pulumi state upgrade`"
@@ -85,7 +85,7 @@ class FileBackend:
         return [
             StackReference(name, key.rsplit("/", 1)[-1].removesuffix(".json"))
             for name in projects
-            for key in self.bucket.list(f"{STACKS}/{name}")
+            for key in self.bucket.keys(f"{STACKS}/{name}")
             if key.endswith(".json")
         ]
 
@@ -153,7 +153,7 @@ class FileBackend:
             checkpoints.write(self.bucket, new, deployment, checkpoint.version)
             self.bucket.copy(old.checkpoint, f"{old.checkpoint}.bak")
             self.bucket.delete(old.checkpoint)
-            for key in self.bucket.list(old.history):
+            for key in self.bucket.keys(old.history):
                 name = key.rsplit("/", 1)[-1]
                 head, _, tail = name.rpartition("-")
                 if head == old.name:

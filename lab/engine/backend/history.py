@@ -78,7 +78,7 @@ def read(bucket: Bucket, stack: StackReference) -> list[UpdateRecord]:
     Raises:
         UserError: a record is damaged.
     """
-    keys = [key for key in bucket.list(stack.history) if key.endswith(".history.json")]
+    keys = [key for key in bucket.keys(stack.history) if key.endswith(".history.json")]
     return [_record(bucket, key) for key in reversed(keys)]
 
 

@@ -38,7 +38,7 @@ class Lock:
 def held(bucket: Bucket, stack: StackReference) -> list[Lock]:
     """All locks of a stack."""
     found = []
-    for key in bucket.list(stack.locks):
+    for key in bucket.keys(stack.locks):
         try:
             content = json.loads(bucket.path(key).read_bytes())
         except FileNotFoundError:

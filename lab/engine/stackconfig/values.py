@@ -23,7 +23,7 @@ class Secure:
     ciphertext: str
 
 
-Tree: TypeAlias = "None | bool | int | float | str | Secure | list[Tree] | dict[str, Tree]"
+Tree: TypeAlias = "bool | int | float | str | Secure | list[Tree] | dict[str, Tree] | None"
 
 
 def from_yaml(data: object) -> Tree:
@@ -126,12 +126,14 @@ def coerce(value: str) -> bool | int | str:
 def get(tree: Tree, path: Path) -> tuple[Tree, bool]:
     """The value at a path, and whether there is one."""
     for step in path:
-        if (isinstance(tree, dict) and isinstance(step, str) and step in tree) or (
-            isinstance(tree, list) and isinstance(step, int) and step < len(tree)
-        ):
+        if isinstance(step, int):
+            if not isinstance(tree, list) or step >= len(tree):
+                return None, False
             tree = tree[step]
         else:
-            return None, False
+            if not isinstance(tree, dict) or step not in tree:
+                return None, False
+            tree = tree[step]
     return tree, True
 
 
@@ -177,4 +179,6 @@ def remove(tree: Tree, path: Path) -> Tree:
 def _kind(tree: Tree) -> str:
     if isinstance(tree, Secure):
         return "a secret"
-    return {list: "a list", dict: "a mapping"}.get(type(tree), f"the value {tree!r}")
+    if isinstance(tree, list):
+        return "a list"
+    return "a mapping" if isinstance(tree, dict) else f"the value {tree!r}"

@@ -231,7 +231,7 @@ class _Dumper(yaml.SafeDumper):
     """Indents lists below their key, as Pulumi does."""
 
     def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:  # noqa: FBT001, FBT002, ARG002
-        super().increase_indent(flow, False)
+        super().increase_indent(flow, indentless=False)
 
 
 def _represent_text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
@@ -241,7 +241,7 @@ def _represent_text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
 
 
 _Dumper.add_representer(str, _represent_text)
-_Dumper.ignore_aliases = lambda self, data: True  # type: ignore[method-assign, assignment]  # noqa: ARG005
+_Dumper.ignore_aliases = lambda self, data: True  # type: ignore[method-assign]  # noqa: ARG005
 
 
 # -- nodes -----------------------------------------------------------------------

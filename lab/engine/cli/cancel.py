@@ -1,0 +1,41 @@
+"""`cancel`: let go of the lock of a run that ended without doing so."""
+
+from __future__ import annotations
+
+import argparse
+
+from lab.engine.backend.locks import release_all
+from lab.engine.cli.parser import Parser, Verbs
+from lab.engine.cli.terminal import confirm, interactive
+from lab.engine.cli.workspace import Workspace
+
+
+def add_verbs(verbs: Verbs, shared: Parser) -> None:
+    """Register the verb."""
+    parser = verbs.add_parser(
+        "cancel", parents=[shared], allow_abbrev=False, help="release the lock of a stack"
+    )
+    parser.add_argument("stack", nargs="?", metavar="STACK")
+    parser.add_argument("--stack", "-s", dest="named", metavar="NAME")
+    parser.add_argument("--yes", "-y", action="store_true", help="do not ask")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Carry out `cancel`."""
+    arguments.stack = arguments.named or arguments.stack
+    workspace = Workspace(arguments)
+    stack = workspace.stack
+    if not arguments.yes:
+        confirm(
+            f"This will irreversibly cancel the currently running update of '{stack.name}'!"
+            " It may leave the stack in an inconsistent state. Go on?",
+            ask=interactive(arguments),
+            refusal="non-interactive mode requires --yes flag",
+        )
+    count = release_all(workspace.backend.bucket, stack)
+    if count:
+        print(f"The currently running update for '{stack.name}' has been canceled!")
+    else:
+        print(f"Stack '{stack.name}' has no lock; nothing to cancel.")
+    return 0

@@ -1,0 +1,248 @@
+"""`config`: reading and changing the configuration of a stack."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import re
+import sys
+from collections import Counter
+from typing import Any
+
+from lab.engine.cli.parser import Parser, Verbs, config_file_flag, stack_flags
+from lab.engine.cli.tables import print_json, print_table
+from lab.engine.cli.terminal import interactive
+from lab.engine.cli.workspace import Workspace
+from lab.engine.stackconfig import ConfigKey, Secure, Tree, parse_key, parse_path_key, values
+from lab.engine.stackconfig.keys import Path
+from lab.engine.usererror import ExitCode, UserError
+
+_REFUSED = ("env", "refresh", "set-all", "rm-all")
+_TYPES = {"string": str, "int": int, "float": float}
+_SECRET_NAME = re.compile(r"passwd|pass|pwd|secret|token", re.IGNORECASE)
+
+
+def add_verbs(verbs: Verbs, shared: Parser) -> None:
+    """Register `config` and what is below it."""
+    config = verbs.add_parser(
+        "config", parents=[shared], allow_abbrev=False, help="manage configuration"
+    )
+    config.add_argument("--show-secrets", action="store_true", help="show secrets in plain text")
+    config.add_argument("--json", "-j", action="store_true")
+    stack_flags(config)
+    config_file_flag(config)
+    config.set_defaults(run=_list)
+    below = config.add_subparsers(dest="action", metavar="ACTION", parser_class=Parser)
+
+    def action(name: str, run: object, *aliases: str) -> Parser:
+        parser = below.add_parser(name, parents=[shared], allow_abbrev=False, aliases=aliases)
+        # `config --stack dev get key` works as well as `config get --stack dev key`.
+        parser.add_argument("--stack", "-s", default=argparse.SUPPRESS, metavar="NAME")
+        parser.add_argument("--config-file", default=argparse.SUPPRESS, metavar="FILE")
+        parser.set_defaults(run=run)
+        return parser
+
+    get = action("get", _get)
+    get.add_argument("key", metavar="KEY")
+    get.add_argument("--json", "-j", action="store_true", default=argparse.SUPPRESS)
+    put = action("set", _set)
+    put.add_argument("key", metavar="KEY")
+    put.add_argument("value", nargs="?", metavar="VALUE")
+    kind = put.add_mutually_exclusive_group()
+    kind.add_argument("--secret", action="store_true", help="encrypt the value")
+    kind.add_argument("--plaintext", action="store_true", help="do not encrypt it")
+    kind.add_argument("--type", choices=(*_TYPES, "bool"), help="keep it as this type")
+    put.add_argument("--raw", action="store_true", help="keep the last line break of stdin")
+    remove = action("rm", _remove, "remove", "delete")
+    remove.add_argument("key", metavar="KEY")
+    for parser in (get, put, remove):
+        parser.add_argument("--path", action="store_true", help="KEY leads into a value")
+    copy = action("cp", _copy, "copy")
+    copy.add_argument("key", nargs="?", metavar="KEY")
+    copy.add_argument("--dest", "-d", required=True, metavar="STACK")
+    copy.add_argument("--path", action="store_true")
+    for name in _REFUSED:
+        action(name, _refuse)
+
+
+def _refuse(arguments: argparse.Namespace) -> int:
+    raise UserError(
+        f"`config {arguments.action}` is not part of the embedded engine; use the Pulumi CLI",
+        ExitCode.CONFIGURATION,
+    )
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    workspace = Workspace(arguments)
+    rows = sorted(workspace.config.items())
+    if arguments.json:
+        print_json(
+            {str(key): _json(workspace, tree, show=arguments.show_secrets) for key, tree in rows}
+        )
+        return 0
+    project = workspace.project.name
+    print_table(
+        ("KEY", "VALUE"),
+        [
+            (key.pretty(project), _text(workspace, tree, show=arguments.show_secrets))
+            for key, tree in rows
+        ],
+    )
+    return 0
+
+
+def _get(arguments: argparse.Namespace) -> int:
+    workspace = Workspace(arguments)
+    key, path = _key(arguments, workspace)
+    tree, found = values.get(workspace.config.get(key), path)
+    if not found or key not in workspace.config:
+        raise UserError(
+            f"configuration key '{_spelt(arguments, key, workspace)}' not found"
+            f" for stack '{workspace.stack.name}'",
+            ExitCode.FAILED,
+        )
+    if arguments.json:
+        print_json(_json(workspace, tree, show=True))
+    else:
+        print(_text(workspace, tree, show=True))
+    return 0
+
+
+def _set(arguments: argparse.Namespace) -> int:
+    workspace = Workspace(arguments)
+    key, path = _key(arguments, workspace)
+    value = arguments.value if arguments.value is not None else _read_value(arguments)
+    if arguments.secret:
+        tree: Tree = Secure(workspace.manager.crypter.encrypt(value))
+    elif arguments.type:
+        tree = _typed(value, arguments.type)
+    else:
+        if not arguments.plaintext and looks_like_secret(key, value):
+            raise UserError(
+                f"config value for '{key}' looks like a secret; rerun with --secret to encrypt it,"
+                " or --plaintext if you meant to store in plaintext"
+            )
+        tree = values.coerce(value) if path else value
+    workspace.stack_file.put(key, path, tree)
+    workspace.stack_file.save()
+    return 0
+
+
+def set_plain(workspace: Workspace, text: str, value: str, *, path: bool) -> None:
+    """`up --config KEY=VALUE`: set a value without saving it yet."""
+    project = workspace.project.name
+    key, steps = parse_path_key(text, project) if path else (parse_key(text, project), ())
+    workspace.stack_file.put(key, steps, values.coerce(value) if steps else value)
+
+
+def _remove(arguments: argparse.Namespace) -> int:
+    workspace = Workspace(arguments)
+    key, path = _key(arguments, workspace)
+    workspace.stack_file.remove(key, path)
+    workspace.stack_file.save()
+    return 0
+
+
+def _copy(arguments: argparse.Namespace) -> int:
+    workspace = Workspace(arguments)
+    target = workspace.reference(arguments.dest)
+    workspace.backend.require(target)
+    if target == workspace.stack:
+        raise UserError("current stack and destination stack are the same")
+    destination = Workspace(argparse.Namespace(**{**vars(arguments), "stack": str(target)}))
+    chosen: list[tuple[ConfigKey, Path, Tree]]
+    if arguments.key:
+        key, path = _key(arguments, workspace)
+        tree, found = values.get(workspace.stack_file.config.get(key), path)
+        if not found:
+            raise UserError(f"cannot copy '{arguments.key}': it is not set")
+        chosen = [(key, path, tree)]
+    else:
+        chosen = [(key, (), tree) for key, tree in workspace.stack_file.config.items()]
+    for key, path, tree in chosen:
+        destination.stack_file.put(key, path, recrypt(tree, workspace, destination))
+    destination.stack_file.save()
+    return 0
+
+
+def recrypt(tree: Tree, source: Workspace, target: Workspace) -> Tree:
+    """A value of one stack with its secrets encrypted for another one."""
+    if isinstance(tree, Secure):
+        plain = source.manager.crypter.decrypt(tree.ciphertext)
+        return Secure(target.manager.crypter.encrypt(plain))
+    if isinstance(tree, list):
+        return [recrypt(item, source, target) for item in tree]
+    if isinstance(tree, dict):
+        return {key: recrypt(item, source, target) for key, item in tree.items()}
+    return tree
+
+
+def _key(arguments: argparse.Namespace, workspace: Workspace) -> tuple[ConfigKey, Path]:
+    if arguments.path:
+        return parse_path_key(arguments.key, workspace.project.name)
+    return parse_key(arguments.key, workspace.project.name), ()
+
+
+def _spelt(arguments: argparse.Namespace, key: ConfigKey, workspace: Workspace) -> str:
+    return arguments.key if arguments.path else key.pretty(workspace.project.name)
+
+
+def _read_value(arguments: argparse.Namespace) -> str:
+    if not sys.stdin.isatty():
+        text = sys.stdin.read()
+        return text if arguments.raw else text.removesuffix("\n").removesuffix("\r")
+    if not interactive(arguments):
+        raise UserError(
+            "config value must be specified in non-interactive mode", ExitCode.CONFIGURATION
+        )
+    if arguments.secret:
+        import getpass
+
+        return getpass.getpass("value: ")
+    return input("value: ")
+
+
+def _typed(value: str, kind: str) -> Tree:
+    if kind == "bool":
+        if value not in ("true", "false"):
+            raise UserError(f"{value!r} is no bool: write true or false", ExitCode.CONFIGURATION)
+        return value == "true"
+    try:
+        typed: Tree = _TYPES[kind](value)
+    except ValueError as error:
+        raise UserError(f"{value!r} is no {kind}", ExitCode.CONFIGURATION) from error
+    return typed
+
+
+def looks_like_secret(key: ConfigKey, value: str) -> bool:
+    """Whether a key that sounds like a secret has a value that looks random.
+
+    Like Pulumi's own rule this guesses: names such as ``token``, and at least 40 bits in the
+    first 16 characters with 3 bits or more per character.
+    """
+    if not _SECRET_NAME.search(key.name):
+        return False
+    sample = value[:16]
+    if not sample or " " in sample:
+        return False
+    counts = Counter(sample)
+    bits = -sum(n * math.log2(n / len(sample)) for n in counts.values())
+    mixed = sum(bool(re.search(kind, sample)) for kind in ("[a-z]", "[A-Z]", "[0-9]")) > 1
+    return mixed and bits >= 40 and bits / len(sample) >= 3
+
+
+def _text(workspace: Workspace, tree: Tree, *, show: bool) -> str:
+    if not show:
+        return values.text(tree, lambda _: "[secret]")
+    return values.text(tree, lambda text: workspace.manager.crypter.decrypt(text))
+
+
+def _json(workspace: Workspace, tree: Tree, *, show: bool) -> dict[str, Any]:
+    secret = values.is_secret(tree)
+    if secret and not show:
+        return {"secret": True}
+    document: dict[str, Any] = {"value": _text(workspace, tree, show=True)}
+    if values.is_object(tree):
+        document["objectValue"] = json.loads(document["value"])
+    return {**document, "secret": secret}

@@ -1,0 +1,102 @@
+"""The flags of `preview`, `up`, `refresh` and `destroy`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+from lab.engine.cli.parser import config_file_flag, stack_flags
+from lab.engine.usererror import ExitCode, UserError
+
+# Pulumi's own default: four steps at a time for each processor.
+STEPS_PER_CPU = 4
+
+
+def add_common(parser: argparse.ArgumentParser) -> None:
+    """What all four have."""
+    stack_flags(parser)
+    config_file_flag(parser)
+    add = parser.add_argument
+    add("--json", "-j", action="store_true", help="print JSON")
+    add("--diff", action="store_true", help="show what differs, property by property")
+    add("--expect-no-changes", action="store_true", help="exit with 7 if there are changes")
+    add("--config", "-c", action="append", default=[], metavar="KEY=VALUE", help="set and save")
+    add("--config-path", action="store_true", help="the keys of --config are paths")
+    add("--message", "-m", default="", help="what the history says about this run")
+    add("--parallel", "-p", type=int, metavar="N", help="steps that may run at a time")
+    add("--target", "-t", action="append", default=[], metavar="URN", help="only these resources")
+    add("--target-dependents", action="store_true", help="and what depends on them")
+    add("--show-replacement-steps", action="store_true", help="a replacement in its parts")
+    add("--show-sames", action="store_true", help="show what does not change as well")
+    add("--suppress-outputs", action="store_true", help="do not show the stack's outputs")
+    add("--suppress-progress", action="store_true", help="no live view")
+    add("--suppress-permalink", nargs="?", const="true", help=argparse.SUPPRESS)
+    add("--skip-config-validation", action="store_true", help="do not check types and gaps")
+
+
+def add_excludes(parser: argparse.ArgumentParser) -> None:
+    """Leaving resources out."""
+    add = parser.add_argument
+    add("--exclude", "-x", action="append", default=[], metavar="URN", help="not these resources")
+    add("--exclude-dependents", action="store_true", help="nor what depends on them")
+
+
+def add_refresh(parser: argparse.ArgumentParser) -> None:
+    """Refreshing first."""
+    parser.add_argument(
+        "--refresh", "-r", choices=("true", "false"), help="read what is really there first"
+    )
+
+
+def add_replace(parser: argparse.ArgumentParser) -> None:
+    """Replacing by name."""
+    add = parser.add_argument
+    add("--replace", action="append", default=[], metavar="URN", help="replace these resources")
+    add("--target-replace", action="append", default=[], metavar="URN", help="--target, --replace")
+    add("--show-secrets", action="store_true", help="show secrets in outputs in plain text")
+
+
+def add_run(parser: argparse.ArgumentParser) -> None:
+    """What only commands have that change something."""
+    add = parser.add_argument
+    add("--yes", "-y", action="store_true", help="do not ask")
+    add("--skip-preview", "-f", action="store_true", help="go ahead without a preview; implies -y")
+
+
+def check(arguments: argparse.Namespace) -> None:
+    """Refuse flags that do not go together.
+
+    Raises:
+        UserError: they do not.
+    """
+    if arguments.target and getattr(arguments, "exclude", []):
+        raise UserError("--target and --exclude cannot be used together", ExitCode.CONFIGURATION)
+    if arguments.target_dependents and not (
+        arguments.target or getattr(arguments, "target_replace", [])
+    ):
+        raise UserError("--target-dependents needs a --target", ExitCode.CONFIGURATION)
+    if arguments.parallel is not None and arguments.parallel < 1:
+        raise UserError("--parallel has to be 1 or more", ExitCode.CONFIGURATION)
+
+
+def parallel(arguments: argparse.Namespace) -> int:
+    """How many steps may run at a time."""
+    if arguments.parallel is not None:
+        return int(arguments.parallel)
+    given = os.environ.get("PULUMI_PARALLEL", "")
+    if not given:
+        return STEPS_PER_CPU * (os.cpu_count() or 1)
+    if not given.isdigit() or int(given) < 1:
+        raise UserError(
+            f"PULUMI_PARALLEL is {given!r}; it has to be a number of 1 or more",
+            ExitCode.CONFIGURATION,
+        )
+    return int(given)
+
+
+def refreshes(value: str | None, *, always: bool) -> bool:
+    """Whether to refresh first: the flag, else the environment, else the project."""
+    chosen = value if value is not None else os.environ.get("PULUMI_REFRESH")
+    if chosen is None:
+        return always
+    return chosen.lower() in ("true", "1")

@@ -1,0 +1,37 @@
+"""Ctrl-C: once ends gracefully, twice at once."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from types import FrameType
+
+from lab.engine.request import Cancellation
+
+FIRST = (
+    "^C received; cancelling. Steps that are running will be finished."
+    " To terminate immediately, press ^C again: that may leave things half made."
+)
+SECOND = "^C received twice; terminating at once."
+
+
+@contextlib.contextmanager
+def stoppable(notice: Callable[[str], None]) -> Iterator[Cancellation]:
+    """A cancellation that ^C and a termination signal ask for."""
+    cancellation = Cancellation()
+    texts = iter((FIRST, SECOND))
+
+    def handle(_number: int, _frame: FrameType | None) -> None:
+        if text := next(texts, ""):
+            notice(text)
+        # Listeners may take locks that the interrupted code holds: not from within a handler.
+        threading.Thread(target=cancellation.request, daemon=True).start()
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield cancellation
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,48 @@
+"""The entry point: parse, carry out, and turn whatever goes wrong into one sentence."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from lab.engine.cli.parser import parse
+from lab.engine.usererror import ExitCode, UserError
+
+DEBUG_VARIABLE = "GPU_CLUSTERS_DEBUG"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; gives its exit code."""
+    try:
+        return _carry_out(sys.argv[1:] if arguments is None else arguments)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("error: interrupted", file=sys.stderr)
+        return ExitCode.CANCELLED
+    except BrokenPipeError:
+        # The reader of our output has gone; nothing that could be said would reach it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return ExitCode.FAILED
+    except Exception as error:
+        if os.environ.get(DEBUG_VARIABLE):
+            raise
+        print(
+            f"error: internal fault of the embedded engine: {type(error).__name__}: {error};"
+            f" set {DEBUG_VARIABLE}=1 for the details and please report them",
+            file=sys.stderr,
+        )
+        return ExitCode.INTERNAL
+
+
+def _carry_out(arguments: Sequence[str]) -> int:
+    parsed = parse(arguments)
+    if parsed.cwd:
+        folder = Path(parsed.cwd)
+        if not folder.is_dir():
+            raise UserError(f"--cwd {folder}: there is no such folder", ExitCode.CONFIGURATION)
+        os.chdir(folder)
+    return int(parsed.run(parsed))

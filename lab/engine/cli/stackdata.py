@@ -1,0 +1,271 @@
+"""`stack`, `stack output|export|import|history`: looking at the state and carrying it around."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import shlex
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from lab.engine.atomicfile import write_bytes
+from lab.engine.backend import history
+from lab.engine.backend.checkpoints import Checkpoint, open_snapshot, stored_manager
+from lab.engine.cli.parser import Parser, nested_stack_flag
+from lab.engine.cli.tables import print_json, print_table
+from lab.engine.cli.workspace import Workspace
+from lab.engine.stackconfig import values
+from lab.engine.stackconfig.values import Tree
+from lab.engine.state import STACK_TYPE, ResourceState, Snapshot, StateError
+from lab.engine.usererror import ExitCode, UserError
+from lab.engine.values import Blinded, Plaintext, SecretForm, reveal_all, values_to_state
+
+_VERSIONS = (3, 4)
+_HIDDEN = "[secret]"
+
+
+def add_actions(action: Callable[..., Parser]) -> None:
+    """Register the actions below `stack`."""
+    output = action("output", _output)
+    output.add_argument("name", nargs="?", metavar="NAME")
+    output.add_argument("--json", "-j", action="store_true")
+    output.add_argument("--shell", action="store_true")
+    output.add_argument("--show-secrets", action="store_true", default=argparse.SUPPRESS)
+    export = action("export", _export)
+    export.add_argument("--file", metavar="FILE")
+    export.add_argument("--show-secrets", action="store_true", default=argparse.SUPPRESS)
+    load = action("import", _import)
+    load.add_argument("--file", metavar="FILE")
+    load.add_argument("--force", "-f", action="store_true")
+    past = action("history", _history, "hist")
+    past.add_argument("--json", "-j", action="store_true")
+    past.add_argument("--show-secrets", action="store_true", default=argparse.SUPPRESS)
+    past.add_argument("--full-dates", action="store_true")
+    past.add_argument("--page-size", type=int, default=10, metavar="N")
+    past.add_argument("--page", type=int, default=1, metavar="N")
+    for parser in (output, export, load, past):
+        nested_stack_flag(parser)
+
+
+def show(arguments: argparse.Namespace) -> int:
+    """`stack`: what the stack consists of."""
+    workspace = Workspace(arguments)
+    stack = workspace.stack
+    if arguments.show_name:
+        print(stack.name)
+        return 0
+    checkpoint = workspace.backend.checkpoint(stack)
+    print(f"Current stack is {stack.name}:")
+    print(f"    Managed by {workspace.backend.url}")
+    print(f"Current stack resources ({len(checkpoint.resources)}):")
+    if not checkpoint.resources:
+        print("    No resources currently in this stack")
+    rows = []
+    for resource in checkpoint.resources:
+        name = resource["urn"].split("::", 3)[-1]
+        rows.append((f"    {resource['type']}", name))
+        if arguments.show_urns:
+            rows.append((f"        URN: {resource['urn']}", ""))
+        if arguments.show_ids and resource.get("id"):
+            rows.append((f"        ID: {resource['id']}", ""))
+    if rows:
+        print_table(("    TYPE", "NAME"), rows)
+    outputs = _outputs(workspace, show_secrets=arguments.show_secrets)
+    print(f"\nCurrent stack outputs ({len(outputs)}):")
+    if not outputs:
+        print("    No output values currently in this stack")
+        return 0
+    print_table(
+        ("    OUTPUT", "VALUE"), [(f"    {name}", _text(value)) for name, value in outputs.items()]
+    )
+    return 0
+
+
+def _output(arguments: argparse.Namespace) -> int:
+    if arguments.json and arguments.shell:
+        raise UserError("only one of --json and --shell may be set", ExitCode.CONFIGURATION)
+    outputs = _outputs(Workspace(arguments), show_secrets=arguments.show_secrets)
+    if arguments.name is not None:
+        if arguments.name not in outputs:
+            raise UserError(f"current stack does not have output property '{arguments.name}'")
+        value = outputs[arguments.name]
+        if arguments.json:
+            print_json(value)
+        elif arguments.shell:
+            print(f"{arguments.name}={shlex.quote(_text(value))}")
+        else:
+            print(_text(value))
+        return 0
+    if arguments.json:
+        print_json(outputs)
+    elif arguments.shell:
+        for name, value in outputs.items():
+            print(f"{name}={shlex.quote(_text(value))}")
+    else:
+        print(f"Current stack outputs ({len(outputs)}):")
+        if outputs:
+            print_table(
+                ("    OUTPUT", "VALUE"),
+                [(f"    {name}", _text(value)) for name, value in outputs.items()],
+            )
+        else:
+            print("    No output values currently in this stack")
+    return 0
+
+
+def _outputs(workspace: Workspace, *, show_secrets: bool) -> dict[str, Any]:
+    """The outputs of the stack; without `show_secrets` no passphrase is needed."""
+    checkpoint = workspace.backend.checkpoint(workspace.stack)
+    for resource in checkpoint.resources:
+        if resource.get("type") == STACK_TYPE and not resource.get("parent"):
+            if show_secrets:
+                opener = _manager(workspace, checkpoint).crypter.decrypt
+                outputs = ResourceState.from_json(resource, opener).outputs
+                return values_to_state(reveal_all(outputs), Plaintext())
+            outputs = ResourceState.from_json(resource, lambda _: json.dumps(_HIDDEN)).outputs
+            return values_to_state(outputs, Blinded())
+    return {}
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _export(arguments: argparse.Namespace) -> int:
+    workspace = Workspace(arguments)
+    checkpoint = workspace.backend.checkpoint(workspace.stack)
+    deployment: Mapping[str, Any] | None = checkpoint.deployment
+    if arguments.show_secrets and deployment is not None:
+        deployment = _opened(workspace, checkpoint).to_json(_ExportedSecrets())
+    document = {"version": checkpoint.version, "deployment": deployment}
+    text = json.dumps(document, indent=4, ensure_ascii=False) + "\n"
+    if arguments.file:
+        write_bytes(Path(arguments.file), text.encode())
+    else:
+        sys.stdout.write(text)
+    return 0
+
+
+_ExportedSecrets: Callable[[], SecretForm] = Plaintext
+
+
+def _import(arguments: argparse.Namespace) -> int:
+    workspace = Workspace(arguments)
+    stack = workspace.stack
+    try:
+        text = Path(arguments.file).read_text("utf-8") if arguments.file else sys.stdin.read()
+        document = json.loads(text)
+    except OSError as error:
+        raise UserError(f"could not open {arguments.file}: {error.strerror}") from error
+    except ValueError as error:
+        raise UserError(f"the deployment to import is not valid JSON: {error}") from error
+    version = document.get("version") if isinstance(document, dict) else None
+    deployment = document.get("deployment") if isinstance(document, dict) else None
+    if version not in _VERSIONS or not isinstance(deployment, dict) or document.get("features"):
+        raise UserError(
+            "the deployment to import has to be {version: 3, deployment: {…}}, as `stack export`"
+            f" writes it (got version {version!r})"
+        )
+    if not arguments.force:
+        _check_urns(deployment, stack.name, stack.project)
+    imported = Checkpoint(version, deployment)
+    manager = stored_manager(imported, workspace.open) or workspace.manager
+    try:
+        snapshot = open_snapshot(workspace.backend.bucket, stack, imported, manager)
+    except StateError as error:
+        raise UserError(f"the deployment to import is not valid: {error}") from error
+    # Plain secrets of an export with --show-secrets are encrypted on the way in.
+    written = snapshot.to_json(_encrypting(manager.crypter.encrypt))
+    written.setdefault("secrets_providers", manager.state())
+    workspace.backend.replace(stack, written, version)
+    print("Import complete.")
+    return 0
+
+
+def _encrypting(encrypt: Callable[[str], str]) -> SecretForm:
+    from lab.engine.values import Encrypted
+
+    return Encrypted(encrypt)
+
+
+def _check_urns(deployment: Mapping[str, Any], stack: str, project: str) -> None:
+    prefix = f"urn:pulumi:{stack}::{project}::"
+    for resource in deployment.get("resources") or ():
+        urn = str(resource.get("urn"))
+        if not urn.startswith(prefix):
+            raise UserError(
+                f"resource '{urn}' is from a different stack or project than {project}/{stack};"
+                " pass --force to import it all the same"
+            )
+
+
+def _history(arguments: argparse.Namespace) -> int:
+    if arguments.page_size < 0 or arguments.page < 1:
+        raise UserError("--page has to be 1 or more", ExitCode.CONFIGURATION)
+    workspace = Workspace(arguments)
+    records = history.read(workspace.backend.bucket, workspace.stack)
+    if arguments.page_size:
+        start = (arguments.page - 1) * arguments.page_size
+        records = records[start : start + arguments.page_size]
+    if arguments.json:
+        print_json([_record_json(workspace, r, arguments.show_secrets) for r in records])
+        return 0
+    if not records:
+        print("Stack has never been updated")
+    for record in records:
+        changes = " ".join(f"{op} {count}" for op, count in sorted(record.changes.items()))
+        print(
+            f"UpdateKind: {record.kind}\nStatus: {record.result}\nMessage: {record.message}\n"
+            f"Changes: {changes or 'none'}\n"
+            f"Started: {_time(record.start)}, took {record.end - record.start} s\n"
+        )
+    return 0
+
+
+def _record_json(
+    workspace: Workspace,
+    record: history.UpdateRecord,
+    show_secrets: bool,  # noqa: FBT001
+) -> dict[str, Any]:
+    return {
+        "version": record.version,
+        "kind": record.kind,
+        "startTime": _time(record.start),
+        "message": record.message,
+        "environment": dict(record.environment),
+        "config": {
+            key: _config_json(workspace, values.from_yaml(tree), show_secrets)
+            for key, tree in record.config.items()
+        },
+        "result": record.result,
+        "endTime": _time(record.end),
+        "resourceChanges": dict(record.changes),
+    }
+
+
+def _config_json(workspace: Workspace, tree: Tree, show_secrets: bool) -> dict[str, Any]:  # noqa: FBT001
+    secret = values.is_secret(tree)
+    if secret and not show_secrets:
+        return {"secret": True}
+    document: dict[str, Any] = {
+        "value": values.text(tree, lambda text: workspace.manager.crypter.decrypt(text))
+    }
+    if values.is_object(tree):
+        document["objectValue"] = json.loads(document["value"])
+    return {**document, "secret": secret}
+
+
+def _time(seconds: int) -> str:
+    return datetime.datetime.fromtimestamp(seconds, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.000Z")
+
+
+def _opened(workspace: Workspace, checkpoint: Checkpoint) -> Snapshot:
+    manager = _manager(workspace, checkpoint)
+    return open_snapshot(workspace.backend.bucket, workspace.stack, checkpoint, manager)
+
+
+def _manager(workspace: Workspace, checkpoint: Checkpoint) -> Any:
+    return stored_manager(checkpoint, workspace.open) or workspace.manager

@@ -1,0 +1,297 @@
+"""`stack …`: making, choosing, listing, removing and renaming stacks, and their tags."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from lab.engine.backend import selection
+from lab.engine.backend.checkpoints import empty_deployment
+from lab.engine.cli import stackdata
+from lab.engine.cli.parser import Parser, Verbs, nested_stack_flag, stack_flags
+from lab.engine.cli.tables import print_json, print_table
+from lab.engine.cli.terminal import confirm, interactive
+from lab.engine.cli.workspace import Workspace
+from lab.engine.usererror import ExitCode, UserError
+
+NO_CLOUD = ("change-secrets-provider", "drift", "migrate", "schedule", "webhook", "graph")
+
+
+def add_verbs(verbs: Verbs, shared: Parser) -> None:
+    """Register `stack` and what is below it."""
+    stack = verbs.add_parser(
+        "stack", parents=[shared], allow_abbrev=False, help="manage stacks and their state"
+    )
+    stack_flags(stack)
+    stack.add_argument("--show-urns", "-u", action="store_true")
+    stack.add_argument("--show-ids", "-i", action="store_true")
+    stack.add_argument("--show-name", action="store_true", help="print just the name")
+    stack.add_argument("--show-secrets", action="store_true")
+    stack.set_defaults(run=stackdata.show)
+    below = stack.add_subparsers(dest="action", metavar="ACTION", parser_class=Parser)
+
+    def action(name: str, run: object, *aliases: str) -> Parser:
+        parser = below.add_parser(
+            name, parents=[shared], allow_abbrev=False, aliases=aliases, help=argparse.SUPPRESS
+        )
+        parser.set_defaults(run=run)
+        return parser
+
+    init = action("init", _init, "new")
+    init.add_argument("name", nargs="?", metavar="NAME")
+    init.add_argument("--no-select", action="store_true")
+    init.add_argument("--copy-config-from", metavar="STACK")
+    init.add_argument("--yes", "-y", action="store_true")
+    listing = action("ls", _list, "list")
+    listing.add_argument("--json", "-j", action="store_true")
+    listing.add_argument("--all", "-a", action="store_true")
+    listing.add_argument("--project", "-p", metavar="NAME")
+    listing.add_argument("--tag", "-t", metavar="NAME[=VALUE]")
+    select = action("select", _select)
+    select.add_argument("name", nargs="?", metavar="NAME")
+    select.add_argument("--create", "-c", action="store_true")
+    action("unselect", _unselect)
+    remove = action("rm", _remove, "remove", "delete")
+    remove.add_argument("name", nargs="?", metavar="NAME")
+    remove.add_argument("--force", "-f", action="store_true")
+    remove.add_argument("--yes", "-y", action="store_true")
+    remove.add_argument("--preserve-config", action="store_true")
+    remove.add_argument("--remove-backups", action="store_true")
+    rename = action("rename", _rename)
+    rename.add_argument("name", metavar="NEW-NAME")
+    for parser in (init, select, remove, rename):
+        nested_stack_flag(parser)
+    _add_tag(action("tag", _no_action))
+    stackdata.add_actions(action)
+    for name in NO_CLOUD:
+        action(name, _refuse)
+
+
+def _add_tag(tag: Parser) -> None:
+    below = tag.add_subparsers(
+        dest="tag_action", required=True, metavar="ACTION", parser_class=Parser
+    )
+    for name, run, count in (
+        ("ls", _tag_list, 0),
+        ("get", _tag_get, 1),
+        ("set", _tag_set, 2),
+        ("rm", _tag_remove, 1),
+    ):
+        parser = below.add_parser(name, allow_abbrev=False)
+        nested_stack_flag(parser)
+        if count:
+            parser.add_argument("name", metavar="NAME")
+        if count > 1:
+            parser.add_argument("value", metavar="VALUE")
+        if name == "ls":
+            parser.add_argument("--json", "-j", action="store_true")
+        parser.set_defaults(run=run)
+
+
+def _no_action(arguments: argparse.Namespace) -> int:
+    raise UserError(f"`stack {arguments.action}` needs an action", ExitCode.CONFIGURATION)
+
+
+def _refuse(arguments: argparse.Namespace) -> int:
+    raise UserError(
+        f"`stack {arguments.action}` is not part of the embedded engine; use the Pulumi CLI",
+        ExitCode.CONFIGURATION,
+    )
+
+
+def _init(arguments: argparse.Namespace) -> int:
+    name = _given_name(arguments, "stack name")
+    workspace = Workspace(arguments)
+    stack = workspace.reference(name)
+    if workspace.backend.exists(stack):
+        raise UserError(f"stack '{stack}' already exists")
+    workspace.backend.create(stack, empty_deployment(workspace.new_manager(stack)))
+    if arguments.copy_config_from:
+        _copy_config(workspace, arguments.copy_config_from, name)
+    if not arguments.no_select:
+        selection.select(workspace.home, workspace.project, str(stack))
+    print(f"Created stack '{stack.name}'")
+    return 0
+
+
+def _copy_config(workspace: Workspace, source: str, target: str) -> None:
+    from lab.engine.stackconfig import Secure, values
+
+    old = workspace.file_of(workspace.reference(source))
+    new = workspace.file_of(workspace.reference(target))
+    from_manager, to_manager = workspace.open(old.salt), workspace.open(new.salt)
+
+    def again(tree: object) -> object:
+        if isinstance(tree, Secure):
+            plain = from_manager.crypter.decrypt(tree.ciphertext)
+            return Secure(to_manager.crypter.encrypt(plain))
+        if isinstance(tree, list):
+            return [again(item) for item in tree]
+        if isinstance(tree, dict):
+            return {key: again(value) for key, value in tree.items()}
+        return tree
+
+    for key, tree in old.config.items():
+        new.put(key, (), values.from_yaml(values.to_yaml(again(tree))))  # type: ignore[arg-type]
+    new.save()
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    workspace = Workspace(arguments)
+    project = arguments.project or (None if arguments.all else workspace.project.name)
+    rows = []
+    for stack in workspace.backend.stacks(project):
+        if arguments.tag and not _has_tag(workspace, stack, arguments.tag):
+            continue
+        checkpoint = workspace.backend.checkpoint(stack)
+        manifest = (checkpoint.deployment or {}).get("manifest") or {}
+        count = len(checkpoint.resources)
+        current = _current(workspace) in (stack.name, str(stack))
+        rows.append((stack, current, str(manifest.get("time", "")) if count else "", count))
+    if arguments.json:
+        print_json(
+            [
+                {
+                    "name": _short(workspace, stack),
+                    "current": current,
+                    **({"lastUpdate": updated} if updated else {}),
+                    "resourceCount": count,
+                }
+                for stack, current, updated, count in rows
+            ]
+        )
+        return 0
+    print_table(
+        ("NAME", "LAST UPDATE", "RESOURCE COUNT"),
+        [
+            (_short(workspace, stack) + ("*" if current else ""), updated or "n/a", str(count))
+            for stack, current, updated, count in rows
+        ],
+    )
+    return 0
+
+
+def _has_tag(workspace: Workspace, stack: object, wanted: str) -> bool:
+    from lab.engine.backend.layout import StackReference
+
+    assert isinstance(stack, StackReference)  # noqa: S101
+    name, equals, value = wanted.partition("=")
+    tags = workspace.backend.tags(stack)
+    return name in tags and (not equals or tags[name] == value)
+
+
+def _current(workspace: Workspace) -> str | None:
+    try:
+        return selection.selected(workspace.home, workspace.project)
+    except UserError:
+        # `stack ls --all` works outside of a project, where nothing is selected.
+        return None
+
+
+def _short(workspace: Workspace, stack: object) -> str:
+    from lab.engine.backend.layout import StackReference
+
+    assert isinstance(stack, StackReference)  # noqa: S101
+    try:
+        own = workspace.project.name
+    except UserError:
+        own = ""
+    return stack.name if stack.project == own else str(stack)
+
+
+def _select(arguments: argparse.Namespace) -> int:
+    name = _given_name(arguments, "stack name")
+    workspace = Workspace(arguments)
+    stack = workspace.reference(name)
+    if arguments.create and not workspace.backend.exists(stack):
+        arguments.no_select, arguments.copy_config_from = False, None
+        return _init(arguments)
+    workspace.backend.require(stack)
+    selection.select(workspace.home, workspace.project, str(stack))
+    return 0
+
+
+def _unselect(arguments: argparse.Namespace) -> int:
+    workspace = Workspace(arguments)
+    selection.select(workspace.home, workspace.project, None)
+    print("Stack was unselected")
+    return 0
+
+
+def _remove(arguments: argparse.Namespace) -> int:
+    arguments.stack = arguments.stack or arguments.name
+    workspace = Workspace(arguments)
+    stack = workspace.stack
+    if not arguments.yes:
+        confirm(
+            f"This will permanently remove the '{stack.name}' stack!",
+            ask=interactive(arguments),
+            refusal="non-interactive mode requires --yes flag",
+        )
+    workspace.backend.remove(stack, force=arguments.force, backups=arguments.remove_backups)
+    if not arguments.preserve_config:
+        workspace.project.stack_file(stack.name).unlink(missing_ok=True)
+    if selection.selected(workspace.home, workspace.project) in (stack.name, str(stack)):
+        selection.select(workspace.home, workspace.project, None)
+    print(f"Stack '{stack.name}' has been removed!")
+    return 0
+
+
+def _rename(arguments: argparse.Namespace) -> int:
+    workspace = Workspace(arguments)
+    old, new = workspace.stack, workspace.reference(arguments.name)
+    workspace.backend.rename(old, new)
+    before = workspace.project.stack_file(old.name)
+    after = workspace.project.stack_file(new.name)
+    if before.exists():
+        before.rename(after)
+    if selection.selected(workspace.home, workspace.project) in (old.name, str(old)):
+        selection.select(workspace.home, workspace.project, str(new))
+    print(f"Renamed {old.name} to {new.name}")
+    return 0
+
+
+def _tag_list(arguments: argparse.Namespace) -> int:
+    workspace = Workspace(arguments)
+    tags = workspace.backend.tags(workspace.stack)
+    if arguments.json:
+        print(json.dumps(tags, indent=2, sort_keys=True))
+    else:
+        print_table(("NAME", "VALUE"), sorted(tags.items()))
+    return 0
+
+
+def _tag_get(arguments: argparse.Namespace) -> int:
+    workspace = Workspace(arguments)
+    tags = workspace.backend.tags(workspace.stack)
+    if arguments.name not in tags:
+        raise UserError(f"stack tag '{arguments.name}' not found for stack '{workspace.stack}'")
+    print(tags[arguments.name])
+    return 0
+
+
+def _tag_set(arguments: argparse.Namespace) -> int:
+    workspace = Workspace(arguments)
+    tags = workspace.backend.tags(workspace.stack)
+    workspace.backend.set_tags(workspace.stack, {**tags, arguments.name: arguments.value})
+    return 0
+
+
+def _tag_remove(arguments: argparse.Namespace) -> int:
+    workspace = Workspace(arguments)
+    tags = workspace.backend.tags(workspace.stack)
+    tags.pop(arguments.name, None)
+    workspace.backend.set_tags(workspace.stack, tags)
+    return 0
+
+
+def _given_name(arguments: argparse.Namespace, what: str) -> str:
+    if arguments.name and arguments.stack:
+        raise UserError(
+            "only one of --stack or argument stack name may be specified, not both",
+            ExitCode.CONFIGURATION,
+        )
+    name = arguments.name or arguments.stack
+    if not name:
+        raise UserError(f"missing {what}", ExitCode.CONFIGURATION)
+    return str(name)

@@ -1,0 +1,47 @@
+"""What kind of terminal there is, and asking the person in front of it."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+from lab.engine.usererror import ExitCode, UserError
+
+_TRUE = frozenset({"1", "true", "yes"})
+
+
+def truthy(name: str) -> bool:
+    """Whether an environment variable is set to a yes."""
+    return os.environ.get(name, "").strip().lower() in _TRUE
+
+
+def interactive(arguments: argparse.Namespace) -> bool:
+    """Whether somebody can be asked."""
+    if arguments.non_interactive or truthy("PULUMI_NON_INTERACTIVE"):
+        return False
+    return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+def coloured(arguments: argparse.Namespace) -> bool:
+    """Whether to write colours to stdout."""
+    choice = arguments.color or "auto"
+    if choice == "auto":
+        return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    return bool(choice == "always")
+
+
+def confirm(question: str, *, ask: bool, refusal: str) -> None:
+    """Ask for the word yes.
+
+    Raises:
+        UserError: the answer is another one, or nobody can be asked.
+    """
+    if not ask:
+        raise UserError(refusal, ExitCode.CONFIGURATION)
+    try:
+        answer = input(f"{question} (yes/no): ")
+    except EOFError:
+        answer = ""
+    if answer.strip().lower() not in ("yes", "y"):
+        raise UserError("confirmation declined, nothing was done")

@@ -1,0 +1,129 @@
+"""What stands below a run for people: messages, outputs, the count of changes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from lab.engine.display.base import Options
+from lab.engine.display.colours import Painter
+from lab.engine.display.rows import Rows, short_type
+from lab.engine.display.steps import COUNTED, KINDS
+from lab.engine.events import Diagnostic, Summary
+from lab.engine.values import Blinded, Plaintext, Value, reveal_all, values_to_state
+
+_COLOURS = {"error": "red", "warning": "yellow"}
+
+
+def diagnostics(rows: Rows, paint: Painter) -> list[str]:
+    """All messages, by the resource they are about."""
+    lines: list[str] = []
+    for row in rows:
+        if row.diagnostics:
+            lines.append(f"  {paint(short_type(row.type), 'bold')} ({row.name}):")
+            for diagnostic in row.diagnostics:
+                lines += _message(diagnostic, paint)
+            lines.append("")
+    if rows.general:
+        lines.append(f"  {paint('the run', 'bold')}:")
+        for diagnostic in rows.general:
+            lines += _message(diagnostic, paint)
+        lines.append("")
+    return [paint("Diagnostics:", "bold"), *lines] if lines else []
+
+
+def _message(diagnostic: Diagnostic, paint: Painter) -> list[str]:
+    text = (diagnostic.prefix + diagnostic.message).rstrip().splitlines()
+    colour = _COLOURS.get(diagnostic.severity, "")
+    return [f"    {paint(line, colour)}" for line in text]
+
+
+def outputs(rows: Rows, options: Options, paint: Painter) -> list[str]:
+    """The outputs of the stack: how they become, and in which way that is new."""
+    root = rows.outputs()
+    if options.suppress_outputs or root is None or root.metadata is None:
+        return []
+    step = root.metadata
+    old = _plain(step.old.outputs, options) if step.old else {}
+    new = _plain(step.new.outputs, options) if step.new else {}
+    if not old and not new:
+        return []
+    width = max(
+        len(json.dumps(name)) if not name.isidentifier() else len(name) for name in old | new
+    )
+    lines = [paint("Outputs:", "bold")]
+    for name in sorted(old | new):
+        sign, colour, value = _compare(old, new, name)
+        label = name if name.replace("-", "_").isidentifier() else json.dumps(name)
+        lines.append(paint(f"  {sign} {label.ljust(width)}: {value}", colour))
+    return [*lines, ""]
+
+
+def _compare(old: Mapping[str, Any], new: Mapping[str, Any], name: str) -> tuple[str, str, str]:
+    if name not in old:
+        return "+", "green", shown(new[name])
+    if name not in new:
+        return "-", "red", shown(old[name])
+    if old[name] == new[name]:
+        return " ", "", shown(new[name])
+    return "~", "yellow", f"{shown(old[name])} => {shown(new[name])}"
+
+
+def _plain(values: Mapping[str, Value], options: Options) -> dict[str, Any]:
+    if options.show_secrets:
+        return values_to_state(reveal_all(values), Plaintext())
+    document: dict[str, Any] = options.mask.value(values_to_state(values, Blinded()))
+    return document
+
+
+def shown(value: Any, limit: int = 200) -> str:
+    """A value on one line."""
+    from lab.engine.values import REFERENCE, SIGNATURE, UNKNOWN_SENTINELS
+
+    if isinstance(value, str) and value in UNKNOWN_SENTINELS:
+        return "[unknown]"
+    if value == "[secret]":
+        return "[secret]"
+    if isinstance(value, dict) and value.get(SIGNATURE) == REFERENCE:
+        return str(value.get("urn"))
+    text = json.dumps(value, ensure_ascii=False)
+    for sentinel in UNKNOWN_SENTINELS:
+        text = text.replace(f'"{sentinel}"', "[unknown]")
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def summary(event: Summary, errored: int, paint: Painter) -> list[str]:
+    """How many resources took which kind of step, and how long it took."""
+    lines = [paint("Resources:", "bold")]
+    kinds, total = 0, 0
+    for op in COUNTED:
+        count = event.changes.get(op, 0)
+        if not count:
+            continue
+        kind = KINDS[op]
+        words = f"to {kind.plan}" if event.is_preview else kind.done
+        lines.append(f"    {paint(f'{kind.sign} {count} {words}', kind.colour)}")
+        kinds, total = kinds + 1, total + count
+    pieces = [f"{total} changes"] if kinds > 1 else []
+    if same := event.changes.get("same", 0):
+        pieces.append(f"{same} unchanged")
+    if pieces:
+        lines.append(f"    {'. '.join(pieces)}")
+    if errored:
+        lines.append(f"    {paint(f'{errored} errored', 'red')}")
+    if len(lines) == 1:
+        lines.append("    none")
+    if not event.is_preview:
+        lines += ["", f"{paint('Duration:', 'bold')} {duration(event.duration_seconds)}"]
+    return lines
+
+
+def duration(seconds: float) -> str:
+    """A duration as Pulumi writes it: ``75`` is ``1m15s``."""
+    whole = int(seconds)
+    hours, rest = divmod(whole, 3600)
+    minutes, left = divmod(rest, 60)
+    text = f"{hours}h" if hours else ""
+    text += f"{minutes}m" if hours or minutes else ""
+    return f"{text}{left}s"
