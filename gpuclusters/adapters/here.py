@@ -1,0 +1,27 @@
+"""The machine that we run on: its clock, and the provider process's standard error."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+
+class SystemClock:
+    """`Clock` of this machine."""
+
+    def now(self) -> float:
+        """Seconds of a clock that only goes forward."""
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        """Wait in this thread."""
+        time.sleep(seconds)
+
+
+class StandardError:
+    """`Journal` on standard error: the engine shows it, though not beside the resource."""
+
+    def note(self, line: str) -> None:
+        """One line, in one write, so that lines of several threads stay whole."""
+        sys.stderr.write(f"gpu-clusters: {line}\n")
+        sys.stderr.flush()

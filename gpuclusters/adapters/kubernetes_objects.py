@@ -1,0 +1,239 @@
+"""Objects of a Kubernetes cluster, through the official client."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import urllib3
+from kubernetes.dynamic import DynamicClient
+from kubernetes.dynamic.exceptions import DynamicApiError
+
+from gpuclusters.adapters.errors import (
+    AdapterError,
+    BusyError,
+    CommandFailedError,
+    CommandTimeoutError,
+    DeniedError,
+    UnreachableError,
+)
+from gpuclusters.adapters.kubeconfig import api_client
+from gpuclusters.domain.ports import ObjectKind
+
+FIELD_MANAGER = "gpu-clusters"
+# An API server answers within milliseconds; one under load may take seconds.
+REQUEST_TIMEOUT_SECONDS = (5.0, 30.0)
+# Nothing was done yet when connecting fails, so it may be repeated; not longer than a restart of
+# a load balancer.
+RETRIES = urllib3.Retry(connect=2, read=0, redirect=0, status=0, other=0)
+DELETE_TIMEOUT_SECONDS = 60.0
+DELETE_POLL_SECONDS = 0.3
+
+_JSON = "application/json"
+_APPLY = "application/apply-patch+yaml"
+_NOT_FOUND = 404
+
+
+class KubernetesObjects:
+    """`ClusterObjects` of the cluster that a kubeconfig names."""
+
+    def __init__(self, kubeconfig: str) -> None:
+        self._client = _shared_client(kubeconfig)
+
+    @property
+    def place(self) -> str:
+        """URL of the API server."""
+        return f"API server {self._client.configuration.host}"
+
+    def get(self, kind: ObjectKind, name: str, namespace: str = "") -> dict[str, Any] | None:
+        """The object, or None if it or its kind does not exist.
+
+        Raises:
+            AdapterError: not reached or not allowed.
+        """
+        return self._or_none("GET", _path(kind, namespace, name), f"read {_called(kind, name)}")
+
+    def list(self, kind: ObjectKind, namespace: str = "") -> Sequence[dict[str, Any]]:
+        """All objects of the kind; none if the kind does not exist.
+
+        Raises:
+            AdapterError: not reached or not allowed.
+        """
+        answer = self._or_none("GET", _path(kind, namespace), f"list {kind.plural}")
+        return list(answer.get("items") or ()) if answer else []
+
+    def apply(self, kind: ObjectKind, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Server-side apply of a cluster-scoped object; takes no field from another manager.
+
+        Raises:
+            BusyError: another field manager owns a field, it is named.
+            AdapterError: not reached, not allowed or not valid.
+        """
+        name = body["metadata"]["name"]
+        return self._apply(_path(kind, "", name), body, f"apply {_called(kind, name)}")
+
+    def apply_status(self, kind: ObjectKind, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Server-side apply of the status subresource.
+
+        Raises:
+            AdapterError: as with `apply`.
+        """
+        name = body["metadata"]["name"]
+        tried = f"write the status of {_called(kind, name)}"
+        return self._apply(_path(kind, "", name) + "/status", body, tried)
+
+    def delete(self, kind: ObjectKind, name: str) -> None:
+        """Delete a cluster-scoped object and wait until it is gone; absent is fine.
+
+        Raises:
+            CommandTimeoutError: a finalizer keeps it.
+            AdapterError: not reached or not allowed.
+        """
+        path, tried = _path(kind, "", name), f"delete {_called(kind, name)}"
+        deadline = time.monotonic() + DELETE_TIMEOUT_SECONDS
+        left = self._or_none("DELETE", path, tried)
+        while left is not None and (left := self._or_none("GET", path, tried)) is not None:
+            if time.monotonic() > deadline:
+                kept = ", ".join(left.get("metadata", {}).get("finalizers") or ()) or "none"
+                raise CommandTimeoutError(
+                    self.place,
+                    tried,
+                    f"it is still there after {DELETE_TIMEOUT_SECONDS:g} s (finalizers: {kept})",
+                    "look whether the controller that owns the finalizer runs",
+                )
+            time.sleep(DELETE_POLL_SECONDS)
+
+    def try_pod(self, namespace: str, body: Mapping[str, Any]) -> str | None:
+        """Dry-run creation: None if the server would accept the pod, else why it refused.
+
+        Raises:
+            AdapterError: not reached or not allowed to create pods at all.
+        """
+        path = f"/api/v1/namespaces/{namespace}/pods"
+        status, answer = self._call("POST", path, "try a pod", body, query=[("dryRun", "All")])
+        if status in (200, 201):
+            return None
+        reason = str(answer.get("message") or f"status {status}")
+        if status == 401 or (status == 403 and " cannot create resource " in reason):
+            raise self._refused("try a pod", status, answer)
+        return reason
+
+    def _apply(self, path: str, body: Mapping[str, Any], tried: str) -> dict[str, Any]:
+        query = [("fieldManager", FIELD_MANAGER), ("fieldValidation", "Strict")]
+        status, answer = self._call("PATCH", path, tried, body, query=query, content_type=_APPLY)
+        if status == _NOT_FOUND:
+            raise CommandFailedError(
+                self.place,
+                tried,
+                "the server does not know this kind",
+                "install its CustomResourceDefinition first",
+            )
+        if status >= 300:
+            raise self._refused(tried, status, answer)
+        return answer
+
+    def _or_none(self, method: str, path: str, tried: str) -> dict[str, Any] | None:
+        status, answer = self._call(method, path, tried)
+        if status == _NOT_FOUND:
+            return None
+        if status >= 300:
+            raise self._refused(tried, status, answer)
+        return answer
+
+    def _refused(self, tried: str, status: int, answer: Mapping[str, Any]) -> AdapterError:
+        said = str(answer.get("message") or "no reason given")
+        if status in (401, 403):
+            remedy = "give the kubeconfig's user the right, or use another kubeconfig"
+            return DeniedError(self.place, tried, said, remedy)
+        if status == 409:
+            remedy = "let that manager give the field up, or remove it there"
+            return BusyError(self.place, tried, said, remedy)
+        return CommandFailedError(self.place, tried, f"status {status}: {said}", "correct that")
+
+    def _call(
+        self,
+        method: str,
+        path: str,
+        tried: str,
+        body: Mapping[str, Any] | None = None,
+        *,
+        query: Sequence[tuple[str, str]] = (),
+        content_type: str = _JSON,
+    ) -> tuple[int, dict[str, Any]]:
+        try:
+            response = self._client.request(
+                method,
+                path,
+                body=None if body is None else dict(body),
+                query_params=list(query),
+                header_params={"Accept": _JSON},
+                content_type=content_type,
+                _request_timeout=REQUEST_TIMEOUT_SECONDS,
+                serialize=False,
+            )
+        except DynamicApiError as error:
+            return int(error.status), _parsed(error.body)
+        except urllib3.exceptions.HTTPError as error:
+            raise UnreachableError(
+                self.place,
+                tried,
+                _reason(error),
+                "check that the API server runs and that the kubeconfig names it rightly",
+            ) from error
+        return int(response.status), _parsed(response.data)
+
+
+class _NoDiscovery:
+    """Stands in for the client's discovery, which keeps a cache in a shared folder.
+
+    Our kinds are few and fixed, so their paths are known.
+    """
+
+    def __init__(self, _client: object, _cache_file: object) -> None:
+        pass
+
+
+def _parsed(data: bytes | str | None) -> dict[str, Any]:
+    text = data.decode(errors="replace") if isinstance(data, bytes) else data or ""
+    try:
+        answer = json.loads(text) if text else {}
+    except ValueError:
+        return {"message": text[:500]}
+    return answer if isinstance(answer, dict) else {"message": text[:500]}
+
+
+_CLIENTS: dict[str, DynamicClient] = {}
+_CLIENTS_GUARD = threading.Lock()
+
+
+def _shared_client(kubeconfig: str) -> DynamicClient:
+    """One client, with its pool of connections, per kubeconfig; kept under its hash only."""
+    key = hashlib.sha256(kubeconfig.encode()).hexdigest()
+    with _CLIENTS_GUARD:
+        if key not in _CLIENTS:
+            made = api_client(kubeconfig, retries=RETRIES)
+            _CLIENTS[key] = DynamicClient(  # type: ignore[no-untyped-call]
+                made, discoverer=_NoDiscovery
+            )
+        return _CLIENTS[key]
+
+
+def _path(kind: ObjectKind, namespace: str, name: str = "") -> str:
+    root = f"/apis/{kind.group}/{kind.version}" if kind.group else f"/api/{kind.version}"
+    inside = f"/namespaces/{namespace}" if kind.namespaced else ""
+    return f"{root}{inside}/{kind.plural}" + (f"/{name}" if name else "")
+
+
+def _called(kind: ObjectKind, name: str) -> str:
+    return f"{kind.kind} {name}"
+
+
+def _reason(error: urllib3.exceptions.HTTPError) -> str:
+    """The innermost cause; urllib3 wraps it in objects whose text repeats itself."""
+    cause: BaseException = error.reason if hasattr(error, "reason") and error.reason else error
+    text = str(cause).rsplit(">: ", 1)[-1].rsplit("): ", 1)[-1]
+    return text or type(cause).__name__

@@ -1,0 +1,98 @@
+"""Runs the host scripts of `scripts/host`: sent over standard input, nothing is installed there."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+
+from gpuclusters.adapters.errors import AdapterError, CommandFailedError, DeniedError, DiskFullError
+from gpuclusters.adapters.ssh import Completed, SshHost
+
+FOLDER = Path(__file__).resolve().parents[2] / "scripts" / "host"
+ERROR_LINES = 20
+
+_MARKER = "GPU_CLUSTERS_CONTENT"
+
+
+@cache
+def _text(name: str) -> str:
+    return (FOLDER / f"{name}.sh").read_text()
+
+
+def run_script(
+    host: SshHost,
+    name: str,
+    arguments: Sequence[str],
+    *,
+    tried: str,
+    content: bytes | None = None,
+    repeatable: bool = False,
+    accept: Sequence[int] = (0,),
+) -> Completed:
+    """Run a script as root on the host, in one round trip.
+
+    Args:
+        host: where.
+        name: file in `scripts/host`, without suffix.
+        arguments: its parameters; never a secret.
+        tried: what this is for, in the words of the error.
+        content: given in base64 to the script's function `main` as standard input. It follows
+            the script in the same stream: a shell may read ahead, so that a command in the script
+            could not read the rest of the stream itself.
+        repeatable: the script only reads.
+        accept: exit statuses that are no failure.
+
+    Raises:
+        AdapterError: the host was not reached, or the script failed.
+    """
+    text = _text(name)
+    if content is not None:
+        encoded = base64.encodebytes(content).decode()
+        text += f"\nmain \"$@\" <<'{_MARKER}'\n{encoded}{_MARKER}\n"
+    completed = host.run(
+        ["sh", "-s", "--", *arguments], tried=tried, stdin=text.encode(), repeatable=repeatable
+    )
+    if completed.status not in accept:
+        raise command_error(host, tried, completed)
+    return completed
+
+
+# What the system says, the error it is, and what to do. The first that fits.
+_KNOWN: Mapping[str, tuple[type[AdapterError], str]] = {
+    "No space left on device": (DiskFullError, "free some space on the host and run again"),
+    "Disk quota exceeded": (DiskFullError, "free some space on the host and run again"),
+    "Read-only file system": (DeniedError, "look at the host's disk: `dmesg`, then remount it"),
+    "a password is required": (
+        DeniedError,
+        "let the user run sudo without password (NOPASSWD in /etc/sudoers.d)",
+    ),
+    "is not in the sudoers file": (
+        DeniedError,
+        "let the user run sudo without password (NOPASSWD in /etc/sudoers.d)",
+    ),
+    "Permission denied": (DeniedError, "check who may change it, and SELinux or AppArmor"),
+    "Operation not permitted": (DeniedError, "check who may change it, and `lsattr`"),
+    "invalid user": (CommandFailedError, "create the user on the host or name another owner"),
+    "invalid group": (CommandFailedError, "create the group on the host or name another owner"),
+}
+
+
+def command_error(host: SshHost, tried: str, completed: Completed) -> AdapterError:
+    """The error for a command that failed, with its last words."""
+    words = last_lines(completed.stderr) or last_lines(completed.stdout.decode(errors="replace"))
+    said = f": {words}" if words else ""
+    for sign, (kind, remedy) in _KNOWN.items():
+        if sign in words:
+            return kind(host.place, tried, f"exit status {completed.status}{said}", remedy)
+    remedy = "run the command by hand on the host"
+    if completed.status == 127:
+        remedy = "install the command on the host"
+    return CommandFailedError(host.place, tried, f"exit status {completed.status}{said}", remedy)
+
+
+def last_lines(text: str) -> str:
+    """The last lines of an output, on one line."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return " | ".join(lines[-ERROR_LINES:])

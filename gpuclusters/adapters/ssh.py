@@ -1,0 +1,193 @@
+"""SSH to the hosts: one multiplexed connection per host and process, host key always checked.
+
+The caller's side is plain blocking calls from any thread. Behind it one background thread runs an
+event loop with all connections.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shlex
+import threading
+from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, TypeVar
+
+import asyncssh
+
+from gpuclusters.adapters.credentials import SshCredentials
+from gpuclusters.adapters.errors import CommandTimeoutError, InvalidAnswerError, UnreachableError
+from gpuclusters.adapters.ssh_connect import connect
+from gpuclusters.domain.connection import HostConnection
+
+# Our commands read and write small files and ask a daemon; one that takes a minute hangs.
+COMMAND_TIMEOUT_SECONDS = 60.0
+COMMAND_TIMEOUT_VARIABLE = "GPU_CLUSTERS_SSH_COMMAND_TIMEOUT_SECONDS"
+# The largest file that we keep has half of it; more means that a wrong file or command was named.
+MAX_OUTPUT_BYTES = 1024 * 1024
+# A connection that drops while reading is worth two more tries; a host that drops three in a row
+# needs a human.
+READ_ATTEMPTS = 3
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """How a command ended. `status` is -1 when a signal ended it."""
+
+    status: int
+    stdout: bytes
+    stderr: str
+
+
+class SshHost:
+    """Runs commands on one host. Cheap to make; connections are shared through the pool."""
+
+    def __init__(self, connection: HostConnection, credentials: SshCredentials) -> None:
+        self.connection = connection
+        self._credentials = credentials
+        self._timeout = float(os.environ.get(COMMAND_TIMEOUT_VARIABLE, COMMAND_TIMEOUT_SECONDS))
+
+    @property
+    def place(self) -> str:
+        """Name, address and port."""
+        return self.connection.place
+
+    @property
+    def exclusive(self) -> threading.Lock:
+        """Held while a change must not overlap with another one on this host."""
+        return pool().lock(self.connection)
+
+    def run(
+        self, argv: Sequence[str], *, tried: str, stdin: bytes = b"", repeatable: bool = False
+    ) -> Completed:
+        """Run a command as root and wait for its end, whatever its exit status.
+
+        Args:
+            argv: program and arguments; never a secret, they are in the process list.
+            tried: what this is for, in the words of the error.
+            stdin: given to the command.
+            repeatable: it only reads, so that it is run again when the connection breaks.
+
+        Raises:
+            AdapterError: not reached, not allowed in, broken off, timed out, too much output.
+        """
+        command = shlex.join(argv if self.connection.user == "root" else ["sudo", "-n", *argv])
+        attempts = READ_ATTEMPTS if repeatable else 1
+        while True:
+            attempts -= 1
+            try:
+                return pool().run(self._execute(command, tried, stdin))
+            except UnreachableError as error:
+                if attempts <= 0 or not isinstance(error, BrokenOffError):
+                    raise
+
+    async def _execute(self, command: str, tried: str, stdin: bytes) -> Completed:
+        link = await pool().link(self.connection, self._credentials, tried)
+        try:
+            async with asyncio.timeout(self._timeout):
+                return await self._communicate(link, command, tried, stdin)
+        except TimeoutError as error:
+            raise CommandTimeoutError(
+                self.place,
+                tried,
+                f"the command did not end within {self._timeout:g} s ({command[:200]})",
+                "look on the host for what it waits for; the step can simply be run again "
+                f"(a slow host: set {COMMAND_TIMEOUT_VARIABLE})",
+            ) from error
+        except (OSError, asyncssh.Error) as error:
+            raise BrokenOffError(
+                self.place,
+                tried,
+                f"the connection broke off ({str(error) or type(error).__name__})",
+                "check the host and its network, then run again: the step compares before it acts",
+            ) from error
+
+    async def _communicate(
+        self, link: asyncssh.SSHClientConnection, command: str, tried: str, stdin: bytes
+    ) -> Completed:
+        process = await link.create_process(command, encoding=None)
+        try:
+            process.stdin.write(stdin)
+            process.stdin.write_eof()
+            stdout, stderr = await asyncio.gather(
+                _read_capped(process.stdout), _read_capped(process.stderr)
+            )
+            await process.wait_closed()
+        finally:
+            # Only matters when we give up early: ends the channel, the connection stays.
+            process.close()
+        if len(stdout) > MAX_OUTPUT_BYTES:
+            raise InvalidAnswerError(
+                self.place,
+                tried,
+                f"the command printed more than {MAX_OUTPUT_BYTES} bytes",
+                "check that the path names the file you mean",
+            )
+        if process.exit_status is None and process.exit_signal is None:
+            raise asyncssh.ConnectionLost("no exit status came")
+        status = process.exit_status
+        return Completed(-1 if status is None else status, stdout, stderr.decode(errors="replace"))
+
+
+class BrokenOffError(UnreachableError):
+    """The connection broke while a command ran: what it did is not known."""
+
+
+async def _read_capped(reader: asyncssh.SSHReader[bytes]) -> bytes:
+    """All output up to just over the cap; what follows is read and dropped, so that it ends."""
+    kept = bytearray()
+    while chunk := await reader.read(65536):
+        if len(kept) <= MAX_OUTPUT_BYTES:
+            kept += chunk
+    return bytes(kept)
+
+
+class SshPool:
+    """The background event loop and the connections in it, one per host."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._links: dict[HostConnection, asyncio.Task[asyncssh.SSHClientConnection]] = {}
+        self._locks: dict[str, threading.Lock] = {}
+        self._guard = threading.Lock()
+        # Daemon: a provider process ends without telling, and nothing here has to be saved.
+        threading.Thread(target=self._loop.run_forever, name="ssh", daemon=True).start()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run in the event loop and wait for the result."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    def lock(self, connection: HostConnection) -> threading.Lock:
+        """The host's lock."""
+        with self._guard:
+            return self._locks.setdefault(connection.host, threading.Lock())
+
+    async def link(
+        self, connection: HostConnection, credentials: SshCredentials, tried: str
+    ) -> asyncssh.SSHClientConnection:
+        """The open connection to the host; opened now if there is none or it was dropped.
+
+        Callers that come while it is being opened wait for the same attempt.
+        """
+        task = self._links.get(connection)
+        if task is None or _is_dead(task):
+            task = asyncio.create_task(connect(connection, credentials, tried))
+            self._links[connection] = task
+        # Shielded: one caller that gives up must not take the connection from the others.
+        return await asyncio.shield(task)
+
+
+def _is_dead(task: asyncio.Task[asyncssh.SSHClientConnection]) -> bool:
+    if not task.done():
+        return False
+    return task.cancelled() or task.exception() is not None or task.result().is_closed()
+
+
+@cache
+def pool() -> SshPool:
+    """This process's pool, made at first use."""
+    return SshPool()

@@ -1,0 +1,132 @@
+"""Opening an SSH connection: pinned host key, bounded patience, errors in our words."""
+
+from __future__ import annotations
+
+import asyncio
+
+import asyncssh
+
+from gpuclusters.adapters.credentials import SshCredentials
+from gpuclusters.adapters.errors import DeniedError, HostKeyMismatchError, UnreachableError
+from gpuclusters.domain.connection import HostConnection
+
+# TCP and key exchange to a host in the same site take well under a second; a BMC-attached or
+# loaded host needs a few.
+CONNECT_TIMEOUT_SECONDS = 10.0
+LOGIN_TIMEOUT_SECONDS = 20.0
+# Connecting changes nothing, so it may be repeated: a host that restarts its sshd is back by then.
+CONNECT_ATTEMPTS = 3
+CONNECT_PAUSE_SECONDS = 0.5
+# A dead peer is noticed after 45 s at most.
+KEEPALIVE_SECONDS = 15.0
+KEEPALIVE_MISSES = 3
+
+
+class PinnedKey(asyncssh.SSHClient):
+    """Accepts exactly one host key and remembers which one it was shown."""
+
+    def __init__(self, expected: asyncssh.SSHKey) -> None:
+        self._expected = expected
+        self.presented: asyncssh.SSHKey | None = None
+
+    def validate_host_public_key(
+        self,
+        host: str,  # noqa: ARG002
+        addr: str,  # noqa: ARG002
+        port: int,  # noqa: ARG002
+        key: asyncssh.SSHKey,
+    ) -> bool:
+        """Called by asyncssh for a key that is in no list of known hosts; ours is empty."""
+        self.presented = key
+        return bool(key.public_data == self._expected.public_data)
+
+
+async def connect(
+    connection: HostConnection, credentials: SshCredentials, tried: str
+) -> asyncssh.SSHClientConnection:
+    """An open connection.
+
+    Raises:
+        HostKeyMismatchError: the host shows another key; never retried.
+        DeniedError: the host does not let us in; never retried.
+        UnreachableError: no connection after a few attempts.
+        NoCredentialsError: the private key is not usable.
+    """
+    attempt = 1
+    while True:
+        try:
+            return await _connect_once(connection, credentials, tried)
+        except UnreachableError:
+            if attempt == CONNECT_ATTEMPTS:
+                raise
+        await asyncio.sleep(CONNECT_PAUSE_SECONDS * attempt)
+        attempt += 1
+
+
+async def _connect_once(
+    connection: HostConnection, credentials: SshCredentials, tried: str
+) -> asyncssh.SSHClientConnection:
+    expected = asyncssh.import_public_key(connection.host_key)
+    pinned = PinnedKey(expected)
+    try:
+        link, _ = await asyncssh.create_connection(
+            lambda: pinned,
+            connection.address,
+            connection.port,
+            username=connection.user,
+            config=None,  # what is in somebody's ~/.ssh/config must not change where we go
+            known_hosts=([], [], []),
+            server_host_key_algs=_algorithms(connection.host_key),
+            client_keys=credentials.keys(),
+            agent_path=credentials.agent_path,
+            preferred_auth="publickey",
+            connect_timeout=CONNECT_TIMEOUT_SECONDS,
+            login_timeout=LOGIN_TIMEOUT_SECONDS,
+            keepalive_interval=KEEPALIVE_SECONDS,
+            keepalive_count_max=KEEPALIVE_MISSES,
+        )
+    except asyncssh.HostKeyNotVerifiable as error:
+        shown = pinned.presented.get_fingerprint() if pinned.presented else "no key"
+        raise HostKeyMismatchError(
+            connection.place,
+            tried,
+            f"the host shows the key {shown}, but {expected.get_fingerprint()} is pinned for it",
+            "if it was reinstalled, compare with `ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub`"
+            " on its console and change host-key; otherwise somebody answers in its place",
+        ) from error
+    except asyncssh.PermissionDenied as error:
+        raise DeniedError(
+            connection.place,
+            tried,
+            f"user {connection.user} is not let in with the key from {credentials.source}",
+            f"add its public key to authorized_keys of {connection.user} on the host",
+        ) from error
+    except TimeoutError as error:
+        raise UnreachableError(
+            connection.place,
+            tried,
+            f"no SSH connection within {CONNECT_TIMEOUT_SECONDS:g} s",
+            "check that the host is up and that address, port and firewall are right",
+        ) from error
+    except (OSError, asyncssh.Error) as error:
+        raise UnreachableError(
+            connection.place,
+            tried,
+            f"no SSH connection ({_reason(error)})",
+            "check that the host is up and that address, port and firewall are right",
+        ) from error
+    else:
+        return link
+
+
+def _algorithms(host_key: str) -> str:
+    """Prefer the pinned key's type, so that a host with several keys shows that one."""
+    kind = host_key.split()[0]
+    return "^rsa-sha2-512,rsa-sha2-256" if kind == "ssh-rsa" else f"^{kind}"
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        # asyncio puts the address into the text; the place already has it.
+        return error.strerror.split(" [Errno")[0]
+    return str(error) or type(error).__name__

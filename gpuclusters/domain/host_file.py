@@ -1,0 +1,89 @@
+"""One file on a host that is put back when it drifts."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, ConfigDict
+
+from gpuclusters.domain.connection import HostConnection
+from gpuclusters.domain.text import matches
+
+# What is read back has to pass through one command's output, which is capped.
+MAX_CONTENT_BYTES = 512 * 1024
+
+
+def check_path(path: str) -> str:
+    """The path, if it is absolute and goes nowhere else than it says.
+
+    Raises:
+        ValueError: relative, with `..` or `.`, a folder, or with control characters.
+    """
+    parts = path.split("/")
+    if not path.startswith("/"):
+        raise ValueError("the path must be absolute; write it from / on")
+    if ".." in parts or "." in parts[1:]:
+        raise ValueError("the path must not contain '.' or '..'; write where the file really is")
+    if path.endswith("/") or "//" in path:
+        raise ValueError("the path must name a file; leave out empty parts and the last '/'")
+    if not path.isprintable():
+        raise ValueError("the path must not contain control characters")
+    return path
+
+
+def check_mode(mode: str) -> str:
+    """An octal mode with four digits; three are accepted as with chmod.
+
+    Raises:
+        ValueError: anything else.
+    """
+    if not (3 <= len(mode) <= 4 and set(mode) <= set("01234567")):
+        raise ValueError("the mode must be octal digits, like '0644'")
+    return mode.zfill(4)
+
+
+def check_content(content: str) -> str:
+    """The content, if it can be read back.
+
+    Raises:
+        ValueError: larger than `MAX_CONTENT_BYTES`, or not text.
+    """
+    size = len(content.encode("utf-8", errors="replace"))
+    if size > MAX_CONTENT_BYTES:
+        raise ValueError(
+            f"the content has {size} bytes, at most {MAX_CONTENT_BYTES} can be kept; "
+            "distribute large files with a package"
+        )
+    if "\0" in content:
+        raise ValueError("the content must be text; it holds a NUL byte")
+    return content
+
+
+def sha256_of(content: bytes) -> str:
+    """Lower-case hexadecimal digest."""
+    return hashlib.sha256(content).hexdigest()
+
+
+class HostFileSpec(BaseModel):
+    """Inputs of a host file: where, what, and whether an existing other file may be taken over."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    connection: HostConnection
+    path: Annotated[str, AfterValidator(check_path)]
+    content: Annotated[str, AfterValidator(check_content)]
+    mode: Annotated[str, AfterValidator(check_mode)] = "0644"
+    owner: Annotated[
+        str,
+        matches(
+            r"[A-Za-z_][A-Za-z0-9_.-]{0,31}:[A-Za-z_][A-Za-z0-9_.-]{0,31}",
+            "write user and group by name, like 'root:root'",
+        ),
+    ] = "root:root"
+    adopt: bool = False
+
+    @property
+    def natural_id(self) -> str:
+        """`host:path`."""
+        return f"{self.connection.host}:{self.path}"

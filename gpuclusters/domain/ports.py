@@ -1,0 +1,151 @@
+"""What the decisions need from the outside world, by role. The adapters fill these in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class LiveFile:
+    """A file as it is on a host."""
+
+    content: bytes
+    mode: str
+    owner: str
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class PciFunction:
+    """What the kernel says about one PCI function.
+
+    `iommu_group` is None when the machine has no IOMMU switched on, `driver` when none is bound,
+    `users` are the processes that hold the group open (a VM that owns the device, as a rule).
+    """
+
+    address: str
+    present: bool
+    iommu_group: str | None = None
+    driver: str | None = None
+    users: tuple[int, ...] = ()
+
+
+class NodeFiles(Protocol):
+    """Files of one host. Absence is None, never an error."""
+
+    @property
+    def place(self) -> str:
+        """The host as errors name it."""
+
+    def read(self, path: str) -> LiveFile | None:
+        """The file, or None."""
+
+    def read_folders(self, folders: Sequence[str], suffixes: Sequence[str]) -> Mapping[str, bytes]:
+        """Path to content of the files with these suffixes, top level only."""
+
+    def write(self, path: str, content: bytes, *, mode: str, owner: str) -> str:
+        """Write atomically; answers the sha256 of what is there now."""
+
+    def remove(self, path: str) -> None:
+        """Remove; absent is fine."""
+
+
+class PciDevices(Protocol):
+    """PCI functions of one host."""
+
+    @property
+    def place(self) -> str:
+        """The host as errors name it."""
+
+    def inspect(self, addresses: Sequence[str]) -> Mapping[str, PciFunction]:
+        """What the kernel says now about each address."""
+
+
+class FabricManager(Protocol):
+    """One NVSwitch board's fabric manager. Calls raise `FabricError` with the fmReturn code."""
+
+    @property
+    def place(self) -> str:
+        """Host and board as errors name them."""
+
+    def partitions(self) -> Mapping[int, LivePartition]:
+        """The table as the fabric manager has it, with what is active."""
+
+    def activate(self, partition_id: int) -> None:
+        """Activate one partition."""
+
+    def deactivate(self, partition_id: int) -> None:
+        """Deactivate one partition."""
+
+    def set_activated(self, partition_ids: Sequence[int]) -> None:
+        """Tell a restarted fabric manager which partitions were active."""
+
+
+@dataclass(frozen=True, slots=True)
+class LivePartition:
+    """A partition as the fabric manager lists it; `modules` are physical ids, sorted."""
+
+    id: int
+    modules: tuple[int, ...]
+    active: bool
+
+
+class Clock(Protocol):
+    """Time, so that waiting can be tested without waiting."""
+
+    def now(self) -> float:
+        """Seconds, only for differences."""
+
+    def sleep(self, seconds: float) -> None:
+        """Wait."""
+
+
+class Journal(Protocol):
+    """Where a step says what an operator should see beside the result."""
+
+    def note(self, line: str) -> None:
+        """One line."""
+
+
+class ClusterObjects(Protocol):
+    """Objects of one Kubernetes cluster, as plain mappings. Absence is None."""
+
+    @property
+    def place(self) -> str:
+        """The API server as errors name it."""
+
+    def get(self, kind: ObjectKind, name: str, namespace: str = "") -> dict[str, Any] | None:
+        """The object, or None if it or its kind does not exist."""
+
+    def list(self, kind: ObjectKind, namespace: str = "") -> Sequence[dict[str, Any]]:
+        """All objects of the kind; none if the kind does not exist."""
+
+    def apply(self, kind: ObjectKind, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Server-side apply of a cluster-scoped object; takes no field from another manager."""
+
+    def apply_status(self, kind: ObjectKind, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Server-side apply of the status subresource."""
+
+    def delete(self, kind: ObjectKind, name: str) -> None:
+        """Delete a cluster-scoped object and wait until it is gone; absent is fine."""
+
+    def try_pod(self, namespace: str, body: Mapping[str, Any]) -> str | None:
+        """Dry-run creation: None if the server would accept the pod, else why it refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectKind:
+    """Where a kind lives in the Kubernetes API."""
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+    namespaced: bool
+
+    @property
+    def api_version(self) -> str:
+        """As in manifests."""
+        return f"{self.group}/{self.version}" if self.group else self.version

@@ -1,0 +1,42 @@
+"""Kubernetes quantities, so that "4000m" and "4" are the same."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from decimal import Decimal, InvalidOperation
+
+_SUFFIXES = {
+    "Ki": Decimal(2) ** 10, "Mi": Decimal(2) ** 20, "Gi": Decimal(2) ** 30,
+    "Ti": Decimal(2) ** 40, "Pi": Decimal(2) ** 50, "Ei": Decimal(2) ** 60,
+    "n": Decimal("1e-9"), "u": Decimal("1e-6"), "m": Decimal("1e-3"),
+    "k": Decimal("1e3"), "M": Decimal("1e6"), "G": Decimal("1e9"),
+    "T": Decimal("1e12"), "P": Decimal("1e15"), "E": Decimal("1e18"),
+}  # fmt: skip
+
+
+def parse_quantity(text: str) -> Decimal:
+    """The number that a quantity stands for.
+
+    Raises:
+        ValueError: it is none.
+    """
+    for suffix, factor in _SUFFIXES.items():
+        if text.endswith(suffix):
+            number, scale = text[: -len(suffix)], factor
+            break
+    else:
+        number, scale = text, Decimal(1)
+    try:
+        value = Decimal(number)
+    except InvalidOperation as error:
+        raise ValueError(
+            f"{text!r} is no Kubernetes quantity; write it like '4' or '10Gi'"
+        ) from error
+    return value * scale
+
+
+def same_quantities(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
+    """Whether both have the same keys with the same amounts."""
+    return one.keys() == other.keys() and all(
+        parse_quantity(str(one[k])) == parse_quantity(str(other[k])) for k in one
+    )

@@ -1,0 +1,74 @@
+"""How a failed step reaches the user: one sentence, no secret, no traceback.
+
+The SDK's provider process answers a failed call with `traceback.format_exc()`, and there is no
+supported way to answer with a message alone. Two documented properties of Python shorten it to a
+header and our sentence: `sys.tracebacklimit = 0` leaves the frames out, and the name of a class
+that says it is built in is printed without its module. A defect of ours still leaves its traceback
+on the provider's standard error.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+from gpuclusters.adapters.errors import AdapterError
+from gpuclusters.domain.fabric_state import FabricError
+from gpuclusters.domain.refusals import RefusalError
+
+# Shorter texts would make the message unreadable and are no secret worth the name.
+SHORTEST_SECRET = 12
+
+
+class StepError(Exception):
+    """What the engine shows for a failed step."""
+
+    __module__ = "builtins"
+    __qualname__ = "error"
+
+
+def leave_out_frames() -> None:
+    """In the SDK's provider process, and only there, answer failures without frames."""
+    spec = getattr(sys.modules.get("__main__"), "__spec__", None)
+    if spec is not None and spec.name == "pulumi.dynamic.__main__":
+        sys.tracebacklimit = 0
+
+
+# Errors whose text is written for the user. All others are defects of this program.
+FOR_THE_USER = (AdapterError, FabricError, RefusalError, StepError)
+
+
+@contextmanager
+def explained(step: str, secrets: Iterable[str]) -> Iterator[None]:
+    """Turn what goes wrong inside into a `StepError` without secrets.
+
+    Args:
+        step: what the provider was doing, for defects of ours.
+        secrets: texts that must not be shown, whole or by line.
+    """
+    try:
+        yield
+    except FOR_THE_USER as error:
+        raise StepError(scrubbed(str(error), secrets)) from None
+    except Exception as error:  # noqa: BLE001 (the last place that can keep secrets out of it)
+        sys.stderr.write(scrubbed("".join(traceback.format_exception(error)), secrets))
+        raise StepError(
+            f"{step}: a defect in this program "
+            f"({type(error).__name__}: {scrubbed(str(error), secrets)}); "
+            "report it together with the traceback on the provider's standard error"
+        ) from None
+
+
+def scrubbed(text: str, secrets: Iterable[str]) -> str:
+    """The text without the secrets, without their lines, and without the values in those lines."""
+    pieces: set[str] = set()
+    for secret in secrets:
+        pieces.add(secret)
+        for line in secret.splitlines():
+            pieces |= {line.strip(), line.partition(": ")[2].strip()}
+    for piece in sorted(pieces, key=len, reverse=True):
+        if len(piece) >= SHORTEST_SECRET:
+            text = text.replace(piece, "[secret]")
+    return text

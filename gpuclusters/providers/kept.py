@@ -1,0 +1,152 @@
+"""What all our dynamic providers do the same way; each says only how its own thing is kept.
+
+The life of a resource: pure `check` and `diff`; `create` and `update` both call `ensure`, which
+reads, compares, then acts, so that an interrupted step can be run again; `read` reports what is
+live as outputs and as inputs, so that a refresh shows drift and the next preview a difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, TypeVar
+
+from pulumi.dynamic import (
+    CheckResult,
+    ConfigureRequest,
+    CreateResult,
+    DiffResult,
+    ReadResult,
+    ResourceProvider,
+    UpdateResult,
+)
+from pydantic import BaseModel, ValidationError
+
+from gpuclusters.providers import edge
+from gpuclusters.providers.failures import StepError, explained, leave_out_frames
+
+SSH_KEY_CONFIG = "gpu-clusters:ssh-private-key"
+
+Properties = dict[str, Any]
+
+
+I = TypeVar("I", bound=BaseModel)  # noqa: E741
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """What is there now: outputs, and the inputs that would describe it."""
+
+    outputs: Properties
+    inputs: Properties
+
+
+class KeptProvider(ResourceProvider, Generic[I]):
+    """Base of the providers. It holds no state but what `configure` is told."""
+
+    # Nothing secret is captured, so the reference to the class stays readable in the state.
+    serialize_as_secret_always = False
+
+    model: ClassVar[type[BaseModel]]
+    identity: ClassVar[frozenset[str]]
+    """Inputs whose change makes another thing of it: a replacement."""
+    sensitive: ClassVar[frozenset[str]] = frozenset()
+    """Inputs whose value is never shown."""
+    drift: ClassVar[Mapping[str, Any]] = {}
+    """Outputs, and the value that they have unless something has drifted."""
+
+    ssh_key: object = None
+
+    def configure(self, req: ConfigureRequest) -> None:
+        """Take the SSH key from the stack's configuration; whether it is needed shows later."""
+        leave_out_frames()
+        self.ssh_key = req.config.get(SSH_KEY_CONFIG)
+
+    def check(self, _olds: Properties, news: Properties) -> CheckResult:
+        """Validate all that is known; pure."""
+        return CheckResult(news, edge.failures(self.model, news, self.sensitive))
+
+    def diff(self, _id: str, olds: Properties, news: Properties) -> DiffResult:
+        """Compare inputs, and outputs that tell of drift; pure."""
+        names = edge.changed(self.model, olds, news)
+        drifted = [k for k, good in self.drift.items() if k in olds and olds[k] != good]
+        # What is not known yet is not taken for another host: most often it is the same one.
+        replaces = [
+            name
+            for name in names
+            if name in self.identity and not edge.has_unknown(_at(edge.plain(news), name))
+        ]
+        return DiffResult(
+            changes=bool(names or drifted),
+            replaces=sorted({name.partition(".")[0] for name in replaces}),
+            stables=[],
+            # A host or board that only got another name is still the same: making the new one
+            # first would find the old in place, and deleting the old would take the new away.
+            delete_before_replace=True,
+        )
+
+    def create(self, props: Properties) -> CreateResult:
+        """Find or make it."""
+        with self._explained("create", props):
+            inputs = self._parsed(props)
+            outputs = self.ensure(inputs, {})
+            return CreateResult(inputs.natural_id, {**_bare(props), **outputs})
+
+    def update(self, _id: str, olds: Properties, news: Properties) -> UpdateResult:
+        """Bring it to the new inputs, knowing what was made before."""
+        with self._explained("update", olds, news):
+            outputs = self.ensure(self._parsed(news), edge.plain(olds))
+            return UpdateResult({**_bare(news), **outputs})
+
+    def read(self, id_: str, props: Properties) -> ReadResult:
+        """What is live; gone is an empty id."""
+        with self._explained("read", props):
+            live = self.observe(self._parsed(props), edge.plain(props))
+            if live is None:
+                return ReadResult(None, {})
+            inputs = edge.inputs_of(self.model, props) | live.inputs
+            return ReadResult(id_, {**_bare(props), **inputs, **live.outputs}, inputs)
+
+    def delete(self, _id: str, props: Properties) -> None:
+        """Remove it; absent is fine."""
+        with self._explained("delete", props):
+            self.remove(self._parsed(props), edge.plain(props))
+
+    def ensure(self, inputs: I, before: Properties) -> Properties:
+        """Read, compare, act; answers all outputs. `before` is empty on creation."""
+        raise NotImplementedError
+
+    def observe(self, inputs: I, before: Properties) -> Live | None:
+        """What is live now, or None when it is gone."""
+        raise NotImplementedError
+
+    def remove(self, inputs: I, before: Properties) -> None:
+        """Remove what `ensure` made."""
+        raise NotImplementedError
+
+    def _parsed(self, props: Properties) -> Any:
+        try:
+            return self.model.model_validate(edge.inputs_of(self.model, props))
+        except ValidationError as error:
+            faults = edge.failures(self.model, edge.inputs_of(self.model, props), self.sensitive)
+            raise StepError(
+                f"{type(self).__name__}: " + "; ".join(f"{f.property}: {f.reason}" for f in faults)
+            ) from error
+
+    def _explained(self, step: str, *bags: Properties) -> AbstractContextManager[None]:
+        secrets = [str(bag[k]) for bag in bags for k in self.sensitive if bag.get(k)]
+        if isinstance(self.ssh_key, str):
+            secrets.append(self.ssh_key)
+        name = type(self).__name__.removesuffix("Provider")
+        return explained(f"{step} {name}", secrets)
+
+
+def _bare(properties: Properties) -> Properties:
+    return {k: v for k, v in properties.items() if k != edge.PROVIDER_KEY}
+
+
+def _at(properties: Properties, path: str) -> Any:
+    head, _, rest = path.partition(".")
+    value = properties.get(head)
+    return value.get(rest) if rest and isinstance(value, Mapping) else value

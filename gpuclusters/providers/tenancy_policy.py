@@ -1,0 +1,117 @@
+"""One tenant's isolation: the Tenancy object and the proof that it is enforced."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import pulumi
+from pulumi.dynamic import Resource
+
+from gpuclusters.domain import reconcile_tenancy
+from gpuclusters.domain.reconcile_tenancy import DEFAULT_TIMEOUT_SECONDS, TenancyInputs
+from gpuclusters.providers.kept import KeptProvider, Live, Properties
+
+if TYPE_CHECKING:
+    from gpuclusters.adapters.kubernetes_objects import KubernetesObjects
+
+
+class TenancyPolicyProvider(KeptProvider[TenancyInputs]):
+    """Ready only when everything is enforced; goes only when no GPU is leased any more."""
+
+    model = TenancyInputs
+    identity = frozenset({"cluster", "tenant", "namespace"})
+    sensitive = frozenset({"kubeconfig"})
+    drift: ClassVar[Mapping[str, Any]] = {"ready": True}
+
+    def ensure(self, inputs: TenancyInputs, before: Properties) -> Properties:  # noqa: ARG002
+        """Apply the Tenancy and wait for the proofs."""
+        from gpuclusters.adapters.here import SystemClock
+
+        return _outputs(
+            reconcile_tenancy.ensure_tenancy(
+                inputs.tenancy(),
+                _cluster(inputs),
+                SystemClock(),
+                timeout_seconds=inputs.timeout_seconds,
+            )
+        )
+
+    def observe(self, inputs: TenancyInputs, before: Properties) -> Live | None:  # noqa: ARG002
+        """The proofs as of now; what is not proven shows as not ready, so that `up` acts."""
+        judgement = reconcile_tenancy.observe_tenancy(inputs.tenancy(), _cluster(inputs))
+        return Live(_outputs(judgement), {}) if judgement else None
+
+    def remove(self, inputs: TenancyInputs, before: Properties) -> None:  # noqa: ARG002
+        """Delete the Tenancy unless the tenant holds GPUs."""
+        reconcile_tenancy.remove_tenancy(inputs.tenant, _cluster(inputs))
+
+
+def _cluster(inputs: TenancyInputs) -> KubernetesObjects:
+    # Imported late: the client takes half a second to load, and a program only declares.
+    from gpuclusters.adapters.kubernetes_objects import KubernetesObjects
+
+    return KubernetesObjects(inputs.kubeconfig)
+
+
+def _outputs(judgement: reconcile_tenancy.Judgement) -> Properties:
+    return {
+        "ready": judgement.ready,
+        "proofs": judgement.proven,
+        "observed_generation": judgement.generation,
+    }
+
+
+class TenancyPolicy(Resource, module="gpu", name="TenancyPolicy"):
+    """A tenant whose isolation is proven."""
+
+    ready: pulumi.Output[bool]
+    """Whether namespace, quota, limits, network and admission policies are all enforced."""
+    proofs: pulumi.Output[Sequence[str]]
+    """Names of what is proven."""
+    observed_generation: pulumi.Output[int]
+    """Generation of the Tenancy object that the proofs are about."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        cluster: pulumi.Input[str],
+        kubeconfig: pulumi.Input[str],
+        tenant: pulumi.Input[str],
+        namespace: pulumi.Input[str],
+        spec: pulumi.Input[Mapping[str, Any]],
+        policies: pulumi.Input[Sequence[str]] = (),
+        admission_policy: pulumi.Input[str] | None = None,
+        timeout_seconds: pulumi.Input[float] = DEFAULT_TIMEOUT_SECONDS,
+        opts: pulumi.ResourceOptions | None = None,
+    ) -> None:
+        """Declare a tenant's isolation.
+
+        Args:
+            name: logical name.
+            cluster: name of the cluster, part of the id.
+            kubeconfig: of a user who may apply tenancies and try pods; always kept as a secret.
+            tenant: name of the tenant and of the Tenancy object.
+            namespace: where the tenant's pods run.
+            spec: the rest of the Tenancy's spec: quota, podSecurity, runtimeClasses, gpus.
+            policies: names of the CiliumNetworkPolicies that must be valid in the namespace.
+            admission_policy: name of the ValidatingAdmissionPolicy that must refuse pods
+                without runtime class.
+            timeout_seconds: how long to wait for the proofs.
+            opts: resource options.
+        """
+        properties: dict[str, Any] = {
+            "cluster": cluster,
+            "kubeconfig": pulumi.Output.secret(kubeconfig),
+            "tenant": tenant,
+            "namespace": namespace,
+            "spec": spec,
+            "policies": policies if not isinstance(policies, tuple) else list(policies),
+            "admission_policy": admission_policy,
+            "timeout_seconds": timeout_seconds,
+            "ready": None,
+            "proofs": None,
+            "observed_generation": None,
+        }
+        super().__init__(TenancyPolicyProvider(), name, properties, opts)
