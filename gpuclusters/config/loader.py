@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from pulumi.runtime import config as runtime_config
 
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.errors import ConfigError
-from gpuclusters.config.fault import Fault
+from gpuclusters.config.fault import NOTHING, Fault
 from gpuclusters.config.hosts import LabHosts
 from gpuclusters.config.inventory import (
     Inventory,
@@ -24,32 +25,44 @@ from gpuclusters.config.inventory import (
     resolve_hosts,
 )
 from gpuclusters.config.kubernetes import LabKubernetes
-from gpuclusters.config.stack import NAMESPACE, SECRET_KEYS, StackConfig, parse, plain_secret
+from gpuclusters.config.stack import NAMESPACE, SECRET_KEYS, ClusterType, parse, plain_secret
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostEndpoint:
+    """One machine as an argument of components. Unknown in a preview while the lab does not run."""
+
+    address: pulumi.Input[str]
+    port: pulumi.Input[int]
+    user: pulumi.Input[str]
+    host_key: pulumi.Input[str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Secrets:
-    """Values that never enter the models. Unknown in a preview while the lab does not run."""
+    """What never enters the models: secrets, and addresses that only a running lab knows.
+
+    All of it is unknown in a preview while the lab does not run.
+    """
 
     kubeconfig: pulumi.Output[str]
     """Admin kubeconfig of the cluster, as text."""
     ssh_private_key: pulumi.Output[str] | None
     """Key for the machines, as PEM text; None if file or agent have it."""
+    hosts: Mapping[str, HostEndpoint]
+    """The machine of each node, by name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loaded:
     """All that a stack needs to know."""
 
-    config: StackConfig
+    cluster_type: ClusterType
+    section: CaasConfig
+    """The configuration of the chosen cluster type."""
     secrets: Secrets
-    hosts: tuple[ResolvedHost | None, ...]
-    """The machine of each node, in their order; None in a preview while the lab does not run."""
-
-    @property
-    def warnings(self) -> tuple[Fault, ...]:
-        """What works but will hurt."""
-        return self.config.warnings
+    warnings: tuple[Fault, ...]
+    """What works but will hurt; already said in Pulumi's log."""
 
 
 def load(project: Path | None = None) -> Loaded:
@@ -71,10 +84,15 @@ def load(project: Path | None = None) -> Loaded:
         hosts = resolve_hosts(config, inventory)
     except InventoryError as error:
         raise ConfigError([_lab_fault(file, str(error))]) from error
-    secrets, faults = _secrets(config, inventory, file)
-    if faults or secrets is None:
-        raise ConfigError(faults)
-    return Loaded(config=parsed, secrets=secrets, hosts=hosts)
+    secrets = _secrets(config, inventory, hosts, file)
+    for warning in parsed.warnings:
+        pulumi.log.warn(str(warning))
+    return Loaded(
+        cluster_type=parsed.cluster_type,
+        section=config,
+        secrets=secrets,
+        warnings=parsed.warnings,
+    )
 
 
 def _document() -> dict[str, Any]:
@@ -145,8 +163,11 @@ def _lab(config: CaasConfig, file: str, project: Path) -> Inventory | None:
 
 
 def _secrets(
-    config: CaasConfig, inventory: Inventory | None, file: str
-) -> tuple[Secrets | None, list[Fault]]:
+    config: CaasConfig,
+    inventory: Inventory | None,
+    hosts: tuple[ResolvedHost | None, ...],
+    file: str,
+) -> Secrets:
     faults = _plain_secrets(file)
     stack = pulumi.Config(NAMESPACE)
     kubeconfig: pulumi.Output[str] | None
@@ -160,7 +181,7 @@ def _secrets(
                     file,
                     ("kubeconfig",),
                     "is missing, while caas.kubernetes.source is existing",
-                    "nothing",
+                    NOTHING,
                     "run `pulumi config set --secret kubeconfig < admin.kubeconfig`",
                 )
             )
@@ -170,8 +191,22 @@ def _secrets(
     else:
         ssh_key = stack.get_secret("ssh-private-key")
     if faults or kubeconfig is None:
-        return None, faults
-    return Secrets(kubeconfig=kubeconfig, ssh_private_key=ssh_key), []
+        raise ConfigError(faults)
+    endpoints = {node.name: _endpoint(host) for node, host in zip(config.nodes, hosts, strict=True)}
+    return Secrets(kubeconfig=kubeconfig, ssh_private_key=ssh_key, hosts=endpoints)
+
+
+def _endpoint(host: ResolvedHost | None) -> HostEndpoint:
+    if host is None:
+        return HostEndpoint(
+            address=_unknown(secret=False),
+            port=_unknown(secret=False),
+            user=_unknown(secret=False),
+            host_key=_unknown(secret=False),
+        )
+    return HostEndpoint(
+        address=host.address, port=host.port, user=host.user, host_key=host.host_key
+    )
 
 
 def _from_file(path: Path, file: str, faults: list[Fault]) -> pulumi.Output[str] | None:
@@ -182,8 +217,8 @@ def _from_file(path: Path, file: str, faults: list[Fault]) -> pulumi.Output[str]
         return None
 
 
-def _unknown() -> pulumi.Output[str]:
-    """A secret whose value an update will know."""
+def _unknown(*, secret: bool = True) -> pulumi.Output[Any]:
+    """A value that an update will know."""
 
     def settled(*, value: Any) -> asyncio.Future[Any]:
         future: asyncio.Future[Any] = asyncio.Future()
@@ -191,5 +226,5 @@ def _unknown() -> pulumi.Output[str]:
         return future
 
     return pulumi.Output(
-        set(), settled(value=None), is_known=settled(value=False), is_secret=settled(value=True)
+        set(), settled(value=None), is_known=settled(value=False), is_secret=settled(value=secret)
     )

@@ -150,7 +150,7 @@ def _top_level(document: Mapping[str, Any], file: str) -> Iterator[Fault]:
 
 def _section_is_there(document: Mapping[str, Any], chosen: str, file: str) -> Iterator[Fault]:
     section = document.get(chosen)
-    if section is None:
+    if section is None or section == {}:  # the latter is the project's default
         instead = f"write {NAMESPACE}:{chosen} with the cluster beneath it"
         yield Fault(file, (chosen,), "is missing", NOTHING, instead)
     elif not isinstance(section, Mapping):

@@ -12,6 +12,7 @@ from gpuclusters.config.hosts import ExistingHosts
 from gpuclusters.config.kata import GuestImage
 from gpuclusters.config.plan import board, preset
 from gpuclusters.config.rules.rule import rule
+from gpuclusters.domain.isolation import FABRIC_MANAGER_PORT
 from gpuclusters.domain.network import containing
 from gpuclusters.domain.platforms import SwitchAccess
 from gpuclusters.domain.topology import Board, repeated
@@ -175,23 +176,29 @@ def fabric_manager_listens_to_its_host_alone(config: CaasConfig) -> Iterable[Fla
 
 @rule(3, needs=["service_vm"])
 def ports_do_not_clash(config: CaasConfig) -> Iterable[Flaw]:
-    """The API, the fabric manager's own traffic and SSH of the service VM have three ports."""
+    """The API is where `fmpm` looks for it, and nothing else in the service VM has its port."""
     vm = config.service_vm
-    if vm.port == vm.internal_port:
+    if vm.port != FABRIC_MANAGER_PORT:
         yield Flaw(
             ("service-vm", "port"),
-            "is also internal-port",
+            "is a port that fmpm, which has no option for it, never connects to",
             show(vm.port),
-            "write another, or leave it out for 6666",
+            f"write {FABRIC_MANAGER_PORT}, or leave it out",
         )
-    for key, port in (("port", vm.port), ("internal-port", vm.internal_port)):
-        if port == _SSH_PORT:
-            yield Flaw(
-                ("service-vm", key),
-                "is the port of the service VM's SSH server",
-                show(port),
-                "write another, or leave it out",
-            )
+    if vm.port == vm.internal_port:
+        yield Flaw(
+            ("service-vm", "internal-port"),
+            "is also the port of the API",
+            show(vm.internal_port),
+            "write another, or leave it out for 16000",
+        )
+    if vm.internal_port == _SSH_PORT:
+        yield Flaw(
+            ("service-vm", "internal-port"),
+            "is the port of the service VM's SSH server",
+            show(vm.internal_port),
+            "write another, or leave it out for 16000",
+        )
 
 
 @rule(4, needs=["platform"], each=["nodes"])
