@@ -9,7 +9,7 @@ one rule selects it); Kubernetes' documentation of quotas, which count extended 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 TENANT_LABEL = "gpu-clusters.dev/tenant"
@@ -40,9 +40,13 @@ class Egress:
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """The ranges of a cluster's own machines, closed to every tenant."""
+    """The ranges of a cluster's own machines."""
 
-    infrastructure_cidrs: tuple[str, ...] = field(default=())
+    infrastructure_cidrs: tuple[str, ...] = ()
+    """Machines and their management controllers: denied to every tenant."""
+    storage_cidrs: tuple[str, ...] = ()
+    """File servers: no part of the internet, but not denied either, because a denial outweighs the
+    allowance of a tenant's own servers."""
 
 
 Spec = dict[str, Any]
@@ -126,7 +130,7 @@ def network_policies(
             ],
         }
     if egress.internet:
-        closed = sorted({*NOT_THE_INTERNET, *network.infrastructure_cidrs})
+        closed = sorted({*NOT_THE_INTERNET, *network.infrastructure_cidrs, *network.storage_cidrs})
         policies["allow-internet"] = {
             "endpointSelector": {},
             "egress": [{"toCIDRSet": [{"cidr": "0.0.0.0/0", "except": closed}]}],

@@ -1,0 +1,47 @@
+"""The runtime class by which a pod becomes a virtual machine with GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pulumi
+from pulumi_kubernetes.meta.v1 import ObjectMetaArgs
+from pulumi_kubernetes.node.v1 import OverheadArgs, RuntimeClass, SchedulingArgs
+
+
+@dataclass(frozen=True, kw_only=True)
+class KataRuntimeArgs:
+    """Which runtime, and what a VM costs beside its containers."""
+
+    runtime_class: str
+    """Name of the RuntimeClass and of containerd's handler."""
+    overhead_cpu: str
+    overhead_memory: str
+    """Counted by the scheduler and by quotas for every pod, beside what its containers ask for."""
+    node_selector: Mapping[str, str]
+
+
+class KataRuntime(pulumi.ComponentResource):
+    """Owns the RuntimeClass. The handler behind it is installed on the hosts by somebody else."""
+
+    runtime_class: pulumi.Output[str]
+
+    def __init__(
+        self, name: str, args: KataRuntimeArgs, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__("gpu-clusters:caas:KataRuntime", name, None, opts)
+        made = RuntimeClass(
+            f"{name}-{args.runtime_class}",
+            metadata=ObjectMetaArgs(name=args.runtime_class),
+            handler=args.runtime_class,
+            overhead=OverheadArgs(
+                pod_fixed={"cpu": args.overhead_cpu, "memory": args.overhead_memory}
+            ),
+            scheduling=SchedulingArgs(node_selector=dict(args.node_selector))
+            if args.node_selector
+            else None,
+            opts=pulumi.ResourceOptions(parent=self),
+        )
+        self.runtime_class = made.metadata.name
+        self.register_outputs({"runtime_class": self.runtime_class})

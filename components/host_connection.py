@@ -1,0 +1,46 @@
+"""How a host is reached over SSH, as an argument of components."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pulumi
+from pulumi_command import remote
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HostConnection:
+    """One machine. Its host key is mandatory: a machine that cannot prove who it is gets no command.
+
+    The private key is no part of it; see `command_connection` and the providers' own configuration.
+    """
+
+    host: str
+    """The machine's name in the configuration; part of the ids of what lives on it."""
+    address: pulumi.Input[str]
+    port: pulumi.Input[int]
+    user: pulumi.Input[str]
+    host_key: pulumi.Input[str]
+
+    def as_input(self) -> dict[str, pulumi.Input[Any]]:
+        """The connection as a property of a dynamic resource."""
+        return {
+            "host": self.host,
+            "address": self.address,
+            "port": self.port,
+            "user": self.user,
+            "host_key": self.host_key,
+        }
+
+    def command_connection(self, private_key: pulumi.Input[str] | None) -> remote.ConnectionArgs:
+        """The connection for a `pulumi_command` resource; without a key the SSH agent is asked."""
+        return remote.ConnectionArgs(
+            host=self.address,
+            port=pulumi.Output.from_input(self.port).apply(float),
+            user=self.user,
+            host_key=self.host_key,
+            private_key=private_key,
+            dial_error_limit=10,
+            per_dial_timeout=15,
+        )

@@ -1,0 +1,133 @@
+"""`gpu-clusters lab …`: the simulated machines and the real control plane on this one."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from gpuclusters.cli.errors import RunError
+from gpuclusters.cli.project import Project
+from gpuclusters.cli.stack_config import read_valid
+from gpuclusters.config.caas import CaasConfig
+from lab import control_plane, hosts, lifecycle, tools
+from lab.control_plane import NodeSpec
+from lab.hosts import HostSpec
+
+app = typer.Typer(no_args_is_help=True, help="The lab: a whole cluster on this machine.")
+
+Stack = Annotated[
+    str, typer.Option("--stack", "-s", envvar="PULUMI_STACK", help="Whose hosts to simulate.")
+]
+
+
+@contextmanager
+def one_sentence() -> Iterator[None]:
+    """What goes wrong in the lab, as an error of this command."""
+    try:
+        yield
+    except (
+        lifecycle.LabError,
+        hosts.HostsError,
+        control_plane.ControlPlaneError,
+        tools.ToolError,
+    ) as error:
+        raise RunError(str(error)) from error
+    except OSError as error:
+        raise RunError(
+            f"the lab cannot work in its folder: {error.strerror or error}"
+            + (f" ({error.filename})" if error.filename else "")
+        ) from error
+
+
+def spec_of(config: CaasConfig) -> lifecycle.LabSpec:
+    """The lab that a configuration asks for: one machine and one node of the same name for each node."""
+    selector = config.kata.shim.node_selector
+    return lifecycle.LabSpec(
+        name=config.name,
+        hosts=tuple(HostSpec(node.name, config.platform.value) for node in config.nodes),
+        nodes=tuple(
+            NodeSpec(node.name, labels={**selector, "katacontainers.io/kata-runtime": "true"})
+            for node in config.nodes
+        ),
+    )
+
+
+def start_for(project: Project, config: CaasConfig, console: Console) -> None:
+    """Start what does not run of the lab that this configuration asks for."""
+    with one_sentence():
+        lifecycle.start(
+            project.lab_folder, spec_of(config), lambda line: console.print(line, soft_wrap=True)
+        )
+
+
+@app.command()
+def start(stack: Stack = "dev") -> None:
+    """Start the lab without running the stack; what runs already is left alone."""
+    project = Project.find()
+    config = read_valid(project, stack).section
+    console = Console(highlight=False)
+    start_for(project, config, console)
+    console.print(f"the lab runs in {project.lab_folder}; see `gpu-clusters lab status`")
+
+
+@app.command()
+def stop() -> None:
+    """Stop every process of the lab; its data stays, the next start carries on."""
+    project = Project.find()
+    with one_sentence():
+        lifecycle.stop(project.lab_folder, Console(highlight=False).print)
+    Console(highlight=False).print(f"the lab in {project.lab_folder} is stopped")
+
+
+@app.command()
+def status(
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+) -> None:
+    """Show what runs, on which ports, and where its logs are; exit code 1 if something does not run."""
+    project = Project.find()
+    with one_sentence():
+        parts = lifecycle.status(project.lab_folder)
+    if as_json:
+        sys.stdout.write(json.dumps([part.as_json() for part in parts], indent=2) + "\n")
+    elif not parts:
+        Console(highlight=False).print(
+            f"there is no lab in {project.lab_folder}; `gpu-clusters lab start` or `make up` makes one"
+        )
+    else:
+        table = Table(title=f"lab in {project.lab_folder}", title_justify="left")
+        for column in ("part", "state", "where", "pid", "memory"):
+            table.add_column(column, overflow="fold")
+        for part in parts:
+            table.add_row(
+                part.name,
+                "[green]runs[/green]" if part.running else "[red]does not run[/red]",
+                part.where,
+                str(part.pid or ""),
+                f"{part.rss_bytes // 2**20} MiB" if part.rss_bytes else "",
+            )
+        console = Console(highlight=False)
+        console.print(table)
+        console.print(f"logs: {project.lab_folder / 'control_plane' / 'logs'}", soft_wrap=True)
+    raise typer.Exit(0 if parts and all(part.running for part in parts) else 1)
+
+
+@app.command(
+    "exec", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False}
+)
+def execute(
+    host: Annotated[str, typer.Argument(help="Name of a simulated machine, for example hgx-01.")],
+    command: Annotated[list[str], typer.Argument(help="What to run there.")],
+) -> None:
+    """Run a command on a simulated machine, over its SSH."""
+    project = Project.find()
+    with one_sentence():
+        code = hosts.execute(project.lab_folder / "hosts", host, shlex.join(command))
+    raise typer.Exit(code)

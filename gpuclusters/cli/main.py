@@ -1,0 +1,88 @@
+"""The command `gpu-clusters`: what an operator does with a stack, from one place.
+
+Every verb works on one stack of the project around the working directory. The engine is Pulumi's own or the
+embedded one; see `engine`. Errors are one sentence on stderr and an exit code, never a traceback.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from gpuclusters.cli import doctor, lab, stack
+from gpuclusters.cli.errors import RunError, UsageError
+from gpuclusters.cli.project import Project
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="Whole GPU clusters as Pulumi stacks.",
+)
+app.add_typer(lab.app, name="lab")
+
+Stack = Annotated[
+    str, typer.Option("--stack", "-s", envvar="PULUMI_STACK", help="Which Pulumi.<stack>.yaml.")
+]
+Refresh = Annotated[
+    bool, typer.Option("--refresh", help="Compare with what is really there first.")
+]
+
+
+@app.command()
+def up(stack_name: Stack = "dev", refresh: Refresh = False) -> None:
+    """Make what the configuration says; the lab is started first if the stack lives in it."""
+    raise typer.Exit(stack.up(Project.find(), stack_name, refresh=refresh))
+
+
+@app.command()
+def preview(
+    stack_name: Stack = "dev",
+    refresh: Refresh = False,
+    diff: Annotated[bool, typer.Option("--diff", help="Show every property.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="The plan as JSON.")] = False,
+    expect_no_changes: Annotated[
+        bool, typer.Option("--expect-no-changes", help="Exit with 7 if there are any.")
+    ] = False,
+) -> None:
+    """Show what `up` would change; changes nothing."""
+    flags = {
+        "--refresh": refresh,
+        "--diff": diff,
+        "--json": json,
+        "--expect-no-changes": expect_no_changes,
+    }
+    raise typer.Exit(
+        stack.preview(Project.find(), stack_name, [flag for flag, on in flags.items() if on])
+    )
+
+
+@app.command()
+def down(stack_name: Stack = "dev") -> None:
+    """Remove what `up` made: the stack's resources, and the lab if the stack lives in it."""
+    raise typer.Exit(stack.down(Project.find(), stack_name))
+
+
+@app.command("doctor")
+def diagnose(stack_name: Stack = "dev") -> None:
+    """Say what would be used and what is missing, without changing anything."""
+    raise typer.Exit(doctor.run(Project.find(), stack_name))
+
+
+def main() -> None:
+    """Entry point: turns our errors into one sentence and an exit code."""
+    try:
+        app(standalone_mode=True)
+    except (UsageError, RunError) as error:
+        sys.stderr.write(f"error: {error}\n")
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted\n")
+        sys.exit(130)
+    except BrokenPipeError:
+        # The reader of our output has gone (`gpu-clusters … | head`); nothing is left to say.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)

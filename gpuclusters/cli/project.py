@@ -1,0 +1,63 @@
+"""The project that the command works on: the folder with Pulumi.yaml, and one stack of it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpuclusters.cli.errors import UsageError
+
+LAB_FOLDER = "GPU_CLUSTERS_LAB"
+LAB_PASSPHRASE = "gpu-clusters-lab"  # noqa: S105  (public: it protects a lab on loopback)
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """A checkout of gpu-clusters."""
+
+    folder: Path
+    lab_folder: Path
+
+    @classmethod
+    def find(cls, start: Path | None = None, env: Mapping[str, str] = os.environ) -> Project:
+        """The project around `start` (default: the working directory).
+
+        Raises:
+            UsageError: no Pulumi.yaml from there upward.
+        """
+        start = (start or Path.cwd()).resolve()
+        for folder in (start, *start.parents):
+            if (folder / "Pulumi.yaml").is_file() and (folder / "gpuclusters").is_dir():
+                lab = env.get(LAB_FOLDER)
+                return cls(folder, Path(lab).resolve() if lab else folder / ".lab")
+        raise UsageError(
+            f"no gpu-clusters project at {start} or above; change into a checkout of it"
+        )
+
+    def stack_file(self, stack: str) -> Path:
+        """The configuration of a stack.
+
+        Raises:
+            UsageError: there is none; the message names those that exist.
+        """
+        path = self.folder / f"Pulumi.{stack}.yaml"
+        if not path.is_file():
+            known = sorted(p.name.split(".")[1] for p in self.folder.glob("Pulumi.*.yaml"))
+            raise UsageError(
+                f"there is no stack {stack!r} ({path.name} is missing); known: {', '.join(known)}"
+            )
+        return path
+
+    def lab_environment(self, env: Mapping[str, str] = os.environ) -> dict[str, str]:
+        """What a stack in the lab needs beside `env`; whatever the user has set stays."""
+        lab = self.lab_folder
+        defaults = {
+            "PULUMI_BACKEND_URL": f"file://{lab / 'state'}",
+            "PULUMI_SKIP_UPDATE_CHECK": "1",
+            "GPU_CLUSTERS_SSH_KEY_FILE": str(lab / "ssh" / "id_ed25519"),
+        }
+        if "PULUMI_CONFIG_PASSPHRASE_FILE" not in env:
+            defaults["PULUMI_CONFIG_PASSPHRASE"] = LAB_PASSPHRASE
+        return {**defaults, **env, LAB_FOLDER: str(lab)}

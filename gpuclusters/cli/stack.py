@@ -1,0 +1,134 @@
+"""`up`, `preview` and `down`: one stack, through the engine that this machine has."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Console
+
+from gpuclusters.cli import engine as engines
+from gpuclusters.cli import lab as lab_command
+from gpuclusters.cli import report
+from gpuclusters.cli.errors import RunError
+from gpuclusters.cli.project import Project
+from gpuclusters.cli.stack_config import read_valid, uses_lab
+from gpuclusters.config.stack import StackConfig
+from lab import lifecycle
+
+EMPTY = {"same", "read"}
+"""Kinds of operation that leave everything as it was."""
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A stack, its valid configuration, and the engine to run it with."""
+
+    project: Project
+    stack: str
+    config: StackConfig
+    engine: engines.Engine
+    env: dict[str, str]
+
+    @property
+    def in_lab(self) -> bool:
+        """Whether the stack lives on simulated machines of this one."""
+        return uses_lab(self.config)
+
+    def call(self, verb: str, *flags: str) -> int:
+        """Run a verb of the engine on this stack, with this terminal."""
+        return self.engine.call(
+            verb, "--stack", self.stack, *flags, folder=self.project.folder, env=self.env
+        )
+
+    def read(self, *args: str) -> Any:
+        """What the engine prints as JSON about this stack; None if it fails."""
+        return self.engine.read(
+            *args, "--json", "--stack", self.stack, folder=self.project.folder, env=self.env
+        )
+
+
+def open_session(project: Project, stack: str) -> Session:
+    """Validate the stack's configuration and choose the engine; starts nothing.
+
+    Raises:
+        UsageError: the configuration has faults; the message has them all.
+    """
+    config = read_valid(project, stack)
+    env = project.lab_environment() if uses_lab(config) else dict(os.environ)
+    return Session(project, stack, config, engines.choose(), env)
+
+
+def up(project: Project, stack: str, *, refresh: bool) -> int:
+    """Make what the configuration says; gives the exit code."""
+    session = open_session(project, stack)
+    console = Console(highlight=False)
+    console.print(session.engine.line, soft_wrap=True)
+    if not session.in_lab:
+        return session.call("up", *(["--refresh"] if refresh else []))
+    lab_command.start_for(project, session.config.section, console)
+    _ensure_stack(session)
+    code = session.call("up", "--yes", "--skip-preview", *(["--refresh"] if refresh else []))
+    if code == 0:
+        report.show(
+            console,
+            project=project,
+            stack=stack,
+            outputs=session.read("stack", "output") or {},
+            unchanged=_unchanged(session),
+        )
+    return code
+
+
+def preview(project: Project, stack: str, flags: Sequence[str]) -> int:
+    """Show what `up` would change; gives the exit code."""
+    session = open_session(project, stack)
+    if "--json" not in flags:
+        Console(highlight=False).print(session.engine.line, soft_wrap=True)
+    if session.in_lab:
+        _ensure_stack(session)
+    return session.call("preview", *flags)
+
+
+def down(project: Project, stack: str) -> int:
+    """Remove what `up` made; gives the exit code."""
+    session = open_session(project, stack)
+    if not session.in_lab:
+        return session.call("destroy")
+    # Hosts, cluster and state of a lab are one folder: what is declared there goes with it.
+    console = Console(highlight=False)
+    with lab_command.one_sentence():
+        there_was_one = lifecycle.remove(project.lab_folder, console.print)
+    console.print(
+        f"removed the lab in {project.lab_folder}" if there_was_one else "there is no lab to remove"
+    )
+    return 0
+
+
+def _ensure_stack(session: Session) -> None:
+    """Make the stack's place in the lab's backend, if there is none yet."""
+    with lab_command.one_sentence():
+        lifecycle.claim(session.project.lab_folder)
+        (session.project.lab_folder / "state").mkdir(exist_ok=True)
+    known = session.engine.read(
+        "stack", "ls", "--json", folder=session.project.folder, env=session.env
+    )
+    if not any(entry["name"].split("/")[-1] == session.stack for entry in known or []):
+        code = session.engine.call(
+            "stack",
+            "init",
+            session.stack,
+            "--non-interactive",
+            folder=session.project.folder,
+            env=session.env,
+        )
+        if code:
+            raise RunError(f"the stack {session.stack!r} cannot be made; see above")
+
+
+def _unchanged(session: Session) -> bool:
+    history = session.read("stack", "history", "--page-size", "1")
+    changes = (history or [{}])[0].get("resourceChanges") or {}
+    return not {kind for kind, count in changes.items() if count} - EMPTY

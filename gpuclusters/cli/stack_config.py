@@ -1,0 +1,34 @@
+"""The configuration of a stack, valid, before anything is started."""
+
+from __future__ import annotations
+
+import sys
+
+from gpuclusters.cli.errors import UsageError
+from gpuclusters.cli.project import Project
+from gpuclusters.config.hosts import LabHosts
+from gpuclusters.config.kubernetes import LabKubernetes
+from gpuclusters.config.stack import StackConfig
+from gpuclusters.config.stack_file import check_stack_file
+
+
+def read_valid(project: Project, stack: str) -> StackConfig:
+    """The stack's configuration; warnings go to stderr.
+
+    Raises:
+        UsageError: it has faults; the message is all of them, a line each.
+    """
+    checked = check_stack_file(project.stack_file(stack))
+    if isinstance(checked, list):
+        faults = "\n".join(f"  {fault}" for fault in checked)
+        count = "one fault" if len(checked) == 1 else f"{len(checked)} faults"
+        raise UsageError(f"the configuration has {count}; nothing was started\n{faults}")
+    for warning in checked.warnings:
+        sys.stderr.write(f"warning: {warning}\n")
+    return checked
+
+
+def uses_lab(config: StackConfig) -> bool:
+    """Whether any part of the stack lives in the lab on this machine."""
+    section = config.section
+    return isinstance(section.hosts, LabHosts) or isinstance(section.kubernetes, LabKubernetes)

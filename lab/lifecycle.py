@@ -1,0 +1,197 @@
+"""The whole lab: a control plane and simulated hosts in one folder, started and stopped together.
+
+`inventory.json` is the lab's word to the program: it is written last, when everything answers, and removed
+first, so whoever finds it may rely on it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lab import control_plane, hosts
+from lab.control_plane import NodeSpec
+from lab.hosts import HostSpec
+
+Report = Callable[[str], None]
+
+INVENTORY = "inventory.json"
+INVENTORY_VERSION = 1
+MARK = "lab.json"
+"""What makes a folder a lab; only a folder with this file is ever removed."""
+
+
+class LabError(RuntimeError):
+    """The lab cannot be started, stopped or read; the message is one sentence for a person."""
+
+
+@dataclass(frozen=True, slots=True)
+class LabSpec:
+    """What a lab has: a name, and one simulated machine with one node each."""
+
+    name: str
+    hosts: tuple[HostSpec, ...]
+    nodes: tuple[NodeSpec, ...]
+
+
+def start(folder: Path, spec: LabSpec, report: Report) -> None:
+    """Start what does not run; a lab that runs as asked is left alone.
+
+    Raises:
+        LabError: another command is at work on this lab, or the folder is not a lab.
+    """
+    claim(folder)
+    with _exclusive(folder):
+        with ThreadPoolExecutor(2) as pool:
+            cluster = pool.submit(control_plane.start, folder, spec.nodes, report)
+            machines = pool.submit(hosts.start, folder / "hosts", spec.hosts, report)
+            endpoints, control = machines.result(), cluster.result()
+        inventory = {
+            "version": INVENTORY_VERSION,
+            "name": spec.name,
+            "kubeconfig": str(control.kubeconfig),
+            "ssh-private-key": str(folder / "ssh" / "id_ed25519"),
+            "hosts": {
+                name: {
+                    "address": endpoint.address,
+                    "port": endpoint.port,
+                    "user": endpoint.user,
+                    "host-key": endpoint.host_key,
+                }
+                for name, endpoint in sorted(endpoints.items())
+            },
+        }
+        _publish(folder / INVENTORY, json.dumps(inventory, indent=2).encode())
+
+
+def stop(folder: Path, report: Report) -> None:
+    """Stop every process of the lab; its data stays. A lab that does not run is fine."""
+    if not (folder / MARK).exists():
+        return
+    with _exclusive(folder):
+        _stop(folder, report)
+
+
+def remove(folder: Path, report: Report) -> bool:
+    """Stop the lab and remove its folder; gives whether there was one.
+
+    Raises:
+        LabError: the folder exists but nothing marks it as a lab.
+    """
+    if not folder.exists():
+        return False
+    if not (folder / MARK).exists():
+        raise LabError(f"{folder} is not a lab (it has no {MARK}); remove it yourself if it may go")
+    with _exclusive(folder):
+        _stop(folder, report)
+        shutil.rmtree(folder)
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One process of a lab, for people. `pid` and `rss_bytes` are 0 when it does not run."""
+
+    name: str
+    running: bool
+    where: str
+    pid: int
+    rss_bytes: int
+    log: Path | None
+
+    def as_json(self) -> dict[str, Any]:
+        """For programs."""
+        return {
+            "name": self.name,
+            "running": self.running,
+            "where": self.where,
+            "pid": self.pid,
+            "rss-bytes": self.rss_bytes,
+            "log": str(self.log) if self.log else None,
+        }
+
+
+def status(folder: Path) -> list[Part]:
+    """What runs, process by process; empty if there is no lab."""
+    if not (folder / MARK).exists():
+        return []
+    parts = [
+        Part(
+            process.name,
+            process.running,
+            f"127.0.0.1:{process.port}" if process.port else "",
+            process.pid,
+            process.rss_bytes,
+            process.log,
+        )
+        for process in control_plane.status(folder)
+    ]
+    server = hosts.status(folder / "hosts")
+    parts.append(Part("hosts", server.running, server.detail, server.pid or 0, 0, None))
+    parts += [
+        Part(
+            f"host {name}",
+            server.running,
+            f"{endpoint.user}@{endpoint.address}:{endpoint.port}",
+            0,
+            0,
+            None,
+        )
+        for name, endpoint in sorted(server.hosts.items())
+    ]
+    return parts
+
+
+def _stop(folder: Path, report: Report) -> None:
+    (folder / INVENTORY).unlink(missing_ok=True)
+    hosts.stop(folder / "hosts")
+    control_plane.stop(folder, report)
+
+
+def claim(folder: Path) -> None:
+    """Make the folder a lab's, so that it may be filled and one day removed.
+
+    Raises:
+        LabError: it holds something else.
+    """
+    if (folder / MARK).exists():
+        return
+    if folder.exists() and any(folder.iterdir()):
+        raise LabError(
+            f"{folder} holds something that is no lab; choose another folder with GPU_CLUSTERS_LAB"
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    folder.chmod(0o700)
+    _publish(folder / MARK, json.dumps({"version": INVENTORY_VERSION}).encode())
+
+
+@contextmanager
+def _exclusive(folder: Path) -> Iterator[None]:
+    """Hold the lab for one command; a second one is told so at once, it does not wait."""
+    with (folder / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise LabError(
+                f"another command is at work on the lab {folder}; wait until it has ended"
+            ) from None
+        yield
+
+
+def _publish(path: Path, data: bytes) -> None:
+    """Write a file that is there whole or not at all, readable by its owner only."""
+    if path.exists() and path.read_bytes() == data:
+        return
+    temporary = path.with_suffix(".new")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(data)
+    temporary.replace(path)

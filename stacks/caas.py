@@ -1,0 +1,159 @@
+"""Containers as a service on HGX machines: hosts, the runtime, the Tenancy API, tenants."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pulumi
+import pulumi_kubernetes as kubernetes
+
+from components.caas.gpu_host import GpuHost, GpuHostArgs
+from components.caas.kata_runtime import KataRuntime, KataRuntimeArgs
+from components.caas.tenancy_api import TenancyApi, TenancyApiArgs
+from components.caas.tenant import Tenant, TenantArgs
+from components.host_connection import HostConnection
+from gpuclusters.config.caas import CaasConfig
+from gpuclusters.config.loader import Secrets
+from gpuclusters.config.plan import CaasPlan, NodePlan, TenantPlan, plan
+from gpuclusters.domain import drop_ins, isolation, tenancy_resource
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outputs:
+    """What others build on."""
+
+    kubeconfig: pulumi.Output[str]
+    """Secret."""
+    capacity_by_partition_size: Mapping[str, int]
+    hosts: Mapping[str, Mapping[str, Any]]
+    tenants: Mapping[str, Mapping[str, Any]]
+
+
+def build(config: CaasConfig, secrets: Secrets) -> Outputs:
+    """Declare the cluster."""
+    cluster = plan(config)
+    kubeconfig = secrets.kubeconfig
+    provider = kubernetes.Provider("cluster", kubeconfig=kubeconfig, enable_server_side_apply=True)
+    in_cluster = pulumi.ResourceOptions(providers=[provider])
+
+    hosts = {
+        node.name: GpuHost(node.name, _host(config, cluster, node, secrets))
+        for node in cluster.nodes
+    }
+    KataRuntime(
+        "kata",
+        KataRuntimeArgs(
+            runtime_class=config.kata.shim.runtime_class,
+            overhead_cpu=f"{config.kata.overhead.cpu_millicores}m",
+            overhead_memory=f"{config.kata.overhead.memory_mib}Mi",
+            node_selector=config.kata.shim.node_selector,
+        ),
+        in_cluster,
+    )
+    network = isolation.Network(cluster.infrastructure_cidrs, cluster.storage_cidrs)
+    api = TenancyApi(
+        "tenancy",
+        TenancyApiArgs(
+            custom_resource_definitions=[tenancy_resource.crd()],
+            runtime_classes=[config.kata.shim.runtime_class],
+            runtime_selector=sorted(config.kata.shim.node_selector),
+            gpu_resource=config.device_access.resource_name,
+            gpu_sizes=cluster.sizes,
+            network=network,
+        ),
+        in_cluster,
+    )
+    tenants = {
+        tenant.name: Tenant(
+            tenant.name, _tenant(config, tenant, network, kubeconfig, api), in_cluster
+        )
+        for tenant in cluster.tenants
+    }
+    return Outputs(
+        kubeconfig=kubeconfig,
+        capacity_by_partition_size={str(n): count for n, count in cluster.capacity.items()},
+        hosts={
+            name: {"active_partitions": host.active_partitions, "cdi_devices": host.cdi_devices}
+            for name, host in hosts.items()
+        },
+        tenants={
+            tenant.name: {
+                "namespace": tenants[tenant.name].namespace,
+                "gpus": tenant.share.gpus,
+                "ready": tenants[tenant.name].ready,
+            }
+            for tenant in cluster.tenants
+        },
+    )
+
+
+def _host(config: CaasConfig, cluster: CaasPlan, node: NodePlan, secrets: Secrets) -> GpuHostArgs:
+    machine = secrets.hosts[node.name]
+    kubelet, containerd = config.kubernetes.kubelet, config.kubernetes.containerd
+    return GpuHostArgs(
+        connection=HostConnection(
+            host=node.name,
+            address=machine.address,
+            port=machine.port,
+            user=machine.user,
+            host_key=machine.host_key,
+        ),
+        private_key=secrets.ssh_private_key,
+        baseboard=cluster.preset.baseboard,
+        gpus=node.board.gpus,
+        partitions=[partition.id for partition in node.partitions],
+        fabric_manager_host=cluster.fabric_manager_host,
+        cdi_kind=config.device_access.cdi_kind,
+        kubelet_drop_in=drop_ins.kubelet(
+            runtime_request_timeout_seconds=kubelet.runtime_request_timeout_seconds
+        ),
+        containerd_drop_in=drop_ins.containerd(
+            schema=drop_ins.ContainerdSchema(containerd.config_version.value),
+            enable_cdi=containerd.enable_cdi,
+            image_pull_progress_timeout_seconds=containerd.image_pull_progress_timeout_seconds,
+        ),
+    )
+
+
+def _tenant(
+    config: CaasConfig,
+    tenant: TenantPlan,
+    network: isolation.Network,
+    kubeconfig: pulumi.Output[str],
+    api: TenancyApi,
+) -> TenantArgs:
+    level, version = config.kubernetes.pod_security.value, _minor(config.kubernetes.version)
+    egress = isolation.Egress(
+        internet=tenant.egress.internet,
+        fqdns=tenant.egress.fqdns,
+        nfs_cidrs=tenant.nfs_cidrs,
+        api_server=tenant.egress.api_server,
+    )
+    return TenantArgs(
+        cluster=config.name,
+        kubeconfig=kubeconfig,
+        tenant=tenant.name,
+        namespace=tenant.namespace,
+        namespace_labels=isolation.namespace_labels(
+            tenant.name, pod_security=level, version=version
+        ),
+        quota=tenant.quota,
+        limits=tenant.share.limits(),
+        network_policies=isolation.network_policies([tenant.namespace], egress, network),
+        tenancy={
+            "gpus": tenant.share.gpus,
+            "gpuResource": config.device_access.resource_name,
+            "podSecurity": {"enforce": level, "audit": level, "warn": level, "version": version},
+            "quota": {"hard": dict(tenant.quota)},
+            "runtimeClasses": [config.kata.shim.runtime_class],
+        },
+        pod_policy=api.pod_policy,
+        tenancy_api=api.definitions,
+    )
+
+
+def _minor(version: str) -> str:
+    """`v1.34` of `1.34.2`, as Pod Security Admission writes versions."""
+    return "v" + ".".join(version.removeprefix("v").split(".")[:2])

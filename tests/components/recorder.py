@@ -1,0 +1,48 @@
+"""A stand-in for the engine that writes down what a component registers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pulumi
+
+
+@dataclass(frozen=True)
+class Registered:
+    """One resource as it reached the engine."""
+
+    type: str
+    name: str
+    inputs: dict[str, Any]
+
+
+@dataclass
+class Recorder(pulumi.runtime.Mocks):
+    """Answers every registration with its own inputs, so outputs that are inputs are known."""
+
+    seen: list[Registered] = field(default_factory=list)
+
+    def new_resource(self, args: pulumi.runtime.MockResourceArgs) -> tuple[str | None, dict[Any, Any]]:
+        self.seen.append(Registered(args.typ, args.name, dict(args.inputs)))
+        return f"{args.name}-id", dict(args.inputs)
+
+    def call(self, args: pulumi.runtime.MockCallArgs) -> dict[Any, Any]:
+        raise AssertionError(f"components call no functions of providers (got {args.token})")
+
+    def of(self, kind: str) -> dict[str, dict[str, Any]]:
+        """Inputs by name of all resources whose type ends so."""
+        return {r.name: r.inputs for r in self.seen if r.type.endswith(kind)}
+
+    def types(self) -> list[str]:
+        """Types in order of their names."""
+        return sorted(r.type for r in self.seen)
+
+
+def record(declare: Callable[[], object], *, preview: bool = False) -> Recorder:
+    """Run a declaration to its end, every registration answered, and give what was registered."""
+    recorder = Recorder()
+    pulumi.runtime.set_mocks(recorder, project="gpu-clusters", stack="test", preview=preview)
+    pulumi.runtime.test(declare)()
+    return recorder
