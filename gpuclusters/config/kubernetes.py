@@ -50,7 +50,7 @@ class Kubelet(Section):
 class Containerd(Section):
     """Settings of every containerd, written as a drop-in."""
 
-    version: Text = "2.3.0"
+    version: Annotated[Text, checked(7)] = "2.3.0"
     """Version that runs on the machines. 1.7 needs enable-cdi; 2.4 no longer knows it."""
     config_version: ContainerdConfigVersion = ContainerdConfigVersion.V3
     """`version` of the main configuration file; "2" for containerd 1.x. A drop-in with ids of the other
@@ -66,9 +66,9 @@ class _Kubernetes(Section):
     """Version of the API server; the Pod Security levels are pinned to it."""
     distribution: Annotated[Distribution, checked(6)] = Distribution.K8S
     """Who packaged it."""
-    pod_cidr: Network = IPv4Network("10.244.0.0/16")
+    pod_cidr: Annotated[Network, checked(3, 10)] = IPv4Network("10.244.0.0/16")
     """Addresses of pods. Tenants' egress and the fabric manager must not meet it."""
-    service_cidr: Network = IPv4Network("10.96.0.0/12")
+    service_cidr: Annotated[Network, checked(3, 10)] = IPv4Network("10.96.0.0/12")
     """Addresses of services."""
     pod_security: PodSecurityLevel = PodSecurityLevel.RESTRICTED
     """Pod Security level that tenants' namespaces enforce: restricted or baseline."""

@@ -1,0 +1,170 @@
+"""The generated parts of docs/configuration.md: every key, and every rule with its row."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from enum import Enum
+from ipaddress import IPv4Address, IPv4Network
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin
+
+from annotated_types import Ge, Le
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from gpuclusters.config.base import Checked
+from gpuclusters.config.caas import CaasConfig
+from gpuclusters.config.explain import DISCRIMINATOR
+from gpuclusters.config.fault import show
+from gpuclusters.config.rules import CAAS_RULES, Severity
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "configuration.md"
+
+_PLAIN = {
+    str: "text",
+    int: "whole number",
+    bool: "true or false",
+    IPv4Network: "IPv4 range",
+    IPv4Address: "IPv4 address",
+}
+
+
+def _members(annotation: Any) -> tuple[Any, ...]:
+    """The members of a union, or the type itself."""
+    if get_origin(annotation) in (Union, UnionType):
+        return get_args(annotation)
+    return (annotation,)
+
+
+def _bare(annotation: Any) -> Any:
+    """A type without what is annotated to it."""
+    return annotation.__origin__ if hasattr(annotation, "__metadata__") else annotation
+
+
+def sections(annotation: Any) -> Iterator[type[BaseModel]]:
+    """Section models within a type."""
+    annotation = _bare(annotation)
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+        return
+    for argument in get_args(annotation):
+        yield from sections(argument)
+
+
+def models(root: type[BaseModel]) -> list[type[BaseModel]]:
+    """A section's model and all below it, in the order in which they appear."""
+    found = [root]
+    for info in root.model_fields.values():
+        for below in sections(info.annotation):
+            found += [model for model in models(below) if model not in found]
+    return found
+
+
+def _kind(annotation: Any) -> str:
+    annotation = _bare(annotation)
+    members = [one for one in _members(annotation) if one is not NoneType]
+    if len(members) > 1:
+        return " or ".join(dict.fromkeys(_kind(member) for member in members))
+    (one,) = members
+    one = _bare(one)
+    if get_origin(one) is Literal:
+        return ", ".join(f"`{value}`" for value in get_args(one))
+    arguments = get_args(one)
+    if get_origin(one) is tuple:
+        return f"list of {_kind(arguments[0])}"
+    if arguments:
+        return f"mapping of {_kind(arguments[1])}"
+    if issubclass(one, BaseModel):
+        return "mapping"
+    if issubclass(one, Enum):
+        return ", ".join(f"`{member.value}`" for member in one)
+    return _PLAIN[one]
+
+
+def _range(info: FieldInfo) -> str:
+    least = [mark.ge for mark in info.metadata if isinstance(mark, Ge)]
+    most = [mark.le for mark in info.metadata if isinstance(mark, Le)]
+    return f", {least[0]} to {most[0]}" if least and most else ""
+
+
+def _default(info: FieldInfo) -> str:
+    if info.is_required():
+        return "required"
+    value = info.get_default(call_default_factory=True, validated_data={})
+    if value is PydanticUndefined or value is None:
+        return "not set"
+    if isinstance(value, BaseModel):
+        return "see below"
+    if isinstance(value, Enum):
+        return f"`{value.value}`"
+    if isinstance(value, tuple):
+        value = [one.value if isinstance(one, Enum) else one for one in value]
+    if isinstance(value, IPv4Network):
+        value = str(value)
+    return "empty" if value in ([], {}, "") else f"`{show(value)}`"
+
+
+def _status(info: FieldInfo) -> str:
+    marks = [mark for mark in info.metadata if isinstance(mark, Checked)]
+    if not marks:
+        return ""
+    rows = ", ".join(str(row) for mark in marks for row in mark.rows)
+    return f" *Checked, not yet applied (row {rows}).*"
+
+
+def _paths(root: type[BaseModel], path: str) -> Iterator[tuple[str, type[BaseModel]]]:
+    """Every section with the path under which it stands."""
+    yield path, root
+    for name, info in root.model_fields.items():
+        below = list(sections(info.annotation))
+        listed = get_origin(_bare(_members(_bare(info.annotation))[0])) is tuple
+        for model in below:
+            suffix = "[]" if listed else ""
+            tag = model.model_fields.get(DISCRIMINATOR)
+            which = f" ({DISCRIMINATOR}: {get_args(tag.annotation)[0]})" if tag else ""
+            yield from _paths(model, f"{path}.{info.alias or name}{suffix}{which}")
+
+
+def _row(name: str, info: FieldInfo) -> str:
+    text = " ".join((info.description or "").split()).replace("|", "\\|")
+    kind = f"{_kind(info.annotation)}{_range(info)}"
+    return f"| `{info.alias or name}` | {kind} | {_default(info)} | {text}{_status(info)} |"
+
+
+def keys() -> str:
+    """Every key of a caas cluster, one table for each section; equal sections share one."""
+    places: dict[type[BaseModel], list[str]] = {}
+    for path, model in _paths(CaasConfig, "caas"):
+        places.setdefault(model, []).append(path)
+    lines: list[str] = []
+    for model, paths in places.items():
+        summary = " ".join((model.__doc__ or "").split())
+        lines += [f"### {', '.join(f'`{path}`' for path in paths)}", "", summary, ""]
+        lines += ["| Key | Value | Default | Meaning |", "|---|---|---|---|"]
+        lines += [_row(name, info) for name, info in model.model_fields.items()]
+        lines += [""]
+    return "\n".join(lines)
+
+
+def rules() -> str:
+    """Every rule, by row."""
+    lines = ["| Row | Rule | Reads |", "|---|---|---|"]
+    for rule in sorted(CAAS_RULES, key=lambda rule: rule.row):
+        read = ", ".join(f"`{key.replace('_', '-')}`" for key in sorted(rule.needs | rule.each))
+        note = " *A warning.*" if rule.severity is Severity.WARNING else ""
+        lines.append(f"| {rule.row} | {rule.summary}{note} | {read} |")
+    return "\n".join(lines)
+
+
+def fill(page: str) -> str:
+    """The page with its generated parts as they must be."""
+    for name, text in (("keys", keys()), ("rules", rules())):
+        found = re.search(rf"<!-- {name}:.*? -->\n(.*?)<!-- end of {name} -->", page, re.DOTALL)
+        if found is None:
+            raise ValueError(f"{PAGE} has no place for the generated {name}")
+        start, end = found.span(1)
+        page = f"{page[:start]}\n{text.strip()}\n\n{page[end:]}"
+    return page
