@@ -258,3 +258,7 @@ class Provider(ABC):
     @abstractmethod
     def cancel(self) -> None:
         """Make running calls end soon."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Stop what runs and remove what is only this process's."""

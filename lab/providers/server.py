@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import threading
 import traceback
@@ -24,6 +25,7 @@ from lab.providers.values import contains_unknown, decode, encode, plain_propert
 
 _THREADS: Final = 64
 _GRACE_SECONDS: Final = 3.0
+_PARENT_SECONDS: Final = 0.5
 _MESSAGE_BYTES: Final = 400 * 1024 * 1024  # the engine's own limit
 _Answer = TypeVar("_Answer")
 
@@ -339,18 +341,25 @@ def main(make: Callable[[EngineLog], calls.Provider], arguments: list[str]) -> i
         return 2
     provider = make(EngineLog(arguments[0] if arguments else ""))
     server, port = start(provider)
+    stopped = threading.Event()
+    # Ctrl-C reaches the whole process group; what it means for running steps is the engine's to say.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda *_: stopped.set())
     print(port, flush=True)
-    _wait_for_parent()
+    _wait_for_parent(stopped)
     provider.cancel()
     server.stop(_GRACE_SECONDS).wait(_GRACE_SECONDS)
+    provider.close()
     # Worker threads may still sit in a system call; nothing they could do has anyone to answer to.
     sys.stdout.flush()
     os._exit(0)
 
 
-def _wait_for_parent() -> None:
-    """Return when the starting process is gone: a killed engine must not leave providers behind."""
+def _wait_for_parent(stopped: threading.Event) -> None:
+    """Return when told to stop, or when the starting process is gone.
+
+    A killed engine must not leave providers behind.
+    """
     parent = os.getppid()
-    gone = threading.Event()
-    while os.getppid() == parent:
-        gone.wait(0.5)
+    while os.getppid() == parent and not stopped.wait(_PARENT_SECONDS):
+        pass

@@ -78,10 +78,11 @@ def diff(
         try:
             predicted = dry_run(comparison.new_inputs)
         except ApiError as error:
+            predicted = _predicted_anew(dry_run, comparison)
+            changes = _against(predicted, old, new, changes, comparison)
             fields += _refused(error, changes)
         else:
-            if predicted is not None:
-                changes = compare(old, prune(_normal(predicted, comparison), new))
+            changes = _against(predicted, old, new, changes, comparison)
     changes = _in_program_terms(changes, comparison)
     changes = without_ignored(with_replacements(changes, fields), ignored)
     replaced = any(kind.replaces for kind in changes.values())
@@ -89,6 +90,27 @@ def diff(
         {paths.join(path): kind for path, kind in sorted(changes.items(), key=lambda c: str(c[0]))},
         delete_before_replace=replaced and old_one_first(live, new),
     )
+
+
+def _against(
+    predicted: Object | None, old: Object, new: Object, changes: Changes, comparison: Comparison
+) -> Changes:
+    if predicted is None:
+        return changes
+    return compare(old, prune(_normal(predicted, comparison), new))
+
+
+def _predicted_anew(dry_run: DryRun, comparison: Comparison) -> Object | None:
+    """What the server would make of the new inputs under a name that nothing has; None if it refuses."""
+    wanted = comparison.new_inputs
+    metadata = metadata_of(wanted)
+    try:
+        predicted = dry_run({**wanted, "metadata": {**metadata, "name": f"{name_of(wanted)}-new"}})
+    except ApiError:
+        return None
+    if predicted is None:
+        return None
+    return {**predicted, "metadata": {**metadata_of(predicted), "name": name_of(wanted)}}
 
 
 def _refused(error: ApiError, changes: Changes) -> list[paths.Path]:

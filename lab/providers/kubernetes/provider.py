@@ -10,10 +10,11 @@ import yaml
 from lab.providers import calls
 from lab.providers.calls import ProviderError
 from lab.providers.engine_log import EngineLog
-from lab.providers.kubernetes import checking, kubeconfig, options
+from lab.providers.kubernetes import checking, kubeconfig, options, releases
 from lab.providers.kubernetes.applying import field_manager
 from lab.providers.kubernetes.client import Api, ApiError, Unreachable
 from lab.providers.kubernetes.diffing import Comparison, diff
+from lab.providers.kubernetes.helm import Helm
 from lab.providers.kubernetes.objects import (
     Object,
     kind_of,
@@ -22,11 +23,11 @@ from lab.providers.kubernetes.objects import (
     to_object,
 )
 from lab.providers.kubernetes.options import Options
+from lab.providers.kubernetes.releases import Releases
 from lab.providers.kubernetes.resources import Resources
 from lab.providers.kubernetes.scopes import Scopes
 from lab.providers.values import Properties, contains_unknown
 
-_RELEASE: Final = "kubernetes:helm.sh/v3:Release"
 _YAML_DECODE: Final = "kubernetes:yaml:decode"
 
 
@@ -44,6 +45,7 @@ class KubernetesProvider(calls.Provider):
         self._cancelled = threading.Event()
         self._unreachable = ""
         self._cluster: Resources | None = None
+        self._helm: Releases | None = None
 
     def check_config(self, inputs: Properties) -> calls.Checked:
         """Refuse what the stand-in cannot do."""
@@ -64,6 +66,8 @@ class KubernetesProvider(calls.Provider):
         api = Api(cluster)
         namespace = self._options.namespace or cluster.namespace
         self._cluster = Resources(api, self._options, self.engine, self._cancelled, namespace)
+        helm = Helm(cluster, self._cancelled)
+        self._helm = Releases(helm, api, self.engine, namespace)
         try:
             api.request("GET", "/version")
         except (Unreachable, ApiError) as error:
@@ -80,6 +84,8 @@ class KubernetesProvider(calls.Provider):
                 call.resource.urn,
             )
             return calls.Checked(call.olds)
+        if call.resource.type == releases.TOKEN:
+            return self._releases.check(call)
         checked = checking.check(call)
         if checked.failures:
             return checked
@@ -93,6 +99,8 @@ class KubernetesProvider(calls.Provider):
 
     def diff(self, call: calls.DiffCall) -> calls.Diff:
         """Compare the state with new inputs, with the server's help where it can be had."""
+        if call.resource.type == releases.TOKEN:
+            return self._releases.diff(call)
         self._resources.record(call.resource, call.id)
         new = to_object(call.news)
         old_inputs = recorded_inputs(call.olds) or to_object(call.old_inputs)
@@ -123,6 +131,10 @@ class KubernetesProvider(calls.Provider):
 
     def create(self, call: calls.CreateCall) -> calls.Created:
         """Make an object."""
+        if call.resource.type == releases.TOKEN:
+            if not call.preview:
+                self._require_cluster()
+            return self._releases.create(call)
         if call.preview and not self._can_preview(call.inputs):
             return calls.Created("", dict(call.inputs))
         self._require_cluster()
@@ -136,6 +148,10 @@ class KubernetesProvider(calls.Provider):
 
     def update(self, call: calls.UpdateCall) -> Properties:
         """Change an object."""
+        if call.resource.type == releases.TOKEN:
+            if not call.preview:
+                self._require_cluster()
+            return self._releases.update(call)
         if call.preview and not self._can_preview(call.news):
             return dict(call.news)
         self._require_cluster()
@@ -156,7 +172,10 @@ class KubernetesProvider(calls.Provider):
             )
             return
         self._require_cluster()
-        self._resources.delete(call)
+        if call.resource.type == releases.TOKEN:
+            self._releases.delete(call)
+        else:
+            self._resources.delete(call)
 
     def read(self, call: calls.ReadCall) -> calls.Found | None:
         """Look at an object."""
@@ -165,6 +184,8 @@ class KubernetesProvider(calls.Provider):
         if self._unreachable and self._options.skip_update_unreachable:
             return calls.Found(call.id, call.outputs, call.inputs)
         self._require_cluster()
+        if call.resource.type == releases.TOKEN:
+            return self._releases.read(call)
         return self._resources.read(call)
 
     def invoke(self, token: str, arguments: Properties) -> Properties:
@@ -181,12 +202,25 @@ class KubernetesProvider(calls.Provider):
     def cancel(self) -> None:
         """End waits and refuse new ones."""
         self._cancelled.set()
+        if self._helm is not None:
+            self._helm.helm.stop()
+
+    def close(self) -> None:
+        """See helm end."""
+        if self._helm is not None:
+            self._helm.helm.close()
 
     @property
     def _resources(self) -> Resources:
         if self._cluster is None:
             raise ProviderError("the kubernetes stand-in was not configured before it was used")
         return self._cluster
+
+    @property
+    def _releases(self) -> Releases:
+        if self._helm is None:
+            raise ProviderError("the kubernetes stand-in was not configured before it was used")
+        return self._helm
 
     def _reachable_api(self) -> Api | None:
         return None if self._unreachable else self._resources.api

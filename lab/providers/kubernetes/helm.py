@@ -1,0 +1,172 @@
+"""Running the `helm` program: its own folders, secrets in files of one call, its errors as sentences."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from lab import tools
+from lab.providers.calls import Cancelled, ProviderError
+from lab.providers.kubernetes.kubeconfig import Cluster
+
+_SLACK_SECONDS: Final = 60.0  # helm ends itself at its own timeout; this is for one that does not
+_STOP_SECONDS: Final = 10.0
+_OUTPUT_CHARACTERS: Final = 4000
+
+
+class HelmError(ProviderError):
+    """helm refused or failed; the message is its own, cut to what matters."""
+
+
+@dataclass
+class Helm:
+    """The helm program for one cluster."""
+
+    cluster: Cluster
+    cancelled: threading.Event
+    _running: set[subprocess.Popen[str]] = field(default_factory=set)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _major: int = 0
+
+    @property
+    def major(self) -> int:
+        """3 or 4: they spell some flags differently."""
+        if not self._major:
+            text = self.run(["version", "--template", "{{.Version}}"], seconds=30)
+            self._major = int(text.strip().removeprefix("v").split(".", 1)[0])
+        return self._major
+
+    def run(
+        self, arguments: Sequence[str], *, seconds: float, values: Mapping[str, Any] | None = None
+    ) -> str:
+        """What helm prints; `values` reach it in a file that only this user can read and that is gone after.
+
+        Raises:
+            HelmError: helm failed; its last line says why.
+            Cancelled: the engine asked to stop; helm was told to end and did.
+        """
+        if self.cancelled.is_set():
+            raise Cancelled("stopped before helm was started: the run was cancelled")
+        # One folder per call, caches included: a provider that is killed leaves nothing of earlier calls.
+        with tempfile.TemporaryDirectory(prefix="helm-call-") as folder:
+            command = [str(self._program()), *arguments, *self._files(Path(folder), values)]
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                env=_environment(Path(folder)),
+            )
+            with self._tracked(process):
+                try:
+                    output, errors = process.communicate(timeout=seconds + _SLACK_SECONDS)
+                except subprocess.TimeoutExpired as error:
+                    raise HelmError(
+                        f"helm {arguments[0]} did not end within {seconds:g} s"
+                    ) from error
+        if process.returncode != 0:
+            if self.cancelled.is_set():
+                raise Cancelled(f"helm {arguments[0]} was stopped: the run was cancelled")
+            raise HelmError(_reason(errors))
+        return output
+
+    def json(self, arguments: Sequence[str], *, seconds: float = 60) -> dict[str, Any] | None:
+        """What helm prints as JSON; None if there is no such release.
+
+        Raises:
+            HelmError: helm failed for another reason.
+        """
+        try:
+            found = json.loads(self.run([*arguments, "--output", "json"], seconds=seconds))
+        except HelmError as error:
+            if "not found" in str(error):
+                return None
+            raise
+        return found if isinstance(found, dict) else {}
+
+    def stop(self) -> None:
+        """Tell what runs to end: helm marks its release as failed and does."""
+        with self._lock:
+            for process in self._running:
+                process.terminate()
+
+    def close(self) -> None:
+        """Stop what runs and see it end."""
+        self.stop()
+        deadline = time.monotonic() + _STOP_SECONDS
+        while self._running and time.monotonic() < deadline:
+            time.sleep(0.05)
+        with self._lock:
+            for process in self._running:
+                process.kill()
+
+    @contextmanager
+    def _tracked(self, process: subprocess.Popen[str]) -> Iterator[None]:
+        with self._lock:
+            self._running.add(process)
+        if self.cancelled.is_set():
+            process.terminate()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._running.discard(process)
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+
+    def _program(self) -> Path:
+        try:
+            return tools.resolve("helm")
+        except tools.ToolError as error:
+            raise ProviderError(f"Helm releases need the program helm: {error}") from error
+
+    def _files(self, folder: Path, values: Mapping[str, Any] | None) -> list[str]:
+        kubeconfig = folder / "kubeconfig"
+        _write_private(kubeconfig, self.cluster.kubeconfig)
+        flags = ["--kubeconfig", str(kubeconfig)]
+        if self.cluster.context:
+            flags += ["--kube-context", self.cluster.context]
+        if values is not None:
+            file = folder / "values.yaml"
+            _write_private(file, yaml.safe_dump(dict(values), sort_keys=False))
+            flags += ["--values", str(file)]
+        return flags
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    """The caller's environment without what would make helm look at the caller's files."""
+    mine = {
+        key: value
+        for key, value in os.environ.items()
+        if not key.startswith("HELM_") and key != "KUBECONFIG"
+    }
+    for kind in ("CACHE", "CONFIG", "DATA"):
+        mine[f"HELM_{kind}_HOME"] = str(folder / kind.lower())
+    return mine
+
+
+def _write_private(path: Path, text: str) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(text)
+
+
+def _reason(errors: str) -> str:
+    """Helm's own sentence: its `Error:` line and what follows, else the end of what it said."""
+    text = errors.strip()
+    start = text.rfind("Error:")
+    reason = text[start:].removeprefix("Error:").strip() if start >= 0 else text
+    return reason[-_OUTPUT_CHARACTERS:] or "helm failed without a word"
