@@ -150,7 +150,7 @@ def _tenant(
             "runtimeClasses": [config.kata.shim.runtime_class],
         },
         pod_policy=api.pod_policy,
-        tenancy_api=api.definitions,
+        definitions=api.definitions,
     )
 
 

@@ -32,7 +32,7 @@ class KataRuntime(pulumi.ComponentResource):
     ) -> None:
         super().__init__("gpu-clusters:caas:KataRuntime", name, None, opts)
         made = RuntimeClass(
-            f"{name}-{args.runtime_class}",
+            f"{name}-runtime-class",
             metadata=ObjectMetaArgs(name=args.runtime_class),
             handler=args.runtime_class,
             overhead=OverheadArgs(

@@ -37,15 +37,15 @@ class TenancyApi(pulumi.ComponentResource):
     pod_policy: pulumi.Output[str]
     """Name of the ValidatingAdmissionPolicy, once it is bound to the tenants' namespaces."""
 
-    definitions: pulumi.Output[Sequence[str]]
-    """Names of the custom resource definitions that the API server has established."""
+    definitions: Sequence[CustomResourceDefinition]
+    """What has to be established before the first Tenancy."""
 
     def __init__(
         self, name: str, args: TenancyApiArgs, opts: pulumi.ResourceOptions | None = None
     ) -> None:
         super().__init__("gpu-clusters:caas:TenancyApi", name, None, opts)
         child = pulumi.ResourceOptions(parent=self)
-        definitions = [
+        self.definitions = [
             CustomResourceDefinition(
                 f"{name}-{definition['metadata']['name']}",
                 metadata=definition["metadata"],
@@ -80,5 +80,4 @@ class TenancyApi(pulumi.ComponentResource):
             opts=child,
         )
         self.pod_policy = binding.metadata.name
-        self.definitions = pulumi.Output.all(*(made.metadata.name for made in definitions))
-        self.register_outputs({"pod_policy": self.pod_policy, "definitions": self.definitions})
+        self.register_outputs({"pod_policy": self.pod_policy})

@@ -35,8 +35,8 @@ class TenantArgs:
     """Spec of the Tenancy object, beside names that are known here."""
     pod_policy: pulumi.Input[str]
     """Name of the admission policy that must be bound first."""
-    tenancy_api: pulumi.Input[Sequence[str]]
-    """Names of the definitions that must be established first."""
+    definitions: Sequence[pulumi.Resource]
+    """The custom resource definitions that must be established first."""
 
 
 class Tenant(pulumi.ComponentResource):
@@ -99,7 +99,8 @@ class Tenant(pulumi.ComponentResource):
             policies=sorted(policies),
             admission_policy=args.pod_policy,
             opts=pulumi.ResourceOptions(
-                parent=self, depends_on=[quota, limits, account, *policies.values()]
+                parent=self,
+                depends_on=[*args.definitions, quota, limits, account, *policies.values()],
             ),
         )
         self.ready = proof.ready

@@ -54,7 +54,7 @@ def _table(project: Project, stack: str, outputs: Mapping[str, Any]) -> Table:
         state = "isolation enforced" if facts["ready"] else "NOT READY"
         table.add_row(
             f"tenant {tenant}",
-            f"{', '.join(facts['namespaces'])}: {int(facts['gpus'])} GPUs, {state}",
+            f"namespace {facts['namespace']}, {int(facts['gpus'])} GPUs, {state}",
         )
     return table
 

@@ -9,6 +9,19 @@ from typing import Any
 import pulumi
 
 
+SIGNATURE = "4dabf18193072939515e22adb298388d"
+SECRET = "1b47061264138c4ac30d75fd1eb44270"
+
+
+def _shown(value: Any) -> Any:
+    """The value with secrets opened."""
+    if isinstance(value, dict):
+        if value.get(SIGNATURE) == SECRET:
+            return _shown(value["value"])
+        return {key: _shown(inner) for key, inner in value.items()}
+    return [_shown(inner) for inner in value] if isinstance(value, list) else value
+
+
 @dataclass(frozen=True)
 class Registered:
     """One resource as it reached the engine."""
@@ -24,8 +37,10 @@ class Recorder(pulumi.runtime.Mocks):
 
     seen: list[Registered] = field(default_factory=list)
 
-    def new_resource(self, args: pulumi.runtime.MockResourceArgs) -> tuple[str | None, dict[Any, Any]]:
-        self.seen.append(Registered(args.typ, args.name, dict(args.inputs)))
+    def new_resource(
+        self, args: pulumi.runtime.MockResourceArgs
+    ) -> tuple[str | None, dict[Any, Any]]:
+        self.seen.append(Registered(args.typ, args.name, _shown(dict(args.inputs))))
         return f"{args.name}-id", dict(args.inputs)
 
     def call(self, args: pulumi.runtime.MockCallArgs) -> dict[Any, Any]:
