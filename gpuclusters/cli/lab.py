@@ -19,7 +19,7 @@ from gpuclusters.cli.stack_config import read_valid
 from gpuclusters.config.caas import CaasConfig
 from lab import control_plane, hosts, lifecycle, tools
 from lab.control_plane import NodeSpec
-from lab.hosts import HostSpec
+from lab.hosts import HostSpec, remote
 
 app = typer.Typer(no_args_is_help=True, help="The lab: a whole cluster on this machine.")
 
@@ -129,5 +129,5 @@ def execute(
     """Run a command on a simulated machine, over its SSH."""
     project = Project.find()
     with one_sentence():
-        code = hosts.execute(project.lab_folder / "hosts", host, shlex.join(command))
+        code = remote.execute(project.lab_folder / "hosts", host, shlex.join(command))
     raise typer.Exit(code)
