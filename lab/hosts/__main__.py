@@ -1,25 +1,107 @@
-"""`python -m lab.hosts serve|exec|status|stop|fault`: the hosts' own command line."""
+"""`python -m lab.hosts`: the simulated hosts' own command line.
+
+serve FOLDER                      serve in the foreground (what `start` runs)
+start FOLDER HOST…                serve exactly these hosts in the background
+stop FOLDER
+status FOLDER
+exec FOLDER HOST COMMAND…         run a command over SSH
+fault FOLDER HOST KIND [KEY=VALUE…]   inject a fault; kind `none` takes all away
+in-use FOLDER HOST PARTITION [HOLDER] a virtual machine runs on a partition; no holder: none
+"""
 
 from __future__ import annotations
 
+import shlex
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
+import yaml
+
+from gpuclusters.domain.fabric import LayoutError
+from lab.hosts import faults, process
 from lab.hosts.folder import HostsFolder
-from lab.hosts.model import HostsError
-from lab.hosts.server import serve
+from lab.hosts.model import HostsError, HostSpec
+
+
+def _serve(folder: Path, _: list[str]) -> int:
+    from lab.hosts.server import serve  # the other commands start faster without it
+
+    serve(HostsFolder(folder))
+    return 0
+
+
+def _start(folder: Path, names: list[str]) -> int:
+    endpoints = process.start(folder, [HostSpec(name) for name in names], print)
+    for name, endpoint in endpoints.items():
+        print(f"{name}  {endpoint.user}@{endpoint.address}:{endpoint.port}")
+    return 0
+
+
+def _stop(folder: Path, _: list[str]) -> int:
+    process.stop(folder)
+    return 0
+
+
+def _status(folder: Path, _: list[str]) -> int:
+    found = process.status(folder)
+    print(found.detail + (f" (process {found.pid})" if found.pid else ""))
+    for name, endpoint in found.hosts.items():
+        print(f"{name}  {endpoint.user}@{endpoint.address}:{endpoint.port}")
+    return 0 if found.running else 3
+
+
+def _exec(folder: Path, arguments: list[str]) -> int:
+    from lab.hosts.remote import execute
+
+    if len(arguments) < len(("HOST", "COMMAND")):
+        raise HostsError("exec needs a host and a command")
+    host, *command = arguments
+    # One word is a line for the remote shell, several are one command: as with ssh, but quoted.
+    return execute(folder, host, command[0] if len(command) == 1 else shlex.join(command))
+
+
+def _fault(folder: Path, arguments: list[str]) -> int:
+    if len(arguments) < len(("HOST", "KIND")):
+        raise HostsError("fault needs a host and a kind; `none` takes all faults away")
+    host, kind, *pairs = arguments
+    if kind == "none":
+        faults.clear(folder, host)
+        return 0
+    values = {key: yaml.safe_load(value) for key, _, value in (p.partition("=") for p in pairs)}
+    faults.inject(folder, host, faults.parse(kind, values))
+    return 0
+
+
+def _in_use(folder: Path, arguments: list[str]) -> int:
+    host, partition, *holder = [*arguments, "", ""][: max(2, len(arguments))]
+    if not partition.isdecimal():
+        raise HostsError("in-use needs a host and the number of a partition")
+    faults.set_partition_in_use(folder, host, int(partition), holder[0] if holder else None)
+    return 0
+
+
+_COMMANDS: dict[str, Callable[[Path, list[str]], int]] = {
+    "exec": _exec,
+    "fault": _fault,
+    "in-use": _in_use,
+    "serve": _serve,
+    "start": _start,
+    "status": _status,
+    "stop": _stop,
+}
 
 
 def main(arguments: list[str]) -> int:
     """Run one command; returns its exit code."""
+    if len(arguments) < len(("COMMAND", "FOLDER")) or arguments[0] not in _COMMANDS:
+        sys.stderr.write(__doc__ or "")
+        return 2
     try:
-        if arguments[:1] == ["serve"] and len(arguments) == 2:
-            serve(HostsFolder(Path(arguments[1])))
-            return 0
-    except HostsError as error:
+        return _COMMANDS[arguments[0]](Path(arguments[1]), arguments[2:])
+    except (HostsError, LayoutError) as error:
         sys.stderr.write(f"{error}\n")
         return 1
-    return 2
 
 
 if __name__ == "__main__":

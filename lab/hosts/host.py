@@ -24,6 +24,7 @@ from lab.hosts.views import Command, Launcher, Running, environment
 
 _HEADER = struct.Struct("!III")
 _PEER = struct.Struct("3i")
+_NOT_AVAILABLE = 127
 _MAX_REQUEST = 8 * 1024 * 1024
 
 
@@ -104,6 +105,10 @@ class Host:
             streams = request.streams
             if request.name == SUDO:
                 answer = await self._sudo(request, connection)
+            elif request.name not in STAND_INS:
+                # `reboot` and the like are other names of programs that a stand-in covers.
+                text = f"{request.name}: not available on a simulated host"
+                answer = Answer.error(text, _NOT_AVAILABLE)
             else:
                 answer = await self._stand_in(request, connection)
             out, err = answer.stdout.encode(), answer.stderr.encode()

@@ -13,6 +13,7 @@ from typing import Any
 from lab.hosts.standins.call import Answer, Call
 from lab.hosts.standins.fabric import UNIT, Fabric, Return
 from lab.hosts.standins.units import is_active
+from lab.hosts.standins.virsh import SERVICE_VM, is_running
 
 VERSION = "1.0.1"
 _MAX_PARTITIONS = 64
@@ -63,7 +64,8 @@ def run(call: Call) -> Answer:
     if operation == "set" and len(ids) != len(set(ids)):
         return Answer(never=True)  # the real one loops for ever on a repeated number
     fabric = Fabric(call.machine, call.faults)
-    connected = fabric.connect(host, running=is_active(call.machine, UNIT))
+    running = is_active(call.machine, UNIT) and is_running(call.machine, SERVICE_VM)
+    connected = fabric.connect(host, running=running)
     if connected:
         return Answer.out("Failed to connect to Fabric Manager instance.", connected & 0xFF)
     code, text = _operate(fabric, call, operation, ids)

@@ -9,23 +9,11 @@ from fnmatch import fnmatch
 from lab.hosts.standins import units
 from lab.hosts.standins.call import Answer, Call
 
-_FLAGS = frozenset(
-    [
-        "-q",
-        "--quiet",
-        "--no-pager",
-        "--no-block",
-        "--now",
-        "-f",
-        "--force",
-        "--no-legend",
-        "--plain",
-        "-a",
-        "--all",
-        "--no-ask-password",
-        "--value",
-        "--system",
-    ]
+_QUIET = {"-q", "--quiet"}
+_FLAGS = (
+    _QUIET
+    | {"-a", "--all", "-f", "--force", "--no-ask-password", "--no-block", "--no-legend"}
+    | {"--no-pager", "--now", "--plain", "--system", "--value"}
 )
 _NOT_RUNNING, _NO_SUCH_UNIT, _NOT_LOADED = 3, 4, 5
 
@@ -168,14 +156,14 @@ def _set_enabled(call: Call, names: list[str], flags: set[str], *, enabled: bool
                 units.stop(call.machine, unit)
             elif not units.start(call.machine, unit, call.faults, action="start"):
                 return Answer(1, stderr="".join(messages) + f"Job for {unit} failed.\n")
-    quiet = flags & {"-q", "--quiet"}
+    quiet = flags & _QUIET
     return Answer(stderr="" if quiet else "".join(messages))
 
 
 def _is_active(call: Call, names: list[str], flags: set[str]) -> Answer:
     states = [_active_state(call, unit) for unit in names]
     found = "active" in states
-    out = "" if flags & {"-q", "--quiet"} else "".join(f"{state}\n" for state in states)
+    out = "" if flags & _QUIET else "".join(f"{state}\n" for state in states)
     return Answer(0 if found else _NOT_RUNNING, stdout=out)
 
 
@@ -201,7 +189,7 @@ def _is_enabled(call: Call, names: list[str], flags: set[str]) -> Answer:
         else:
             entry = units.state(call.machine, unit)
             words.append("enabled" if entry["enabled"] else "disabled")
-    out = "" if flags & {"-q", "--quiet"} else "".join(f"{word}\n" for word in words)
+    out = "" if flags & _QUIET else "".join(f"{word}\n" for word in words)
     if "not-found" in words:
         return Answer(_NO_SUCH_UNIT, stdout=out)
     return Answer(0 if {"enabled", "static"} & set(words) else 1, stdout=out)

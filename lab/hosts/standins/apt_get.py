@@ -1,0 +1,113 @@
+"""Stand-in for `apt-get`: records what is installed; knows a small catalogue of packages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from lab.hosts.faults import PackageManagerLocked
+from lab.hosts.standins.call import Answer, Call
+
+CATALOGUE: Mapping[str, tuple[str, ...]] = {
+    "containerd": ("1.7.28-0ubuntu1",),
+    "containerd.io": ("2.3.1-1", "2.2.4-1"),
+    "kubelet": ("1.36.3-1.1", "1.35.6-1.1"),
+    "libvirt-daemon-system": ("10.0.0-2ubuntu8.9",),
+    "nfs-common": ("1:2.6.4-3ubuntu5",),
+    "nvidia-container-toolkit": ("1.20.1-1", "1.19.0-1"),
+    "nvidia-fabricmanager-595": ("595.58.03-1", "595.91.07-1"),
+    "pciutils": ("1:3.10.0-2build1",),
+    "psmisc": ("23.7-1build1",),
+    "qemu-system-x86": ("1:10.1.0+ds-5ubuntu2",),
+}
+"""Packages that can be installed, with their versions, newest first."""
+
+_FLAGS = {"-y", "--yes", "--assume-yes", "-q", "-qq", "--no-install-recommends"} | {
+    "--allow-change-held-packages",
+    "--allow-downgrades",
+    "--only-upgrade",
+}
+_ERROR = 100
+
+
+def run(call: Call) -> Answer:
+    """Answer like `apt-get`."""
+    if call.arguments[:1] in {("--version",), ("-v",)}:
+        return Answer.out("apt 2.8.3 (amd64)\n(stand-in of a simulated host)")
+    words: list[str] = []
+    rest = list(call.arguments)
+    while rest:
+        argument = rest.pop(0)
+        if argument == "-o" and rest:
+            rest.pop(0)
+        elif argument.startswith("-") and argument not in _FLAGS:
+            shown = argument.lstrip("-")
+            return Answer.error(
+                f"E: Command line option '{shown}' [from {argument}] is not understood in "
+                "combination with the other options.",
+                _ERROR,
+            )
+        elif not argument.startswith("-"):
+            words.append(argument)
+    verb, names = (words[0], words[1:]) if words else ("", [])
+    if verb not in {"update", "install", "remove", "purge"}:
+        return Answer.error(f"E: Invalid operation {verb}", _ERROR)
+    if not call.is_root:
+        return Answer.error(
+            "E: Could not open lock file /var/lib/dpkg/lock-frontend - open (13: Permission "
+            "denied)\nE: Unable to acquire the dpkg frontend lock (/var/lib/dpkg/lock-frontend), "
+            "are you root?",
+            _ERROR,
+        )
+    if call.faults.first(PackageManagerLocked):
+        return Answer.error(
+            "E: Could not get lock /var/lib/dpkg/lock-frontend. It is held by process 1193 "
+            "(unattended-upgr)\nN: Be aware that removing the lock file is not a solution and may "
+            "break your system.\nE: Unable to acquire the dpkg frontend lock "
+            "(/var/lib/dpkg/lock-frontend), is another process using it?",
+            _ERROR,
+        )
+    if verb == "update":
+        return Answer.out("Reading package lists...")
+    return _install(call, names) if verb == "install" else _remove(call, names)
+
+
+def _install(call: Call, names: list[str]) -> Answer:
+    wanted: dict[str, str] = {}
+    for name in names:
+        package, _, version = name.partition("=")
+        versions = CATALOGUE.get(package)
+        if versions is None:
+            return Answer.error(f"E: Unable to locate package {package}", _ERROR)
+        if version and version not in versions:
+            return Answer.error(f"E: Version '{version}' for '{package}' was not found", _ERROR)
+        wanted[package] = version or _installed(call).get(package, versions[0])
+    installed = _installed(call)
+    new = {name: version for name, version in wanted.items() if installed.get(name) != version}
+    text = "Reading package lists...\nBuilding dependency tree...\n"
+    for name in sorted(set(wanted) - set(new)):
+        text += f"{name} is already the newest version ({wanted[name]}).\n"
+    for name, version in sorted(new.items()):
+        text += f"Setting up {name} ({version}) ...\n"
+    upgraded = len(set(new) & set(installed))
+    text += f"{upgraded} upgraded, {len(new) - upgraded} newly installed, 0 to remove.\n"
+    installed.update(new)
+    if new:
+        call.machine.note("packages", installed=new)
+    return Answer.out(text)
+
+
+def _remove(call: Call, names: list[str]) -> Answer:
+    installed = _installed(call)
+    unknown = [name for name in names if name not in CATALOGUE]
+    if unknown:
+        return Answer.error(f"E: Unable to locate package {unknown[0]}", _ERROR)
+    gone = [name for name in names if installed.pop(name, None) is not None]
+    if gone:
+        call.machine.note("packages", removed=gone)
+    lines = [f"Removing {name} ...\n" for name in gone]
+    return Answer.out("".join(lines) + f"0 upgraded, 0 newly installed, {len(gone)} to remove.\n")
+
+
+def _installed(call: Call) -> dict[str, str]:
+    packages: dict[str, str] = call.machine.state.setdefault("packages", {})
+    return packages
