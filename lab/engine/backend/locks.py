@@ -12,8 +12,6 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import psutil
-
 from lab.engine.backend.bucket import Bucket
 from lab.engine.backend.layout import StackReference
 from lab.engine.usererror import UserError
@@ -32,7 +30,15 @@ class Lock:
     @property
     def abandoned(self) -> bool:
         """Whether its process ran on this machine and is gone."""
-        return self.hostname == socket.gethostname() and not psutil.pid_exists(self.pid)
+        if self.hostname != socket.gethostname() or self.pid <= 0:
+            return False
+        try:
+            os.kill(self.pid, 0)
+        except ProcessLookupError:
+            return True
+        except PermissionError:
+            return False  # it runs, as another user
+        return False
 
 
 def held(bucket: Bucket, stack: StackReference) -> list[Lock]:

@@ -40,7 +40,7 @@ def add_verbs(verbs: Verbs, shared: Parser) -> None:
         # `config --stack dev get key` works as well as `config get --stack dev key`.
         parser.add_argument("--stack", "-s", default=argparse.SUPPRESS, metavar="NAME")
         parser.add_argument("--config-file", default=argparse.SUPPRESS, metavar="FILE")
-        parser.set_defaults(run=run)
+        parser.set_defaults(run=run, optional=("value",) if name == "set" else ())
         return parser
 
     get = action("get", _get)

@@ -65,7 +65,13 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """
     parser = build()
     known, unknown = parser.parse_known_args(_normalised(arguments))
+    literal = False
     for argument in unknown:
+        if argument == "--":
+            literal = True
+            continue
+        if _taken_late(known, argument, literal=literal):
+            continue
         flag = argument.partition("=")[0]
         if flag in UNSUPPORTED:
             raise UserError(
@@ -79,6 +85,20 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
             ExitCode.CONFIGURATION,
         )
     return known
+
+
+def _taken_late(known: argparse.Namespace, argument: str, *, literal: bool) -> bool:
+    """Whether an argument is one that may be left out and stands behind a flag.
+
+    argparse decides that it was left out as soon as a flag follows the arguments before it.
+    """
+    if argument.startswith("-") and not literal:
+        return False
+    for name in getattr(known, "optional", ()):
+        if getattr(known, name) is None:
+            setattr(known, name, argument)
+            return True
+    return False
 
 
 def _normalised(arguments: Sequence[str]) -> list[str]:

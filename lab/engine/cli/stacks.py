@@ -14,6 +14,7 @@ from lab.engine.cli.terminal import confirm, interactive
 from lab.engine.cli.workspace import Workspace
 from lab.engine.usererror import ExitCode, UserError
 
+_NAMED = ("init", "select", "rm", "output")
 NO_CLOUD = ("change-secrets-provider", "drift", "migrate", "schedule", "webhook", "graph")
 
 
@@ -34,7 +35,7 @@ def add_verbs(verbs: Verbs, shared: Parser) -> None:
         parser = below.add_parser(
             name, parents=[shared], allow_abbrev=False, aliases=aliases, help=argparse.SUPPRESS
         )
-        parser.set_defaults(run=run)
+        parser.set_defaults(run=run, optional=("name",) if name in _NAMED else ())
         return parser
 
     init = action("init", _init, "new")

@@ -234,10 +234,16 @@ class _Dumper(yaml.SafeDumper):
         super().increase_indent(flow, indentless=False)
 
 
+_TEXT = "tag:yaml.org,2002:str"
+_RESOLVER = Loader("")
+
+
 def _represent_text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
-    # Texts that this loader reads as text, but YAML 1.1 as something else, get quotes as well.
     style = '"' if "\n" in text else None
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+    if _RESOLVER.resolve(yaml.ScalarNode, text, (True, False)) != _TEXT:
+        # YAML 1.1 takes it for a text, so the writer would leave it bare; this reader does not.
+        style = "'"
+    return dumper.represent_scalar(_TEXT, text, style=style)
 
 
 _Dumper.add_representer(str, _represent_text)

@@ -1,0 +1,133 @@
+"""The passphrase format: checked against a state that Pulumi itself wrote."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+
+import pytest
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lab.engine import secrets
+from lab.engine.secrets import PassphraseCrypter, StableEncrypter, new_manager, open_manager
+from lab.engine.usererror import UserError
+
+# Written by Pulumi's own passphrase provider; the passphrase is "password"
+# (pulumi/pulumi, pkg/secrets/passphrase/manager_test.go).
+PULUMI_STATE = "v1:fozI5u6B030=:v1:F+6ZduKKd8G0/V7L:PGMFeIzwobWRKmEAzUdaQHqC5mMRIQ=="
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Derive keys in no time; what is tested does not depend on the number of rounds."""
+    monkeypatch.setattr(secrets, "ITERATIONS", 1)
+    secrets._derive.cache_clear()
+
+
+def test_a_state_written_by_pulumi_opens_with_its_passphrase() -> None:
+    manager = open_manager(PULUMI_STATE, lambda: "password")
+    assert manager.crypter.decrypt(manager.crypter.encrypt("x")) == "x"
+    assert manager.state() == {"type": "passphrase", "state": {"salt": PULUMI_STATE}}
+
+
+def test_a_state_written_by_pulumi_does_not_open_with_another_passphrase() -> None:
+    manager = open_manager(PULUMI_STATE, lambda: "Password")
+    with pytest.raises(UserError, match="incorrect passphrase"):
+        manager.crypter.encrypt("anything")
+
+
+def test_a_ciphertext_is_readable_with_nothing_but_the_documented_algorithm() -> None:
+    state = new_manager("correct horse")
+    _, salt, _, nonce, check = state.salt.split(":")
+    key = hashlib.pbkdf2_hmac("sha256", b"correct horse", base64.b64decode(salt), 1_000_000, 32)
+    opened = AESGCM(key).decrypt(base64.b64decode(nonce), base64.b64decode(check), None)
+    assert opened == b"pulumi"
+    assert len(base64.b64decode(salt)) == 8
+
+
+@pytest.mark.usefixtures("quick")
+@settings(max_examples=50, deadline=None)
+@given(text=st.text())
+def test_what_is_encrypted_comes_back(text: str) -> None:
+    crypter = PassphraseCrypter("p", b"12345678")
+    first, second = crypter.encrypt(text), crypter.encrypt(text)
+    assert crypter.decrypt(first) == crypter.decrypt(second) == text
+    assert first != second
+    assert first.startswith("v1:")
+
+
+@pytest.mark.parametrize(
+    ("ciphertext", "what"),
+    [
+        ("", "passphrase format"),
+        ("v2:AAAAAAAAAAAAAAAA:AAAA", "passphrase format"),
+        ("v1:!!!:AAAA", "base64"),
+        ("v1:AAAA:AAAA", "nonce of 3 bytes"),
+        ("v1:AAAAAAAAAAAAAAAA:AAAA", "incorrect passphrase"),
+    ],
+)
+@pytest.mark.usefixtures("quick")
+def test_a_text_that_is_no_ciphertext_is_refused(ciphertext: str, what: str) -> None:
+    with pytest.raises(UserError, match=what):
+        PassphraseCrypter("p", b"12345678").decrypt(ciphertext)
+
+
+@pytest.mark.parametrize("state", ["", "v1", "v2:AAAA:v1:AAAA:AAAA", "v1::v1:AAAA:AAAA", "AAAA:v1:AAAA"])
+def test_a_malformed_salt_is_refused_before_anybody_is_asked(state: str) -> None:
+    with pytest.raises(UserError, match="malformed"):
+        open_manager(state, lambda: pytest.fail("asked for a passphrase"))
+
+
+def test_nobody_is_asked_for_a_passphrase_as_long_as_there_is_no_secret() -> None:
+    open_manager(PULUMI_STATE, lambda: pytest.fail("asked for a passphrase")).state()
+
+
+def test_the_passphrase_may_be_empty() -> None:
+    env = {"PULUMI_CONFIG_PASSPHRASE": "", "PULUMI_CONFIG_PASSPHRASE_FILE": "/not/there"}
+    assert secrets.read_passphrase("?", environ=env, interactive=False) == ""
+
+
+def test_the_passphrase_is_read_from_the_named_file(tmp_path) -> None:
+    file = tmp_path / "passphrase"
+    file.write_text("from a file\n")
+    env = {"PULUMI_CONFIG_PASSPHRASE_FILE": str(file)}
+    assert secrets.read_passphrase("?", environ=env, interactive=False) == "from a file"
+
+
+def test_a_missing_passphrase_file_is_named(tmp_path) -> None:
+    env = {"PULUMI_CONFIG_PASSPHRASE_FILE": str(tmp_path / "nowhere")}
+    with pytest.raises(UserError, match=r"unable to read .*nowhere"):
+        secrets.read_passphrase("?", environ=env, interactive=False)
+
+
+def test_without_a_terminal_the_two_variables_are_named() -> None:
+    with pytest.raises(UserError, match="PULUMI_CONFIG_PASSPHRASE or PULUMI_CONFIG_PASSPHRASE_FILE"):
+        secrets.read_passphrase("?", environ={}, interactive=False)
+
+
+@pytest.mark.usefixtures("quick")
+def test_an_unchanged_secret_keeps_its_ciphertext() -> None:
+    encrypter = StableEncrypter(PassphraseCrypter("p", b"12345678"))
+    write = encrypter.writer("a resource")
+    first = [write("one"), write("two"), write("one")]
+    again = encrypter.writer("a resource")
+    assert [again("one"), again("two"), again("one")] == first
+
+
+@pytest.mark.usefixtures("quick")
+def test_equal_secrets_have_different_ciphertexts() -> None:
+    encrypter = StableEncrypter(PassphraseCrypter("p", b"12345678"))
+    write = encrypter.writer("a resource")
+    assert write("same") != write("same")
+    assert encrypter.writer("another")("same") != encrypter.writer("a resource")("same")
+
+
+@pytest.mark.usefixtures("quick")
+def test_what_was_read_is_written_as_it_was() -> None:
+    crypter = PassphraseCrypter("p", b"12345678")
+    stored = [crypter.encrypt("one"), crypter.encrypt("one"), crypter.encrypt("two")]
+    encrypter = StableEncrypter(crypter)
+    read, write = encrypter.reader("r"), encrypter.writer("r")
+    assert [write(plain) for plain in [read(text) for text in stored]] == stored

@@ -1,0 +1,320 @@
+"""Stack files: values, paths, defaults and types, and edits that spare what people wrote."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lab.engine.project import load
+from lab.engine.stackconfig import (
+    ConfigKey,
+    Secure,
+    StackFile,
+    effective,
+    parse_key,
+    parse_path_key,
+    validate,
+    values,
+    yamltext,
+)
+from lab.engine.stackconfig.keys import parse_path
+from lab.engine.usererror import UserError
+
+STACK_FILE = """\
+# The lab. Everything below is explained in the quickstart.
+encryptionsalt: v1:salt:v1:nonce:text   # keep it
+
+config:
+  # which kind of cluster
+  gpu:cluster-type: caas  # or rke2
+  gpu:caas:
+    name: dev
+    # two hosts are enough
+    nodes: [{name: a}, {name: b}]
+    tenants:
+      - name: acme   # the first
+        gpus: 4
+      # and the second
+      - {name: globex, gpus: 8}
+  # the last one
+  gpu:text: |
+    several
+    lines
+
+# the end
+"""
+
+
+def comments(text: str) -> list[str]:
+    return [line.split("#", 1)[1] for line in text.splitlines() if "#" in line]
+
+
+# -- keys and paths ----------------------------------------------------------------
+
+
+def test_a_key_without_namespace_belongs_to_the_project() -> None:
+    assert parse_key("size", "gpu") == ConfigKey("gpu", "size")
+    assert parse_key("aws:region", "gpu") == ConfigKey("aws", "region")
+
+
+@pytest.mark.parametrize("text", ["", ":", "a:", ":b", "a:b:c"])
+def test_a_malformed_key_is_refused(text: str) -> None:
+    with pytest.raises(UserError, match="configuration key"):
+        parse_key(text, "gpu")
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        ("root", ("root",)),
+        ("root.nested", ("root", "nested")),
+        ('root["nested"]', ("root", "nested")),
+        ("root.double.nest", ("root", "double", "nest")),
+        ('root["double"].nest', ("root", "double", "nest")),
+        ("root.array[0].nested", ("root", "array", 0, "nested")),
+        ("root.array[0][1].nested", ("root", "array", 0, 1, "nested")),
+        ('root["key with \\"escaped\\" quotes"]', ("root", 'key with "escaped" quotes')),
+        ('["root key with a ."][100]', ("root key with a .", 100)),
+        ('["a.name"].["b.name"]', ("a.name", "b.name")),
+    ],
+)
+def test_paths_are_those_of_pulumi(text: str, path: tuple[str | int, ...]) -> None:
+    assert parse_path(text) == path
+
+
+@pytest.mark.parametrize("text", ["a[", "a[x]", "a[0", 'a["b', "a..b", "a[0]b", "a]"])
+def test_a_malformed_path_is_refused(text: str) -> None:
+    with pytest.raises(UserError, match="property path"):
+        parse_path(text)
+
+
+def test_a_path_may_start_with_a_namespace() -> None:
+    assert parse_path_key("aws:tags.x[0]", "gpu") == (ConfigKey("aws", "tags"), ("x", 0))
+    assert parse_path_key('["a:b"].c', "gpu") == (ConfigKey("gpu", "a:b"), ("c",))
+
+
+# -- values ------------------------------------------------------------------------
+
+
+def test_a_program_gets_objects_as_json_and_scalars_as_they_are_written() -> None:
+    def decrypt(ciphertext: str) -> str:
+        return {"c": "secret <text>"}[ciphertext]
+
+    tree = values.from_yaml({"b": [1, 2.5, 3.0, True], "a": {"secure": "c"}})
+    assert values.text(tree, decrypt) == '{"a":"secret \\u003ctext\\u003e","b":[1,2.5,3,true]}'
+    assert values.text(True, decrypt) == "true"
+    assert values.text("<plain>", decrypt) == "<plain>"
+    assert values.text(3, decrypt) == "3"
+
+
+def test_a_secret_inside_makes_the_whole_value_secret() -> None:
+    tree = values.from_yaml({"a": [{"secure": "c"}], "b": {"secure": "not", "alone": 1}})
+    assert values.is_secret(tree)
+    assert list(values.secrets(tree)) == [Secure("c")]
+
+
+def test_setting_a_path_makes_what_is_missing() -> None:
+    assert values.put(None, ("a", 0, "b"), 1) == {"a": [{"b": 1}]}
+    assert values.put({"a": [1]}, ("a", 1), 2) == {"a": [1, 2]}
+
+
+@pytest.mark.parametrize(
+    ("tree", "path", "what"),
+    [
+        ("text", ("a",), "not a mapping"),
+        ({"a": 1}, ("a", 0), "not a list"),
+        ([1], (3,), "out of range"),
+        (Secure("c"), ("a",), "a secret"),
+    ],
+)
+def test_a_path_that_leads_nowhere_is_refused(tree, path, what: str) -> None:
+    with pytest.raises(UserError, match=what):
+        values.put(tree, path, 1)
+
+
+# -- editing the file ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("config", "gpu:cluster-type"), "rke2"),
+        (("config", "gpu:cluster-type"), {"a": [1, "two"]}),
+        (("config", "gpu:cluster-type"), "two\nlines"),
+        (("config", "gpu:caas", "name"), "true"),
+        (("config", "gpu:caas", "nodes", 1, "name"), "yes"),
+        (("config", "gpu:caas", "tenants", 0, "gpus"), 2),
+        (("config", "gpu:caas", "tenants", 1, "gpus"), [1, 2]),
+        (("config", "gpu:caas", "tenants", 2), {"name": "third", "gpus": 1}),
+        (("config", "gpu:caas", "new", "deep"), None),
+        (("config", "gpu:new"), {"secure": "v1:abc"}),
+        (("config", "gpu:text"), "one line"),
+        (("encryptionsalt",), "v1:other"),
+        (("other",), {}),
+    ],
+)
+def test_a_change_keeps_every_comment(path: tuple[str | int, ...], value: object) -> None:
+    edited = yamltext.put(STACK_FILE, path, value)
+    assert comments(edited) == comments(STACK_FILE)
+    found = yamltext.parse(edited)
+    for step in path:
+        found = found[step]
+    assert found == value
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        ("config", "gpu:cluster-type"),
+        ("config", "gpu:text"),
+        ("config", "gpu:caas", "name"),
+        ("config", "gpu:caas", "tenants", 1),
+        ("config", "gpu:caas", "tenants", 1, "gpus"),
+        ("config", "gpu:caas", "tenants", 0, "gpus"),
+        ("config", "gpu:caas", "nodes", 0),
+    ],
+)
+def test_a_removal_keeps_the_comments_of_the_rest(path: tuple[str | int, ...]) -> None:
+    edited = yamltext.remove(STACK_FILE, path)
+    lost = set(comments(STACK_FILE)) - set(comments(edited))
+    assert lost <= {" or rke2"}  # what stood on the removed line itself
+    before, after = yamltext.parse(STACK_FILE), yamltext.parse(edited)
+    for step in path[:-1]:
+        before, after = before[step], after[step]
+    del before[path[-1]]
+    assert after == before
+
+
+def test_a_file_with_aliases_is_rewritten_rather_than_damaged() -> None:
+    text = "config:\n  a:x: &all {n: 1}\n  a:y: *all\n"
+    assert yamltext.parse(yamltext.put(text, ("config", "a:y", "n"), 2)) == {
+        "config": {"a:x": {"n": 1}, "a:y": {"n": 2}}
+    }
+
+
+scalars = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(10**12), 10**12),
+    st.text(st.characters(codec="utf-8", exclude_categories=["C"]), max_size=12),
+    st.sampled_from(["yes", "12:30", "0644", "1e3", "~", "# no", "a: b", "2026-01-01", "two\nlines", ""]),
+)
+keys = st.sampled_from(["a", "b", "p:c", "on", "with space", "1"])
+trees = st.recursive(
+    scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(keys, inner, max_size=3), max_leaves=8
+)
+documents = st.dictionaries(keys, trees, min_size=1, max_size=4)
+
+
+@settings(max_examples=200, deadline=None)
+@given(document=documents, key=keys, value=trees, flow=st.booleans())
+def test_an_edit_says_what_was_asked_for_and_nothing_else_changes(document, key, value, flow) -> None:
+    text = yaml.safe_dump({"config": document}, default_flow_style=flow, sort_keys=False, allow_unicode=True)
+    before = yamltext.parse(text)["config"]
+    edited = yamltext.put(text, ("config", key), value)
+    assert yamltext.parse(edited) == {"config": {**before, key: value}}
+    without = yamltext.remove(edited, ("config", key))
+    rest = {k: v for k, v in before.items() if k != key}
+    assert (yamltext.parse(without) or {}).get("config", {}) == rest
+
+
+def test_words_times_and_dates_are_texts_as_for_pulumi() -> None:
+    data = yamltext.parse("a: yes\nb: 12:30\nc: 2026-01-01\nd: 0x1F\ne: 0644\nf: 1.5\ng: true\nh:")
+    assert data == {
+        "a": "yes", "b": "12:30", "c": "2026-01-01", "d": 31, "e": 420, "f": 1.5, "g": True, "h": None,
+    }  # fmt: skip
+
+
+def test_the_file_is_written_only_if_something_changed(tmp_path: Path) -> None:
+    path = tmp_path / "Pulumi.dev.yaml"
+    path.write_text(STACK_FILE)
+    file = StackFile.load(path, "gpu")
+    before = path.stat().st_mtime_ns
+    file.remove(ConfigKey("gpu", "absent"), ())
+    file.save()
+    assert path.stat().st_mtime_ns == before
+    file.put(ConfigKey("gpu", "size"), (), "1")
+    file.save()
+    assert StackFile.load(path, "gpu").config[ConfigKey("gpu", "size")] == "1"
+
+
+def test_the_last_key_takes_the_section_with_it(tmp_path: Path) -> None:
+    path = tmp_path / "Pulumi.dev.yaml"
+    file = StackFile.load(path, "gpu")
+    file.salt = "v1:a"
+    file.put(ConfigKey("gpu", "size"), (), "1")
+    file.remove(ConfigKey("gpu", "size"), ())
+    file.save()
+    assert path.read_text() == "encryptionsalt: v1:a\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("config: [", "could not parse"),
+        ("- a", "expected a mapping"),
+        ("config: [a]", "has to be a mapping"),
+        ("secretsprovider: gcpkms://x", "passphrase secrets only"),
+        ("environment: [dev]", "needs Pulumi Cloud"),
+    ],
+)
+def test_a_stack_file_that_cannot_be_used_is_named(tmp_path: Path, text: str, what: str) -> None:
+    path = tmp_path / "Pulumi.dev.yaml"
+    path.write_text(text)
+    with pytest.raises(UserError, match=what) as caught:
+        StackFile.load(path, "gpu")
+    assert str(path) in str(caught.value)
+
+
+# -- what the project says ---------------------------------------------------------------
+
+
+def project(tmp_path: Path, config: str):
+    (tmp_path / "Pulumi.yaml").write_text(f"name: gpu\nruntime: python\nconfig:\n{config}")
+    return load(tmp_path)
+
+
+def test_defaults_fill_what_the_stack_leaves_out(tmp_path: Path) -> None:
+    declared = project(tmp_path, "  a: one\n  b: {type: integer, default: 2}\n  aws:region: {value: x}\n")
+    merged = effective(declared, {ConfigKey("gpu", "a"): "stack"})
+    assert merged == {
+        ConfigKey("gpu", "a"): "stack",
+        ConfigKey("gpu", "b"): 2,
+        ConfigKey("aws", "region"): "x",
+    }
+
+
+def test_all_missing_keys_are_named_at_once(tmp_path: Path) -> None:
+    declared = project(tmp_path, "  a: {type: string}\n  b: {type: string}\n  c: {description: x}\n")
+    with pytest.raises(UserError, match="missing configuration values 'a', 'b' and 'c'"):
+        validate(declared, "dev", {})
+
+
+@pytest.mark.parametrize(
+    ("kind", "good", "bad"),
+    [
+        ("integer", ["12", 12, Secure("c")], ["1.5", "twelve", True]),
+        ("boolean", ["true", False], ["yes", 1]),
+        ("string", ["x", 1, True], [["x"], {"a": 1}]),
+        ("object", [{"a": 1}], ["x", [1]]),
+        ("array\n    items: {type: integer}", [[1, 2], []], [["x"], "1"]),
+    ],
+)
+def test_values_have_the_declared_type(tmp_path: Path, kind: str, good: list, bad: list) -> None:
+    declared = project(tmp_path, f"  k:\n    type: {kind}\n")
+    for value in good:
+        validate(declared, "dev", {ConfigKey("gpu", "k"): value})
+    for value in bad:
+        with pytest.raises(UserError, match="must be of type"):
+            validate(declared, "dev", {ConfigKey("gpu", "k"): value})
+
+
+def test_a_key_declared_secret_has_to_be_encrypted(tmp_path: Path) -> None:
+    declared = project(tmp_path, "  k: {type: string, secret: true}\n")
+    validate(declared, "dev", {ConfigKey("gpu", "k"): Secure("c")})
+    with pytest.raises(UserError, match="must be encrypted"):
+        validate(declared, "dev", {ConfigKey("gpu", "k"): "plain"})
