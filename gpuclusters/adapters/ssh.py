@@ -187,7 +187,16 @@ def _is_dead(task: asyncio.Task[asyncssh.SSHClientConnection]) -> bool:
     return task.cancelled() or task.exception() is not None or task.result().is_closed()
 
 
-@cache
+_POOL_GUARD = threading.Lock()
+
+
 def pool() -> SshPool:
     """This process's pool, made at first use."""
+    # A cache alone lets two threads make one each; then connections would live in two loops.
+    with _POOL_GUARD:
+        return _pool()
+
+
+@cache
+def _pool() -> SshPool:
     return SshPool()

@@ -143,19 +143,25 @@ def require_unused(
             "are in use cannot be known without their PCI addresses",
             "give them in `gpus`, like {'1': '0000:86:00.0'}",
         )
-    addresses = {spec.gpus[str(m)]: m for m in modules}
-    found = fabric.pci.inspect(list(addresses)) if addresses else {}
-    held = [
-        f"GPU {addresses[f.address]} ({f.address}) by process {_list(f.users)}"
-        for f in found.values()
-        if f.users
-    ]
+    held = _held(spec, fabric, live, ids)
     if held:
         raise RefusalError(
             fabric.manager.place,
             f"partitions {_list(ids)} have to be deactivated, but are in use: {'; '.join(held)}",
             "stop the VMs of these processes first",
         )
+
+
+def _held(spec: FabricInputs, fabric: Fabric, live: LiveTable, ids: Collection[int]) -> list[str]:
+    """GPUs of these partitions that a process holds, as far as their addresses are known."""
+    modules = sorted({m for i in ids for m in live[i].modules})
+    addresses = {spec.gpus[str(m)]: m for m in modules if str(m) in spec.gpus}
+    found = fabric.pci.inspect(list(addresses)) if addresses else {}
+    return [
+        f"GPU {addresses[f.address]} ({f.address}) by process {_list(f.users)}"
+        for f in found.values()
+        if f.users
+    ]
 
 
 def _list_or_restore(spec: FabricInputs, fabric: Fabric, applied: Sequence[int]) -> LiveTable:
@@ -172,18 +178,31 @@ def _list_or_restore(spec: FabricInputs, fabric: Fabric, applied: Sequence[int])
         else:
             if not must_restore(active_ids(live), applied):
                 return live
-        _restore(fabric, applied)
-        return fabric.manager.partitions()
+        return _restore(spec, fabric, applied)
 
     return _patiently(fabric, attempt)
 
 
-def _restore(fabric: Fabric, applied: Sequence[int]) -> None:
+def _restore(spec: FabricInputs, fabric: Fabric, applied: Sequence[int]) -> LiveTable:
+    """Tell the fabric manager what is active, and look whether it has taken it in."""
     fabric.manager.set_activated(applied)
+    live = fabric.manager.partitions()
     fabric.journal.note(
         f"{fabric.manager.place}: the fabric manager had forgotten what is active; "
-        f"it knows again of partitions {_list(applied) or 'none'}"
+        f"told it: partitions {_list(applied) or 'none'}"
     )
+    lost = [i for i in applied if i in live and not live[i].active]
+    held = _held(spec, fabric, live, lost)
+    if held:
+        # Published versions of fmpm send an empty list whatever they are given. Without users
+        # that does no harm: what is wanted is activated anew.
+        raise RefusalError(
+            fabric.manager.place,
+            f"the restarted fabric manager does not know of partitions {_list(lost)} although it "
+            f"was told, and they are in use: {'; '.join(held)}",
+            "install an fmpm that passes on --set-activated-list, or stop the VMs first",
+        )
+    return live
 
 
 def _may_restore(spec: FabricInputs, fabric: Fabric, applied: Sequence[int]) -> bool:

@@ -26,20 +26,16 @@ nodes_of() {
     done
 }
 
-# Process ids that hold any of the files. fuser answers 1 both for "nobody" and for "could not find
-# out"; only the second comes with words, and must not be taken for the first. Lines that begin
-# with "Cannot" are about descriptors of other files (FUSE mounts, processes that just ended).
+# Process ids that hold any of the files: fuser prints them on its standard output, and the names
+# on its standard error. It answers 1 both for "nobody" and for "could not find out"; only the
+# second comes with words, and must not be taken for the first. Lines that begin with "Cannot" are
+# about descriptors of other files (FUSE mounts, processes that just ended).
 holders_of() {
-    if [ $# -eq 0 ]; then
+    if [ $# -eq 0 ] || fuser "$@" 2>/dev/null; then
         return 0
     fi
-    found=0
-    words=$(fuser "$@" 2>&1) || found=$?
-    words=$(printf '%s\n' "$words" | sed -e '/^Cannot /d')
-    if [ "$found" -eq 0 ]; then
-        # "FILE:  123 456m" per file: what is left without the names and letters are the ids.
-        printf '%s\n' "$words" | sed -n -e 's#^/dev/vfio/[^:]*:##p' | sed -e 's/[^0-9 ]/ /g'
-    elif [ -n "$words" ]; then
+    words=$(fuser "$@" 2>&1 >/dev/null | sed -e '/^Cannot /d')
+    if [ -n "$words" ]; then
         echo "$words" >&2
         exit 5
     fi

@@ -1,0 +1,165 @@
+"""The SDK's own provider process, spoken to over gRPC as the engine does."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import grpc
+from google.protobuf import struct_pb2
+from google.protobuf.json_format import MessageToDict
+from pulumi.dynamic import ResourceProvider
+from pulumi.dynamic.dynamic import serialize_provider
+from pulumi.runtime.proto import provider_pb2, provider_pb2_grpc
+
+PROJECT = Path(__file__).resolve().parents[2]
+UNKNOWN = "04da6b54-80e4-46f7-96ec-b56ff0331ba9"
+"""How the engine writes a value that is not known yet."""
+
+Properties = dict[str, Any]
+
+
+class StepFailed(Exception):
+    """A call failed; the text is what the engine would show."""
+
+
+@dataclass
+class Made:
+    """A resource as the engine keeps it."""
+
+    id: str
+    outputs: Properties
+
+
+@dataclass
+class Difference:
+    changes: bool
+    replaces: list[str]
+    delete_before_replace: bool
+
+
+@dataclass
+class Read:
+    id: str
+    outputs: Properties
+    inputs: Properties
+
+
+@dataclass
+class ProviderProcess:
+    process: subprocess.Popen[str]
+    stub: provider_pb2_grpc.ResourceProviderStub
+    stderr: Path
+    tokens: dict[type, str] = field(default_factory=dict)
+
+    def check(self, kind: type[ResourceProvider], news: Properties) -> dict[str, str]:
+        """Failures by property; "" as the property of rules about several."""
+        answer = self._call(
+            "Check", provider_pb2.CheckRequest(olds=None, news=self._struct(kind, news))
+        )
+        return {f.property: f.reason for f in answer.failures}
+
+    def diff(self, kind: type[ResourceProvider], olds: Properties, news: Properties) -> Difference:
+        answer = self._call(
+            "Diff",
+            provider_pb2.DiffRequest(
+                id="id", olds=self._struct(kind, olds), news=self._struct(kind, news)
+            ),
+        )
+        return Difference(
+            answer.changes == provider_pb2.DiffResponse.DIFF_SOME,
+            list(answer.replaces),
+            answer.deleteBeforeReplace,
+        )
+
+    def create(self, kind: type[ResourceProvider], news: Properties) -> Made:
+        answer = self._call(
+            "Create", provider_pb2.CreateRequest(properties=self._struct(kind, news))
+        )
+        return Made(answer.id, _plain(answer.properties))
+
+    def update(self, kind: type[ResourceProvider], made: Made, news: Properties) -> Made:
+        answer = self._call(
+            "Update",
+            provider_pb2.UpdateRequest(
+                id=made.id, olds=self._struct(kind, made.outputs), news=self._struct(kind, news)
+            ),
+        )
+        return Made(made.id, _plain(answer.properties))
+
+    def read(self, kind: type[ResourceProvider], made: Made) -> Read:
+        answer = self._call(
+            "Read",
+            provider_pb2.ReadRequest(id=made.id, properties=self._struct(kind, made.outputs)),
+        )
+        return Read(answer.id, _plain(answer.properties), _plain(answer.inputs))
+
+    def delete(self, kind: type[ResourceProvider], made: Made) -> None:
+        self._call(
+            "Delete",
+            provider_pb2.DeleteRequest(id=made.id, properties=self._struct(kind, made.outputs)),
+        )
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def _call(self, method: str, request: Any) -> Any:
+        try:
+            return getattr(self.stub, method)(request, timeout=120)
+        except grpc.RpcError as error:
+            raise StepFailed(error.details()) from None
+
+    def _struct(self, kind: type[ResourceProvider], properties: Properties) -> struct_pb2.Struct:
+        if kind not in self.tokens:
+            self.tokens[kind] = serialize_provider(kind())
+        struct = struct_pb2.Struct()
+        struct.update({**properties, "__provider": self.tokens[kind]})
+        return struct
+
+
+def _plain(struct: struct_pb2.Struct) -> Properties:
+    values = MessageToDict(struct)
+    values.pop("__provider", None)
+    return values
+
+
+@contextmanager
+def provider_process(
+    stderr: Path, environment: Mapping[str, str] | None = None, config: Properties | None = None
+) -> Iterator[ProviderProcess]:
+    """A running provider process, configured with the stack's configuration."""
+    clean = {
+        k: v
+        for k, v in os.environ.items()
+        if k not in ("SSH_AUTH_SOCK", "GPU_CLUSTERS_SSH_KEY_FILE", "PYTEST_CURRENT_TEST")
+    }
+    with stderr.open("a") as said:
+        process = subprocess.Popen(
+            [sys.executable, "-u", "-m", "pulumi.dynamic", "127.0.0.1:1"],
+            cwd=PROJECT,
+            stdout=subprocess.PIPE,
+            stderr=said,
+            text=True,
+            env=clean | {"PULUMI_PROJECT": "gpu-clusters"} | dict(environment or {}),
+        )
+    try:
+        assert process.stdout is not None
+        port = int(process.stdout.readline())
+        with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+            stub = provider_pb2_grpc.ResourceProviderStub(channel)
+            args = struct_pb2.Struct()
+            args.update(config or {})
+            stub.Configure(provider_pb2.ConfigureRequest(args=args))
+            yield ProviderProcess(process, stub, stderr)
+    finally:
+        process.kill()
+        process.wait()
+        if process.stdout is not None:
+            process.stdout.close()

@@ -1,0 +1,202 @@
+"""The CDI spec of a host's GPUs, through the SDK's provider process and real SSH."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from gpuclusters.domain.cdi_rules import faults_in
+from gpuclusters.providers.cdi_spec import CdiSpecProvider
+from lab.hosts import faults
+from tests.fixtures.hosts import SimulatedHost
+from tests.providers.conftest import StartProvider
+from tests.providers.provider_process import UNKNOWN, StepFailed
+
+PATH = "/etc/cdi/nvidia.com-pgpu.json"
+GPUS = {"1": "86", "2": "b8", "3": "87", "4": "bb", "5": "0f", "6": "41", "7": "10", "8": "44"}
+FOREIGN = {
+    "cdiVersion": "0.5.0",
+    "kind": "nvidia.com/pgpu",
+    "devices": [{"name": "3", "containerEdits": {"env": ["A=b"]}}],
+}
+
+
+def wanted(host: SimulatedHost, modules: str = "12345678", **changes: Any) -> dict[str, Any]:
+    devices = [{"name": m, "pci_address": f"0000:{GPUS[m]}:00.0"} for m in modules]
+    return {
+        "connection": host.connection,
+        "path": PATH,
+        "kind": "nvidia.com/pgpu",
+        "devices": devices,
+    } | changes
+
+
+def on_host(host: SimulatedHost) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(host.path(PATH).read_text())
+    return document
+
+
+def group_of(host: SimulatedHost, address: str) -> str:
+    return host.path(f"/sys/bus/pci/devices/{address}/iommu_group").name
+
+
+def test_a_spec_names_the_vfio_group_of_each_gpu(
+    host: SimulatedHost, start_provider: StartProvider
+) -> None:
+    provider = start_provider(host)
+    made = provider.create(CdiSpecProvider, wanted(host))
+    assert made.id == f"{host.name}:{PATH}"
+    assert made.outputs["qualified_names"] == [f"nvidia.com/pgpu={n}" for n in range(1, 9)]
+    assert made.outputs["content"] == host.path(PATH).read_text()
+    document = on_host(host)
+    assert faults_in(document) == []
+    assert document["cdiVersion"] == "0.6.0"
+    for device in document["devices"]:
+        address = device["annotations"]["gpu-clusters.dev/pci-address"]
+        assert address == f"0000:{GPUS[device['name']]}:00.0"
+        assert device["containerEdits"]["deviceNodes"] == [
+            {"path": f"/dev/vfio/{group_of(host, address)}", "type": "c", "permissions": "rw"}
+        ]
+    common = document["containerEdits"]["deviceNodes"]
+    assert [node["path"] for node in common] == ["/dev/vfio/vfio"]
+
+    fewer = wanted(host, "1357")
+    assert provider.diff(CdiSpecProvider, made.outputs, fewer).changes
+    made = provider.update(CdiSpecProvider, made, fewer)
+    assert [d["name"] for d in on_host(host)["devices"]] == ["1", "3", "5", "7"]
+    assert not provider.diff(CdiSpecProvider, made.outputs, fewer).changes
+    provider.delete(CdiSpecProvider, made)
+    assert not host.path(PATH).exists()
+    provider.delete(CdiSpecProvider, made)
+
+
+def test_a_file_of_ours_from_an_interrupted_run_is_taken_on_even_when_the_inputs_changed(
+    host: SimulatedHost, start_provider: StartProvider
+) -> None:
+    provider = start_provider(host)
+    provider.create(CdiSpecProvider, wanted(host))
+    made = provider.create(CdiSpecProvider, wanted(host, "12"))
+    assert [d["name"] for d in on_host(host)["devices"]] == ["1", "2"]
+    assert not provider.diff(CdiSpecProvider, made.outputs, wanted(host, "12")).changes
+
+
+def test_a_file_without_our_mark_is_refused_kept_and_can_be_adopted(
+    host: SimulatedHost, start_provider: StartProvider
+) -> None:
+    provider = start_provider(host)
+    host.path(PATH).parent.mkdir(parents=True, exist_ok=True)
+    host.path(PATH).write_text(json.dumps(FOREIGN))
+    with pytest.raises(StepFailed, match="the file is not ours.*adopt=True"):
+        provider.create(CdiSpecProvider, wanted(host))
+    assert on_host(host) == FOREIGN
+    provider.create(CdiSpecProvider, wanted(host, adopt=True))
+    assert len(on_host(host)["devices"]) == 8
+
+
+@pytest.mark.parametrize("folder", ["/etc/cdi", "/var/run/cdi"])
+def test_a_name_that_another_file_defines_is_refused(
+    host: SimulatedHost, start_provider: StartProvider, folder: str
+) -> None:
+    other = host.path(f"{folder}/other.yaml")
+    other.parent.mkdir(parents=True, exist_ok=True)
+    other.write_text("kind: nvidia.com/pgpu\ndevices: [{name: '3'}, {name: x}]\n")
+    with pytest.raises(StepFailed) as failed:
+        start_provider(host).create(CdiSpecProvider, wanted(host))
+    assert f"nvidia.com/pgpu=3 in {folder}/other.yaml" in str(failed.value)
+    assert not host.path(PATH).exists()
+
+
+def test_devices_that_cannot_be_passed_on_are_all_named(
+    host: SimulatedHost, start_provider: StartProvider
+) -> None:
+    bound = host.root / "sys/bus/pci/devices/0000:86:00.0/driver"
+    host.path("/sys/bus/pci/devices/0000:86:00.0").joinpath("driver").unlink()
+    assert not bound.exists()
+    devices = [
+        {"name": "1", "pci_address": "0000:86:00.0"},
+        {"name": "2", "pci_address": "0000:ee:00.0"},
+    ]
+    with pytest.raises(StepFailed) as failed:
+        start_provider(host).create(CdiSpecProvider, wanted(host, devices=devices))
+    message = str(failed.value)
+    assert "device 1: 0000:86:00.0 is bound to no driver, not to vfio-pci" in message
+    assert "device 2: there is no PCI function 0000:ee:00.0" in message
+    assert "driverctl set-override" in message
+    assert not host.path(PATH).exists()
+
+
+def test_drift_is_named_by_a_refresh_and_put_back(
+    host: SimulatedHost, start_provider: StartProvider
+) -> None:
+    provider = start_provider(host)
+    made = provider.create(CdiSpecProvider, wanted(host))
+    assert provider.read(CdiSpecProvider, made).outputs == made.outputs
+
+    document = on_host(host)
+    del document["devices"][3]
+    host.path(PATH).write_text(json.dumps(document))
+    live = provider.read(CdiSpecProvider, made)
+    assert live.outputs["drift"] == ["kind or devices in the file were changed"]
+    assert len(live.inputs["devices"]) == 7
+    assert provider.diff(CdiSpecProvider, live.outputs, wanted(host)).changes
+
+    host.path(PATH).write_text(json.dumps(FOREIGN))
+    live = provider.read(CdiSpecProvider, made)
+    assert live.outputs["drift"] == ["the file was replaced by one that is not ours"]
+    with pytest.raises(StepFailed, match="not ours"):
+        provider.delete(CdiSpecProvider, made)
+
+    provider.update(CdiSpecProvider, made, wanted(host))
+    assert host.path(PATH).read_text() == made.outputs["content"]
+    assert "was changed on the host since" in provider.stderr.read_text()
+
+
+def test_a_renumbered_iommu_group_shows_as_drift(
+    host: SimulatedHost, start_provider: StartProvider
+) -> None:
+    provider = start_provider(host)
+    made = provider.create(CdiSpecProvider, wanted(host))
+    text = host.path(PATH).read_text()
+    group = group_of(host, "0000:86:00.0")
+    host.path(PATH).write_text(text.replace(f"/dev/vfio/{group}", "/dev/vfio/7"))
+    live = provider.read(CdiSpecProvider, made)
+    assert "IOMMU groups" in live.outputs["drift"][0]
+    assert provider.diff(CdiSpecProvider, live.outputs, wanted(host)).changes
+
+
+def test_a_full_disk_leaves_the_old_file_whole(
+    host: SimulatedHost, start_provider: StartProvider
+) -> None:
+    provider = start_provider(host)
+    made = provider.create(CdiSpecProvider, wanted(host))
+    host.inject(faults.DiskFull(path="/etc/cdi"))
+    with pytest.raises(StepFailed, match="No space left on device.*free some space"):
+        provider.update(CdiSpecProvider, made, wanted(host, "12"))
+    host.clear_faults()
+    assert host.path(PATH).read_text() == made.outputs["content"]
+
+
+def test_check_reports_each_fault_with_its_path_and_skips_the_unknown(
+    host: SimulatedHost, start_provider: StartProvider
+) -> None:
+    provider = start_provider()
+    found = provider.check(
+        CdiSpecProvider,
+        wanted(
+            host,
+            connection=UNKNOWN,
+            path="/etc/cdi/pgpu.txt",
+            kind="pgpu",
+            devices=[
+                {"name": UNKNOWN, "pci_address": "0000:0f:00.0"},
+                {"name": "-1", "pci_address": "0f:00.0"},
+                UNKNOWN,
+            ],
+        ),
+    )
+    assert set(found) == {"path", "kind", "devices[1].name", "devices[1].pci_address"}
+    assert "(got '0f:00.0')" in found["devices[1].pci_address"]
+    twice = wanted(host, devices=[{"name": "1", "pci_address": "0000:0f:00.0"}] * 2)
+    assert "used more than once" in provider.check(CdiSpecProvider, twice)["devices"]

@@ -1,0 +1,204 @@
+"""Active partitions of a board, through the SDK's provider process and `fmpm` over real SSH."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from gpuclusters.providers.fabric_partitions import FabricPartitionsProvider
+from lab.hosts import faults
+from tests.fixtures.hosts import SimulatedHost
+from tests.providers.conftest import StartProvider
+from tests.providers.provider_process import UNKNOWN, StepFailed
+
+SINGLES, PAIRS = list(range(7, 15)), [3, 4, 5, 6]
+GPUS = {
+    str(module): f"0000:{bus}:00.0"
+    for module, bus in enumerate(("86", "b8", "87", "bb", "0f", "41", "10", "44"), start=1)
+}
+
+
+def wanted(host: SimulatedHost, partitions: Any, **changes: Any) -> dict[str, Any]:
+    return {
+        "connection": host.connection,
+        "board": "board-0",
+        "baseboard": "hgx-h100",
+        "partitions": partitions,
+        "gpus": GPUS,
+    } | changes
+
+
+def test_a_layout_becomes_another_one_in_place_and_goes_away(
+    host: SimulatedHost, start_provider: StartProvider
+) -> None:
+    provider = start_provider(host)
+    made = provider.create(FabricPartitionsProvider, wanted(host, SINGLES))
+    assert made.id == f"{host.name}/board-0"
+    assert host.active_partitions() == made.outputs["active"] == SINGLES
+    assert made.outputs["gpus_by_partition"]["7"] == [1]
+
+    pairs = wanted(host, PAIRS)
+    difference = provider.diff(FabricPartitionsProvider, made.outputs, pairs)
+    assert (difference.changes, difference.replaces) == (True, [])
+    made = provider.update(FabricPartitionsProvider, made, pairs)
+    assert host.active_partitions() == PAIRS
+    assert made.outputs["gpus_by_partition"]["3"] == [1, 3]
+    assert not provider.diff(FabricPartitionsProvider, made.outputs, pairs).changes
+
+    made = provider.update(FabricPartitionsProvider, made, wanted(host, SINGLES))
+    assert host.active_partitions() == SINGLES
+    provider.delete(FabricPartitionsProvider, made)
+    assert host.active_partitions() == []
+    provider.delete(FabricPartitionsProvider, made)
+
+
+def test_a_partition_in_use_is_never_deactivated_and_nothing_else_is_touched(
+    host: SimulatedHost, start_provider: StartProvider
+) -> None:
+    provider = start_provider(host)
+    made = provider.create(FabricPartitionsProvider, wanted(host, SINGLES))
+    host.set_partition_in_use(9, "vm-acme")
+    for act in (
+        lambda: provider.update(FabricPartitionsProvider, made, wanted(host, PAIRS)),
+        lambda: provider.delete(FabricPartitionsProvider, made),
+    ):
+        with pytest.raises(StepFailed) as failed:
+            act()
+        assert "GPU 3 (0000:87:00.0) by process" in str(failed.value)
+        assert "stop the VMs" in str(failed.value)
+        assert host.active_partitions() == SINGLES
+    assert host.journal("harm") == []
+
+    # What stays may be in use: 9 is kept, the others make room.
+    kept = wanted(host, [9, 2])
+    provider.update(FabricPartitionsProvider, made, kept)
+    assert host.active_partitions() == [2, 9]
+    assert host.journal("harm") == []
+
+
+def test_without_pci_addresses_nothing_is_deactivated(
+    host: SimulatedHost, start_provider: StartProvider
+) -> None:
+    provider = start_provider(host)
+    made = provider.create(FabricPartitionsProvider, wanted(host, SINGLES, gpus={}))
+    with pytest.raises(StepFailed, match="give them in `gpus`"):
+        provider.update(FabricPartitionsProvider, made, wanted(host, PAIRS, gpus={}))
+    assert host.active_partitions() == SINGLES
+
+
+def test_a_restarted_fabric_manager_is_told_what_was_active(
+    host: SimulatedHost, start_provider: StartProvider
+) -> None:
+    provider = start_provider(host)
+    made = provider.create(FabricPartitionsProvider, wanted(host, SINGLES))
+    host.set_partition_in_use(7, "vm-acme")
+    host.sudo("systemctl restart nvidia-fabricmanager")
+
+    live = provider.read(FabricPartitionsProvider, made)
+    assert live.outputs["active"] == live.inputs["partitions"] == []
+    assert provider.diff(FabricPartitionsProvider, live.outputs, wanted(host, SINGLES)).changes
+
+    # Also after the refresh has written "nothing active" into the state.
+    made.outputs = live.outputs
+    provider.update(FabricPartitionsProvider, made, wanted(host, SINGLES))
+    assert host.active_partitions() == SINGLES
+    told = [e for e in host.journal("command") if "--set-activated-list" in e["command"]]
+    assert "7,8,9,10,11,12,13,14" in told[-1]["command"]
+    assert host.journal("harm") == []
+
+
+def test_a_fabric_manager_that_initialises_is_waited_for(
+    host: SimulatedHost, start_provider: StartProvider
+) -> None:
+    host.inject(faults.FabricManager(state="restarting"))
+    timer = threading.Timer(1.5, host.clear_faults)
+    timer.start()
+    try:
+        start_provider(host).create(FabricPartitionsProvider, wanted(host, PAIRS))
+    finally:
+        timer.join()
+    assert host.active_partitions() == PAIRS
+
+
+def test_a_deactivation_by_hand_shows_after_a_refresh_and_is_put_back(
+    host: SimulatedHost, start_provider: StartProvider
+) -> None:
+    provider = start_provider(host)
+    made = provider.create(FabricPartitionsProvider, wanted(host, PAIRS))
+    host.sudo("fmpm -d 4")
+    live = provider.read(FabricPartitionsProvider, made)
+    assert live.inputs["partitions"] == live.outputs["active"] == [3, 5, 6]
+    assert provider.diff(FabricPartitionsProvider, live.outputs, wanted(host, PAIRS)).changes
+    provider.update(FabricPartitionsProvider, made, wanted(host, PAIRS))
+    assert host.active_partitions() == PAIRS
+
+
+def test_an_interrupted_change_converges_when_run_again(
+    host: SimulatedHost, start_provider: StartProvider
+) -> None:
+    first = start_provider(host)
+    made = first.create(FabricPartitionsProvider, wanted(host, SINGLES))
+    host.inject(faults.CommandFails(command="fmpm -a 4", exit=255, stdout="killed here"))
+    with pytest.raises(StepFailed, match="activate partition 4"):
+        first.update(FabricPartitionsProvider, made, wanted(host, PAIRS))
+    first.kill()
+    host.clear_faults()
+    assert host.active_partitions() == [3]  # half-way
+    second = start_provider(host)
+    second.update(FabricPartitionsProvider, made, wanted(host, PAIRS))
+    assert host.active_partitions() == PAIRS
+
+
+def test_a_board_with_another_table_is_refused_with_both_sides(
+    host: SimulatedHost, start_provider: StartProvider
+) -> None:
+    host.inject(faults.PartitionUnsupported(module=8))
+    with pytest.raises(StepFailed) as failed:
+        start_provider(host).create(FabricPartitionsProvider, wanted(host, [1]))
+    message = str(failed.value)
+    assert "partition 14 is GPUs 8 in the table of hgx-h100 and absent on the board" in message
+    assert "--list-unsupported-partitions" in message
+    assert host.active_partitions() == []
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        (faults.FabricManager(state="version-mismatch"), ["-6, version mismatch", "install"]),
+        (faults.FabricManager(state="not-supported"), ["-3, not supported", "FABRIC_MODE=1"]),
+        (faults.FabricManager(state="nvlink-error"), ["-10, NVLink error", "quarantine"]),
+        (faults.PartitionBusy(partition=3), ["activate partition 3", "-12, resource in use"]),
+    ],
+    ids=["version", "mode", "nvlink", "busy"],
+)
+def test_what_the_fabric_manager_says_is_explained(
+    host: SimulatedHost, start_provider: StartProvider, fault: Any, said: list[str]
+) -> None:
+    host.inject(fault)
+    with pytest.raises(StepFailed) as failed:
+        start_provider(host).create(FabricPartitionsProvider, wanted(host, PAIRS))
+    assert f"{host.name} (" in str(failed.value)
+    assert "board board-0" in str(failed.value)
+    for part in said:
+        assert part in str(failed.value)
+
+
+def test_check_refuses_a_gpu_in_two_partitions_and_ids_of_another_board(
+    host: SimulatedHost, start_provider: StartProvider
+) -> None:
+    provider = start_provider()
+
+    def faults_of(partitions: Any, **changes: Any) -> dict[str, str]:
+        return provider.check(
+            FabricPartitionsProvider, wanted(host, partitions, **changes)
+        )
+
+    assert faults_of(SINGLES, connection=UNKNOWN) == {}
+    assert faults_of([UNKNOWN, 3]) == {}
+    assert "both have GPU 1" in faults_of([3, 7])["partitions"]
+    assert "has no partition 15" in faults_of([15])["partitions"]
+    assert faults_of([15], baseboard="hgx-b200") == {}
+    assert "baseboard" in faults_of([0], baseboard="hgx-a100")
+    assert "two modules" in faults_of([0], gpus={"1": GPUS["1"], "2": GPUS["1"]})["gpus"]

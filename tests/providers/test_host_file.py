@@ -1,0 +1,235 @@
+"""One file on a host, through the SDK's provider process and real SSH."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from gpuclusters.providers.host_file import HostFileProvider
+from lab.hosts import faults
+from tests.fixtures.hosts import SimulatedHost
+from tests.providers.conftest import StartProvider
+from tests.providers.provider_process import UNKNOWN, StepFailed
+
+PATH = "/etc/kubernetes/kubelet.conf.d/20-gpu.conf"
+
+
+def wanted(host: SimulatedHost, **changes: Any) -> dict[str, Any]:
+    return {"connection": host.connection, "path": PATH, "content": "a: 1\n"} | changes
+
+
+def test_a_file_lives_from_create_to_delete(
+    host: SimulatedHost, start_provider: StartProvider
+) -> None:
+    provider = start_provider(host)
+    made = provider.create(HostFileProvider, wanted(host, mode="0640"))
+    assert made.id == f"{host.name}:{PATH}"
+    assert host.path(PATH).read_text() == "a: 1\n"
+    assert host.path(PATH).stat().st_mode & 0o7777 == 0o640
+    assert made.outputs["content"] == "a: 1\n"  # inputs are inside the outputs
+
+    news = wanted(host, content="a: 2\n", mode="0640")
+    difference = provider.diff(HostFileProvider, made.outputs, news)
+    assert (difference.changes, difference.replaces) == (True, [])
+    made = provider.update(HostFileProvider, made, news)
+    assert host.path(PATH).read_text() == "a: 2\n"
+    assert not provider.diff(HostFileProvider, made.outputs, news).changes
+
+    provider.delete(HostFileProvider, made)
+    assert not host.path(PATH).exists()
+    provider.delete(HostFileProvider, made)  # absent is done
+    assert provider.read(HostFileProvider, made).id == ""
+
+
+def test_a_rerun_of_create_changes_nothing(
+    host: SimulatedHost, start_provider: StartProvider
+) -> None:
+    provider = start_provider(host)
+    first = provider.create(HostFileProvider, wanted(host))
+    before = host.path(PATH).stat().st_ino
+    assert provider.create(HostFileProvider, wanted(host)) == first
+    assert host.path(PATH).stat().st_ino == before
+
+
+def test_a_different_file_that_is_there_already_is_refused_and_can_be_adopted(
+    host: SimulatedHost, start_provider: StartProvider
+) -> None:
+    provider = start_provider(host)
+    host.path(PATH).parent.mkdir(parents=True, exist_ok=True)
+    host.path(PATH).write_text("by hand\n")
+    with pytest.raises(StepFailed) as failed:
+        provider.create(HostFileProvider, wanted(host))
+    assert f"{PATH}: a different file is there already" in str(failed.value)
+    assert "adopt=True" in str(failed.value)
+    assert host.path(PATH).read_text() == "by hand\n"
+
+    provider.create(HostFileProvider, wanted(host, adopt=True))
+    assert host.path(PATH).read_text() == "a: 1\n"
+    assert "taken over" in provider.stderr.read_text()
+
+
+def test_drift_shows_after_a_refresh_and_is_put_back_by_the_next_update(
+    host: SimulatedHost, start_provider: StartProvider
+) -> None:
+    provider = start_provider(host)
+    made = provider.create(HostFileProvider, wanted(host))
+    host.path(PATH).write_text("by hand\n")
+
+    live = provider.read(HostFileProvider, made)
+    assert live.inputs["content"] == "by hand\n"
+    assert provider.diff(HostFileProvider, live.outputs, wanted(host)).changes
+
+    provider.update(HostFileProvider, made, wanted(host, mode="0600"))
+    assert host.path(PATH).read_text() == "a: 1\n"
+    assert "was changed on the host since" in provider.stderr.read_text()
+
+
+def test_a_file_that_somebody_changed_is_not_deleted(
+    host: SimulatedHost, start_provider: StartProvider
+) -> None:
+    provider = start_provider(host)
+    made = provider.create(HostFileProvider, wanted(host))
+    host.path(PATH).write_text("by hand\n")
+    with pytest.raises(StepFailed, match="changed on the host since it was written here"):
+        provider.delete(HostFileProvider, made)
+    assert host.path(PATH).exists()
+
+
+def test_a_file_that_is_gone_is_gone_after_a_refresh(
+    host: SimulatedHost, start_provider: StartProvider
+) -> None:
+    provider = start_provider(host)
+    made = provider.create(HostFileProvider, wanted(host))
+    host.path(PATH).unlink()
+    assert provider.read(HostFileProvider, made).id == ""
+
+
+def test_eight_files_at_once_use_one_connection(
+    host: SimulatedHost, start_provider: StartProvider
+) -> None:
+    provider = start_provider(host)
+    host.forget()
+    with ThreadPoolExecutor(8) as pool:
+        news = [wanted(host, path=f"/etc/many/{n}.conf") for n in range(8)]
+        made = list(pool.map(lambda n: provider.create(HostFileProvider, n), news))
+    assert len({m.id for m in made}) == 8
+    assert len(host.journal("connection")) == 1
+
+
+def test_a_killed_create_can_simply_be_run_again(
+    host: SimulatedHost, start_provider: StartProvider
+) -> None:
+    host.inject(faults.Slow(command="write|sh -s", seconds=0.5))
+    first = start_provider(host)
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(first.create, HostFileProvider, wanted(host))
+        while not host.commands():
+            pass
+        first.kill()
+        with pytest.raises(StepFailed):
+            running.result()
+    host.clear_faults()
+    second = start_provider(host)
+    second.create(HostFileProvider, wanted(host))
+    assert host.path(PATH).read_text() == "a: 1\n"
+    assert [p.name for p in host.path(PATH).parent.iterdir()] == [PATH.rsplit("/", 1)[1]]
+
+
+def test_check_judges_what_is_known_and_leaves_the_unknown_alone(
+    host: SimulatedHost, start_provider: StartProvider
+) -> None:
+    provider = start_provider()
+    unknown = {"connection": UNKNOWN, "path": PATH, "content": UNKNOWN}
+    assert provider.check(HostFileProvider, unknown) == {}
+    found = provider.check(
+        HostFileProvider,
+        {
+            "connection": host.connection | {"address": UNKNOWN, "port": 99999},
+            "path": "etc/../passwd",
+            "content": UNKNOWN,
+            "mode": "rw",
+            "colour": "red",
+        },
+    )
+    assert set(found) == {"connection.port", "path", "mode", "colour"}
+    assert "99999" in found["connection.port"]
+    assert "absolute" in found["path"]
+    assert "'0644'" in found["mode"]
+
+
+def test_what_is_not_known_yet_is_an_update_and_another_host_a_replacement(
+    host: SimulatedHost, start_provider: StartProvider
+) -> None:
+    provider = start_provider()
+    olds = wanted(host, sha256="0" * 64)
+    difference = provider.diff(HostFileProvider, olds, wanted(host, connection=UNKNOWN))
+    assert (difference.changes, difference.replaces) == (True, [])
+    moved = host.connection | {"port": 1}
+    assert provider.diff(HostFileProvider, olds, wanted(host, connection=moved)).replaces == []
+    renamed = host.connection | {"host": "other"}
+    difference = provider.diff(HostFileProvider, olds, wanted(host, connection=renamed))
+    assert difference.replaces == ["connection"]
+    assert difference.delete_before_replace
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        (faults.WrongHostKey(), ["the host shows the key SHA256:", "is pinned for it"]),
+        (faults.RefuseConnections(), ["no SSH connection (", "check that the host is up"]),
+        (faults.DropConnectionAfter(bytes=600), ["no SSH connection ("]),
+        (faults.DiskFull(path="/etc"), ["No space left on device", "free some space"]),
+        (faults.Hang(), ["did not end within 2 s"]),
+        (
+            faults.CommandFails(command="sudo", exit=1, stderr="sudo: a password is required\n"),
+            ["a password is required", "NOPASSWD"],
+        ),
+    ],
+    ids=lambda value: getattr(value, "kind", ""),
+)
+def test_every_fault_says_which_host_what_was_tried_and_what_to_do(
+    host: SimulatedHost, start_provider: StartProvider, fault: Any, said: list[str]
+) -> None:
+    host.inject(fault)
+    provider = start_provider(host, GPU_CLUSTERS_SSH_COMMAND_TIMEOUT_SECONDS="2")
+    with pytest.raises(StepFailed) as failed:
+        provider.create(HostFileProvider, wanted(host, content="token: top-secret-value\n"))
+    message = str(failed.value)
+    place = f"{host.name} ({host.endpoint.address}:{host.endpoint.port})"
+    assert f"{place}: could not " in message
+    assert PATH in message
+    for part in said:
+        assert part in message
+    assert "top-secret-value" not in message
+    # One line, without the SDK's traceback.
+    assert message.startswith("error: ")
+    assert len(message.splitlines()) == 1
+    assert not host.path(PATH).exists()
+
+    host.clear_faults()
+    provider.create(HostFileProvider, wanted(host))
+    assert host.path(PATH).exists()
+
+
+def test_reads_go_on_over_a_connection_that_keeps_breaking(
+    host: SimulatedHost, start_provider: StartProvider
+) -> None:
+    made = start_provider(host).create(HostFileProvider, wanted(host))
+    host.inject(faults.DropConnectionAfter(bytes=12000))
+    host.forget()
+    provider = start_provider(host)
+    for _ in range(12):
+        assert provider.read(HostFileProvider, made).id == made.id
+    assert len(host.journal("connection")) > 1
+
+
+def test_without_any_key_the_three_ways_to_give_one_are_named(
+    host: SimulatedHost, start_provider: StartProvider
+) -> None:
+    provider = start_provider()
+    with pytest.raises(StepFailed) as failed:
+        provider.create(HostFileProvider, wanted(host))
+    for way in ("gpu-clusters:ssh-private-key", "GPU_CLUSTERS_SSH_KEY_FILE", "SSH_AUTH_SOCK"):
+        assert way in str(failed.value)
