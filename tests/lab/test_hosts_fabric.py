@@ -1,0 +1,234 @@
+"""`fmpm` on a simulated host keeps the contract of the real one: outputs, exit codes, restarts."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import pytest
+
+from lab.hosts import faults
+from lab.hosts.standins.fabric import INITIALISING_SECONDS
+from tests.fixtures.hosts import Hosts, SimulatedHost
+
+
+@pytest.fixture
+def host(hosts: Hosts) -> SimulatedHost:
+    return hosts()[0]
+
+
+def listed(host: SimulatedHost) -> dict[int, dict[str, Any]]:
+    done = host.run("fmpm -l")
+    assert done.returncode == 0, done
+    return {p["partitionId"]: p for p in json.loads(done.stdout)["partitionInfo"]}
+
+
+def active(host: SimulatedHost) -> list[int]:
+    return [number for number, p in listed(host).items() if p["isActive"] == 1]
+
+
+def test_the_list_is_the_h100_table_by_module_number(host: SimulatedHost) -> None:
+    document = json.loads(host.run("fmpm -l").stdout)
+    assert document["numPartitions"] == document["maxNumPartitions"] == 15
+    modules = {
+        p["partitionId"]: [gpu["physicalId"] for gpu in p["gpuInfo"]]
+        for p in document["partitionInfo"]
+    }
+    assert modules == {
+        0: [1, 2, 3, 4, 5, 6, 7, 8],
+        1: [1, 2, 3, 4],
+        2: [5, 6, 7, 8],
+        3: [1, 3],
+        4: [2, 4],
+        5: [5, 7],
+        6: [6, 8],
+        **{6 + module: [module] for module in range(1, 9)},
+    }
+
+
+def test_each_gpu_of_the_list_has_the_documented_fields(host: SimulatedHost) -> None:
+    partitions = listed(host)
+    assert set(partitions[0]) == {"partitionId", "isActive", "numGpus", "gpuInfo"}
+    assert partitions[0]["numGpus"] == 8
+    assert partitions[0]["gpuInfo"][0] == {
+        "physicalId": 1,
+        "uuid": "",
+        "pciBusId": "00000000:00:00.0",
+        "numNvLinksAvailable": 18,
+        "maxNumNvLinks": 18,
+        "nvlinkLineRateMBps": 26562,
+    }
+    assert partitions[7]["gpuInfo"][0]["maxNumNvLinks"] == 0
+
+
+def test_disjoint_partitions_are_activated_and_dropped(host: SimulatedHost) -> None:
+    for number in (1, 5, 6):
+        done = host.run(f"fmpm -a {number}")
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert active(host) == [1, 5, 6]
+    assert host.run("fmpm -d 5").returncode == 0
+    assert active(host) == [1, 6]
+
+
+@pytest.mark.parametrize(
+    ("prepare", "command", "code", "text"),
+    [
+        ("true", "fmpm -d 7", 238, "Failed to deactivate partition. fmReturn: -18\n"),
+        ("fmpm -a 7", "fmpm -a 7", 239, "Failed to activate partition. fmReturn: -17\n"),
+        ("fmpm -a 7", "fmpm -a 0", 249, "Failed to activate partition. fmReturn: -7\n"),
+        ("fmpm -a 0", "fmpm -a 14", 249, "Failed to activate partition. fmReturn: -7\n"),
+        ("true", "fmpm -a 15", 255, "Failed to activate partition. fmReturn: -1\n"),
+        ("true", "fmpm -d 63", 255, "Failed to deactivate partition. fmReturn: -1\n"),
+        ("true", "fmpm -a -1", 255, "Invalid Partition ID.\n"),
+        ("true", "fmpm -a 64", 255, "Invalid Partition ID.\n"),
+        (
+            "true",
+            "fmpm --set-activated-list 7,99",
+            255,
+            "Invalid partition Id 99 was given.\n",
+        ),
+        (
+            "true",
+            "fmpm --set-activated-list 0,7",
+            249,
+            "Failed to set activated partitions. fmReturn: -7\n",
+        ),
+        (
+            "true",
+            "fmpm --hostname 192.0.2.1 -l",
+            251,
+            "Failed to connect to Fabric Manager instance.\n",
+        ),
+    ],
+)
+def test_errors_are_text_on_standard_output_and_the_code_modulo_256(
+    host: SimulatedHost, prepare: str, command: str, code: int, text: str
+) -> None:
+    assert host.run(prepare).returncode == 0
+    done = host.run(command)
+    assert (done.returncode, done.stdout, done.stderr) == (code, text, "")
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "text"),
+    [
+        ("fmpm -a", 1, "Error: -a option requires partition ID."),
+        ("fmpm -d", 255, "Error: -d option requires partition ID."),
+        ("fmpm --hostname", 1, "Error: --hostname option requires"),
+        ("fmpm --set-activated-list", 1, "Error: --set-activated-list option requires"),
+        ("fmpm --frobnicate", 255, "Invalid argument."),
+        ("fmpm -a seven", 134, "std::invalid_argument"),
+    ],
+)
+def test_bad_arguments_are_refused_on_standard_error(
+    host: SimulatedHost, command: str, code: int, text: str
+) -> None:
+    done = host.run(command)
+    assert done.returncode == code
+    assert text in done.stderr
+    assert done.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("state", "command", "code", "text"),
+    [
+        ("restarting", "fmpm -l", 248, "Failed to get partition list. fmReturn: -8\n"),
+        ("restarting", "fmpm -a 7", 248, "Failed to activate partition. fmReturn: -8\n"),
+        ("not-supported", "fmpm -l", 253, "Failed to get partition list. fmReturn: -3\n"),
+        ("nvlink-error", "fmpm -a 7", 246, "Failed to activate partition. fmReturn: -10\n"),
+        ("down", "fmpm -l", 247, "Failed to connect to Fabric Manager instance.\n"),
+        ("version-mismatch", "fmpm -l", 250, "Failed to connect to Fabric Manager instance.\n"),
+    ],
+)
+def test_a_fabric_manager_in_trouble_answers_its_code(
+    host: SimulatedHost, state: str, command: str, code: int, text: str
+) -> None:
+    host.inject(faults.parse("fabric-manager", {"state": state}))
+    done = host.run(command)
+    assert (done.returncode, done.stdout) == (code, text)
+    host.clear_faults()
+    assert host.run("fmpm -l").returncode == 0
+
+
+def test_a_busy_partition_alone_answers_resource_in_use(host: SimulatedHost) -> None:
+    host.inject(faults.PartitionBusy(partition=7))
+    assert host.run("fmpm -a 7").returncode == 244
+    assert host.run("fmpm -a 8").returncode == 0
+
+
+def test_after_a_resilient_restart_nothing_changes_until_the_list_is_set(
+    host: SimulatedHost,
+) -> None:
+    host.run("fmpm -a 7; fmpm -a 8")
+    assert host.run("sudo -n systemctl restart nvidia-fabricmanager").returncode == 0
+    assert host.run("fmpm -l").returncode == 248
+    wait_until_initialised(host)
+    assert active(host) == []
+    assert host.run("fmpm -a 9").returncode == 248
+    assert host.run("fmpm -d 7").returncode == 248
+    assert host.run("fmpm --set-activated-list 7,8").returncode == 0
+    assert active(host) == [7, 8]
+    assert host.run("fmpm -a 9").returncode == 0
+    assert host.journal("harm") == []
+
+
+def test_an_empty_list_ends_the_wait_as_well(host: SimulatedHost) -> None:
+    host.run("sudo -n systemctl restart nvidia-fabricmanager")
+    wait_until_initialised(host)
+    assert host.run("fmpm --set-activated-list ''").returncode == 0
+    assert host.run("fmpm -a 7").returncode == 0
+
+
+def test_without_resilience_a_restart_drops_what_virtual_machines_use(
+    host: SimulatedHost,
+) -> None:
+    host.run("fmpm -a 7")
+    host.set_partition_in_use(7, "vm-acme")
+    host.sudo("sed -i s/RESTART=1/RESTART=0/ /usr/share/nvidia/nvswitch/fabricmanager.cfg")
+    host.run("sudo -n systemctl restart nvidia-fabricmanager")
+    assert [entry["partition"] for entry in host.journal("harm")] == [7]
+    wait_until_initialised(host)
+    assert host.run("fmpm -a 7").returncode == 0
+
+
+def test_a_repeated_number_in_the_list_hangs_like_the_real_one(host: SimulatedHost) -> None:
+    with pytest.raises(TimeoutError):
+        host.run("fmpm --set-activated-list 7,7", timeout=0.5)
+
+
+def test_dropping_a_partition_under_a_virtual_machine_is_on_record(host: SimulatedHost) -> None:
+    host.run("fmpm -a 3")
+    host.set_partition_in_use(3, "vm-acme")
+    assert host.run("fmpm -d 3").returncode == 0, "the fabric manager knows nothing of machines"
+    (entry,) = host.journal("harm")
+    assert entry["what"] == "partition 3 dropped under vm-acme"
+
+
+def test_a_failed_gpu_takes_its_partitions_off_the_list(host: SimulatedHost) -> None:
+    host.inject(faults.PartitionUnsupported(module=8))
+    assert sorted(listed(host)) == [1, 3, 4, 5, 7, 8, 9, 10, 11, 12, 13]
+    missing = json.loads(host.run("fmpm --list-unsupported-partitions").stdout)
+    assert missing["numPartitions"] == 4
+    assert {"partitionId": 14, "numGpus": 1, "gpuPhysicalIds": [8]} in missing["partitionInfo"]
+    assert host.run("fmpm -a 14").returncode == 255
+
+
+def test_no_link_failures_are_listed_on_h100(host: SimulatedHost) -> None:
+    document = json.loads(host.run("fmpm --get-nvlink-failed-devices").stdout)
+    assert (document["numGpus"], document["numSwitches"]) == (0, 0)
+
+
+def test_the_fabric_manager_is_out_of_reach_while_its_machine_is_off(host: SimulatedHost) -> None:
+    host.run("sudo -n virsh shutdown fabric-manager")
+    assert host.run("fmpm -l").returncode == 247
+    host.run("sudo -n virsh start fabric-manager")
+    wait_until_initialised(host)
+    assert host.run("fmpm -a 7").returncode == 248
+
+
+def wait_until_initialised(host: SimulatedHost) -> None:
+    deadline = time.monotonic() + 30 * INITIALISING_SECONDS
+    while host.run("fmpm -l").returncode == 248:
+        assert time.monotonic() < deadline
+        time.sleep(INITIALISING_SECONDS / 5)
