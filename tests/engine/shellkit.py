@@ -1,0 +1,101 @@
+"""A project with a backend in a temporary folder, and the command run in this process."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import io
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from lab.engine import deployment, secrets
+from lab.engine.cli.main import main
+from lab.engine.events import Event
+from lab.engine.request import Cancellation, Outcome, Request, SnapshotStore
+
+PROJECT = """\
+name: refs
+runtime: python
+config:
+  greeting: {type: string, default: hello}
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Done:
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> object:
+        return json.loads(self.out)
+
+
+class Shell:
+    """Runs commands in the folder of a project."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.folder = root / "project"
+        self.state = root / "state"
+
+    def __call__(self, *arguments: str) -> Done:
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            code = main(arguments)
+        return Done(code, out.getvalue(), err.getvalue())
+
+    def ok(self, *arguments: str) -> Done:
+        done = self(*arguments)
+        assert done.code == 0, done
+        return done
+
+    @property
+    def stack_file(self) -> Path:
+        return self.folder / "Pulumi.dev.yaml"
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.state / ".pulumi/stacks/refs/dev.json"
+
+    def files(self, pattern: str) -> list[str]:
+        return sorted(str(p.relative_to(self.state / ".pulumi")) for p in (self.state / ".pulumi").glob(pattern))
+
+
+Run = Callable[[Request, SnapshotStore, Callable[[Event], None], Cancellation], Outcome]
+
+
+@pytest.fixture
+def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
+    """An empty backend, a project, no terminal; keys are derived in no time."""
+    made = Shell(tmp_path)
+    made.folder.mkdir()
+    made.state.mkdir()
+    (made.folder / "Pulumi.yaml").write_text(PROJECT)
+    for name in ("PULUMI_STACK", "PULUMI_PARALLEL", "PULUMI_CONFIG_PASSPHRASE_FILE", "NO_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PULUMI_BACKEND_URL", f"file://{made.state}")
+    monkeypatch.setenv("PULUMI_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("PULUMI_CONFIG_PASSPHRASE", "test")
+    monkeypatch.setattr(secrets, "ITERATIONS", 1)
+    secrets._derive.cache_clear()
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+    monkeypatch.chdir(made.folder)
+    yield made
+    secrets._derive.cache_clear()
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch) -> Callable[[Run], None]:
+    """Puts a function in the place of the engine."""
+
+    def use(run: Run) -> None:
+        monkeypatch.setattr(deployment, "run", lambda r, s, e, c, _=None: run(r, s, e, c))
+
+    return use

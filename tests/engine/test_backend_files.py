@@ -1,0 +1,453 @@
+"""The file backend: Pulumi's layout, locks, and states that survive whatever happens."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import errno
+import functools
+import hashlib
+import json
+import os
+import socket
+import threading
+from pathlib import Path
+
+import pytest
+
+from lab.engine import atomicfile, secrets
+from lab.engine.backend import checkpoints, history, locks
+from lab.engine.backend.address import backend_folder, parse
+from lab.engine.backend.bucket import Bucket
+from lab.engine.backend.checkpoints import CheckpointStore
+from lab.engine.backend.filebackend import FileBackend, StackNotFoundError
+from lab.engine.backend.layout import StackReference, parse_reference
+from lab.engine.secrets import PassphraseCrypter, SecretsManager
+from lab.engine.state import PendingOperation, ResourceState, Snapshot
+from lab.engine.usererror import UserError
+from lab.engine.values import Plaintext, Secret
+
+DEV = StackReference("refs", "dev")
+URN = "urn:pulumi:dev::refs::{}::{}"
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(secrets, "ITERATIONS", 1)
+    secrets._derive.cache_clear()
+
+
+@pytest.fixture
+def backend(tmp_path: Path) -> FileBackend:
+    made = FileBackend(tmp_path)
+    made.prepare()
+    return made
+
+
+@functools.cache
+def manager(passphrase: str = "p", salt: bytes = b"12345678") -> SecretsManager:
+    crypter = PassphraseCrypter(passphrase, salt)
+    return SecretsManager(f"v1:{base64.b64encode(salt).decode()}:{crypter.encrypt('pulumi')}", crypter)
+
+
+def store(backend: FileBackend, using: SecretsManager | None = None) -> CheckpointStore:
+    def open_with(salt: str) -> SecretsManager:
+        return secrets.open_manager(salt, lambda: "p")
+
+    return CheckpointStore(backend.bucket, DEV, using or manager(), open_with)
+
+
+def resource(name: str, **more: object) -> ResourceState:
+    return ResourceState(URN.format("a:b:C", name), "a:b:C", custom=True, id=name, **more)
+
+
+def on_disk(backend: FileBackend) -> dict:
+    return json.loads(backend.bucket.read(DEV.checkpoint))["checkpoint"]["latest"]
+
+
+# -- addresses and names ---------------------------------------------------------------
+
+
+def test_the_environment_goes_before_the_project(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    env = {"PULUMI_BACKEND_URL": f"file://{tmp_path}/a?no_tmp_dir=true", "PULUMI_HOME": str(tmp_path)}
+    assert backend_folder("file:///elsewhere", env) == tmp_path / "a"
+
+
+def test_the_last_login_is_used_when_nothing_else_is_said(tmp_path: Path) -> None:
+    (tmp_path / "credentials.json").write_text(json.dumps({"current": f"file://{tmp_path}"}))
+    assert backend_folder(None, {"PULUMI_HOME": str(tmp_path)}) == tmp_path
+
+
+def test_relative_and_home_addresses_are_resolved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "state").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert parse("file://state") == parse("file://./state") == tmp_path / "state"
+    assert parse("file://~") == tmp_path
+    assert parse("file://~/state") == tmp_path / "state"
+
+
+@pytest.mark.parametrize(
+    ("url", "what"),
+    [("s3://bucket", "files only"), ("https://api.pulumi.com", "files only"), ("file:///not/there", "make it")],
+)
+def test_other_backends_are_refused_by_name(url: str, what: str) -> None:
+    with pytest.raises(UserError, match=what) as caught:
+        parse(url)
+    assert url in str(caught.value)
+
+
+def test_without_a_backend_the_variable_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="PULUMI_BACKEND_URL"):
+        backend_folder(None, {"PULUMI_HOME": str(tmp_path)})
+
+
+def test_stacks_are_named_with_or_without_their_project() -> None:
+    assert parse_reference("dev", "refs") == DEV
+    assert parse_reference("organization/dev", "refs") == DEV
+    assert parse_reference("organization/refs/dev", None) == DEV
+
+
+@pytest.mark.parametrize("name", ["", "a b", "other/refs/dev", "a/b/c/d", "organization//dev", "ä"])
+def test_bad_stack_names_are_refused(name: str) -> None:
+    with pytest.raises(UserError):
+        parse_reference(name, "refs")
+
+
+# -- layout ------------------------------------------------------------------------------
+
+
+def test_a_new_backend_has_the_version_of_pulumis_layout(tmp_path: Path) -> None:
+    FileBackend(tmp_path).prepare()
+    assert (tmp_path / ".pulumi/meta.yaml").read_text() == "version: 1\n"
+
+
+@pytest.mark.parametrize("text", ["version: 2\n", "version: 0\n", "other: 1\n", "[", ""])
+def test_another_layout_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / ".pulumi").mkdir()
+    (tmp_path / ".pulumi/meta.yaml").write_text(text)
+    with pytest.raises(UserError, match=r"meta\.yaml"):
+        FileBackend(tmp_path).prepare()
+
+
+def test_every_file_has_its_attributes_beside_it(backend: FileBackend) -> None:
+    backend.create(DEV, checkpoints.empty_deployment(manager()))
+    content = backend.bucket.read(DEV.checkpoint)
+    attributes = json.loads(backend.bucket.read(f"{DEV.checkpoint}.attrs"))
+    assert base64.b64decode(attributes["md5"]) == hashlib.md5(content).digest()
+    assert attributes["user.content_type"] == "text/plain; charset=utf-8"
+    assert set(attributes) == {
+        "user.cache_control", "user.content_disposition", "user.content_encoding",
+        "user.content_language", "user.content_type", "user.metadata", "md5",
+    }  # fmt: skip
+
+
+def test_a_new_stack_is_an_empty_deployment_that_names_its_secrets_provider(backend: FileBackend) -> None:
+    keys = manager()
+    backend.create(DEV, checkpoints.empty_deployment(keys))
+    document = json.loads(backend.bucket.read(DEV.checkpoint))
+    assert document["version"] == 3
+    assert document["checkpoint"]["stack"] == "organization/refs/dev"
+    latest = document["checkpoint"]["latest"]
+    assert latest["secrets_providers"] == keys.state()
+    assert latest["metadata"] == {}
+    assert "resources" not in latest
+    magic = hashlib.sha256(latest["manifest"]["version"].encode()).hexdigest()
+    assert latest["manifest"]["magic"] == magic
+
+
+def test_a_stack_is_made_once(backend: FileBackend) -> None:
+    backend.create(DEV, {})
+    with pytest.raises(UserError, match="already exists"):
+        backend.create(DEV, {})
+
+
+def test_a_missing_stack_is_a_case_of_its_own(backend: FileBackend) -> None:
+    with pytest.raises(StackNotFoundError) as caught:
+        backend.checkpoint(DEV)
+    assert caught.value.exit_code == 6
+
+
+def test_stacks_are_listed_by_project(backend: FileBackend) -> None:
+    for name in ("organization/a/x", "organization/a/y", "organization/b/x"):
+        backend.create(parse_reference(name, None), {})
+    assert [str(s) for s in backend.stacks()] == [
+        "organization/a/x", "organization/a/y", "organization/b/x",
+    ]  # fmt: skip
+    assert [s.name for s in backend.stacks("b")] == ["x"]
+
+
+def test_a_compressed_state_is_refused_and_not_taken_for_a_missing_one(backend: FileBackend) -> None:
+    backend.bucket.write(f"{DEV.checkpoint}.gz", b"")
+    with pytest.raises(UserError, match="compressed"):
+        backend.require(DEV)
+
+
+def test_a_stack_with_resources_is_not_removed(backend: FileBackend) -> None:
+    store(backend).save(Snapshot((resource("one"),)))
+    with pytest.raises(UserError, match="still has resources"):
+        backend.remove(DEV, force=False, backups=False)
+    backend.remove(DEV, force=True, backups=True)
+    assert not backend.exists(DEV)
+    assert [p for p in backend.bucket.folder.rglob("*dev*") if p.is_file()] == []
+
+
+def test_a_renamed_stack_has_its_name_in_its_urns_but_not_in_its_data(backend: FileBackend) -> None:
+    root = ResourceState(URN.format("pulumi:pulumi:Stack", "refs-dev"), "pulumi:pulumi:Stack", custom=False)
+    text = URN.format("a:b:C", "one")
+    child = resource("one", parent=root.urn, inputs={"urn": text}, property_dependencies={"x": (text,)})
+    store(backend).save(Snapshot((root, child), (PendingOperation(child, "updating"),)))
+    new = StackReference("refs", "prod")
+    backend.rename(DEV, new)
+    assert not backend.exists(DEV)
+    first, second = backend.checkpoint(new).resources
+    assert first["urn"] == "urn:pulumi:prod::refs::pulumi:pulumi:Stack::refs-prod"
+    assert second["parent"] == first["urn"]
+    assert second["propertyDependencies"] == {"x": ["urn:pulumi:prod::refs::a:b:C::one"]}
+    assert second["inputs"] == {"urn": text}
+
+
+def test_tags_are_kept_in_pulumis_file(backend: FileBackend) -> None:
+    backend.set_tags(DEV, {"owner": "ops"})
+    assert json.loads(backend.bucket.read(DEV.tags)) == {"version": 1, "tags": {"owner": "ops"}}
+    assert backend.tags(DEV) == {"owner": "ops"}
+    backend.set_tags(DEV, {})
+    assert not backend.bucket.exists(DEV.tags)
+
+
+# -- states --------------------------------------------------------------------------------
+
+
+def test_what_is_saved_is_what_is_loaded(backend: FileBackend) -> None:
+    states = (
+        resource("one", inputs={"a": [1, {"b": Secret("hidden")}]}, outputs={"x": 1.5}),
+        resource("two", dependencies=(URN.format("a:b:C", "one"),), protect=True, extra={"future": [1]}),
+    )
+    pending = (PendingOperation(resource("three"), "creating"),)
+    store(backend).save(Snapshot(states, pending, extra={"snippets": []}))
+    loaded = store(backend).load()
+    form = Plaintext()
+    assert [r.to_json(form) for r in loaded.resources] == [r.to_json(form) for r in states]
+    assert loaded.pending_operations[0].type == "creating"
+    assert loaded.extra == {"snippets": []}
+    assert b"hidden" not in backend.bucket.read(DEV.checkpoint)
+
+
+def test_saving_writes_the_same_as_the_engines_own_form(backend: FileBackend) -> None:
+    snapshot = Snapshot((resource("one", inputs={"b": 1, "a": "ü"}),), metadata={"k": 1})
+    store(backend).save(snapshot)
+    keys = manager()
+    expected = dataclasses.replace(snapshot, secrets_providers=None).to_checkpoint(keys.crypter.encrypt)
+    written = on_disk(backend)
+    written.pop("secrets_providers")
+    for document in (expected, written):
+        document["manifest"].pop("time")
+    assert written == expected
+
+
+def test_an_unchanged_secret_keeps_its_ciphertext_from_run_to_run(backend: FileBackend) -> None:
+    def once() -> list[dict]:
+        kept = store(backend)
+        if backend.exists(DEV):
+            kept.load()
+        # A program makes new values each time, however equal.
+        kept.save(Snapshot((resource("one", inputs={"a": Secret("s"), "b": Secret("s")}),)))
+        return on_disk(backend)["resources"]
+
+    assert once() == once() == once()
+
+
+def test_a_state_changed_in_place_is_written_as_it_is_now(backend: FileBackend) -> None:
+    kept, state = store(backend), resource("one", property_dependencies={"a": ("x",)})
+    kept.save(Snapshot((state,)))
+    state.delete = True
+    state.outputs = {"new": 1}
+    state.property_dependencies["b"] = ("y",)
+    kept.save(Snapshot((state,)))
+    (written,) = on_disk(backend)["resources"]
+    assert written["delete"] is True
+    assert written["outputs"] == {"new": 1}
+    assert set(written["propertyDependencies"]) == {"a", "b"}
+
+
+def test_a_new_salt_leaves_nothing_encrypted_under_the_old_one(backend: FileBackend) -> None:
+    store(backend).save(Snapshot((resource("one", inputs={"a": Secret("s")}),)))
+    other = manager(salt=b"abcdefgh")
+    rotated = store(backend, other)
+    rotated.save(rotated.load())
+    document = on_disk(backend)
+    assert document["secrets_providers"] == other.state()
+    ciphertext = document["resources"][0]["inputs"]["a"]["ciphertext"]
+    assert other.crypter.decrypt(ciphertext) == '"s"'
+
+
+def test_the_state_of_one_step_before_is_kept(backend: FileBackend) -> None:
+    kept = store(backend)
+    kept.save(Snapshot((resource("one"),)))
+    before = backend.bucket.read(DEV.checkpoint)
+    kept.save(Snapshot((resource("two"),)))
+    assert backend.bucket.read(f"{DEV.checkpoint}.bak") == before
+
+
+def test_a_full_disk_leaves_the_state_as_it_was(backend: FileBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = store(backend)
+    kept.save(Snapshot((resource("one"),)))
+    before = backend.bucket.read(DEV.checkpoint)
+
+    def full(handle: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(atomicfile.os, "fsync", full)
+    with pytest.raises(UserError, match="no space left on the disk"):
+        kept.save(Snapshot((resource("two"),)))
+    assert backend.bucket.read(DEV.checkpoint) == before
+    leftovers = [p.name for p in backend.bucket.path(DEV.checkpoint).parent.iterdir() if p.name.startswith(".")]
+    assert leftovers == []
+
+
+def test_saves_from_several_threads_do_not_mix(backend: FileBackend) -> None:
+    kept = store(backend)
+
+    def save(count: int) -> None:
+        kept.save(Snapshot(tuple(resource(f"r{i}") for i in range(count))))
+
+    threads = [threading.Thread(target=save, args=(n,)) for n in range(1, 9)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert 1 <= len(on_disk(backend)["resources"]) <= 8
+
+
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [
+        (b"", "not valid JSON"),
+        (b'{"version":3,"checkpoint":{"latest"', "not valid JSON"),
+        (b"[]", "no 'checkpoint'"),
+        (b'{"version":9,"checkpoint":{}}', "version 9"),
+        (b'{"version":4,"features":["views"],"checkpoint":{}}', "features views"),
+        (b'{"version":3,"checkpoint":{"latest":{"resources":[{"type":"x"}]}}}', "cannot be understood"),
+        (b'{"version":3,"checkpoint":{"latest":{"resources":[1]}}}', "cannot be understood"),
+        (b'{"version":3,"checkpoint":{"latest":{"secrets_providers":{"type":"service"}}}}', "passphrase secrets only"),
+    ],
+)
+def test_a_state_that_cannot_be_used_is_named_and_left_alone(backend: FileBackend, content: bytes, what: str) -> None:
+    backend.bucket.write(DEV.checkpoint, content)
+    with pytest.raises(UserError, match=what):
+        store(backend).load()
+    assert backend.bucket.read(DEV.checkpoint) == content
+
+
+def test_a_damaged_state_says_where_older_ones_are(backend: FileBackend) -> None:
+    kept = store(backend)
+    kept.save(Snapshot())
+    kept.save(Snapshot())
+    backend.bucket.path(DEV.checkpoint).write_bytes(b"{")
+    with pytest.raises(UserError, match=r"dev\.json\.bak"):
+        kept.load()
+
+
+# -- locks -----------------------------------------------------------------------------------
+
+
+def test_a_lock_says_who_holds_it_and_goes_afterwards(backend: FileBackend) -> None:
+    with locks.locked(backend.bucket, DEV):
+        (held,) = locks.held(backend.bucket, DEV)
+        assert (held.pid, held.hostname) == (os.getpid(), socket.gethostname())
+        assert not held.abandoned
+        with pytest.raises(UserError, match=rf"(?s)locked by 1 lock.*pid {os.getpid()}") as caught:
+            with locks.locked(backend.bucket, DEV):
+                pytest.fail("two at a time")
+        assert "cancel" in str(caught.value)
+        assert "\n" in str(caught.value)
+    assert locks.held(backend.bucket, DEV) == []
+
+
+def test_another_stack_is_not_concerned(backend: FileBackend) -> None:
+    with (
+        locks.locked(backend.bucket, DEV),
+        locks.locked(backend.bucket, StackReference("refs", "other")),
+    ):
+        assert len(locks.held(backend.bucket, DEV)) == 1
+
+
+def test_the_lock_of_a_process_that_is_gone_is_called_that(backend: FileBackend) -> None:
+    # No process has the largest number there can be.
+    lock = {"pid": 2**22 + 1, "username": "u", "hostname": socket.gethostname(), "timestamp": "t"}
+    backend.bucket.write(f"{DEV.locks}/x.json", json.dumps(lock).encode())
+    with pytest.raises(UserError, match="that process is gone"):
+        with locks.locked(backend.bucket, DEV):
+            pytest.fail("two at a time")
+    assert locks.release_all(backend.bucket, DEV) == 1
+
+
+def test_a_damaged_lock_is_a_lock(backend: FileBackend) -> None:
+    backend.bucket.write(f"{DEV.locks}/x.json", b"{")
+    with pytest.raises(UserError, match="unknown@unknown"):
+        with locks.locked(backend.bucket, DEV):
+            pytest.fail("two at a time")
+
+
+def test_of_many_that_start_together_at_most_one_goes_on(backend: FileBackend) -> None:
+    inside, most, gate = [], [], threading.Barrier(6)
+
+    def attempt() -> None:
+        gate.wait()
+        try:
+            with locks.locked(backend.bucket, DEV):
+                inside.append(1)
+                most.append(len(inside))
+                inside.pop()
+        except UserError:
+            pass
+
+    threads = [threading.Thread(target=attempt) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert max(most, default=0) <= 1
+    assert locks.held(backend.bucket, DEV) == []
+
+
+# -- history -----------------------------------------------------------------------------------
+
+
+def test_a_run_leaves_a_record_a_copy_of_the_state_and_a_backup(backend: FileBackend) -> None:
+    store(backend).save(Snapshot((resource("one"),)))
+    for number in (1, 2):
+        record = history.UpdateRecord("update", 10, 12, "succeeded", f"run {number}", changes={"create": number})
+        backend.finish(DEV, record)
+    records = history.read(backend.bucket, DEV)
+    assert [r.message for r in records] == ["run 2", "run 1"]
+    keys = backend.bucket.keys(DEV.history)
+    assert len([key for key in keys if key.endswith(".history.json")]) == 2
+    assert len(backend.bucket.keys(DEV.backups)) == 2
+    (first, *_) = [key for key in keys if key.endswith(".checkpoint.json")]
+    assert backend.bucket.read(first) == backend.bucket.read(DEV.checkpoint)
+
+
+def test_a_copy_of_the_state_does_not_change_with_it(backend: FileBackend) -> None:
+    kept = store(backend)
+    kept.save(Snapshot((resource("one"),)))
+    history.back_up(backend.bucket, DEV)
+    (backup,) = backend.bucket.keys(DEV.backups)
+    before = backend.bucket.read(backup)
+    kept.save(Snapshot())
+    kept.save(Snapshot())
+    assert backend.bucket.read(backup) == before
+
+
+def test_a_damaged_record_is_named(backend: FileBackend) -> None:
+    backend.bucket.write(f"{DEV.history}/dev-1.history.json", b"{")
+    with pytest.raises(UserError, match=r"dev-1\.history\.json is damaged"):
+        history.read(backend.bucket, DEV)
+
+
+def test_a_bucket_lists_no_file_that_is_being_written(tmp_path: Path) -> None:
+    bucket = Bucket(tmp_path)
+    bucket.write("a/one.json", b"1")
+    (tmp_path / "a/.one.json.tmp").write_bytes(b"")
+    assert bucket.keys("a") == ["a/one.json"]
