@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Mapping
+from enum import Enum
 from typing import Any
 
 from pydantic import BaseModel
@@ -46,13 +47,15 @@ def explain(path: Path, error: Any, document: Any, model: type[BaseModel]) -> Fl
         )
     match kind:
         case "missing":
-            return Flaw(path, "is missing", NOTHING, f"write it: {_about(path, model, document)}")
+            return Flaw(
+                path, "is missing", NOTHING, f"write {path[-1]}: {_about(path, model, document)}"
+            )
         case "extra_forbidden":
             return _unknown_key(path, model, document)
         case "union_tag_not_found":
             where = (*path, DISCRIMINATOR)
             tags = _tags(path, model, document)
-            return Flaw(where, "is missing", NOTHING, f"write {DISCRIMINATOR}: {' or '.join(tags)}")
+            return Flaw(where, "is missing", NOTHING, f"write {' or '.join(tags)}")
         case "union_tag_invalid":
             where = (*path, DISCRIMINATOR)
             tag = show(at(where, document), where)
@@ -136,11 +139,13 @@ def _unknown_key(path: Path, model: type[BaseModel], document: Any) -> Flaw:
     key = str(path[-1])
     known = _keys(path[:-1], model, document)
     near = suggestion(path, model, document)
-    instead = (
-        f"did you mean {near}?"
-        if near
-        else f"remove it, or write one of {', '.join(sorted(known))}"
-    )
+    elsewhere = _variants_with(key, path[:-1], model, document)
+    if elsewhere:
+        instead = f"remove it, or write {DISCRIMINATOR}: {' or '.join(elsewhere)}"
+    elif near:
+        instead = f"did you mean {near}?"
+    else:
+        instead = f"remove it; the keys here are {', '.join(sorted(known))}"
     # The value is left out: under a mistyped key nobody knows whether it is a secret.
     return Flaw(path, "is not a known key", f"the key {show(key)}", instead)
 
@@ -159,15 +164,35 @@ def _models_at(path: Path, model: type[BaseModel], document: Any) -> list[type[B
     for depth, part in enumerate(path):
         if isinstance(part, int):
             continue
-        below: list[type[BaseModel]] = []
-        for candidate in found:
-            for info in candidate.model_fields.values():
-                if info.alias == part:
-                    below += _sections(info.annotation)
+        below = _below(part, found)
         tag = at((*path[: depth + 1], DISCRIMINATOR), document)
         tagged = [one for one in below if tag in _literals(one)]
         found = tagged or below
     return found
+
+
+def _variants_with(key: str, path: Path, model: type[BaseModel], document: Any) -> list[str]:
+    """Sources of a section under which this key exists, other than the one that was written."""
+    if not path:
+        return []
+    here = _models_at(path, model, document)
+    return [
+        str(tag)
+        for one in _below(path[-1], _models_at(path[:-1], model, document))
+        if one not in here and key in [info.alias for info in one.model_fields.values()]
+        for tag in _literals(one)
+    ]
+
+
+def _below(part: str | int, candidates: list[type[BaseModel]]) -> list[type[BaseModel]]:
+    """The models of a key, all variants."""
+    return [
+        model
+        for candidate in candidates
+        for info in candidate.model_fields.values()
+        if info.alias == part
+        for model in _sections(info.annotation)
+    ]
 
 
 def _sections(annotation: Any) -> list[type[BaseModel]]:
@@ -201,6 +226,8 @@ def _about(path: Path, model: type[BaseModel], document: Any) -> str:
     for one in _models_at(path[:-1], model, document):
         for info in one.model_fields.values():
             if info.alias == path[-1] and info.description:
+                if isinstance(info.annotation, type) and issubclass(info.annotation, Enum):
+                    return f"one of {', '.join(member.value for member in info.annotation)}"
                 first = re.split(r"(?<=[a-z0-9)])[.:;](?:\s|$)", info.description, maxsplit=1)[0]
                 return " ".join(first.split())
     return "see docs/configuration.md"

@@ -109,15 +109,20 @@ def partitions(config: CaasConfig, node: Node) -> tuple[fabric.Partition, ...]:
     return fabric.plan_layout(known, layout)
 
 
-def largest_partition(config: CaasConfig) -> int:
-    """GPUs of the largest partition that a valid layout gives; 0 if there is none."""
-    sizes = [0]
+def cut_sizes(config: CaasConfig) -> tuple[int, ...]:
+    """Sizes of the partitions that the valid layouts give, smallest first."""
+    sizes: set[int] = set()
     for node in config.nodes:
         try:
-            sizes += [partition.size for partition in partitions(config, node)]
+            sizes |= {partition.size for partition in partitions(config, node)}
         except fabric.LayoutError:
             continue
-    return max(sizes)
+    return tuple(sorted(sizes))
+
+
+def largest_partition(config: CaasConfig) -> int:
+    """GPUs of the largest partition that a valid layout gives; 0 if there is none."""
+    return max(cut_sizes(config), default=0)
 
 
 def namespace(config: CaasConfig, tenant: Tenant) -> str:

@@ -92,25 +92,42 @@ def parse(document: Mapping[str, Any], *, file: str) -> StackConfig | list[Fault
     if key in list(SECTIONS):
         faults += _unreadable(document.get(key), file, (key,))
     if faults:
-        return _in_order(faults)
+        return _in_order(faults, document)
     kind = SECTIONS[ClusterType(key)]
     section = document[key]
     reading = read(kind.model, section, kind.lists, kind.stand_ins)
     errors = [Fault(file, (key, *flaw.path), *_said(flaw)) for flaw in reading.flaws]
     errors += _judge(kind, reading, Severity.ERROR, file, key)
     if errors or reading.model is None:
-        return _in_order(errors)
-    warnings = tuple(_judge(kind, reading, Severity.WARNING, file, key))
-    return StackConfig(ClusterType(key), reading.model, warnings)
+        return _in_order(errors, document)
+    warnings = _in_order(_judge(kind, reading, Severity.WARNING, file, key), document)
+    return StackConfig(ClusterType(key), reading.model, tuple(warnings))
 
 
 def _said(flaw: Flaw) -> tuple[str, str, str]:
     return flaw.wrong, flaw.got, flaw.instead
 
 
-def _in_order(faults: Iterable[Fault]) -> list[Fault]:
-    """Each once, as they stand in the file as far as their paths tell."""
-    return list(dict.fromkeys(faults))
+def _in_order(faults: Iterable[Fault], document: Mapping[str, Any]) -> list[Fault]:
+    """Each once, in the order of the document; what is missing from it comes last where it belongs."""
+
+    def position(fault: Fault) -> list[int]:
+        places: list[int] = []
+        current: Any = document
+        for part in fault.path:
+            here = list(current) if isinstance(current, Mapping) else []
+            if part in here:
+                places.append(here.index(part))
+                current = current[part]
+            elif isinstance(current, list | tuple) and isinstance(part, int):
+                places.append(part)
+                current = current[part] if part < len(current) else None
+            else:
+                places.append(len(here))
+                current = None
+        return places
+
+    return sorted(dict.fromkeys(faults), key=position)
 
 
 def _judge(

@@ -14,17 +14,21 @@ from gpuclusters.config.rules import (
     runtime,
     service_vm,
     tenant,
+    versions,
+    workload,
 )
 from gpuclusters.config.rules.rule import Rule, Severity
 
 CAAS_RULES: tuple[Rule, ...] = (
     *cluster.RULES,
     *fabric.RULES,
+    *versions.RULES,
     *service_vm.RULES,
     *runtime.RULES,
     *operator.RULES,
     *device.RULES,
     *tenant.RULES,
+    *workload.RULES,
     *network.RULES,
     *machine.RULES,
 )

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.fault import NOTHING, Flaw, Path, show
 from gpuclusters.config.nodes import MIXED, Node
-from gpuclusters.config.plan import table
-from gpuclusters.config.rules.rule import rule
+from gpuclusters.config.plan import cut_sizes, table
+from gpuclusters.config.rules.rule import Severity, rule
 from gpuclusters.domain.fabric import TABLES, LayoutError, PartitionTable, plan_layout
 
 
@@ -160,6 +160,33 @@ def tenant_sizes_are_partition_sizes(config: CaasConfig) -> Iterable[Flaw]:
                 )
 
 
+@rule(
+    1,
+    needs=["platform", "partition_layout", "nodes"],
+    each=["tenants"],
+    severity=Severity.WARNING,
+)
+def tenants_can_use_what_is_cut(config: CaasConfig) -> Iterable[Flaw]:
+    """Some board is cut into a partition that the tenant may hold and ask for."""
+    cut = cut_sizes(config)
+    offered = ", ".join(map(str, cut))
+    for position, tenant in enumerate(config.tenants):
+        if cut and tenant.gpus < cut[0]:
+            yield Flaw(
+                ("tenants", position, "gpus"),
+                f"is less than the smallest partition, of {cut[0]} GPUs: the tenant can run nothing",
+                show(tenant.gpus),
+                f"write {cut[0]} or more, or cut a board into smaller partitions",
+            )
+        elif cut and tenant.sizes and not set(tenant.sizes) & set(cut):
+            yield Flaw(
+                ("tenants", position, "sizes"),
+                f"are sizes into which no board is cut; they are cut into {offered}",
+                show(tenant.sizes),
+                "change sizes or a layout",
+            )
+
+
 RULES = (
     cluster_layout_is_on_offer,
     node_layouts_are_on_offer,
@@ -168,4 +195,5 @@ RULES = (
     partitions_do_not_overlap,
     partitions_leave_no_gpu_out,
     tenant_sizes_are_partition_sizes,
+    tenants_can_use_what_is_cut,
 )

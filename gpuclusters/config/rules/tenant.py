@@ -1,4 +1,4 @@
-"""Rows 9, 11 and 12: tenants' names, what they may hold, and what they run."""
+"""Rows 9 and 11: tenants' names, and what they may hold."""
 
 from __future__ import annotations
 
@@ -7,17 +7,15 @@ from collections.abc import Iterable, Iterator
 
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.fault import Flaw, Path, show
-from gpuclusters.config.kubernetes import PodSecurityLevel
 from gpuclusters.config.plan import namespace, overhead_cpu, overhead_gib, share
 from gpuclusters.config.rules.cluster import repeats
 from gpuclusters.config.rules.rule import Severity, rule
-from gpuclusters.config.tenants import NfsMount, Tenant
+from gpuclusters.config.tenants import Tenant
 from gpuclusters.domain import naming
 from gpuclusters.domain.tenancy import quota_keys
 
 _GPUS_PER_NODE = 8
 _QUANTITY = re.compile(r"[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?")
-_NO_GLIBC = re.compile(r"(^|[/:_.-])(alpine|musl|distroless|busybox|chainguard|wolfi)([/:_.@*-]|$)")
 
 
 @rule(9, each=["tenants"])
@@ -254,48 +252,6 @@ def gpu_quotas_add_up(config: CaasConfig) -> Iterable[Flaw]:
         )
 
 
-@rule(12, needs=["kata"], each=["tenants"])
-def mounted_files_stay_live(config: CaasConfig) -> Iterable[Flaw]:
-    """Only the Go shim shares what the kubelet mounts; the others copy it once."""
-    shim = config.kata.shim
-    for position, tenant in enumerate(config.tenants):
-        if tenant.nfs and tenant.nfs.mounted_by is NfsMount.KUBELET and not shim.shares_files:
-            yield Flaw(
-                ("tenants", position, "nfs", "mounted-by"),
-                f"does not work with {shim.value}, which copies files into the VM once",
-                show(tenant.nfs.mounted_by.value),
-                "write guest, or set kata.shim: qemu-nvidia-gpu",
-            )
-
-
-@rule(12, needs=["kubernetes"])
-def pods_stay_in_their_vm(config: CaasConfig) -> Iterable[Flaw]:
-    """Pods use neither the host's network nor its paths: there they would be outside of their VM."""
-    level = config.kubernetes.pod_security
-    if level is PodSecurityLevel.PRIVILEGED:
-        yield Flaw(
-            ("kubernetes", "pod-security"),
-            "lets tenants' pods use hostNetwork and hostPath, past their VM and its policies",
-            show(level.value),
-            "write restricted, or baseline",
-        )
-
-
-@rule(12, each=["tenants"])
-def images_have_glibc(config: CaasConfig) -> Iterable[Flaw]:
-    """NVIDIA's hooks in the guest need glibc and a shell: musl and distroless images do not start."""
-    for position, tenant in enumerate(config.tenants):
-        for entry, image in enumerate(tenant.images.allowed):
-            found = _NO_GLIBC.search(image)
-            if found:
-                yield Flaw(
-                    ("tenants", position, "images", "allowed", entry),
-                    f"is an image of {found.group(2)}, in which NVIDIA's hooks cannot run",
-                    show(image),
-                    "use an image with glibc and a shell, for example Ubuntu's or Debian's",
-                )
-
-
 RULES = (
     tenant_names_are_labels,
     tenant_names_differ,
@@ -308,7 +264,4 @@ RULES = (
     gpu_quota_exists,
     sizes_fit_the_quota,
     gpu_quotas_add_up,
-    mounted_files_stay_live,
-    pods_stay_in_their_vm,
-    images_have_glibc,
 )

@@ -1,0 +1,59 @@
+"""Row 12: what tenants run works in a VM, and stays in it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from gpuclusters.config.caas import CaasConfig
+from gpuclusters.config.fault import Flaw, show
+from gpuclusters.config.kubernetes import PodSecurityLevel
+from gpuclusters.config.rules.rule import rule
+from gpuclusters.config.tenants import NfsMount
+
+_NO_GLIBC = re.compile(r"(^|[/:_.-])(alpine|musl|distroless|busybox|chainguard|wolfi)([/:_.@*-]|$)")
+
+
+@rule(12, needs=["kata"], each=["tenants"])
+def mounted_files_stay_live(config: CaasConfig) -> Iterable[Flaw]:
+    """Only the Go shim shares what the kubelet mounts; the others copy it once."""
+    shim = config.kata.shim
+    for position, tenant in enumerate(config.tenants):
+        if tenant.nfs and tenant.nfs.mounted_by is NfsMount.KUBELET and not shim.shares_files:
+            yield Flaw(
+                ("tenants", position, "nfs", "mounted-by"),
+                f"does not work with {shim.value}, which copies files into the VM once",
+                show(tenant.nfs.mounted_by.value),
+                "write guest, or set kata.shim: qemu-nvidia-gpu",
+            )
+
+
+@rule(12, needs=["kubernetes"])
+def pods_stay_in_their_vm(config: CaasConfig) -> Iterable[Flaw]:
+    """Pods use neither the host's network nor its paths: there they would be outside of their VM."""
+    level = config.kubernetes.pod_security
+    if level is PodSecurityLevel.PRIVILEGED:
+        yield Flaw(
+            ("kubernetes", "pod-security"),
+            "lets tenants' pods use hostNetwork and hostPath, past their VM and its policies",
+            show(level.value),
+            "write restricted, or baseline",
+        )
+
+
+@rule(12, each=["tenants"])
+def images_have_glibc(config: CaasConfig) -> Iterable[Flaw]:
+    """NVIDIA's hooks in the guest need glibc and a shell: musl and distroless images do not start."""
+    for position, tenant in enumerate(config.tenants):
+        for entry, image in enumerate(tenant.images.allowed):
+            found = _NO_GLIBC.search(image)
+            if found:
+                yield Flaw(
+                    ("tenants", position, "images", "allowed", entry),
+                    f"is an image of {found.group(2)}, in which NVIDIA's hooks cannot run",
+                    show(image),
+                    "use an image with glibc and a shell, for example Ubuntu's or Debian's",
+                )
+
+
+RULES = (mounted_files_stay_live, pods_stay_in_their_vm, images_have_glibc)

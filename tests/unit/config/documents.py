@@ -1,0 +1,55 @@
+"""Documents for tests: the smallest configuration, and changes to it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from gpuclusters.config.fault import Fault
+from gpuclusters.config.stack import StackConfig, parse
+
+CASES = Path(__file__).with_name("cases")
+FILE = "Pulumi.dev.yaml"
+
+
+def base() -> dict[str, Any]:
+    """The smallest configuration."""
+    document: dict[str, Any] = yaml.safe_load((CASES / "base.yaml").read_text())
+    return document
+
+
+def patched(document: Any, patch: Any, *, keep_null: bool = False) -> Any:
+    """A JSON merge patch: mappings are merged, everything else is replaced, null removes."""
+    if not isinstance(patch, Mapping):
+        return copy.deepcopy(patch)
+    merged = dict(document) if isinstance(document, Mapping) else {}
+    for key, value in patch.items():
+        if value is None and not keep_null:
+            merged.pop(key, None)
+        else:
+            merged[key] = patched(merged.get(key), value, keep_null=keep_null)
+    return merged
+
+
+def caas(**changes: Any) -> dict[str, Any]:
+    """The smallest configuration with other sections; keys with `_` for `-`."""
+    patch = {"caas": {key.replace("_", "-"): value for key, value in changes.items()}}
+    document: dict[str, Any] = patched(base(), patch)
+    return document
+
+
+def faults(document: Mapping[str, Any]) -> list[Fault]:
+    """What is wrong with a document; nothing if it is right."""
+    parsed = parse(document, file=FILE)
+    return parsed if isinstance(parsed, list) else []
+
+
+def accepted(document: Mapping[str, Any]) -> StackConfig:
+    """A document that is right."""
+    parsed = parse(document, file=FILE)
+    assert isinstance(parsed, StackConfig), "\n".join(map(str, parsed))
+    return parsed

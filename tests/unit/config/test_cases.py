@@ -1,0 +1,61 @@
+"""What is said about wrong configurations, word for word. Cases of a rule carry its row in their name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml
+
+from gpuclusters.config.rules import CAAS_RULES, Severity
+from gpuclusters.config.stack import StackConfig, parse
+from tests.unit.config.documents import CASES, FILE, base, patched
+
+
+def _cases() -> list[Any]:
+    found = []
+    for path in sorted(CASES.glob("*.yaml")):
+        if path.stem != "base":
+            cases = yaml.safe_load(path.read_text())
+            found += [pytest.param(case, id=f"{path.stem}_{case['name']}") for case in cases]
+    return found
+
+
+def _document(case: dict[str, Any]) -> Any:
+    if "whole" in case:
+        return case["whole"]
+    patch = case.get("document") or {"caas": case["caas"]}
+    return patched(base(), patch, keep_null=case.get("keep-null", False))
+
+
+@pytest.mark.parametrize("case", _cases())
+def test(case: dict[str, Any]) -> None:
+    parsed = parse(_document(case), file=FILE)
+    refused = "faults" in case
+    assert isinstance(parsed, StackConfig) is not refused
+    said = parsed.warnings if isinstance(parsed, StackConfig) else parsed
+    expected = case["faults"] if refused else case["warnings"]
+    assert [str(fault) for fault in said] == [f"{FILE}: {line}" for line in expected]
+    for rule in CAAS_RULES:
+        if rule.name == case.get("rule"):
+            assert (rule.severity is Severity.ERROR) is refused
+
+
+def test_the_smallest_configuration_is_right() -> None:
+    assert isinstance(parse(base(), file=FILE), StackConfig)
+
+
+def test_every_rule_has_a_case_in_the_table_of_its_row() -> None:
+    told = {
+        (int(path.stem.removeprefix("row_")), case["rule"])
+        for path in CASES.glob("row_*.yaml")
+        for case in yaml.safe_load(path.read_text())
+        if "rule" in case
+    }
+    assert told == {(rule.row, rule.name) for rule in CAAS_RULES}
+
+
+def test_every_row_that_configuration_can_decide_has_a_case() -> None:
+    rows = {int(path.stem.removeprefix("row_")) for path in CASES.glob("row_*.yaml")}
+    # Row 14 compares two configurations: test_kata_deploy.py.
+    assert rows == set(range(14))

@@ -1,0 +1,142 @@
+"""Rules declare what they read, so that a mistake elsewhere neither silences nor deceives them."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from gpuclusters.config.caas import CaasConfig
+from gpuclusters.config.rules import CAAS_RULES, Rule
+from gpuclusters.config.stack import parse
+from tests.unit.config.documents import FILE, accepted, base, caas, faults, patched
+
+SECTIONS = frozenset(CaasConfig.model_fields)
+
+
+class _Recorder:
+    """A configuration that remembers which of its sections were read."""
+
+    def __init__(self, config: CaasConfig) -> None:
+        self._config = config
+        self.read: set[str] = set()
+
+    def __getattr__(self, name: str) -> Any:
+        if name in SECTIONS:
+            self.read.add(name)
+        return getattr(self._config, name)
+
+
+_RICH = caas(
+    partition_layout="mixed",
+    nodes=[
+        {
+            "name": "hgx-01",
+            "partitions": [1, 2],
+            "kernel": "6.8",
+            "qemu": "8.0",
+            "memory-gib": 1024,
+            "hugepages-gib-per-numa-node": [256, 256],
+            "physical-address-bits": 46,
+            "mmio-high-gib": 2048,
+        }
+    ],
+    gpu_operator={},
+    network={"storage-cidrs": ["10.30.0.0/24"], "node-cidrs": ["10.20.0.0/24"]},
+    tenants=[
+        {
+            "name": "acme",
+            "gpus": 8,
+            "sizes": [4],
+            "max-container": {"cpu": 9, "memory-gib": 65},
+            "extra-quota": {"count/pods": "9"},
+            "egress": {"fqdns": ["pypi.org"]},
+            "nfs": {"servers": ["10.30.0.1/32"], "mounted-by": "kubelet"},
+            "images": {"allowed": ["ubuntu"]},
+        }
+    ],
+)
+_EXISTING = caas(
+    hosts={
+        "source": "existing",
+        "user": "ops",
+        "machines": [
+            {"name": name, "address": name, "host-key": "ssh-ed25519 AAAAC3"}
+            for name in ("hgx-01", "hgx-02")
+        ],
+    },
+    kubernetes={"source": "existing"},
+    service_vm={"bind-address": "192.168.250.2"},
+    gpu_operator={"sandbox-device-plugin": True, "sandbox-device-plugin-alias": "other"},
+)
+
+
+@pytest.mark.parametrize("rule", CAAS_RULES, ids=lambda rule: f"row_{rule.row:02}_{rule.name}")
+@pytest.mark.parametrize("document", [base(), _RICH, _EXISTING], ids=["small", "rich", "existing"])
+def test_a_rule_reads_only_what_it_declares(rule: Rule, document: dict[str, Any]) -> None:
+    recorder = _Recorder(accepted(document).caas)
+    list(rule.check(cast("CaasConfig", recorder)))
+    assert recorder.read <= rule.needs | rule.each
+
+
+def test_rules_declare_sections_that_exist() -> None:
+    for rule in CAAS_RULES:
+        assert rule.needs | rule.each <= SECTIONS
+        assert rule.summary.endswith("."), rule.name
+
+
+def test_a_rule_speaks_of_valid_items_beside_a_broken_one_by_their_place_in_the_file() -> None:
+    document = caas(tenants=[{"name": 5, "gpus": 1}, {"name": "acme", "gpus": 99}])
+    assert [fault.path for fault in faults(document)] == [
+        ("caas", "tenants", 0, "name"),
+        ("caas", "tenants", 1, "gpus"),
+    ]
+
+
+def test_a_total_is_not_judged_while_an_item_is_broken() -> None:
+    document = caas(nodes=[{"name": "hgx-01"}, {"name": 2}], tenants=[{"name": "acme", "gpus": 16}])
+    assert [fault.path for fault in faults(document)] == [("caas", "nodes", 1, "name")]
+
+
+def test_a_broken_section_does_not_silence_the_others() -> None:
+    document = caas(
+        hosts={"source": "gcp"},
+        kubernetes="yes",
+        versions={"fabric-manager": "latest"},
+        partition_layout=[5],
+    )
+    assert {fault.path[1] for fault in faults(document)} == {
+        "hosts",
+        "kubernetes",
+        "versions",
+        "partition-layout",
+    }
+
+
+def test_an_unknown_key_does_not_silence_the_rules_about_its_neighbours() -> None:
+    document = caas(tenants=[{"name": "kube-x", "gpus": 99, "colour": "red"}])
+    assert [fault.path[-1] for fault in faults(document)] == ["gpus", "colour"]
+
+
+def test_what_one_rule_says_is_not_said_again_by_another() -> None:
+    document = caas(tenants=[{"name": "Acme", "gpus": 1}, {"name": "Acme", "gpus": 1}])
+    paths = [fault.path for fault in faults(document)]
+    assert paths == [
+        ("caas", "tenants", 0, "name"),
+        ("caas", "tenants", 1, "name"),
+        ("caas", "tenants", 1, "name"),
+    ]
+
+
+def test_sections_of_other_cluster_types_are_not_read() -> None:
+    accepted(patched(base(), {"rke2": {"anything": [1]}, "usernetes": 7}))
+
+
+def test_a_document_that_is_its_own_part_is_refused() -> None:
+    document = base()
+    loop: dict[str, Any] = {}
+    loop["loop"] = loop
+    document["caas"]["network"] = loop
+    parsed = parse(document, file=FILE)
+    assert isinstance(parsed, list)
+    assert "nested too deeply" in str(parsed[0])
