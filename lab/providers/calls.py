@@ -255,6 +255,10 @@ class Provider(ABC):
             f"install the Pulumi CLI to run this program with {self.stands_in_for}"
         )
 
+    def secrets_of(self, properties: Properties) -> Properties:
+        """Properties with those parts marked secret that no message may show; others it may name."""
+        return properties
+
     @abstractmethod
     def cancel(self) -> None:
         """Make running calls end soon."""

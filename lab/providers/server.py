@@ -251,19 +251,20 @@ class Servicer(provider_pb2_grpc.ResourceProviderServicer):
         *properties: Mapping[str, Any],
     ) -> _Answer:
         """The answer, or the error as gRPC has it; what is secret in `properties` is not in its text."""
+        hidden = [self._provider.secrets_of(dict(group)) for group in properties]
         try:
             return answer()
         except calls.PartialError as error:
-            message = redact(str(error), *properties)
-            reasons = [redact(reason, *properties) for reason in error.reasons]
+            message = redact(str(error), *hidden)
+            reasons = [redact(reason, *hidden) for reason in error.reasons]
             details = self._details(error, message, reasons)
             context.set_trailing_metadata((("grpc-status-details-bin", details),))
             context.abort(grpc.StatusCode.UNKNOWN, message)
         except calls.ProviderError as error:
-            context.abort(grpc.StatusCode.UNKNOWN, redact(str(error), *properties))
+            context.abort(grpc.StatusCode.UNKNOWN, redact(str(error), *hidden))
         except Exception as error:  # noqa: BLE001 - the last boundary before the user's screen
-            self._provider.engine.debug(redact(traceback.format_exc(), *properties))
-            what = redact(f"{type(error).__name__}: {error}", *properties)
+            self._provider.engine.debug(redact(traceback.format_exc(), *hidden))
+            what = redact(f"{type(error).__name__}: {error}", *hidden)
             context.abort(
                 grpc.StatusCode.INTERNAL,
                 f"defect in the {self._provider.name} stand-in: {what} (the debug log has the place)",

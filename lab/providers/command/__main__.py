@@ -1,0 +1,8 @@
+"""`python -m lab.providers.command ENGINE_ADDRESS`: the stand-in as a plugin process."""
+
+import sys
+
+from lab.providers.command.provider import CommandProvider
+from lab.providers.server import main
+
+sys.exit(main(CommandProvider, sys.argv[1:]))

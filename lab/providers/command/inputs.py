@@ -1,0 +1,128 @@
+"""The inputs of the three resources: their fields, their defaults, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from lab.providers.calls import Checked, Failure
+from lab.providers.command import connection
+from lab.providers.values import Asset, Properties, Secret, Unknown, Value, plain_properties
+
+REMOTE: Final = "command:remote:Command"
+LOCAL: Final = "command:local:Command"
+COPY: Final = "command:remote:CopyToRemote"
+
+_COMMON: Final = (
+    "create",
+    "update",
+    "delete",
+    "triggers",
+    "stdin",
+    "environment",
+    "logging",
+    "addPreviousOutputInEnv",
+)
+_FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
+    REMOTE: (*_COMMON, "connection"),
+    LOCAL: (*_COMMON, "interpreter", "dir"),
+    COPY: ("connection", "source", "remotePath", "triggers"),
+}
+_REFUSED: Final = {
+    "assetPaths": "read the files in the program instead",
+    "archivePaths": "read the files in the program instead",
+}
+_LOGGING: Final = ("stdout", "stderr", "stdoutAndStderr", "none")
+_TEXTS: Final = ("create", "update", "delete", "stdin", "dir", "remotePath")
+
+
+def fields_of(token: str) -> tuple[str, ...]:
+    """The inputs of a resource."""
+    return _FIELDS.get(token, ())
+
+
+def check(token: str, news: Properties) -> Checked:
+    """Inputs with the connection's defaults, or what is wrong with them."""
+    failures = refusals(token, news)
+    if failures or "connection" not in news:
+        return Checked(news, failures)
+    return Checked({**news, "connection": connection.completed(news["connection"])})
+
+
+def refusals(token: str, news: Mapping[str, Value]) -> list[Failure]:
+    """What is wrong with inputs; unknowns are taken to be right."""
+    if token not in _FIELDS:
+        known = ", ".join(sorted(_FIELDS))
+        return [Failure("", f"{token} is not part of the command stand-in; there are: {known}")]
+    failures = []
+    for key, value in plain_properties(news).items():
+        if key in _REFUSED and value:
+            failures.append(
+                Failure(key, f"{key} is not supported by the command stand-in: {_REFUSED[key]}")
+            )
+        elif key not in (*_FIELDS[token], *_REFUSED):
+            failures.append(Failure(key, f"{key} is not an input of {token}"))
+        elif value is not None and not isinstance(value, Unknown):
+            failures += _wrong(key, value)
+    if "connection" in _FIELDS[token]:
+        failures += connection.refusals(news.get("connection"))
+    if token == COPY:
+        failures += [
+            Failure(key, f"{key} is missing")
+            for key in ("source", "remotePath")
+            if not news.get(key)
+        ]
+    return failures
+
+
+def _wrong(key: str, value: Any) -> list[Failure]:
+    if key in _TEXTS and not isinstance(value, str):
+        return [Failure(key, f"{key} must be a text")]
+    if key == "logging" and value not in _LOGGING:
+        return [Failure(key, f"logging is one of {', '.join(_LOGGING)} (got {value!r})")]
+    if key == "environment":
+        return [
+            Failure(f"environment.{name}", f"{name!r} cannot be the name of a variable")
+            for name in (value if isinstance(value, Mapping) else ())
+            if not str(name).isidentifier() or not str(name).isascii()
+        ]
+    if key == "source" and not isinstance(value, Asset):
+        return [
+            Failure(
+                key, "source must be a file or an archive (FileAsset, StringAsset, FileArchive)"
+            )
+        ]
+    if key == "interpreter" and not (isinstance(value, list) and value):
+        return [Failure(key, "interpreter is a list: a program and its arguments")]
+    return []
+
+
+def comparable(fields: Mapping[str, Any]) -> Properties:
+    """Inputs as a diff sees them: files by what is in them, and no secret marks."""
+    plain: Properties = dict(fields)
+    source = plain.get("source")
+    if isinstance(source, Asset):
+        plain["source"] = copied(plain)[0]
+    return {
+        key: value.value if isinstance(value, Secret) else value for key, value in plain.items()
+    }
+
+
+def copied(fields: Mapping[str, Any]) -> tuple[str, str]:
+    """What decides whether a copy has to be made again: the content and the path."""
+    source = fields.get("source")
+    content = ""
+    if isinstance(source, Asset):
+        content = source.fields.get("hash") or repr(sorted(source.fields.items()))
+    return str(content), str(fields.get("remotePath"))
+
+
+def secrets_of(marked: Properties) -> Properties:
+    """Inputs with those parts marked that no message may show.
+
+    A connection is secret as a whole in the state; of it, messages must name host, port and user.
+    """
+    whole = marked.get("connection")
+    if not isinstance(whole, Secret) or not isinstance(whole.value, Mapping):
+        return marked
+    return {**marked, "connection": connection.with_secrets(whole.value)}
