@@ -38,6 +38,7 @@ from lab.tools.report import to_stderr
 _LOCK_SECONDS = 120.0
 _READY_SECONDS = 90.0
 _HEALTH_SECONDS = 5.0
+_PORT_SECONDS = 3.0
 _GRACE_SECONDS = 10.0
 
 
@@ -126,6 +127,16 @@ def _exclusive(layout: Layout) -> AbstractContextManager[None]:
     )
 
 
+def _becomes_free(port: int) -> bool:
+    # The kernel takes a moment to close the sockets of a process that was killed.
+    deadline = time.monotonic() + _PORT_SECONDS
+    while not ports.is_free(port):
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(POLL_SECONDS)
+    return True
+
+
 class _Start:
     """One start: what runs, what is started, and what to undo when it fails."""
 
@@ -186,7 +197,7 @@ class _Start:
 
     def _check_ports(self) -> None:
         for name, port in self.ports.items():
-            if name.removesuffix("-peer") not in self.running and not ports.is_free(port):
+            if name.removesuffix("-peer") not in self.running and not _becomes_free(port):
                 raise ControlPlaneError(
                     f"port {port} on {ports.LOOPBACK}, kept for {name} of the lab in "
                     f"{self.layout.folder}, is taken by {ports.holder_of(port)}; stop that, or "

@@ -17,7 +17,7 @@ from lab.tools.errors import ToolError
 from lab.tools.report import Report, duration
 
 MODULES = Path(__file__).parent / "modules"
-_PROGRESS_SECONDS = 5.0
+_PROGRESS_SECONDS = 10.0
 _POLL_SECONDS = 0.1
 _GIB = 1 << 30
 # Measured, from empty caches: sources, Go's build cache, and the programs themselves.

@@ -1,0 +1,199 @@
+"""The control plane as a user of the lab meets it: started, broken, repaired, stopped."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from lab import control_plane
+from lab.control_plane import ControlPlaneError, NodeSpec, lifecycle, ports
+from lab.control_plane.commands import PROCESSES
+from lab.control_plane.kube import KubeApi
+from lab.control_plane.layout import Layout
+from tests.fixtures.control_plane import KubeCluster
+
+pytestmark = pytest.mark.lab
+NODES = [NodeSpec("hgx-01"), NodeSpec("hgx-02")]
+
+
+@pytest.fixture
+def lab(tmp_path: Path, tools_at_hand: None) -> Iterator[Path]:
+    """An empty lab folder; what still runs of it in the end is killed."""
+    yield tmp_path / "lab"
+    kill_all(tmp_path / "lab")
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory, tools_at_hand: None) -> Iterator[Path]:
+    """A lab folder for tests that begin and end with a control plane that is well."""
+    folder = tmp_path_factory.mktemp("shared") / "lab"
+    yield folder
+    kill_all(folder)
+
+
+def kill_all(folder: Path) -> None:
+    """Without the code under test, which may be what is broken."""
+    for process in processes_of(folder):
+        process.kill()
+
+
+def processes_of(folder: Path) -> list[psutil.Process]:
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if any(f"{folder}/" in argument for argument in process.cmdline()):
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
+
+
+def pids(folder: Path) -> dict[str, int]:
+    return {process.name: process.pid for process in control_plane.status(folder)}
+
+
+def api(folder: Path) -> KubeApi:
+    layout = Layout.of(folder)
+    return KubeApi(layout, ports.kept(layout.ports)["kube-apiserver"])
+
+
+def living(folder: Path) -> list[psutil.Process]:
+    return [p for p in processes_of(folder) if p.status() != psutil.STATUS_ZOMBIE]
+
+
+def test_a_second_start_changes_nothing_and_says_so(shared: Path) -> None:
+    said: list[str] = []
+    first = control_plane.start(shared, NODES, said.append)
+    before = pids(shared), first.kubeconfig.read_bytes()
+    again = control_plane.start(shared, NODES, said.append)
+    assert (pids(shared), again.kubeconfig.read_bytes()) == before
+    assert not again.changed
+    assert "no change" in said[-1]
+    assert again.versions["kubernetes"].startswith("1.36.")
+    assert first.kubeconfig.stat().st_mode & 0o777 == 0o600
+
+
+def test_status_tells_what_a_user_wants_to_know(shared: Path) -> None:
+    control_plane.start(shared, NODES)
+    for process in control_plane.status(shared):
+        assert process.running
+        assert psutil.pid_exists(process.pid)
+        assert process.rss_bytes > 1 << 20
+        assert process.since > 0
+        assert process.log.exists()
+        assert not ports.is_free(process.port)
+
+
+@pytest.mark.parametrize("victim", ["etcd", "kube-apiserver", "kwok"])
+def test_a_killed_process_is_started_again_and_its_neighbours_stay(
+    shared: Path, victim: str
+) -> None:
+    control_plane.start(shared, NODES)
+    name = f"kept-{victim}"
+    with api(shared) as client:
+        client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    before = pids(shared)
+    os.kill(before[victim], signal.SIGKILL)
+    assert control_plane.start(shared, NODES).changed
+    after = pids(shared)
+    assert {name for name in PROCESSES if after[name] != before[name]} == {victim}
+    with api(shared) as client:
+        assert client.get(f"/api/v1/namespaces/{name}")["status"]["phase"] == "Active"
+
+
+def test_a_hung_process_is_started_anew(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lifecycle, "_HEALTH_SECONDS", 2.0)
+    control_plane.start(shared, NODES)
+    before = pids(shared)
+    os.kill(before["kube-scheduler"], signal.SIGSTOP)
+    said: list[str] = []
+    control_plane.start(shared, NODES, said.append)
+    after = pids(shared)
+    assert after["kube-scheduler"] != before["kube-scheduler"]
+    assert any("restarting kube-scheduler" in line for line in said)
+
+
+def test_a_node_that_is_no_longer_wanted_goes_and_a_changed_one_changes(shared: Path) -> None:
+    control_plane.start(shared, NODES)
+    smaller = NodeSpec("hgx-01", labels={"rack": "b"}, allocatable={"cpu": "1", "pods": "5"})
+    control_plane.start(shared, [smaller])
+    with api(shared) as client:
+        (node,) = client.get("/api/v1/nodes")["items"]
+    assert node["metadata"]["labels"]["rack"] == "b"
+    assert node["status"]["allocatable"] == {"cpu": "1", "pods": "5"}
+
+
+def test_two_labs_run_side_by_side(shared: Path, kube_api: KubeCluster) -> None:
+    plane = control_plane.start(shared, [NodeSpec("other-01")])
+    assert plane.url != kube_api.url
+    with api(shared) as mine, kube_api.api() as theirs:
+        assert [n["metadata"]["name"] for n in mine.get("/api/v1/nodes")["items"]] == ["other-01"]
+        names = [n["metadata"]["name"] for n in theirs.get("/api/v1/nodes")["items"]]
+        assert set(names) == set(kube_api.nodes)
+
+
+def test_stop_leaves_no_process_and_a_new_start_finds_everything_as_it_was(lab: Path) -> None:
+    first = control_plane.start(lab, NODES)
+    kubeconfig = first.kubeconfig.read_bytes()
+    with api(lab) as client:
+        client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kept"}})
+    os.kill(pids(lab)["kube-controller-manager"], signal.SIGSTOP)
+    control_plane.stop(lab)
+    assert living(lab) == []
+    assert not any(process.running for process in control_plane.status(lab))
+
+    again = control_plane.start(lab, NODES)
+    assert again.url == first.url
+    assert again.kubeconfig.read_bytes() == kubeconfig
+    with api(lab) as client:
+        assert client.get("/api/v1/namespaces/kept")["status"]["phase"] == "Active"
+
+    # Somebody removed the folder while the lab ran: its processes are found all the same.
+    (lab / "control_plane").rename(lab.with_name("moved-away"))
+    control_plane.stop(lab)
+    assert living(lab) == []
+
+
+def test_remove_takes_away_all_that_the_control_plane_made(lab: Path) -> None:
+    layout = Layout.of(lab)
+    layout.root.mkdir(parents=True)
+    layout.kubeconfig.touch()
+    (lab / "inventory.json").touch()
+    control_plane.remove(lab)
+    assert [path.name for path in lab.iterdir()] == ["inventory.json"]
+
+
+def test_a_kept_port_taken_by_another_program_is_named_with_the_program(lab: Path) -> None:
+    layout = Layout.of(lab)
+    chosen = ports.reserve(layout.ports, lifecycle.PORT_NAMES)
+    with socket.socket() as foreign:
+        foreign.bind(("127.0.0.1", chosen["kube-apiserver"]))
+        foreign.listen()
+        with pytest.raises(ControlPlaneError) as caught:
+            control_plane.start(lab)
+    assert f"port {chosen['kube-apiserver']} on 127.0.0.1, kept for kube-apiserver" in str(
+        caught.value
+    )
+    assert f"(pid {os.getpid()})" in str(caught.value)
+    assert living(lab) == []
+
+
+def test_a_process_that_dies_at_start_is_named_with_its_last_words_and_the_rest_is_stopped(
+    lab: Path,
+) -> None:
+    layout = Layout.of(lab)
+    layout.root.mkdir(parents=True)
+    layout.etcd_data.write_text("a file where etcd wants its folder")
+    with pytest.raises(ControlPlaneError) as caught:
+        control_plane.start(lab)
+    message = str(caught.value)
+    assert message.startswith("etcd ended while the control plane started: ")
+    assert "not a directory" in message
+    assert f"(log: {layout.log('etcd')})" in message
+    assert living(lab) == []

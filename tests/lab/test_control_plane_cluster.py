@@ -1,0 +1,158 @@
+"""What can be done in the cluster of the lab: the stand-ins behave like what they stand for."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from lab.control_plane.kube import KubeApi
+from tests.fixtures.control_plane import KubeCluster
+
+pytestmark = pytest.mark.lab
+
+
+def eventually(condition: Callable[[], Any]) -> Any:
+    deadline = time.monotonic() + 60
+    while not (result := condition()):
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.05)
+    return result
+
+
+def post(client: KubeApi, path: str, body: dict[str, Any]) -> dict[str, Any]:
+    status, answer = client.request("POST", path, body)
+    assert status == 201, answer
+    return client.get(f"{path}/{body['metadata']['name']}")
+
+
+def pod_spec(**resources: str) -> dict[str, Any]:
+    return {"containers": [{"name": "c", "image": "any", "resources": {"limits": resources}}]}
+
+
+def test_nodes_are_ready_with_eight_gpus(kube_api: KubeCluster) -> None:
+    with kube_api.api() as client:
+        for name in kube_api.nodes:
+            node = client.get(f"/api/v1/nodes/{name}")
+            conditions = {c["type"]: c["status"] for c in node["status"]["conditions"]}
+            assert conditions["Ready"] == "True"
+            assert node["status"]["allocatable"]["nvidia.com/pgpu"] == "8"
+            assert node["metadata"]["labels"]["gpu-clusters.dev/stand-in"] == "true"
+
+
+def test_a_pod_with_gpus_is_scheduled_runs_and_can_be_deleted(
+    kube_api: KubeCluster, namespace: str
+) -> None:
+    pods = f"/api/v1/namespaces/{namespace}/pods"
+    with kube_api.api() as client:
+        spec = pod_spec(**{"nvidia.com/pgpu": "1"})
+        post(client, pods, {"metadata": {"name": "one"}, "spec": spec})
+        pod = eventually(lambda: running(client, f"{pods}/one"))
+        assert pod["spec"]["nodeName"] in kube_api.nodes
+        assert pod["status"]["podIP"].startswith("10.")
+        client.delete(f"{pods}/one")
+        eventually(lambda: client.request("GET", f"{pods}/one")[0] == 404)
+
+
+def running(client: KubeApi, path: str) -> dict[str, Any] | None:
+    pod = client.get(path)
+    return pod if pod["status"]["phase"] == "Running" else None
+
+
+def test_a_pod_that_asks_for_more_gpus_than_a_node_has_stays_pending(
+    kube_api: KubeCluster, namespace: str
+) -> None:
+    pods = f"/api/v1/namespaces/{namespace}/pods"
+    with kube_api.api() as client:
+        spec = pod_spec(**{"nvidia.com/pgpu": "9"})
+        post(client, pods, {"metadata": {"name": "nine"}, "spec": spec})
+
+        def refusal() -> str:
+            conditions = client.get(f"{pods}/nine")["status"].get("conditions", [])
+            return next((c["message"] for c in conditions if c["type"] == "PodScheduled"), "")
+
+        assert "Insufficient nvidia.com/pgpu" in eventually(refusal)
+
+
+def test_a_job_completes(kube_api: KubeCluster, namespace: str) -> None:
+    jobs = f"/apis/batch/v1/namespaces/{namespace}/jobs"
+    template = {"spec": {**pod_spec(), "restartPolicy": "Never"}}
+    with kube_api.api() as client:
+        post(client, jobs, {"metadata": {"name": "j"}, "spec": {"template": template}})
+        eventually(lambda: client.get(f"{jobs}/j")["status"].get("succeeded") == 1)
+
+
+@pytest.mark.parametrize("kind", ["Deployment", "StatefulSet", "DaemonSet"])
+def test_a_workload_becomes_available(kube_api: KubeCluster, namespace: str, kind: str) -> None:
+    workloads = f"/apis/apps/v1/namespaces/{namespace}/{kind.lower()}s"
+    spec: dict[str, Any] = {
+        "selector": {"matchLabels": {"app": "w"}},
+        "template": {"metadata": {"labels": {"app": "w"}}, "spec": pod_spec()},
+    }
+    with kube_api.api() as client:
+        post(client, workloads, {"metadata": {"name": "w"}, "spec": spec})
+        field = "numberReady" if kind == "DaemonSet" else "readyReplicas"
+        expected = len(kube_api.nodes) if kind == "DaemonSet" else 1
+        eventually(lambda: client.get(f"{workloads}/w")["status"].get(field) == expected)
+
+
+@pytest.mark.parametrize("kind", ["CiliumNetworkPolicy", "CiliumClusterwideNetworkPolicy"])
+def test_a_cilium_policy_becomes_valid_and_keeps_its_spec(
+    kube_api: KubeCluster, namespace: str, kind: str
+) -> None:
+    scope = "" if "Clusterwide" in kind else f"/namespaces/{namespace}"
+    policies = f"/apis/cilium.io/v2{scope}/{kind.lower().removesuffix('y')}ies"
+    spec = {"endpointSelector": {}, "egress": [{"toEntities": ["cluster"]}]}
+    body = {
+        "apiVersion": "cilium.io/v2",
+        "kind": kind,
+        "metadata": {"name": f"p-{namespace}"},
+        "spec": spec,
+    }
+    with kube_api.api() as client:
+        post(client, policies, body)
+        path = f"{policies}/p-{namespace}"
+
+        def valid() -> dict[str, Any] | None:
+            policy = client.get(path)
+            conditions = policy.get("status", {}).get("conditions", [])
+            is_valid = any(c["type"] == "Valid" and c["status"] == "True" for c in conditions)
+            return policy if is_valid else None
+
+        assert eventually(valid)["spec"] == spec
+        client.delete(path)
+
+
+def test_kubernetes_enforces_a_quota_on_gpus(kube_api: KubeCluster, namespace: str) -> None:
+    core = f"/api/v1/namespaces/{namespace}"
+    quota = {"metadata": {"name": "q"}, "spec": {"hard": {"requests.nvidia.com/pgpu": "1"}}}
+    with kube_api.api() as client:
+        post(client, f"{core}/resourcequotas", quota)
+        eventually(lambda: client.get(f"{core}/resourcequotas/q").get("status", {}).get("hard"))
+        body = {"metadata": {"name": "two"}, "spec": pod_spec(**{"nvidia.com/pgpu": "2"})}
+        status, answer = client.request("POST", f"{core}/pods", body)
+        assert status == 403
+        assert b"exceeded quota" in answer
+
+
+def test_a_service_account_token_works_and_has_no_rights(
+    kube_api: KubeCluster, namespace: str
+) -> None:
+    account = f"/api/v1/namespaces/{namespace}/serviceaccounts/default/token"
+    with kube_api.api() as client:
+        status, answer = client.request("POST", account, {"spec": {"expirationSeconds": 600}})
+        assert status == 201, answer
+        review = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SubjectAccessReview",
+            "spec": {
+                "user": f"system:serviceaccount:{namespace}:default",
+                "resourceAttributes": {"verb": "list", "resource": "secrets"},
+            },
+        }
+        path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+        status, answer = client.request("POST", path, review)
+        assert status == 201
+        assert b'"allowed":false' in answer
