@@ -1,32 +1,22 @@
-"""A provider as a process: Pulumi's `ResourceProvider` service on a loopback port."""
+"""Pulumi's `ResourceProvider` service in front of a provider."""
 
 # The service names its methods; what they do is said where their messages are declared.
 # ruff: noqa: N802, D102
 
 from __future__ import annotations
 
-import os
-import signal
-import sys
-import threading
 import traceback
 from collections.abc import Callable, Mapping
-from concurrent import futures
-from typing import Any, Final, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import grpc
-from google.protobuf import any_pb2, empty_pb2
-from pulumi.runtime.proto import plugin_pb2, provider_pb2, provider_pb2_grpc, status_pb2
+from google.protobuf import empty_pb2
+from pulumi.runtime.proto import plugin_pb2, provider_pb2, provider_pb2_grpc
 
-from lab.providers import calls
-from lab.providers.engine_log import EngineLog
+from lab.providers import calls, messages
 from lab.providers.redaction import redact
-from lab.providers.values import contains_unknown, decode, encode, plain_properties
+from lab.providers.values import decode, encode
 
-_THREADS: Final = 64
-_GRACE_SECONDS: Final = 3.0
-_PARENT_SECONDS: Final = 0.5
-_MESSAGE_BYTES: Final = 400 * 1024 * 1024  # the engine's own limit
 _Answer = TypeVar("_Answer")
 
 
@@ -75,7 +65,7 @@ class Servicer(provider_pb2_grpc.ResourceProviderServicer):
     ) -> provider_pb2.DiffResponse:
         def answer() -> provider_pb2.DiffResponse:
             olds, news = decode(request.olds), decode(request.news)
-            return _diffed(self._provider.diff_config(olds, news))
+            return messages.diffed(self._provider.diff_config(olds, news))
 
         return self._guarded(context, answer)
 
@@ -89,7 +79,7 @@ class Servicer(provider_pb2_grpc.ResourceProviderServicer):
                 "not the plugin itself (docs/stand-ins.md says what differs)",
                 request.urn,
             )
-            self._provider.configure(_options(self._provider.name, request))
+            self._provider.configure(messages.options(self._provider.name, request))
             return provider_pb2.ConfigureResponse(
                 acceptSecrets=True, acceptOutputs=True, supportsPreview=True
             )
@@ -99,15 +89,7 @@ class Servicer(provider_pb2_grpc.ResourceProviderServicer):
     def Check(
         self, request: provider_pb2.CheckRequest, context: grpc.ServicerContext
     ) -> provider_pb2.CheckResponse:
-        modes = provider_pb2.CheckRequest.AutonamingOptions
-        call = calls.CheckCall(
-            calls.Resource(request.urn),
-            decode(request.olds),
-            decode(request.news),
-            request.randomSeed,
-            request.autonaming.proposed_name,
-            not request.HasField("autonaming") or request.autonaming.mode != modes.DISABLE,
-        )
+        call = messages.check_call(request)
         return self._guarded(
             context, lambda: self._checked(self._provider.check(call)), call.olds, call.news
         )
@@ -115,27 +97,15 @@ class Servicer(provider_pb2_grpc.ResourceProviderServicer):
     def Diff(
         self, request: provider_pb2.DiffRequest, context: grpc.ServicerContext
     ) -> provider_pb2.DiffResponse:
-        call = calls.DiffCall(
-            calls.Resource(request.urn),
-            request.id,
-            decode(request.olds),
-            decode(request.news),
-            decode(request.old_inputs),
-            tuple(request.ignoreChanges),
-        )
+        call = messages.diff_call(request)
         return self._guarded(
-            context, lambda: _diffed(self._provider.diff(call)), call.olds, call.news
+            context, lambda: messages.diffed(self._provider.diff(call)), call.olds, call.news
         )
 
     def Create(
         self, request: provider_pb2.CreateRequest, context: grpc.ServicerContext
     ) -> provider_pb2.CreateResponse:
-        call = calls.CreateCall(
-            calls.Resource(request.urn),
-            decode(request.properties),
-            request.timeout,
-            request.preview,
-        )
+        call = messages.create_call(request)
 
         def answer() -> provider_pb2.CreateResponse:
             created = self._provider.create(call)
@@ -148,16 +118,7 @@ class Servicer(provider_pb2_grpc.ResourceProviderServicer):
     def Update(
         self, request: provider_pb2.UpdateRequest, context: grpc.ServicerContext
     ) -> provider_pb2.UpdateResponse:
-        call = calls.UpdateCall(
-            calls.Resource(request.urn),
-            request.id,
-            decode(request.olds),
-            decode(request.news),
-            decode(request.old_inputs),
-            request.timeout,
-            tuple(request.ignoreChanges),
-            request.preview,
-        )
+        call = messages.update_call(request)
 
         def answer() -> provider_pb2.UpdateResponse:
             return provider_pb2.UpdateResponse(
@@ -169,13 +130,7 @@ class Servicer(provider_pb2_grpc.ResourceProviderServicer):
     def Delete(
         self, request: provider_pb2.DeleteRequest, context: grpc.ServicerContext
     ) -> empty_pb2.Empty:
-        call = calls.DeleteCall(
-            calls.Resource(request.urn),
-            request.id,
-            decode(request.properties),
-            decode(request.old_inputs),
-            request.timeout,
-        )
+        call = messages.delete_call(request)
 
         def answer() -> empty_pb2.Empty:
             self._provider.delete(call)
@@ -186,12 +141,7 @@ class Servicer(provider_pb2_grpc.ResourceProviderServicer):
     def Read(
         self, request: provider_pb2.ReadRequest, context: grpc.ServicerContext
     ) -> provider_pb2.ReadResponse:
-        call = calls.ReadCall(
-            calls.Resource(request.urn),
-            request.id,
-            decode(request.properties),
-            decode(request.inputs),
-        )
+        call = messages.read_call(request)
 
         def answer() -> provider_pb2.ReadResponse:
             found = self._provider.read(call)
@@ -236,13 +186,7 @@ class Servicer(provider_pb2_grpc.ResourceProviderServicer):
         return encode(properties, keep_secrets=self._accept_secrets)
 
     def _checked(self, checked: calls.Checked) -> provider_pb2.CheckResponse:
-        return provider_pb2.CheckResponse(
-            inputs=self._encoded(checked.inputs),
-            failures=[
-                provider_pb2.CheckFailure(property=failure.property, reason=failure.reason)
-                for failure in checked.failures
-            ],
-        )
+        return messages.checked(self._encoded(checked.inputs), checked.failures)
 
     def _guarded(
         self,
@@ -257,7 +201,8 @@ class Servicer(provider_pb2_grpc.ResourceProviderServicer):
         except calls.PartialError as error:
             message = redact(str(error), *hidden)
             reasons = [redact(reason, *hidden) for reason in error.reasons]
-            details = self._details(error, message, reasons)
+            state = self._encoded(error.properties)
+            details = messages.partial_state(error, state, message, reasons)
             context.set_trailing_metadata((("grpc-status-details-bin", details),))
             context.abort(grpc.StatusCode.UNKNOWN, message)
         except calls.ProviderError as error:
@@ -270,97 +215,3 @@ class Servicer(provider_pb2_grpc.ResourceProviderServicer):
                 f"defect in the {self._provider.name} stand-in: {what} (the debug log has the place)",
             )
         raise AssertionError("abort does not return")
-
-    def _details(self, error: calls.PartialError, message: str, reasons: list[str]) -> bytes:
-        detail = any_pb2.Any()
-        detail.Pack(
-            provider_pb2.ErrorResourceInitFailed(
-                id=error.id,
-                properties=self._encoded(error.properties),
-                reasons=reasons,
-            )
-        )
-        status = status_pb2.Status(
-            code=grpc.StatusCode.UNKNOWN.value[0], message=message, details=[detail]
-        )
-        return status.SerializeToString()
-
-
-def _options(package: str, request: provider_pb2.ConfigureRequest) -> dict[str, Any]:
-    """Provider options: `args` where the engine sends them, else the older `PACKAGE:config:KEY` variables."""
-    options = plain_properties(decode(request.args))
-    if not options:
-        prefix = f"{package}:config:"
-        options = {key.removeprefix(prefix): value for key, value in request.variables.items()}
-    options.pop("version", None)
-    options.pop("pluginDownloadURL", None)
-    if contains_unknown(options):
-        names = ", ".join(key for key, value in options.items() if contains_unknown(value))
-        raise calls.ProviderError(f"provider options are not known yet: {names}")
-    return options
-
-
-def _diffed(diff: calls.Diff) -> provider_pb2.DiffResponse:
-    changed = bool(diff.changes)
-    answer = provider_pb2.DiffResponse
-    return answer(
-        changes=answer.DIFF_SOME if changed else answer.DIFF_NONE,
-        replaces=diff.replaces,
-        diffs=sorted({path.split(".", 1)[0].split("[", 1)[0] for path in diff.changes}),
-        deleteBeforeReplace=diff.delete_before_replace,
-        detailedDiff={
-            path: provider_pb2.PropertyDiff(
-                kind=provider_pb2.PropertyDiff.Kind.Value(kind.value), inputDiff=diff.input_diff
-            )
-            for path, kind in diff.changes.items()
-        },
-        hasDetailedDiff=True,
-    )
-
-
-def start(provider: calls.Provider) -> tuple[grpc.Server, int]:
-    """Serve `provider` on a free loopback port; the server and its port."""
-    limits = [
-        ("grpc.max_receive_message_length", _MESSAGE_BYTES),
-        ("grpc.max_send_message_length", _MESSAGE_BYTES),
-    ]
-    server = grpc.server(futures.ThreadPoolExecutor(max_workers=_THREADS), options=limits)
-    provider_pb2_grpc.add_ResourceProviderServicer_to_server(Servicer(provider), server)
-    port = server.add_insecure_port("127.0.0.1:0")
-    server.start()
-    return server, port
-
-
-def main(make: Callable[[EngineLog], calls.Provider], arguments: list[str]) -> int:
-    """Run one provider until the engine stops it or is gone.
-
-    The port is the first line on stdout, as the plugin protocol has it; the engine's address is the
-    only argument.
-    """
-    if len(arguments) > 1:
-        print(f"usage: one argument, the engine's address (got {arguments})", file=sys.stderr)
-        return 2
-    provider = make(EngineLog(arguments[0] if arguments else ""))
-    server, port = start(provider)
-    stopped = threading.Event()
-    # Ctrl-C reaches the whole process group; what it means for running steps is the engine's to say.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, lambda *_: stopped.set())
-    print(port, flush=True)
-    _wait_for_parent(stopped)
-    provider.cancel()
-    server.stop(_GRACE_SECONDS).wait(_GRACE_SECONDS)
-    provider.close()
-    # Worker threads may still sit in a system call; nothing they could do has anyone to answer to.
-    sys.stdout.flush()
-    os._exit(0)
-
-
-def _wait_for_parent(stopped: threading.Event) -> None:
-    """Return when told to stop, or when the starting process is gone.
-
-    A killed engine must not leave providers behind.
-    """
-    parent = os.getppid()
-    while os.getppid() == parent and not stopped.wait(_PARENT_SECONDS):
-        pass

@@ -3,6 +3,6 @@
 import sys
 
 from lab.providers.command.provider import CommandProvider
-from lab.providers.server import main
+from lab.providers.process import main
 
 sys.exit(main(CommandProvider, sys.argv[1:]))

@@ -3,6 +3,6 @@
 import sys
 
 from lab.providers.kubernetes.provider import KubernetesProvider
-from lab.providers.server import main
+from lab.providers.process import main
 
 sys.exit(main(KubernetesProvider, sys.argv[1:]))

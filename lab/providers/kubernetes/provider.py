@@ -26,6 +26,7 @@ from lab.providers.kubernetes.options import Options
 from lab.providers.kubernetes.releases import Releases
 from lab.providers.kubernetes.resources import Resources
 from lab.providers.kubernetes.scopes import Scopes
+from lab.providers.kubernetes.store import Store
 from lab.providers.values import Properties, contains_unknown
 
 _YAML_DECODE: Final = "kubernetes:yaml:decode"
@@ -65,7 +66,9 @@ class KubernetesProvider(calls.Provider):
         )
         api = Api(cluster)
         namespace = self._options.namespace or cluster.namespace
-        self._cluster = Resources(api, self._options, self.engine, self._cancelled, namespace)
+        self._cluster = Resources(
+            Store(api, self._options, self.engine, self._cancelled, namespace)
+        )
         helm = Helm(cluster, self._cancelled)
         self._helm = Releases(helm, api, self.engine, namespace)
         try:
@@ -93,7 +96,7 @@ class KubernetesProvider(calls.Provider):
         if obj["kind"] == "CustomResourceDefinition":
             self._scopes.plan(obj)
         if self._scopes.namespaced(kind_of(obj), self._reachable_api()):
-            namespace = self._resources.default_namespace
+            namespace = self._resources.store.default_namespace
             return calls.Checked(checking.with_namespace(checked.inputs, namespace))
         return checked
 
@@ -119,7 +122,7 @@ class KubernetesProvider(calls.Provider):
             old_inputs=old_inputs,
             new_inputs=new,
             namespaced=self._scopes.namespaced(kind_of(new), api),
-            default_namespace=self._resources.default_namespace,
+            default_namespace=self._resources.store.default_namespace,
         )
         possible = api is not None and not contains_unknown(new)
         return diff(
@@ -223,7 +226,7 @@ class KubernetesProvider(calls.Provider):
         return self._helm
 
     def _reachable_api(self) -> Api | None:
-        return None if self._unreachable else self._resources.api
+        return None if self._unreachable else self._resources.store.api
 
     def _can_preview(self, inputs: Properties) -> bool:
         return not self._unreachable and not contains_unknown(inputs)

@@ -1,0 +1,140 @@
+"""Objects in one cluster: where they go, applying them, waiting for them, what the state keeps of them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from lab.providers import calls
+from lab.providers.calls import PartialError, ProviderError
+from lab.providers.engine_log import EngineLog
+from lab.providers.kubernetes import applying
+from lab.providers.kubernetes.applying import Applied
+from lab.providers.kubernetes.client import Api, ApiError, ApiResource
+from lab.providers.kubernetes.objects import (
+    GroupVersionKind,
+    Object,
+    checkpoint,
+    identifier,
+    metadata_of,
+    namespace_of,
+    title,
+)
+from lab.providers.kubernetes.options import Options
+from lab.providers.kubernetes.waiting import NotReady, Waiter, timeout_seconds
+from lab.providers.values import Properties
+
+_SETTLE_SECONDS: Final = (
+    5.0  # for a namespace or a definition made a moment ago to be served everywhere
+)
+_SETTLE_PAUSE_SECONDS: Final = 0.1
+_DEFINITION: Final = ("apiextensions.k8s.io", "CustomResourceDefinition")
+
+
+@dataclass(frozen=True)
+class Store:
+    """One cluster's objects."""
+
+    api: Api
+    options: Options
+    engine: EngineLog
+    cancelled: threading.Event
+    default_namespace: str
+
+    @property
+    def waiter(self) -> Waiter:
+        """Waits in this cluster."""
+        return Waiter(self.api, self.cancelled, self.engine)
+
+    def ready(
+        self,
+        call: calls.CreateCall | calls.UpdateCall,
+        resource: ApiResource,
+        applied: Applied,
+        obj: Object,
+        manager: str,
+    ) -> Object:
+        """The applied object once it is ready.
+
+        Raises:
+            PartialError: it did not become ready; the state has to keep it.
+        """
+        self.warn(applied.warnings, call.resource)
+        marks = call.inputs if isinstance(call, calls.CreateCall) else call.news
+        try:
+            live = self.waiter.until_ready(
+                resource,
+                applied.live,
+                seconds=timeout_seconds(call.timeout_seconds, obj),
+                urn=call.resource.urn,
+            )
+        except NotReady as error:
+            raise PartialError(
+                str(error),
+                id=identifier(error.live),
+                properties=outputs(error.live, obj, marks, manager),
+                reasons=error.reasons,
+            ) from error
+        self.forget_defined(resource, live)
+        return live
+
+    def apply(self, resource: ApiResource, obj: Object, manager: str) -> Applied:
+        """Apply, over the moment in which a namespace or definition just made is not served yet."""
+        force = applying.forced(obj, always=self.options.patch_force)
+        deadline = time.monotonic() + _SETTLE_SECONDS
+        while True:
+            try:
+                return applying.apply(self.api, resource, obj, manager, force=force)
+            except ApiError as error:
+                late = time.monotonic() > deadline or self.cancelled.wait(_SETTLE_PAUSE_SECONDS)
+                if not error.absent or late:
+                    raise refused("be applied", obj, error) from error
+
+    def located(self, kind: GroupVersionKind, obj: Object) -> ApiResource:
+        """Where `kind` lives, over the moment in which a definition just made is not served yet."""
+        deadline = time.monotonic() + _SETTLE_SECONDS
+        while True:
+            resource = self.api.find(kind)
+            if resource is not None:
+                return resource
+            if time.monotonic() > deadline or self.cancelled.wait(_SETTLE_PAUSE_SECONDS):
+                raise ProviderError(
+                    f"{title(obj)} cannot be made: the API server knows no {kind}. Make its "
+                    "CustomResourceDefinition first (depends_on), or correct apiVersion and kind"
+                )
+
+    def placed(self, obj: Object, resource: ApiResource) -> Object:
+        """The object with a namespace if its kind has them, and without one if not."""
+        metadata = dict(metadata_of(obj))
+        metadata.pop("namespace", None)
+        if resource.namespaced:
+            metadata["namespace"] = namespace_of(obj) or self.default_namespace
+        return {**obj, "metadata": metadata}
+
+    def forget_defined(self, resource: ApiResource, definition: Object) -> None:
+        """After a definition was made or removed: ask again for the kinds of its group."""
+        if (resource.kind.group, resource.kind.kind) == _DEFINITION:
+            self.api.forget(str((definition.get("spec") or {}).get("group", "")))
+
+    def warn(self, warnings: Sequence[str], owner: calls.Resource) -> None:
+        """Hand the API server's warnings on."""
+        for text in warnings:
+            if not (self.options.suppress_deprecation_warnings and "deprecated" in text):
+                self.engine.warning(text, owner.urn)
+
+
+def outputs(
+    live: Object, inputs: Object, marks: Properties, manager: str, version: str = ""
+) -> Properties:
+    """What the state keeps of an object."""
+    return checkpoint(
+        live, inputs, marks, manager=manager, api_version=version or str(inputs["apiVersion"])
+    )
+
+
+def refused(what: str, obj: Mapping[str, Any], error: ApiError) -> ProviderError:
+    """The API server's no, with the object it is about."""
+    return ProviderError(f"{title(obj)} could not {what}: {error.message}")
