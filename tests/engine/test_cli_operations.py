@@ -1,0 +1,353 @@
+"""`preview`, `up`, `refresh`, `destroy`: what reaches the engine, and how commands end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from lab.engine.cli.main import DEBUG_VARIABLE
+from lab.engine.events import Cancel, Diagnostic, Prelude, Summary
+from lab.engine.request import Cancellation, ConfigValue, Outcome, Request
+from lab.engine.state import ResourceState, Snapshot
+from lab.engine.usererror import UserError
+from tests.engine.shellkit import Run, Shell, engine, shell
+
+__all__ = ["engine", "shell"]
+
+ROOT = "urn:pulumi:dev::refs::pulumi:pulumi:Stack::refs-dev"
+Use = Callable[[Run], None]
+
+
+@pytest.fixture
+def dev(shell: Shell) -> Shell:
+    shell.ok("stack", "init", "dev")
+    return shell
+
+
+class Recorder:
+    """An engine that notes what it is asked and ends as it is told."""
+
+    def __init__(self, **changes: int) -> None:
+        self.requests: list[Request] = []
+        self.outcome = Outcome(ok=True, changes=changes)
+
+    def __call__(self, request, store, emit, cancel) -> Outcome:
+        self.requests.append(request)
+        emit(Prelude({}))
+        if not request.preview:
+            store.save(Snapshot((ResourceState(ROOT, "pulumi:pulumi:Stack", custom=False),)))
+        emit(Summary(self.outcome.changes, "succeeded", 1, is_preview=request.preview))
+        emit(Cancel())
+        return self.outcome
+
+
+def test_the_flags_reach_the_engine(dev: Shell, engine: Use) -> None:
+    recorder = Recorder()
+    engine(recorder)
+    dev.ok(
+        "up", "--yes", "--skip-preview", "--parallel", "3", "--refresh", "--target", "urn:a",
+        "-t", "urn:b", "--target-dependents", "--replace", "urn:c", "--continue-on-error",
+        "--message", "why", "--target-replace", "urn:d",
+    )  # fmt: skip
+    (request,) = recorder.requests
+    assert (request.operation, request.preview, request.stack) == ("up", False, "dev")
+    assert (request.parallel, request.refresh, request.continue_on_error) == (3, True, True)
+    assert request.targets == ("urn:a", "urn:b", "urn:d")
+    assert request.replace == ("urn:c", "urn:d")
+    assert request.target_dependents
+    assert request.project.name == "refs"
+    assert request.project.folder == dev.folder
+
+
+def test_configuration_reaches_the_engine_decrypted_and_with_defaults(dev: Shell, engine: Use) -> None:
+    recorder = Recorder()
+    engine(recorder)
+    dev.ok("config", "set", "--secret", "token", "tok-123")
+    dev.ok("config", "set", "--path", "object.a", "1")
+    dev.ok("config", "set", "--path", "object.b", "--secret", "tok-456")
+    dev.ok("preview", "-c", "aws:region=here")
+    assert recorder.requests[0].config == {
+        "refs:greeting": ConfigValue("hello"),
+        "refs:token": ConfigValue("tok-123", secret=True),
+        "refs:object": ConfigValue('{"a":1,"b":"tok-456"}', secret=True, object=True),
+        "aws:region": ConfigValue("here"),
+    }
+    assert "aws:region: here" in dev.stack_file.read_text()
+
+
+def test_no_output_shows_a_secret(dev: Shell, engine: Use) -> None:
+    def leaky(request, store, emit, cancel) -> Outcome:
+        emit(Prelude({"refs:token": "tok-123"}))
+        emit(Diagnostic("info", 'printed tok-123 and {"x": "line\\nline"}\n'))
+        emit(Diagnostic("error", "failed with tok-123\n", "", "error: "))
+        return Outcome(ok=False, changes={}, bailed=True)
+
+    engine(leaky)
+    dev.ok("config", "set", "--secret", "token", "tok-123")
+    dev.ok("config", "set", "--secret", "lines", "line\nline")
+    for flags in ((), ("--json",), ("--diff",), ("--show-secrets",)):
+        for verb in (("preview",), ("up", "--yes", "--skip-preview")):
+            done = dev(*verb, *flags)
+            assert done.code == 1
+            assert "tok-123" not in done.out + done.err
+            assert "line\\nline" not in done.out + done.err
+
+
+def test_up_shows_a_preview_first(dev: Shell, engine: Use) -> None:
+    recorder = Recorder()
+    engine(recorder)
+    dev.ok("up", "--yes")
+    assert [request.preview for request in recorder.requests] == [True, False]
+
+
+def test_a_failed_preview_ends_it(dev: Shell, engine: Use) -> None:
+    recorder = Recorder()
+    recorder.outcome = Outcome(ok=False, changes={}, bailed=True)
+    engine(recorder)
+    assert dev("up", "--yes").code == 1
+    assert [request.preview for request in recorder.requests] == [True]
+    assert dev.files("history/**/*.json") == []
+
+
+@pytest.mark.parametrize("verb", ["up", "destroy", "refresh"])
+def test_without_a_terminal_consent_has_to_be_given(dev: Shell, engine: Use, verb: str) -> None:
+    engine(lambda *_: pytest.fail("the engine ran"))
+    done = dev(verb)
+    assert done.code == 2
+    assert "--yes or --skip-preview or --preview-only" in done.err
+
+
+def test_a_preview_takes_no_lock_and_a_run_does(dev: Shell, engine: Use) -> None:
+    seen: list[list[str]] = []
+
+    def looking(request, store, emit, cancel) -> Outcome:
+        seen.append(dev.files("locks/**/*.json"))
+        return Outcome(ok=True, changes={})
+
+    engine(looking)
+    dev.ok("preview")
+    dev.ok("destroy", "--preview-only")
+    dev.ok("up", "--yes", "--skip-preview")
+    assert [len(locks) for locks in seen] == [0, 0, 1]
+    assert dev.files("locks/**/*.json") == []
+
+
+def test_a_lock_is_released_whatever_happens(dev: Shell, engine: Use) -> None:
+    def raising(request, store, emit, cancel) -> Outcome:
+        raise UserError("the provider does not answer", 4)
+
+    engine(raising)
+    done = dev("up", "--yes", "--skip-preview")
+    assert (done.code, done.err.splitlines()[-1]) == (4, "error: the provider does not answer")
+    assert dev.files("locks/**/*.json") == []
+
+
+def test_a_locked_stack_refuses_a_second_run_with_nothing_on_stdout(dev: Shell, engine: Use) -> None:
+    def second(request, store, emit, cancel) -> Outcome:
+        done = dev("up", "--yes", "--skip-preview", "--json")
+        assert done.code == 1
+        assert done.out == ""
+        assert done.err.startswith("error: the stack is currently locked by 1 lock(s).")
+        return Outcome(ok=True, changes={})
+
+    engine(second)
+    dev.ok("up", "--yes", "--skip-preview")
+
+
+def test_a_run_is_noted_in_the_history(dev: Shell, engine: Use) -> None:
+    recorder = Recorder(create=2)
+    engine(recorder)
+    dev.ok("config", "set", "--secret", "token", "tok-123")
+    dev.ok("up", "--yes", "-m", "first")
+    recorder.outcome = Outcome(ok=False, changes={}, bailed=True)
+    dev("destroy", "--yes", "--skip-preview")
+    records = dev.ok("stack", "history", "--json").json
+    assert isinstance(records, list)
+    assert [(r["kind"], r["result"], r["message"]) for r in records] == [
+        ("destroy", "failed", ""), ("update", "succeeded", "first"),
+    ]  # fmt: skip
+    assert records[1]["resourceChanges"] == {"create": 2}
+    assert records[1]["config"]["refs:token"] == {"secret": True}
+    assert len(dev.files("history/refs/dev/*.checkpoint.json")) == 2
+    assert len(dev.files("backups/refs/dev/*.json")) == 2
+    assert not any("tok-123" in p.read_text() for p in dev.state.rglob("*") if p.is_file())
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [({"same": 3}, 0), ({"same": 1, "update": 1}, 7), ({"read": 2}, 0), ({"create": 0}, 0)],
+)
+@pytest.mark.parametrize("verb", [("preview",), ("up", "--yes", "--skip-preview")])
+def test_unexpected_changes_exit_with_7(
+    dev: Shell, engine: Use, verb: tuple[str, ...], changes: dict[str, int], code: int
+) -> None:
+    engine(Recorder(**changes))
+    assert dev(*verb, "--expect-no-changes").code == code
+    assert dev(*verb).code == 0
+
+
+def test_what_the_engine_could_not_do_is_said_once(dev: Shell, engine: Use) -> None:
+    recorder = Recorder()
+    recorder.outcome = Outcome(ok=False, changes={}, error="the program did not start")
+    engine(recorder)
+    assert dev("preview").err == "error: the program did not start\n"
+    recorder.outcome = Outcome(ok=False, changes={}, error="told", bailed=True)
+    assert dev("preview").err == ""
+
+
+def test_a_cancelled_run_exits_with_8(dev: Shell, engine: Use) -> None:
+    recorder = Recorder()
+    recorder.outcome = Outcome(ok=False, changes={}, cancelled=True)
+    engine(recorder)
+    done = dev("up", "--yes", "--skip-preview")
+    assert (done.code, done.err) == (8, "error: update cancelled\n")
+
+
+def test_the_first_interrupt_asks_and_the_second_insists(dev: Shell, engine: Use) -> None:
+    asked = []
+
+    def waiting(request, store, emit, cancel: Cancellation) -> Outcome:
+        done = threading.Event()
+        cancel.listen(lambda: asked.append(cancel.terminated.is_set()) or done.set())
+        for _ in range(2):
+            done.clear()
+            os.kill(os.getpid(), signal.SIGINT)
+            assert done.wait(10)
+        return Outcome(ok=False, changes={}, cancelled=True)
+
+    engine(waiting)
+    before = signal.getsignal(signal.SIGINT)
+    done = dev("up", "--yes", "--skip-preview")
+    assert asked == [False, True]
+    assert done.code == 8
+    assert "press ^C again" in done.err
+    assert "at once" in done.err
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_an_internal_fault_is_one_sentence(
+    dev: Shell, engine: Use, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> Outcome:
+        raise ZeroDivisionError("by zero")
+
+    engine(broken)
+    done = dev("preview")
+    assert done.code == 255
+    assert "ZeroDivisionError: by zero" in done.err
+    assert DEBUG_VARIABLE in done.err
+    assert "Traceback" not in done.err
+    monkeypatch.setenv(DEBUG_VARIABLE, "1")
+    with pytest.raises(ZeroDivisionError):
+        dev("preview")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "what"),
+    [
+        (("preview", "--plan", "x"), "--plan: the embedded engine does not do this"),
+        (("up", "--policy-pack=x"), "--policy-pack: the embedded engine does not do this"),
+        (("destroy", "--run-program"), "--run-program: the embedded engine does not do this"),
+        (("up", "--nonsense"), "unknown flag '--nonsense' of `up`"),
+        (("up", "--targ", "x"), "unknown flag '--targ'"),
+        (("up", "template"), "unknown argument 'template'"),
+        (("preview", "--yes"), "unknown flag '--yes' of `preview`"),
+        (("refresh", "--continue-on-error"), "unknown flag '--continue-on-error'"),
+        (("preview", "--parallel", "0"), "--parallel has to be 1 or more"),
+        (("preview", "--parallel", "x"), "--parallel"),
+        (("preview", "--target", "a", "--exclude", "b"), "cannot be used together"),
+        (("preview", "--target-dependents"), "needs a --target"),
+        (("preview", "-c", "novalue"), "KEY=VALUE"),
+        (("watch",), "invalid choice: 'watch'"),
+        (("--cwd", "/not/there", "preview"), "no such folder"),
+        ((), "required"),
+    ],
+)
+def test_a_wrong_command_line_exits_with_2_and_runs_nothing(
+    dev: Shell, engine: Use, arguments: tuple[str, ...], what: str
+) -> None:
+    engine(lambda *_: pytest.fail("the engine ran"))
+    done = dev(*arguments)
+    assert done.code == 2, done
+    assert what in done.err
+    assert done.err.startswith("error: ")
+
+
+def test_flags_may_be_switched_off_in_so_many_words(dev: Shell, engine: Use) -> None:
+    recorder = Recorder()
+    engine(recorder)
+    dev.ok("preview", "--refresh=false", "--diff=false", "--json=true")
+    assert not recorder.requests[0].refresh
+
+
+def test_missing_configuration_is_found_before_the_engine_starts(dev: Shell, engine: Use) -> None:
+    engine(lambda *_: pytest.fail("the engine ran"))
+    (dev.folder / "Pulumi.yaml").write_text(
+        "name: refs\nruntime: python\nconfig: {size: {type: integer}, name: {type: string}}\n"
+    )
+    done = dev("preview")
+    assert done.code == 1
+    assert "missing configuration values 'name' and 'size'" in done.err
+
+
+def test_destroy_does_not_ask_for_configuration(dev: Shell, engine: Use) -> None:
+    engine(Recorder())
+    (dev.folder / "Pulumi.yaml").write_text(
+        "name: refs\nruntime: python\nconfig: {size: {type: integer}}\n"
+    )
+    dev.ok("destroy", "--yes", "--skip-preview")
+
+
+def test_destroy_can_remove_the_stack(dev: Shell, engine: Use) -> None:
+    engine(Recorder(delete=1))
+    dev.ok("destroy", "--yes", "--remove")
+    assert not dev.checkpoint.exists()
+    assert not dev.stack_file.exists()
+
+
+def test_the_first_line_says_which_engine_runs_and_json_stays_json(dev: Shell, engine: Use) -> None:
+    engine(Recorder())
+    assert dev.ok("preview").out.startswith("Embedded engine")
+    done = dev.ok("preview", "--json")
+    assert done.err.startswith("Embedded engine")
+    json.loads(done.out)
+    lines = dev.ok("up", "--yes", "--skip-preview", "--json").out.splitlines()
+    assert [next(k for k in json.loads(line) if k.endswith("Event")) for line in lines] == [
+        "preludeEvent", "summaryEvent", "cancelEvent",
+    ]  # fmt: skip
+
+
+def test_settings_may_come_from_the_environment(
+    dev: Shell, engine: Use, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorder = Recorder()
+    engine(recorder)
+    monkeypatch.setenv("PULUMI_PARALLEL", "2")
+    monkeypatch.setenv("PULUMI_REFRESH", "true")
+    monkeypatch.setenv("PULUMI_SKIP_CONFIRMATIONS", "true")
+    monkeypatch.setenv("PULUMI_CONTINUE_ON_ERROR", "1")
+    dev.ok("up")
+    request = recorder.requests[-1]
+    assert (request.parallel, request.refresh, request.continue_on_error) == (2, True, True)
+    monkeypatch.setenv("PULUMI_PARALLEL", "many")
+    assert dev("preview").code == 2
+
+
+def test_another_language_is_refused(dev: Shell) -> None:
+    (dev.folder / "Pulumi.yaml").write_text("name: refs\nruntime: go\n")
+    done = dev("preview")
+    assert done.code == 1
+    assert "Python programs only" in done.err
+
+
+def test_outside_of_a_project_that_is_said(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    monkeypatch.chdir(tmp_path_factory.mktemp("empty"))
+    assert "no Pulumi.yaml project file found" in shell("preview").err
+    assert shell.ok("-C", str(shell.folder), "stack", "init", "dev").code == 0
