@@ -38,7 +38,7 @@ def listen(path: Path, mode: int) -> socket.socket:
 
 
 def tell(folder: HostsFolder, what: str) -> bool:
-    """Tell the server that `hosts` or `faults` changed, and wait until it has acted on it.
+    """Tell the server that its `hosts` or the `faults NAME` changed; wait until it has acted on it.
 
     False when no server runs: then there is nobody to tell.
     """

@@ -227,7 +227,7 @@ def _change(folder: Path, host: str) -> Iterator[HostFolder]:
     finally:
         os.close(lock)
     # A port that has to stop or start listening needs the server's hand; all else is read on use.
-    control.tell(HostsFolder(folder), "faults")
+    control.tell(HostsFolder(folder), f"faults {host}")
 
 
 def _dump(faults: list[Any]) -> list[dict[str, Any]]:

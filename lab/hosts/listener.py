@@ -58,6 +58,11 @@ class Listener:
         self._connections: set[asyncio.Task[None]] = set()
         self.port = 0
 
+    @property
+    def host_key(self) -> str:
+        """The host's public key, as OpenSSH writes it in one line, without a comment."""
+        return " ".join(self._host_key.export_public_key().decode().split()[:2])
+
     def open(self, port: int | None) -> int:
         """Listen on this port, or on one chosen now; returns the port."""
         self._socket = _listen(self._host.folder.name, port)

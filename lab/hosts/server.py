@@ -64,7 +64,7 @@ class Server:
         while True:
             connection, _ = await loop.sock_accept(self._listening)
             with connection, contextlib.suppress(OSError):
-                what = (await loop.sock_recv(connection, 64)).decode().strip()
+                what = (await loop.sock_recv(connection, 256)).decode().strip()
                 try:
                     await self._act(what)
                     answer = "ok"
@@ -73,12 +73,12 @@ class Server:
                 await loop.sock_sendall(connection, f"{answer}\n".encode())
 
     async def _act(self, what: str) -> None:
+        kind, _, name = what.partition(" ")
         if what == "hosts":
             await self._reload()
-        elif what == "faults":
-            for served in self._served.values():
-                await served.listener.apply_faults()
-        else:
+        elif kind == "faults" and name in self._served:
+            await self._served[name].listener.apply_faults()
+        elif kind != "faults":
             raise HostsError(f"unknown request {what!r}")
 
     async def _reload(self) -> None:
@@ -120,7 +120,7 @@ class Server:
         hosts = {
             name: {
                 "port": served.listener.port,
-                "host-key": read_json(served.host.folder.identity)["host_key"],
+                "host-key": served.listener.host_key,
             }
             for name, served in sorted(self._served.items())
         }

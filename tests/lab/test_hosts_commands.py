@@ -222,7 +222,9 @@ def test_virsh_refuses_devices_that_vfio_would_refuse(host: SimulatedHost) -> No
     assert "0000:15:00.0 not found" in host.run("sudo -n virsh start fabric-manager").stderr
     host.run("cat > vm.xml; sudo -n virsh define vm.xml", stdin=xml)
     host.sudo("rm /sys/bus/pci/devices/0000:03:00.1/driver; mkdir /sys/bus/pci/drivers/switchtec")
-    host.sudo("ln -s ../../../bus/pci/drivers/switchtec /sys/devices/pci0000:03/0000:03:00.1/driver")
+    host.sudo(
+        "ln -s ../../../bus/pci/drivers/switchtec /sys/devices/pci0000:03/0000:03:00.1/driver"
+    )
     assert "group 14 is not viable" in host.run("sudo -n virsh start fabric-manager").stderr
 
 
