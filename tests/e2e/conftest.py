@@ -1,0 +1,182 @@
+"""A checkout of the project with a lab of its own, used as a user does: by commands."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from lab import hosts, tools
+
+SOURCE = Path(__file__).resolve().parents[2]
+LINKED = ("Pulumi.yaml", "__main__.py", "components", "stacks", "gpuclusters", "scripts", "lab")
+COMMAND_SECONDS = 240
+
+
+@dataclass
+class Checkout:
+    """A folder in which `gpu-clusters` and the engine are called."""
+
+    folder: Path
+    lab: Path
+    extra: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def env(self) -> dict[str, str]:
+        """The environment of commands, with nothing of Pulumi's from outside."""
+        clean = {k: v for k, v in os.environ.items() if not k.startswith("PULUMI_")}
+        return {
+            **clean,
+            "GPU_CLUSTERS_LAB": str(self.lab),
+            "GPU_CLUSTERS_ENGINE": "embedded",
+            "COLUMNS": "200",
+            **self.extra,
+        }
+
+    @property
+    def engine_env(self) -> dict[str, str]:
+        """What `gpu-clusters` gives the engine."""
+        return {
+            **self.env,
+            "PULUMI_BACKEND_URL": f"file://{self.lab / 'state'}",
+            "PULUMI_CONFIG_PASSPHRASE": "gpu-clusters-lab",
+            "GPU_CLUSTERS_SSH_KEY_FILE": str(self.lab / "ssh" / "id_ed25519"),
+        }
+
+    def run(self, *args: str) -> subprocess.CompletedProcess[str]:
+        """Call `gpu-clusters`."""
+        return self._call([sys.executable, "-m", "gpuclusters.cli", *args], self.env)
+
+    def engine(self, *args: str) -> subprocess.CompletedProcess[str]:
+        """Call the embedded engine on the dev stack."""
+        return self._call(
+            [sys.executable, "-m", "lab.engine", *args, "--stack", "dev"], self.engine_env
+        )
+
+    def start_engine(self, *args: str) -> subprocess.Popen[str]:
+        """Start the embedded engine on the dev stack in a process group of its own."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "lab.engine", *args, "--stack", "dev"],
+            cwd=self.folder,
+            env=self.engine_env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            process_group=0,
+        )
+
+    def _call(self, command: list[str], env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            command,
+            cwd=self.folder,
+            env=dict(env),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=COMMAND_SECONDS,
+            check=False,
+        )
+
+    def up(self, *args: str) -> str:
+        """`gpu-clusters up` that must succeed; gives what it printed."""
+        done = self.run("up", *args)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def plan(self, *args: str) -> list[dict[str, Any]]:
+        """The steps that a preview shows, without those that change nothing."""
+        done = self.engine("preview", "--json", *args)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return [step for step in json.loads(done.stdout)["steps"] if step["op"] != "same"]
+
+    def configure(self, **keys: Any) -> None:
+        """Set keys of the caas section."""
+        path = self.folder / "Pulumi.dev.yaml"
+        document = yaml.safe_load(path.read_text())
+        for key, value in keys.items():
+            document["config"]["gpu-clusters:caas"][key.replace("_", "-")] = value
+        path.write_text(yaml.safe_dump(document))
+
+    def reset(self) -> None:
+        """The configuration as it is committed."""
+        (self.folder / "Pulumi.dev.yaml").write_text((SOURCE / "Pulumi.dev.yaml").read_text())
+
+    def on_host(self, host: str, command: str) -> str:
+        """What a command prints on a simulated machine."""
+        done = self._call(
+            [sys.executable, "-m", "lab.hosts", "exec", str(self.lab / "hosts"), host, command],
+            self.env,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def active_partitions(self, host: str) -> list[int]:
+        """What the machine's fabric manager says."""
+        table = json.loads(self.on_host(host, "fmpm -l"))
+        return sorted(p["partitionId"] for p in table["partitionInfo"] if p["isActive"])
+
+    def kubectl(self, *args: str) -> Any:
+        """What kubectl prints as JSON."""
+        done = self._call(
+            [
+                str(tools.resolve("kubectl")),
+                "--kubeconfig",
+                str(self.lab / "kubeconfig"),
+                *args,
+                "-o",
+                "json",
+            ],
+            self.env,
+        )
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    def state(self) -> list[dict[str, Any]]:
+        """The resources in the stack's state."""
+        done = self.engine("stack", "export")
+        assert done.returncode == 0, done.stderr
+        return list(json.loads(done.stdout)["deployment"].get("resources") or [])
+
+
+@contextmanager
+def checkout(folder: Path) -> Iterator[Checkout]:
+    """A checkout whose lab is gone afterwards."""
+    project = folder / "project"
+    project.mkdir()
+    for name in LINKED:
+        (project / name).symlink_to(SOURCE / name)
+    made = Checkout(project, folder / "lab")
+    made.reset()
+    try:
+        yield made
+    finally:
+        done = made.run("down")
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert not made.lab.exists()
+
+
+@pytest.fixture(scope="module")
+def dev_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Checkout]:
+    """One lab for the tests of a module that one worker runs."""
+    with checkout(tmp_path_factory.mktemp("e2e")) as made:
+        yield made
+
+
+@pytest.fixture
+def dev(dev_lab: Checkout) -> Iterator[Checkout]:
+    """The dev stack, converged, as it is committed."""
+    dev_lab.reset()
+    dev_lab.up("--refresh")
+    yield dev_lab
+    for host in ("hgx-01", "hgx-02"):
+        hosts.faults.clear(dev_lab.lab / "hosts", host)

@@ -1,0 +1,195 @@
+"""The dev stack from nothing to a cluster and back, by the commands of the README."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from lab.hosts import faults
+from tests.e2e.conftest import SOURCE, Checkout
+
+pytestmark = pytest.mark.lab
+
+SINGLES = list(range(7, 15))
+PAIRS = [3, 4, 5, 6]
+
+
+def kinds(steps: list[dict[str, object]]) -> list[str]:
+    """`op Class name` of each step."""
+    return sorted(
+        f"{s['op']} {str(s['urn']).rsplit('::', 2)[1].rsplit('$', 1)[-1].rsplit(':', 1)[-1]} "
+        f"{str(s['urn']).rsplit('::', 1)[-1]}"
+        for s in steps
+    )
+
+
+def test_a_second_up_changes_nothing_and_says_so(dev: Checkout) -> None:
+    assert "\nno changes" in dev.up()
+    assert dev.plan() == []
+    assert dev.engine("preview", "--expect-no-changes").returncode == 0
+
+
+def test_the_first_line_says_which_engine_runs_and_the_last_what_to_try(dev: Checkout) -> None:
+    lines = dev.up().splitlines()
+    assert lines[0].startswith("engine: embedded")
+    assert any(re.search(r"kubeconfig\s", line) for line in lines)
+    assert "try" in lines
+
+
+def test_the_cluster_is_what_the_configuration_says(dev: Checkout) -> None:
+    tenancies = dev.kubectl("get", "tenancies")["items"]
+    assert {t["metadata"]["name"]: t["spec"]["gpus"] for t in tenancies} == {
+        "acme": 4,
+        "globex": 8,
+    }
+    for tenancy in tenancies:
+        conditions = {c["type"]: c["status"] for c in tenancy["status"]["conditions"]}
+        assert conditions["Ready"] == "True"
+    (runtime,) = dev.kubectl("get", "runtimeclasses")["items"]
+    assert runtime["metadata"]["name"] == "kata-qemu-nvidia-gpu"
+    assert runtime["overhead"]["podFixed"]["memory"] == "10Gi"
+    quota = dev.kubectl("get", "resourcequota", "tenant", "-n", "tenant-acme")
+    assert quota["status"]["hard"]["requests.nvidia.com/pgpu"] == "4"
+    policies = dev.kubectl("get", "ciliumnetworkpolicies", "-n", "tenant-acme")["items"]
+    assert {p["metadata"]["name"] for p in policies} == {"isolate", "allow-dns"}
+
+
+@pytest.mark.parametrize("host", ["hgx-01", "hgx-02"])
+def test_each_machine_has_its_partitions_active_and_its_gpus_described(
+    dev: Checkout, host: str
+) -> None:
+    assert dev.active_partitions(host) == SINGLES
+    spec = json.loads(dev.on_host(host, "sudo -n cat /etc/cdi/nvidia.com-pgpu.json"))
+    assert spec["kind"] == "nvidia.com/pgpu"
+    assert [device["name"] for device in spec["devices"]] == [str(n) for n in range(1, 9)]
+    for device in spec["devices"]:
+        (node,) = device["containerEdits"]["deviceNodes"]
+        assert re.fullmatch(r"/dev/vfio/\d+", node["path"])
+
+
+def test_another_layout_updates_the_boards_in_place_and_back(dev: Checkout) -> None:
+    dev.configure(partition_layout=[2, 2, 2, 2])
+    steps = dev.plan()
+    assert kinds(steps) == [
+        # A pod may ask for as many GPUs as a partition has, so the pod policy follows the layout.
+        "update FabricPartitions hgx-01-fabric",
+        "update FabricPartitions hgx-02-fabric",
+        "update Stack gpu-clusters-dev",
+        "update ValidatingAdmissionPolicy tenancy-pods",
+    ] or kinds(steps) == [
+        "update FabricPartitions hgx-01-fabric",
+        "update FabricPartitions hgx-02-fabric",
+        "update ValidatingAdmissionPolicy tenancy-pods",
+    ]
+    dev.up()
+    assert dev.active_partitions("hgx-01") == dev.active_partitions("hgx-02") == PAIRS
+    dev.reset()
+    dev.up()
+    assert dev.active_partitions("hgx-01") == SINGLES
+    assert dev.plan() == []
+
+
+def test_a_host_file_changed_by_hand_is_named_by_a_refresh_and_put_back(dev: Checkout) -> None:
+    path = "/etc/kubernetes/kubelet.conf.d/50-gpu-clusters.conf"
+    before = dev.on_host("hgx-02", f"sudo -n cat {path}")
+    dev.on_host("hgx-02", f"sudo -n sh -c 'echo runtimeRequestTimeout: 2m >> {path}'")
+    shown = dev.run("preview", "--refresh", "--expect-no-changes")
+    assert shown.returncode == 7
+    assert "hgx-02-kubelet" in shown.stdout
+    assert "hgx-01-kubelet" not in shown.stdout
+    dev.up("--refresh")
+    assert dev.on_host("hgx-02", f"sudo -n cat {path}") == before
+    assert dev.plan("--refresh") == []
+
+
+def test_a_policy_deleted_by_hand_comes_back_and_is_proven_again(dev: Checkout) -> None:
+    dev.kubectl("get", "cnp", "isolate", "-n", "tenant-acme")
+    dev._call(
+        [
+            *("kubectl", "--kubeconfig", str(dev.lab / "kubeconfig")),
+            *("delete", "cnp", "isolate", "-n", "tenant-acme"),
+        ],
+        dev.env,
+    )
+    dev.up("--refresh")
+    dev.kubectl("get", "cnp", "isolate", "-n", "tenant-acme")
+
+
+def test_a_partition_in_use_stays_and_everything_else_goes_on(dev: Checkout) -> None:
+    folder = dev.lab / "hosts"
+    faults.set_partition_in_use(folder, "hgx-01", 7, "vm-acme")
+    try:
+        dev.configure(partition_layout=[2, 2, 2, 2])
+        done = dev.run("up")
+        assert done.returncode == 1
+        said = done.stdout + done.stderr
+        assert "hgx-01" in said
+        assert "in use" in said
+        assert "Traceback" not in said
+        assert 7 in dev.active_partitions("hgx-01")
+        assert dev.active_partitions("hgx-02") == PAIRS
+    finally:
+        faults.set_partition_in_use(folder, "hgx-01", 7, None)
+    dev.up()
+    assert dev.active_partitions("hgx-01") == PAIRS
+
+
+def test_a_machine_that_cannot_be_reached_fails_alone(dev: Checkout) -> None:
+    faults.inject(dev.lab / "hosts", "hgx-02", faults.RefuseConnections())
+    dev.configure(partition_layout=[4, 4])
+    done = dev.run("up")
+    said = done.stdout + done.stderr
+    assert done.returncode == 1
+    assert "hgx-02" in said
+    assert "Traceback" not in said
+    assert dev.active_partitions("hgx-01") == [1, 2]
+    faults.clear(dev.lab / "hosts", "hgx-02")
+    dev.up()
+    assert dev.active_partitions("hgx-02") == [1, 2]
+
+
+def test_a_machine_with_another_key_gets_no_command(dev: Checkout) -> None:
+    faults.inject(dev.lab / "hosts", "hgx-01", faults.WrongHostKey())
+    dev.configure(partition_layout=[4, 4])
+    done = dev.run("up")
+    assert done.returncode == 1
+    assert "host key" in (done.stdout + done.stderr)
+    faults.clear(dev.lab / "hosts", "hgx-01")
+    assert dev.active_partitions("hgx-01") == SINGLES
+
+
+def test_wrong_configuration_ends_with_all_faults_before_anything_starts(dev: Checkout) -> None:
+    dev.configure(partition_layout=[3, 5], nodes=[{"name": "hgx_01"}], tenant=[])
+    for verb in ("up", "preview"):
+        done = dev.run(verb)
+        assert done.returncode == 2
+        for part in ("caas.partition-layout", "caas.nodes[0].name", "caas.tenant"):
+            assert part in done.stderr, done.stderr
+        assert "Traceback" not in done.stderr
+
+
+def test_destroy_removes_what_up_made_from_hosts_and_cluster(dev: Checkout) -> None:
+    done = dev.engine("destroy", "--yes", "--skip-preview")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert dev.state() == []
+    assert dev.active_partitions("hgx-01") == []
+    assert "nvidia.com-pgpu.json" not in dev.on_host("hgx-01", "ls /etc/cdi || true")
+    names = {n["metadata"]["name"] for n in dev.kubectl("get", "namespaces")["items"]}
+    assert not {name for name in names if name.startswith("tenant-")}
+
+
+def test_no_secret_of_the_lab_stands_in_clear_in_its_state(dev: Checkout) -> None:
+    key = (dev.lab / "ssh" / "id_ed25519").read_text().splitlines()[2]
+    for path in (dev.lab / "state").rglob("*"):
+        if path.is_file():
+            text = path.read_text(errors="replace")
+            assert key not in text, path
+            assert "client-key-data" not in text, path
+
+
+def test_the_committed_stack_file_stays_as_it_is(dev: Checkout) -> None:
+    committed = (SOURCE / "Pulumi.dev.yaml").read_bytes()
+    dev.up()
+    assert (dev.folder / "Pulumi.dev.yaml").read_bytes() == committed
