@@ -111,18 +111,18 @@ def tenancy_object(spec: TenancySpec) -> dict[str, Any]:
     }
 
 
-# What no single object can decide for itself later: whose it is, and where its pods run.
 _SPEC_RULES = [
-    {
-        "rule": "self.tenant == oldSelf.tenant && self.namespace == oldSelf.namespace",
-        "message": "tenant and namespace cannot be changed; delete the Tenancy and make another",
-    },
     {
         "rule": "('requests.' + self.gpuResource) in self.quota.hard",
         "message": "quota.hard must count the GPUs as requests.<gpuResource>; "
         "Kubernetes enforces extended resources under no other key",
     },
 ]
+# Whose it is and where its pods run: changed, the isolation of the old would be nobody's.
+_FIXED = {
+    "rule": "self == oldSelf",
+    "message": "cannot be changed; delete the Tenancy and make another",
+}
 _OBJECT_RULES = [
     {
         "rule": "self.metadata.name == self.spec.tenant",
@@ -135,6 +135,8 @@ def crd() -> dict[str, Any]:
     """The CustomResourceDefinition of Tenancy."""
     spec = _structural(TenancySpec)
     spec["x-kubernetes-validations"] = _SPEC_RULES
+    for name in ("tenant", "namespace"):
+        spec["properties"][name]["x-kubernetes-validations"] = [_FIXED]
     status = _structural(TenancyStatus)
     status["properties"]["conditions"] |= {
         "x-kubernetes-list-type": "map",

@@ -9,6 +9,7 @@ on the provider's standard error.
 
 from __future__ import annotations
 
+import re
 import sys
 import traceback
 from collections.abc import Iterable, Iterator
@@ -20,6 +21,7 @@ from gpuclusters.domain.refusals import RefusalError
 
 # Shorter texts would make the message unreadable and are no secret worth the name.
 SHORTEST_SECRET = 12
+SECRET_KEY = re.compile(r"token|password|secret|key-data|certificate-data", re.IGNORECASE)
 
 
 class StepError(Exception):
@@ -62,12 +64,15 @@ def explained(step: str, secrets: Iterable[str]) -> Iterator[None]:
 
 
 def scrubbed(text: str, secrets: Iterable[str]) -> str:
-    """The text without the secrets, without their lines, and without the values in those lines."""
+    """The text without the secrets, their lines, and the values of keys that name a secret."""
     pieces: set[str] = set()
     for secret in secrets:
         pieces.add(secret)
         for line in secret.splitlines():
-            pieces |= {line.strip(), line.partition(": ")[2].strip()}
+            pieces.add(line.strip())
+            key, _, value = line.partition(": ")
+            if SECRET_KEY.search(key):
+                pieces.add(value.strip().strip("'\""))
     for piece in sorted(pieces, key=len, reverse=True):
         if len(piece) >= SHORTEST_SECRET:
             text = text.replace(piece, "[secret]")

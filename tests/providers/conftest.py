@@ -5,29 +5,45 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.fixtures.hosts import SimulatedHost, hosts, hosts_pool
+from tests.fixtures.hosts import SimulatedHost
 from tests.providers.provider_process import ProviderProcess, provider_process
-
-__all__ = ["host", "hosts", "hosts_pool", "start_provider"]
 
 StartProvider = Callable[..., ProviderProcess]
 
 
-@pytest.fixture
-def start_provider(tmp_path: Path) -> Iterator[StartProvider]:
-    """Starts provider processes that end with the test."""
+@pytest.fixture(scope="session")
+def shared_processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartProvider]:
+    """One process per environment for all tests of this worker, as one `up` has one too."""
+    folder = tmp_path_factory.mktemp("providers")
+    running: dict[tuple[tuple[str, str], ...], ProviderProcess] = {}
     with ExitStack() as stack:
 
-        def start(host: SimulatedHost | None = None, **environment: str) -> ProviderProcess:
-            key = {"GPU_CLUSTERS_SSH_KEY_FILE": str(host.client_key)} if host else {}
-            config: dict[str, Any] = {}
-            return stack.enter_context(
-                provider_process(tmp_path / "provider.err", key | environment, config)
-            )
+        def share(environment: dict[str, str]) -> ProviderProcess:
+            key = tuple(sorted(environment.items()))
+            if key not in running or running[key].process.poll() is not None:
+                stderr = folder / f"{len(running)}.err"
+                running[key] = stack.enter_context(provider_process(stderr, environment))
+            return running[key]
+
+        yield share
+
+
+@pytest.fixture
+def start_provider(tmp_path: Path, shared_processes: StartProvider) -> Iterator[StartProvider]:
+    """A provider process that knows the host's key; `own=True` for one that may be killed."""
+    with ExitStack() as stack:
+
+        def start(
+            host: SimulatedHost | None = None, *, own: bool = False, **environment: str
+        ) -> ProviderProcess:
+            if host:
+                environment["GPU_CLUSTERS_SSH_KEY_FILE"] = str(host.client_key)
+            if own:
+                return stack.enter_context(provider_process(tmp_path / "provider.err", environment))
+            return shared_processes(environment)
 
         yield start
 

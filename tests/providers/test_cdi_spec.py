@@ -88,7 +88,7 @@ def test_a_file_without_our_mark_is_refused_kept_and_can_be_adopted(
     provider = start_provider(host)
     host.path(PATH).parent.mkdir(parents=True, exist_ok=True)
     host.path(PATH).write_text(json.dumps(FOREIGN))
-    with pytest.raises(StepFailed, match="the file is not ours.*adopt=True"):
+    with pytest.raises(StepFailed, match=r"the file is not ours.*adopt=True"):
         provider.create(CdiSpecProvider, wanted(host))
     assert on_host(host) == FOREIGN
     provider.create(CdiSpecProvider, wanted(host, adopt=True))
@@ -172,7 +172,7 @@ def test_a_full_disk_leaves_the_old_file_whole(
     provider = start_provider(host)
     made = provider.create(CdiSpecProvider, wanted(host))
     host.inject(faults.DiskFull(path="/etc/cdi"))
-    with pytest.raises(StepFailed, match="No space left on device.*free some space"):
+    with pytest.raises(StepFailed, match=r"No space left on device.*free some space"):
         provider.update(CdiSpecProvider, made, wanted(host, "12"))
     host.clear_faults()
     assert host.path(PATH).read_text() == made.outputs["content"]

@@ -138,7 +138,7 @@ def test_a_deactivation_by_hand_shows_after_a_refresh_and_is_put_back(
 def test_an_interrupted_change_converges_when_run_again(
     host: SimulatedHost, start_provider: StartProvider
 ) -> None:
-    first = start_provider(host)
+    first = start_provider(host, own=True)
     made = first.create(FabricPartitionsProvider, wanted(host, SINGLES))
     host.inject(faults.CommandFails(command="fmpm -a 4", exit=255, stdout="killed here"))
     with pytest.raises(StepFailed, match="activate partition 4"):
@@ -191,9 +191,7 @@ def test_check_refuses_a_gpu_in_two_partitions_and_ids_of_another_board(
     provider = start_provider()
 
     def faults_of(partitions: Any, **changes: Any) -> dict[str, str]:
-        return provider.check(
-            FabricPartitionsProvider, wanted(host, partitions, **changes)
-        )
+        return provider.check(FabricPartitionsProvider, wanted(host, partitions, **changes))
 
     assert faults_of(SINGLES, connection=UNKNOWN) == {}
     assert faults_of([UNKNOWN, 3]) == {}

@@ -122,7 +122,7 @@ def test_a_killed_create_can_simply_be_run_again(
     host: SimulatedHost, start_provider: StartProvider
 ) -> None:
     host.inject(faults.Slow(command="write|sh -s", seconds=0.5))
-    first = start_provider(host)
+    first = start_provider(host, own=True)
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(first.create, HostFileProvider, wanted(host))
         while not host.commands():
@@ -219,7 +219,7 @@ def test_reads_go_on_over_a_connection_that_keeps_breaking(
     made = start_provider(host).create(HostFileProvider, wanted(host))
     host.inject(faults.DropConnectionAfter(bytes=12000))
     host.forget()
-    provider = start_provider(host)
+    provider = start_provider(host, own=True)
     for _ in range(12):
         assert provider.read(HostFileProvider, made).id == made.id
     assert len(host.journal("connection")) > 1

@@ -1,0 +1,58 @@
+"""What is written into users' state: changing any of it makes their state unloadable."""
+
+from __future__ import annotations
+
+import base64
+
+import pytest
+from pulumi.dynamic import Resource, ResourceProvider
+from pulumi.dynamic.dynamic import serialize_provider
+
+from gpuclusters.providers.cdi_spec import CdiSpec, CdiSpecProvider
+from gpuclusters.providers.fabric_partitions import FabricPartitions, FabricPartitionsProvider
+from gpuclusters.providers.host_file import HostFile, HostFileProvider
+from gpuclusters.providers.tenancy_policy import TenancyPolicy, TenancyPolicyProvider
+
+GOLDEN = {
+    CdiSpecProvider: ("gpuclusters.providers.cdi_spec", "CdiSpecProvider"),
+    FabricPartitionsProvider: (
+        "gpuclusters.providers.fabric_partitions",
+        "FabricPartitionsProvider",
+    ),
+    HostFileProvider: ("gpuclusters.providers.host_file", "HostFileProvider"),
+    TenancyPolicyProvider: ("gpuclusters.providers.tenancy_policy", "TenancyPolicyProvider"),
+}
+
+
+def pickled(module: str, name: str) -> bytes:
+    """The pickle of an instance without attributes: module and class by name, nothing else."""
+    words = b"".join(b"\x8c" + bytes([len(w)]) + w.encode() + b"\x94" for w in (module, name))
+    body = words + b"\x93\x94)\x81\x94."
+    return b"\x80\x04\x95" + len(body).to_bytes(8, "little") + body
+
+
+@pytest.mark.parametrize("provider", GOLDEN, ids=lambda p: p.__name__)
+def test_the_state_token_of_a_provider_never_changes(provider: type[ResourceProvider]) -> None:
+    raw = base64.b64decode(serialize_provider(provider()))
+    assert raw == pickled(*GOLDEN[provider]), (
+        "this string is in users' state: keep a module with the old name instead of renaming"
+    )
+    assert len(raw) < 100
+
+
+@pytest.mark.parametrize(
+    ("resource", "token"),
+    [
+        (CdiSpec, "dynamic/gpu:CdiSpec"),
+        (FabricPartitions, "dynamic/gpu:FabricPartitions"),
+        (HostFile, "dynamic/gpu:HostFile"),
+        (TenancyPolicy, "dynamic/gpu:TenancyPolicy"),
+    ],
+)
+def test_the_type_token_of_a_resource_never_changes(resource: type[Resource], token: str) -> None:
+    assert resource._resource_type_name == token
+
+
+@pytest.mark.parametrize("provider", GOLDEN, ids=lambda p: p.__name__)
+def test_the_state_token_stays_readable(provider: type[ResourceProvider]) -> None:
+    assert provider().serialize_as_secret_always is False
