@@ -27,6 +27,14 @@ class Finding:
     text: str
 
 
+def _good(text: str) -> Finding:
+    return Finding(good=True, text=text)
+
+
+def _bad(text: str) -> Finding:
+    return Finding(good=False, text=text)
+
+
 def run(project: Project, stack: str) -> int:
     """Print all findings; 0 if all are good, else 1."""
     findings = list(_findings(project, stack))
@@ -38,23 +46,23 @@ def run(project: Project, stack: str) -> int:
 
 
 def _findings(project: Project, stack: str) -> Iterator[Finding]:
-    yield Finding(True, f"Python {sys.version.split()[0]}")
-    yield Finding(True, f"project {project.folder}")
+    yield _good(f"Python {sys.version.split()[0]}")
+    yield _good(f"project {project.folder}")
     try:
-        engine = engines.choose()
-        yield Finding(True, engine.line)
+        engine = engines.choose(may_fetch=False)
+        yield _good(engine.line)
         if engine.kind is engines.Kind.PULUMI:
-            yield Finding(True, "provider plugins: Pulumi's own, installed by it when needed")
+            yield _good("provider plugins: Pulumi's own, installed by it when needed")
         else:
-            yield Finding(True, "provider plugins: stand-ins for kubernetes and command")
+            yield _good("provider plugins: stand-ins for kubernetes and command")
     except UsageError as error:
-        yield Finding(False, str(error))
+        yield _bad(str(error))
     try:
         config = read_valid(project, stack)
     except UsageError as error:
-        yield Finding(False, str(error))
+        yield _bad(str(error))
         return
-    yield Finding(True, f"Pulumi.{stack}.yaml is valid ({config.cluster_type})")
+    yield _good(f"Pulumi.{stack}.yaml is valid ({config.cluster_type})")
     if uses_lab(config):
         yield from _lab(project)
 
@@ -63,7 +71,7 @@ def _lab(project: Project) -> Iterator[Finding]:
     folder = project.lab_folder
     free = shutil.disk_usage(folder if folder.exists() else project.folder).free
     yield Finding(
-        free >= NEEDED_BYTES,
-        f"{free // GIB} GiB free for the lab in {folder}"
+        good=free >= NEEDED_BYTES,
+        text=f"{free // GIB} GiB free for the lab in {folder}"
         + ("" if free >= NEEDED_BYTES else f"; make room, {NEEDED_BYTES // GIB} GiB are needed"),
     )

@@ -7,13 +7,15 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from gpuclusters.cli import pulumi_release
 from gpuclusters.cli.errors import UsageError
+from lab.tools import ToolError
 
 CHOICE = "GPU_CLUSTERS_ENGINE"
 """Environment variable that takes the choice away from us: `pulumi` or `embedded`."""
@@ -71,11 +73,15 @@ class Engine:
         return json.loads(done.stdout)
 
 
-def choose(env: Mapping[str, str] = os.environ) -> Engine:
-    """The engine for this machine.
+def choose(env: Mapping[str, str] = os.environ, *, may_fetch: bool = True) -> Engine:
+    """The engine for this machine: Pulumi from PATH, else its official release, else the embedded one.
+
+    Args:
+        env: the environment; GPU_CLUSTERS_ENGINE and GPU_CLUSTERS_OFFLINE are read from it.
+        may_fetch: whether Pulumi may be downloaded into the cache.
 
     Raises:
-        UsageError: the environment asks for an engine that does not exist or is not installed.
+        UsageError: the environment asks for an engine that does not exist or cannot be had.
     """
     wanted = env.get(CHOICE, "")
     if wanted not in ("", *Kind):
@@ -83,23 +89,33 @@ def choose(env: Mapping[str, str] = os.environ) -> Engine:
             f"{CHOICE} is neither 'pulumi' nor 'embedded' (got {wanted!r}); "
             "unset it to have the engine chosen"
         )
-    installed = shutil.which("pulumi", path=env.get("PATH"))
-    if wanted == Kind.PULUMI and not installed:
-        raise UsageError(
-            f"{CHOICE} asks for Pulumi, but there is no 'pulumi' on PATH; "
-            "install it (https://www.pulumi.com/docs/install) or unset the variable"
-        )
     if wanted == Kind.EMBEDDED:
         return _embedded(f"{CHOICE} asks for it")
+    installed = shutil.which("pulumi", path=env.get("PATH"))
     if installed:
         return Engine(Kind.PULUMI, (installed,), f"found at {installed}")
-    return _embedded("there is no 'pulumi' on PATH")
+    try:
+        program = _release(env, may_fetch=may_fetch)
+    except ToolError as error:
+        if wanted == Kind.PULUMI:
+            raise UsageError(
+                f"{CHOICE} asks for Pulumi, there is no 'pulumi' on PATH, and {error}; "
+                "install it (https://www.pulumi.com/docs/install) or unset the variable"
+            ) from error
+        return _embedded(f"no 'pulumi' on PATH, and {error}")
+    return Engine(Kind.PULUMI, (str(program),), f"official release in {program.parent}")
+
+
+def _release(env: Mapping[str, str], *, may_fetch: bool) -> Path:
+    program = pulumi_release.cached(env)
+    if program is not None:
+        return program
+    if env.get("GPU_CLUSTERS_OFFLINE", "") not in ("", "0"):
+        raise ToolError("GPU_CLUSTERS_OFFLINE forbids to download it")
+    if not may_fetch:
+        raise ToolError("it is not in the cache; `gpu-clusters up` tries to download it")
+    return pulumi_release.fetch(env)
 
 
 def _embedded(reason: str) -> Engine:
     return Engine(Kind.EMBEDDED, (sys.executable, "-m", "lab.engine"), reason)
-
-
-def describe(engine: Engine) -> Sequence[str]:
-    """What the engine stands on, for `doctor`."""
-    return [engine.line, f"command: {' '.join(engine.command)}"]
