@@ -82,17 +82,14 @@ def _pci_address(value: str) -> str:
 
 
 def _network(value: Any) -> Any:
-    if not isinstance(value, str):
-        return value
     try:
-        return IPv4Network(value)
+        if isinstance(value, str):
+            return IPv4Network(value)
     except ValueError as error:
         if "has host bits set" in str(error):
             network = IPv4Network(value, strict=False)
             raise refusal("is an address within a range", f'write the range, "{network}"') from None
-        raise refusal(
-            "is not an IPv4 range", 'write address/length in quotes: "10.0.0.0/8"'
-        ) from None
+    raise refusal("is not an IPv4 range", 'write address/length in quotes: "10.0.0.0/8"')
 
 
 Integer = Annotated[int, Strict()]

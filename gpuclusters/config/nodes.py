@@ -22,29 +22,39 @@ MIXED = "mixed"
 ModuleNumber = Literal["1", "2", "3", "4", "5", "6", "7", "8"]
 
 
+_LARGEST = 1000
+"""No board has as many GPUs; what is smaller and wrong is explained by the rules of row 1."""
+
+
+def _numbers(values: list[Any] | tuple[Any, ...]) -> list[Any] | tuple[Any, ...]:
+    if any(isinstance(value, bool) or not isinstance(value, int) for value in values):
+        raise refusal("has entries that are not whole numbers", "write numbers: [4, 2, 1, 1]")
+    if any(abs(value) > _LARGEST for value in values):
+        raise refusal("has sizes that no board has", "write numbers: [4, 2, 1, 1]")
+    return values
+
+
 def _sizes(value: Any) -> Any:
     if isinstance(value, list | tuple):
-        return value
+        return _numbers(value)
     raise refusal(
         "is not a list of partition sizes", "write sizes that add up to 8, for example [4, 2, 1, 1]"
     )
 
 
 def _layout(value: Any) -> Any:
-    if value == MIXED:
+    if isinstance(value, str) and value == MIXED:
         return MIXED
     if isinstance(value, list | tuple):
-        wrong = [item for item in value if isinstance(item, bool) or not isinstance(item, int)]
-        if wrong:
-            raise refusal("has entries that are not whole numbers", "write numbers: [4, 2, 1, 1]")
-        return value
+        return _numbers(value)
     raise refusal(
         "is neither a list of partition sizes nor mixed",
         "write sizes that add up to 8, for example [4, 2, 1, 1], or mixed if every node states its own",
     )
 
 
-Sizes = Annotated[tuple[Integer, ...], BeforeValidator(_sizes)]
+PartitionNumber = Annotated[Integer, Field(ge=0, le=63)]
+Sizes = Annotated[tuple[Integer, ...], BeforeValidator(_sizes, json_schema_input_type=list[int])]
 Layout = Annotated[
     tuple[Integer, ...] | Literal["mixed"],
     BeforeValidator(_layout, json_schema_input_type=list[int] | Literal["mixed"]),
@@ -66,7 +76,7 @@ class Node(Section):
     11f8:4128 of their IOMMU group; on hgx-b200 the four ConnectX-7 functions that manage the switches."""
     partition_layout: Sizes | None = None
     """Sizes of this node's partitions; stated if the cluster's partition-layout is mixed."""
-    partitions: tuple[Integer, ...] | None = None
+    partitions: tuple[PartitionNumber, ...] | None = None
     """Numbers of the partitions themselves, in the baseboard's table, instead of a layout of sizes."""
     memory_gib: Annotated[Gib | None, checked(13)] = None
     """RAM of the machine, in GiB."""

@@ -88,7 +88,8 @@ def parse(document: Mapping[str, Any], *, file: str) -> StackConfig | list[Fault
         file: name of the file it comes from, for messages.
     """
     faults = list(_top_level(document, file))
-    key = str(document.get("cluster-type"))
+    key = document.get("cluster-type")
+    key = key if isinstance(key, str) else ""
     if key in list(SECTIONS):
         faults += _unreadable(document.get(key), file, (key,))
     if faults:

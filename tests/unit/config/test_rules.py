@@ -140,3 +140,10 @@ def test_a_document_that_is_its_own_part_is_refused() -> None:
     parsed = parse(document, file=FILE)
     assert isinstance(parsed, list)
     assert "nested too deeply" in str(parsed[0])
+
+
+def test_a_number_that_python_refuses_to_print_is_refused_all_the_same() -> None:
+    document = caas(tenants=[{"name": "acme", "gpus": 10**5000}], partition_layout=[10**5000])
+    said = [str(fault) for fault in faults(document)]
+    assert len(said) == 2
+    assert all("bits" in line for line in said), said

@@ -1,0 +1,178 @@
+"""Configurations that are right, for property tests here and of stacks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import strategies as st
+
+from gpuclusters.domain.fabric import TABLES, PartitionTable, plan_layout
+from gpuclusters.domain.kata import Shim
+from gpuclusters.domain.platforms import PRESETS, Platform, SwitchAccess
+
+labels = st.from_regex(r"[a-z]([a-z0-9-]{0,10}[a-z0-9])?", fullmatch=True)
+_flags = st.booleans()
+
+
+def _all_layouts(total: int, sizes: tuple[int, ...]) -> list[list[int]]:
+    if total == 0:
+        return [[]]
+    return [
+        [size, *rest]
+        for size in sizes
+        if size <= total
+        for rest in _all_layouts(total - size, tuple(one for one in sizes if one <= size))
+    ]
+
+
+LAYOUTS = _all_layouts(8, (8, 4, 2, 1))
+
+
+@st.composite
+def node_cuts(draw: st.DrawFn, table: PartitionTable) -> dict[str, Any]:
+    """How one node of a mixed cluster is cut: by sizes or by numbers."""
+    layout = draw(st.sampled_from(LAYOUTS))
+    if draw(_flags):
+        return {"partition-layout": draw(st.permutations(layout))}
+    return {"partitions": draw(st.permutations([cut.id for cut in plan_layout(table, layout)]))}
+
+
+@st.composite
+def boards(draw: st.DrawFn, platform: Platform) -> dict[str, Any]:
+    """PCI addresses of one node, where the preset has none or where they are written out."""
+    preset = PRESETS[platform]
+    if preset.gpus and not draw(_flags):
+        return {}
+    buses = draw(
+        st.lists(st.integers(0x10, 0xFF), min_size=16, max_size=16, unique=True).map(
+            lambda numbers: [f"0000:{number:02x}:00.0" for number in numbers]
+        )
+    )
+    board: dict[str, Any] = {"gpus": {str(n): buses[n] for n in range(1, 9)}}
+    if preset.switch_access is SwitchAccess.NVSWITCH:
+        board["switches"] = buses[9:13]
+        if preset.extra_functions:
+            board["extra-functions"] = [buses[13]]
+    else:
+        board["extra-functions"] = buses[9:13]
+    return board
+
+
+@st.composite
+def nodes(draw: st.DrawFn, platform: Platform, *, mixed: bool) -> list[dict[str, Any]]:
+    """The nodes of a cluster."""
+    table = TABLES[PRESETS[platform].baseboard]
+    found = []
+    for name in draw(st.lists(labels, min_size=1, max_size=4, unique=True)):
+        node: dict[str, Any] = {"name": name, **draw(boards(platform))}
+        if mixed:
+            node |= draw(node_cuts(table))
+        node |= draw(
+            st.fixed_dictionaries(
+                {},
+                optional={
+                    "memory-gib": st.integers(1024, 4096),
+                    "hugepages-gib-per-numa-node": st.integers(0, 500).map(lambda n: [n, n]),
+                    "physical-address-bits": st.integers(46, 52),
+                    "mmio-high-gib": st.integers(2056, 8192),
+                    "kernel": st.sampled_from(["6.17.0", "6.12", "6.8.0-45-generic"]),
+                    "qemu": st.sampled_from(["11.0.1", "9.2.0", "8.2.2"]),
+                },
+            )
+        )
+        found.append(node)
+    return found
+
+
+@st.composite
+def tenants(draw: st.DrawFn, gpus: int) -> list[dict[str, Any]]:
+    """Tenants of a cluster with this many GPUs."""
+    found = []
+    for name in draw(st.lists(labels, max_size=4, unique=True)):
+        quota = draw(st.integers(1, gpus))
+        tenant: dict[str, Any] = {"name": name, "gpus": quota}
+        tenant |= draw(
+            st.fixed_dictionaries(
+                {},
+                optional={
+                    "cpu": st.integers(20, 500),
+                    "memory-gib": st.integers(100, 4000),
+                    "storage-gib": st.integers(1, 9000),
+                    "sizes": st.just([size for size in (1, 2, 4, 8) if size <= quota]),
+                    "default-container": st.fixed_dictionaries(
+                        {"cpu": st.integers(1, 16), "memory-gib": st.integers(1, 64)}
+                    ),
+                    "extra-quota": st.just({"count/configmaps": "100"}),
+                    "egress": st.fixed_dictionaries(
+                        {},
+                        optional={
+                            "internet": _flags,
+                            "api-server": _flags,
+                            "fqdns": st.just(["registry.example.com", "*.pypi.org"]),
+                        },
+                    ),
+                    "nfs": st.fixed_dictionaries(
+                        {"servers": st.just(["10.30.0.16/28"])},
+                        optional={"mounted-by": st.just("guest")},
+                    ),
+                    "images": st.just({"allowed": ["registry.example.com/*"]}),
+                },
+            )
+        )
+        found.append(tenant)
+    return found
+
+
+def _existing(names: list[str]) -> dict[str, Any]:
+    machines = [
+        {"name": name, "address": f"10.20.0.{n}", "port": 22, "host-key": "ssh-ed25519 AAAAC3Nz"}
+        for n, name in enumerate(names, start=1)
+    ]
+    return {
+        "hosts": {"source": "existing", "user": "ops", "machines": machines},
+        "service-vm": {"bind-address": "192.168.250.2", "memory-mib": 4096},
+    }
+
+
+@st.composite
+def kubernetes(draw: st.DrawFn, source: str) -> dict[str, Any]:
+    """A cluster of a source, with versions that fit together."""
+    containerd = draw(
+        st.sampled_from(
+            [
+                {},
+                {"version": "2.3.0", "config-version": "2"},
+                {"version": "1.7.27", "config-version": "2", "enable-cdi": True},
+                {"version": "2.4.1"},
+            ]
+        )
+    )
+    version = draw(
+        st.sampled_from([{}, {"version": "1.33.2", "kubelet": {"pod-resources-get": True}}])
+    )
+    level = draw(st.sampled_from(["restricted", "baseline"]))
+    return {"source": source, "containerd": containerd, "pod-security": level, **version}
+
+
+@st.composite
+def documents(draw: st.DrawFn) -> dict[str, Any]:
+    """A whole configuration that is right."""
+    platform = draw(st.sampled_from(list(Platform)))
+    mixed = draw(_flags)
+    members = draw(nodes(platform, mixed=mixed))
+    lab = draw(_flags)
+    shim = draw(st.sampled_from(list(Shim)))
+    section: dict[str, Any] = {
+        "name": draw(labels),
+        "platform": platform.value,
+        "kubernetes": draw(kubernetes("lab" if lab else "existing")),
+        "nodes": members,
+        "partition-layout": "mixed" if mixed else draw(st.sampled_from(LAYOUTS)),
+        "tenants": draw(tenants(8 * len(members))),
+        "network": {"storage-cidrs": ["10.30.0.0/24"], "node-cidrs": ["10.20.0.0/24"]},
+        "kata": {"shim": shim.value},
+        **({"hosts": {"source": "lab"}} if lab else _existing([one["name"] for one in members])),
+    }
+    if draw(_flags):
+        section["gpu-operator"] = {"default-cc-mode": "on" if shim.confidential else "off"}
+    return {"cluster-type": "caas", "caas": section}

@@ -1,0 +1,168 @@
+"""The stack files of this repository are right, and what their comments say is true."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from gpuclusters.config import reference, schema
+from gpuclusters.config.caas import CaasConfig
+from gpuclusters.config.plan import plan
+from gpuclusters.config.stack import SECRET_KEYS, StackConfig
+from gpuclusters.config.stack_file import check_stack_file
+from gpuclusters.domain.fabric import TABLES, plan_layout
+from gpuclusters.domain.platforms import PRESETS
+
+ROOT = Path(__file__).resolve().parents[3]
+STACKS = sorted(ROOT.glob("Pulumi.*.yaml"))
+
+
+def _config(path: Path) -> StackConfig:
+    checked = check_stack_file(path)
+    assert isinstance(checked, StackConfig), "\n".join(map(str, checked))
+    return checked
+
+
+def _caas(name: str) -> CaasConfig:
+    return _config(ROOT / f"Pulumi.{name}.yaml").caas
+
+
+def test_there_are_stack_files() -> None:
+    assert {path.name for path in STACKS} >= {"Pulumi.dev.yaml", "Pulumi.hgx-h100.yaml"}
+
+
+@pytest.mark.parametrize("path", STACKS, ids=lambda path: path.name)
+def test_a_committed_stack_is_right_without_a_warning(path: Path) -> None:
+    config = _config(path)
+    assert config.warnings == ()
+    plan(config.caas)
+
+
+@pytest.mark.parametrize("path", STACKS, ids=lambda path: path.name)
+def test_a_committed_stack_fits_its_schema_and_names_it(path: Path) -> None:
+    text = path.read_text()
+    named = re.match(r"# yaml-language-server: \$schema=(\S+)\n", text)
+    assert named is not None
+    committed = json.loads((ROOT / named[1]).read_text())
+    jsonschema.Draft202012Validator.check_schema(committed)
+    jsonschema.validate(yaml.safe_load(text), committed)
+
+
+@pytest.mark.parametrize("path", STACKS, ids=lambda path: path.name)
+def test_pci_addresses_are_in_quotes_so_that_every_yaml_reader_takes_them_for_text(
+    path: Path,
+) -> None:
+    assert (
+        re.findall(r"(?<![\"0-9a-f])[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", path.read_text())
+        == []
+    )
+
+
+def test_the_passphrase_that_the_dev_stack_names_belongs_to_its_salt() -> None:
+    text = (ROOT / "Pulumi.dev.yaml").read_text()
+    passphrase = re.search(r"sealed with the passphrase (\S+?),", text)
+    assert passphrase is not None
+    version, salt, *sealed = yaml.safe_load(text)["encryptionsalt"].split(":")
+    assert (version, sealed[0]) == ("v1", "v1")
+    nonce, ciphertext = (base64.b64decode(part) for part in sealed[1:])
+    key = hashlib.pbkdf2_hmac(
+        "sha256", passphrase[1].encode(), base64.b64decode(salt), 1_000_000, 32
+    )
+    assert AESGCM(key).decrypt(nonce, ciphertext, None) == b"pulumi"
+
+
+def test_the_dev_stack_is_two_boards_of_eight_and_two_tenants() -> None:
+    config = _caas("dev")
+    assert plan(config).capacity == {1: 16}
+    assert [(tenant.name, tenant.gpus) for tenant in config.tenants] == [("acme", 4), ("globex", 8)]
+
+
+def test_the_layouts_that_the_dev_stack_suggests_can_be_cut() -> None:
+    text = (ROOT / "Pulumi.dev.yaml").read_text()
+    suggested = re.search(r"Try (\[.*?\]) or (\[.*?\])", text)
+    assert suggested is not None
+    for layout in suggested.groups():
+        plan_layout(TABLES[PRESETS[_caas("dev").platform].baseboard], json.loads(layout))
+
+
+def test_the_example_cuts_its_boards_as_its_comments_say() -> None:
+    cuts = {
+        node.name: sorted((cut.size for cut in node.partitions), reverse=True)
+        for node in plan(_caas("hgx-h100")).nodes
+    }
+    assert cuts == {"hgx-01": [8], "hgx-02": [4, 4], "hgx-03": [4, 2, 1, 1]}
+
+
+def test_the_addresses_that_the_example_writes_out_are_those_of_the_preset() -> None:
+    config = _caas("hgx-h100")
+    stated = next(node for node in plan(config).nodes if node.name == "hgx-03").board
+    preset = next(node for node in plan(config).nodes if node.name == "hgx-01").board
+    assert stated == preset
+
+
+def test_the_host_keys_of_the_example_are_keys_that_ssh_reads() -> None:
+    import asyncssh
+
+    config = _caas("hgx-h100")
+    assert config.hosts.source == "existing"
+    keys = [asyncssh.import_public_key(machine.host_key) for machine in config.hosts.machines]
+    assert len({key.get_fingerprint() for key in keys}) == 3
+
+
+def test_the_project_declares_the_sections_and_not_the_secrets() -> None:
+    project = yaml.safe_load((ROOT / "Pulumi.yaml").read_text())
+    declared = project["config"]
+    assert set(declared) == {"cluster-type", "caas", "rke2", "usernetes"}
+    assert all(entry["description"] for entry in declared.values())
+    # Pulumi asks for every declared key without a default, and refuses a secret one that is plain.
+    assert [key for key, entry in declared.items() if "default" not in entry] == ["cluster-type"]
+    assert not set(SECRET_KEYS) & set(declared)
+
+
+def test_the_committed_schema_is_current() -> None:
+    assert schema.SCHEMA_FILE.read_text() == schema.render(), (
+        "run `python -m gpuclusters.config.schema`"
+    )
+
+
+def test_the_committed_reference_is_current() -> None:
+    page = reference.PAGE.read_text()
+    assert page == reference.fill(page), "run `python -m gpuclusters.config.schema`"
+
+
+def test_the_reference_has_every_key() -> None:
+    page = reference.PAGE.read_text()
+    for model in reference.models(CaasConfig):
+        for name, info in model.model_fields.items():
+            assert info.description, f"{model.__name__}.{name} is not described"
+            assert f"| `{info.alias}` |" in page
+
+
+def test_the_example_at_the_top_of_the_reference_is_right(tmp_path: Path) -> None:
+    example = re.search(r"```yaml\n(.*?)```", reference.PAGE.read_text(), re.DOTALL)
+    assert example is not None
+    path = tmp_path / "Pulumi.dev.yaml"
+    path.write_text(example[1])
+    assert _config(path).caas == _caas("dev")
+
+
+def test_the_faults_that_the_reference_shows_are_said_in_these_words(tmp_path: Path) -> None:
+    shown = re.search(r"```\n(Pulumi\.dev.*?)```", reference.PAGE.read_text(), re.DOTALL)
+    assert shown is not None
+    document = yaml.safe_load((ROOT / "Pulumi.dev.yaml").read_text())
+    caas = document["config"]["gpu-clusters:caas"]
+    caas["partition-layout"] = [4, 2]
+    caas["tenants"][1] = {"name": "globex", "gpu": 8}
+    path = tmp_path / "Pulumi.dev.yaml"
+    path.write_text(yaml.safe_dump(document, sort_keys=False))
+    checked = check_stack_file(path)
+    assert isinstance(checked, list)
+    assert [str(fault) for fault in checked] == shown[1].splitlines()

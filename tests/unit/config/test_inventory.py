@@ -1,0 +1,108 @@
+"""Where machines are: in the configuration, or in the inventory of a running lab."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuclusters.config.inventory import (
+    InventoryError,
+    ResolvedHost,
+    lab_folder,
+    read_inventory,
+    resolve_hosts,
+)
+from tests.unit.config.documents import accepted, base, caas
+
+
+def _inventory(folder: Path, **changes: Any) -> Path:
+    document = {
+        "version": 1,
+        "name": "dev",
+        "kubeconfig": str(folder / "kubeconfig"),
+        "ssh-private-key": str(folder / "id_ed25519"),
+        "hosts": {
+            name: {
+                "address": "127.0.0.1",
+                "port": port,
+                "user": "operator",
+                "host-key": "ssh-ed25519 AAAA",
+            }
+            for name, port in (("hgx-01", 40001), ("hgx-02", 40002))
+        },
+        **changes,
+    }
+    (folder / "inventory.json").write_text(json.dumps(document))
+    return folder
+
+
+def test_hosts_of_a_running_lab_come_in_the_order_of_the_nodes(tmp_path: Path) -> None:
+    config = accepted(caas(nodes=[{"name": "hgx-02"}, {"name": "hgx-01"}])).caas
+    hosts = resolve_hosts(config, read_inventory(_inventory(tmp_path)))
+    assert hosts == (
+        ResolvedHost("hgx-02", "127.0.0.1", 40002, "operator", "ssh-ed25519 AAAA"),
+        ResolvedHost("hgx-01", "127.0.0.1", 40001, "operator", "ssh-ed25519 AAAA"),
+    )
+
+
+def test_hosts_of_a_lab_that_does_not_run_are_unknown(tmp_path: Path) -> None:
+    assert read_inventory(tmp_path) is None
+    assert resolve_hosts(accepted(base()).caas, None) == (None, None)
+
+
+def test_a_lab_without_the_hosts_of_the_configuration_says_which_it_has(tmp_path: Path) -> None:
+    config = accepted(caas(nodes=[{"name": "hgx-01"}, {"name": "hgx-07"}])).caas
+    with pytest.raises(InventoryError, match="runs hgx-01, hgx-02 and not hgx-07"):
+        resolve_hosts(config, read_inventory(_inventory(tmp_path)))
+
+
+def test_existing_hosts_need_no_lab() -> None:
+    document = caas(
+        nodes=[{"name": "hgx-01"}],
+        hosts={
+            "source": "existing",
+            "user": "ops",
+            "machines": [
+                {
+                    "name": "hgx-01",
+                    "address": "10.0.0.1",
+                    "port": 2222,
+                    "host-key": "ssh-ed25519 AAAAC3 comment",
+                }
+            ],
+        },
+        kubernetes={"source": "existing"},
+        service_vm={"bind-address": "192.168.250.2"},
+    )
+    assert resolve_hosts(accepted(document).caas, None) == (
+        ResolvedHost("hgx-01", "10.0.0.1", 2222, "ops", "ssh-ed25519 AAAAC3"),
+    )
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "null", '{"version": 2}', '{"version": 1}', "\udcff"]
+)
+def test_an_inventory_that_cannot_be_used_names_its_file_and_the_remedy(
+    tmp_path: Path, text: str
+) -> None:
+    path = tmp_path / "inventory.json"
+    path.write_bytes(text.encode(errors="surrogateescape"))
+    with pytest.raises(InventoryError, match=r"inventory\.json .*gpu-clusters lab start") as raised:
+        read_inventory(tmp_path)
+    assert len(str(raised.value).splitlines()) == 1
+
+
+def test_an_inventory_that_cannot_be_opened_names_its_file(tmp_path: Path) -> None:
+    (tmp_path / "inventory.json").mkdir()
+    with pytest.raises(InventoryError, match=r"inventory\.json cannot be read"):
+        read_inventory(tmp_path)
+
+
+def test_the_labs_folder_is_in_the_project_unless_stated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GPU_CLUSTERS_LAB", raising=False)
+    assert lab_folder(Path("/project")) == Path("/project/.lab")
+    monkeypatch.setenv("GPU_CLUSTERS_LAB", "/elsewhere/lab")
+    assert lab_folder(Path("/project")) == Path("/elsewhere/lab")

@@ -1,0 +1,188 @@
+"""Configuration as a program gets it from Pulumi: values, secrets, hosts."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pulumi
+import pytest
+from pulumi.runtime import config as runtime_config
+from pulumi.runtime import mocks
+
+from gpuclusters.config.errors import ConfigError
+from gpuclusters.config.loader import Loaded, load
+from tests.unit.config.documents import base, caas
+
+EXISTING = caas(
+    nodes=[{"name": "hgx-01"}],
+    hosts={
+        "source": "existing",
+        "user": "ops",
+        "machines": [{"name": "hgx-01", "address": "10.0.0.1", "host-key": "ssh-ed25519 AAAAC3"}],
+    },
+    kubernetes={"source": "existing"},
+    service_vm={"bind-address": "192.168.250.2"},
+)
+
+
+class _NoResources(mocks.Mocks):
+    def new_resource(self, args: mocks.MockResourceArgs) -> tuple[str | None, dict[Any, Any]]:
+        raise AssertionError(args.typ)
+
+    def call(self, args: mocks.MockCallArgs) -> dict[Any, Any]:
+        raise AssertionError(args.token)
+
+
+@pytest.fixture(autouse=True)
+def _clean(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    for name in ("PULUMI_CONFIG", "PULUMI_CONFIG_SECRET_KEYS", "GPU_CLUSTERS_LAB"):
+        monkeypatch.delenv(name, raising=False)
+    yield
+    runtime_config.set_all_config({}, [])
+
+
+def _load(
+    folder: Path,
+    document: dict[str, Any],
+    secrets: dict[str, str] | None = None,
+    *,
+    preview: bool = False,
+    also_secret: tuple[str, ...] = (),
+) -> Loaded:
+    mocks.set_mocks(_NoResources(), project="gpu-clusters", stack="dev", preview=preview)
+    values = {
+        f"gpu-clusters:{key}": value if isinstance(value, str) else json.dumps(value)
+        for key, value in {**document, **(secrets or {})}.items()
+    }
+    hidden = [f"gpu-clusters:{key}" for key in (*(secrets or {}), *also_secret)]
+    runtime_config.set_all_config({**values, "gcp:project": "other"}, hidden)
+    return load(folder)
+
+
+def _lab(folder: Path) -> Path:
+    (folder / ".lab").mkdir()
+    (folder / "kubeconfig").write_text("kind: Config")
+    (folder / "key").write_text("PEM")
+    host = {"address": "127.0.0.1", "port": 40001, "user": "operator", "host-key": "ssh-ed25519 A"}
+    inventory = {
+        "version": 1,
+        "name": "dev",
+        "kubeconfig": str(folder / "kubeconfig"),
+        "ssh-private-key": str(folder / "key"),
+        "hosts": {"hgx-01": host, "hgx-02": host},
+    }
+    (folder / ".lab" / "inventory.json").write_text(json.dumps(inventory))
+    return folder
+
+
+def _settled(output: pulumi.Input[Any] | None) -> tuple[Any, bool, bool]:
+    """Value, whether it is known, whether it is secret."""
+    assert isinstance(output, pulumi.Output)
+
+    async def wait() -> tuple[Any, bool, bool]:
+        return await output.future(), await output.is_known(), await output.is_secret()
+
+    return asyncio.get_event_loop().run_until_complete(wait())
+
+
+def test_a_running_lab_gives_hosts_kubeconfig_and_key(tmp_path: Path) -> None:
+    loaded = _load(_lab(tmp_path), base())
+    assert loaded.cluster_type == "caas"
+    assert loaded.section.name == "dev"
+    assert loaded.secrets.hosts["hgx-01"].port == 40001
+    assert _settled(loaded.secrets.kubeconfig) == ("kind: Config", True, True)
+    assert _settled(loaded.secrets.ssh_private_key) == ("PEM", True, True)
+
+
+def test_a_preview_without_a_lab_knows_neither_hosts_nor_secrets(tmp_path: Path) -> None:
+    loaded = _load(tmp_path, base(), preview=True)
+    assert _settled(loaded.secrets.hosts["hgx-02"].address) == (None, False, False)
+    assert _settled(loaded.secrets.kubeconfig) == (None, False, True)
+    assert _settled(loaded.secrets.ssh_private_key) == (None, False, True)
+
+
+def test_an_update_without_a_lab_says_how_to_start_it(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="lab is not running") as raised:
+        _load(tmp_path, base())
+    assert "run `make up` or `gpu-clusters lab start`" in str(raised.value)
+
+
+def test_a_lab_that_lacks_a_host_is_named(tmp_path: Path) -> None:
+    document = caas(nodes=[{"name": "hgx-01"}, {"name": "hgx-09"}])
+    with pytest.raises(ConfigError, match="not hgx-09"):
+        _load(_lab(tmp_path), document)
+
+
+def test_a_lab_whose_files_are_gone_is_named(tmp_path: Path) -> None:
+    (_lab(tmp_path) / "kubeconfig").unlink()
+    with pytest.raises(ConfigError, match="kubeconfig cannot be read"):
+        _load(tmp_path, base())
+
+
+def test_existing_machines_take_their_secrets_from_the_stack(tmp_path: Path) -> None:
+    loaded = _load(tmp_path, EXISTING, {"kubeconfig": "K", "ssh-private-key": "P"})
+    assert _settled(loaded.secrets.kubeconfig) == ("K", True, True)
+    assert _settled(loaded.secrets.ssh_private_key) == ("P", True, True)
+    assert loaded.secrets.hosts["hgx-01"].user == "ops"
+
+
+def test_a_key_that_file_or_agent_have_is_left_to_them(tmp_path: Path) -> None:
+    assert _load(tmp_path, EXISTING, {"kubeconfig": "K"}).secrets.ssh_private_key is None
+
+
+def test_an_existing_cluster_needs_its_kubeconfig(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="pulumi config set --secret kubeconfig"):
+        _load(tmp_path, EXISTING)
+
+
+def test_a_secret_in_clear_is_refused_and_not_shown(tmp_path: Path) -> None:
+    document = {**EXISTING, "kubeconfig": "hunter2"}
+    with pytest.raises(ConfigError, match="kubeconfig: is not encrypted") as raised:
+        _load(tmp_path, document)
+    assert "hunter2" not in str(raised.value)
+
+
+def test_a_section_that_was_set_as_a_secret_is_refused_and_not_shown(tmp_path: Path) -> None:
+    document = caas(name="hunter2-BAD")
+    with pytest.raises(ConfigError, match="caas: is encrypted") as raised:
+        _load(_lab(tmp_path), document, also_secret=("caas",))
+    assert "hunter2" not in str(raised.value)
+
+
+def test_all_faults_come_in_one_error_that_pulumi_prints_without_a_traceback(
+    tmp_path: Path,
+) -> None:
+    document = {**caas(partition_layout=[3], platform="x"), "kubeconfig": "plain"}
+    with pytest.raises(pulumi.RunError) as raised:
+        _load(tmp_path, document)
+    lines = str(raised.value).splitlines()
+    assert [line.split(": ")[1] for line in lines] == ["caas.platform", "kubeconfig"]
+    assert all(line.startswith("Pulumi.dev.yaml: ") for line in lines)
+
+
+def test_the_values_of_a_stack_arrive_through_the_environment_as_the_engine_passes_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mocks.set_mocks(_NoResources(), project="gpu-clusters", stack="dev", preview=False)
+    values = {
+        "gpu-clusters:cluster-type": "caas",
+        "gpu-clusters:caas": json.dumps(base()["caas"]),
+        "gpu-clusters:rke2": "{}",
+    }
+    monkeypatch.setenv("PULUMI_CONFIG", json.dumps(values))
+    assert load(_lab(tmp_path)).section.name == "dev"
+
+
+def test_text_that_is_no_json_is_a_fault_and_no_traceback(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="caas: is not a mapping"):
+        _load(tmp_path, {"cluster-type": "caas", "caas": "{oops"})
+
+
+def test_warnings_stop_nothing(tmp_path: Path) -> None:
+    tenants = [{"name": "a", "gpus": 16}, {"name": "b", "gpus": 1}]
+    (warning,) = _load(_lab(tmp_path), caas(tenants=tenants)).warnings
+    assert "promised more GPUs" in str(warning)

@@ -1,0 +1,153 @@
+"""For all configurations: a right one loads, and a wrong one gives nothing but faults."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gpuclusters.config.fault import Fault
+from gpuclusters.config.plan import plan
+from gpuclusters.config.stack import StackConfig, parse
+from tests.unit.config.documents import FILE
+from tests.unit.config.strategies import documents
+
+_slow = settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
+
+_strange = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.just(10**4000)
+    | st.floats()
+    | st.text(max_size=30)
+    | st.sampled_from(
+        ["", " ", "\n", "\0", "💥", "latest", "0000:0f:00.0", "10.0.0.0/8", "../..", "a" * 5000]
+    )
+    | st.lists(st.integers() | st.text(max_size=5), max_size=9)
+    | st.dictionaries(st.text(max_size=8), st.integers(), max_size=3)
+    | st.just({"source": "lab"})
+    | st.just({"source": []})
+    | st.just({"secure": "v1:x"})
+    | st.just([[[]]])
+)
+
+
+def _places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    if isinstance(value, dict):
+        inside = [(key, below) for key, below in value.items()]
+    elif isinstance(value, list):
+        inside = list(enumerate(value))
+    else:
+        inside = []
+    return [path, *(place for key, below in inside for place in _places(below, (*path, key)))]
+
+
+def _mutate(draw: st.DrawFn, document: dict[str, Any]) -> None:
+    place = draw(st.sampled_from(_places(document)[1:]))
+    parent: Any = document
+    for part in place[:-1]:
+        parent = parent[part]
+    match draw(st.sampled_from(["replace", "delete", "add", "repeat", "rename"])):
+        case "delete":
+            del parent[place[-1]]
+        case "repeat" if isinstance(parent, list):
+            parent.append(copy.deepcopy(parent[place[-1]]))
+        case "add" if isinstance(parent, dict):
+            parent[draw(st.text(max_size=12) | st.integers() | st.none())] = draw(_strange)
+        case "rename" if isinstance(parent, dict) and isinstance(place[-1], str):
+            value = parent.pop(place[-1])
+            parent[place[-1].replace("-", "_").upper()] = value
+        case _:
+            parent[place[-1]] = draw(_strange)
+
+
+@st.composite
+def _broken(draw: st.DrawFn) -> dict[str, Any]:
+    document = copy.deepcopy(draw(documents()))
+    for _ in range(draw(st.integers(1, 4))):
+        if len(_places(document)) > 1:
+            _mutate(draw, document)
+    return document
+
+
+@given(documents())
+@_slow
+def test_a_right_configuration_loads_and_can_be_planned(document: dict[str, Any]) -> None:
+    parsed = parse(document, file=FILE)
+    assert isinstance(parsed, StackConfig), "\n".join(map(str, parsed))
+    planned = plan(parsed.caas)
+    for node in planned.nodes:
+        covered = [module for cut in node.partitions for module in cut.modules]
+        assert sorted(covered) == list(range(1, 9))
+        assert not set(node.board.gpus.values()) & set(node.board.service_vm)
+    namespaces = [tenant.namespace for tenant in planned.tenants]
+    assert len(set(namespaces)) == len(namespaces)
+    for tenant in planned.tenants:
+        assert tenant.share.default_container.memory_gib <= tenant.share.max_container.memory_gib
+        assert tenant.share.max_container.memory_gib < tenant.share.total.memory_gib
+
+
+@given(_broken())
+@settings(_slow, max_examples=120)
+def test_a_mutated_configuration_gives_faults_and_nothing_else(document: dict[str, Any]) -> None:
+    before = copy.deepcopy(document)
+    parsed = parse(document, file=FILE)
+    assert repr(document) == repr(before)
+    if isinstance(parsed, StackConfig):
+        plan(parsed.caas)
+        return
+    assert parsed
+    assert len(set(parsed)) == len(parsed)
+    for fault in parsed:
+        _is_complete(fault)
+
+
+def _is_complete(fault: Fault) -> None:
+    line = str(fault)
+    assert fault.path or fault.wrong == "has a key that is no text"
+    assert fault.wrong
+    assert fault.got
+    assert fault.instead
+    assert line.isprintable()
+    assert len(line) < 1500
+
+
+@given(
+    st.recursive(_strange, lambda inside: st.dictionaries(st.text(max_size=5), inside, max_size=3))
+)
+@_slow
+def test_any_section_at_all_gives_faults(section: Any) -> None:
+    parsed = parse({"cluster-type": "caas", "caas": section}, file=FILE)
+    assert isinstance(parsed, list)
+    for fault in parsed:
+        _is_complete(fault)
+
+
+@given(st.dictionaries(st.sampled_from(["cluster-type", "caas", "rke2", "x"]), _strange))
+@_slow
+def test_any_top_level_gives_faults(document: dict[str, Any]) -> None:
+    parsed = parse(document, file=FILE)
+    assert isinstance(parsed, list)
+    for fault in parsed:
+        _is_complete(fault)
+
+
+@given(documents(), st.sampled_from(["password", "api-token", "privateKey"]))
+@settings(_slow, max_examples=15)
+def test_a_secret_that_strays_into_a_section_is_never_shown(
+    document: dict[str, Any], key: str
+) -> None:
+    secret = "hunter2-" * 3
+    for place in _places(document["caas"]):
+        broken = copy.deepcopy(document)
+        parent: Any = broken["caas"]
+        for part in place:
+            parent = parent[part]
+        if isinstance(parent, dict):
+            parent[key] = secret
+            parsed = parse(broken, file=FILE)
+            assert isinstance(parsed, list)
+            assert all(secret not in str(fault) for fault in parsed)

@@ -1,0 +1,52 @@
+"""Presets of machines: complete where a source names addresses, and empty where none does."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpuclusters.domain.fabric import TABLES
+from gpuclusters.domain.platforms import PRESETS, Platform, SwitchAccess
+from gpuclusters.domain.topology import is_pci_address
+
+
+@pytest.mark.parametrize("platform", Platform)
+def test_a_preset_knows_all_addresses_or_none(platform: Platform) -> None:
+    preset = PRESETS[platform]
+    assert preset.baseboard in TABLES
+    assert len(preset.gpus) in (0, 8)
+    assert len(preset.switches) == (preset.fabric_functions if preset.gpus else 0)
+    addresses = [*preset.gpus.values(), *preset.switches, *preset.extra_functions]
+    assert all(is_pci_address(address) for address in addresses)
+    assert len(set(addresses)) == len(addresses)
+
+
+def test_modules_of_an_hgx_h100_are_not_in_the_order_of_the_bus() -> None:
+    # WP-12736-002: module n is entry index[n] of lspci.
+    gpus = PRESETS[Platform.SUPERMICRO_HGX_H100].gpus
+    by_bus = sorted(gpus.values())
+    assert [by_bus.index(gpus[module]) for module in range(1, 9)] == [4, 6, 5, 7, 0, 2, 1, 3]
+
+
+def test_supermicro_passes_the_switches_memory_controller_along() -> None:
+    preset = PRESETS[Platform.SUPERMICRO_HGX_H100]
+    assert (preset.extra_functions, preset.extra_pci_id) == (("0000:03:00.1",), "11f8:4128")
+
+
+def test_blackwell_has_no_switches_to_pass_through() -> None:
+    assert PRESETS[Platform.HGX_B200].switch_access is SwitchAccess.CONNECTX_BRIDGE
+
+
+@pytest.mark.parametrize(
+    ("text", "right"),
+    [
+        ("0000:0f:00.0", True),
+        ("0000:0f:1f.7", True),
+        ("0F:00.0", False),
+        ("0f:00.0", False),
+        ("0000:0f:20.0", False),
+        ("0000:0f:00.8", False),
+        ("0000:0f:00.0\n", False),
+    ],
+)
+def test_a_pci_address_is_written_as_sysfs_writes_it(text: str, right: bool) -> None:
+    assert is_pci_address(text) is right

@@ -1,0 +1,104 @@
+"""Versions are compared as numbers, and sizes follow the measurements that they come from."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpuclusters.domain import sizing
+from gpuclusters.domain.naming import is_dns_label, is_reserved_namespace
+from gpuclusters.domain.tenancy import Share, Size, quota_keys
+from gpuclusters.domain.versions import older, parse_release
+
+
+@pytest.mark.parametrize(
+    ("text", "release"),
+    [
+        ("595.58.03", (595, 58, 3)),
+        ("v1.34.2", (1, 34, 2)),
+        ("1.34.2+rke2r1", (1, 34, 2)),
+        ("6.8.0-45-generic", (6, 8, 0)),
+        ("6.12", (6, 12)),
+        ("latest", None),
+        ("4.x", None),
+        ("4", None),
+        (">=1.0", None),
+        ("", None),
+        ("1.2.3.4.5", None),
+        ("1.2 ", None),
+    ],
+)
+def test_a_version_is_its_numbers_or_not_pinned(text: str, release: tuple[int, ...] | None) -> None:
+    assert parse_release(text) == release
+
+
+def test_versions_are_compared_by_number_and_not_by_letter() -> None:
+    assert older("6.8.0", (6, 12))
+    assert not older("6.12.0", (6, 12))
+    assert not older("10.0", (9, 2))
+    assert not older("latest", (9, 2))
+
+
+def test_the_window_of_a_vm_is_an_eighth_of_its_address_space() -> None:
+    assert sizing.aperture_gib(46) == 8192
+    assert sizing.aperture_gib(40) == 128
+    assert sizing.aperture_gib(32) == 1
+    # Eight H100 do not fit into 1 TiB although their large BARs do: each has small ones too.
+    assert sizing.bars_gib(8, 128) > sizing.aperture_gib(43)
+
+
+def test_eight_gpus_take_longer_than_katas_own_cdi_timeout_and_four_do_not() -> None:
+    assert sizing.guest_cdi_seconds(4) < 100 < sizing.guest_cdi_seconds(8)
+
+
+def test_a_boot_is_estimated_as_it_was_measured() -> None:
+    # Seven H100 and 125 GiB on kernel 6.8: about three minutes.
+    assert 150 < sizing.boot_seconds(7, 125) < 240
+
+
+@pytest.mark.parametrize(
+    ("name", "right"),
+    [
+        ("acme", True),
+        ("a" * 63, True),
+        ("a" * 64, False),
+        ("-a", False),
+        ("a\n", False),
+        ("", False),
+    ],
+)
+def test_a_label_is_what_kubernetes_takes(name: str, right: bool) -> None:
+    assert is_dns_label(name) is right
+
+
+def test_namespaces_of_the_cluster_are_reserved() -> None:
+    for name in ("kube-system", "kube-anything", "default", "kata-system", "gpu-operator"):
+        assert is_reserved_namespace(name)
+    assert not is_reserved_namespace("tenant-acme")
+
+
+def test_a_quota_counts_gpus_under_requests_alone() -> None:
+    share = Share(
+        gpus=4,
+        total=Size(96, 768),
+        storage_gib=100,
+        default_container=Size(8, 64),
+        max_container=Size(95, 758),
+    )
+    quota = share.quota("nvidia.com/pgpu", {"count/pods": "9"})
+    assert quota["requests.nvidia.com/pgpu"] == "4"
+    assert [key for key in quota if "nvidia" in key] == ["requests.nvidia.com/pgpu"]
+    assert quota["services.nodeports"] == "0"
+    assert set(quota) == quota_keys("nvidia.com/pgpu") | {"count/pods"}
+
+
+def test_limits_have_defaults_because_a_quota_refuses_pods_that_state_none() -> None:
+    share = Share(
+        gpus=1,
+        total=Size(24, 192),
+        storage_gib=1,
+        default_container=Size(8, 64),
+        max_container=Size(23, 182),
+    )
+    (limit,) = share.limits()
+    assert limit["default"] == limit["defaultRequest"] == {"cpu": "8", "memory": "64Gi"}
+    assert limit["max"] == {"cpu": "23", "memory": "182Gi"}
