@@ -27,6 +27,18 @@ def _user(value: str) -> str:
     return value
 
 
+def _address(value: str) -> str:
+    if any(character.isspace() or character in "/@[]" for character in value):
+        raise refusal(
+            "is not a host name or an address",
+            "write it alone, for example 10.0.0.11 or hgx-01.example.com; the account is hosts.user",
+        )
+    if value.count(":") == 1:
+        raise refusal("has a port in it", "write the address alone, and the port as port")
+    return value
+
+
+Address = Annotated[Text, AfterValidator(_address)]
 HostKey = Annotated[Text, AfterValidator(_host_key)]
 User = Annotated[Text, AfterValidator(_user)]
 
@@ -36,7 +48,7 @@ class Machine(Section):
 
     name: DnsLabel
     """Name of the machine; the node of the same name runs on it."""
-    address: Text
+    address: Address
     """Host name or IP address that SSH connects to."""
     port: Port = 22
     """Port of its SSH server."""

@@ -14,7 +14,7 @@ from pulumi.runtime import config as runtime_config
 
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.errors import ConfigError
-from gpuclusters.config.fault import NOTHING, Fault
+from gpuclusters.config.fault import HIDDEN, NOTHING, Fault
 from gpuclusters.config.hosts import LabHosts
 from gpuclusters.config.inventory import (
     Inventory,
@@ -85,13 +85,14 @@ def load(project: Path | None = None) -> Loaded:
     except InventoryError as error:
         raise ConfigError([_lab_fault(file, str(error))]) from error
     secrets = _secrets(config, inventory, hosts, file)
-    for warning in parsed.warnings:
+    warnings = (*parsed.warnings, *_unused(config, file))
+    for warning in warnings:
         pulumi.log.warn(str(warning))
     return Loaded(
         cluster_type=parsed.cluster_type,
         section=config,
         secrets=secrets,
-        warnings=parsed.warnings,
+        warnings=warnings,
     )
 
 
@@ -169,31 +170,60 @@ def _secrets(
     file: str,
 ) -> Secrets:
     faults = _plain_secrets(file)
-    stack = pulumi.Config(NAMESPACE)
     kubeconfig: pulumi.Output[str] | None
     if isinstance(config.kubernetes, LabKubernetes):
         kubeconfig = _from_file(inventory.kubeconfig, file, faults) if inventory else _unknown()
     else:
-        kubeconfig = stack.get_secret("kubeconfig")
-        if kubeconfig is None:
-            faults.append(
-                Fault(
-                    file,
-                    ("kubeconfig",),
-                    "is missing, while caas.kubernetes.source is existing",
-                    NOTHING,
-                    "run `pulumi config set --secret kubeconfig < admin.kubeconfig`",
-                )
-            )
+        kubeconfig = _from_stack("kubeconfig", file, faults)
+        if kubeconfig is None and not faults:
+            wrong = "is missing, while caas.kubernetes.source is existing"
+            faults.append(Fault(file, ("kubeconfig",), wrong, NOTHING, _SET["kubeconfig"]))
     ssh_key: pulumi.Output[str] | None
     if isinstance(config.hosts, LabHosts):
         ssh_key = _from_file(inventory.ssh_private_key, file, faults) if inventory else _unknown()
     else:
-        ssh_key = stack.get_secret("ssh-private-key")
+        ssh_key = _from_stack("ssh-private-key", file, faults)
     if faults or kubeconfig is None:
         raise ConfigError(faults)
     endpoints = {node.name: _endpoint(host) for node, host in zip(config.nodes, hosts, strict=True)}
     return Secrets(kubeconfig=kubeconfig, ssh_private_key=ssh_key, hosts=endpoints)
+
+
+_SET = {
+    "kubeconfig": "run `pulumi config set --secret kubeconfig < admin.kubeconfig`",
+    "ssh-private-key": "run `pulumi config set --secret ssh-private-key < id_ed25519`",
+}
+_LOOKS_LIKE = {"kubeconfig": ("clusters",), "ssh-private-key": ("-----BEGIN ", "PRIVATE KEY-----")}
+
+
+def _from_stack(key: str, file: str, faults: list[Fault]) -> pulumi.Output[str] | None:
+    """A secret of the stack. Most often what is wrong with one is that it is a path."""
+    text = runtime_config.get_config(f"{NAMESPACE}:{key}")
+    if text is None:
+        return None
+    if not all(sign in text for sign in _LOOKS_LIKE[key]):
+        what = "a kubeconfig" if key == "kubeconfig" else "a private key in PEM"
+        faults.append(Fault(file, (key,), f"is not the text of {what}", HIDDEN, _SET[key]))
+    return pulumi.Config(NAMESPACE).get_secret(key)
+
+
+def _unused(config: CaasConfig, file: str) -> list[Fault]:
+    """Secrets that were set and that nobody reads."""
+    unused = {
+        "kubeconfig": ("kubernetes", isinstance(config.kubernetes, LabKubernetes)),
+        "ssh-private-key": ("hosts", isinstance(config.hosts, LabHosts)),
+    }
+    return [
+        Fault(
+            file,
+            (key,),
+            f"is not used, because caas.{section}.source is lab",
+            HIDDEN,
+            f"remove it: `pulumi config rm {key}`",
+        )
+        for key, (section, lab) in unused.items()
+        if lab and runtime_config.get_config(f"{NAMESPACE}:{key}") is not None
+    ]
 
 
 def _endpoint(host: ResolvedHost | None) -> HostEndpoint:

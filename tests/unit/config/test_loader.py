@@ -28,6 +28,9 @@ EXISTING = caas(
     service_vm={"bind-address": "192.168.250.2"},
 )
 
+KUBECONFIG = "kind: Config\nclusters: []\n"
+KEY = "-----BEGIN OPENSSH PRIVATE KEY-----\nAAAA\n-----END OPENSSH PRIVATE KEY-----\n"
+
 
 class _NoResources(mocks.Mocks):
     def new_resource(self, args: mocks.MockResourceArgs) -> tuple[str | None, dict[Any, Any]]:
@@ -124,14 +127,15 @@ def test_a_lab_whose_files_are_gone_is_named(tmp_path: Path) -> None:
 
 
 def test_existing_machines_take_their_secrets_from_the_stack(tmp_path: Path) -> None:
-    loaded = _load(tmp_path, EXISTING, {"kubeconfig": "K", "ssh-private-key": "P"})
-    assert _settled(loaded.secrets.kubeconfig) == ("K", True, True)
-    assert _settled(loaded.secrets.ssh_private_key) == ("P", True, True)
+    loaded = _load(tmp_path, EXISTING, {"kubeconfig": KUBECONFIG, "ssh-private-key": KEY})
+    assert _settled(loaded.secrets.kubeconfig) == (KUBECONFIG, True, True)
+    assert _settled(loaded.secrets.ssh_private_key) == (KEY, True, True)
     assert loaded.secrets.hosts["hgx-01"].user == "ops"
 
 
 def test_a_key_that_file_or_agent_have_is_left_to_them(tmp_path: Path) -> None:
-    assert _load(tmp_path, EXISTING, {"kubeconfig": "K"}).secrets.ssh_private_key is None
+    loaded = _load(tmp_path, EXISTING, {"kubeconfig": KUBECONFIG})
+    assert loaded.secrets.ssh_private_key is None
 
 
 def test_an_existing_cluster_needs_its_kubeconfig(tmp_path: Path) -> None:
@@ -186,3 +190,18 @@ def test_warnings_stop_nothing(tmp_path: Path) -> None:
     tenants = [{"name": "a", "gpus": 16}, {"name": "b", "gpus": 1}]
     (warning,) = _load(_lab(tmp_path), caas(tenants=tenants)).warnings
     assert "promised more GPUs" in str(warning)
+
+
+@pytest.mark.parametrize("key", ["kubeconfig", "ssh-private-key"])
+def test_a_secret_that_is_the_path_of_a_file_is_refused_and_not_shown(
+    tmp_path: Path, key: str
+) -> None:
+    secrets = {"kubeconfig": KUBECONFIG, "ssh-private-key": KEY, key: "/home/hunter2/.secret"}
+    with pytest.raises(ConfigError, match=f"{key}: is not the text of") as raised:
+        _load(tmp_path, EXISTING, secrets)
+    assert "hunter2" not in str(raised.value)
+
+
+def test_secrets_that_the_lab_does_not_need_are_warned_of(tmp_path: Path) -> None:
+    loaded = _load(_lab(tmp_path), base(), {"kubeconfig": KUBECONFIG})
+    assert [warning.path for warning in loaded.warnings] == [("kubeconfig",)]

@@ -5,16 +5,20 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+import jsonschema
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gpuclusters.config.fault import Fault
 from gpuclusters.config.plan import plan
+from gpuclusters.config.schema import schema
 from gpuclusters.config.stack import StackConfig, parse
 from tests.unit.config.documents import FILE
 from tests.unit.config.strategies import documents
 
 _slow = settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
+
+_VALIDATOR = jsonschema.Draft202012Validator(schema())
 
 _strange = (
     st.none()
@@ -88,6 +92,13 @@ def test_a_right_configuration_loads_and_can_be_planned(document: dict[str, Any]
     for tenant in planned.tenants:
         assert tenant.share.default_container.memory_gib <= tenant.share.max_container.memory_gib
         assert tenant.share.max_container.memory_gib < tenant.share.total.memory_gib
+
+
+@given(documents())
+@settings(_slow, max_examples=30)
+def test_a_right_configuration_fits_the_schema(document: dict[str, Any]) -> None:
+    config = {f"gpu-clusters:{key}": value for key, value in document.items()}
+    _VALIDATOR.validate({"config": config})
 
 
 @given(_broken())
