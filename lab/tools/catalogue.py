@@ -162,9 +162,12 @@ _TOOLS = (
         version_arguments=("--version",),
         version_digits=2,
         link_variables={"sigs.k8s.io/kwok/pkg/consts.Version": f"v{KWOK_VERSION}"},
-        # Its releases carry no checksum file that we know of, and what cannot be verified is
-        # not run: always built.
-        release=None,
+        release=Release(
+            url="https://github.com/kubernetes-sigs/kwok/releases/download/v{version}/kwok-{os}-{arch}",
+            # No checksum file beside the programs; GitHub itself states the digest of each.
+            checksums_url="https://api.github.com/repos/kubernetes-sigs/kwok/releases/tags/v{version}",
+            systems=("linux", "darwin"),
+        ),
     ),
     Tool(
         name="helm",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import http.client
+import json
 import queue
 import re
 import shutil
@@ -11,6 +12,7 @@ import ssl
 import tarfile
 import threading
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
@@ -66,8 +68,9 @@ def open_url(url: str) -> Any:
     if isinstance(result, urllib.error.HTTPError):
         raise ToolError(f"{url} answered {result.code} {result.reason}")
     if isinstance(result, Exception):
-        reason = getattr(result, "reason", None) or result
-        raise NetworkError(f"{url} cannot be reached: {reason}")
+        cause = getattr(result, "reason", None) or result
+        reason = getattr(cause, "strerror", None) or cause
+        raise NetworkError(f"{urllib.parse.urlsplit(url).hostname} cannot be reached: {reason}")
     return result
 
 
@@ -112,7 +115,13 @@ def _vendor_checksum(release: Release, url: str, names: dict[str, str], open_: O
 
 
 def find_checksum(text: str, file_name: str) -> str | None:
-    """The digest of `file_name` in a checksum file: `<digest>` alone or `<digest>  <name>`."""
+    """The digest of `file_name`.
+
+    In a checksum file (`<digest>` alone or `<digest>  <name>`), or in GitHub's description of a
+    release, which has a digest per asset.
+    """
+    if text.lstrip().startswith("{"):
+        return _asset_digest(text, file_name)
     for line in text.splitlines():
         parts = line.split()
         if not parts or not re.fullmatch(r"[0-9a-fA-F]{64}", parts[0]):
@@ -120,6 +129,16 @@ def find_checksum(text: str, file_name: str) -> str | None:
         if len(parts) == 1 or parts[1].lstrip("*") == file_name:
             return parts[0].lower()
     return None
+
+
+def _asset_digest(text: str, file_name: str) -> str | None:
+    try:
+        assets = json.loads(text)["assets"]
+        digests = {asset["name"]: str(asset.get("digest")) for asset in assets}
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
+    found = re.fullmatch(r"sha256:([0-9a-f]{64})", digests.get(file_name, ""))
+    return found.group(1) if found else None
 
 
 def _fetch(url: str, target: Path, open_: Open) -> str:

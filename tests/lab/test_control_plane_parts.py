@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import datetime
+import errno
 import json
+import os
 import socket
 import ssl
 import threading
@@ -14,9 +16,21 @@ import pytest
 import yaml
 from cryptography import x509
 
-from lab.control_plane import ControlPlaneError, NodeSpec, Taint, pki, ports, start, status, stop
+from lab.control_plane import (
+    ControlPlaneError,
+    NodeSpec,
+    Taint,
+    lifecycle,
+    pki,
+    ports,
+    processes,
+    start,
+    status,
+    stop,
+)
 from lab.control_plane.commands import PORT_NAMES, PROCESSES, command_lines
 from lab.control_plane.files import exclusive, write_atomic
+from lab.control_plane.health import wait_until
 from lab.control_plane.kube import tls
 from lab.control_plane.layout import Layout
 from lab.control_plane.objects import MANIFESTS, kubeconfig, node, node_status, stand_ins
@@ -302,6 +316,66 @@ def test_json_logs_are_understood(tmp_path: Path) -> None:
     lines = [{"level": "warn", "msg": "a"}, {"level": "fatal", "msg": "b"}]
     log.write_text("\n".join(json.dumps(line, separators=(",", ":")) for line in lines))
     assert last_words(log) == '{"level":"fatal","msg":"b"}'
+
+
+# --- a start that fails ---------------------------------------------------------------------
+
+
+@pytest.fixture
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of programs that stand for those of the control plane; all wait for ever."""
+    folder = tmp_path / "programs"
+    folder.mkdir()
+    for name in PROCESSES:
+        (folder / name).write_text("#!/bin/sh\nexec sleep 600\n")
+        (folder / name).chmod(0o755)
+    found = {name: folder / name for name in PROCESSES}
+    monkeypatch.setattr(lifecycle.tools, "ensure", lambda *_: found)
+    return folder
+
+
+def test_a_process_that_finds_the_disk_full_says_so(tmp_path: Path, programs: Path) -> None:
+    (programs / "etcd").write_text("#!/bin/sh\necho 'panic: no space left on device'\nexit 2\n")
+    with pytest.raises(ControlPlaneError, match=r"no space left on device .*: free some space"):
+        start(tmp_path / "lab")
+
+
+def test_a_disk_that_is_full_before_anything_starts_is_named(
+    tmp_path: Path, programs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/lab/pki/ca.key")
+
+    monkeypatch.setattr(pki, "ensure", fail)
+    with pytest.raises(ControlPlaneError, match=r"No space left on device \(/lab/pki/ca\.key\)"):
+        start(tmp_path / "lab")
+
+
+def test_an_interrupted_start_stops_what_it_started(
+    tmp_path: Path, programs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[processes.Running] = []
+
+    def interrupt(
+        _ready: object,
+        _what: object,
+        running: dict[str, processes.Running],
+        *_: object,
+        **__: object,
+    ) -> None:
+        started.extend(running.values())
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(lifecycle, "wait_until", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        start(tmp_path / "lab")
+    assert [running.name for running in started] == ["etcd"]
+    assert not any(processes.is_alive(running) for running in started)
+
+
+def test_what_does_not_get_ready_in_time_is_named(tmp_path: Path, programs: Path) -> None:
+    with pytest.raises(ControlPlaneError, match=r"the moon was not reached within 0 s; the logs"):
+        wait_until(lambda: False, "the moon", {}, Layout.of(tmp_path), seconds=0)
 
 
 # --- without any process --------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import io
+import json
 import tarfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -127,12 +128,20 @@ def test_a_download_that_breaks_off_counts_as_no_network(tmp_path: Path) -> None
 def test_a_server_that_is_not_there_counts_as_no_network(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"):
         monkeypatch.delenv(name, raising=False)
-    with pytest.raises(NetworkError, match=r"https://127\.0\.0\.1:9/x cannot be reached"):
+    with pytest.raises(NetworkError, match=r"^127\.0\.0\.1 cannot be reached: Connection refused"):
         open_url("https://127.0.0.1:9/x")
 
 
 def test_a_checksum_of_another_file_is_not_taken() -> None:
     assert find_checksum(f"{DIGEST}  etcd.zip\n", "etcd") is None
+
+
+def test_a_digest_is_read_from_githubs_description_of_a_release() -> None:
+    assets = [{"name": "kwok-darwin-arm64"}, {"name": "kwok", "digest": f"sha256:{DIGEST}"}]
+    release = json.dumps({"tag_name": "v0.8.0", "assets": assets})
+    assert find_checksum(release, "kwok") == DIGEST
+    assert find_checksum(release, "kwok-darwin-arm64") is None
+    assert find_checksum('{"message": "API rate limit exceeded"}', "kwok") is None
 
 
 def test_every_pinned_digest_is_one() -> None:
