@@ -65,7 +65,10 @@ class Shell:
         return self.state / ".pulumi/stacks/refs/dev.json"
 
     def files(self, pattern: str) -> list[str]:
-        return sorted(str(p.relative_to(self.state / ".pulumi")) for p in (self.state / ".pulumi").glob(pattern))
+        return sorted(
+            str(p.relative_to(self.state / ".pulumi"))
+            for p in (self.state / ".pulumi").glob(pattern)
+        )
 
 
 Run = Callable[[Request, SnapshotStore, Callable[[Event], None], Cancellation], Outcome]

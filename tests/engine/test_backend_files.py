@@ -47,7 +47,9 @@ def backend(tmp_path: Path) -> FileBackend:
 @functools.cache
 def manager(passphrase: str = "p", salt: bytes = b"12345678") -> SecretsManager:
     crypter = PassphraseCrypter(passphrase, salt)
-    return SecretsManager(f"v1:{base64.b64encode(salt).decode()}:{crypter.encrypt('pulumi')}", crypter)
+    return SecretsManager(
+        f"v1:{base64.b64encode(salt).decode()}:{crypter.encrypt('pulumi')}", crypter
+    )
 
 
 def store(backend: FileBackend, using: SecretsManager | None = None) -> CheckpointStore:
@@ -70,7 +72,10 @@ def on_disk(backend: FileBackend) -> dict:
 
 def test_the_environment_goes_before_the_project(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
-    env = {"PULUMI_BACKEND_URL": f"file://{tmp_path}/a?no_tmp_dir=true", "PULUMI_HOME": str(tmp_path)}
+    env = {
+        "PULUMI_BACKEND_URL": f"file://{tmp_path}/a?no_tmp_dir=true",
+        "PULUMI_HOME": str(tmp_path),
+    }
     assert backend_folder("file:///elsewhere", env) == tmp_path / "a"
 
 
@@ -79,7 +84,9 @@ def test_the_last_login_is_used_when_nothing_else_is_said(tmp_path: Path) -> Non
     assert backend_folder(None, {"PULUMI_HOME": str(tmp_path)}) == tmp_path
 
 
-def test_relative_and_home_addresses_are_resolved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_relative_and_home_addresses_are_resolved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "state").mkdir()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -90,7 +97,11 @@ def test_relative_and_home_addresses_are_resolved(tmp_path: Path, monkeypatch: p
 
 @pytest.mark.parametrize(
     ("url", "what"),
-    [("s3://bucket", "files only"), ("https://api.pulumi.com", "files only"), ("file:///not/there", "make it")],
+    [
+        ("s3://bucket", "files only"),
+        ("https://api.pulumi.com", "files only"),
+        ("file:///not/there", "make it"),
+    ],
 )
 def test_other_backends_are_refused_by_name(url: str, what: str) -> None:
     with pytest.raises(UserError, match=what) as caught:
@@ -143,7 +154,9 @@ def test_every_file_has_its_attributes_beside_it(backend: FileBackend) -> None:
     }  # fmt: skip
 
 
-def test_a_new_stack_is_an_empty_deployment_that_names_its_secrets_provider(backend: FileBackend) -> None:
+def test_a_new_stack_is_an_empty_deployment_that_names_its_secrets_provider(
+    backend: FileBackend,
+) -> None:
     keys = manager()
     backend.create(DEV, checkpoints.empty_deployment(keys))
     document = json.loads(backend.bucket.read(DEV.checkpoint))
@@ -178,7 +191,9 @@ def test_stacks_are_listed_by_project(backend: FileBackend) -> None:
     assert [s.name for s in backend.stacks("b")] == ["x"]
 
 
-def test_a_compressed_state_is_refused_and_not_taken_for_a_missing_one(backend: FileBackend) -> None:
+def test_a_compressed_state_is_refused_and_not_taken_for_a_missing_one(
+    backend: FileBackend,
+) -> None:
     backend.bucket.write(f"{DEV.checkpoint}.gz", b"")
     with pytest.raises(UserError, match="compressed"):
         backend.require(DEV)
@@ -194,9 +209,13 @@ def test_a_stack_with_resources_is_not_removed(backend: FileBackend) -> None:
 
 
 def test_a_renamed_stack_has_its_name_in_its_urns_but_not_in_its_data(backend: FileBackend) -> None:
-    root = ResourceState(URN.format("pulumi:pulumi:Stack", "refs-dev"), "pulumi:pulumi:Stack", custom=False)
+    root = ResourceState(
+        URN.format("pulumi:pulumi:Stack", "refs-dev"), "pulumi:pulumi:Stack", custom=False
+    )
     text = URN.format("a:b:C", "one")
-    child = resource("one", parent=root.urn, inputs={"urn": text}, property_dependencies={"x": (text,)})
+    child = resource(
+        "one", parent=root.urn, inputs={"urn": text}, property_dependencies={"x": (text,)}
+    )
     store(backend).save(Snapshot((root, child), (PendingOperation(child, "updating"),)))
     new = StackReference("refs", "prod")
     backend.rename(DEV, new)
@@ -222,7 +241,9 @@ def test_tags_are_kept_in_pulumis_file(backend: FileBackend) -> None:
 def test_what_is_saved_is_what_is_loaded(backend: FileBackend) -> None:
     states = (
         resource("one", inputs={"a": [1, {"b": Secret("hidden")}]}, outputs={"x": 1.5}),
-        resource("two", dependencies=(URN.format("a:b:C", "one"),), protect=True, extra={"future": [1]}),
+        resource(
+            "two", dependencies=(URN.format("a:b:C", "one"),), protect=True, extra={"future": [1]}
+        ),
     )
     pending = (PendingOperation(resource("three"), "creating"),)
     store(backend).save(Snapshot(states, pending, extra={"snippets": []}))
@@ -238,7 +259,9 @@ def test_saving_writes_the_same_as_the_engines_own_form(backend: FileBackend) ->
     snapshot = Snapshot((resource("one", inputs={"b": 1, "a": "ü"}),), metadata={"k": 1})
     store(backend).save(snapshot)
     keys = manager()
-    expected = dataclasses.replace(snapshot, secrets_providers=None).to_checkpoint(keys.crypter.encrypt)
+    expected = dataclasses.replace(snapshot, secrets_providers=None).to_checkpoint(
+        keys.crypter.encrypt
+    )
     written = on_disk(backend)
     written.pop("secrets_providers")
     for document in (expected, written):
@@ -290,7 +313,9 @@ def test_the_state_of_one_step_before_is_kept(backend: FileBackend) -> None:
     assert backend.bucket.read(f"{DEV.checkpoint}.bak") == before
 
 
-def test_a_full_disk_leaves_the_state_as_it_was(backend: FileBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_leaves_the_state_as_it_was(
+    backend: FileBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
     kept = store(backend)
     kept.save(Snapshot((resource("one"),)))
     before = backend.bucket.read(DEV.checkpoint)
@@ -302,7 +327,11 @@ def test_a_full_disk_leaves_the_state_as_it_was(backend: FileBackend, monkeypatc
     with pytest.raises(UserError, match="no space left on the disk"):
         kept.save(Snapshot((resource("two"),)))
     assert backend.bucket.read(DEV.checkpoint) == before
-    leftovers = [p.name for p in backend.bucket.path(DEV.checkpoint).parent.iterdir() if p.name.startswith(".")]
+    leftovers = [
+        p.name
+        for p in backend.bucket.path(DEV.checkpoint).parent.iterdir()
+        if p.name.startswith(".")
+    ]
     assert leftovers == []
 
 
@@ -328,12 +357,20 @@ def test_saves_from_several_threads_do_not_mix(backend: FileBackend) -> None:
         (b"[]", "no 'checkpoint'"),
         (b'{"version":9,"checkpoint":{}}', "version 9"),
         (b'{"version":4,"features":["views"],"checkpoint":{}}', "features views"),
-        (b'{"version":3,"checkpoint":{"latest":{"resources":[{"type":"x"}]}}}', "cannot be understood"),
+        (
+            b'{"version":3,"checkpoint":{"latest":{"resources":[{"type":"x"}]}}}',
+            "cannot be understood",
+        ),
         (b'{"version":3,"checkpoint":{"latest":{"resources":[1]}}}', "cannot be understood"),
-        (b'{"version":3,"checkpoint":{"latest":{"secrets_providers":{"type":"service"}}}}', "passphrase secrets only"),
+        (
+            b'{"version":3,"checkpoint":{"latest":{"secrets_providers":{"type":"service"}}}}',
+            "passphrase secrets only",
+        ),
     ],
 )
-def test_a_state_that_cannot_be_used_is_named_and_left_alone(backend: FileBackend, content: bytes, what: str) -> None:
+def test_a_state_that_cannot_be_used_is_named_and_left_alone(
+    backend: FileBackend, content: bytes, what: str
+) -> None:
     backend.bucket.write(DEV.checkpoint, content)
     with pytest.raises(UserError, match=what):
         store(backend).load()
@@ -357,9 +394,11 @@ def test_a_lock_says_who_holds_it_and_goes_afterwards(backend: FileBackend) -> N
         (held,) = locks.held(backend.bucket, DEV)
         assert (held.pid, held.hostname) == (os.getpid(), socket.gethostname())
         assert not held.abandoned
-        with pytest.raises(UserError, match=rf"(?s)locked by 1 lock.*pid {os.getpid()}") as caught:
-            with locks.locked(backend.bucket, DEV):
-                pytest.fail("two at a time")
+        with (
+            pytest.raises(UserError, match=rf"(?s)locked by 1 lock.*pid {os.getpid()}") as caught,
+            locks.locked(backend.bucket, DEV),
+        ):
+            pytest.fail("two at a time")
         assert "cancel" in str(caught.value)
         assert "\n" in str(caught.value)
     assert locks.held(backend.bucket, DEV) == []
@@ -377,17 +416,15 @@ def test_the_lock_of_a_process_that_is_gone_is_called_that(backend: FileBackend)
     # No process has the largest number there can be.
     lock = {"pid": 2**22 + 1, "username": "u", "hostname": socket.gethostname(), "timestamp": "t"}
     backend.bucket.write(f"{DEV.locks}/x.json", json.dumps(lock).encode())
-    with pytest.raises(UserError, match="that process is gone"):
-        with locks.locked(backend.bucket, DEV):
-            pytest.fail("two at a time")
+    with pytest.raises(UserError, match="that process is gone"), locks.locked(backend.bucket, DEV):
+        pytest.fail("two at a time")
     assert locks.release_all(backend.bucket, DEV) == 1
 
 
 def test_a_damaged_lock_is_a_lock(backend: FileBackend) -> None:
     backend.bucket.write(f"{DEV.locks}/x.json", b"{")
-    with pytest.raises(UserError, match="unknown@unknown"):
-        with locks.locked(backend.bucket, DEV):
-            pytest.fail("two at a time")
+    with pytest.raises(UserError, match="unknown@unknown"), locks.locked(backend.bucket, DEV):
+        pytest.fail("two at a time")
 
 
 def test_of_many_that_start_together_at_most_one_goes_on(backend: FileBackend) -> None:
@@ -418,7 +455,9 @@ def test_of_many_that_start_together_at_most_one_goes_on(backend: FileBackend) -
 def test_a_run_leaves_a_record_a_copy_of_the_state_and_a_backup(backend: FileBackend) -> None:
     store(backend).save(Snapshot((resource("one"),)))
     for number in (1, 2):
-        record = history.UpdateRecord("update", 10, 12, "succeeded", f"run {number}", changes={"create": number})
+        record = history.UpdateRecord(
+            "update", 10, 12, "succeeded", f"run {number}", changes={"create": number}
+        )
         backend.finish(DEV, record)
     records = history.read(backend.bucket, DEV)
     assert [r.message for r in records] == ["run 2", "run 1"]

@@ -46,7 +46,9 @@ def test_a_secret_is_in_the_file_only_encrypted(dev: Shell) -> None:
     assert shown["refs:token"] == {"value": "tok-123", "secret": True}
 
 
-def test_another_passphrase_does_not_open_a_secret(dev: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_passphrase_does_not_open_a_secret(
+    dev: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
     dev.ok("config", "set", "--secret", "token", "tok-123")
     monkeypatch.setenv("PULUMI_CONFIG_PASSPHRASE", "other")
     done = dev("config", "get", "token")
@@ -90,7 +92,12 @@ def test_flags_may_stand_anywhere_and_values_may_look_like_flags(dev: Shell) -> 
     dev.ok("config", "set", "b", "two", "--plaintext")
     dev.ok("config", "set", "c", "--", "-3")
     dev.ok("config", "--stack", "dev", "set", "d", "four")
-    assert [dev.ok("config", "get", key).out for key in "abcd"] == ["one\n", "two\n", "-3\n", "four\n"]
+    assert [dev.ok("config", "get", key).out for key in "abcd"] == [
+        "one\n",
+        "two\n",
+        "-3\n",
+        "four\n",
+    ]
 
 
 def test_what_looks_like_a_secret_is_not_stored_in_the_clear(dev: Shell) -> None:

@@ -64,7 +64,9 @@ def test_the_flags_reach_the_engine(dev: Shell, engine: Use) -> None:
     assert request.project.folder == dev.folder
 
 
-def test_configuration_reaches_the_engine_decrypted_and_with_defaults(dev: Shell, engine: Use) -> None:
+def test_configuration_reaches_the_engine_decrypted_and_with_defaults(
+    dev: Shell, engine: Use
+) -> None:
     recorder = Recorder()
     engine(recorder)
     dev.ok("config", "set", "--secret", "token", "tok-123")
@@ -147,7 +149,9 @@ def test_a_lock_is_released_whatever_happens(dev: Shell, engine: Use) -> None:
     assert dev.files("locks/**/*.json") == []
 
 
-def test_a_locked_stack_refuses_a_second_run_with_nothing_on_stdout(dev: Shell, engine: Use) -> None:
+def test_a_locked_stack_refuses_a_second_run_with_nothing_on_stdout(
+    dev: Shell, engine: Use
+) -> None:
     def second(request, store, emit, cancel) -> Outcome:
         done = dev("up", "--yes", "--skip-preview", "--json")
         assert done.code == 1

@@ -52,7 +52,9 @@ def test_a_new_stack_is_selected_and_has_a_salt(shell: Shell) -> None:
     shell.ok("stack", "init", "dev")
     assert shell.stack_file.read_text().startswith("encryptionsalt: v1:")
     assert shell.ok("stack", "--show-name").out == "dev\n"
-    assert shell.ok("stack", "ls", "--json").json == [{"name": "dev", "current": True, "resourceCount": 0}]
+    assert shell.ok("stack", "ls", "--json").json == [
+        {"name": "dev", "current": True, "resourceCount": 0}
+    ]
 
 
 def test_a_salt_that_is_in_the_file_already_is_used(shell: Shell) -> None:
@@ -82,7 +84,9 @@ def test_the_environment_names_a_stack(shell: Shell, monkeypatch: pytest.MonkeyP
     assert shell.ok("stack", "--stack", "organization/refs/prod", "--show-name").out == "prod\n"
 
 
-@pytest.mark.parametrize("command", [("stack", "output"), ("config",), ("preview",), ("cancel", "--yes")])
+@pytest.mark.parametrize(
+    "command", [("stack", "output"), ("config",), ("preview",), ("cancel", "--yes")]
+)
 def test_an_unknown_stack_exits_with_6(shell: Shell, command: tuple[str, ...]) -> None:
     done = shell(*command, "--stack", "nowhere")
     assert done.code == 6
@@ -146,9 +150,15 @@ def test_what_was_exported_can_be_imported(
 
 @pytest.mark.parametrize(
     ("text", "what"),
-    [("{", "not valid JSON"), ("[]", "as `stack export`"), ('{"version":7,"deployment":{}}', "version 7")],
+    [
+        ("{", "not valid JSON"),
+        ("[]", "as `stack export`"),
+        ('{"version":7,"deployment":{}}', "version 7"),
+    ],
 )
-def test_what_is_no_export_is_not_imported(shell: Shell, tmp_path: Path, text: str, what: str) -> None:
+def test_what_is_no_export_is_not_imported(
+    shell: Shell, tmp_path: Path, text: str, what: str
+) -> None:
     fill(shell)
     (tmp_path / "x.json").write_text(text)
     before = shell.checkpoint.read_bytes()
@@ -244,7 +254,9 @@ def test_cancel_lets_go_of_a_lock(shell: Shell) -> None:
         ("config", "env"), ("config", "set-all"), ("stack", "change-secrets-provider", "x"),
     ],
 )  # fmt: skip
-def test_what_the_engine_does_not_do_is_refused_by_name(shell: Shell, command: tuple[str, ...]) -> None:
+def test_what_the_engine_does_not_do_is_refused_by_name(
+    shell: Shell, command: tuple[str, ...]
+) -> None:
     shell.ok("stack", "init", "dev")
     done = shell(*command)
     assert done.code == 2

@@ -74,7 +74,9 @@ def test_a_text_that_is_no_ciphertext_is_refused(ciphertext: str, what: str) -> 
         PassphraseCrypter("p", b"12345678").decrypt(ciphertext)
 
 
-@pytest.mark.parametrize("state", ["", "v1", "v2:AAAA:v1:AAAA:AAAA", "v1::v1:AAAA:AAAA", "AAAA:v1:AAAA"])
+@pytest.mark.parametrize(
+    "state", ["", "v1", "v2:AAAA:v1:AAAA:AAAA", "v1::v1:AAAA:AAAA", "AAAA:v1:AAAA"]
+)
 def test_a_malformed_salt_is_refused_before_anybody_is_asked(state: str) -> None:
     with pytest.raises(UserError, match="malformed"):
         open_manager(state, lambda: pytest.fail("asked for a passphrase"))
@@ -103,7 +105,9 @@ def test_a_missing_passphrase_file_is_named(tmp_path) -> None:
 
 
 def test_without_a_terminal_the_two_variables_are_named() -> None:
-    with pytest.raises(UserError, match="PULUMI_CONFIG_PASSPHRASE or PULUMI_CONFIG_PASSPHRASE_FILE"):
+    with pytest.raises(
+        UserError, match="PULUMI_CONFIG_PASSPHRASE or PULUMI_CONFIG_PASSPHRASE_FILE"
+    ):
         secrets.read_passphrase("?", environ={}, interactive=False)
 
 

@@ -201,19 +201,27 @@ scalars = st.one_of(
     st.booleans(),
     st.integers(-(10**12), 10**12),
     st.text(st.characters(codec="utf-8", exclude_categories=["C"]), max_size=12),
-    st.sampled_from(["yes", "12:30", "0644", "1e3", "~", "# no", "a: b", "2026-01-01", "two\nlines", ""]),
+    st.sampled_from(
+        ["yes", "12:30", "0644", "1e3", "~", "# no", "a: b", "2026-01-01", "two\nlines", ""]
+    ),
 )
 keys = st.sampled_from(["a", "b", "p:c", "on", "with space", "1"])
 trees = st.recursive(
-    scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(keys, inner, max_size=3), max_leaves=8
+    scalars,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(keys, inner, max_size=3),
+    max_leaves=8,
 )
 documents = st.dictionaries(keys, trees, min_size=1, max_size=4)
 
 
 @settings(max_examples=200, deadline=None)
 @given(document=documents, key=keys, value=trees, flow=st.booleans())
-def test_an_edit_says_what_was_asked_for_and_nothing_else_changes(document, key, value, flow) -> None:
-    text = yaml.safe_dump({"config": document}, default_flow_style=flow, sort_keys=False, allow_unicode=True)
+def test_an_edit_says_what_was_asked_for_and_nothing_else_changes(
+    document, key, value, flow
+) -> None:
+    text = yaml.safe_dump(
+        {"config": document}, default_flow_style=flow, sort_keys=False, allow_unicode=True
+    )
     before = yamltext.parse(text)["config"]
     edited = yamltext.put(text, ("config", key), value)
     assert yamltext.parse(edited) == {"config": {**before, key: value}}
@@ -279,7 +287,9 @@ def project(tmp_path: Path, config: str):
 
 
 def test_defaults_fill_what_the_stack_leaves_out(tmp_path: Path) -> None:
-    declared = project(tmp_path, "  a: one\n  b: {type: integer, default: 2}\n  aws:region: {value: x}\n")
+    declared = project(
+        tmp_path, "  a: one\n  b: {type: integer, default: 2}\n  aws:region: {value: x}\n"
+    )
     merged = effective(declared, {ConfigKey("gpu", "a"): "stack"})
     assert merged == {
         ConfigKey("gpu", "a"): "stack",
@@ -289,7 +299,9 @@ def test_defaults_fill_what_the_stack_leaves_out(tmp_path: Path) -> None:
 
 
 def test_all_missing_keys_are_named_at_once(tmp_path: Path) -> None:
-    declared = project(tmp_path, "  a: {type: string}\n  b: {type: string}\n  c: {description: x}\n")
+    declared = project(
+        tmp_path, "  a: {type: string}\n  b: {type: string}\n  c: {description: x}\n"
+    )
     with pytest.raises(UserError, match="missing configuration values 'a', 'b' and 'c'"):
         validate(declared, "dev", {})
 

@@ -41,25 +41,26 @@ class Differences(Display):
             if event.metadata.op == "refresh":
                 self._refreshing.add(event.metadata.urn)
             elif self._wanted(event.metadata):
-                self._print(event.metadata)
+                self._print(event.metadata, "inputs")
         elif isinstance(event, ResourceOutputs) and event.metadata.urn in self._refreshing:
             # What a refresh found is known only now.
             self._refreshing.discard(event.metadata.urn)
             if event.metadata.op in ("update", "delete"):
-                self._print(event.metadata)
+                self._print(event.metadata, "outputs")
 
     def close(self, *, failed: bool) -> None:
         """Print the report."""
         del failed
         lines = closing(self._rows, self.options, self._paint, self._summary)
-        print("\n".join(lines).rstrip("\n"), flush=True)
+        print("\n".join(["", *lines]).rstrip("\n"), flush=True)
 
     def _wanted(self, metadata: StepMetadata) -> bool:
         if metadata.op == "same":
             return self.options.show_same or protection_changes(metadata)
         return self.options.show_replacement_steps or not is_replacement_part(metadata)
 
-    def _print(self, metadata: StepMetadata) -> None:
+    def _print(self, metadata: StepMetadata, field: str) -> None:
+        """Print one step; `field`: a program says what it wants, a refresh what there is."""
         kind = KINDS[metadata.op]
         name = metadata.urn.split("::", 3)[-1]
         header = f"{kind.sign:<2} {metadata.type}: {name} ({kind.plan or 'same'})"
@@ -72,17 +73,15 @@ class Differences(Display):
             lines.append(f"    [replaced because of: {', '.join(metadata.keys)}]")
         lines += [
             self._paint(f"    {'    ' * depth}{sign} {text}", _COLOURS.get(sign, ""))
-            for sign, depth, text in self._properties(metadata)
+            for sign, depth, text in self._properties(metadata, field)
         ]
         print("\n".join(lines), flush=True)
 
-    def _properties(self, metadata: StepMetadata) -> Iterator[tuple[str, int, str]]:
+    def _properties(self, metadata: StepMetadata, field: str) -> Iterator[tuple[str, int, str]]:
         if is_root(metadata.urn):
             return iter(())  # its outputs stand at the end
         old, new = metadata.old, metadata.new
         hidden = set(new.hide_diff if new else ())
-        # A refresh tells what is really there, a program what it wants.
-        field = "outputs" if metadata.urn in self._refreshing else "inputs"
         before, after = self._texts(old, field), self._texts(new, field)
         changed = _changed_secrets(old, new, field)
         return (
@@ -132,7 +131,7 @@ def compare(
         elif old[name] != new[name]:
             yield from _entry(label, old[name], new[name], depth)
         elif name in changed:
-            yield "~", depth, f"{label}: {_HIDDEN} => {_CHANGED_SECRET}"
+            yield "~", depth, f"{label}: {_HIDDEN} => {_HIDDEN}"
 
 
 def _entry(label: str, old: Any, new: Any, depth: int) -> Iterator[tuple[str, int, str]]:

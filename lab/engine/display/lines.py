@@ -71,16 +71,15 @@ class Lines(Display):
     def close(self, *, failed: bool) -> None:
         """Print the report."""
         del failed
-        print(
-            "\n".join(["", *closing(self.rows, self.options, self.paint, self._summary)]).rstrip(
-                "\n"
-            )
-        )
+        lines = closing(self.rows, self.options, self.paint, self._summary, told=True)
+        print("\n".join(["", *lines]).rstrip("\n"), flush=True)
 
 
-def closing(rows: Rows, options: Options, paint: Painter, summary: Summary | None) -> list[str]:
-    """What stands at the end of a run."""
-    lines = report.diagnostics(rows, paint)
+def closing(
+    rows: Rows, options: Options, paint: Painter, summary: Summary | None, *, told: bool = False
+) -> list[str]:
+    """What stands at the end of a run; `told`: information was printed when it came."""
+    lines = report.diagnostics(rows, paint, told=told)
     lines += report.outputs(rows, options, paint)
     if summary is not None:
         errored = sum(row.status == "failed" for row in rows)

@@ -16,20 +16,17 @@ from lab.engine.values import Blinded, Plaintext, Value, reveal_all, values_to_s
 _COLOURS = {"error": "red", "warning": "yellow"}
 
 
-def diagnostics(rows: Rows, paint: Painter) -> list[str]:
-    """All messages, by the resource they are about."""
+def diagnostics(rows: Rows, paint: Painter, *, told: bool) -> list[str]:
+    """The messages, by the resource they are about; `told`: information was printed already."""
     lines: list[str] = []
-    for row in rows:
-        if row.diagnostics:
-            lines.append(f"  {paint(short_type(row.type), 'bold')} ({row.name}):")
-            for diagnostic in row.diagnostics:
+    about = [(f"{paint(short_type(r.type), 'bold')} ({r.name})", r.diagnostics) for r in rows]
+    for title, all_messages in [*about, (paint("the run", "bold"), rows.general)]:
+        messages = [m for m in all_messages if not (told and m.severity.startswith("info"))]
+        if messages:
+            lines.append(f"  {title}:")
+            for diagnostic in messages:
                 lines += _message(diagnostic, paint)
             lines.append("")
-    if rows.general:
-        lines.append(f"  {paint('the run', 'bold')}:")
-        for diagnostic in rows.general:
-            lines += _message(diagnostic, paint)
-        lines.append("")
     return [paint("Diagnostics:", "bold"), *lines] if lines else []
 
 

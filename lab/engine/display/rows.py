@@ -18,6 +18,7 @@ from lab.engine.events import (
     StepMetadata,
 )
 
+_BAD = ("error", "warning")
 Status = Literal["waiting", "running", "done", "failed"]
 
 
@@ -39,7 +40,7 @@ class Row:
     def changes(self) -> bool:
         """Whether there is anything to tell about it."""
         step = self.metadata
-        if self.status == "failed" or self.diagnostics:
+        if self.status == "failed" or any(d.severity in _BAD for d in self.diagnostics):
             return True
         if step is None:
             return False
@@ -91,7 +92,8 @@ def _differences(metadata: StepMetadata) -> list[str]:
     else:
         paths = [f"~{key}" for key in metadata.diffs or metadata.keys]
     # Pickled providers differ with every change of their code, which tells nobody anything.
-    paths = [path for path in paths if not path[1:].startswith("__")]
+    hidden = ("__", *(metadata.new.hide_diff if metadata.new else ()))
+    paths = [path for path in paths if not path[1:].startswith(hidden)]
     return [f"[diff: {','.join(paths)}]"] if paths else []
 
 

@@ -240,7 +240,7 @@ _RESOLVER = Loader("")
 
 def _represent_text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
     style = '"' if "\n" in text else None
-    if _RESOLVER.resolve(yaml.ScalarNode, text, (True, False)) != _TEXT:
+    if _RESOLVER.resolve(yaml.ScalarNode, text, (True, False)) != _TEXT:  # type: ignore[no-untyped-call]
         # YAML 1.1 takes it for a text, so the writer would leave it bare; this reader does not.
         style = "'"
     return dumper.represent_scalar(_TEXT, text, style=style)
