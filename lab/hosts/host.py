@@ -10,6 +10,7 @@ import socket
 import struct
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -47,12 +48,17 @@ class Host:
         self.platform = board(identity["platform"])
         self._launcher = launcher
         self._times: dict[str, int] = {}
-        tree.build(folder, self.platform, identity["boot_id"], device_nodes=os.geteuid() == 0)
+        tree.build(folder, self.platform, identity["boot_id"], many_users=launcher.switches_user)
         self._mounts = tree.mounts(folder, NAMES)
         self.machine = Machine(folder, self.platform)
         self._listener = control.listen(folder.root / tree.SOCKET, 0o666)
         self._accepting = asyncio.create_task(self._accept())
         self._answering: set[asyncio.Task[None]] = set()
+
+    @property
+    def many_users(self) -> bool:
+        """Whether root and the operator are two users on this host."""
+        return self._launcher.switches_user
 
     def faults(self) -> faults.Faults:
         """The faults injected at this moment."""
@@ -78,7 +84,7 @@ class Host:
     async def _run(self, command: Command, streams: tuple[int, int, int]) -> Running:
         full = [fault.path for fault in self.faults().all(faults.DiskFull)]
         for path in full:
-            self.machine.path(path).mkdir(parents=True, exist_ok=True)
+            _ensure_folder(self.machine.path(path))
         inside = ["/" + str(self.machine.path(path).relative_to(self.folder.root)) for path in full]
         return await self._launcher.start(
             self.folder.root,
@@ -126,7 +132,7 @@ class Host:
 
     async def _stand_in(self, request: _Request, connection: socket.socket) -> Answer:
         started = time.monotonic()
-        uid = request.uid if self._launcher.switches_user else 0
+        uid = request.uid if self.many_users else 0
         call = Call(
             self.machine,
             request.name,
@@ -179,6 +185,15 @@ class Host:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         self._listener.close()
+
+
+def _ensure_folder(folder: Path) -> None:
+    """A folder to mount a full disk on, owned like the one that it lies in."""
+    if not folder.exists():
+        _ensure_folder(folder.parent)
+        owner = folder.parent.stat()
+        folder.mkdir()
+        os.chown(folder, owner.st_uid, owner.st_gid)
 
 
 async def _hung_up(connection: socket.socket) -> None:

@@ -14,6 +14,9 @@ from lab.hosts.standins.call import Answer
 
 _CHUNK = 64 * 1024
 
+GRACE_SECONDS = 2.0
+"""How long a command may run on after its connection broke; a real one would run for ever."""
+
 
 async def serve(host: Host, process: asyncssh.SSHServerProcess[bytes]) -> None:
     """Run what a client asks for, and end its channel with the command's exit code."""
@@ -86,10 +89,12 @@ async def _run(
     ended = asyncio.create_task(running.wait())
     try:
         await asyncio.wait({ended, closed}, return_when=asyncio.FIRST_COMPLETED)
-        if not ended.done():
+        if closed.done():
+            # As with OpenSSH a command is not told that its client went away: it reads the end of
+            # its input and carries on, with whatever part of it had arrived.
+            await asyncio.wait({ended}, timeout=GRACE_SECONDS)
             running.kill()
-            await ended
-            return None
+            return await ended
         await reading
         if running.problem:
             process.stderr.write(f"simulated host: {running.problem}\n".encode())

@@ -64,8 +64,12 @@ class Mounts:
     proc: tuple[tuple[str, str], ...]
 
 
-def build(host: HostFolder, board: Board, boot_id: str, *, device_nodes: bool) -> None:
-    """Write the host's own files. Done once, in a temporary folder, so that it is whole or absent."""
+def build(host: HostFolder, board: Board, boot_id: str, *, many_users: bool) -> None:
+    """Write the host's own files. Done once, in a draft, so that they are there whole or not at all.
+
+    `many_users`: views have root and the operator as two users (not so in a user namespace), and
+    device nodes can be made.
+    """
     if host.root.exists():
         return
     draft = host.path / "root.draft"
@@ -79,7 +83,7 @@ def build(host: HostFolder, board: Board, boot_id: str, *, device_nodes: bool) -
     (draft / "var/run").symlink_to("../run")
     home = draft / "home" / USER
     home.mkdir(mode=0o750)
-    if os.geteuid() == 0:
+    if many_users:
         os.chown(home, OPERATOR_ID, OPERATOR_ID)
     for path, content in _files(host.name, board, boot_id).items():
         (draft / path).parent.mkdir(parents=True, exist_ok=True)
@@ -88,7 +92,7 @@ def build(host: HostFolder, board: Board, boot_id: str, *, device_nodes: bool) -
         (draft / "dev").mkdir(exist_ok=True)
         (draft / "dev" / name).symlink_to(f"/proc/self/fd{target}")
     (draft / "dev/shm").mkdir(mode=0o1777)
-    sysfs.write(draft, board, device_nodes=device_nodes)
+    sysfs.write(draft, board, device_nodes=many_users)
     draft.rename(host.root)
 
 

@@ -165,11 +165,13 @@ def _exec(request: dict[str, Any], streams: list[int]) -> NoReturn:
     for number in (signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT):
         signal.signal(number, signal.SIG_DFL)
     os.umask(0o022)
+    what = request["cwd"]
     try:
-        os.chdir(request["cwd"])
+        os.chdir(what)
+        what = request["argv"][0]
         os.execvpe(request["argv"][0], request["argv"], request["env"])  # noqa: S606
     except OSError as error:
-        text = f"{request['argv'][0]}: {error.strerror}\n"
+        text = f"{what}: {error.strerror}\n"
         os.write(2, text.encode())
         os._exit(126 if error.errno == errno.EACCES else 127)
 

@@ -1,0 +1,218 @@
+"""Each injected fault, as a real SSH client meets it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any
+
+import asyncssh
+import psutil
+import pytest
+
+import lab.hosts
+from lab.hosts import faults
+from lab.hosts.model import HostsError
+from tests.fixtures.hosts import Hosts, SimulatedHost
+
+
+@pytest.fixture
+def host(hosts: Hosts) -> SimulatedHost:
+    return hosts()[0]
+
+
+def over_ssh(
+    host: SimulatedHost, act: Callable[[asyncssh.SSHClientConnection], Awaitable[Any]]
+) -> Any:
+    async def run() -> Any:
+        async with host.connect() as connection:
+            return await asyncio.wait_for(act(connection), 20)
+
+    return asyncio.run(run())
+
+
+def test_another_host_key_is_refused_by_a_client_that_checks(host: SimulatedHost) -> None:
+    host.inject(faults.WrongHostKey())
+    with pytest.raises(asyncssh.HostKeyNotVerifiable):
+        host.run("true")
+    host.clear_faults()
+    assert host.run("true").returncode == 0
+
+
+def test_a_refusing_host_listens_again_on_the_same_port(host: SimulatedHost) -> None:
+    host.inject(faults.RefuseConnections())
+    with pytest.raises(ConnectionRefusedError):
+        host.run("true")
+    host.clear_faults()
+    assert host.run("true").returncode == 0
+
+
+def test_connections_that_are_open_outlive_a_refusal(host: SimulatedHost) -> None:
+    async def act(connection: asyncssh.SSHClientConnection) -> int | None:
+        host.inject(faults.RefuseConnections())
+        return (await connection.run("exit 3")).exit_status
+
+    assert over_ssh(host, act) == 3
+
+
+@pytest.mark.parametrize("limit", [0, 100, 3000])
+def test_a_connection_breaks_after_its_bytes(host: SimulatedHost, limit: int) -> None:
+    host.inject(faults.DropConnectionAfter(bytes=limit))
+    with pytest.raises((asyncssh.Error, OSError)):
+        host.run("head -c 100000 /dev/zero")
+    host.clear_faults()
+    assert len(host.run("head -c 100000 /dev/zero").stdout) == 100000
+
+
+def test_a_command_whose_connection_broke_carries_on_with_the_part_that_arrived(
+    host: SimulatedHost,
+) -> None:
+    host.inject(faults.DropConnectionAfter(bytes=20_000))
+    with suppress(asyncssh.Error, OSError):
+        done = host.run("cat > part && mv part whole", stdin="x" * 1_000_000)
+        assert done.returncode is None, "asyncssh reports some broken connections like this"
+    wait_for(lambda: host.path("/home/operator/whole").exists())
+    assert host.path("/home/operator/whole").stat().st_size < 20_000
+
+
+def test_a_full_disk_fails_writes_there_and_nowhere_else(host: SimulatedHost) -> None:
+    host.sudo("mkdir -p /etc/cdi; echo old > /etc/cdi/old")
+    host.inject(faults.DiskFull(path="/etc/cdi"))
+    done = host.sudo("echo new > /etc/cdi/new")
+    assert done.returncode != 0
+    assert "No space left on device" in host.sudo("dd if=/dev/zero of=/etc/cdi/x count=1").stderr
+    assert host.run("cat /etc/cdi/old").stdout == "old\n", "what was there is still readable"
+    assert host.sudo("mv /etc/hostname /etc/cdi/name").returncode != 0
+    assert host.sudo("echo fine > /etc/elsewhere").returncode == 0
+    host.clear_faults()
+    assert host.sudo("echo new > /etc/cdi/new").returncode == 0
+    assert sorted(p.name for p in host.path("/etc/cdi").iterdir()) == ["new", "old"]
+
+
+def test_a_full_disk_fails_sftp_writes(host: SimulatedHost) -> None:
+    host.inject(faults.DiskFull(path="/home/operator/full"))
+    host.run("mkdir -p full")
+
+    async def act(connection: asyncssh.SSHClientConnection) -> None:
+        async with connection.start_sftp_client() as sftp:
+            async with sftp.open("fine", "w") as file:
+                await file.write("x")
+            file = await sftp.open("full/x", "w")
+            with pytest.raises(asyncssh.SFTPError, match="No space left"):
+                await file.write("x")
+
+    over_ssh(host, act)
+
+
+def test_a_hanging_command_dies_with_its_connection(host: SimulatedHost) -> None:
+    host.inject(faults.Hang(command="^fmpm"))
+    with pytest.raises(TimeoutError):
+        host.run("fmpm -l", timeout=0.3)
+    assert host.run("echo fmpm").returncode == 0, "only commands that match hang"
+    entry = next(e for e in host.journal("command") if e["command"] == "fmpm -l")
+    assert entry["exit"] is None
+
+
+def test_closing_the_connection_ends_a_running_command_with_all_its_children(
+    host: SimulatedHost,
+) -> None:
+    with pytest.raises(TimeoutError):
+        host.run("sleep 4711 & sudo -n sleep 4712 & wait", timeout=0.5)
+    wait_for(lambda: not sleeping({"4711", "4712"}))
+
+
+def test_a_slow_host_answers_late_but_right(host: SimulatedHost) -> None:
+    host.inject(faults.Slow(seconds=0.2))
+    begin = time.monotonic()
+    assert host.run("echo late").stdout == "late\n"
+    assert time.monotonic() - begin >= 0.2
+
+
+def test_a_command_fails_as_often_as_it_was_told_and_then_runs(host: SimulatedHost) -> None:
+    host.inject(faults.CommandFails(command="touch", exit=5, stdout="o", stderr="e", times=2))
+    for _ in range(2):
+        done = host.run("touch made")
+        assert (done.returncode, done.stdout, done.stderr) == (5, "o", "e")
+    assert host.run("test -e made").returncode == 1, "a failed command has no effect"
+    assert host.run("touch made").returncode == 0
+    assert host.run("test -e made").returncode == 0
+
+
+def test_faults_add_up_and_concern_one_host(hosts: Hosts) -> None:
+    first, second = hosts(2)
+    first.inject(faults.PartitionBusy(partition=7))
+    first.inject(faults.PartitionBusy(partition=8))
+    assert [first.run(f"fmpm -a {n}").returncode for n in (7, 8, 9)] == [244, 244, 0]
+    assert second.run("fmpm -a 7").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "message"),
+    [
+        ("no-such-fault", {}, "no-such-fault"),
+        ("disk-full", {"path": "etc"}, "absolute path"),
+        ("disk-full", {"path": "/etc/../.."}, "absolute path"),
+        ("hang", {"command": "("}, "not a regular expression"),
+        ("fabric-manager", {"state": "sad"}, "state"),
+        ("slow", {"seconds": 1, "colour": "red"}, "colour"),
+    ],
+)
+def test_a_fault_that_makes_no_sense_is_refused_by_name(
+    kind: str, values: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(HostsError, match=message):
+        faults.parse(kind, values)
+
+
+def test_faults_of_an_unknown_host_are_refused(host: SimulatedHost) -> None:
+    with pytest.raises(HostsError, match="no simulated host 'hgx-99999'"):
+        faults.inject(host.folder, "hgx-99999", faults.WrongHostKey())
+
+
+def test_another_key_and_another_user_are_not_let_in(host: SimulatedHost) -> None:
+    stranger = asyncssh.generate_private_key("ssh-ed25519")
+    for options in ({"client_keys": [stranger]}, {"username": "root"}):
+
+        async def act(values: dict[str, Any] = options) -> None:
+            async with host.connect(**values):
+                pass
+
+        with pytest.raises(asyncssh.PermissionDenied):
+            asyncio.run(act())
+    assert host.journal("connection") == []
+
+
+def test_one_connection_carries_many_commands_at_once(host: SimulatedHost) -> None:
+    async def act(connection: asyncssh.SSHClientConnection) -> list[str]:
+        done = await asyncio.gather(*(connection.run(f"echo {n}") for n in range(9)))
+        return [str(result.stdout).strip() for result in done]
+
+    assert over_ssh(host, act) == [str(n) for n in range(9)]
+    assert len(host.journal("connection")) == 1
+    assert sorted(host.commands()) == [f"echo {n}" for n in range(9)]
+
+
+def test_large_streams_pass_unharmed(host: SimulatedHost) -> None:
+    text = "".join(f"{n}\n" for n in range(200_000))
+    done = host.run("tee copy | sha256sum; sha256sum < copy", stdin=text)
+    assert len(set(done.stdout.split()[::2])) == 1
+    assert host.run("wc -c < copy").stdout.strip() == str(len(text))
+
+
+def sleeping(arguments: set[str]) -> list[psutil.Process]:
+    ours = lab.hosts.__name__
+    return [
+        process
+        for process in psutil.process_iter(["cmdline"])
+        if set(process.info["cmdline"] or ()) & arguments and ours and process.pid != os.getpid()
+    ]
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)

@@ -1,0 +1,214 @@
+"""A command on a simulated host sees and changes nothing of the machine."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+import asyncssh
+import pytest
+
+from lab.hosts import tree, views
+from lab.hosts.folder import HostFolder
+from lab.hosts.machine import resolve
+from lab.hosts.standins.registry import NAMES
+from tests.fixtures.hosts import Hosts, SimulatedHost
+
+
+@pytest.fixture
+def host(hosts: Hosts) -> SimulatedHost:
+    return hosts()[0]
+
+
+def test_the_machines_files_are_out_of_sight(host: SimulatedHost, tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("of the machine")
+    assert host.sudo(f"cat {secret}").returncode != 0
+    listed = set(host.sudo("ls -a /").stdout.split()) - {".", ".."}
+    machine = {path.name for path in Path("/usr").parent.glob("*bin")} | {"usr"}
+    assert machine <= listed
+    assert host.sudo("ls -A /root /mnt /opt /srv | grep -v :").stdout.strip() == ""
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "touch /usr/bin/probe",
+        "touch /bin/probe",
+        "echo 1 > /proc/sys/vm/overcommit_memory",
+        "mount -t tmpfs none /mnt",
+        "mknod /tmp/disk b 8 0",
+        "cat /dev/vfio/vfio",
+        "chroot /proc/1/root /bin/true && ls /proc/1/root/work /proc/1/cwd/work",
+        "nsenter -t 1 -m true",
+        "date -s 2001-01-01",
+    ],
+)
+def test_root_on_a_host_has_no_power_over_the_machine(host: SimulatedHost, command: str) -> None:
+    if not views.check_possible():
+        assert host.sudo(command).returncode != 0
+
+
+def test_links_and_climbing_do_not_lead_out(host: SimulatedHost) -> None:
+    done = host.sudo("cd /; ls ../../../..; ln -s /etc/hostname /tmp/link; cat /tmp/link")
+    assert done.stdout.splitlines()[-1] == host.name
+    assert "proc" in done.stdout
+    assert host.path("/tmp/link") == host.root / "etc/hostname"
+
+
+def test_processes_of_the_machine_are_out_of_sight(host: SimulatedHost) -> None:
+    pids = host.run("ls /proc | grep '^[0-9]'").stdout.split()
+    assert str(os.getpid()) not in pids
+    assert len(pids) < 10
+
+
+def test_each_host_has_name_identity_and_files_of_its_own(hosts: Hosts) -> None:
+    first, second = hosts(2)
+    probe = "hostname; cat /etc/machine-id /proc/sys/kernel/random/boot_id"
+    answers = [host.run(probe).stdout.splitlines() for host in (first, second)]
+    assert answers[0][0] == first.name
+    assert all(a != b for a, b in zip(*answers, strict=True))
+    first.sudo("echo mine > /etc/probe")
+    assert second.run("test -e /etc/probe").returncode == 1
+
+
+def test_the_environment_of_the_machine_does_not_reach_a_command(host: SimulatedHost) -> None:
+    names = {line.split("=")[0] for line in host.run("env").stdout.splitlines()}
+    assert names <= {"PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "PWD", "OLDPWD", "_"} | {
+        "SHLVL",
+        "LC_CTYPE",
+    }
+
+
+def test_no_mount_of_a_view_reaches_the_machine(host: SimulatedHost) -> None:
+    assert host.run("true").returncode == 0
+    assert host.name not in Path("/proc/self/mountinfo").read_text()
+
+
+def test_real_tools_run_a_real_script_unchanged(host: SimulatedHost) -> None:
+    script = """
+    set -eu
+    tmp=$(mktemp /etc/cdi/.new.XXXXXX)
+    cat > "$tmp"
+    chmod 0640 "$tmp"; chown root:operator "$tmp"
+    sync "$tmp"
+    mv -f "$tmp" /etc/cdi/x.json
+    install -D -m 0600 -o root -g root /etc/cdi/x.json /var/lib/copy/x.json
+    sha256sum /etc/cdi/x.json | cut -d' ' -f1
+    stat -c '%a %U:%G' /etc/cdi/x.json /var/lib/copy/x.json
+    readlink -f /var/run
+    awk 'END { print NR }' /etc/cdi/x.json
+    """
+    host.sudo("mkdir -p /etc/cdi")
+    done = host.run(
+        f"sudo -n sh -c '{script.replace(chr(39), chr(39) * 1 + chr(92) + chr(39) * 2)}'",
+        stdin="a\nb\n",
+    )
+    assert done.stderr == ""
+    assert done.stdout.splitlines()[1:] == ["640 root:operator", "600 root:root", "/run", "2"]
+
+
+def test_sftp_is_the_operators_and_stays_inside(host: SimulatedHost) -> None:
+    host.sudo("ln -s /etc /home/operator/etc; echo secret > /root/x; chmod 700 /root")
+
+    async def act() -> None:
+        async with host.connect() as connection, connection.start_sftp_client() as sftp:
+            assert await sftp.realpath(".") == "/home/operator"
+            async with sftp.open("mine", "w") as file:
+                await file.write("content")
+            async with sftp.open("etc/hostname") as file:
+                assert (await file.read()).strip() == host.name
+            assert "hostname" in await sftp.listdir("/etc")
+            assert "hostname" in await sftp.listdir("../../../../etc")
+            for forbidden in ("/etc/probe", "/root/y"):
+                with pytest.raises(asyncssh.SFTPPermissionDenied):
+                    await sftp.open(forbidden, "w")
+            with pytest.raises(asyncssh.SFTPPermissionDenied):
+                await sftp.open("/root/x")
+            with pytest.raises(asyncssh.SFTPPermissionDenied):
+                await sftp.remove("/etc/hostname")
+            await sftp.symlink("/etc/hostname", "link")
+            assert await sftp.readlink("link") == "/etc/hostname"
+            await sftp.rename("mine", "renamed")
+
+    if views.check_possible():
+        pytest.skip("without root the operator of a host is its root")
+    asyncio.run(act())
+    assert (
+        host.run("stat -c %U renamed; cat renamed link").stdout == f"operator\ncontent{host.name}\n"
+    )
+
+
+def test_scp_and_subsystems_other_than_sftp(host: SimulatedHost, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.write_text("copied")
+
+    async def act() -> None:
+        async with host.connect() as connection:
+            await asyncssh.scp(str(source), (connection, "target"))
+            with pytest.raises(asyncssh.Error):
+                async with connection.create_process(subsystem="netconf") as process:
+                    await process.wait(check=True)
+
+    asyncio.run(act())
+    assert host.run("cat target").stdout == "copied"
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("/etc/hostname", "etc/hostname"),
+        ("/../../etc", "etc"),
+        ("/absolute/x", "etc/x"),
+        ("/relative/x", "etc/x"),
+        ("/climbing/etc", "etc"),
+        ("/etc/./../etc//x", "etc/x"),
+    ],
+)
+def test_paths_are_resolved_inside_the_host(tmp_path: Path, path: str, expected: str) -> None:
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "absolute").symlink_to("/etc")
+    (tmp_path / "relative").symlink_to("etc")
+    (tmp_path / "climbing").symlink_to("../../../../..")
+    assert resolve(tmp_path, path) == tmp_path / expected
+
+
+def test_a_loop_of_links_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "a").symlink_to("b")
+    (tmp_path / "b").symlink_to("a")
+    with pytest.raises(OSError, match="symbolic links"):
+        resolve(tmp_path, "/a")
+
+
+def test_views_work_with_user_namespaces_alone(tmp_path: Path) -> None:
+    from lab.hosts.board import board
+
+    if not views._can_unshare(["--user", "--map-root-user"]):
+        pytest.skip("this machine allows no user namespaces")
+    folder = HostFolder(tmp_path / "hgx-01")
+    folder.path.mkdir()
+    tree.build(folder, board("supermicro-hgx-h100"), "boot", many_users=False)
+    mounts = tree.mounts(folder, NAMES)
+    script = "hostname; id -u; cat /proc/sys/kernel/random/boot_id; echo x > /etc/y; ls /dev/vfio"
+
+    async def act() -> tuple[int, str]:
+        launcher = views.Launcher(user_namespace=True)
+        read, write = os.pipe()
+        try:
+            command = views.Command(["/bin/sh", "-c", script])
+            streams = (os.open(os.devnull, os.O_RDONLY), write, sys.stderr.fileno())
+            running = await launcher.start(folder.root, folder.name, mounts, command, streams)
+            os.close(write)
+            os.close(streams[0])
+            exit_code = await running.wait()
+            assert running.problem is None
+            return exit_code, os.read(read, 65536).decode()
+        finally:
+            os.close(read)
+            launcher.close()
+
+    exit_code, output = asyncio.run(act())
+    assert (exit_code, output.splitlines()[:3]) == (0, ["hgx-01", "0", "boot"])
+    assert (folder.root / "etc/y").read_text() == "x\n"

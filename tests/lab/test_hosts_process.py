@@ -1,0 +1,269 @@
+"""Starting, stopping and repairing the server of simulated hosts."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+import lab.hosts
+from lab.hosts import faults
+from lab.hosts.__main__ import main
+from lab.hosts.model import HostsError, HostSpec
+from tests.fixtures.hosts import SimulatedHost
+
+ONE = [HostSpec("hgx-01")]
+TWO = [HostSpec("hgx-01"), HostSpec("hgx-02")]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    path = tmp_path / "hosts"
+    try:
+        lab.hosts.start(path, ONE)
+    except HostsError as error:
+        pytest.skip(f"no simulated hosts here: {error}")
+    yield path
+    lab.hosts.stop(path)
+
+
+def command_line(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "lab.hosts", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        stdin=subprocess.DEVNULL,
+    )
+
+
+def run(folder: Path, host: str, command: str) -> int | None:
+    """Exit code of a command; without a process of its own, which would cost most of a second."""
+    endpoint = lab.hosts.status(folder).hosts[host]
+    key = folder.parent / "ssh" / "id_ed25519"
+    simulated = SimulatedHost(host, folder, endpoint, key)
+    return simulated.run(command).returncode
+
+
+def test_starting_again_changes_nothing(folder: Path) -> None:
+    before = lab.hosts.status(folder)
+    lines: list[str] = []
+    endpoints = lab.hosts.start(folder, ONE, lines.append)
+    assert endpoints == before.hosts
+    assert lab.hosts.status(folder) == before
+    assert lines == []
+
+
+def test_a_stopped_server_comes_back_with_ports_keys_files_and_partitions(folder: Path) -> None:
+    before = lab.hosts.status(folder)
+    assert run(folder, "hgx-01", "sudo -n touch /etc/kept && fmpm -a 7") == 0
+    lab.hosts.stop(folder)
+    assert not lab.hosts.status(folder).running
+    assert lab.hosts.start(folder, ONE) == before.hosts
+    assert run(folder, "hgx-01", "test -e /etc/kept && fmpm -a 7") == 239
+
+
+def test_hosts_are_added_and_removed_while_others_keep_running(folder: Path) -> None:
+    before = lab.hosts.status(folder)
+    both = lab.hosts.start(folder, TWO)
+    assert both["hgx-01"] == before.hosts["hgx-01"]
+    assert lab.hosts.status(folder).pid == before.pid
+    assert run(folder, "hgx-02", "test $(hostname) = hgx-02") == 0
+    assert set(lab.hosts.start(folder, ONE)) == {"hgx-01"}
+    assert not (folder / "hgx-02").exists()
+
+
+def test_stopping_leaves_no_process_and_no_mount(folder: Path) -> None:
+    server = psutil.Process(lab.hosts.status(folder).pid)
+    client = subprocess.Popen(
+        [sys.executable, "-m", "lab.hosts", "exec", str(folder), "hgx-01", "sleep 600"],
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    wait_for(lambda: len(server.children(recursive=True)) >= 4)
+    family = [server, *server.children(recursive=True)]
+    lab.hosts.stop(folder)
+    wait_for(lambda: not any(alive(process) for process in family))
+    client.wait(30)
+    assert str(folder) not in Path("/proc/mounts").read_text()
+    lab.hosts.stop(folder)
+
+
+def test_a_killed_server_takes_its_commands_along_and_is_started_again(folder: Path) -> None:
+    before = lab.hosts.status(folder)
+    server = psutil.Process(before.pid)
+    client = subprocess.Popen(
+        [sys.executable, "-m", "lab.hosts", "exec", str(folder), "hgx-01", "sleep 600"],
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    wait_for(lambda: len(server.children(recursive=True)) >= 4)
+    family = server.children(recursive=True)
+    server.send_signal(signal.SIGKILL)
+    wait_for(lambda: not any(alive(process) for process in family))
+    client.wait(30)
+    wait_for(lambda: not lab.hosts.status(folder).running)
+    assert "gone without having been stopped" in lab.hosts.status(folder).detail
+    assert lab.hosts.start(folder, ONE) == before.hosts
+    assert run(folder, "hgx-01", "true") == 0
+
+
+def test_a_process_that_got_the_old_number_is_not_taken_for_the_server(folder: Path) -> None:
+    lab.hosts.stop(folder)
+    me = psutil.Process()
+    record = {"pid": me.pid, "created": me.create_time() - 100}
+    (folder / "server.json").write_text(json.dumps(record))
+    assert not lab.hosts.status(folder).running
+    lab.hosts.stop(folder)
+    assert main(["exec", str(folder), "hgx-01", "true"]) == 1
+
+
+def test_a_port_taken_by_another_process_is_named(folder: Path) -> None:
+    port = lab.hosts.status(folder).hosts["hgx-01"].port
+    lab.hosts.stop(folder)
+    with socket.create_server(("127.0.0.1", port)):
+        with pytest.raises(HostsError, match=f"hgx-01: its port {port} .* taken"):
+            lab.hosts.start(folder, ONE)
+        assert not lab.hosts.status(folder).running
+    assert lab.hosts.start(folder, ONE)["hgx-01"].port == port
+
+
+def test_a_server_whose_folder_is_removed_ends(tmp_path: Path) -> None:
+    folder = tmp_path / "hosts"
+    lab.hosts.start(folder, ONE)
+    server = psutil.Process(lab.hosts.status(folder).pid)
+    shutil.rmtree(folder)
+    wait_for(lambda: not alive(server))
+
+
+def test_two_labs_run_side_by_side(folder: Path, tmp_path: Path) -> None:
+    other = tmp_path / "second" / "hosts"
+    first = lab.hosts.status(folder).hosts["hgx-01"]
+    second = lab.hosts.start(other, ONE)["hgx-01"]
+    try:
+        assert first.port != second.port
+        assert first.host_key != second.host_key
+        assert run(other, "hgx-01", "fmpm -a 0") == 0
+        assert run(folder, "hgx-01", "fmpm -a 0") == 0
+    finally:
+        lab.hosts.stop(other)
+    assert lab.hosts.status(folder).running
+
+
+def test_several_starts_at_once_make_one_server(tmp_path: Path) -> None:
+    folder = tmp_path / "hosts"
+    command = [sys.executable, "-m", "lab.hosts", "start", str(folder), "hgx-01"]
+    starters = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    try:
+        outputs = [starter.communicate(timeout=60)[0].splitlines()[-1] for starter in starters]
+        assert len(set(outputs)) == 1
+        assert all(starter.returncode == 0 for starter in starters)
+    finally:
+        lab.hosts.stop(folder)
+
+
+def test_private_files_are_private(folder: Path) -> None:
+    run(folder, "hgx-01", "true")
+    private = [folder / "hgx-01" / name for name in ("host_key", "journal.jsonl", "host.json")]
+    private.append(folder.parent / "ssh" / "id_ed25519")
+    assert {path.stat().st_mode & 0o777 for path in private} == {0o600}
+
+
+@pytest.mark.parametrize("name", ["", "Hgx", "a/b", "..", "x" * 64, "-a"])
+def test_a_name_that_cannot_be_a_host_is_refused(name: str) -> None:
+    with pytest.raises(HostsError, match="cannot name a host"):
+        HostSpec(name)
+
+
+def test_impossible_sets_of_hosts_are_refused_before_anything_is_made(tmp_path: Path) -> None:
+    with pytest.raises(HostsError, match="two hosts are called 'hgx-01'"):
+        lab.hosts.start(tmp_path / "hosts", [*ONE, *ONE])
+    with pytest.raises(HostsError, match="platform 'abacus' cannot be simulated"):
+        lab.hosts.start(tmp_path / "hosts", [HostSpec("hgx-01", "abacus")])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_machine_without_namespaces_is_told_what_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lab.hosts.views._can_unshare", lambda _flags: False)
+    with pytest.raises(HostsError, match="need Linux with root or with user namespaces"):
+        lab.hosts.start(tmp_path / "hosts", ONE)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_command_line_runs_commands_and_injects_faults(folder: Path) -> None:
+    where = str(folder)
+    done = command_line("exec", where, "hgx-01", "echo out; echo err >&2; exit 3")
+    assert (done.returncode, done.stdout, done.stderr) == (3, "out\n", "err\n")
+    assert command_line("fault", where, "hgx-01", "partition-busy", "partition=7").returncode == 0
+    assert run(folder, "hgx-01", "fmpm -a 7") == 244
+    assert command_line("fault", where, "hgx-01", "none").returncode == 0
+    assert run(folder, "hgx-01", "fmpm -a 7") == 0
+    assert command_line("in-use", where, "hgx-01", "7", "vm-acme").returncode == 0
+    assert run(folder, "hgx-01", "sudo -n fuser -s /dev/vfio/91") == 0
+    assert command_line("status", where).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["exec", "FOLDER", "hgx-77", "true"], "there is no host 'hgx-77'"),
+        (["exec", "FOLDER", "hgx-01"], "exec needs a host and a command"),
+        (["in-use", "FOLDER", "hgx-01", "77"], "hgx-h100 has no partition 77"),
+        (["fault", "FOLDER", "hgx-01", "no-such"], "no-such"),
+    ],
+)
+def test_the_command_line_refuses_in_one_sentence(
+    folder: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
+    assert main([str(folder) if a == "FOLDER" else a for a in arguments]) == 1
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_the_command_line_explains_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["frobnicate"]) == 2
+    assert "exec FOLDER HOST COMMAND" in capsys.readouterr().err
+
+
+def test_faults_survive_a_restart(folder: Path) -> None:
+    faults.inject(folder, "hgx-01", faults.RefuseConnections())
+    lab.hosts.stop(folder)
+    lab.hosts.start(folder, ONE)
+    with pytest.raises(ConnectionRefusedError):
+        run(folder, "hgx-01", "true")
+
+
+def alive(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_a_deep_folder_is_no_obstacle_to_unix_sockets(tmp_path: Path) -> None:
+    folder = tmp_path / ("d" * 100) / ("e" * 100) / "hosts"
+    lab.hosts.start(folder, ONE)
+    try:
+        assert run(folder, "hgx-01", "fmpm -l") == 0
+    finally:
+        lab.hosts.stop(folder)
