@@ -87,6 +87,12 @@ class ResourceState:
         """The state as it is now; values are shared, as nobody changes them."""
         return dataclasses.replace(self)
 
+    def says_the_same(self, other: ResourceState) -> bool:
+        """Whether writing the other state instead of this one would change nothing."""
+        return all(
+            getattr(self, f.name) == getattr(other, f.name) for f in dataclasses.fields(self)
+        )
+
     def to_json(self, form: SecretForm) -> dict[str, Any]:
         """The resource as it stands in a checkpoint; empty fields are left out."""
         document: dict[str, Any] = {"urn": self.urn, "custom": self.custom}

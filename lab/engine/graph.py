@@ -1,0 +1,93 @@
+"""Who depends on whom in a state."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Sequence
+
+from lab.engine import urn as urns
+from lab.engine.state import ResourceState
+
+
+def needs(state: ResourceState, *, parents: bool = True) -> set[str]:
+    """The URNs that a resource cannot be without."""
+    found = set(state.dependencies)
+    for dependencies in state.property_dependencies.values():
+        found.update(dependencies)
+    if state.deleted_with:
+        found.add(state.deleted_with)
+    if state.provider:
+        found.add(urns.split_reference(state.provider)[0])
+    if parents and state.parent:
+        found.add(state.parent)
+    return found
+
+
+class Graph:
+    """The resources of a state, in dependency order."""
+
+    def __init__(self, resources: Sequence[ResourceState]) -> None:
+        self._resources = tuple(resources)
+
+    def dependents(
+        self, root: ResourceState, ignored: Container[str] = (), *, children: bool = False
+    ) -> list[ResourceState]:
+        """All that depends on `root`, directly or not, in the order of the state.
+
+        URNs in `ignored` are not looked at. Children count as dependents if asked for.
+        """
+        found: list[ResourceState] = []
+        reached = {root.urn}
+        after = False
+        for state in self._resources:
+            if state is root:
+                after = True
+            elif (
+                after
+                and state.urn not in ignored
+                and not reached.isdisjoint(needs(state, parents=children))
+            ):
+                found.append(state)
+                reached.add(state.urn)
+        return found
+
+    def dependencies(self, roots: Iterable[ResourceState]) -> set[int]:
+        """The identities of all that the given resources need, directly or not."""
+        wanted = {state.urn: None for state in roots}
+        found: set[int] = set()
+        starts = {id(state) for state in roots}
+        for state in reversed(self._resources):
+            if id(state) in starts or state.urn in wanted:
+                if id(state) not in starts:
+                    found.add(id(state))
+                wanted.update(dict.fromkeys(needs(state)))
+        return found
+
+
+def layers(states: Sequence[ResourceState]) -> list[list[ResourceState]]:
+    """Groups of resources that can be deleted at the same time, first group first.
+
+    Nobody is in a group before those that need it. Within a group the order is that of the
+    state, backwards.
+    """
+    users: dict[str, list[ResourceState]] = {}
+    for state in states:
+        for urn in needs(state):
+            users.setdefault(urn, []).append(state)
+    depths: dict[int, int] = {}
+
+    def depth(state: ResourceState, above: frozenset[int]) -> int:
+        known = depths.get(id(state))
+        if known is None:
+            # What was replaced may need what now needs its successor: no circle is followed twice.
+            above |= {id(state)}
+            others = [u for u in users.get(state.urn, ()) if id(u) not in above]
+            known = max((depth(u, above) + 1 for u in others), default=0)
+            depths[id(state)] = known
+        return known
+
+    groups: list[list[ResourceState]] = []
+    for state in reversed(states):
+        level = depth(state, frozenset())
+        groups.extend([] for _ in range(level + 1 - len(groups)))
+        groups[level].append(state)
+    return groups

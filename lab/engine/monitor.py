@@ -1,0 +1,313 @@
+"""The two gRPC services that the program talks to: `ResourceMonitor` and `Engine`."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+import grpc
+from google.protobuf import empty_pb2
+
+from lab.engine import goal as goals
+from lab.engine import urn as urns
+from lab.engine.answers import ProviderError
+from lab.engine.events import Severity
+from lab.engine.executor import CancelledError, Executor
+from lab.engine.goal import GoalError
+from lab.engine.planner import PlanError
+from lab.engine.plugins import PluginError
+from lab.engine.protocol import (
+    callback_pb2,
+    engine_pb2,
+    engine_pb2_grpc,
+    provider_pb2,
+    resource_pb2,
+    resource_pb2_grpc,
+)
+from lab.engine.registrar import Registered, Registrar
+from lab.engine.session import Session
+from lab.engine.state import STACK_TYPE, VERSION, ResourceState
+from lab.engine.transforms import TransformError, Transforms
+from lab.engine.values import UNKNOWN_STRING, any_unknown
+from lab.engine.versions import VersionError, satisfies
+from lab.engine.wire import marshal, unmarshal
+
+_FEATURES = (
+    "SECRETS",
+    "RESOURCE_REFERENCES",
+    "OUTPUT_VALUES",
+    "ALIAS_SPECS",
+    "REPLACEMENT_TRIGGER",
+    "DELETED_WITH",
+    "TRANSFORMS",
+)
+"""What is left out here the SDK refuses by name."""
+
+_RESULTS = {
+    "success": resource_pb2.Result.SUCCESS,
+    "fail": resource_pb2.Result.FAIL,
+    "skip": resource_pb2.Result.FAIL,
+}
+_SEVERITIES: dict[int, Severity] = {
+    engine_pb2.LogSeverity.DEBUG: "debug",
+    engine_pb2.LogSeverity.INFO: "info",
+    engine_pb2.LogSeverity.WARNING: "warning",
+    engine_pb2.LogSeverity.ERROR: "error",
+}
+
+
+class Monitor(resource_pb2_grpc.ResourceMonitorServicer):
+    """Takes the program's registrations. A call is answered when its steps are done."""
+
+    def __init__(self, session: Session, registrar: Registrar, executor: Executor) -> None:
+        self._session = session
+        self._registrar = registrar
+        self._executor = executor
+        self._transforms = Transforms()
+        self.finished = threading.Event()
+        self._on_finish: Callable[[], None] = self.finished.set
+
+    def when_finished(self, call: Callable[[], None]) -> None:
+        """Call this when the program has registered all it has."""
+        self._on_finish = call
+
+    def GetDeploymentInfo(self, request: object, context: object) -> resource_pb2.DeploymentInfo:  # noqa: ARG002, N802
+        """What the SDK may count on."""
+        asked = self._session.request
+        return resource_pb2.DeploymentInfo(
+            project=asked.project.name,
+            stack=asked.stack,
+            organization=asked.organization,
+            config={key: value.value for key, value in asked.config.items()},
+            configSecretKeys=[key for key, value in asked.config.items() if value.secret],
+            dryRun=asked.preview,
+            parallel=asked.parallel,
+            supportedFeatures=[
+                resource_pb2.ResourceMonitorFeature.Value(f"RESOURCE_MONITOR_FEATURE_{name}")
+                for name in _FEATURES
+            ],
+        )
+
+    def RegisterResource(  # noqa: N802
+        self, request: resource_pb2.RegisterResourceRequest, context: grpc.ServicerContext
+    ) -> resource_pb2.RegisterResourceResponse:
+        """Make a resource what the program wants it to be."""
+        try:
+            request = self._transforms.apply(request)
+            goal = goals.from_request(request, self._session.request.project.folder)
+            registered = self._registrar.register(goal)
+        except CancelledError:
+            _abort(context)
+        except (GoalError, TransformError, ValueError) as error:
+            self._fail(context, str(error))
+        state = registered.state
+        self._transforms.remember(request, state.urn)
+        return resource_pb2.RegisterResourceResponse(
+            urn=state.urn,
+            id="" if state.id == UNKNOWN_STRING else state.id,
+            object=marshal(
+                state.outputs, secrets=request.acceptSecrets, references=request.acceptResources
+            ),
+            result=_RESULTS[registered.result],
+        )
+
+    def RegisterResourceOutputs(  # noqa: N802
+        self, request: resource_pb2.RegisterResourceOutputsRequest, context: grpc.ServicerContext
+    ) -> empty_pb2.Empty:
+        """Set the outputs of a component or the stack."""
+        if self._executor.cancelled.is_set():
+            _abort(context)
+        try:
+            self._registrar.outputs(request.urn, unmarshal(request.outputs))
+        except (GoalError, ValueError) as error:
+            self._fail(context, str(error))
+        return empty_pb2.Empty()
+
+    def ReadResource(  # noqa: N802
+        self, request: resource_pb2.ReadResourceRequest, context: grpc.ServicerContext
+    ) -> resource_pb2.ReadResourceResponse:
+        """Look up a resource that somebody else manages."""
+        try:
+            registered = self._read(request)
+        except CancelledError:
+            _abort(context)
+        except ValueError as error:
+            self._fail(context, str(error))
+        state = registered.state
+        return resource_pb2.ReadResourceResponse(
+            urn=state.urn,
+            id=state.id,
+            properties=marshal(
+                state.outputs, secrets=request.acceptSecrets, references=request.acceptResources
+            ),
+            result=_RESULTS[registered.result],
+        )
+
+    def _read(self, request: resource_pb2.ReadResourceRequest) -> Registered:
+        asked = self._session.request
+        parent = request.parent
+        state = ResourceState(
+            urn=urns.make(asked.stack, asked.project.name, parent, request.type, request.name),
+            type=request.type,
+            custom=True,
+            id=request.id,
+            inputs=unmarshal(request.properties),
+            parent=parent,
+            external=True,
+            dependencies=tuple(request.dependencies),
+            provider=request.provider,
+            additional_secret_outputs=tuple(request.additionalSecretOutputs),
+        )
+        return self._registrar.read(state, request.version, request.pluginDownloadURL)
+
+    def Invoke(  # noqa: N802
+        self, request: resource_pb2.ResourceInvokeRequest, context: grpc.ServicerContext
+    ) -> provider_pb2.InvokeResponse:
+        """Call a function of a provider."""
+        args = unmarshal(request.args)
+        try:
+            reference = request.provider or self._registrar.default_provider(
+                request.tok.split(":", 1)[0],
+                request.version,
+                request.pluginDownloadURL,
+                request.tok,
+            )
+            self._session.ensure_provider(reference)
+            provider = self._session.registry.get(reference)
+            result, failures = provider.invoke(request.tok, args, preview=self._session.preview)
+        except CancelledError:
+            _abort(context)
+        except (ProviderError, PluginError, PlanError, ValueError) as error:
+            text = f"invocation of {request.tok} returned an error: {error}"
+            context.abort(grpc.StatusCode.UNKNOWN, text)
+        answer = provider_pb2.InvokeResponse(
+            failures=[
+                provider_pb2.CheckFailure(property=f.property, reason=f.reason) for f in failures
+            ]
+        )
+        if not any_unknown(args.values()) or result:
+            getattr(answer, "return").CopyFrom(marshal(result, references=request.acceptResources))
+        return answer
+
+    def RegisterStackTransform(  # noqa: N802
+        self,
+        request: callback_pb2.Callback,
+        context: object,  # noqa: ARG002
+    ) -> empty_pb2.Empty:
+        """Have all later registrations transformed."""
+        self._transforms.register_for_stack(request)
+        return empty_pb2.Empty()
+
+    def SignalAndWaitForShutdown(self, request: object, context: object) -> empty_pb2.Empty:  # noqa: ARG002, N802
+        """The program has registered all it has."""
+        self.finished.set()
+        self._on_finish()
+        return empty_pb2.Empty()
+
+    def Call(self, request: Any, context: grpc.ServicerContext) -> NoReturn:  # noqa: N802
+        """Refused: methods of remote components."""
+        _refuse(context, f"the method call {request.tok}")
+
+    def RegisterPackage(self, request: Any, context: grpc.ServicerContext) -> NoReturn:  # noqa: N802
+        """Refused: parameterized packages."""
+        _refuse(context, f"the parameterized package {request.name}")
+
+    def RegisterResourceHook(self, request: Any, context: grpc.ServicerContext) -> NoReturn:  # noqa: N802
+        """Refused: hooks."""
+        _refuse(context, f"the resource hook {request.name}")
+
+    def RegisterErrorHook(self, request: Any, context: grpc.ServicerContext) -> NoReturn:  # noqa: N802
+        """Refused: hooks."""
+        _refuse(context, f"the error hook {request.name}")
+
+    def RegisterStackInvokeTransform(self, request: Any, context: grpc.ServicerContext) -> NoReturn:  # noqa: ARG002, N802
+        """Refused: transforms of function calls."""
+        _refuse(context, "invoke transforms")
+
+    def ExistsResource(self, request: Any, context: grpc.ServicerContext) -> NoReturn:  # noqa: N802
+        """Refused: asking whether something exists."""
+        _refuse(context, f"asking whether {request.type} '{request.id}' exists")
+
+    def _fail(self, context: grpc.ServicerContext, message: str) -> NoReturn:
+        self._session.reporter.say("error", message)
+        self._registrar.refused = True
+        self._executor.cancel()
+        _abort(context)
+
+
+class Engine(engine_pb2_grpc.EngineServicer):
+    """Takes messages from the program and from providers."""
+
+    def __init__(self, session: Session, is_over: Callable[[], bool]) -> None:
+        self._session = session
+        self._is_over = is_over
+        self._root = ""
+
+    def Log(self, request: engine_pb2.LogRequest, context: object) -> empty_pb2.Empty:  # noqa: ARG002, N802
+        """Show a message to the user."""
+        severity = _SEVERITIES[request.severity]
+        # After a failure the program hears that the monitor is gone; that is no news to the user.
+        if severity != "debug" and not self._is_over():
+            self._session.reporter.say(
+                severity,
+                request.message,
+                request.urn,
+                ephemeral=request.ephemeral,
+                stream_id=request.streamId,
+            )
+        return empty_pb2.Empty()
+
+    def GetRootResource(  # noqa: N802
+        self,
+        request: object,  # noqa: ARG002
+        context: object,  # noqa: ARG002
+    ) -> engine_pb2.GetRootResourceResponse:
+        """The URN of the stack resource."""
+        return engine_pb2.GetRootResourceResponse(urn=self._root)
+
+    def SetRootResource(  # noqa: N802
+        self,
+        request: engine_pb2.SetRootResourceRequest,
+        context: object,  # noqa: ARG002
+    ) -> engine_pb2.SetRootResourceResponse:
+        """Says which resource is the stack."""
+        self._root = request.urn
+        return engine_pb2.SetRootResourceResponse()
+
+    def RequirePulumiVersion(  # noqa: N802
+        self, request: engine_pb2.RequirePulumiVersionRequest, context: grpc.ServicerContext
+    ) -> engine_pb2.RequirePulumiVersionResponse:
+        """Whether the release that this engine stands in for is in a range."""
+        wanted = request.pulumi_version_range
+        try:
+            good = satisfies(VERSION, wanted)
+        except VersionError as error:
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        if not good:
+            context.abort(
+                grpc.StatusCode.FAILED_PRECONDITION,
+                f"Pulumi CLI version {VERSION.removeprefix('v')} does not satisfy the version range"
+                f' "{wanted}" requested by the program.',
+            )
+        return engine_pb2.RequirePulumiVersionResponse()
+
+
+def stack_urn(session: Session) -> str:
+    """The URN of the root stack."""
+    request = session.request
+    name = f"{request.project.name}-{request.stack}"
+    return urns.make(request.stack, request.project.name, "", STACK_TYPE, name)
+
+
+def _abort(context: grpc.ServicerContext) -> NoReturn:
+    context.abort(grpc.StatusCode.UNAVAILABLE, "the deployment is over")
+    raise AssertionError("abort always raises")
+
+
+def _refuse(context: grpc.ServicerContext, what: str) -> NoReturn:
+    context.abort(
+        grpc.StatusCode.UNIMPLEMENTED,
+        f"the embedded engine does not support {what}; run this stack with the Pulumi CLI",
+    )
+    raise AssertionError("abort always raises")

@@ -1,0 +1,367 @@
+"""Decides what to do with a resource that the program registers."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Sequence
+
+from lab.engine import aliases
+from lab.engine import urn as urns
+from lab.engine.answers import Failure
+from lab.engine.diff import (
+    NO_CHANGES,
+    Changes,
+    Diff,
+    apply_replace_on_changes,
+    compare_inputs,
+    ignore_changes,
+)
+from lab.engine.goal import Goal
+from lab.engine.messages import in_go
+from lab.engine.replacement import Replacements
+from lab.engine.session import Session
+from lab.engine.state import STACK_TYPE, ResourceState
+from lab.engine.steps import (
+    CreateStep,
+    ImportStep,
+    ReadStep,
+    ReplaceStep,
+    SameStep,
+    SkippedCreateStep,
+    Step,
+    UpdateStep,
+    subject,
+)
+from lab.engine.targets import Targets
+from lab.engine.values import Value, Values
+
+_SEED_BYTES = 32
+
+
+class PlanError(Exception):
+    """A registration that cannot be carried out; the message is for the user."""
+
+    def __init__(self, message: str, urn: str = "") -> None:
+        super().__init__(message)
+        self.urn = urn
+
+
+class RefusedError(Exception):
+    """Like `PlanError`, but the user has been told already."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Draft:
+    """A registration on its way to a plan: its goal, the old state if any, the new one."""
+
+    goal: Goal
+    old: ResourceState | None
+    new: ResourceState
+    inputs: Values
+    """The program's inputs, with ignored changes put back."""
+
+
+class Planner:
+    """Turns registrations into steps. Calls of several threads do not disturb each other."""
+
+    def __init__(self, session: Session, targets: Targets) -> None:
+        self._session = session
+        self._targets = targets
+        self._replacements = Replacements(session)
+
+    # -- resources of the program --------------------------------------------------------
+
+    def draft(self, goal: Goal) -> Draft:
+        """Claim the URN, find the old state, begin the new one.
+
+        Raises:
+            PlanError: the URN is taken, or options contradict each other.
+        """
+        request, progress = self._session.request, self._session.progress
+        parent = self._parent(goal.parent, goal)
+        urn = urns.make(request.stack, request.project.name, parent, goal.type, goal.name)
+        goal = dataclasses.replace(goal, parent=parent)
+        with progress.lock:
+            candidates = aliases.resolve(goal, request, progress.alias_of)
+            self._claim(urn)
+            old, alias = self._find_old(urn, candidates)
+            new = self._begin(goal, urn, alias)
+            if old is not None:
+                progress.kept.add(old.urn)
+                new.created, new.modified = old.created, old.modified
+            progress.news[urn] = new
+        inputs = goal.inputs
+        if old is not None and goal.ignore_changes:
+            inputs = ignore_changes(inputs, old.inputs, goal.ignore_changes)
+        new.inputs = inputs
+        return Draft(goal, old, new, inputs)
+
+    def plan(self, draft: Draft) -> Sequence[Step]:
+        """The steps for a registration.
+
+        Raises:
+            PlanError: it cannot be carried out.
+            RefusedError: its inputs do not pass the provider's check, or it is protected.
+            ProviderError: the provider does not answer.
+        """
+        goal, old, new = draft.goal, draft.old, draft.new
+        if goal.custom and not goal.is_provider:
+            self._session.ensure_provider(new.provider)
+        if self._is_import(goal, old):
+            return self._import(draft)
+        with self._session.progress.lock:
+            recreating = old is not None and old.urn in self._session.progress.deleted
+        targeted = self._targets.includes(new.urn)
+        if goal.custom and targeted:
+            fresh = recreating or old is None or old.external or self._is_forced(new.urn)
+            self._check(draft, fresh=fresh)
+        if old is None:
+            return self._create(new, targeted=targeted)
+        if recreating:
+            return self._recreate(old, new)
+        if not targeted:
+            new.inputs = old.inputs
+            return [SameStep(old, new)]
+        if old.external:
+            return [
+                CreateStep(old, new, replacing=True, pend_delete=True),
+                ReplaceStep(old, new),
+            ]
+        return self._plan_change(draft, old)
+
+    def read(self, state: ResourceState) -> Sequence[Step]:
+        """The steps to look up a resource that somebody else manages.
+
+        Raises:
+            PlanError: the URN is taken.
+        """
+        progress = self._session.progress
+        with progress.lock:
+            self._claim(state.urn)
+            old = self._session.olds.get(state.urn)
+            if old is not None:
+                progress.kept.add(state.urn)
+            progress.news[state.urn] = state
+        if old is not None and not old.external and old.id != state.id:
+            return [ReadStep(old, state, replacing=True), ReplaceStep(old, state)]
+        return [ReadStep(old, state)]
+
+    # -- below ---------------------------------------------------------------------------
+
+    def _parent(self, parent: str, goal: Goal) -> str:
+        if parent or goal.type == STACK_TYPE or goal.is_provider:
+            return parent
+        stack = f"{self._session.request.project.name}-{self._session.request.stack}"
+        root = urns.make(
+            self._session.request.stack,
+            self._session.request.project.name,
+            "",
+            STACK_TYPE,
+            stack,
+        )
+        return root if root in self._session.progress.registered else ""
+
+    def _claim(self, urn: str) -> None:
+        progress = self._session.progress
+        if urn in progress.registered:
+            raise PlanError(f"Duplicate resource URN '{urn}'; try giving it a unique name", urn)
+        if urn in progress.aliased:
+            raise PlanError(
+                f"Duplicate resource URN '{urn}' conflicting with alias on resource with URN"
+                f" '{progress.aliased[urn]}'",
+                urn,
+            )
+        progress.registered.add(urn)
+
+    def _find_old(self, urn: str, candidates: Sequence[str]) -> tuple[ResourceState | None, str]:
+        progress, olds = self._session.progress, self._session.olds
+        if urn in olds:
+            return olds[urn], ""
+        for alias in candidates:
+            if alias not in olds:
+                continue
+            if alias in progress.registered:
+                raise PlanError(
+                    f"Duplicate resource alias '{alias}' applied to resource with URN '{urn}'"
+                    f" conflicting with resource with URN '{alias}'",
+                    urn,
+                )
+            if alias in progress.aliased:
+                raise PlanError(
+                    f"Duplicate resource alias '{alias}' applied to resource with URN '{urn}'"
+                    f" conflicting with resource with URN '{progress.aliased[alias]}'",
+                    urn,
+                )
+            progress.aliased[alias] = urn
+            progress.alias_of[urn] = alias
+            return olds[alias], alias
+        return None, ""
+
+    def _begin(self, goal: Goal, urn: str, alias: str) -> ResourceState:
+        parent = self._session.progress.news.get(goal.parent)
+        protect, retain = goal.protect, goal.retain_on_delete
+        deleted_with = goal.deleted_with
+        if parent is not None and not urns.is_stack(parent.urn):
+            protect = parent.protect if protect is None else protect
+            retain = parent.retain_on_delete if retain is None else retain
+            deleted_with = deleted_with or parent.deleted_with
+        return ResourceState(
+            urn=urn,
+            type=goal.type,
+            custom=goal.custom,
+            inputs=goal.inputs,
+            parent=goal.parent,
+            protect=bool(protect),
+            dependencies=goal.dependencies,
+            provider=goal.provider,
+            property_dependencies=dict(goal.property_dependencies),
+            additional_secret_outputs=goal.additional_secret_outputs,
+            aliases=(alias,) if alias else (),
+            custom_timeouts=dict(goal.custom_timeouts),
+            retain_on_delete=bool(retain),
+            deleted_with=deleted_with,
+            replace_with=goal.replace_with,
+            source_position=goal.source_position,
+            ignore_changes=goal.ignore_changes,
+            hide_diff=goal.hide_diffs,
+            replace_on_changes=goal.replace_on_changes,
+            replacement_trigger=goal.replacement_trigger,
+        )
+
+    def _is_import(self, goal: Goal, old: ResourceState | None) -> bool:
+        if not goal.custom or not goal.import_id:
+            return False
+        return old is None or old.external or (old.import_id or old.id) != goal.import_id
+
+    def _import(self, draft: Draft) -> Sequence[Step]:
+        goal, old, new = draft.goal, draft.old, draft.new
+        new.id = new.import_id = goal.import_id
+        replacing = old is not None
+        step = ImportStep(
+            old,
+            new,
+            replacing=replacing,
+            goal_inputs=goal.inputs,
+            ignored=goal.ignore_changes,
+        )
+        return [step, ReplaceStep(old, new)] if replacing else [step]
+
+    def _is_forced(self, urn: str) -> bool:
+        return self._targets.is_to_be_replaced(urn)
+
+    def _check(self, draft: Draft, *, fresh: bool) -> None:
+        """Have the provider check the inputs; without the old ones where they no longer count."""
+        goal, old, new = draft.goal, draft.old, draft.new
+        olds = {} if fresh or old is None else old.inputs
+        news = goal.inputs if fresh else draft.inputs
+        if goal.is_provider:
+            checked = self._session.registry.check(subject(new), olds, news)
+        else:
+            provider = self._session.registry.get(new.provider)
+            seed = os.urandom(_SEED_BYTES)
+            checked = provider.check(subject(new), olds, news, seed=seed)
+        new.inputs = checked.inputs
+        if checked.failures:
+            self._refuse(new, checked.failures)
+
+    def _refuse(self, new: ResourceState, failures: Sequence[Failure]) -> None:
+        for failure in failures:
+            told = f"{new.type} resource '{new.name}'"
+            if failure.property:
+                value: Value = new.inputs.get(failure.property)
+                text = (
+                    f"{told}: property {failure.property} value {in_go(value)} has a problem:"
+                    f" {failure.reason}"
+                )
+            else:
+                text = f"{told} has a problem: {failure.reason}"
+            self._session.reporter.say("error", text, new.urn)
+        raise RefusedError
+
+    def _create(self, new: ResourceState, *, targeted: bool) -> Sequence[Step]:
+        if targeted:
+            return [CreateStep(None, new)]
+        with self._session.progress.lock:
+            self._session.progress.skipped_creates.add(new.urn)
+        return [SkippedCreateStep(None, new)]
+
+    def _recreate(self, old: ResourceState, new: ResourceState) -> Sequence[Step]:
+        keys = self._session.progress.replaced_with.get(old.urn, ())
+        return [ReplaceStep(old, new), CreateStep(old, new, keys=keys, replacing=True)]
+
+    def _plan_change(self, draft: Draft, old: ResourceState) -> Sequence[Step]:
+        goal, new = draft.goal, draft.new
+        diff = self._diff(draft, old)
+        broken = bool(old.init_errors)
+        diff = apply_replace_on_changes(diff, goal.replace_on_changes, init_errors=broken)
+        if diff.changes is Changes.SOME or old.pending_replacement:
+            if diff.replace or old.pending_replacement:
+                return self._replace(draft, old, diff)
+            return [_update(old, new, goal, diff)]
+        if broken:
+            return [_update(old, new, goal, dataclasses.replace(diff, changed_keys=()))]
+        return [SameStep(old, new)]
+
+    def _replace(self, draft: Draft, old: ResourceState, diff: Diff) -> Sequence[Step]:
+        goal, new = draft.goal, draft.new
+        if new.protect and old.protect:
+            self._replacements.refuse_protected(new.urn)
+            if not self._session.preview:
+                raise RefusedError
+        if goal.import_id and not self._session.preview:
+            raise PlanError(
+                "previously-imported resources that still specify an ID may not be replaced;"
+                " please remove the `import` declaration from your program",
+                new.urn,
+            )
+        if goal.custom and not self._is_forced(new.urn):
+            # Defaults were carried over from the old inputs; a new object gets its own.
+            self._check(draft, fresh=True)
+        first = diff.delete_before_replace
+        if goal.delete_before_replace is not None:
+            first = goal.delete_before_replace
+        return self._replacements.steps(old, new, diff, delete_first=first)
+
+    def _diff(self, draft: Draft, old: ResourceState) -> Diff:
+        new, goal = draft.new, draft.goal
+        if self._is_forced(new.urn):
+            return Diff(Changes.SOME, replace_keys=("id",))
+        if goal.is_provider:
+            return self._session.registry.diff(subject(new), old, new.inputs)
+        if not goal.custom:
+            same = old.inputs == new.inputs
+            return NO_CHANGES if same else Diff(Changes.SOME)
+        if self._replacements.provider_is_replaced(old, new):
+            return Diff(Changes.SOME, replace_keys=("provider",))
+        if self._replacements.is_triggered(old, new):
+            return Diff(Changes.SOME, replace_keys=("replacementTrigger",))
+        diff = self._session.registry.get(new.provider).diff(
+            subject(new),
+            old.id,
+            old_inputs=old.inputs,
+            old_outputs=old.outputs,
+            news=new.inputs,
+            ignored=goal.ignore_changes,
+        )
+        if diff.changes is Changes.UNKNOWN:
+            compared = compare_inputs(
+                old.inputs, ignore_changes(new.inputs, old.inputs, goal.ignore_changes)
+            )
+            diff = dataclasses.replace(
+                diff,
+                changes=compared.changes,
+                changed_keys=compared.changed_keys,
+                detailed=compared.detailed,
+            )
+        return diff
+
+
+def _update(old: ResourceState, new: ResourceState, goal: Goal, diff: Diff) -> Step:
+    return UpdateStep(
+        old,
+        new,
+        diffs=diff.changed_keys,
+        detailed=diff.detailed,
+        ignored=goal.ignore_changes,
+    )

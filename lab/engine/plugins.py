@@ -1,0 +1,232 @@
+"""Provider processes: which program serves a package, how it is started and ended."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from lab.engine.request import Request
+
+DYNAMIC = "pulumi-python"
+"""The package of dynamic resources; its provider is part of Pulumi's SDK."""
+
+STAND_INS = ("command", "gcp", "kubernetes")
+"""Packages that the lab can serve itself where the real plugin is not installed."""
+
+START_SECONDS = 60
+_LAST_LINES = 20
+
+# Ends the provider with the engine, also when that is killed: a plugin of Pulumi finds out by
+# asking the engine now and then, the SDK's provider for dynamic resources does not.
+_LEASH = """
+import os, runpy, sys, threading, time
+def _watch(parent=os.getppid()):
+    while os.getppid() == parent:
+        time.sleep(1)
+    os._exit(0)
+threading.Thread(target=_watch, daemon=True).start()
+"""
+
+
+class PluginError(Exception):
+    """A provider that cannot be found or started."""
+
+
+class PluginProcess:
+    """One running provider process and what it said last."""
+
+    def __init__(self, name: str, process: subprocess.Popen[bytes], say: Callable[[str], None]):
+        self.name = name
+        self._process = process
+        self._say = say
+        self._last: collections.deque[str] = collections.deque(maxlen=_LAST_LINES)
+        self._port: str | None = None
+        self._ready = threading.Event()
+        self._readers = [
+            threading.Thread(target=self._read, args=(process.stdout, True), daemon=True),
+            threading.Thread(target=self._read, args=(process.stderr, False), daemon=True),
+        ]
+        for reader in self._readers:
+            reader.start()
+
+    def address(self) -> str:
+        """Where the provider listens; waits until it says so.
+
+        Raises:
+            PluginError: it ended first, said something else, or took too long.
+        """
+        if not self._ready.wait(START_SECONDS):
+            self.kill()
+            raise PluginError(
+                f"the provider for '{self.name}' did not say its port within {START_SECONDS} s"
+                f"{self.last_words()}"
+            )
+        if self._port is None or not self._port.isdigit():
+            code = self._process.wait()
+            raise PluginError(
+                f"the provider for '{self.name}' ended with exit code {code} before it served"
+                f"{self.last_words()}"
+            )
+        return f"127.0.0.1:{self._port}"
+
+    def ended(self) -> int | None:
+        """The exit code, or None while it runs."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            # Its connection is gone; the process follows at once or not at all.
+            return self._process.wait(0.5)
+        return None
+
+    def last_words(self) -> str:
+        """The last lines of its output, ready to be put behind a message."""
+        text = "\n".join(self._last)
+        return f"; its last output:\n{text}" if text else ""
+
+    def kill(self) -> None:
+        """End it and collect it."""
+        with contextlib.suppress(ProcessLookupError):
+            self._process.kill()
+        self._process.wait()
+        for reader in self._readers:
+            reader.join(1)
+
+    def _read(self, stream: object, first_is_port: bool) -> None:  # noqa: FBT001
+        for raw in stream:  # type: ignore[attr-defined]
+            line = raw.decode(errors="replace").rstrip("\r\n")
+            if first_is_port and not self._ready.is_set():
+                self._port = line.strip()
+                self._ready.set()
+                continue
+            self._last.append(line)
+            self._say(line)
+        if first_is_port:
+            self._ready.set()
+
+
+class Plugins:
+    """Finds and starts providers for one deployment."""
+
+    def __init__(
+        self,
+        request: Request,
+        engine_address: str,
+        say: Callable[[str], None],
+    ) -> None:
+        self._request = request
+        self._engine = engine_address
+        self._say = say
+
+    def start(self, package: str, version: str = "") -> PluginProcess:
+        """Start a provider.
+
+        Raises:
+            PluginError: there is none for the package, or it cannot be executed.
+        """
+        command = self._command(package, version)
+        try:
+            process = subprocess.Popen(
+                [*command, self._engine],
+                cwd=program_folder(self._request),
+                env=self._environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                # A Ctrl-C goes to the engine alone, which lets running steps end.
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise PluginError(
+                f"the provider for '{package}' cannot be started: {command[0]}: {error.strerror}"
+            ) from error
+        return PluginProcess(package, process, self._say)
+
+    def _command(self, package: str, version: str) -> Sequence[str]:
+        if package == DYNAMIC:
+            return _leashed(python_command(self._request), "pulumi.dynamic")
+        name = f"pulumi-resource-{package}"
+        path = self._environment().get("PATH")
+        if not os.environ.get("PULUMI_IGNORE_AMBIENT_PLUGINS") and (
+            found := shutil.which(name, path=path)
+        ):
+            return [found]
+        home = pathlib.Path(os.environ.get("PULUMI_HOME") or pathlib.Path.home() / ".pulumi")
+        installed = home / "plugins" / f"resource-{package}-v{version}" / name
+        if version and installed.is_file():
+            return [str(installed)]
+        if package in STAND_INS:
+            return _leashed([sys.executable, "-P"], f"lab.providers.{package}")
+        at = f" {version}" if version else ""
+        raise PluginError(
+            f"no provider for the package '{package}'{at}: there is no {name} on PATH and no"
+            f" {installed if version else home / 'plugins'}; install it with"
+            f" `pulumi plugin install resource {package}{at}` or put it on PATH"
+        )
+
+    def _environment(self) -> dict[str, str]:
+        options = self._request.project.runtime_options
+        plain = {k: v.value for k, v in self._request.config.items() if not v.secret}
+        return {
+            **program_environment(self._request),
+            "PULUMI_PROJECT": self._request.project.name,
+            # Pulumi puts secrets in here too. Providers get those over gRPC, where no other
+            # process can read them.
+            "PULUMI_CONFIG": json.dumps(plain),
+            **{f"PULUMI_RUNTIME_{k.upper()}": str(v) for k, v in options.items()},
+        }
+
+
+def program_folder(request: Request) -> pathlib.Path:
+    """The folder of the program, where it and its providers run."""
+    project = request.project
+    main = project.folder / project.main if project.main else project.folder
+    return main.parent if main.is_file() else main
+
+
+def program_environment(request: Request) -> dict[str, str]:
+    """The environment of the program; providers have some more."""
+    return {**os.environ, **request.run_environment}
+
+
+def python_command(request: Request) -> list[str]:
+    """The Python that runs the program and its dynamic providers.
+
+    Raises:
+        PluginError: Pulumi.yaml names a virtual environment that does not exist.
+    """
+    environment: Mapping[str, str] = program_environment(request)
+    if command := environment.get("PULUMI_PYTHON_CMD"):
+        return [command]
+    virtualenv = request.project.runtime_options.get("virtualenv")
+    if not virtualenv:
+        return [sys.executable]
+    folder = request.project.folder / str(virtualenv)
+    python = folder / "bin" / "python"
+    if not python.exists():
+        raise PluginError(
+            f"the virtual environment {folder} that Pulumi.yaml names does not exist; make it with"
+            " `pulumi install`, or set PULUMI_PYTHON_CMD to the Python to use"
+        )
+    return [str(python)]
+
+
+def end_all(processes: Sequence[PluginProcess]) -> None:
+    """Kill all at the same time."""
+    threads = [threading.Thread(target=p.kill) for p in processes]
+    for thread in threads:
+        thread.start()
+    deadline = time.monotonic() + 5
+    for thread in threads:
+        thread.join(max(0.0, deadline - time.monotonic()))
+
+
+def _leashed(python: Sequence[str], module: str) -> list[str]:
+    run = f"{_LEASH}\nrunpy.run_module({module!r}, run_name='__main__', alter_sys=True)"
+    return [*python, "-u", "-c", run]

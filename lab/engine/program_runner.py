@@ -1,0 +1,123 @@
+"""Runs a Pulumi program in its own process: what the Python language host does for the CLI.
+
+Started by path, with the Python of the program, which need not know this package. The one
+argument is the number of a file descriptor from which the settings are read as JSON; secrets of
+the configuration must not be seen in the arguments or the environment.
+"""
+
+import sys
+
+# Python puts this file's folder first, and modules there must not hide those of the program.
+sys.path.pop(0)
+
+import asyncio
+import json
+import logging
+import os
+import pathlib
+import runpy
+import threading
+import time
+import traceback
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+MESSAGE_SHOWN = 32
+"""Exit code: the program failed, and the user has been told why."""
+
+
+def main() -> int:
+    """Run the program; give the exit code."""
+    parent = os.getppid()
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+    import pulumi
+
+    with os.fdopen(int(sys.argv[1])) as stream:
+        settings = json.load(stream)
+    folder = pathlib.Path(settings["folder"])
+    os.chdir(folder)
+    sys.path.insert(0, str(folder))
+    sys.argv = [settings["program"], *settings["arguments"]]
+    pulumi.runtime.set_all_config(settings["config"], settings["secret_keys"])
+    pulumi.runtime.configure(
+        pulumi.runtime.Settings(
+            monitor=settings["monitor"],
+            engine=settings["engine"],
+            project=settings["project"],
+            stack=settings["stack"],
+            parallel=settings["parallel"],
+            dry_run=settings["preview"],
+            organization=settings["organization"],
+            root_directory=settings["root"],
+        )
+    )
+    return _run(settings["program"], settings["workers"])
+
+
+def _run(program: str, workers: int) -> int:
+    import pulumi
+
+    async def start() -> None:
+        await pulumi.runtime.run_in_stack(lambda: _execute(program))
+
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    # A registration takes a thread until it is done: as many as the engine serves at a time.
+    loop.set_default_executor(ThreadPoolExecutor(workers))
+    # After a failure tasks are left unfinished on purpose.
+    logging.getLogger("asyncio").setLevel(logging.CRITICAL)
+    code = MESSAGE_SHOWN
+    try:
+        loop.run_until_complete(start())
+        code = 0
+    except pulumi.RunError as error:
+        pulumi.log.error(str(error))
+        code = 1
+    except Exception as error:  # noqa: BLE001 (whatever the program raises is shown)
+        pulumi.log.error(f"Program failed with an unhandled exception:\n{_shown(error)}")
+    finally:
+        _drain(loop)
+    return code
+
+
+def _execute(program: str) -> None:
+    runpy.run_path(program, run_name="__main__")
+
+
+def _drain(loop: asyncio.AbstractEventLoop) -> None:
+    """Send what is still on its way to the user."""
+    import pulumi
+
+    pulumi.runtime.settings.SETTINGS.outputs.clear()
+    pending = [t for t in asyncio.all_tasks(loop) if not t.done()]
+    for task in pending:
+        task.cancel()
+    sys.stdout.flush()
+    sys.stderr.flush()
+
+
+def _shown(error: Exception) -> str:
+    """The traceback without the frames of this file and of what runs the program."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = {__file__, runpy.__file__, "<frozen runpy>", asyncio.base_events.__file__}
+    first = next((i for i, f in enumerate(frames) if f.filename not in own | {"<string>"}), 0)
+    while first < len(frames) - 1 and "/pulumi/runtime/" in frames[first].filename:
+        first += 1
+    kept = [f for f in frames[first:] if f.filename not in own] or list(frames)
+    lines = ["Traceback (most recent call last):\n", *traceback.format_list(kept)]
+    return "".join([*lines, *traceback.format_exception_only(error)])
+
+
+def _end_with(parent: int) -> None:
+    """End when the engine is gone; a program that waits would not notice."""
+    while os.getppid() == parent:
+        time.sleep(1)
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    status: Any = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Threads of unfinished registrations must not keep the process alive.
+    os._exit(status)

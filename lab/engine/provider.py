@@ -1,0 +1,346 @@
+"""A provider over gRPC: property values in, property values out."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import Any, cast
+
+import grpc
+from google.protobuf import empty_pb2
+
+from lab.engine.answers import (
+    Checked,
+    Failure,
+    InitFailedError,
+    Live,
+    NotImplementedByProviderError,
+    ProviderError,
+    Subject,
+    diff_of,
+    error_of,
+    failures_of,
+    mark_secrets,
+)
+from lab.engine.diff import Changes, Diff
+from lab.engine.plugins import PluginProcess
+from lab.engine.protocol import CHANNEL_OPTIONS, provider_pb2, provider_pb2_grpc
+from lab.engine.values import Values
+from lab.engine.wire import marshal, unmarshal
+
+
+class Provider:
+    """One provider process, and what it said of itself when it was configured."""
+
+    def __init__(self, process: PluginProcess) -> None:
+        self.process = process
+        self._channel: grpc.Channel | None = None
+        self._stub: Any = None
+        self._connecting = threading.Lock()
+        self.accept_secrets = False
+        self.accept_resources = False
+        self.supports_preview = False
+        self._gone = False
+
+    # -- configuration -------------------------------------------------------------------
+
+    def handshake(self, engine_address: str, root: str, program: str) -> None:
+        """Introduce the engine; providers that do not know this call are configured all the same.
+
+        Raises:
+            ProviderError: it does not answer.
+        """
+        request = provider_pb2.ProviderHandshakeRequest(
+            engine_address=engine_address,
+            root_directory=root,
+            program_directory=program,
+            configure_with_urn=True,
+            invoke_with_preview=True,
+        )
+        try:
+            answer = self._call("Handshake", request)
+            self.accept_secrets = answer.accept_secrets
+            self.accept_resources = answer.accept_resources
+        except NotImplementedByProviderError:
+            pass
+        self._call("GetPluginInfo", empty_pb2.Empty())
+
+    def check_config(self, subject: Subject, olds: Values, news: Values) -> Checked:
+        """Check the provider's own configuration. Secrets are sent in the clear."""
+        request = provider_pb2.CheckRequest(
+            urn=subject.urn,
+            name=subject.name,
+            type=subject.type,
+            olds=marshal(olds, secrets=False),
+            news=marshal(news, secrets=False),
+        )
+        try:
+            answer = self._call("CheckConfig", request)
+        except NotImplementedByProviderError:
+            return Checked(news)
+        inputs = mark_secrets(unmarshal(answer.inputs), news)
+        return Checked(inputs, failures_of(answer))
+
+    def diff_config(
+        self, subject: Subject, id_: str, old_inputs: Values, old_outputs: Values, news: Values
+    ) -> Diff:
+        """Compare two configurations of the provider. Secrets are sent in the clear."""
+        request = provider_pb2.DiffRequest(
+            id=id_,
+            urn=subject.urn,
+            name=subject.name,
+            type=subject.type,
+            olds=marshal(old_outputs, secrets=False),
+            old_inputs=marshal(old_inputs, secrets=False),
+            news=marshal(news, secrets=False),
+        )
+        try:
+            return diff_of(self._call("DiffConfig", request))
+        except NotImplementedByProviderError:
+            return Diff(Changes.NONE)
+
+    def configure(
+        self, subject: Subject, id_: str, inputs: Values, variables: Mapping[str, str]
+    ) -> None:
+        """Hand the provider its configuration.
+
+        Raises:
+            ProviderError: it refuses it.
+        """
+        request = provider_pb2.ConfigureRequest(
+            args=marshal(inputs),
+            variables=dict(variables),
+            acceptSecrets=True,
+            acceptResources=True,
+            sends_old_inputs=True,
+            sends_old_inputs_to_delete=True,
+            id=id_,
+            urn=subject.urn,
+            name=subject.name,
+            type=subject.type,
+        )
+        answer = self._call("Configure", request)
+        self.accept_secrets = answer.acceptSecrets
+        self.accept_resources = answer.acceptResources
+        self.supports_preview = answer.supportsPreview
+
+    # -- resources -----------------------------------------------------------------------
+
+    def check(self, subject: Subject, olds: Values, news: Values, *, seed: bytes) -> Checked:
+        """Fill in defaults and refuse what cannot be."""
+        request = provider_pb2.CheckRequest(
+            urn=subject.urn,
+            name=subject.name,
+            type=subject.type,
+            olds=self._marshal(olds),
+            news=self._marshal(news),
+            randomSeed=seed,
+        )
+        answer = self._call("Check", request)
+        return Checked(self._marked(unmarshal(answer.inputs), news), failures_of(answer))
+
+    def diff(
+        self,
+        subject: Subject,
+        id_: str,
+        *,
+        old_inputs: Values,
+        old_outputs: Values,
+        news: Values,
+        ignored: tuple[str, ...] = (),
+    ) -> Diff:
+        """Compare a resource with new inputs."""
+        request = provider_pb2.DiffRequest(
+            id=id_,
+            urn=subject.urn,
+            name=subject.name,
+            type=subject.type,
+            olds=self._marshal(old_outputs),
+            old_inputs=self._marshal(old_inputs),
+            news=self._marshal(news),
+            ignoreChanges=ignored,
+        )
+        return diff_of(self._call("Diff", request))
+
+    def create(
+        self, subject: Subject, inputs: Values, *, timeout: float, preview: bool
+    ) -> tuple[str, Values]:
+        """Make the object; in a preview, say what it would look like.
+
+        Raises:
+            InitFailedError: it was made, but did not come up.
+            ProviderError: it was not made.
+        """
+        request = provider_pb2.CreateRequest(
+            urn=subject.urn,
+            name=subject.name,
+            type=subject.type,
+            properties=self._marshal(inputs),
+            timeout=timeout,
+            preview=preview,
+        )
+        try:
+            answer = self._call("Create", request)
+        except InitFailedError as error:
+            error.outputs = self._marked(error.outputs, inputs)
+            raise
+        if not preview and not answer.id:
+            raise ProviderError(f"the provider gave no ID for the new resource '{subject.urn}'")
+        return answer.id, self._marked(unmarshal(answer.properties), inputs)
+
+    def read(self, subject: Subject, id_: str, inputs: Values, outputs: Values) -> Live:
+        """What the object looks like now.
+
+        Raises:
+            InitFailedError: it is there, but not healthy.
+            ProviderError: it could not be read.
+        """
+        request = provider_pb2.ReadRequest(
+            id=id_,
+            urn=subject.urn,
+            name=subject.name,
+            type=subject.type,
+            inputs=self._marshal(inputs),
+            properties=self._marshal(outputs),
+        )
+        try:
+            answer = self._call("Read", request)
+        except InitFailedError as error:
+            error.outputs = self._marked(error.outputs, outputs)
+            if error.inputs is not None:
+                error.inputs = self._marked(error.inputs, inputs)
+            raise
+        if not answer.id:
+            return Live("", None, None)
+        found = unmarshal(answer.inputs) if answer.HasField("inputs") else None
+        return Live(
+            answer.id,
+            self._marked(unmarshal(answer.properties), outputs),
+            None if found is None else self._marked(found, inputs),
+        )
+
+    def update(
+        self,
+        subject: Subject,
+        id_: str,
+        *,
+        old_inputs: Values,
+        old_outputs: Values,
+        news: Values,
+        timeout: float,
+        ignored: tuple[str, ...],
+        preview: bool,
+    ) -> Values:
+        """Change the object in place; in a preview, say what it would look like.
+
+        Raises:
+            InitFailedError: it was changed, but did not come up.
+            ProviderError: it was not changed.
+        """
+        request = provider_pb2.UpdateRequest(
+            id=id_,
+            urn=subject.urn,
+            name=subject.name,
+            type=subject.type,
+            olds=self._marshal(old_outputs),
+            old_inputs=self._marshal(old_inputs),
+            news=self._marshal(news),
+            timeout=timeout,
+            ignoreChanges=ignored,
+            preview=preview,
+        )
+        try:
+            answer = self._call("Update", request)
+        except InitFailedError as error:
+            error.outputs = self._marked(error.outputs, news)
+            raise
+        return self._marked(unmarshal(answer.properties), news)
+
+    def delete(
+        self, subject: Subject, id_: str, *, inputs: Values, outputs: Values, timeout: float
+    ) -> None:
+        """Remove the object.
+
+        Raises:
+            ProviderError: it is still there, as far as the provider knows.
+        """
+        request = provider_pb2.DeleteRequest(
+            id=id_,
+            urn=subject.urn,
+            name=subject.name,
+            type=subject.type,
+            properties=self._marshal(outputs),
+            old_inputs=self._marshal(inputs),
+            timeout=timeout,
+        )
+        self._call("Delete", request)
+
+    def invoke(
+        self, token: str, args: Values, *, preview: bool
+    ) -> tuple[Values, tuple[Failure, ...]]:
+        """Call a function of the provider."""
+        request = provider_pb2.InvokeRequest(tok=token, args=self._marshal(args), preview=preview)
+        answer = self._call("Invoke", request)
+        return unmarshal(getattr(answer, "return")), failures_of(answer)
+
+    # -- the end -------------------------------------------------------------------------
+
+    def cancel(self) -> None:
+        """Ask the provider to end running calls soon; one that cannot is left alone."""
+        try:
+            self._connect().Cancel(empty_pb2.Empty(), timeout=1)
+        except (grpc.RpcError, ProviderError):
+            return
+
+    def mark_gone(self) -> None:
+        """Say that the process is about to be ended: calls that fail now are no news."""
+        self._gone = True
+
+    def close(self) -> None:
+        """End the process; running calls fail."""
+        self.mark_gone()
+        self.process.kill()
+
+    # -- below ---------------------------------------------------------------------------
+
+    def _connect(self) -> Any:
+        with self._connecting:
+            if self._stub is None:
+                address = self.process.address()
+                self._channel = grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
+                self._stub = provider_pb2_grpc.ResourceProviderStub(self._channel)
+            return self._stub
+
+    def _call(self, method: str, request: Any) -> Any:
+        try:
+            return getattr(self._connect(), method)(request)
+        except grpc.RpcError as error:
+            raise self._translate(method, cast(grpc.Call, error)) from None
+        except ValueError:
+            # grpc says so of a channel that `close` has closed.
+            raise ProviderError(f"the provider for '{self.process.name}' was stopped") from None
+
+    def _translate(self, method: str, error: grpc.Call) -> ProviderError:
+        code, details = error.code(), error.details() or ""
+        if code is grpc.StatusCode.UNIMPLEMENTED:
+            return NotImplementedByProviderError(
+                f"the provider for '{self.process.name}' does not implement {method}: {details}"
+            )
+        if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED):
+            if self._gone:
+                return ProviderError(f"the provider for '{self.process.name}' was stopped")
+            if (ended := self.process.ended()) is not None:
+                return ProviderError(
+                    f"the provider for '{self.process.name}' ended with exit code {ended} during"
+                    f" {method}{self.process.last_words()}"
+                )
+        for key, value in error.trailing_metadata() or ():
+            if key == "grpc-status-details-bin" and isinstance(value, bytes):
+                return error_of(details, value)
+        return ProviderError(details or f"{method} failed with {code.name}")
+
+    def _marshal(self, values: Values) -> Any:
+        return marshal(values, secrets=self.accept_secrets, references=self.accept_resources)
+
+    def _marked(self, values: Values, sent: Values) -> Values:
+        return values if self.accept_secrets else mark_secrets(values, sent)
