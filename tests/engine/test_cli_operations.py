@@ -355,3 +355,33 @@ def test_outside_of_a_project_that_is_said(
     monkeypatch.chdir(tmp_path_factory.mktemp("empty"))
     assert "no Pulumi.yaml project file found" in shell("preview").err
     assert shell.ok("-C", str(shell.folder), "stack", "init", "dev").code == 0
+
+
+def test_at_a_terminal_somebody_is_asked_and_may_look_at_details(
+    dev: Shell, engine: Use, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorder = Recorder(create=1)
+    engine(recorder)
+    answers = iter(["details", "yes"])
+    monkeypatch.setattr("lab.engine.cli.operations.interactive", lambda _: True)
+    monkeypatch.setattr("builtins.input", lambda question: print(question) or next(answers))
+    done = dev("up", "--suppress-progress")
+    assert done.code == 0
+    assert done.out.count("Do you want to perform this update? (yes/no/details)") == 2
+    assert done.out.count("Previewing update (dev):") == 2
+    assert [request.preview for request in recorder.requests] == [True, False]
+
+
+@pytest.mark.parametrize("answer", ["no", "", "maybe"])
+def test_anything_but_yes_is_no(
+    dev: Shell, engine: Use, monkeypatch: pytest.MonkeyPatch, answer: str
+) -> None:
+    recorder = Recorder(create=1)
+    engine(recorder)
+    monkeypatch.setattr("lab.engine.cli.operations.interactive", lambda _: True)
+    monkeypatch.setattr("builtins.input", lambda _: answer)
+    done = dev("destroy", "--suppress-progress")
+    assert done.code == 1
+    assert "confirmation declined" in done.err
+    assert [request.preview for request in recorder.requests] == [True]
+    assert dev.files("locks/**/*.json") == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Callable
 
 from lab.engine.usererror import ExitCode, UserError
 
@@ -31,17 +32,24 @@ def coloured(arguments: argparse.Namespace) -> bool:
     return bool(choice == "always")
 
 
-def confirm(question: str, *, ask: bool, refusal: str) -> None:
-    """Ask for the word yes.
+def confirm(
+    question: str, *, ask: bool, refusal: str, details: Callable[[], None] | None = None
+) -> None:
+    """Ask for the word yes; with `details` there is a third answer, which shows them.
 
     Raises:
-        UserError: the answer is another one, or nobody can be asked.
+        UserError: the answer is no, or nobody can be asked.
     """
     if not ask:
         raise UserError(refusal, ExitCode.CONFIGURATION)
-    try:
-        answer = input(f"{question} (yes/no): ")
-    except EOFError:
-        answer = ""
-    if answer.strip().lower() not in ("yes", "y"):
-        raise UserError("confirmation declined, nothing was done")
+    choices = "yes/no/details" if details else "yes/no"
+    while True:
+        try:
+            answer = input(f"{question} ({choices}): ").strip().lower()
+        except EOFError:
+            answer = ""
+        if answer in ("yes", "y"):
+            return
+        if details is None or answer not in ("details", "d"):
+            raise UserError("confirmation declined, nothing was done")
+        details()

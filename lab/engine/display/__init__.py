@@ -2,53 +2,23 @@
 
 from __future__ import annotations
 
-import argparse
-import sys
-from collections.abc import Mapping, Sequence
-
 from lab.engine.display.base import ANNOUNCEMENT, Display, Options
 from lab.engine.display.masking import Masker
 
+__all__ = ["ANNOUNCEMENT", "Display", "Masker", "Options", "choose"]
 
-def choose(
-    arguments: argparse.Namespace,
-    *,
-    operation: str,
-    stack: str,
-    project: str,
-    preview: bool,
-    config: Mapping[str, str],
-    secrets: Sequence[str],
-    announce: bool,
-) -> Display:
-    """The display that the flags and the terminal ask for."""
-    from lab.engine.cli.terminal import coloured, interactive
 
-    options = Options(
-        operation=operation,
-        stack=stack,
-        project=project,
-        preview=preview,
-        config=config,
-        mask=Masker(secrets),
-        colour=coloured(arguments),
-        show_same=arguments.show_sames,
-        show_replacement_steps=arguments.show_replacement_steps,
-        show_secrets=getattr(arguments, "show_secrets", False),
-        suppress_outputs=arguments.suppress_outputs,
-    )
-    if announce:
-        print(ANNOUNCEMENT, file=sys.stderr if arguments.json else sys.stdout, flush=True)
-    if arguments.json:
+def choose(options: Options, *, json: bool, diff: bool, live: bool) -> Display:
+    """The display for one run; `live`: there is a terminal on which a tree can be redrawn."""
+    if json:
         from lab.engine.display.digest import Digest
         from lab.engine.display.eventlines import EventLines
 
-        return Digest(options) if preview else EventLines(options)
-    if arguments.diff:
+        return Digest(options) if options.preview else EventLines(options)
+    if diff:
         from lab.engine.display.difference import Differences
 
         return Differences(options)
-    live = interactive(arguments) and not arguments.suppress_progress
     if live:
         from lab.engine.display.tree import Tree
 

@@ -6,7 +6,7 @@ from lab.engine.display import report
 from lab.engine.display.base import Display, Options
 from lab.engine.display.colours import Painter
 from lab.engine.display.rows import Row, Rows, short_type
-from lab.engine.display.steps import KINDS
+from lab.engine.display.steps import KINDS, is_replacement_part
 from lab.engine.events import Diagnostic, Event, Summary
 
 TITLES = {"update": "Updating", "refresh": "Refreshing", "destroy": "Destroying"}
@@ -46,6 +46,9 @@ class Lines(Display):
     def row_changed(self, row: Row) -> None:
         """Print the line of a resource unless it has been printed just so."""
         if not (row.changes or self.options.show_same):
+            return
+        parts = self.options.show_replacement_steps or not self.options.preview
+        if row.metadata is not None and is_replacement_part(row.metadata) and not parts:
             return
         text = self._line(row)
         if self._said.get(row.urn) != text:

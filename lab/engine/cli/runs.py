@@ -1,0 +1,233 @@
+"""One command of the four: its preview and its run, and how it ends."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Literal
+
+from lab.engine.backend.history import UpdateRecord
+from lab.engine.cli import flags
+from lab.engine.cli.terminal import coloured, confirm, interactive, truthy
+from lab.engine.cli.workspace import Workspace
+from lab.engine.stackconfig import validate, values
+from lab.engine.usererror import ExitCode, UserError
+
+if TYPE_CHECKING:
+    from lab.engine.display import Options
+    from lab.engine.events import Event
+    from lab.engine.request import Outcome, Request
+    from lab.engine.state import Snapshot
+
+Operation = Literal["up", "refresh", "destroy"]
+
+NEEDS_YES = (
+    "--yes or --skip-preview or --preview-only must be passed in to proceed"
+    " when running in non-interactive mode"
+)
+WORDS = {"up": "update", "refresh": "refresh", "destroy": "destroy"}
+_UNCHANGED = frozenset({"same", "read", "read-discard", "read-replacement"})
+
+
+class Session:
+    """One command: the preview and the run of the same request."""
+
+    def __init__(self, arguments: argparse.Namespace, workspace: Workspace) -> None:
+        self._arguments = arguments
+        self._workspace = workspace
+        self._operation: Operation = arguments.operation
+        self._texts = self._configuration()
+        self._store = workspace.store()
+        self._announced = False
+        self._planned: list[Event] = []
+
+    def preview(self) -> Outcome:
+        """Show what would be done."""
+        return self._run(preview=True)
+
+    def execute(self) -> Outcome:
+        """Do it, and note it in the history of the stack."""
+        start = int(time.time())
+        outcome = self._run(preview=False)
+        file = self._workspace.stack_file
+        record = UpdateRecord(
+            kind=WORDS[self._operation],
+            start=start,
+            end=int(time.time()),
+            result="succeeded" if outcome.ok else "failed",
+            message=self._arguments.message,
+            config={str(key): values.to_yaml(value) for key, value in file.config.items()},
+            changes=outcome.changes,
+            environment={"exec.kind": "cli", "exec.agent": "gpu-clusters embedded engine"},
+        )
+        self._workspace.backend.finish(self._workspace.stack, record)
+        return outcome
+
+    def ask(self) -> None:
+        """Ask whether to go on.
+
+        Raises:
+            UserError: no.
+        """
+        word = WORDS[self._operation]
+        question = f"Do you want to perform this {word}?"
+        confirm(question, ask=True, refusal=NEEDS_YES, details=self._show_details)
+
+    def _show_details(self) -> None:
+        from lab.engine.display.difference import Differences
+
+        with Differences(self._options(preview=True)) as display:
+            for event in self._planned:
+                display.show(event)
+
+    def exit_code(self, outcome: Outcome) -> int:
+        """The exit code for an outcome.
+
+        Raises:
+            UserError: something is left to be said.
+        """
+        word = "preview" if self._arguments.verb == "preview" else WORDS[self._operation]
+        if outcome.cancelled:
+            raise UserError(outcome.error or f"{word} cancelled", ExitCode.CANCELLED)
+        if not outcome.ok:
+            if outcome.error and not outcome.bailed:
+                raise UserError(outcome.error)
+            return ExitCode.FAILED
+        if self._arguments.expect_no_changes and _changes(outcome.changes):
+            raise UserError(
+                f"no changes were expected for {word} but changes were proposed", ExitCode.CHANGES
+            )
+        return ExitCode.OK
+
+    def remove_stack(self) -> None:
+        """Remove the stack and its configuration file after a destroy."""
+        workspace = self._workspace
+        workspace.backend.remove(workspace.stack, force=False, backups=False)
+        workspace.stack_file.path.unlink(missing_ok=True)
+
+    # -- a run of the engine -------------------------------------------------------
+
+    def _run(self, *, preview: bool) -> Outcome:
+        # Importing the engine means importing gRPC, which is not needed to find a wrong flag.
+        from lab.engine.cli.interrupts import stoppable
+        from lab.engine.deployment import run as deploy
+        from lab.engine.display import choose
+
+        arguments = self._arguments
+        live = interactive(arguments) and not arguments.suppress_progress
+        options = self._options(preview=preview)
+        self._announce()
+        display = choose(options, json=arguments.json, diff=arguments.diff, live=live)
+
+        def show(event: Event) -> None:
+            if preview:
+                self._planned.append(event)
+            display.show(event)
+
+        with display, stoppable(display.notice) as cancellation:
+            return deploy(
+                self._request(preview=preview),
+                self._store,
+                show,
+                cancellation,
+                self._other_stack,
+            )
+
+    def _announce(self) -> None:
+        from lab.engine.display import ANNOUNCEMENT
+
+        if not self._announced:
+            print(ANNOUNCEMENT, file=sys.stderr if self._arguments.json else sys.stdout, flush=True)
+        self._announced = True
+
+    def _options(self, *, preview: bool) -> Options:
+        from lab.engine.display import Masker, Options
+
+        arguments = self._arguments
+        return Options(
+            operation=WORDS[self._operation],
+            stack=self._workspace.stack.name,
+            project=self._workspace.project.name,
+            preview=preview,
+            config=self._blinded,
+            mask=Masker(self._texts),
+            colour=coloured(arguments),
+            show_same=arguments.show_sames,
+            show_replacement_steps=arguments.show_replacement_steps,
+            show_secrets=getattr(arguments, "show_secrets", False),
+            suppress_outputs=arguments.suppress_outputs,
+        )
+
+    def _request(self, *, preview: bool) -> Request:
+        from lab.engine.request import ConfigValue, Request
+
+        arguments, workspace = self._arguments, self._workspace
+        targets = [*arguments.target, *getattr(arguments, "target_replace", [])]
+        replace = [*getattr(arguments, "replace", []), *getattr(arguments, "target_replace", [])]
+        return Request(
+            project=workspace.project,
+            stack=workspace.stack.name,
+            operation=self._operation,
+            preview=preview,
+            config={
+                str(key): ConfigValue(
+                    value=values.text(tree, self._decrypt),
+                    secret=values.is_secret(tree),
+                    object=values.is_object(tree),
+                )
+                for key, tree in workspace.config.items()
+            },
+            parallel=flags.parallel(arguments),
+            refresh=flags.refreshes(
+                getattr(arguments, "refresh", None), always=workspace.project.always_refresh
+            ),
+            targets=tuple(targets),
+            target_dependents=arguments.target_dependents,
+            excludes=tuple(getattr(arguments, "exclude", [])),
+            exclude_dependents=getattr(arguments, "exclude_dependents", False),
+            replace=tuple(replace),
+            continue_on_error=getattr(arguments, "continue_on_error", False)
+            or truthy("PULUMI_CONTINUE_ON_ERROR"),
+            message=arguments.message,
+            clear_pending_creates=getattr(arguments, "clear_pending_creates", False),
+        )
+
+    # -- configuration ---------------------------------------------------------------
+
+    def _configuration(self) -> list[str]:
+        """Check the configuration; gives all secret texts in it, which no output may show."""
+        workspace = self._workspace
+        runs_program = self._operation == "up"
+        if runs_program and not self._arguments.skip_config_validation:
+            validate(workspace.project, workspace.stack.name, workspace.config)
+        self._blinded = {
+            str(key): values.text(tree, lambda _: "[secret]")
+            for key, tree in sorted(workspace.config.items())
+        }
+        return [
+            self._decrypt(secure.ciphertext)
+            for tree in workspace.config.values()
+            for secure in values.secrets(tree)
+        ]
+
+    def _decrypt(self, ciphertext: str) -> str:
+        return self._workspace.manager.crypter.decrypt(ciphertext)
+
+    def _other_stack(self, name: str) -> Snapshot | None:
+        """The state of another stack of the backend, for stack references."""
+        from lab.engine.backend.checkpoints import open_snapshot, stored_manager
+
+        workspace = self._workspace
+        backend = workspace.backend
+        reference = workspace.reference(name)
+        if not backend.exists(reference):
+            return None
+        checkpoint = backend.checkpoint(reference)
+        manager = stored_manager(checkpoint, workspace.open) or workspace.manager
+        return open_snapshot(backend.bucket, reference, checkpoint, manager)
+
+
+def _changes(changes: Mapping[str, int]) -> bool:
+    return any(count for op, count in changes.items() if op not in _UNCHANGED)
