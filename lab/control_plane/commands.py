@@ -139,7 +139,8 @@ def _kwok(layout: Layout, ports: Mapping[str, int]) -> list[str]:
     _, certificate, key = _files(layout, SERVING)
     return [
         f"--kubeconfig={layout.kubeconfig_of(KWOK)}",
-        f"--config={layout.stages}",
+        # By its name alone, in the working directory: KWOK takes a comma in it for a separator.
+        f"--config={layout.stages.name}",
         "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake",
         f"--cidr={_POD_RANGE.split('/')[0].removesuffix('0')}1/9",
         f"--node-ip={LOOPBACK}",
