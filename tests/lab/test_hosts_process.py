@@ -257,7 +257,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 30
     while not condition():
         assert time.monotonic() < deadline
-        time.sleep(0.02)
+        time.sleep(0.1)
 
 
 def test_a_deep_folder_is_no_obstacle_to_unix_sockets(tmp_path: Path) -> None:
