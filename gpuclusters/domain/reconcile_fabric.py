@@ -178,6 +178,13 @@ def _list_or_restore(spec: FabricInputs, fabric: Fabric, applied: Sequence[int])
         else:
             if not must_restore(active_ids(live), applied):
                 return live
+            try:
+                return _restore(spec, fabric, applied)
+            except FabricError as error:
+                # It answered, so it may well remember, and somebody has deactivated all by hand.
+                if error.code in PASSING_CODES or _held(spec, fabric, live, applied):
+                    raise
+                return live
         return _restore(spec, fabric, applied)
 
     return _patiently(fabric, attempt)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -126,7 +127,7 @@ def test_a_killed_create_can_simply_be_run_again(
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(first.create, HostFileProvider, wanted(host))
         while not host.commands():
-            pass
+            time.sleep(0.01)
         first.kill()
         with pytest.raises(StepFailed):
             running.result()

@@ -1,0 +1,220 @@
+"""CDI: the rules of the specification, and the file that we write."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from gpuclusters.domain import cdi
+from gpuclusters.domain.cdi import CdiSpecInputs
+from gpuclusters.domain.cdi_rules import (
+    VERSIONS,
+    check_device_name,
+    check_kind,
+    check_spec_path,
+    faults_in,
+    minimum_version,
+)
+from gpuclusters.domain.ports import PciFunction
+from gpuclusters.domain.refusals import RefusalError
+
+KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ0H0bu9Qxk2c3pDfkz8kRtRkHkYkB1q0h3p2v0nF3oA"
+CONNECTION = {"host": "hgx-01", "address": "192.0.2.1", "host_key": KEY}
+
+
+def spec(*devices: tuple[str, str], **changes: Any) -> CdiSpecInputs:
+    return CdiSpecInputs.model_validate(
+        {
+            "connection": CONNECTION,
+            "path": "/etc/cdi/pgpu.json",
+            "kind": "nvidia.com/pgpu",
+            "devices": [{"name": n, "pci_address": a} for n, a in devices],
+        }
+        | changes
+    )
+
+
+def vfio(address: str, group: str | None = "12", driver: str | None = "vfio-pci") -> PciFunction:
+    return PciFunction(address, present=True, iommu_group=group, driver=driver)
+
+
+A, B = "0000:0f:00.0", "0000:10:00.0"
+
+
+@pytest.mark.parametrize("kind", ["nvidia.com/pgpu", "a/b", "vendor-1.com/x_y.z9"])
+def test_a_kind_is_vendor_and_class(kind: str) -> None:
+    assert check_kind(kind) == kind
+
+
+@pytest.mark.parametrize(
+    "kind", ["pgpu", "/x", "x/", "1v/c", "v/1c", "v/c-", "v!/c", "v/" + "c" * 64, "v" * 254 + "/c"]
+)
+def test_a_kind_with_other_characters_or_lengths_is_refused(kind: str) -> None:
+    with pytest.raises(ValueError, match=r"vendor|class"):
+        check_kind(kind)
+
+
+@pytest.mark.parametrize("name", ["0", "gpu0", "a:b", "x_y-z.1", "GPU-7"])
+def test_a_device_name_may_start_with_a_digit(name: str) -> None:
+    assert check_device_name(name) == name
+
+
+@pytest.mark.parametrize("name", ["", "-1", "1-", "a b", "a/b", "ä"])
+def test_a_device_name_with_other_characters_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="device name"):
+        check_device_name(name)
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/etc/cdi/a.json", "/var/run/cdi/b.yaml"],
+)
+def test_runtimes_read_two_folders(path: str) -> None:
+    assert check_spec_path(path) == path
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/etc/cdi/a.yml",
+        "/etc/cdi/sub/a.json",
+        "/run/cdi/a.json",
+        "etc/cdi/a.json",
+        "/etc/cdi/../a.json",
+        "/etc/cdi/.json/",
+    ],
+)
+def test_a_path_that_no_runtime_reads_is_refused(path: str) -> None:
+    with pytest.raises(ValueError, match=r"path|runtimes"):
+        check_spec_path(path)
+
+
+def document(**changes: Any) -> dict[str, Any]:
+    device = {"name": "gpu", "containerEdits": {"env": ["A=b"]}}
+    return {"cdiVersion": "1.1.0", "kind": "v.com/c", "devices": [device]} | changes
+
+
+def edits(**fields: Any) -> dict[str, Any]:
+    return document(containerEdits=fields)
+
+
+@pytest.mark.parametrize(
+    ("spec_document", "version"),
+    [
+        (document(), "0.3.0"),
+        (edits(mounts=[{"hostPath": "/a", "containerPath": "/a"}]), "0.3.0"),
+        (edits(mounts=[{"hostPath": "/a", "containerPath": "/a", "type": "bind"}]), "0.4.0"),
+        (edits(deviceNodes=[{"path": "/dev/a", "hostPath": "/dev/b"}]), "0.5.0"),
+        (document(devices=[{"name": "6", "containerEdits": {"env": ["A=b"]}}]), "0.5.0"),
+        (document(annotations={"a.b/c": "d"}), "0.6.0"),
+        (document(kind="v.com/c.d"), "0.6.0"),
+        (edits(intelRdt={"closID": "x"}), "0.7.0"),
+        (edits(additionalGids=[5]), "0.7.0"),
+        (edits(netDevices=[{"hostInterfaceName": "eth0", "name": "e"}]), "1.1.0"),
+        (edits(intelRdt={"schemata": ["L3:0=f"]}), "1.1.0"),
+    ],
+)
+def test_the_least_version_follows_from_what_is_used(
+    spec_document: dict[str, Any], version: str
+) -> None:
+    assert minimum_version(spec_document) == version
+    for declared in VERSIONS:
+        old = VERSIONS.index(declared) < VERSIONS.index(version)
+        found = faults_in(spec_document | {"cdiVersion": declared})
+        assert any(f"needs {version}" in fault for fault in found) == old
+
+
+@pytest.mark.parametrize(
+    ("spec_document", "fault"),
+    [
+        (document(cdiVersion="0.9.0"), "not a released version"),
+        (document(colour="red"), "unknown field 'colour'"),
+        (document(devices=[]), "at least one device"),
+        (document(devices=[{"name": "a", "containerEdits": {}}]), "must not be empty"),
+        (document(devices=[{"name": "a", "containerEdits": {"env": []}}]), "must not be empty"),
+        (document(devices=document()["devices"] * 2), "used twice"),
+        (document(devices=[{"name": "-", "containerEdits": {"env": ["A=b"]}}]), "start and end"),
+        (document(kind="c"), "vendor/class"),
+        (edits(env=["A"]), "NAME=value"),
+        (edits(enableCMT=True), "unknown field 'enableCMT'"),
+        (edits(deviceNodes=[{"type": "c"}]), "needs a path"),
+        (edits(deviceNodes=[{"path": "/dev/a", "type": "x"}]), "must be b, c, u or p"),
+        (edits(deviceNodes=[{"path": "/dev/a", "permissions": "rx"}]), "made of r, w and m"),
+        (edits(hooks=[{"hookName": "never"}]), "hook 'never'"),
+    ],
+)
+def test_what_a_runtime_would_refuse_is_found(spec_document: dict[str, Any], fault: str) -> None:
+    assert any(fault in found for found in faults_in(spec_document))
+
+
+def test_a_sound_spec_has_no_faults() -> None:
+    assert faults_in(document()) == []
+
+
+GROUPS = st.lists(st.integers(1, 4000), min_size=1, max_size=8, unique=True)
+
+
+@settings(deadline=None, max_examples=60)
+@given(GROUPS)
+def test_what_we_render_is_valid_ours_and_reads_back(groups: list[int]) -> None:
+    addresses = [f"0000:{n:02x}:00.0" for n in range(len(groups))]
+    wanted = spec(*((str(n + 1), a) for n, a in enumerate(addresses)))
+    found = {a: vfio(a, str(g)) for a, g in zip(addresses, groups, strict=True)}
+    content = cdi.render(wanted, found).encode()
+    assert faults_in(json.loads(content)) == []
+    assert cdi.is_ours(content)
+    kind, devices = cdi.devices_in(content)
+    assert (kind, [d["pci_address"] for d in devices]) == (wanted.kind, addresses)
+    assert content == cdi.render(wanted, dict(reversed(list(found.items())))).encode()
+
+
+def test_two_devices_of_one_iommu_group_cannot_be_told_apart() -> None:
+    with pytest.raises(RefusalError, match="both in IOMMU group 12"):
+        cdi.render(spec(("1", A), ("2", B)), {A: vfio(A), B: vfio(B)})
+
+
+def test_each_device_that_cannot_be_passed_on_is_named_with_what_to_do() -> None:
+    found = {
+        A: vfio(A, driver="nvidia"),
+        B: vfio(B, group=None),
+        "0000:ff:00.0": PciFunction("0000:ff:00.0", present=False),
+    }
+    wanted = spec(("1", A), ("2", B), ("3", "0000:ff:00.0"))
+    with pytest.raises(RefusalError) as refused:
+        cdi.require_vfio("hgx-01", wanted.devices, found)
+    for part in (
+        f"{A} is bound to nvidia, not to vfio-pci",
+        f"{B} is in no IOMMU group",
+        "no PCI function 0000:ff:00.0",
+        "driverctl",
+        "intel_iommu=on",
+        "lspci",
+    ):
+        assert part in str(refused.value)
+
+
+def test_another_file_with_the_same_name_is_a_conflict_but_our_own_is_not() -> None:
+    wanted = spec(("1", A), ("2", B))
+    others = {
+        wanted.path: b"kind: nvidia.com/pgpu\ndevices: [{name: '1'}]",
+        "/etc/cdi/x.yaml": b"kind: nvidia.com/pgpu\ndevices: [{name: '2'}, 7]",
+        "/etc/cdi/other-kind.json": b'{"kind": "nvidia.com/gpu", "devices": [{"name": "1"}]}',
+        "/etc/cdi/broken.json": b"{",
+        "/etc/cdi/list.yaml": b"[]",
+    }
+    assert cdi.conflicts(wanted, others) == ["nvidia.com/pgpu=2 in /etc/cdi/x.yaml"]
+
+
+@pytest.mark.parametrize(
+    "devices",
+    [[("1", A), ("1", B)], [("1", A), ("2", A)], []],
+    ids=["name twice", "address twice", "none"],
+)
+def test_inputs_with_doubtful_devices_are_refused(devices: list[tuple[str, str]]) -> None:
+    with pytest.raises(ValidationError):
+        spec(*devices)
