@@ -8,7 +8,7 @@ from typing import Any
 
 import pulumi
 from pulumi_kubernetes.apiextensions import CustomResource
-from pulumi_kubernetes.core.v1 import LimitRange, Namespace, ResourceQuota, ServiceAccount
+from pulumi_kubernetes.core.v1 import LimitRange, Namespace, ResourceQuota, ServiceAccountPatch
 
 from gpuclusters.providers.tenancy_policy import TenancyPolicy
 
@@ -71,8 +71,9 @@ class Tenant(pulumi.ComponentResource):
             spec=limit_spec,
             opts=inside,
         )
-        # The account of pods that name none: it must not hand them the API server.
-        account = ServiceAccount(
+        # The account of pods that name none: it must not hand them the API server. Kubernetes has
+        # made it with the namespace, so it is patched, not created.
+        account = ServiceAccountPatch(
             f"{name}-default-account",
             metadata={"name": "default", "namespace": self.namespace},
             automount_service_account_token=False,

@@ -8,7 +8,6 @@ from typing import Any
 
 import pulumi
 
-
 SIGNATURE = "4dabf18193072939515e22adb298388d"
 SECRET = "1b47061264138c4ac30d75fd1eb44270"
 

@@ -134,7 +134,7 @@ def test_a_tenant_is_a_namespace_with_limits_policies_and_their_proof(preview: b
         "LimitRange",
         "Namespace",
         "ResourceQuota",
-        "ServiceAccount",
+        "ServiceAccountPatch",
         "TenancyPolicy",
     ]
     (proof,) = engine.of("TenancyPolicy").values()
@@ -142,14 +142,14 @@ def test_a_tenant_is_a_namespace_with_limits_policies_and_their_proof(preview: b
 
 
 def test_pods_that_name_no_account_get_no_token(preview: bool) -> None:
-    (account,) = made_tenant(preview).of(":ServiceAccount").values()
+    (account,) = made_tenant(preview).of(":ServiceAccountPatch").values()
     assert account["metadata"]["name"] == "default"
     assert account["automountServiceAccountToken"] is False
 
 
 def test_every_part_of_a_tenant_is_in_its_namespace() -> None:
     engine = made_tenant(preview=False)
-    for kind in (":ResourceQuota", ":LimitRange", ":ServiceAccount", ":CiliumNetworkPolicy"):
+    for kind in (":ResourceQuota", ":LimitRange", ":ServiceAccountPatch", ":CiliumNetworkPolicy"):
         for inputs in engine.of(kind).values():
             assert inputs["metadata"]["namespace"] == "tenant-acme"
 
