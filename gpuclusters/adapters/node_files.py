@@ -61,7 +61,7 @@ class SshNodeFiles:
             repeatable=True,
         )
         files: dict[str, bytes] = {}
-        for block in done.stdout.decode().split("\n\n"):
+        for block in done.stdout.decode(errors="replace").split("\n\n"):
             path, _, encoded = block.strip().partition("\n")
             if path:
                 files[path] = base64.b64decode(encoded)

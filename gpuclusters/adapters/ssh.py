@@ -7,6 +7,7 @@ event loop with all connections.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import shlex
 import threading
@@ -18,7 +19,12 @@ from typing import Any, TypeVar
 import asyncssh
 
 from gpuclusters.adapters.credentials import SshCredentials
-from gpuclusters.adapters.errors import CommandTimeoutError, InvalidAnswerError, UnreachableError
+from gpuclusters.adapters.errors import (
+    AdapterError,
+    CommandTimeoutError,
+    InvalidAnswerError,
+    UnreachableError,
+)
 from gpuclusters.adapters.ssh_connect import connect
 from gpuclusters.domain.connection import HostConnection
 
@@ -49,7 +55,7 @@ class SshHost:
     def __init__(self, connection: HostConnection, credentials: SshCredentials) -> None:
         self.connection = connection
         self._credentials = credentials
-        self._timeout = float(os.environ.get(COMMAND_TIMEOUT_VARIABLE, COMMAND_TIMEOUT_SECONDS))
+        self._timeout = _command_timeout()
 
     @property
     def place(self) -> str:
@@ -111,8 +117,10 @@ class SshHost:
     ) -> Completed:
         process = await link.create_process(command, encoding=None)
         try:
-            process.stdin.write(stdin)
-            process.stdin.write_eof()
+            with contextlib.suppress(BrokenPipeError):
+                # A command that ends without reading says why on its standard error.
+                process.stdin.write(stdin)
+                process.stdin.write_eof()
             stdout, stderr = await asyncio.gather(
                 _read_capped(process.stdout), _read_capped(process.stderr)
             )
@@ -131,6 +139,22 @@ class SshHost:
             raise asyncssh.ConnectionLost("no exit status came")
         status = process.exit_status
         return Completed(-1 if status is None else status, stdout, stderr.decode(errors="replace"))
+
+
+def _command_timeout() -> float:
+    text = os.environ.get(COMMAND_TIMEOUT_VARIABLE, "")
+    try:
+        seconds = float(text) if text else COMMAND_TIMEOUT_SECONDS
+    except ValueError:
+        seconds = 0
+    if not 0 < seconds < float("inf"):
+        raise AdapterError(
+            f"{COMMAND_TIMEOUT_VARIABLE}={text}",
+            "set the time limit of commands",
+            "it is no positive number",
+            "write seconds, like 120",
+        )
+    return seconds
 
 
 class BrokenOffError(UnreachableError):

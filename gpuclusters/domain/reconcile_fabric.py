@@ -70,7 +70,15 @@ def ensure_partitions(spec: FabricInputs, fabric: Fabric, *, applied: Sequence[i
         _deactivate(fabric, partition_id)
     for partition_id in plan.activate:
         _activate(fabric, partition_id)
-    return _patiently(fabric, fabric.manager.partitions)
+    live = _patiently(fabric, fabric.manager.partitions)
+    if active_ids(live) != spec.wanted:
+        raise RefusalError(
+            fabric.manager.place,
+            f"partitions {_list(active_ids(live)) or 'none'} are active after all steps, instead "
+            f"of {_list(spec.wanted) or 'none'}",
+            "find out who else changes partitions of this board, then run again",
+        )
+    return live
 
 
 def release_partitions(spec: FabricInputs, fabric: Fabric, *, applied: Sequence[int]) -> None:

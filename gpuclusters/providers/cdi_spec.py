@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import pulumi
 from pulumi.dynamic import Resource
@@ -23,7 +23,6 @@ class CdiSpecProvider(KeptProvider[CdiSpecInputs]):
 
     model = CdiSpecInputs
     identity = frozenset({"connection.host", "path"})
-    drift: ClassVar[Mapping[str, Any]] = {"drift": []}
 
     def ensure(self, inputs: CdiSpecInputs, before: Properties) -> Properties:
         """Write the file unless it is as the devices ask for."""
@@ -47,6 +46,10 @@ class CdiSpecProvider(KeptProvider[CdiSpecInputs]):
         names = tuple(f"{kind}={d['name']}" for d in devices)
         content = live.content.decode(errors="replace")
         return Live(_outputs(names, content, live.sha256, drift), found)
+
+    def has_drifted(self, outputs: Properties) -> bool:
+        """Whether a refresh found the file different."""
+        return bool(outputs.get("drift"))
 
     def remove(self, inputs: CdiSpecInputs, before: Properties) -> None:  # noqa: ARG002
         """Remove the file if it carries our mark."""

@@ -41,6 +41,11 @@ class FabricPartitionsProvider(KeptProvider[FabricInputs]):
         found = {} if active == list(inputs.wanted) else {"partitions": active}
         return Live(_outputs(live, before.get("applied") or []), found)
 
+    def has_drifted(self, outputs: Properties) -> bool:
+        """Whether other partitions are active than the state's own inputs say."""
+        active = outputs.get("active")
+        return active is not None and sorted(active) != sorted(outputs.get("partitions") or [])
+
     def remove(self, inputs: FabricInputs, before: Properties) -> None:
         """Deactivate what is ours."""
         reached = host(inputs.connection, self.ssh_key)

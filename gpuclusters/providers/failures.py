@@ -1,10 +1,10 @@
 """How a failed step reaches the user: one sentence, no secret, no traceback.
 
 The SDK's provider process answers a failed call with `traceback.format_exc()`, and there is no
-supported way to answer with a message alone. Two documented properties of Python shorten it to a
-header and our sentence: `sys.tracebacklimit = 0` leaves the frames out, and the name of a class
-that says it is built in is printed without its module. A defect of ours still leaves its traceback
-on the provider's standard error.
+supported way to answer with a message alone. Two properties of Python shorten it to our sentence:
+`sys.tracebacklimit = 0` leaves the frames out, and the name of a class that says it is built in is
+printed without its module. The price: other dynamic providers in the same process lose their
+frames too. A defect of ours still leaves its traceback on the provider's standard error.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ import pulumi
 from pulumi.dynamic import Resource
 
 from gpuclusters.domain import reconcile
-from gpuclusters.domain.host_file import HostFileSpec
+from gpuclusters.domain.host_file import MAX_CONTENT_BYTES, HostFileSpec
 from gpuclusters.providers.hosts import host
 from gpuclusters.providers.kept import KeptProvider, Live, Properties
 
@@ -39,6 +39,8 @@ class HostFileProvider(KeptProvider[HostFileSpec]):
         if live is None:
             return None
         content = live.content.decode(errors="replace")
+        if "\0" in content or len(live.content) > MAX_CONTENT_BYTES:
+            content = f"(not text, or too large; sha256 {live.sha256})"
         found = {"content": content, "mode": live.mode, "owner": live.owner}
         if inputs.mode == live.mode:
             del found["mode"]  # may be written with three digits; not a difference

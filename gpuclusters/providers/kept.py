@@ -23,6 +23,7 @@ from pulumi.dynamic import (
 )
 from pydantic import BaseModel, ValidationError
 
+from gpuclusters.adapters.errors import UnreachableError
 from gpuclusters.providers import edge
 from gpuclusters.providers.failures import StepError, explained, leave_out_frames
 
@@ -53,9 +54,6 @@ class KeptProvider(ResourceProvider, Generic[I]):
     """Inputs whose change makes another thing of it: a replacement."""
     sensitive: ClassVar[frozenset[str]] = frozenset()
     """Inputs whose value is never shown."""
-    drift: ClassVar[Mapping[str, Any]] = {}
-    """Outputs, and the value that they have unless something has drifted."""
-
     ssh_key: object = None
 
     def configure(self, req: ConfigureRequest) -> None:
@@ -70,7 +68,7 @@ class KeptProvider(ResourceProvider, Generic[I]):
     def diff(self, _id: str, olds: Properties, news: Properties) -> DiffResult:
         """Compare inputs, and outputs that tell of drift; pure."""
         names = edge.changed(self.model, olds, news)
-        drifted = [k for k, good in self.drift.items() if k in olds and olds[k] != good]
+        drifted = self.has_drifted(edge.plain(olds))
         # What is not known yet is not taken for another host: most often it is the same one.
         replaces = [
             name
@@ -78,7 +76,7 @@ class KeptProvider(ResourceProvider, Generic[I]):
             if name in self.identity and not edge.has_unknown(_at(edge.plain(news), name))
         ]
         return DiffResult(
-            changes=bool(names or drifted),
+            changes=bool(names) or drifted,
             replaces=sorted({name.partition(".")[0] for name in replaces}),
             stables=[],
             # A host or board that only got another name is still the same: making the new one
@@ -105,13 +103,30 @@ class KeptProvider(ResourceProvider, Generic[I]):
             live = self.observe(self._parsed(props), edge.plain(props))
             if live is None:
                 return ReadResult(None, {})
-            inputs = edge.inputs_of(self.model, props) | live.inputs
+            known = edge.inputs_of(self.model, props)
+            inputs = known | live.inputs
+            if edge.failures(self.model, inputs, self.sensitive):
+                # What is live cannot be said in inputs. Kept in the state it would leave a
+                # resource that can be neither read nor deleted; the outputs tell of the drift.
+                inputs = known
             return ReadResult(id_, {**_bare(props), **inputs, **live.outputs}, inputs)
 
     def delete(self, _id: str, props: Properties) -> None:
         """Remove it; absent is fine."""
         with self._explained("delete", props):
-            self.remove(self._parsed(props), edge.plain(props))
+            try:
+                self.remove(self._parsed(props), edge.plain(props))
+            except UnreachableError as error:
+                way_out = (
+                    "if it is gone for good, take this resource out with `pulumi state delete`"
+                )
+                raise UnreachableError(
+                    error.where, error.tried, error.problem, f"{error.remedy}; {way_out}"
+                ) from error
+
+    def has_drifted(self, outputs: Properties) -> bool:  # noqa: ARG002
+        """Whether the outputs of the last refresh tell of drift that the inputs do not show."""
+        return False
 
     def ensure(self, inputs: I, before: Properties) -> Properties:
         """Read, compare, act; answers all outputs. `before` is empty on creation."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import pulumi
 from pulumi.dynamic import Resource
@@ -22,7 +22,6 @@ class TenancyPolicyProvider(KeptProvider[TenancyInputs]):
     model = TenancyInputs
     identity = frozenset({"cluster", "tenant", "namespace"})
     sensitive = frozenset({"kubeconfig"})
-    drift: ClassVar[Mapping[str, Any]] = {"ready": True}
 
     def ensure(self, inputs: TenancyInputs, before: Properties) -> Properties:  # noqa: ARG002
         """Apply the Tenancy and wait for the proofs."""
@@ -41,6 +40,10 @@ class TenancyPolicyProvider(KeptProvider[TenancyInputs]):
         """The proofs as of now; what is not proven shows as not ready, so that `up` acts."""
         judgement = reconcile_tenancy.observe_tenancy(inputs.tenancy(), _cluster(inputs))
         return Live(_outputs(judgement), {}) if judgement else None
+
+    def has_drifted(self, outputs: Properties) -> bool:
+        """Whether a refresh found the isolation not enforced any more."""
+        return outputs.get("ready") is False
 
     def remove(self, inputs: TenancyInputs, before: Properties) -> None:  # noqa: ARG002
         """Delete the Tenancy unless the tenant holds GPUs."""

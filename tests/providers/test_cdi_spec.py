@@ -153,6 +153,21 @@ def test_drift_is_named_by_a_refresh_and_put_back(
     assert "was changed on the host since" in provider.stderr.read_text()
 
 
+def test_a_file_that_says_nothing_any_more_leaves_a_state_that_can_be_worked_with(
+    host: SimulatedHost, start_provider: StartProvider
+) -> None:
+    provider = start_provider(host)
+    made = provider.create(CdiSpecProvider, wanted(host))
+    host.path(PATH).write_text("{}")
+    live = provider.read(CdiSpecProvider, made)
+    assert provider.diff(CdiSpecProvider, live.outputs, wanted(host)).changes
+    made.outputs = live.outputs
+    assert provider.read(CdiSpecProvider, made).outputs == live.outputs
+    made = provider.update(CdiSpecProvider, made, wanted(host))
+    assert made.outputs["drift"] == []
+    provider.delete(CdiSpecProvider, made)
+
+
 def test_a_renumbered_iommu_group_shows_as_drift(
     host: SimulatedHost, start_provider: StartProvider
 ) -> None:

@@ -226,6 +226,30 @@ def test_reads_go_on_over_a_connection_that_keeps_breaking(
     assert len(host.journal("connection")) > 1
 
 
+def test_a_delete_on_a_host_that_is_gone_says_how_to_let_go(
+    host: SimulatedHost, start_provider: StartProvider
+) -> None:
+    provider = start_provider(host, own=True)
+    made = provider.create(HostFileProvider, wanted(host))
+    host.inject(faults.RefuseConnections())
+    with pytest.raises(StepFailed, match="`pulumi state delete`"):
+        start_provider(host, own=True).delete(HostFileProvider, made)
+
+
+def test_a_binary_file_in_its_place_shows_as_drift(
+    host: SimulatedHost, start_provider: StartProvider
+) -> None:
+    provider = start_provider(host)
+    made = provider.create(HostFileProvider, wanted(host))
+    host.path(PATH).write_bytes(b"\0\xff" * 300_000)
+    live = provider.read(HostFileProvider, made)
+    assert "not text, or too large" in live.inputs["content"]
+    assert provider.diff(HostFileProvider, live.outputs, wanted(host)).changes
+    made.outputs = live.outputs
+    provider.update(HostFileProvider, made, wanted(host))
+    assert host.path(PATH).read_text() == "a: 1\n"
+
+
 def test_without_any_key_the_three_ways_to_give_one_are_named(
     host: SimulatedHost, start_provider: StartProvider
 ) -> None:

@@ -127,6 +127,9 @@ def test_outputs_that_tell_of_drift_are_a_change() -> None:
     inputs = VALID[CdiSpecProvider]
     assert not CdiSpecProvider().diff("id", inputs | {"drift": []}, inputs).changes
     assert CdiSpecProvider().diff("id", inputs | {"drift": ["x"]}, inputs).changes
+    inputs = VALID[FabricPartitionsProvider]
+    assert not FabricPartitionsProvider().diff("id", inputs | {"active": [4, 3]}, inputs).changes
+    assert FabricPartitionsProvider().diff("id", inputs | {"active": []}, inputs).changes
     inputs = VALID[TenancyPolicyProvider]
     assert not TenancyPolicyProvider().diff("id", inputs | {"ready": True}, inputs).changes
     assert TenancyPolicyProvider().diff("id", inputs | {"ready": False}, inputs).changes
