@@ -29,7 +29,7 @@ def declared(keys: Mapping[str, Any], *, preview: bool) -> Recorder:
     }
 
     def program() -> None:
-        pulumi.runtime.set_all_config({**config, **dict.fromkeys(SECRETS, MADE_UP)}, list(SECRETS))
+        pulumi.runtime.set_all_config({**config, **SECRETS}, list(SECRETS))
         loaded = loader.load(PROJECT)
         caas.build(loaded.section, loaded.secrets)
 
