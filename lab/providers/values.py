@@ -40,6 +40,7 @@ __all__ = [
     "contains_unknown",
     "decode",
     "encode",
+    "from_wire",
     "mark_secrets",
     "plain",
     "plain_properties",

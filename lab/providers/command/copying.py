@@ -10,7 +10,7 @@ from typing import Any
 import asyncssh
 
 from lab.providers.calls import ProviderError
-from lab.providers.values import ARCHIVE, Asset
+from lab.providers.values import ARCHIVE, Asset, from_wire
 
 
 async def copy(sftp: asyncssh.SFTPClient, source: Asset, remote: str) -> None:
@@ -68,7 +68,8 @@ async def _copy_directory(sftp: asyncssh.SFTPClient, path: Path, remote: str) ->
 async def _copy_members(sftp: asyncssh.SFTPClient, members: Mapping[str, Any], remote: str) -> None:
     await _refuse_file(sftp, remote)
     await sftp.makedirs(remote, exist_ok=True)
-    for name, member in sorted(members.items()):
+    for name, item in sorted(members.items()):
+        member = from_wire(item)
         if not isinstance(member, Asset):
             raise ProviderError(f"the archive's member {name} is not a file")
         target = posixpath.join(remote, name)

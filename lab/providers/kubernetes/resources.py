@@ -91,7 +91,7 @@ class Resources:
         if resource is None:
             return calls.Created("", dict(call.inputs))
         obj = self.store.placed(obj, resource)
-        if call.resource.urn not in self._recorded:
+        if self._recorded.get(call.resource.urn) != identifier(obj):
             self._refuse_foreign(call.resource, resource, obj, manager)
         try:
             applied = applying.apply(

@@ -87,6 +87,7 @@ class Plugin:
         self.stub = stub
         self.engine = engine
         self.state: dict[str, State] = {}
+        self.pid = 0
 
     def call(self, method: str, request: Any) -> Any:
         try:
@@ -258,7 +259,9 @@ def running(package: str, **environment: str) -> Iterator[Plugin]:
         assert process.stdout is not None
         port = int(process.stdout.readline())
         with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
-            yield Plugin(provider_pb2_grpc.ResourceProviderStub(channel), engine)
+            plugin = Plugin(provider_pb2_grpc.ResourceProviderStub(channel), engine)
+            plugin.pid = process.pid
+            yield plugin
     finally:
         process.kill()
         process.wait()

@@ -1,0 +1,453 @@
+"""The command stand-in: inputs that are refused, commands here, commands and copies on simulated hosts."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+import asyncssh
+import pytest
+from google.protobuf import empty_pb2
+from pulumi.runtime.proto import provider_pb2
+
+from lab.engine.values import ARCHIVE, ASSET, SIGNATURE, Asset
+from lab.hosts import faults
+from lab.providers.command import inputs as command_inputs
+from lab.providers.command.output import LIMIT_BYTES, Capture
+from lab.providers.values import UNKNOWN, Secret, Unknown, decode, encode
+from tests.lab.providers.plugin import Plugin, StepError, in_background, running, urn
+
+REMOTE = urn("command:remote:Command", "bootstrap")
+LOCAL = urn("command:local:Command", "bootstrap")
+COPY = urn("command:remote:CopyToRemote", "file")
+KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJHkmCmMOZ2rvTH1wKnkGYB5HHNR7QkfHdQMGNHCq1h5"
+
+
+@pytest.fixture
+def host(hosts):
+    (one,) = hosts()
+    return one
+
+
+@pytest.fixture
+def connection(host) -> dict:
+    return connection_to(host)
+
+
+def connection_to(host, **more) -> dict:
+    return {
+        "host": host.connection["address"],
+        "port": host.connection["port"],
+        "user": host.connection["user"],
+        "hostKey": host.connection["host_key"],
+        "privateKey": host.client_key.read_text(),
+        **more,
+    }
+
+
+@pytest.mark.parametrize(
+    ("connection", "word"),
+    [
+        ({"host": "h"}, "hostKey is missing. The real provider would connect without checking"),
+        ({"hostKey": KEY}, "host is missing"),
+        ({"host": "h", "hostKey": "nonsense"}, "not a public key"),
+        (
+            {"host": "h", "hostKey": KEY, "knownHosts": "x"},
+            "knownHosts is not a connection's field",
+        ),
+        ({"host": "h", "hostKey": KEY, "port": "22"}, "port must be a number"),
+        ({"host": "h", "hostKey": KEY, "proxy": {"host": "p"}}, "hostKey is missing"),
+    ],
+)
+def test_a_connection_that_is_not_safe_or_not_clear_is_refused(connection, word) -> None:
+    token = "command:remote:Command"
+    (failure,) = command_inputs.check(
+        token, {"connection": Secret(connection), "create": "true"}
+    ).failures
+    assert word in failure.reason
+
+
+@pytest.mark.parametrize(
+    ("token", "news", "word"),
+    [
+        ("command:local:Command", {"assetPaths": ["*"]}, "assetPaths is not supported"),
+        ("command:local:Command", {"logging": "all"}, "logging is one of"),
+        ("command:local:Command", {"environment": {"A B": "1"}}, "'A B' cannot be the name"),
+        ("command:local:Command", {"interpreter": []}, "interpreter is a list"),
+        ("command:local:Command", {"connection": {}}, "connection is not an input"),
+        ("command:remote:CopyFile", {}, "CopyFile is not part of the command stand-in"),
+    ],
+)
+def test_other_inputs_that_cannot_be_followed_are_refused_by_name(token, news, word) -> None:
+    (failure,) = command_inputs.check(token, news).failures
+    assert word in failure.reason
+
+
+def test_a_connection_not_known_yet_is_not_refused() -> None:
+    checked = command_inputs.check(
+        "command:remote:Command", {"connection": UNKNOWN, "create": "true"}
+    )
+    assert not checked.failures
+    assert checked.inputs["connection"] == Secret(UNKNOWN)
+
+
+def test_output_is_kept_up_to_a_limit_and_told_line_by_line() -> None:
+    told: list[tuple[str, str]] = []
+    capture = Capture(lambda stream, line: told.append((stream, line)))
+    capture.add("stdout", "ü".encode()[:1])
+    capture.add("stdout", "ü".encode()[1:] + b"a\nb")
+    assert capture.text("stdout") == "üa\nb"
+    assert told == [("stdout", "üa"), ("stdout", "b")]
+    capture.add("stderr", b"x" * (LIMIT_BYTES + 1))
+    assert capture.cut == {"stderr"}
+    assert len(capture.text("stderr")) == LIMIT_BYTES
+
+
+def test_a_local_command_runs_once_and_again_when_its_inputs_change(
+    command: Plugin, tmp_path
+) -> None:
+    inputs = {
+        "create": "echo run >> log; cat; echo $WHO",
+        "delete": "echo $PULUMI_COMMAND_STDOUT > gone",
+        "dir": str(tmp_path),
+        "stdin": "in\n",
+        "environment": {"WHO": "me"},
+    }
+    assert command.up(LOCAL, inputs).op == "create"
+    assert command.outputs(LOCAL)["stdout"] == "in\nme"
+    assert command.up(LOCAL, inputs).op == "same"
+    assert command.up(LOCAL, {**inputs, "stdin": "other\n"}).diff == {"stdin": "UPDATE"}
+    assert command.outputs(LOCAL)["stdout"] == "other\nme"
+    assert (tmp_path / "log").read_text() == "run\nrun\n"
+    command.delete(LOCAL)
+    assert (tmp_path / "gone").read_text() == "other me\n"
+
+
+def test_update_runs_instead_of_create_where_there_is_one(command: Plugin) -> None:
+    command.up(LOCAL, {"create": "echo made"})
+    command.up(LOCAL, {"create": "echo made", "update": 'echo "changed $PULUMI_COMMAND_STDOUT"'})
+    assert command.outputs(LOCAL)["stdout"] == "changed made"
+
+
+def test_any_change_of_a_trigger_replaces(command: Plugin) -> None:
+    command.up(LOCAL, {"create": "true", "triggers": [1, "a"]})
+    step = command.up(LOCAL, {"create": "true", "triggers": [2, "a"]})
+    assert step.op == "replace"
+    assert step.diff == {"triggers[0]": "UPDATE_REPLACE"}
+
+
+def test_a_preview_runs_nothing(command: Plugin, tmp_path) -> None:
+    inputs = command.check(LOCAL, {"create": "touch made", "dir": str(tmp_path)})
+    shown = command.create(LOCAL, inputs, preview=True)
+    assert isinstance(shown.outputs["stdout"], Unknown)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_command_without_create_runs_nothing(command: Plugin) -> None:
+    command.up(LOCAL, {"delete": "true"})
+    assert command.outputs(LOCAL)["stdout"] == ""
+
+
+def test_a_failure_says_which_command_how_it_ended_and_its_last_words(command: Plugin) -> None:
+    inputs = {"create": "echo out; echo why >&2; exit 3", "stdin": Secret("hunter22")}
+    with pytest.raises(StepError, match=r"command 'echo out; .* failed with exit code 3:\nwhy"):
+        command.up(LOCAL, inputs)
+
+
+def test_no_message_and_no_log_shows_a_secret(command: Plugin) -> None:
+    inputs = {"create": "cat >&2; exit 1", "stdin": Secret("hunter22-x")}
+    with pytest.raises(StepError) as caught:
+        command.up(LOCAL, inputs)
+    assert "hunter22" not in str(caught.value)
+    assert "hunter22" not in str(command.engine.texts())
+    inputs["create"] = "cat"
+    command.up(LOCAL, inputs)
+    assert command.state[LOCAL].outputs["stdout"] == Secret("hunter22-x")
+
+
+@pytest.mark.parametrize(
+    ("logging", "expected"),
+    [("none", []), ("stdout", ["o"]), ("stderr", ["e"]), (None, ["e", "o"])],
+)
+def test_the_program_says_which_output_is_told(command: Plugin, logging, expected) -> None:
+    command.up(LOCAL, {"create": "echo o; echo e >&2", "logging": logging})
+    assert sorted(command.engine.texts()) == expected
+
+
+def test_a_program_that_does_not_exist_is_named(command: Plugin) -> None:
+    with pytest.raises(StepError, match="/nowhere/sh cannot be started: No such file"):
+        command.up(LOCAL, {"create": "true", "interpreter": ["/nowhere/sh"]})
+
+
+def test_a_command_that_takes_too_long_is_stopped_with_what_it_started(
+    command: Plugin, tmp_path
+) -> None:
+    inputs = {"create": "sleep 300 & echo $! > pid; wait", "dir": str(tmp_path)}
+    with pytest.raises(StepError, match=r"did not end within 1 s and was stopped.*custom_timeouts"):
+        command.create(LOCAL, command.check(LOCAL, inputs), timeout=1)
+    assert _is_gone(int((tmp_path / "pid").read_text()))
+
+
+def test_a_function_of_the_program_runs_a_command_here(command: Plugin) -> None:
+    request = provider_pb2.InvokeRequest(
+        tok="command:local:run", args=encode({"command": "echo hi"})
+    )
+    answer = decode(getattr(command.call("Invoke", request), "return"))
+    assert answer["stdout"] == "hi"
+
+
+def test_a_command_cannot_be_imported_and_a_refresh_changes_nothing(command: Plugin) -> None:
+    with pytest.raises(StepError, match="cannot be imported"):
+        command.read(LOCAL, "x")
+    command.up(LOCAL, {"create": "date +%N"})
+    assert command.refresh(LOCAL) == {}
+
+
+def test_a_remote_command_runs_as_the_user_with_stdin(command: Plugin, host, connection) -> None:
+    inputs = {
+        "connection": connection,
+        "create": "id -un; cat; touch /tmp/made",
+        "delete": "rm /tmp/made",
+        "stdin": "given",
+    }
+    command.up(REMOTE, inputs)
+    assert command.outputs(REMOTE)["stdout"] == "operator\ngiven"
+    assert isinstance(command.state[REMOTE].outputs["connection"], Secret)
+    assert host.path("/tmp/made").exists()
+    assert command.up(REMOTE, inputs).op == "same"
+    command.delete(REMOTE)
+    assert not host.path("/tmp/made").exists()
+
+
+def test_a_new_connection_runs_the_command_again(command: Plugin, host, connection) -> None:
+    inputs = {"connection": connection, "create": "true", "addPreviousOutputInEnv": False}
+    command.up(REMOTE, inputs)
+    other = {**connection, "perDialTimeout": 30}
+    assert command.up(REMOTE, {**inputs, "connection": other}).diff == {
+        "connection.perDialTimeout": "UPDATE"
+    }
+    assert host.commands() == ["true", "true"]
+
+
+def test_a_remote_failure_names_host_command_and_exit_code(
+    command: Plugin, host, connection
+) -> None:
+    with pytest.raises(StepError) as caught:
+        command.up(REMOTE, {"connection": connection, "create": "echo no such disk >&2; exit 4"})
+    address = f"operator@{connection['host']}:{connection['port']}"
+    assert f"on {address} failed with exit code 4:\nno such disk" in str(caught.value)
+
+
+def test_a_host_with_another_key_is_not_talked_to(command: Plugin, host, connection) -> None:
+    with pytest.raises(StepError, match="shows another host key than hostKey pins"):
+        command.up(REMOTE, {"connection": {**connection, "hostKey": KEY}, "create": "true"})
+    assert host.commands() == []
+
+
+def test_a_host_that_refuses_us_is_not_asked_again(command: Plugin, connection) -> None:
+    with pytest.raises(StepError, match="does not let us in"):
+        command.up(REMOTE, {"connection": {**connection, "user": "nobody"}, "create": "true"})
+
+
+def test_nothing_to_log_in_with_is_said_before_dialling(command: Plugin, connection) -> None:
+    without = {key: value for key, value in connection.items() if key != "privateKey"}
+    with pytest.raises(
+        StepError, match=r"nothing to log in to .* with: set privateKey or password"
+    ):
+        command.up(REMOTE, {"connection": without, "create": "true"})
+
+
+def test_a_host_that_is_away_is_dialled_as_often_as_the_program_allows(
+    command: Plugin, host, connection
+) -> None:
+    host.inject(faults.RefuseConnections())
+    inputs = {"connection": {**connection, "dialErrorLimit": 1}, "create": "true"}
+    with pytest.raises(StepError, match=r"cannot be reached: .* \(after 2 attempts\)"):
+        command.up(REMOTE, inputs)
+    inputs["connection"]["dialErrorLimit"] = -1
+    release = threading.Timer(1.0, host.clear_faults)
+    release.start()
+    command.up(REMOTE, inputs)
+    release.join()
+
+
+def test_a_connection_that_breaks_mid_way_is_said_to_have_run_in_part(
+    command: Plugin, host, connection
+) -> None:
+    host.inject(faults.DropConnectionAfter(bytes=200))
+    create = "echo begun; head -c 5000 /dev/zero | tr '\\0' x; sleep 5"
+    with pytest.raises(
+        StepError, match=r"was cut off: .*it may have run in part|cannot be reached"
+    ):
+        command.up(REMOTE, {"connection": {**connection, "dialErrorLimit": 0}, "create": create})
+
+
+def test_a_hanging_command_is_stopped_when_its_time_is_over(
+    command: Plugin, host, connection
+) -> None:
+    host.inject(faults.Hang(command="sleep"))
+    inputs = command.check(REMOTE, {"connection": connection, "create": "sleep 300"})
+    with pytest.raises(StepError, match=r"'sleep 300' on operator@.* did not end within 1 s"):
+        command.create(REMOTE, inputs, timeout=1)
+
+
+def test_a_hanging_command_is_stopped_when_the_engine_cancels(host, connection) -> None:
+    with running("command", SSH_AUTH_SOCK="") as plugin:
+        plugin.configure()
+        inputs = plugin.check(REMOTE, {"connection": connection, "create": "echo begun; sleep 300"})
+        thread, results = in_background(lambda: plugin.create(REMOTE, inputs))
+        _wait_for(lambda: "begun" in plugin.engine.texts())
+        plugin.call("Cancel", empty_pb2.Empty())
+        thread.join(20)
+        assert "was stopped: the run was cancelled" in str(results[0])
+        with pytest.raises(StepError, match="was not started: the run was cancelled"):
+            plugin.up(LOCAL, {"create": "true"})
+
+
+def test_variables_that_the_server_does_not_pass_on_are_an_error_not_a_surprise(
+    command: Plugin, connection
+) -> None:
+    inputs = {"connection": connection, "create": "echo $WHO", "environment": {"WHO": "me"}}
+    with pytest.raises(StepError, match=r"does not pass on WHO \(AcceptEnv"):
+        command.up(REMOTE, inputs)
+
+
+class Bastion(asyncssh.SSHServer):
+    """Lets everybody in, runs nothing, passes connections on and remembers where to."""
+
+    def __init__(self, asked: list[tuple[str, int]]) -> None:
+        self._asked = asked
+
+    def begin_auth(self, username):
+        return False
+
+    def connection_requested(self, dest_host, dest_port, orig_host, orig_port):
+        self._asked.append((dest_host, dest_port))
+        return True
+
+
+@pytest.fixture
+def bastion():
+    """A proxy as a connection, and where it was asked to connect to."""
+    asked: list[tuple[str, int]] = []
+    key = asyncssh.generate_private_key("ssh-ed25519")
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+
+    async def listen() -> asyncssh.SSHAcceptor:
+        make = functools.partial(Bastion, asked)
+        return await asyncssh.listen("127.0.0.1", 0, server_host_keys=[key], server_factory=make)
+
+    server = asyncio.run_coroutine_threadsafe(listen(), loop).result(20)
+    host_key = key.export_public_key().decode().strip()
+    address = {"host": "127.0.0.1", "port": server.get_port(), "user": "jump", "password": "-"}
+    yield {**address, "hostKey": host_key}, asked
+    loop.call_soon_threadsafe(server.close)
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join(20)
+
+
+def test_a_host_behind_a_proxy_is_reached_through_it(
+    command: Plugin, host, connection, bastion
+) -> None:
+    proxy, asked = bastion
+    inputs = {"connection": {**connection, "proxy": proxy}, "create": "echo here"}
+    command.up(REMOTE, inputs)
+    assert asked == [(connection["host"], connection["port"])]
+    assert host.commands() == ["echo here"]
+    wrong = {**connection, "proxy": {**proxy, "hostKey": KEY}}
+    with pytest.raises(StepError, match=f"jump@127.0.0.1:{proxy['port']} shows another host key"):
+        command.up(urn("command:remote:Command", "other"), {**inputs, "connection": wrong})
+
+
+def test_a_file_is_copied_when_its_content_or_place_changes(
+    command: Plugin, host, connection
+) -> None:
+    def source(text: str) -> Asset:
+        return Asset(ASSET, {"text": text, "hash": str(hash(text))})
+
+    inputs = {"connection": connection, "source": source("one"), "remotePath": "/tmp/a/b/file"}
+    command.up(COPY, inputs)
+    assert host.path("/tmp/a/b/file").read_text() == "one"
+    assert command.up(COPY, inputs).op == "same"
+    assert command.up(COPY, {**inputs, "source": source("two")}).diff == {"source": "UPDATE"}
+    assert host.path("/tmp/a/b/file").read_text() == "two"
+    host.path("/tmp/a/b/file").unlink()
+    command.up(
+        COPY, {**inputs, "source": source("two"), "connection": {**connection, "perDialTimeout": 9}}
+    )
+    assert not host.path("/tmp/a/b/file").exists()
+    command.delete(COPY)
+
+
+def test_directories_and_archives_are_copied_by_the_real_providers_rules(
+    command: Plugin, host, connection, tmp_path: Path
+) -> None:
+    folder = tmp_path / "conf"
+    (folder / "sub").mkdir(parents=True)
+    (folder / "sub" / "x").write_text("x")
+
+    def copy(name: str, source: Asset, remote: str) -> None:
+        inputs = {"connection": connection, "source": source, "remotePath": remote}
+        command.up(urn("command:remote:CopyToRemote", name), inputs)
+
+    copy("whole", Asset(ARCHIVE, {"path": str(folder)}), "/tmp/whole")
+    assert host.path("/tmp/whole/conf/sub/x").read_text() == "x"
+    copy("entries", Asset(ARCHIVE, {"path": f"{folder}/"}), "/tmp/entries")
+    assert host.path("/tmp/entries/sub/x").read_text() == "x"
+    copy("into", Asset(ASSET, {"path": str(folder / "sub" / "x")}), "/tmp/entries")
+    assert host.path("/tmp/entries/x").read_text() == "x"
+    copy(
+        "members",
+        Asset(ARCHIVE, {"assets": {"d/y": {SIGNATURE: ASSET, "text": "y"}}}),
+        "/tmp/members",
+    )
+    assert host.path("/tmp/members/d/y").read_text() == "y"
+    with pytest.raises(StepError, match="is a file; a directory cannot be copied over it"):
+        copy("clash", Asset(ARCHIVE, {"path": str(folder)}), "/tmp/members/d/y")
+    with pytest.raises(StepError, match="does not exist on this machine"):
+        copy("missing", Asset(ASSET, {"path": str(tmp_path / "missing")}), "/tmp/z")
+
+
+def test_the_process_ends_when_whoever_started_it_is_gone(tmp_path) -> None:
+    script = tmp_path / "engine.py"
+    script.write_text(
+        "import subprocess, sys, time\n"
+        "p = subprocess.Popen([sys.executable, '-m', 'lab.providers.command'], stdout=subprocess.PIPE)\n"
+        "p.stdout.readline(); print(p.pid, flush=True); time.sleep(300)\n"
+    )
+
+    async def provider_of_a_killed_engine() -> int:
+        engine = await asyncio.create_subprocess_exec(
+            sys.executable, str(script), stdout=asyncio.subprocess.PIPE, cwd=Path.cwd()
+        )
+        assert engine.stdout is not None
+        pid = int(await engine.stdout.readline())
+        engine.send_signal(signal.SIGKILL)
+        await engine.wait()
+        return pid
+
+    assert _is_gone(asyncio.run(provider_of_a_killed_engine()))
+
+
+def _is_gone(pid: int, seconds: float = 30) -> bool:
+    def gone() -> bool:
+        try:
+            return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
+        except FileNotFoundError:
+            return True
+
+    _wait_for(gone, seconds)
+    return True
+
+
+def _wait_for(condition, seconds: float = 30) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
