@@ -1,4 +1,23 @@
-"""Simulated HGX machines, reached over real SSH, each with a file system and commands of its own."""
+"""Simulated HGX machines, reached over real SSH, each with a file system and commands of its own.
+
+    endpoints = start(folder, [HostSpec("hgx-01"), HostSpec("hgx-02")])
+
+One server process per folder listens on one loopback port per host. A command that comes in runs in
+the machine's own shell and coreutils, in namespaces of its own where `/` is the host's folder
+(`view.py`); what exists only on such a machine (`fmpm`, `systemctl`, `lspci`, …) is answered by
+stand-ins (`standins/`) that keep state. Faults are injected by name while it runs (`faults`), and
+what happened can be read afterwards (`journal`).
+
+What it does not do, so that nobody relies on it:
+
+- Writing to /sys changes files only: no driver is bound or unbound, no GPU is reset.
+- The network is the machine's; a command can reach whatever the machine can.
+- Background processes end with the command that started them, and a command ends 2 s after its
+  connection broke; on a real host both go on.
+- Without root on the machine (user namespaces only) the operator is the host's root, so a forgotten
+  `sudo` goes unnoticed, and /dev/vfio holds plain files.
+- Terminals are refused (`ssh -T` works), and so is every kind of forwarding.
+"""
 
 from lab.hosts.model import HostEndpoint, HostsError, HostSpec, ServerStatus
 from lab.hosts.process import start, status, stop

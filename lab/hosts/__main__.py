@@ -7,6 +7,9 @@ status FOLDER
 exec FOLDER HOST COMMAND…         run a command over SSH
 fault FOLDER HOST KIND [KEY=VALUE…]   inject a fault; kind `none` takes all away
 in-use FOLDER HOST PARTITION [HOLDER] a virtual machine runs on a partition; no holder: none
+
+Modules that only some of these need are imported where they are needed: `exec` is called often, and
+importing all of them takes longer than a command.
 """
 
 from __future__ import annotations
@@ -16,16 +19,14 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import yaml
-
 from gpuclusters.domain.fabric import LayoutError
-from lab.hosts import faults, process
+from lab.hosts import process
 from lab.hosts.folder import HostsFolder
 from lab.hosts.model import HostsError, HostSpec
 
 
 def _serve(folder: Path, _: list[str]) -> int:
-    from lab.hosts.server import serve  # the other commands start faster without it
+    from lab.hosts.server import serve
 
     serve(HostsFolder(folder))
     return 0
@@ -62,6 +63,10 @@ def _exec(folder: Path, arguments: list[str]) -> int:
 
 
 def _fault(folder: Path, arguments: list[str]) -> int:
+    import yaml
+
+    from lab.hosts import faults
+
     if len(arguments) < len(("HOST", "KIND")):
         raise HostsError("fault needs a host and a kind; `none` takes all faults away")
     host, kind, *pairs = arguments
@@ -74,6 +79,8 @@ def _fault(folder: Path, arguments: list[str]) -> int:
 
 
 def _in_use(folder: Path, arguments: list[str]) -> int:
+    from lab.hosts import faults
+
     host, partition, *holder = [*arguments, "", ""][: max(2, len(arguments))]
     if not partition.isdecimal():
         raise HostsError("in-use needs a host and the number of a partition")

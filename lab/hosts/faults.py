@@ -133,6 +133,12 @@ class PackageManagerLocked(_Fault):
     kind: Literal["package-manager-locked"] = "package-manager-locked"
 
 
+class SudoNeedsPassword(_Fault):
+    """`sudo` asks for a password, which `sudo -n` answers by failing."""
+
+    kind: Literal["sudo-needs-password"] = "sudo-needs-password"
+
+
 Fault = Annotated[
     DropConnectionAfter
     | WrongHostKey
@@ -144,7 +150,8 @@ Fault = Annotated[
     | FabricManager
     | PartitionBusy
     | PartitionUnsupported
-    | PackageManagerLocked,
+    | PackageManagerLocked
+    | SudoNeedsPassword,
     Field(discriminator="kind"),
 ]
 

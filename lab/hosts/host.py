@@ -48,7 +48,7 @@ class Host:
         self.platform = board(identity["platform"])
         self._launcher = launcher
         self._times: dict[str, int] = {}
-        tree.build(folder, self.platform, identity["boot_id"], many_users=launcher.switches_user)
+        tree.build(folder, self.platform, identity, many_users=launcher.switches_user)
         self._mounts = tree.mounts(folder, NAMES)
         self.machine = Machine(folder, self.platform)
         self._listener = control.listen(folder.root / tree.SOCKET, 0o666)
@@ -157,6 +157,8 @@ class Host:
         return answer
 
     async def _sudo(self, request: _Request, connection: socket.socket) -> Answer:
+        if self.faults().first(faults.SudoNeedsPassword):
+            return Answer.error("sudo: a password is required", 1)
         parsed = sudo.parse(request.arguments, request.environment)
         if isinstance(parsed, Answer):
             return parsed

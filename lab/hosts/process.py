@@ -54,26 +54,39 @@ def start(
     hosts = _checked(specs)
     views.check_possible()
     paths = HostsFolder(folder.resolve())
-    paths.path.mkdir(parents=True, exist_ok=True)
     key = client_key or paths.path.parent / "ssh" / "id_ed25519"
-    wanted = {"hosts": hosts, "client-key": ensure_key(key, "gpu-clusters")}
-    with _only_one(paths):
-        server = _server(paths)
-        if server is not None:
-            _wait_until_ready(paths, server)
-        if server is not None and read_json(paths.specs) == wanted:
-            return _endpoints(read_json(paths.ready))
-        same_key = (read_json(paths.specs) or wanted)["client-key"] == wanted["client-key"]
-        if server is not None and not same_key:
-            _end(server)
-            server = None
-        write_json(paths.specs, wanted)
-        if server is not None:
-            control.tell(paths, "hosts")
-        else:
-            report(f"starting {len(hosts)} simulated hosts")
-            _launch(paths)
+    try:
+        paths.path.mkdir(parents=True, exist_ok=True)
+        wanted = {"hosts": hosts, "client-key": ensure_key(key, "gpu-clusters")}
+        with _only_one(paths):
+            return _serve(paths, wanted, report)
+    except OSError as error:
+        raise HostsError(
+            f"the hosts in {paths.path} cannot be started: {error}; free space there, or choose "
+            "another folder"
+        ) from error
+
+
+def _serve(paths: HostsFolder, wanted: dict[str, Any], report: Report) -> dict[str, HostEndpoint]:
+    """Make the server serve what is wanted: leave it, tell it, or start it."""
+    server = _server(paths)
+    if server is not None:
+        _wait_until_ready(paths, server)
+    before = read_json(paths.specs) or wanted
+    # A server that could not make one of the hosts does not serve all that it was told to.
+    served = (read_json(paths.ready) or {"hosts": {}})["hosts"]
+    if server is not None and before == wanted and set(served) == set(wanted["hosts"]):
         return _endpoints(read_json(paths.ready))
+    if server is not None and before["client-key"] != wanted["client-key"]:
+        _end(server)
+        server = None
+    write_json(paths.specs, wanted)
+    if server is not None:
+        control.tell(paths, "hosts")
+    else:
+        report(f"starting {len(wanted['hosts'])} simulated hosts")
+        _launch(paths)
+    return _endpoints(read_json(paths.ready))
 
 
 def stop(folder: Path) -> None:

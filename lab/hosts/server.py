@@ -99,8 +99,14 @@ class Server:
 
     async def _add(self, name: str, platform: str, client_key: str) -> _Served:
         entry = self._folder.host(name)
-        identity = ensure_identity(entry, platform)
-        host = Host(entry, self._launcher)
+        try:
+            identity = ensure_identity(entry, platform)
+            host = Host(entry, self._launcher)
+        except OSError as error:
+            raise HostsError(
+                f"host {name}: its files cannot be made in {entry.path} ({error.strerror}); free "
+                "space there, or choose another folder"
+            ) from error
         listener = Listener(host, client_key)
         try:
             port = listener.open(identity["port"])

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -64,9 +65,10 @@ class Mounts:
     proc: tuple[tuple[str, str], ...]
 
 
-def build(host: HostFolder, board: Board, boot_id: str, *, many_users: bool) -> None:
+def build(host: HostFolder, board: Board, identity: Mapping[str, str], *, many_users: bool) -> None:
     """Write the host's own files. Done once, in a draft, so that they are there whole or not at all.
 
+    `identity`: the host's boot_id and public host_key.
     `many_users`: views have root and the operator as two users (not so in a user namespace), and
     device nodes can be made.
     """
@@ -85,7 +87,7 @@ def build(host: HostFolder, board: Board, boot_id: str, *, many_users: bool) -> 
     home.mkdir(mode=0o750)
     if many_users:
         os.chown(home, OPERATOR_ID, OPERATOR_ID)
-    for path, content in _files(host.name, board, boot_id).items():
+    for path, content in _files(host.name, board, identity).items():
         (draft / path).parent.mkdir(parents=True, exist_ok=True)
         (draft / path).write_text(content)
     for name, target in (("fd", ""), ("stdin", "/0"), ("stdout", "/1"), ("stderr", "/2")):
@@ -96,7 +98,8 @@ def build(host: HostFolder, board: Board, boot_id: str, *, many_users: bool) -> 
     draft.rename(host.root)
 
 
-def _files(name: str, board: Board, boot_id: str) -> dict[str, str]:
+def _files(name: str, board: Board, identity: Mapping[str, str]) -> dict[str, str]:
+    boot_id = identity["boot_id"]
     return {
         "etc/hostname": f"{name}\n",
         "etc/hosts": f"127.0.0.1 localhost\n127.0.1.1 {name}\n",
@@ -115,6 +118,7 @@ def _files(name: str, board: Board, boot_id: str) -> dict[str, str]:
         "etc/containerd/config.toml": (
             'version = 3\nimports = ["/etc/containerd/conf.d/*.toml"]\n'
         ),
+        "etc/ssh/ssh_host_ed25519_key.pub": f"{identity['host_key']} root@{name}\n",
         "etc/modprobe.d/vfio.conf": (
             "options vfio-pci ids=10de:2330,10de:22a3,11f8:4128\nsoftdep nvidia pre: vfio-pci\n"
         ),

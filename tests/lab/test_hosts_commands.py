@@ -245,6 +245,17 @@ def test_sudo_passes_streams_exit_code_and_assignments(host: SimulatedHost) -> N
     assert host.run("sudo -n --frobnicate id").returncode == 1
 
 
+def test_sudo_that_wants_a_password_fails_at_once(host: SimulatedHost) -> None:
+    host.inject(faults.SudoNeedsPassword())
+    done = host.run("sudo -n true")
+    assert (done.returncode, done.stderr) == (1, "sudo: a password is required\n")
+
+
+def test_a_host_shows_its_public_key_where_openssh_keeps_it(host: SimulatedHost) -> None:
+    shown = host.run("cat /etc/ssh/ssh_host_ed25519_key.pub").stdout
+    assert shown.startswith(host.endpoint.host_key)
+
+
 def test_what_needs_root_fails_without_sudo(host: SimulatedHost) -> None:
     done = host.run("echo x > /etc/probe")
     assert done.returncode != 0

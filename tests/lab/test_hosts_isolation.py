@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -156,6 +158,38 @@ def test_scp_and_subsystems_other_than_sftp(host: SimulatedHost, tmp_path: Path)
     assert host.run("cat target").stdout == "copied"
 
 
+def test_terminals_and_forwarding_are_refused(host: SimulatedHost) -> None:
+    async def act() -> None:
+        async with host.connect() as connection:
+            with pytest.raises(asyncssh.ChannelOpenError):
+                await connection.run("true", term_type="xterm")
+            with pytest.raises(asyncssh.ChannelOpenError):
+                await connection.open_connection("127.0.0.1", host.endpoint.port)
+            with pytest.raises(asyncssh.ChannelListenError):
+                await connection.forward_remote_port("127.0.0.1", 0, "127.0.0.1", 1)
+
+    asyncio.run(act())
+
+
+@pytest.mark.skipif(shutil.which("ssh") is None, reason="there is no OpenSSH client here")
+def test_openssh_itself_can_log_in(host: SimulatedHost, tmp_path: Path) -> None:
+    endpoint = host.endpoint
+    known = tmp_path / "known_hosts"
+    known.write_text(f"[{endpoint.address}]:{endpoint.port} {endpoint.host_key}\n")
+    options = [f"-oUserKnownHostsFile={known}", "-oBatchMode=yes", "-oIdentitiesOnly=yes"]
+    options += ["-i", str(host.client_key), "-p", str(endpoint.port)]
+    login = f"{endpoint.user}@{endpoint.address}"
+    done = subprocess.run(
+        ["ssh", "-F", "none", *options, login, "cat; hostname; exit 3"],
+        input="in\n",
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert (done.returncode, done.stdout) == (3, f"in\n{host.name}\n"), done.stderr
+
+
 @pytest.mark.parametrize(
     ("path", "expected"),
     [
@@ -189,7 +223,8 @@ def test_views_work_with_user_namespaces_alone(tmp_path: Path) -> None:
         pytest.skip("this machine allows no user namespaces")
     folder = HostFolder(tmp_path / "hgx-01")
     folder.path.mkdir()
-    tree.build(folder, board("supermicro-hgx-h100"), "boot", many_users=False)
+    identity = {"boot_id": "boot", "host_key": "ssh-ed25519 AAAA"}
+    tree.build(folder, board("supermicro-hgx-h100"), identity, many_users=False)
     mounts = tree.mounts(folder, NAMES)
     script = "hostname; id -u; cat /proc/sys/kernel/random/boot_id; echo x > /etc/y; ls /dev/vfio"
 

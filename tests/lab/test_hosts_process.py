@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import asyncssh
 import psutil
 import pytest
 
@@ -191,6 +192,30 @@ def test_impossible_sets_of_hosts_are_refused_before_anything_is_made(tmp_path: 
     with pytest.raises(HostsError, match="platform 'abacus' cannot be simulated"):
         lab.hosts.start(tmp_path / "hosts", [HostSpec("hgx-01", "abacus")])
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(HostsError, match=r"file/hosts cannot be started: .*Not a directory"):
+        lab.hosts.start(tmp_path / "file" / "hosts", ONE)
+
+
+def test_a_host_whose_files_cannot_be_made_is_named_and_the_others_run_on(folder: Path) -> None:
+    (folder / "hgx-02").touch()
+    with pytest.raises(HostsError, match="host hgx-02: its files cannot be made"):
+        lab.hosts.start(folder, TWO)
+    assert run(folder, "hgx-01", "true") == 0
+    (folder / "hgx-02").unlink()
+    assert set(lab.hosts.start(folder, TWO)) == {"hgx-01", "hgx-02"}
+
+
+def test_another_client_key_is_taken_over(folder: Path, tmp_path: Path) -> None:
+    before = lab.hosts.status(folder)
+    after = lab.hosts.start(folder, ONE, client_key=tmp_path / "other" / "key")
+    assert after == before.hosts
+    assert lab.hosts.status(folder).pid != before.pid
+    with pytest.raises(asyncssh.PermissionDenied):
+        run(folder, "hgx-01", "true")
 
 
 def test_a_machine_without_namespaces_is_told_what_is_missing(
