@@ -55,13 +55,12 @@ def _repair(found: list[ResourceState | None]) -> tuple[ResourceState, ...]:
 
 def _strip(state: ResourceState, there: set[str]) -> None:
     state.dependencies = tuple(d for d in state.dependencies if d in there)
-    by_property = state.property_dependencies
-    if any(d not in there for dependencies in by_property.values() for d in dependencies):
-        left = {
-            key: tuple(d for d in dependencies if d in there)
-            for key, dependencies in by_property.items()
-        }
-        state.property_dependencies = left if any(left.values()) else {}
+    # Pulumi writes down only those properties that still depend on something.
+    left = {
+        key: tuple(d for d in dependencies if d in there)
+        for key, dependencies in state.property_dependencies.items()
+    }
+    state.property_dependencies = {key: kept for key, kept in left.items() if kept}
     if state.deleted_with and state.deleted_with not in there:
         state.deleted_with = ""
     if state.parent and state.parent not in there:

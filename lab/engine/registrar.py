@@ -72,10 +72,9 @@ class Registrar:
                 goal = dataclasses.replace(goal, provider=self._provider(goal, urn))
             with self._planning:
                 draft = self._planner.draft(goal)
+                steps = self._planner.plan(draft)
             if self._needs_failed(draft.new):
                 return self._skip(draft.new)
-            with self._planning:
-                steps = self._planner.plan(draft)
             return self._run(draft.new, steps)
         except RefusedError:
             return self._refuse(urn)

@@ -77,7 +77,8 @@ class Replacements:
             steps: list[Step] = []
             for dependent, keys in reversed(self._dependents(old)):
                 progress.replaced_with[dependent.urn] = keys
-                if id(dependent) not in progress.condemned:
+                progress.deleted.add(dependent.urn)
+                if id(dependent) not in progress.condemned and not dependent.pending_replacement:
                     steps.append(self._condemn(dependent))
             if not old.pending_replacement:
                 steps.append(self._condemn(old))
@@ -87,9 +88,7 @@ class Replacements:
         progress = self._session.progress
         progress.deleted.add(state.urn)
         progress.condemned.add(id(state))
-        # The stored state learns this only when the delete is done.
-        state.pending_replacement = True
-        return DeleteStep(state, None, replacing=True)
+        return DeleteStep(state, None, replacing=True, pend_replacement=True)
 
     def _dependents(self, root: ResourceState) -> list[tuple[ResourceState, tuple[str, ...]]]:
         """What has to be made anew because `root` is deleted first, with the reasons."""

@@ -242,9 +242,13 @@ class ReplaceStep(Step):
 
 @dataclasses.dataclass(eq=False, slots=True)
 class DeleteStep(Step):
-    """Deletes a resource, or forgets it where it is not the engine's to delete."""
+    """Deletes a resource, or forgets it where it is not the engine's to delete.
+
+    With `pend_replacement` its successor is made later in this run, or in the next.
+    """
 
     replacing: bool = False
+    pend_replacement: bool = False
 
     @property
     def op(self) -> StepOp:  # noqa: D102
@@ -269,15 +273,16 @@ class DeleteStep(Step):
                 " program and run `pulumi up`, or use the command:\n"
                 f"`pulumi state unprotect '{old.urn}'`"
             )
-        if session.preview or not self._is_ours(session, old):
-            return
-        session.provider_for(old).delete(
-            subject(old),
-            old.id,
-            inputs=old.inputs,
-            outputs=old.outputs,
-            timeout=old.custom_timeouts.get("delete", 0),
-        )
+        if not session.preview and self._is_ours(session, old):
+            session.provider_for(old).delete(
+                subject(old),
+                old.id,
+                inputs=old.inputs,
+                outputs=old.outputs,
+                timeout=old.custom_timeouts.get("delete", 0),
+            )
+        if self.pend_replacement:
+            old.pending_replacement = True
 
     def _is_ours(self, session: Session, old: ResourceState) -> bool:
         with_another = bool(old.deleted_with) and old.deleted_with in session.progress.deleted
@@ -290,9 +295,8 @@ class DeleteStep(Step):
     def commit(self, keeper: Keeper, *, ok: bool) -> None:  # noqa: D102
         old = self.state
         if not ok:
-            old.pending_replacement = False
             keeper.end(operation=old)
-        elif old.pending_replacement:
+        elif self.pend_replacement:
             # It stays in the state until its successor is there.
             keeper.end(operation=old, changed=[old])
         else:
