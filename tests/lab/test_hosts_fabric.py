@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from lab.hosts import faults
-from lab.hosts.standins.fabric import INITIALISING_SECONDS
+from lab.hosts.board import board
+from lab.hosts.folder import HostFolder
+from lab.hosts.machine import Machine
+from lab.hosts.standins.fabric import CONFIGURATION, INITIALISING_SECONDS, Fabric, Return
 from tests.fixtures.hosts import Hosts, SimulatedHost
 
 
@@ -162,7 +166,6 @@ def test_after_a_resilient_restart_nothing_changes_until_the_list_is_set(
 ) -> None:
     host.run("fmpm -a 7; fmpm -a 8")
     assert host.run("sudo -n systemctl restart nvidia-fabricmanager").returncode == 0
-    assert host.run("fmpm -l").returncode == 248
     wait_until_initialised(host)
     assert active(host) == []
     assert host.run("fmpm -a 9").returncode == 248
@@ -171,6 +174,25 @@ def test_after_a_resilient_restart_nothing_changes_until_the_list_is_set(
     assert active(host) == [7, 8]
     assert host.run("fmpm -a 9").returncode == 0
     assert host.journal("harm") == []
+
+
+def test_a_starting_fabric_manager_answers_nothing_until_it_is_initialised(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr("lab.hosts.standins.fabric.time.time", lambda: now)
+    machine = Machine(HostFolder(tmp_path), board("supermicro-hgx-h100"))
+    configuration = machine.path(CONFIGURATION)
+    configuration.parent.mkdir(parents=True)
+    configuration.write_text("FABRIC_MODE=1\nFABRIC_MODE_RESTART=1\n")
+    fabric = Fabric(machine, faults.Faults())
+    fabric.started()
+    assert fabric.ready() is fabric.set_activated([7]) is Return.NOT_CONFIGURED
+    now += INITIALISING_SECONDS
+    assert fabric.ready() is Return.SUCCESS
+    assert fabric.activate(7) is Return.NOT_CONFIGURED
+    assert fabric.set_activated([7]) is Return.SUCCESS
+    assert fabric.deactivate(7) is Return.SUCCESS
 
 
 def test_an_empty_list_ends_the_wait_as_well(host: SimulatedHost) -> None:
