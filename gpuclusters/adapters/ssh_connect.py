@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 
 import asyncssh
 
@@ -126,7 +127,9 @@ def _algorithms(host_key: str) -> str:
 
 
 def _reason(error: Exception) -> str:
+    if isinstance(error, OSError) and error.errno and error.errno > 0:
+        # asyncio puts the address into its text; the place already has it.
+        return os.strerror(error.errno)
     if isinstance(error, OSError) and error.strerror:
-        # asyncio puts the address into the text; the place already has it.
-        return error.strerror.split(" [Errno")[0]
+        return error.strerror
     return str(error) or type(error).__name__

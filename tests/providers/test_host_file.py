@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from gpuclusters.providers.host_file import HostFileProvider
 from lab.hosts import faults
 from tests.fixtures.hosts import SimulatedHost
 from tests.providers.conftest import StartProvider
-from tests.providers.provider_process import UNKNOWN, StepFailed
+from tests.providers.provider_process import UNKNOWN, StepFailed, provider_process
 
 PATH = "/etc/kubernetes/kubelet.conf.d/20-gpu.conf"
 
@@ -248,6 +249,21 @@ def test_a_binary_file_in_its_place_shows_as_drift(
     made.outputs = live.outputs
     provider.update(HostFileProvider, made, wanted(host))
     assert host.path(PATH).read_text() == "a: 1\n"
+
+
+def test_the_key_may_be_a_secret_of_the_stack_and_is_never_shown(
+    host: SimulatedHost, tmp_path: Path
+) -> None:
+    key = host.client_key.read_text()
+    config = {"gpu-clusters:ssh-private-key": key}
+    with provider_process(tmp_path / "err", config=config) as provider:
+        provider.create(HostFileProvider, wanted(host))
+    broken = {"gpu-clusters:ssh-private-key": key[:200]}
+    with provider_process(tmp_path / "err", config=broken) as provider:
+        with pytest.raises(StepFailed, match="stack secret gpu-clusters:ssh-private-key") as failed:
+            provider.create(HostFileProvider, wanted(host))
+        shown = str(failed.value) + (tmp_path / "err").read_text()
+    assert not any(line in shown for line in key.splitlines()[1:3])
 
 
 def test_without_any_key_the_three_ways_to_give_one_are_named(

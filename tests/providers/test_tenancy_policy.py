@@ -87,7 +87,7 @@ def isolate(tenant: Tenant) -> None:
     size = {"cpu": "1", "memory": "1Gi"}
     limits = [{"type": "Container", "default": size, "defaultRequest": size}]
     tenant.apply(f"{root}/limitranges/tenant", "v1", "LimitRange", spec={"limits": limits})
-    spec = {"endpointSelector": {}, "egress": [{"toEndpoints": [{}]}]}
+    spec: dict[str, Any] = {"endpointSelector": {}, "egress": [{"toEndpoints": [{}]}]}
     tenant.apply(tenant.policy("isolate"), "cilium.io/v2", "CiliumNetworkPolicy", spec=spec)
     tenant.apply(
         f"/apis/node.k8s.io/v1/runtimeclasses/kata-{name}",

@@ -54,7 +54,7 @@ VALID: dict[type, dict[str, Any]] = {
 def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """Every place in a bag, the inner ones too."""
     found = [path] if path else []
-    steps = value.items() if isinstance(value, dict) else ()
+    steps: Any = value.items() if isinstance(value, dict) else ()
     steps = enumerate(value) if isinstance(value, list) else steps
     for step, inner in steps:
         found += places(inner, (*path, step))

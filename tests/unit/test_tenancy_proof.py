@@ -91,17 +91,24 @@ class Cluster:
             self.objects[plural, made["metadata"]["name"]] = made
 
 
-NAMESPACE = {
+NAMESPACE: dict[str, Any] = {
     "metadata": {"name": "tenant-acme", "labels": spec().pod_security.labels()},
     "status": {"phase": "Active"},
 }
-QUOTA = {"metadata": {"name": "tenant"}, "spec": {"hard": HARD}, "status": {"hard": HARD}}
-LIMITS = {"metadata": {"name": "tenant"}, "spec": {"limits": [{"type": "Container"}]}}
-POLICY = {
+QUOTA: dict[str, Any] = {
+    "metadata": {"name": "tenant"},
+    "spec": {"hard": HARD},
+    "status": {"hard": HARD},
+}
+LIMITS: dict[str, Any] = {
+    "metadata": {"name": "tenant"},
+    "spec": {"limits": [{"type": "Container"}]},
+}
+POLICY: dict[str, Any] = {
     "metadata": {"name": "isolate", "generation": 2},
     "status": {"conditions": [{"type": "Valid", "status": "True"}]},
 }
-SOUND = [
+SOUND: list[tuple[str, dict[str, Any]]] = [
     ("namespaces", NAMESPACE),
     ("resourcequotas", QUOTA),
     ("limitranges", LIMITS),
@@ -136,9 +143,6 @@ def test_what_comes_one_after_the_other_is_waited_for() -> None:
     cluster = Cluster(later=copy.deepcopy(SOUND))
     assert ensure(cluster, seconds=60).ready
     assert cluster.time == pytest.approx(2)
-
-
-Change = tuple[str, str, list[Any], Any]
 
 
 @pytest.mark.parametrize(
