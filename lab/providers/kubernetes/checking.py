@@ -12,8 +12,10 @@ from lab.providers.kubernetes.objects import (
     AUTONAMED,
     Object,
     annotation,
+    is_patch,
     kind_of,
     kind_of_token,
+    metadata_of,
     name_of,
     to_object,
     with_secrets,
@@ -100,14 +102,8 @@ def _invented(call: CheckCall) -> str:
 def _refusals(call: CheckCall, obj: Object) -> list[Failure]:
     token = call.resource.type.rpartition(":")[2]
     kind = kind_of(obj).kind or token
-    if token.endswith("Patch") and not kind.endswith("Patch"):
-        return [
-            Failure(
-                "",
-                f"{token} is not supported by the kubernetes stand-in: patches of objects that others own "
-                "need the real provider",
-            )
-        ]
+    if is_patch(call.resource.type, obj) and "name" not in metadata_of(obj):
+        return [Failure("metadata.name", f"{token} must name the object to patch in metadata.name")]
     if kind.endswith("List") and "items" in obj:
         return [
             Failure("items", f"{kind} is a list of objects; declare the objects one by one instead")

@@ -26,6 +26,7 @@ from lab.providers.kubernetes.objects import (
 )
 from lab.providers.kubernetes.replacement import (
     Mutability,
+    identity_fields,
     immutable_fields,
     old_one_first,
     refused_fields,
@@ -45,6 +46,7 @@ class Comparison:
         new_inputs: what it is to be made from; may hold unknowns.
         namespaced: whether its kind lives in namespaces.
         default_namespace: where an object without a namespace goes.
+        patch: whether only some fields of an object that others own are set; it is never replaced for them.
     """
 
     live: Object
@@ -52,6 +54,7 @@ class Comparison:
     new_inputs: Object
     namespaced: bool
     default_namespace: str
+    patch: bool = False
 
 
 def diff(
@@ -73,14 +76,14 @@ def diff(
     changes = compare(old, new)
     if not changes:
         return Diff()
-    fields = immutable_fields(new, mutability)
+    fields = identity_fields() if comparison.patch else immutable_fields(new, mutability)
     if dry_run is not None and _same_object(live, new):
         try:
             predicted = dry_run(comparison.new_inputs)
         except ApiError as error:
             predicted = _predicted_anew(dry_run, comparison)
             changes = _against(predicted, old, new, changes, comparison)
-            fields += _refused(error, changes)
+            fields += [] if comparison.patch else _refused(error, changes)
         else:
             changes = _against(predicted, old, new, changes, comparison)
     changes = _in_program_terms(changes, comparison)

@@ -79,6 +79,11 @@ def kind_of(obj: Mapping[str, Any]) -> GroupVersionKind:
     return GroupVersionKind(api_version.removeprefix("core/"), str(obj.get("kind", "")))
 
 
+def is_patch(token: str, obj: Mapping[str, Any]) -> bool:
+    """Whether a resource, such as a `NamespacePatch`, only sets fields of an object that others own."""
+    return token.rpartition(":")[2] == f"{obj.get('kind')}Patch"
+
+
 def metadata_of(obj: Mapping[str, Any]) -> dict[str, Any]:
     """The metadata of an object; empty where there is none, or where it is not known yet."""
     metadata = obj.get("metadata")

@@ -17,6 +17,7 @@ from lab.providers.kubernetes.diffing import Comparison, diff
 from lab.providers.kubernetes.helm import Helm
 from lab.providers.kubernetes.objects import (
     Object,
+    is_patch,
     kind_of,
     live_object,
     recorded_inputs,
@@ -123,6 +124,7 @@ class KubernetesProvider(calls.Provider):
             new_inputs=new,
             namespaced=self._scopes.namespaced(kind_of(new), api),
             default_namespace=self._resources.store.default_namespace,
+            patch=is_patch(call.resource.type, new),
         )
         possible = api is not None and not contains_unknown(new)
         return diff(

@@ -86,12 +86,17 @@ def immutable_fields(obj: Object, mutability: Mutability) -> list[paths.Path]:
     """Paths whose change needs a new object."""
     group = str(obj.get("apiVersion", "")).rpartition("/")[0]
     kind = str(obj.get("kind", ""))
-    fields = [*_IDENTITY, *_FIELDS.get((group, kind), ())]
+    fields = list(_FIELDS.get((group, kind), ()))
     if group == "" and kind == "ConfigMap" and (not mutability.config_map or obj.get("immutable")):
         fields += ["data", "binaryData"]
     if group == "" and kind == "Secret" and (not mutability.secret or obj.get("immutable")):
         fields += ["data", "stringData"]
-    return [paths.parse(field) for field in fields]
+    return [*identity_fields(), *(paths.parse(field) for field in fields)]
+
+
+def identity_fields() -> list[paths.Path]:
+    """Paths whose change means another object."""
+    return [paths.parse(field) for field in _IDENTITY]
 
 
 def refused_fields(error: ApiError) -> list[paths.Path]:

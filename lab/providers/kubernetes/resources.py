@@ -18,6 +18,7 @@ from lab.providers.kubernetes.objects import (
     Object,
     annotation,
     identifier,
+    is_patch,
     kind_of,
     kind_of_token,
     live_object,
@@ -79,8 +80,9 @@ class Resources:
             return self._create_preview(call, obj, manager)
         resource = self.store.located(kind_of(obj), obj)
         obj = self.store.placed(obj, resource)
-        self._make_way(call.resource, resource, obj)
-        self._refuse_foreign(call.resource, resource, obj, manager)
+        if not is_patch(call.resource.type, obj):
+            self._make_way(call.resource, resource, obj)
+            self._refuse_foreign(call.resource, resource, obj, manager)
         applied = self.store.apply(resource, obj, manager)
         live = self.store.ready(call, resource, applied, obj, manager)
         self.record(call.resource, identifier(live))
@@ -88,7 +90,7 @@ class Resources:
 
     def _create_preview(self, call: calls.CreateCall, obj: Object, manager: str) -> calls.Created:
         resource = self.store.api.find(kind_of(obj))
-        if resource is None:
+        if resource is None or is_patch(call.resource.type, obj):
             return calls.Created("", dict(call.inputs))
         obj = self.store.placed(obj, resource)
         if self._recorded.get(call.resource.urn) != identifier(obj):
@@ -146,7 +148,7 @@ class Resources:
         obj = _with_ignored(obj, current, call.ignore_changes)
         if call.preview:
             return self._update_preview(call, resource, obj, manager)
-        if current is not None:
+        if current is not None and not is_patch(call.resource.type, obj):
             applying.take_over(self.store.api, resource, current, manager)
         applied = self.store.apply(resource, obj, manager)
         live = self.store.ready(call, resource, applied, obj, manager)
@@ -186,6 +188,9 @@ class Resources:
         live = self.store.api.get(resource, namespace, name) if resource else None
         if resource is None or live is None:
             return
+        if is_patch(call.resource.type, recorded):
+            self._let_go(call, resource, live, inputs)
+            return
         policy = annotation(inputs, "pulumi.com/deletionPropagationPolicy").lower()
         body = {
             "apiVersion": "v1",
@@ -204,6 +209,21 @@ class Resources:
             seconds = timeout_seconds(call.timeout_seconds, inputs)
             self.store.waiter.until_gone(resource, live, seconds=seconds, urn=call.resource.urn)
         self.store.forget_defined(resource, live)
+
+    def _let_go(
+        self, call: calls.DeleteCall, resource: ApiResource, live: Object, inputs: Object
+    ) -> None:
+        """End the ownership of a patch's fields: what nobody else owns goes, the object stays."""
+        identity = {key: live[key] for key in ("apiVersion", "kind")}
+        metadata = {"name": name_of(live)}
+        if resource.namespaced:
+            metadata["namespace"] = namespace_of(live)
+        manager = applying.field_manager(call.resource, call.outputs, inputs)
+        try:
+            applying.apply(self.store.api, resource, {**identity, "metadata": metadata}, manager)
+        except ApiError as error:
+            if not error.absent:
+                raise refused("be left without the patched fields", live, error) from error
 
     def read(self, call: calls.ReadCall) -> calls.Found | None:
         """The object as it is, and the inputs that describe it as it is."""

@@ -128,7 +128,7 @@ def test_a_name_not_known_yet_is_no_missing_name() -> None:
 @pytest.mark.parametrize(
     ("token", "news", "word"),
     [
-        ("kubernetes:core/v1:NamespacePatch", {"kind": "Namespace"}, "NamespacePatch"),
+        ("kubernetes:core/v1:NamespacePatch", {"kind": "Namespace"}, "metadata.name"),
         ("kubernetes:core/v1:ConfigMapList", {"kind": "ConfigMapList", "items": []}, "one by one"),
         ("kubernetes:core/v1:Pod", {"metadata": {"generateName": "x"}}, "generateName"),
         (

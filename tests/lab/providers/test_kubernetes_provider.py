@@ -456,6 +456,32 @@ def test_an_ignored_field_keeps_what_others_set(kubernetes: Plugin, namespace, k
     kubernetes.delete(DEPLOYMENT)
 
 
+def test_a_patch_sets_fields_of_an_object_and_lets_go_of_them(
+    kubernetes: Plugin, namespace, kubectl
+) -> None:
+    account = urn("kubernetes:core/v1:ServiceAccountPatch", "default")
+
+    def automount() -> object:
+        live = kubectl("-n", namespace, "get", "serviceaccount", "default", "-o", "json")
+        return json.loads(live).get("automountServiceAccountToken")
+
+    inputs = {
+        "apiVersion": "v1",
+        "kind": "ServiceAccount",
+        "metadata": {"name": "default", "namespace": namespace},
+        "automountServiceAccountToken": False,
+    }
+    checked = kubernetes.check(account, inputs)
+    assert kubernetes.create(account, checked, preview=True).outputs == checked
+    kubernetes.up(account, inputs)
+    assert automount() is False
+    assert kubernetes.up(account, inputs).op == "same"
+    step = kubernetes.up(account, {**inputs, "automountServiceAccountToken": True})
+    assert step.diff == {"automountServiceAccountToken": "UPDATE"}
+    kubernetes.delete(account)
+    assert automount() is None
+
+
 def test_manifests_are_decoded_for_the_program(kubernetes: Plugin) -> None:
     request = provider_pb2.InvokeRequest(
         tok="kubernetes:yaml:decode", args=encode({"text": "a: 1\n---\nb: 2"})
