@@ -15,6 +15,9 @@ from gpuclusters.config.fault import HIDDEN, NOTHING, Flaw, Path, is_secret, sho
 DISCRIMINATOR = "source"
 """The key by which the variants of a section tell themselves apart."""
 
+KEY_MARK = "[key]"
+"""What pydantic appends to a path when it means the key and not its value."""
+
 Explanation = Callable[[Mapping[str, Any]], tuple[str, str]]
 """From the context of an error to what is wrong and what to write instead."""
 
@@ -37,7 +40,7 @@ def explain(path: Path, error: Any, document: Any, model: type[BaseModel]) -> Fl
     context: Mapping[str, Any] = error.get("ctx") or {}
     kind: str = error["type"]
     value = at(path, document)
-    if error["loc"][-1] == "[key]":
+    if error["loc"][-1] == KEY_MARK and kind != "extra_forbidden":
         expected = context.get("expected", "")
         return Flaw(
             path,

@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from gpuclusters.config.explain import DISCRIMINATOR, explain, suggestion
+from gpuclusters.config.explain import DISCRIMINATOR, KEY_MARK, explain, suggestion
 from gpuclusters.config.fault import Flaw, Path
 
 M = TypeVar("M", bound=BaseModel)
@@ -117,17 +117,21 @@ def _path(loc: Sequence[str | int], document: Any) -> Path:
     """Where an error is in the document: without the tags of unions and pydantic's own marks."""
     path: list[str | int] = []
     current = document
+    tagged: object = None
     for part in loc:
-        if part == "[key]":
-            continue
         if isinstance(current, Mapping):
-            if part not in current and current.get(DISCRIMINATOR) == part:
+            if current.get(DISCRIMINATOR) == part and tagged is not current:
+                tagged = current  # the first part below a variant is its tag
+                continue
+            if part == KEY_MARK and part not in current:
                 continue
             current = current.get(part)
         elif isinstance(current, list | tuple):
             if not isinstance(part, int):
                 continue
             current = current[part] if part < len(current) else None
+        elif part == KEY_MARK:
+            continue
         else:
             current = None
         path.append(part)

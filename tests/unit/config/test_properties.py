@@ -16,7 +16,7 @@ from gpuclusters.config.stack import StackConfig, parse
 from tests.unit.config.documents import FILE
 from tests.unit.config.strategies import documents
 
-_slow = settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
+_slow = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 
 _VALIDATOR = jsonschema.Draft202012Validator(schema())
 
@@ -60,12 +60,14 @@ def _mutate(draw: st.DrawFn, document: dict[str, Any]) -> None:
         case "repeat" if isinstance(parent, list):
             parent.append(copy.deepcopy(parent[place[-1]]))
         case "add" if isinstance(parent, dict):
-            parent[draw(st.text(max_size=12) | st.integers() | st.none())] = draw(_strange)
+            parent[draw(st.text(max_size=12) | st.integers() | st.none())] = copy.deepcopy(
+                draw(_strange)
+            )
         case "rename" if isinstance(parent, dict) and isinstance(place[-1], str):
             value = parent.pop(place[-1])
             parent[place[-1].replace("-", "_").upper()] = value
         case _:
-            parent[place[-1]] = draw(_strange)
+            parent[place[-1]] = copy.deepcopy(draw(_strange))
 
 
 @st.composite
@@ -102,7 +104,7 @@ def test_a_right_configuration_fits_the_schema(document: dict[str, Any]) -> None
 
 
 @given(_broken())
-@settings(_slow, max_examples=120)
+@settings(_slow, max_examples=80)
 def test_a_mutated_configuration_gives_faults_and_nothing_else(document: dict[str, Any]) -> None:
     before = copy.deepcopy(document)
     parsed = parse(document, file=FILE)
@@ -147,7 +149,7 @@ def test_any_top_level_gives_faults(document: dict[str, Any]) -> None:
 
 
 @given(documents(), st.sampled_from(["password", "api-token", "privateKey"]))
-@settings(_slow, max_examples=15)
+@settings(_slow, max_examples=8)
 def test_a_secret_that_strays_into_a_section_is_never_shown(
     document: dict[str, Any], key: str
 ) -> None:

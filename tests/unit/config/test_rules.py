@@ -147,3 +147,17 @@ def test_a_number_that_python_refuses_to_print_is_refused_all_the_same() -> None
     said = [str(fault) for fault in faults(document)]
     assert len(said) == 2
     assert all("bits" in line for line in said), said
+
+
+def test_keys_that_are_spelled_like_the_validators_own_marks_are_keys_all_the_same() -> None:
+    document = caas(hosts={"source": "lab", "lab": 1}, network={"[key]": 1})
+    document["caas"]["[key]"] = 1
+    assert [fault.path for fault in faults(document)] == [
+        ("caas", "hosts", "lab"),
+        ("caas", "network", "[key]"),
+        ("caas", "[key]"),
+    ]
+    pods = faults(caas(tenants=[{"name": "a", "gpus": 1, "extra-quota": {"[key]": "1", "": "1"}}]))
+    assert [fault.path[-1] for fault in pods] == [""]
+    boards = faults(caas(nodes=[{"name": "a", "gpus": {"9": {}}}]))
+    assert {fault.path for fault in boards} == {("caas", "nodes", 0, "gpus", "9")}
