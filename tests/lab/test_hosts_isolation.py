@@ -43,7 +43,7 @@ def test_the_machines_files_are_out_of_sight(host: SimulatedHost, tmp_path: Path
         "mount -t tmpfs none /mnt",
         "mknod /tmp/disk b 8 0",
         "cat /dev/vfio/vfio",
-        "chroot /proc/1/root /bin/true && ls /proc/1/root/work /proc/1/cwd/work",
+        "ls /proc/1/root/",
         "nsenter -t 1 -m true",
         "date -s 2001-01-01",
     ],
