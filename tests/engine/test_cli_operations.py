@@ -10,11 +10,17 @@ from collections.abc import Callable
 
 import pytest
 
+from lab.engine import deployment
+from lab.engine.backend.checkpoints import CheckpointStore
+from lab.engine.backend.filebackend import FileBackend
+from lab.engine.backend.layout import StackReference
 from lab.engine.cli.main import DEBUG_VARIABLE
 from lab.engine.events import Cancel, Diagnostic, Prelude, Summary
 from lab.engine.request import Cancellation, ConfigValue, Outcome, Request
+from lab.engine.secrets import open_manager
 from lab.engine.state import ResourceState, Snapshot
 from lab.engine.usererror import UserError
+from lab.engine.values import Secret
 from tests.engine.shellkit import Run, Shell, engine, shell
 
 __all__ = ["engine", "shell"]
@@ -267,7 +273,7 @@ def test_an_internal_fault_is_one_sentence(
         (("preview", "--target", "a", "--exclude", "b"), "cannot be used together"),
         (("preview", "--target-dependents"), "needs a --target"),
         (("preview", "-c", "novalue"), "KEY=VALUE"),
-        (("watch",), "invalid choice: 'watch'"),
+        (("frobnicate",), "invalid choice: 'frobnicate'"),
         (("--cwd", "/not/there", "preview"), "no such folder"),
         ((), "required"),
     ],
@@ -385,3 +391,31 @@ def test_anything_but_yes_is_no(
     assert "confirmation declined" in done.err
     assert [request.preview for request in recorder.requests] == [True]
     assert dev.files("locks/**/*.json") == []
+
+
+def test_secrets_of_another_stack_come_without_its_ciphertexts(
+    dev: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = StackReference("refs", "other")
+    dev.ok("stack", "init", "other")
+    backend = FileBackend(dev.state)
+    provider = backend.checkpoint(other).secrets_provider
+    assert provider is not None
+    manager = open_manager(provider["state"]["salt"], lambda: "test")
+    outputs = {"password": Secret("s3cret")}
+    CheckpointStore(backend.bucket, other, manager, lambda _: manager).save(
+        Snapshot((ResourceState(ROOT, "pulumi:pulumi:Stack", custom=False, outputs=outputs),))
+    )
+    found = []
+
+    def reading(request, store, emit, cancel, stacks) -> Outcome:
+        found.append(stacks("organization/refs/other"))
+        found.append(stacks("organization/refs/absent"))
+        return Outcome(ok=True, changes={})
+
+    monkeypatch.setattr(deployment, "run", reading)
+    dev.ok("preview", "--stack", "dev")
+    secret = found[0].resources[0].outputs["password"]
+    assert secret == Secret("s3cret")
+    assert secret.ciphertext is None
+    assert found[1] is None

@@ -250,14 +250,22 @@ def test_cancel_lets_go_of_a_lock(shell: Shell) -> None:
 @pytest.mark.parametrize(
     "command",
     [
-        ("stack", "graph", "file"), ("stack", "migrate"), ("state", "edit"), ("state", "move", "x"),
-        ("config", "env"), ("config", "set-all"), ("stack", "change-secrets-provider", "x"),
+        ("stack", "graph", "file"),
+        ("stack", "migrate"),
+        ("stack", "change-secrets-provider", "x"),
+        ("state", "edit"),
+        ("state", "move", "x"),
+        ("config", "env", "add", "x"),
+        ("config", "set-all"),
+        ("import", "x"),
+        ("login",),
+        ("watch",),
     ],
-)  # fmt: skip
+)
 def test_what_the_engine_does_not_do_is_refused_by_name(
     shell: Shell, command: tuple[str, ...]
 ) -> None:
     shell.ok("stack", "init", "dev")
     done = shell(*command)
     assert done.code == 2
-    assert "not part of the embedded engine" in done.err or command[-1] in done.err
+    assert "not part of the embedded engine" in done.err

@@ -331,3 +331,13 @@ def test_nothing_to_do_is_said_as_such() -> None:
     event = Summary({"same": 4}, "succeeded", 2, is_preview=False)
     lines = report.summary(event, 0, Painter(on=False))
     assert lines == ["Resources:", "    4 unchanged", "", "Duration: 2s"]
+
+
+def test_a_preview_lists_only_outputs_that_change_secrets_included(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    before, after = stack(a=1, b=1, key=Secret("x")), stack(a=1, b=2, key=Secret("y"))
+    play(Lines(options(preview=True)), [end("same", before, after)])
+    out = capsys.readouterr().out
+    assert "  ~ b  : 1 => 2\n  ~ key: [secret] => [secret]\n" in out
+    assert " a" not in out.split("Outputs:")[1]

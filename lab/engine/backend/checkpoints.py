@@ -117,9 +117,7 @@ class CheckpointStore:
             )
         else:
             # The stack has a new passphrase: what was encrypted under the old one must not stay.
-            snapshot = open_snapshot(self._bucket, self._stack, checkpoint, stored)
-            plain = snapshot.to_json(Plaintext())
-            snapshot = Snapshot.from_checkpoint(plain, stored.crypter.decrypt)
+            snapshot = detached(open_snapshot(self._bucket, self._stack, checkpoint, stored))
         return dataclasses.replace(snapshot, secrets_providers=self._manager.state())
 
     def save(self, snapshot: Snapshot) -> None:
@@ -197,6 +195,15 @@ def open_snapshot(
     except (StateError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise _corrupt(bucket, stack, f"cannot be understood ({error})") from error
     return dataclasses.replace(shell, resources=tuple(resources), pending_operations=tuple(pending))
+
+
+def detached(snapshot: Snapshot) -> Snapshot:
+    """The snapshot without the ciphertexts of its secrets, for use under another key."""
+
+    def unexpected(_: str) -> str:
+        raise StateError("a secret is encrypted that was just written in plain text")
+
+    return Snapshot.from_checkpoint(snapshot.to_json(Plaintext()), unexpected)
 
 
 def stored_manager(

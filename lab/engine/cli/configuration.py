@@ -63,7 +63,7 @@ def add_verbs(verbs: Verbs, shared: Parser) -> None:
     copy.add_argument("--dest", "-d", required=True, metavar="STACK")
     copy.add_argument("--path", action="store_true")
     for name in _REFUSED:
-        action(name, _refuse)
+        action(name, _refuse).add_argument("rest", nargs="*")
 
 
 def _refuse(arguments: argparse.Namespace) -> int:

@@ -6,6 +6,7 @@ argparse and not typer: the import costs a tenth, and every command pays it.
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Sequence
 from typing import NoReturn, TypeAlias
 
@@ -39,6 +40,14 @@ UNSUPPORTED = {
     "--profiling": "profiling",
     "--ignore-protect": "deleting protected resources; use `state unprotect` first",
 }
+PULUMI_VERBS = frozenset(
+    {
+        "about", "ai", "api", "console", "convert", "deployment", "env", "gen-completion", "help",
+        "import", "install", "login", "logout", "logs", "neo", "new", "org", "package", "plugin",
+        "policy", "project", "replay-events", "schema", "template", "version", "watch", "whoami",
+    }
+)  # fmt: skip
+_UNKNOWN_VERB = re.compile(r"argument VERB: invalid choice: '([\w-]+)'")
 _BOOLEANS = frozenset(
     {
         "--non-interactive", "--json", "--diff", "--yes", "--skip-preview", "--preview-only",
@@ -54,6 +63,12 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """See `argparse.ArgumentParser.error`."""
+        refused = _UNKNOWN_VERB.match(message)
+        if refused and refused[1] in PULUMI_VERBS:
+            raise UserError(
+                f"`{refused[1]}` is not part of the embedded engine; use the Pulumi CLI for it",
+                ExitCode.CONFIGURATION,
+            )
         raise UserError(f"{message}; see `{self.prog} --help`", ExitCode.CONFIGURATION)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from collections.abc import Mapping
@@ -90,6 +91,8 @@ class Session:
         """
         word = "preview" if self._arguments.verb == "preview" else WORDS[self._operation]
         if outcome.cancelled:
+            if outcome.bailed:
+                return ExitCode.CANCELLED
             raise UserError(outcome.error or f"{word} cancelled", ExitCode.CANCELLED)
         if not outcome.ok:
             if outcome.error and not outcome.bailed:
@@ -110,6 +113,8 @@ class Session:
     # -- a run of the engine -------------------------------------------------------
 
     def _run(self, *, preview: bool) -> Outcome:
+        # gRPC's C core prints notices of its own into what programs and providers print.
+        os.environ.setdefault("GRPC_VERBOSITY", "NONE")
         # Importing the engine means importing gRPC, which is not needed to find a wrong flag.
         from lab.engine.cli.interrupts import stoppable
         from lab.engine.deployment import run as deploy
@@ -217,7 +222,7 @@ class Session:
 
     def _other_stack(self, name: str) -> Snapshot | None:
         """The state of another stack of the backend, for stack references."""
-        from lab.engine.backend.checkpoints import open_snapshot, stored_manager
+        from lab.engine.backend.checkpoints import detached, open_snapshot, stored_manager
 
         workspace = self._workspace
         backend = workspace.backend
@@ -226,7 +231,8 @@ class Session:
             return None
         checkpoint = backend.checkpoint(reference)
         manager = stored_manager(checkpoint, workspace.open) or workspace.manager
-        return open_snapshot(backend.bucket, reference, checkpoint, manager)
+        # Its secrets get into the state of this stack, which has a key of its own.
+        return detached(open_snapshot(backend.bucket, reference, checkpoint, manager))
 
 
 def _changes(changes: Mapping[str, int]) -> bool:

@@ -15,7 +15,7 @@ from lab.engine.cli.workspace import Workspace
 from lab.engine.usererror import ExitCode, UserError
 
 _NAMED = ("init", "select", "rm", "output")
-NO_CLOUD = ("change-secrets-provider", "drift", "migrate", "schedule", "webhook", "graph")
+_REFUSED = ("change-secrets-provider", "drift", "migrate", "schedule", "webhook", "graph")
 
 
 def add_verbs(verbs: Verbs, shared: Parser) -> None:
@@ -64,8 +64,8 @@ def add_verbs(verbs: Verbs, shared: Parser) -> None:
         nested_stack_flag(parser)
     _add_tag(action("tag", _no_action))
     stackdata.add_actions(action)
-    for name in NO_CLOUD:
-        action(name, _refuse)
+    for name in _REFUSED:
+        action(name, _refuse).add_argument("rest", nargs="*")
 
 
 def _add_tag(tag: Parser) -> None:

@@ -47,6 +47,8 @@ class Lines(Display):
         """Print the line of a resource unless it has been printed just so."""
         if not (row.changes or self.options.show_same):
             return
+        if row.metadata is not None and row.metadata.op == "refresh" and row.status == "running":
+            return  # every resource is read; only what was found is worth a line
         parts = self.options.show_replacement_steps or not self.options.preview
         if row.metadata is not None and is_replacement_part(row.metadata) and not parts:
             return

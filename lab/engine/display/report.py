@@ -11,7 +11,7 @@ from lab.engine.display.colours import Painter
 from lab.engine.display.rows import Rows, short_type
 from lab.engine.display.steps import COUNTED, KINDS
 from lab.engine.events import Diagnostic, Summary
-from lab.engine.values import Blinded, Plaintext, Value, reveal_all, values_to_state
+from lab.engine.values import Blinded, Plaintext, Value, reveal, reveal_all, values_to_state
 
 _COLOURS = {"error": "red", "warning": "yellow"}
 
@@ -37,34 +37,37 @@ def _message(diagnostic: Diagnostic, paint: Painter) -> list[str]:
 
 
 def outputs(rows: Rows, options: Options, paint: Painter) -> list[str]:
-    """The outputs of the stack: how they become, and in which way that is new."""
+    """The outputs of the stack: in a preview those that would change, else what there is now."""
     root = rows.outputs()
     if options.suppress_outputs or root is None or root.metadata is None:
         return []
     step = root.metadata
-    old = _plain(step.old.outputs, options) if step.old else {}
-    new = _plain(step.new.outputs, options) if step.new else {}
-    if not old and not new:
+    old = step.old.outputs if step.old else {}
+    new = step.new.outputs if step.new else {}
+    changed = {n for n in old | new if n not in old or n not in new or not _same(old[n], new[n])}
+    names = sorted(changed if options.preview else old | new)
+    if not names:
         return []
-    width = max(
-        len(json.dumps(name)) if not name.isidentifier() else len(name) for name in old | new
-    )
+    before, after = _plain(old, options), _plain(new, options)
+    labels = {n: n if n.replace("-", "_").isidentifier() else json.dumps(n) for n in names}
+    width = max(map(len, labels.values()))
     lines = [paint("Outputs:", "bold")]
-    for name in sorted(old | new):
-        sign, colour, value = _compare(old, new, name)
-        label = name if name.replace("-", "_").isidentifier() else json.dumps(name)
-        lines.append(paint(f"  {sign} {label.ljust(width)}: {value}", colour))
+    for name in names:
+        if name not in old:
+            sign, colour, value = "+", "green", shown(after[name])
+        elif name not in new:
+            sign, colour, value = "-", "red", shown(before[name])
+        elif name in changed:
+            sign, colour = "~", "yellow"
+            value = f"{shown(before[name])} => {shown(after[name])}"
+        else:
+            sign, colour, value = " ", "", shown(after[name])
+        lines.append(paint(f"  {sign} {labels[name].ljust(width)}: {value}", colour))
     return [*lines, ""]
 
 
-def _compare(old: Mapping[str, Any], new: Mapping[str, Any], name: str) -> tuple[str, str, str]:
-    if name not in old:
-        return "+", "green", shown(new[name])
-    if name not in new:
-        return "-", "red", shown(old[name])
-    if old[name] == new[name]:
-        return " ", "", shown(new[name])
-    return "~", "yellow", f"{shown(old[name])} => {shown(new[name])}"
+def _same(old: Value, new: Value) -> bool:
+    return reveal(old) == reveal(new)
 
 
 def _plain(values: Mapping[str, Value], options: Options) -> dict[str, Any]:
