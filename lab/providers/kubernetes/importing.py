@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
+from lab.providers.comparison import same
 from lab.providers.kubernetes.objects import (
     Object,
     metadata_of,
@@ -57,9 +58,14 @@ def inputs_of(live: Object) -> Object:
     }
 
 
-def refreshed_inputs(live: Object, old_inputs: Object) -> Object:
-    """Recorded inputs as they are in the cluster now; a Secret keeps its texts where they still hold."""
-    inputs: Object = prune(live, with_encoded_data(old_inputs))
+def refreshed_inputs(live: Object, old_inputs: Object, recorded: Object) -> Object:
+    """Recorded inputs as they are in the cluster now.
+
+    What did not change since it was recorded keeps the program's spelling (`1024Gi`, where the server says
+    `1Ti`), and a Secret its texts.
+    """
+    shape = with_encoded_data(old_inputs)
+    inputs: Object = _as_written(shape, prune(recorded, shape), prune(live, shape))
     if "stringData" not in old_inputs:
         return inputs
     kept = {
@@ -72,6 +78,14 @@ def refreshed_inputs(live: Object, old_inputs: Object) -> Object:
     inputs["stringData"] = kept
     inputs.pop("data", None)
     return {**inputs, "data": data} if data else inputs
+
+
+def _as_written(old: Any, recorded: Any, live: Any) -> Any:
+    if same(recorded, live):
+        return old
+    if isinstance(old, Mapping) and isinstance(recorded, Mapping) and isinstance(live, Mapping):
+        return {key: _as_written(old[key], recorded.get(key), value) for key, value in live.items()}
+    return live
 
 
 def _pick(live: Any, fields: Mapping[str, Any]) -> Any:

@@ -94,6 +94,12 @@ def _namespace(obj: Object, _: Surroundings) -> Progress:
     return READY if phase == "Active" else Progress(message=f"its phase is {phase or 'not set'}")
 
 
+def _quota(obj: Object, _: Surroundings) -> Progress:
+    if _get(obj, "status", "hard") == (_get(obj, "spec", "hard") or {}):
+        return READY
+    return Progress(message="its limits are not in force yet")
+
+
 def _definition(obj: Object, _: Surroundings) -> Progress:
     names = condition(obj, "NamesAccepted")
     if names.get("status") == "False":
@@ -239,6 +245,7 @@ _RULES: Final[Mapping[tuple[str, str], Callable[[Object, Surroundings], Progress
     ("", "Namespace"): _namespace,
     ("", "PersistentVolumeClaim"): _claim,
     ("", "Pod"): _pod,
+    ("", "ResourceQuota"): _quota,
     ("", "Service"): _service,
     ("apiextensions.k8s.io", "CustomResourceDefinition"): _definition,
     ("apps", "DaemonSet"): _daemon_set,

@@ -225,6 +225,11 @@ class Resources:
             if not error.absent:
                 raise refused("be left without the patched fields", live, error) from error
 
+    def _inputs(self, call: calls.ReadCall, live: Object, old_inputs: Object) -> Object:
+        if not old_inputs:
+            return inputs_of(live)
+        return refreshed_inputs(live, old_inputs, live_object(call.outputs))
+
     def read(self, call: calls.ReadCall) -> calls.Found | None:
         """The object as it is, and the inputs that describe it as it is."""
         old_inputs = to_object(call.inputs)
@@ -239,7 +244,7 @@ class Resources:
             return None
         if call.outputs:
             self.record(call.resource, call.id)
-        inputs = refreshed_inputs(live, old_inputs) if old_inputs else inputs_of(live)
+        inputs = self._inputs(call, live, old_inputs)
         manager = applying.field_manager(call.resource, call.outputs, inputs)
         version = str(call.outputs.get(INITIAL_API_VERSION) or live.get("apiVersion"))
         found = outputs(live, inputs, call.inputs, manager, version)

@@ -283,11 +283,20 @@ def test_an_import_says_only_what_somebody_set() -> None:
 def test_after_a_refresh_a_secret_keeps_the_texts_that_still_hold() -> None:
     old = {"kind": "Secret", "stringData": {"same": "1", "changed": "2"}}
     live = {"kind": "Secret", "data": {"same": b64("1"), "changed": b64("x")}}
-    assert refreshed_inputs(live, old) == {
+    assert refreshed_inputs(live, old, {"kind": "Secret"}) == {
         "kind": "Secret",
         "stringData": {"same": "1"},
         "data": {"changed": b64("x")},
     }
+
+
+def test_after_a_refresh_what_did_not_change_keeps_the_programs_spelling() -> None:
+    old = {"kind": "Q", "spec": {"hard": {"cpu": "1000m", "storage": "1024Gi"}}}
+    recorded = {"kind": "Q", "spec": {"hard": {"cpu": "1", "storage": "1Ti"}}}
+    live = {"kind": "Q", "spec": {"hard": {"cpu": "3", "storage": "1Ti"}}}
+    wanted = {"kind": "Q", "spec": {"hard": {"cpu": "3", "storage": "1024Gi"}}}
+    assert refreshed_inputs(live, old, recorded) == wanted
+    assert refreshed_inputs(recorded, old, recorded) == old
 
 
 def test_a_preview_does_not_promise_what_only_creation_decides() -> None:

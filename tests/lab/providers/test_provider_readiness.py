@@ -28,6 +28,7 @@ WAITING = {
 
 READY = [
     obj("ConfigMap", "v1"),
+    obj("ResourceQuota", "v1", {"hard": {"cpu": "1"}}, {"hard": {"cpu": "1"}}),
     obj("Namespace", "v1", status={"phase": "Active"}),
     obj("Deployment", "apps/v1", {"replicas": 0}, SEEN),
     obj(
@@ -84,6 +85,7 @@ READY = [
 
 NOT_YET = [
     (obj("Namespace", "v1", status={"phase": "Terminating"}), "Terminating"),
+    (obj("ResourceQuota", "v1", {"hard": {"cpu": "2"}}, {"hard": {"cpu": "1"}}), "not in force"),
     (obj("Namespace", "v1", status={"phase": "Active"}, deletionTimestamp="now"), "being deleted"),
     (obj("Deployment", "apps/v1", status=SEEN, generation=2), "has not looked at this version"),
     (
