@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -419,3 +422,58 @@ def test_secrets_of_another_stack_come_without_its_ciphertexts(
     assert secret == Secret("s3cret")
     assert secret.ciphertext is None
     assert found[1] is None
+
+
+def test_a_broken_display_does_not_stop_the_run(
+    dev: Shell, engine: Use, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(*_: object) -> None:
+        raise ZeroDivisionError("in the display")
+
+    recorder = Recorder(create=1)
+    engine(recorder)
+    monkeypatch.setattr("lab.engine.display.eventlines.EventLines.show", failing)
+    done = dev("up", "--yes", "--skip-preview", "--json")
+    assert done.code == 255
+    assert "in the display" in done.err
+    assert "refs-dev" in dev.checkpoint.read_text()  # the run came to its end
+
+
+def test_a_run_goes_on_when_nobody_reads_its_output(dev: Shell) -> None:
+    script = (
+        "import sys\n"
+        "from lab.engine import deployment\n"
+        "from lab.engine.events import Diagnostic\n"
+        "from lab.engine.request import Outcome\n"
+        "def run(request, store, emit, cancel, stacks):\n"
+        "    sys.stdin.readline()\n"
+        "    for number in range(3000):\n"
+        "        emit(Diagnostic('info', 'x' * 100))\n"
+        "    open('finished', 'w').close()\n"
+        "    return Outcome(ok=True, changes={})\n"
+        "deployment.run = run\n"
+        "from lab.engine.cli.main import main\n"
+        "sys.exit(main(['preview', '--suppress-progress']))\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(Path(deployment.__file__).parents[2])}
+    process = subprocess.Popen(
+        [sys.executable, "-c", script],
+        cwd=dev.folder,
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.readline()
+    process.stdout.close()
+    process.stdin.write("go\n")
+    process.stdin.close()
+    errors = process.stderr.read()
+    process.stderr.close()
+    assert process.wait(60) == 0, errors
+    assert (dev.folder / "finished").exists()
+    assert "Traceback" not in errors

@@ -214,7 +214,7 @@ trees = st.recursive(
 documents = st.dictionaries(keys, trees, min_size=1, max_size=4)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(document=documents, key=keys, value=trees, flow=st.booleans())
 def test_an_edit_says_what_was_asked_for_and_nothing_else_changes(
     document, key, value, flow

@@ -117,6 +117,7 @@ class Session:
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")
         # Importing the engine means importing gRPC, which is not needed to find a wrong flag.
         from lab.engine.cli.interrupts import stoppable
+        from lab.engine.cli.screen import Screen
         from lab.engine.deployment import run as deploy
         from lab.engine.display import choose
 
@@ -126,19 +127,23 @@ class Session:
         self._announce()
         display = choose(options, json=arguments.json, diff=arguments.diff, live=live)
 
+        screen = Screen(display.show)
+
         def show(event: Event) -> None:
             if preview:
                 self._planned.append(event)
-            display.show(event)
+            screen.show(event)
 
         with display, stoppable(display.notice) as cancellation:
-            return deploy(
+            outcome = deploy(
                 self._request(preview=preview),
                 self._store,
                 show,
                 cancellation,
                 self._other_stack,
             )
+            screen.close()
+        return outcome
 
     def _announce(self) -> None:
         from lab.engine.display import ANNOUNCEMENT
