@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help up down preview test check bench lock schema goldens clean
+.PHONY: help up down preview test check bench schema goldens lock clean
 
 help:  ## What there is to call
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,6 +45,12 @@ check: $(READY)  ## Format, lint, types, layers, shell scripts
 
 bench: $(READY)  ## Timings, as ratios within one run
 	@$(BIN)/pytest tests/bench -m bench -n 0
+
+schema: $(READY)  ## The JSON Schema and the key tables of the documents, from the models
+	@$(BIN)/python -m gpuclusters.config.schema
+
+goldens: $(READY)  ## What committed stack files declare, written down anew
+	@$(BIN)/pytest -n 0 --quiet tests/stacks --snapshot-update
 
 lock: $(READY)  ## Lock the newest allowed versions
 	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \

@@ -60,7 +60,6 @@ def build(config: CaasConfig, secrets: Secrets) -> Outputs:
             runtime_classes=[config.kata.shim.runtime_class],
             runtime_selector=sorted(config.kata.shim.node_selector),
             gpu_resource=config.device_access.resource_name,
-            gpu_sizes=cluster.sizes,
             network=network,
         ),
         in_cluster,
@@ -139,6 +138,7 @@ def _tenant(
         namespace_labels=isolation.namespace_labels(
             tenant.name, pod_security=level, version=version
         ),
+        namespace_annotations=isolation.namespace_annotations(tenant.sizes),
         quota=tenant.quota,
         limits=tenant.share.limits(),
         network_policies=isolation.network_policies([tenant.namespace], egress, network),

@@ -27,7 +27,6 @@ class TenancyApiArgs:
     runtime_classes: Sequence[str]
     runtime_selector: Sequence[str]
     gpu_resource: str
-    gpu_sizes: Sequence[int]
     network: isolation.Network
 
 
@@ -59,7 +58,6 @@ class TenancyApi(pulumi.ComponentResource):
             runtime_classes=args.runtime_classes,
             runtime_selector=args.runtime_selector,
             gpu_resource=args.gpu_resource,
-            gpu_sizes=args.gpu_sizes,
         )
         bound_to: Any = admission_policy.pod_policy_binding(POD_POLICY)
         policy = ValidatingAdmissionPolicy(

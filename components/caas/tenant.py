@@ -25,6 +25,7 @@ class TenantArgs:
     tenant: str
     namespace: str
     namespace_labels: Mapping[str, str]
+    namespace_annotations: Mapping[str, str]
     quota: Mapping[str, str]
     """`hard` of the ResourceQuota."""
     limits: Sequence[Mapping[str, Any]]
@@ -51,7 +52,11 @@ class Tenant(pulumi.ComponentResource):
         super().__init__("gpu-clusters:caas:Tenant", name, None, opts)
         home = Namespace(
             f"{name}-namespace",
-            metadata={"name": args.namespace, "labels": dict(args.namespace_labels)},
+            metadata={
+                "name": args.namespace,
+                "labels": dict(args.namespace_labels),
+                "annotations": dict(args.namespace_annotations),
+            },
             opts=pulumi.ResourceOptions(parent=self),
         )
         self.namespace = home.metadata.name

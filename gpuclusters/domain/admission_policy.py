@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from gpuclusters.domain.isolation import TENANT_LABEL
+from gpuclusters.domain.isolation import GPU_SIZES_ANNOTATION, TENANT_LABEL
 
 # Added by Kubernetes itself to every pod, so a tenant's pod may carry them.
 BUILT_IN_TOLERATIONS = (
@@ -25,15 +25,20 @@ def _cel_list(values: Sequence[str]) -> str:
     return "[" + ", ".join(f"'{value}'" for value in values) + "]"
 
 
-def _gpu_rules(resource: str, sizes: Sequence[int]) -> list[dict[str, str]]:
+def _gpu_rules(resource: str) -> list[dict[str, str]]:
     ask = f"c.resources.limits['{resource}']"
     asks = f"has(c.resources) && has(c.resources.limits) && '{resource}' in c.resources.limits"
-    offered = ", ".join(str(size) for size in sizes)
-    one_of = " || ".join(f"quantity(string({ask})).compareTo(quantity('{n}')) == 0" for n in sizes)
+    sizes = f"namespaceObject.metadata.annotations['{GPU_SIZES_ANNOTATION}']"
+    stated = (
+        "has(namespaceObject.metadata.annotations) && "
+        f"'{GPU_SIZES_ANNOTATION}' in namespaceObject.metadata.annotations"
+    )
+    one_of = f"{sizes}.split(',').exists(s, quantity(s).compareTo(quantity(string({ask}))) == 0)"
     return [
         {
-            "expression": f"object.spec.containers.all(c, !({asks}) || {one_of})",
-            "message": f"a container asks for {offered} GPUs of {resource}: whole partitions only",
+            "expression": f"object.spec.containers.all(c, !({asks}) || ({stated} && {one_of}))",
+            "message": f"a container asks for as many {resource} as a partition has: see the "
+            f"annotation {GPU_SIZES_ANNOTATION} of the namespace",
         },
         {
             "expression": f"object.spec.containers.filter(c, {asks}).size() <= 1",
@@ -53,7 +58,6 @@ def pod_policy(
     runtime_classes: Sequence[str],
     runtime_selector: Sequence[str],
     gpu_resource: str,
-    gpu_sizes: Sequence[int],
 ) -> dict[str, Any]:
     """The policy's spec: pods in tenants' namespaces, on creation and change.
 
@@ -121,7 +125,7 @@ def pod_policy(
                 f"{', '.join(p + '*' for p in CLOSED_ANNOTATIONS)}"
             ),
         },
-        *_gpu_rules(gpu_resource, gpu_sizes),
+        *_gpu_rules(gpu_resource),
     ]
     return {
         "failurePolicy": "Fail",

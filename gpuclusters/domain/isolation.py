@@ -15,6 +15,9 @@ from typing import Any
 TENANT_LABEL = "gpu-clusters.dev/tenant"
 """Label of a tenant's namespaces. Policies select by it; tenants may not edit namespaces."""
 
+GPU_SIZES_ANNOTATION = "gpu-clusters.dev/gpu-sizes"
+"""Annotation of a tenant's namespace: how many GPUs one container may ask for, for example `1,2`."""
+
 # Never part of "the internet": private ranges, carrier NAT, link-local with its metadata service.
 NOT_THE_INTERNET = (
     "10.0.0.0/8",
@@ -59,6 +62,11 @@ def namespace_labels(tenant: str, *, pod_security: str, version: str) -> dict[st
         labels[f"pod-security.kubernetes.io/{mode}"] = pod_security
         labels[f"pod-security.kubernetes.io/{mode}-version"] = version
     return labels
+
+
+def namespace_annotations(gpu_sizes: Sequence[int]) -> dict[str, str]:
+    """Annotations of a tenant's namespace; the pod policy reads them."""
+    return {GPU_SIZES_ANNOTATION: ",".join(str(size) for size in sorted(gpu_sizes))}
 
 
 def _within_tenant(namespaces: Sequence[str]) -> Spec:

@@ -42,6 +42,7 @@ def tenant_args(**changes: Any) -> TenantArgs:
         "tenant": "acme",
         "namespace": "tenant-acme",
         "namespace_labels": {isolation.TENANT_LABEL: "acme"},
+        "namespace_annotations": isolation.namespace_annotations([2, 1]),
         "quota": {"requests.nvidia.com/pgpu": "4"},
         "limits": [{"type": "Container", "default": {"cpu": "1"}}],
         "network_policies": isolation.network_policies(
@@ -108,7 +109,6 @@ def test_the_tenancy_api_binds_its_pod_policy_to_every_tenant(preview: bool) -> 
         runtime_classes=["kata-qemu-nvidia-gpu"],
         runtime_selector=[],
         gpu_resource="nvidia.com/pgpu",
-        gpu_sizes=[1, 2],
         network=isolation.Network(),
     )
     engine = record(lambda: TenancyApi("tenancy", args), preview=preview)

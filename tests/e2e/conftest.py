@@ -155,6 +155,7 @@ def checkout(folder: Path) -> Iterator[Checkout]:
     project.mkdir()
     for name in LINKED:
         (project / name).symlink_to(SOURCE / name)
+    (project / ".venv").symlink_to(sys.prefix)
     made = Checkout(project, folder / "lab")
     made.reset()
     try:
