@@ -82,7 +82,7 @@ class Executor:
         """Take steps side by side; gives those that failed or did not start."""
         if len(steps) == 1 or self._parallel == 1:
             return [step for step in steps if not self._succeeds(step)]
-        with concurrent.futures.ThreadPoolExecutor(min(self._parallel, len(steps))) as pool:
+        with concurrent.futures.ThreadPoolExecutor(max(1, min(self._parallel, len(steps)))) as pool:
             results = list(pool.map(self._succeeds, steps))
         return [step for step, good in zip(steps, results, strict=True) if not good]
 
