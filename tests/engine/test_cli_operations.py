@@ -468,12 +468,13 @@ def test_a_run_goes_on_when_nobody_reads_its_output(dev: Shell) -> None:
     assert process.stdin is not None
     assert process.stdout is not None
     assert process.stderr is not None
-    process.stdout.readline()
+    head = [process.stdout.readline(), process.stdout.readline()]
     process.stdout.close()
     process.stdin.write("go\n")
     process.stdin.close()
     errors = process.stderr.read()
     process.stderr.close()
     assert process.wait(60) == 0, errors
+    assert head[1] == "Previewing update (dev):\n"
     assert (dev.folder / "finished").exists()
     assert "Traceback" not in errors
