@@ -34,7 +34,7 @@ class Diff:
     """The difference between a resource and what it should be.
 
     `replace_keys` are the properties that cannot be changed in place; `detailed` is None if
-    nobody looked at single properties.
+    nobody looked at single properties. `forced` asks for a new object whatever differs.
     """
 
     changes: Changes
@@ -43,6 +43,7 @@ class Diff:
     stable_keys: tuple[str, ...] = ()
     detailed: Mapping[str, PropertyDiff] | None = None
     delete_before_replace: bool = False
+    forced: bool = False
 
     @property
     def replace(self) -> bool:
@@ -50,7 +51,11 @@ class Diff:
         if self.changes is not Changes.SOME:
             return False
         kinds = (d.kind for d in (self.detailed or {}).values())
-        return bool(self.replace_keys) or any(kind.endswith("-replace") for kind in kinds)
+        return (
+            self.forced
+            or bool(self.replace_keys)
+            or any(kind.endswith("-replace") for kind in kinds)
+        )
 
 
 NO_CHANGES = Diff(Changes.NONE)
@@ -122,18 +127,22 @@ def apply_replace_on_changes(diff: Diff, patterns: Sequence[str], *, init_errors
     if diff.changes is not Changes.SOME and not init_errors:
         return diff
     wanted = [paths.parse(p) for p in patterns]
-    keys = dict.fromkeys(diff.replace_keys)
+    # A pattern inside of a changed property shows in the details alone, not in the reasons.
+    changed = (k for k in diff.changed_keys if _is_within((k,), wanted))
+    keys = dict.fromkeys((*diff.replace_keys, *changed))
     detailed = None if diff.detailed is None else dict(diff.detailed)
     for text, found in (diff.detailed or {}).items():
-        path = paths.parse(text)
-        if detailed is not None and any(paths.contains(w, path) for w in wanted):
+        if detailed is not None and _is_within(paths.parse(text), wanted):
             kind = _AS_REPLACEMENT.get(found.kind, found.kind)
             detailed[text] = PropertyDiff(kind, found.input_diff)
-            keys[str(path[0])] = None
     changes = diff.changes
-    if init_errors and any(paths.contains(w, (INIT_ERROR,)) for w in wanted):
+    if init_errors and _is_within((INIT_ERROR,), wanted):
         changes = Changes.SOME
         keys[INIT_ERROR] = None
     return dataclasses.replace(
         diff, changes=changes, replace_keys=tuple(sorted(keys)), detailed=detailed
     )
+
+
+def _is_within(path: Path, patterns: Iterable[Path]) -> bool:
+    return any(paths.contains(pattern, path) for pattern in patterns)

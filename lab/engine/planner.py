@@ -34,7 +34,7 @@ from lab.engine.steps import (
     subject,
 )
 from lab.engine.targets import Targets
-from lab.engine.values import Value, Values
+from lab.engine.values import Value, Values, without_unknowns
 
 _SEED_BYTES = 32
 
@@ -236,7 +236,7 @@ class Planner:
 
     def _import(self, draft: Draft) -> Sequence[Step]:
         goal, old, new = draft.goal, draft.old, draft.new
-        new.id = new.import_id = goal.import_id
+        new.import_id = goal.import_id
         replacing = old is not None
         step = ImportStep(
             old,
@@ -255,6 +255,9 @@ class Planner:
         goal, old, new = draft.goal, draft.old, draft.new
         olds = {} if fresh or old is None else old.inputs
         news = goal.inputs if fresh else draft.inputs
+        if not self._session.preview:
+            # Only what depends on something that failed has unknowns now; it will not be made.
+            news = without_unknowns(news)
         if goal.is_provider:
             checked = self._session.registry.check(subject(new), olds, news)
         else:
@@ -335,7 +338,7 @@ class Planner:
         if self._replacements.provider_is_replaced(old, new):
             return Diff(Changes.SOME, replace_keys=("provider",))
         if self._replacements.is_triggered(old, new):
-            return Diff(Changes.SOME, replace_keys=("replacementTrigger",))
+            return Diff(Changes.SOME, forced=True)
         diff = self._session.registry.get(new.provider).diff(
             subject(new),
             old.id,

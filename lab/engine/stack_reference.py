@@ -6,7 +6,7 @@ from lab.engine.answers import Checked, Failure, Live, ProviderError, Subject
 from lab.engine.diff import Changes, Diff
 from lab.engine.request import StackOutputs
 from lab.engine.state import STACK_TYPE
-from lab.engine.values import Value, Values, contains_secret
+from lab.engine.values import Value, Values, contains_secret, fresh
 
 STACK_REFERENCE = "pulumi:pulumi:StackReference"
 
@@ -71,7 +71,7 @@ class StackReferences:
         found: Values = {}
         for state in snapshot.resources:
             if state.type == STACK_TYPE and not state.delete:
-                found = state.outputs
+                found = {key: fresh(value) for key, value in state.outputs.items()}
         secret: list[Value] = [k for k in sorted(found) if contains_secret(found[k])]
         name: Value = inputs.get("name", id_)
         return Live(

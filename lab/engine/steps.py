@@ -273,14 +273,17 @@ class DeleteStep(Step):
                 " program and run `pulumi up`, or use the command:\n"
                 f"`pulumi state unprotect '{old.urn}'`"
             )
-        if not session.preview and self._is_ours(session, old):
-            session.provider_for(old).delete(
-                subject(old),
-                old.id,
-                inputs=old.inputs,
-                outputs=old.outputs,
-                timeout=old.custom_timeouts.get("delete", 0),
-            )
+        if self._is_ours(session, old):
+            # A preview asks for the provider too: one that cannot be had is news.
+            provider = session.provider_for(old)
+            if not session.preview:
+                provider.delete(
+                    subject(old),
+                    old.id,
+                    inputs=old.inputs,
+                    outputs=old.outputs,
+                    timeout=old.custom_timeouts.get("delete", 0),
+                )
         if self.pend_replacement:
             old.pending_replacement = True
 
@@ -339,9 +342,9 @@ class ReadStep(Step):
         return not self.replacing
 
     def counts(self) -> bool:
-        """A read that found what was known already is not counted."""
+        """Only a read that found something else than the last one is counted."""
         if self.old is None or self.new is None:
-            return self.logical
+            return False
         return self.logical and self.old.outputs != self.new.outputs
 
     def apply(self, session: Session) -> None:  # noqa: D102
@@ -469,15 +472,15 @@ class ImportStep(Step):
     def apply(self, session: Session) -> None:  # noqa: D102
         new = self.state
         provider = session.provider_for(new)
-        live = provider.read(subject(new), new.id, {}, {})
+        live = provider.read(subject(new), new.import_id, {}, {})
         if live.outputs is None:
-            raise StepError(f"resource '{new.id}' does not exist")
+            raise StepError(f"resource '{new.import_id}' does not exist")
         if live.inputs is None:
             raise StepError(
                 f"provider does not support importing resources; please try updating the"
                 f" '{new.provider.split('::')[-2]}' plugin"
             )
-        new.id = live.id or new.id
+        new.id = live.id or new.import_id
         new.outputs = live.outputs
         new.created = new.modified = "" if session.preview else session.now()
         wanted = ignore_changes(self.goal_inputs, live.inputs, self.ignored)

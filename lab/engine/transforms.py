@@ -45,11 +45,15 @@ class Transforms:
         Raises:
             TransformError: one of them failed.
         """
-        for callback in self._for(request):
+        callbacks = tuple(self._for(request))
+        for callback in callbacks:
             answer = self._invoke(callback, request)
             request.object.CopyFrom(answer.properties)
             if answer.HasField("options"):
                 _take_options(request, answer.options)
+        if callbacks:
+            for key in request.object.fields:
+                request.propertyDependencies[key].SetInParent()  # those that were added have none
         return request
 
     def _for(

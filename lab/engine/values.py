@@ -100,6 +100,21 @@ def contains_secret(value: Value) -> bool:
     return any(isinstance(v, Secret) for v in walk(value))
 
 
+def without_unknowns(values: Mapping[str, Value]) -> Values:
+    """The values that are known; in lists, what is not known is left out as well."""
+    return {k: _known(v) for k, v in values.items() if not isinstance(v, Unknown)}
+
+
+def _known(value: Value) -> Value:
+    if isinstance(value, list):
+        return [_known(v) for v in value if not isinstance(v, Unknown)]
+    if isinstance(value, dict):
+        return without_unknowns(value)
+    if isinstance(value, Secret) and contains_unknown(value.value):
+        return Secret(None if isinstance(value.value, Unknown) else _known(value.value))
+    return value
+
+
 def walk(value: Value) -> Iterator[Value]:
     """A value and everything inside it."""
     yield value
@@ -113,6 +128,17 @@ def walk(value: Value) -> Iterator[Value]:
         yield from walk(value.value)
     elif isinstance(value, Reference) and isinstance(value.id, Unknown):
         yield value.id
+
+
+def fresh(value: Value) -> Value:
+    """The value with secrets that have no ciphertext yet: another stack has another key."""
+    if isinstance(value, Secret):
+        return Secret(fresh(value.value))
+    if isinstance(value, list):
+        return [fresh(v) for v in value]
+    if isinstance(value, dict):
+        return {k: fresh(v) for k, v in value.items()}
+    return value
 
 
 def reveal(value: Value) -> Value:
