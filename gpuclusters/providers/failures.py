@@ -2,9 +2,11 @@
 
 The SDK's provider process answers a failed call with `traceback.format_exc()`, and there is no
 supported way to answer with a message alone. Two properties of Python shorten it to our sentence:
-`sys.tracebacklimit = 0` leaves the frames out, and the name of a class that says it is built in is
-printed without its module. The price: other dynamic providers in the same process lose their
-frames too. A defect of ours still leaves its traceback on the provider's standard error.
+`sys.tracebacklimit = 0` leaves the frames out, and the last line is the name of the class, a colon
+and the text, where the name of a class that says it is built in stands without its module. So the
+class is named after where it happened, and the line reads as it should. The price: other dynamic
+providers in the same process lose their frames too. A defect of ours still leaves its traceback on
+the provider's standard error.
 """
 
 from __future__ import annotations
@@ -25,10 +27,17 @@ SECRET_KEY = re.compile(r"token|password|secret|key-data|certificate-data", re.I
 
 
 class StepError(Exception):
-    """What the engine shows for a failed step."""
+    """What the engine shows for a failed step; made by `step_error`."""
 
-    __module__ = "builtins"
-    __qualname__ = "error"
+
+def step_error(sentence: str) -> StepError:
+    """The error of which Python prints just this sentence, which begins with "where: "."""
+    where, colon, rest = sentence.partition(": ")
+    if not colon:
+        where, rest = "failed", sentence
+    kind = type(where, (StepError,), {"__module__": "builtins"})
+    error: StepError = kind(rest)
+    return error
 
 
 def leave_out_frames() -> None:
@@ -38,8 +47,12 @@ def leave_out_frames() -> None:
         sys.tracebacklimit = 0
 
 
+class InvalidStateError(Exception):
+    """What the state or the program says cannot be worked with; only without a check before."""
+
+
 # Errors whose text is written for the user. All others are defects of this program.
-FOR_THE_USER = (AdapterError, FabricError, RefusalError, StepError)
+FOR_THE_USER = (AdapterError, FabricError, RefusalError, InvalidStateError)
 
 
 @contextmanager
@@ -53,10 +66,10 @@ def explained(step: str, secrets: Iterable[str]) -> Iterator[None]:
     try:
         yield
     except FOR_THE_USER as error:
-        raise StepError(scrubbed(str(error), secrets)) from None
+        raise step_error(scrubbed(str(error), secrets)) from None
     except Exception as error:  # noqa: BLE001 (the last place that can keep secrets out of it)
         sys.stderr.write(scrubbed("".join(traceback.format_exception(error)), secrets))
-        raise StepError(
+        raise step_error(
             f"{step}: a defect in this program "
             f"({type(error).__name__}: {scrubbed(str(error), secrets)}); "
             "report it together with the traceback on the provider's standard error"

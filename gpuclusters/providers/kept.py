@@ -25,7 +25,7 @@ from pydantic import BaseModel, ValidationError
 
 from gpuclusters.adapters.errors import UnreachableError
 from gpuclusters.providers import edge
-from gpuclusters.providers.failures import StepError, explained, leave_out_frames
+from gpuclusters.providers.failures import InvalidStateError, explained, leave_out_frames
 
 SSH_KEY_CONFIG = "gpu-clusters:ssh-private-key"
 
@@ -145,7 +145,7 @@ class KeptProvider(ResourceProvider, Generic[I]):
             return self.model.model_validate(edge.inputs_of(self.model, props))
         except ValidationError as error:
             faults = edge.failures(self.model, edge.inputs_of(self.model, props), self.sensitive)
-            raise StepError(
+            raise InvalidStateError(
                 f"{type(self).__name__}: " + "; ".join(f"{f.property}: {f.reason}" for f in faults)
             ) from error
 

@@ -206,7 +206,7 @@ def test_every_fault_says_which_host_what_was_tried_and_what_to_do(
         assert part in message
     assert "top-secret-value" not in message
     # One line, without the SDK's traceback.
-    assert message.startswith("error: ")
+    assert message.startswith(place)
     assert len(message.splitlines()) == 1
     assert not host.path(PATH).exists()
 
