@@ -2,15 +2,101 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable
 
 from lab.engine import urn as urns
+from lab.engine.events import StepOp
 from lab.engine.executor import Executor
 from lab.engine.graph import layers, needs
+from lab.engine.keeper import Keeper
 from lab.engine.session import Session
 from lab.engine.state import ResourceState
-from lab.engine.steps import DeleteStep, RemovePendingReplaceStep, Step
+from lab.engine.step import ProtectedError, Step, subject
 from lab.engine.targets import Targets
+
+
+@dataclasses.dataclass(eq=False, slots=True)
+class DeleteStep(Step):
+    """Deletes a resource, or forgets it where it is not the engine's to delete.
+
+    With `pend_replacement` its successor is made later in this run, or in the next.
+    """
+
+    replacing: bool = False
+    pend_replacement: bool = False
+
+    @property
+    def op(self) -> StepOp:  # noqa: D102
+        if self.state.external:
+            return "discard-replaced" if self.replacing else "discard"
+        return "delete-replaced" if self.replacing else "delete"
+
+    @property
+    def operation(self) -> str:  # noqa: D102
+        return "deleting"
+
+    @property
+    def logical(self) -> bool:  # noqa: D102
+        return not self.replacing
+
+    def apply(self, session: Session) -> None:  # noqa: D102
+        old = self.state
+        if old.protect and not self.replacing:
+            raise ProtectedError(
+                f'resource "{old.urn}" cannot be deleted\nbecause it is protected. To unprotect'
+                " the resource, either remove the `protect` flag from the resource in your Pulumi"
+                " program and run `pulumi up`, or use the command:\n"
+                f"`pulumi state unprotect '{old.urn}'`"
+            )
+        if self._is_ours(session, old):
+            # A preview asks for the provider too: one that cannot be had is news.
+            provider = session.provider_for(old)
+            if not session.preview:
+                provider.delete(
+                    subject(old),
+                    old.id,
+                    inputs=old.inputs,
+                    outputs=old.outputs,
+                    timeout=old.custom_timeouts.get("delete", 0),
+                )
+        if self.pend_replacement:
+            old.pending_replacement = True
+
+    def _is_ours(self, session: Session, old: ResourceState) -> bool:
+        with_another = bool(old.deleted_with) and old.deleted_with in session.progress.deleted
+        return (
+            old.custom
+            and not old.is_provider
+            and not (old.external or old.retain_on_delete or with_another)
+        )
+
+    def commit(self, keeper: Keeper, *, ok: bool) -> None:  # noqa: D102
+        old = self.state
+        if not ok:
+            keeper.end(operation=old)
+        elif self.pend_replacement:
+            # It stays in the state until its successor is there.
+            keeper.end(operation=old, changed=[old])
+        else:
+            keeper.end(operation=old, done=[old])
+
+
+@dataclasses.dataclass(eq=False, slots=True)
+class RemovePendingReplaceStep(Step):
+    """Forgets a resource that was deleted for a replacement which the program no longer wants."""
+
+    @property
+    def op(self) -> StepOp:  # noqa: D102
+        return "remove-pending-replace"
+
+    @property
+    def logical(self) -> bool:  # noqa: D102
+        return False
+
+    def commit(self, keeper: Keeper, *, ok: bool) -> None:  # noqa: D102
+        if ok:
+            keeper.end(done=[self.state])
 
 
 class TargetError(Exception):

@@ -10,10 +10,12 @@ from collections.abc import Callable
 import grpc
 
 from lab.engine.deletes import TargetError, plan_deletes, run_deletes
+from lab.engine.drafts import Drafts
+from lab.engine.engine_service import Engine
 from lab.engine.events import Cancel, Event, Prelude, Summary
 from lab.engine.executor import Executor
 from lab.engine.keeper import Keeper
-from lab.engine.monitor import Engine, Monitor, stack_urn
+from lab.engine.monitor import Monitor
 from lab.engine.planner import Planner
 from lab.engine.plugins import Plugins
 from lab.engine.program import MESSAGE_SHOWN, Program, ProgramError
@@ -82,8 +84,9 @@ class Deployment:
         self._registry.serve(StackReferences(stacks))
         self._targets = Targets(request)
         self._executor = self._new_executor(continue_on_error=request.continue_on_error)
-        planner = Planner(self._session, self._targets)
-        self._registrar = Registrar(self._session, planner, self._executor)
+        drafts = Drafts(self._session)
+        planner = Planner(self._session, drafts, self._targets)
+        self._registrar = Registrar(self._session, drafts, planner, self._executor)
         self._monitor = Monitor(self._session, self._registrar, self._executor)
 
     def run(self) -> Outcome:
@@ -94,8 +97,11 @@ class Deployment:
             self._carry_out()
         except ProgramError as error:
             self._fail(str(error))
-        finally:
-            self._end()
+        except Exception as error:  # noqa: BLE001 (told to the user when all has been ended)
+            self._executor.break_off(error)
+        self._end()
+        if self._executor.broken is not None:
+            raise self._executor.broken
         return self._outcome()
 
     # -- the course of a deployment ------------------------------------------------------
@@ -155,7 +161,13 @@ class Deployment:
 
     def _judge(self, code: int) -> None:
         """Take note of how the program ended."""
-        if code == 0 or self._executor.cancelled.is_set():
+        if self._executor.cancelled.is_set():
+            return
+        if code == 0:
+            if self._session.stack_urn not in self._session.progress.registered:
+                # Going on would delete all that the stack has.
+                self._fail("the program ended before it registered anything; nothing was changed")
+                self._executor.cancel()
             return
         self._failed = True
         if code != MESSAGE_SHOWN:
@@ -182,8 +194,7 @@ class Deployment:
             self._program.end()
         self._server.stop(None)
         self._registry.close()
-        if not self._executor.terminated.is_set():
-            self._session.keeper.flush()
+        self._flush()
         if self._executor.errored:
             kind = "preview" if self._request.preview else "update"
             self._reporter.say("error", f"{kind} failed")
@@ -200,6 +211,14 @@ class Deployment:
         )
         self._reporter.emit(Cancel())
 
+    def _flush(self) -> None:
+        if self._executor.terminated.is_set():
+            return
+        try:
+            self._session.keeper.flush()
+        except Exception as error:  # noqa: BLE001 (told to the user when all has been ended)
+            self._executor.break_off(error)
+
     def _outcome(self) -> Outcome:
         return Outcome(
             ok=not self._has_failed(),
@@ -212,6 +231,7 @@ class Deployment:
         return (
             self._failed
             or self._executor.errored
+            or self._executor.broken is not None
             or self._registrar.refused
             or self._session.saw_error
             or self._cancel.requested.is_set()
@@ -258,7 +278,7 @@ class Deployment:
 
     def _say_of_program(self, line: str) -> None:
         if not self._executor.cancelled.is_set():
-            self._reporter.say("info", line, stack_urn(self._session))
+            self._reporter.say("info", line, self._session.stack_urn)
 
     def _say_of_plugin(self, line: str) -> None:
         self._reporter.say("info#err", line)

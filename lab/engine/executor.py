@@ -11,7 +11,7 @@ from lab.engine.diff import IgnoreChangesError
 from lab.engine.plugins import PluginError
 from lab.engine.session import Session
 from lab.engine.state import ResourceState
-from lab.engine.steps import ProtectedError, Step, StepError
+from lab.engine.step import ProtectedError, Step, StepError
 from lab.engine.values import Secret, Value, Values
 
 _FAILURES = (ProviderError, PluginError, StepError, IgnoreChangesError)
@@ -43,6 +43,13 @@ class Executor:
         self.cancelled = threading.Event()
         self.terminated = threading.Event()
         self.errored = False
+        self.broken: Exception | None = None
+
+    def break_off(self, error: Exception) -> None:
+        """Stop because of something that no step can help: the state cannot be written."""
+        if self.broken is None:
+            self.broken = error
+        self.cancel()
 
     def on_cancel(self, call: Callable[[], None]) -> None:
         """Call this once, when nothing new may start any more."""

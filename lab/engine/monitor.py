@@ -1,4 +1,4 @@
-"""The two gRPC services that the program talks to: `ResourceMonitor` and `Engine`."""
+"""The gRPC service by which the program registers resources: `ResourceMonitor`."""
 
 from __future__ import annotations
 
@@ -12,25 +12,21 @@ from google.protobuf import empty_pb2
 from lab.engine import goal as goals
 from lab.engine import urn as urns
 from lab.engine.answers import ProviderError
-from lab.engine.events import Severity
+from lab.engine.drafts import PlanError
 from lab.engine.executor import CancelledError, Executor
 from lab.engine.goal import GoalError
-from lab.engine.planner import PlanError
 from lab.engine.plugins import PluginError
 from lab.engine.protocol import (
     callback_pb2,
-    engine_pb2,
-    engine_pb2_grpc,
     provider_pb2,
     resource_pb2,
     resource_pb2_grpc,
 )
 from lab.engine.registrar import Registered, Registrar
 from lab.engine.session import Session
-from lab.engine.state import STACK_TYPE, VERSION, ResourceState
+from lab.engine.state import ResourceState
 from lab.engine.transforms import TransformError, Transforms
 from lab.engine.values import UNKNOWN_STRING, any_unknown
-from lab.engine.versions import VersionError, satisfies
 from lab.engine.wire import marshal, unmarshal
 
 _FEATURES = (
@@ -48,12 +44,6 @@ _RESULTS = {
     "success": resource_pb2.Result.SUCCESS,
     "fail": resource_pb2.Result.FAIL,
     "skip": resource_pb2.Result.FAIL,
-}
-_SEVERITIES: dict[int, Severity] = {
-    engine_pb2.LogSeverity.DEBUG: "debug",
-    engine_pb2.LogSeverity.INFO: "info",
-    engine_pb2.LogSeverity.WARNING: "warning",
-    engine_pb2.LogSeverity.ERROR: "error",
 }
 
 
@@ -101,6 +91,8 @@ class Monitor(resource_pb2_grpc.ResourceMonitorServicer):
             _abort(context)
         except (GoalError, TransformError, ValueError) as error:
             self._fail(context, str(error))
+        except Exception as error:  # noqa: BLE001 (told to the user when all has been ended)
+            self._break_off(context, error)
         state = registered.state
         self._transforms.remember(request, state.urn)
         return resource_pb2.RegisterResourceResponse(
@@ -122,6 +114,8 @@ class Monitor(resource_pb2_grpc.ResourceMonitorServicer):
             self._registrar.outputs(request.urn, unmarshal(request.outputs))
         except (GoalError, ValueError) as error:
             self._fail(context, str(error))
+        except Exception as error:  # noqa: BLE001 (told to the user when all has been ended)
+            self._break_off(context, error)
         return empty_pb2.Empty()
 
     def ReadResource(  # noqa: N802
@@ -134,6 +128,8 @@ class Monitor(resource_pb2_grpc.ResourceMonitorServicer):
             _abort(context)
         except ValueError as error:
             self._fail(context, str(error))
+        except Exception as error:  # noqa: BLE001 (told to the user when all has been ended)
+            self._break_off(context, error)
         state = registered.state
         return resource_pb2.ReadResourceResponse(
             urn=state.urn,
@@ -229,75 +225,15 @@ class Monitor(resource_pb2_grpc.ResourceMonitorServicer):
         """Refused: asking whether something exists."""
         _refuse(context, f"asking whether {request.type} '{request.id}' exists")
 
+    def _break_off(self, context: grpc.ServicerContext, error: Exception) -> NoReturn:
+        self._executor.break_off(error)
+        _abort(context)
+
     def _fail(self, context: grpc.ServicerContext, message: str) -> NoReturn:
         self._session.reporter.say("error", message)
         self._registrar.refused = True
         self._executor.cancel()
         _abort(context)
-
-
-class Engine(engine_pb2_grpc.EngineServicer):
-    """Takes messages from the program and from providers."""
-
-    def __init__(self, session: Session, is_over: Callable[[], bool]) -> None:
-        self._session = session
-        self._is_over = is_over
-        self._root = ""
-
-    def Log(self, request: engine_pb2.LogRequest, context: object) -> empty_pb2.Empty:  # noqa: ARG002, N802
-        """Show a message to the user."""
-        severity = _SEVERITIES[request.severity]
-        # After a failure the program hears that the monitor is gone; that is no news to the user.
-        if severity != "debug" and not self._is_over():
-            self._session.reporter.say(
-                severity,
-                request.message,
-                request.urn,
-                ephemeral=request.ephemeral,
-                stream_id=request.streamId,
-            )
-        return empty_pb2.Empty()
-
-    def GetRootResource(  # noqa: N802
-        self,
-        request: object,  # noqa: ARG002
-        context: object,  # noqa: ARG002
-    ) -> engine_pb2.GetRootResourceResponse:
-        """The URN of the stack resource."""
-        return engine_pb2.GetRootResourceResponse(urn=self._root)
-
-    def SetRootResource(  # noqa: N802
-        self,
-        request: engine_pb2.SetRootResourceRequest,
-        context: object,  # noqa: ARG002
-    ) -> engine_pb2.SetRootResourceResponse:
-        """Says which resource is the stack."""
-        self._root = request.urn
-        return engine_pb2.SetRootResourceResponse()
-
-    def RequirePulumiVersion(  # noqa: N802
-        self, request: engine_pb2.RequirePulumiVersionRequest, context: grpc.ServicerContext
-    ) -> engine_pb2.RequirePulumiVersionResponse:
-        """Whether the release that this engine stands in for is in a range."""
-        wanted = request.pulumi_version_range
-        try:
-            good = satisfies(VERSION, wanted)
-        except VersionError as error:
-            context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-        if not good:
-            context.abort(
-                grpc.StatusCode.FAILED_PRECONDITION,
-                f"Pulumi CLI version {VERSION.removeprefix('v')} does not satisfy the version range"
-                f' "{wanted}" requested by the program.',
-            )
-        return engine_pb2.RequirePulumiVersionResponse()
-
-
-def stack_urn(session: Session) -> str:
-    """The URN of the root stack."""
-    request = session.request
-    name = f"{request.project.name}-{request.stack}"
-    return urns.make(request.stack, request.project.name, "", STACK_TYPE, name)
 
 
 def _abort(context: grpc.ServicerContext) -> NoReturn:

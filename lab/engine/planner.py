@@ -6,9 +6,8 @@ import dataclasses
 import os
 from collections.abc import Sequence
 
-from lab.engine import aliases
-from lab.engine import urn as urns
 from lab.engine.answers import Failure
+from lab.engine.changes import CreateStep, ReplaceStep, SameStep, SkippedCreateStep, UpdateStep
 from lab.engine.diff import (
     NO_CHANGES,
     Changes,
@@ -17,85 +16,34 @@ from lab.engine.diff import (
     compare_inputs,
     ignore_changes,
 )
+from lab.engine.drafts import Draft, Drafts, PlanError
 from lab.engine.goal import Goal
 from lab.engine.messages import in_go
+from lab.engine.reads import ImportStep, ReadStep
 from lab.engine.replacement import Replacements
 from lab.engine.session import Session
-from lab.engine.state import STACK_TYPE, ResourceState
-from lab.engine.steps import (
-    CreateStep,
-    ImportStep,
-    ReadStep,
-    ReplaceStep,
-    SameStep,
-    SkippedCreateStep,
-    Step,
-    UpdateStep,
-    subject,
-)
+from lab.engine.state import ResourceState
+from lab.engine.step import Step, subject
 from lab.engine.targets import Targets
-from lab.engine.values import Value, Values, without_unknowns
+from lab.engine.values import Value, without_unknowns
 
 _SEED_BYTES = 32
-
-
-class PlanError(Exception):
-    """A registration that cannot be carried out; the message is for the user."""
-
-    def __init__(self, message: str, urn: str = "") -> None:
-        super().__init__(message)
-        self.urn = urn
 
 
 class RefusedError(Exception):
     """Like `PlanError`, but the user has been told already."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Draft:
-    """A registration on its way to a plan: its goal, the old state if any, the new one."""
-
-    goal: Goal
-    old: ResourceState | None
-    new: ResourceState
-    inputs: Values
-    """The program's inputs, with ignored changes put back."""
-
-
 class Planner:
     """Turns registrations into steps. Calls of several threads do not disturb each other."""
 
-    def __init__(self, session: Session, targets: Targets) -> None:
+    def __init__(self, session: Session, drafts: Drafts, targets: Targets) -> None:
         self._session = session
         self._targets = targets
         self._replacements = Replacements(session)
+        self._drafts = drafts
 
     # -- resources of the program --------------------------------------------------------
-
-    def draft(self, goal: Goal) -> Draft:
-        """Claim the URN, find the old state, begin the new one.
-
-        Raises:
-            PlanError: the URN is taken, or options contradict each other.
-        """
-        request, progress = self._session.request, self._session.progress
-        parent = self._parent(goal.parent, goal)
-        urn = urns.make(request.stack, request.project.name, parent, goal.type, goal.name)
-        goal = dataclasses.replace(goal, parent=parent)
-        with progress.lock:
-            candidates = aliases.resolve(goal, request, progress.alias_of)
-            self._claim(urn)
-            old, alias = self._find_old(urn, candidates)
-            new = self._begin(goal, urn, alias)
-            if old is not None:
-                progress.kept.add(old.urn)
-                new.created, new.modified = old.created, old.modified
-            progress.news[urn] = new
-        inputs = goal.inputs
-        if old is not None and goal.ignore_changes:
-            inputs = ignore_changes(inputs, old.inputs, goal.ignore_changes)
-        new.inputs = inputs
-        return Draft(goal, old, new, inputs)
 
     def plan(self, draft: Draft) -> Sequence[Step]:
         """The steps for a registration.
@@ -138,7 +86,7 @@ class Planner:
         """
         progress = self._session.progress
         with progress.lock:
-            self._claim(state.urn)
+            self._drafts.claim(state.urn)
             old = self._session.olds.get(state.urn)
             if old is not None:
                 progress.kept.add(state.urn)
@@ -148,86 +96,6 @@ class Planner:
         return [ReadStep(old, state)]
 
     # -- below ---------------------------------------------------------------------------
-
-    def _parent(self, parent: str, goal: Goal) -> str:
-        if parent or goal.type == STACK_TYPE or goal.is_provider:
-            return parent
-        stack = f"{self._session.request.project.name}-{self._session.request.stack}"
-        root = urns.make(
-            self._session.request.stack,
-            self._session.request.project.name,
-            "",
-            STACK_TYPE,
-            stack,
-        )
-        return root if root in self._session.progress.registered else ""
-
-    def _claim(self, urn: str) -> None:
-        progress = self._session.progress
-        if urn in progress.registered:
-            raise PlanError(f"Duplicate resource URN '{urn}'; try giving it a unique name", urn)
-        if urn in progress.aliased:
-            raise PlanError(
-                f"Duplicate resource URN '{urn}' conflicting with alias on resource with URN"
-                f" '{progress.aliased[urn]}'",
-                urn,
-            )
-        progress.registered.add(urn)
-
-    def _find_old(self, urn: str, candidates: Sequence[str]) -> tuple[ResourceState | None, str]:
-        progress, olds = self._session.progress, self._session.olds
-        if urn in olds:
-            return olds[urn], ""
-        for alias in candidates:
-            if alias not in olds:
-                continue
-            if alias in progress.registered:
-                raise PlanError(
-                    f"Duplicate resource alias '{alias}' applied to resource with URN '{urn}'"
-                    f" conflicting with resource with URN '{alias}'",
-                    urn,
-                )
-            if alias in progress.aliased:
-                raise PlanError(
-                    f"Duplicate resource alias '{alias}' applied to resource with URN '{urn}'"
-                    f" conflicting with resource with URN '{progress.aliased[alias]}'",
-                    urn,
-                )
-            progress.aliased[alias] = urn
-            progress.alias_of[urn] = alias
-            return olds[alias], alias
-        return None, ""
-
-    def _begin(self, goal: Goal, urn: str, alias: str) -> ResourceState:
-        parent = self._session.progress.news.get(goal.parent)
-        protect, retain = goal.protect, goal.retain_on_delete
-        deleted_with = goal.deleted_with
-        if parent is not None and not urns.is_stack(parent.urn):
-            protect = parent.protect if protect is None else protect
-            retain = parent.retain_on_delete if retain is None else retain
-            deleted_with = deleted_with or parent.deleted_with
-        return ResourceState(
-            urn=urn,
-            type=goal.type,
-            custom=goal.custom,
-            inputs=goal.inputs,
-            parent=goal.parent,
-            protect=bool(protect),
-            dependencies=goal.dependencies,
-            provider=goal.provider,
-            property_dependencies=dict(goal.property_dependencies),
-            additional_secret_outputs=goal.additional_secret_outputs,
-            aliases=(alias,) if alias else (),
-            custom_timeouts=dict(goal.custom_timeouts),
-            retain_on_delete=bool(retain),
-            deleted_with=deleted_with,
-            replace_with=goal.replace_with,
-            source_position=goal.source_position,
-            ignore_changes=goal.ignore_changes,
-            hide_diff=goal.hide_diffs,
-            replace_on_changes=goal.replace_on_changes,
-            replacement_trigger=goal.replacement_trigger,
-        )
 
     def _is_import(self, goal: Goal, old: ResourceState | None) -> bool:
         if not goal.custom or not goal.import_id:

@@ -70,6 +70,10 @@ def _run(program: str, workers: int) -> int:
     try:
         loop.run_until_complete(start())
         code = 0
+    except SystemExit as error:
+        code = error.code if isinstance(error.code, int) else int(error.code is not None)
+        if isinstance(error.code, str):
+            pulumi.log.error(error.code)
     except pulumi.RunError as error:
         pulumi.log.error(str(error))
         code = 1

@@ -78,7 +78,7 @@ class Provider:
             answer = self._call("CheckConfig", request)
         except NotImplementedByProviderError:
             return Checked(news)
-        inputs = mark_secrets(unmarshal(answer.inputs), news)
+        inputs = mark_secrets(self._unmarshal(answer.inputs), news)
         return Checked(inputs, failures_of(answer))
 
     def diff_config(
@@ -137,7 +137,7 @@ class Provider:
             randomSeed=seed,
         )
         answer = self._call("Check", request)
-        return Checked(self._marked(unmarshal(answer.inputs), news), failures_of(answer))
+        return Checked(self._marked(self._unmarshal(answer.inputs), news), failures_of(answer))
 
     def diff(
         self,
@@ -186,7 +186,7 @@ class Provider:
             raise
         if not preview and not answer.id:
             raise ProviderError(f"the provider gave no ID for the new resource '{subject.urn}'")
-        return answer.id, self._marked(unmarshal(answer.properties), inputs)
+        return answer.id, self._marked(self._unmarshal(answer.properties), inputs)
 
     def read(self, subject: Subject, id_: str, inputs: Values, outputs: Values) -> Live:
         """What the object looks like now.
@@ -212,10 +212,10 @@ class Provider:
             raise
         if not answer.id:
             return Live("", None, None)
-        found = unmarshal(answer.inputs) if answer.HasField("inputs") else None
+        found = self._unmarshal(answer.inputs) if answer.HasField("inputs") else None
         return Live(
             answer.id,
-            self._marked(unmarshal(answer.properties), outputs),
+            self._marked(self._unmarshal(answer.properties), outputs),
             None if found is None else self._marked(found, inputs),
         )
 
@@ -254,7 +254,7 @@ class Provider:
         except InitFailedError as error:
             error.outputs = self._marked(error.outputs, news)
             raise
-        return self._marked(unmarshal(answer.properties), news)
+        return self._marked(self._unmarshal(answer.properties), news)
 
     def delete(
         self, subject: Subject, id_: str, *, inputs: Values, outputs: Values, timeout: float
@@ -281,7 +281,7 @@ class Provider:
         """Call a function of the provider."""
         request = provider_pb2.InvokeRequest(tok=token, args=self._marshal(args), preview=preview)
         answer = self._call("Invoke", request)
-        return unmarshal(getattr(answer, "return")), failures_of(answer)
+        return self._unmarshal(getattr(answer, "return")), failures_of(answer)
 
     # -- the end -------------------------------------------------------------------------
 
@@ -341,6 +341,14 @@ class Provider:
 
     def _marshal(self, values: Values) -> Any:
         return marshal(values, secrets=self.accept_secrets, references=self.accept_resources)
+
+    def _unmarshal(self, struct: Any) -> Values:
+        try:
+            return unmarshal(struct)
+        except (ValueError, KeyError) as error:
+            raise ProviderError(
+                f"the provider for '{self.process.name}' answered what cannot be understood: {error}"
+            ) from None
 
     def _marked(self, values: Values, sent: Values) -> Values:
         return values if self.accept_secrets else mark_secrets(values, sent)

@@ -5,11 +5,81 @@ from __future__ import annotations
 import dataclasses
 
 from lab.engine import urn as urns
+from lab.engine.answers import InitFailedError
+from lab.engine.diff import Changes, Diff, compare_inputs, ignore_changes
+from lab.engine.events import StepOp
 from lab.engine.executor import Executor
 from lab.engine.session import Session
 from lab.engine.state import PendingOperation, ResourceState
-from lab.engine.steps import RefreshStep
+from lab.engine.step import Step, subject
 from lab.engine.targets import Targets
+from lab.engine.values import Values
+
+
+@dataclasses.dataclass(eq=False, slots=True)
+class RefreshStep(Step):
+    """Compares a resource with what is really there; `new` is None if nothing is."""
+
+    diff: Diff | None = None
+    gone: bool = False
+
+    @property
+    def op(self) -> StepOp:  # noqa: D102
+        return "refresh"
+
+    @property
+    def logical(self) -> bool:  # noqa: D102
+        return False
+
+    def result_op(self) -> StepOp:
+        """What the refresh found."""
+        if self.gone:
+            return "delete"
+        if self.diff is None or self.diff.changes is not Changes.SOME:
+            return "same"
+        return "update"
+
+    def apply(self, session: Session) -> None:  # noqa: D102
+        old = self.state
+        if not old.custom or old.is_provider or old.pending_replacement:
+            return
+        provider = session.provider_for(old)
+        reasons: tuple[str, ...] = ()
+        try:
+            live = provider.read(subject(old), old.id, old.inputs, old.outputs)
+            id_, outputs, inputs = live.id, live.outputs, live.inputs
+        except InitFailedError as error:
+            id_, outputs, inputs, reasons = error.id, error.outputs, error.inputs, error.reasons
+            listed = "\n* ".join(reasons)
+            message = f"Refreshed resource is in an unhealthy state:\n* {listed}"
+            session.reporter.say("warning", message, old.urn)
+        if outputs is None:
+            self.new, self.gone = None, True
+            return
+        new = dataclasses.replace(
+            old,
+            id=id_ or old.id,
+            inputs=old.inputs if inputs is None else inputs,
+            outputs=outputs,
+            init_errors=reasons,
+        )
+        if (new.inputs, new.outputs) != (old.inputs, old.outputs) and not session.preview:
+            new.modified = session.now()
+        self.new = new
+        if old.external:
+            return
+        diff = provider.diff(
+            subject(new),
+            new.id,
+            old_inputs=new.inputs,
+            old_outputs=new.outputs,
+            news=old.inputs,
+            ignored=old.ignore_changes,
+        )
+        if diff.changes is Changes.UNKNOWN:
+            diff = compare_inputs(new.inputs, _ignoring(old, new.inputs))
+        self.diff = diff
+        self.diffs, self.detailed = diff.changed_keys, diff.detailed
 
 
 def refresh(session: Session, targets: Targets, executor: Executor) -> None:
@@ -65,3 +135,7 @@ def _strip(state: ResourceState, there: set[str]) -> None:
         state.deleted_with = ""
     if state.parent and state.parent not in there:
         state.parent = next((u for u in there if urns.is_stack(u)), "")
+
+
+def _ignoring(old: ResourceState, found: Values) -> Values:
+    return ignore_changes(old.inputs, found, old.ignore_changes)

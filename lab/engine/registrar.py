@@ -11,16 +11,17 @@ from typing import Literal
 from lab.engine import urn as urns
 from lab.engine.answers import ProviderError
 from lab.engine.diff import IgnoreChangesError
+from lab.engine.drafts import Drafts, PlanError
 from lab.engine.executor import CancelledError, Executor, StepFailedError
 from lab.engine.goal import Goal, GoalError
 from lab.engine.graph import needs
 from lab.engine.paths import PathError
-from lab.engine.planner import PlanError, Planner, RefusedError
+from lab.engine.planner import Planner, RefusedError
 from lab.engine.plugins import DYNAMIC, PluginError
 from lab.engine.providers import BUILT_IN, default_inputs, default_name
 from lab.engine.session import Session
 from lab.engine.state import PROVIDER_TYPE_PREFIX, ResourceState
-from lab.engine.steps import Step
+from lab.engine.step import Step
 from lab.engine.values import UNKNOWN_STRING, Values
 
 _DISABLED = "pulumi:disable-default-providers"
@@ -43,11 +44,18 @@ class Registered:
     result: Literal["success", "fail", "skip"] = "success"
 
 
+class _ProviderFailedError(Exception):
+    """The default provider of a resource could not be made; the user has been told."""
+
+
 class Registrar:
     """Serves the program's registrations, several at a time."""
 
-    def __init__(self, session: Session, planner: Planner, executor: Executor) -> None:
+    def __init__(
+        self, session: Session, drafts: Drafts, planner: Planner, executor: Executor
+    ) -> None:
         self._session = session
+        self._drafts = drafts
         self._planner = planner
         self._executor = executor
         # Plans are as many at a time as steps: with `--parallel 1` all comes in order.
@@ -71,11 +79,13 @@ class Registrar:
             if goal.custom and not goal.is_provider:
                 goal = dataclasses.replace(goal, provider=self._provider(goal, urn))
             with self._planning:
-                draft = self._planner.draft(goal)
+                draft = self._drafts.begin(goal)
                 steps = self._planner.plan(draft)
             if self._needs_failed(draft.new):
                 return self._skip(draft.new)
             return self._run(draft.new, steps)
+        except _ProviderFailedError:
+            return self._skip(ResourceState(urn, goal.type, goal.custom))
         except RefusedError:
             return self._refuse(urn)
         except _ERRORS as error:
@@ -91,9 +101,11 @@ class Registrar:
         try:
             if not state.provider:
                 package = state.type.split(":", 1)[0]
-                state.provider = self.default_provider(package, version, url, state.urn)
+                state.provider = self._default_provider(package, version, url, state.urn)
             self._session.ensure_provider(state.provider)
             return self._run(state, self._planner.read(state))
+        except _ProviderFailedError:
+            return self._skip(state)
         except _ERRORS as error:
             self._session.reporter.say("error", str(error), state.urn)
             return self._refuse(state.urn)
@@ -113,9 +125,15 @@ class Registrar:
         """The reference of the default provider of a package; `user` is who asks for it.
 
         Raises:
-            PlanError: the stack's configuration has disabled it.
+            PlanError: the stack's configuration has disabled it, or it could not be made.
             CancelledError: it could not be made, and the deployment is over.
         """
+        try:
+            return self._default_provider(package, version, url, user)
+        except _ProviderFailedError:
+            raise PlanError(f"the provider for '{package}' could not be made", user) from None
+
+    def _default_provider(self, package: str, version: str, url: str, user: str) -> str:
         if package == BUILT_IN:
             version = url = ""
         self._refuse_disabled(package, user)
@@ -136,7 +154,9 @@ class Registrar:
         urn = self._default_urn(package, name)
         state = self._session.progress.news.get(urn)
         if state is None or urn in self._session.progress.failed:
-            raise CancelledError
+            if self._executor.cancelled.is_set():
+                raise CancelledError
+            raise _ProviderFailedError
         return f"{urn}::{state.id or UNKNOWN_STRING}"
 
     # -- at the end ----------------------------------------------------------------------
@@ -163,7 +183,7 @@ class Registrar:
         parent = self._session.progress.news.get(goal.parent)
         if parent is not None and parent.provider and parent.type.split(":")[0] == goal.package:
             return parent.provider
-        return self.default_provider(goal.package, goal.version, goal.plugin_download_url, urn)
+        return self._default_provider(goal.package, goal.version, goal.plugin_download_url, urn)
 
     def _refuse_disabled(self, package: str, user: str) -> None:
         setting = self._session.request.config.get(_DISABLED)
@@ -191,8 +211,7 @@ class Registrar:
             )
         )
         goal = Goal(type=PROVIDER_TYPE_PREFIX + package, name=name, custom=True, inputs=inputs)
-        if self.register(goal).result != "success":
-            raise CancelledError
+        self.register(goal)
 
     def _run(self, state: ResourceState, steps: Sequence[Step]) -> Registered:
         with self._lock:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lab.engine import urn as urns
+from lab.engine.changes import CreateStep, ReplaceStep
+from lab.engine.deletes import DeleteStep
 from lab.engine.diff import Diff
 from lab.engine.session import Session
 from lab.engine.state import ResourceState
-from lab.engine.steps import CreateStep, DeleteStep, ReplaceStep, Step, subject
+from lab.engine.step import Step, subject
 from lab.engine.values import UNKNOWN, Values
 
 

@@ -20,7 +20,7 @@ from lab.engine.events import (
 )
 
 if TYPE_CHECKING:
-    from lab.engine.steps import Step
+    from lab.engine.step import Step
 
 _PREFIXES: dict[Severity, str] = {"error": "error: ", "warning": "warning: "}
 

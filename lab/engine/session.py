@@ -10,10 +10,11 @@ from collections.abc import Callable
 from lab.engine import urn as urns
 from lab.engine.graph import Graph
 from lab.engine.keeper import Keeper
-from lab.engine.providers import Registry, ResourceProvider
+from lab.engine.providers import Registry
 from lab.engine.reporter import Reporter
 from lab.engine.request import Request
-from lab.engine.state import ResourceState, Snapshot
+from lab.engine.resource_provider import ResourceProvider
+from lab.engine.state import STACK_TYPE, ResourceState, Snapshot
 
 
 @dataclasses.dataclass(slots=True)
@@ -64,6 +65,13 @@ class Session:
     def preview(self) -> bool:
         """Whether nothing may be changed."""
         return self.request.preview
+
+    @property
+    def stack_urn(self) -> str:
+        """The URN of the root stack."""
+        request = self.request
+        name = f"{request.project.name}-{request.stack}"
+        return urns.make(request.stack, request.project.name, "", STACK_TYPE, name)
 
     def start_from(self, base: Snapshot) -> None:
         """Take a state as the one that the program is compared with."""
