@@ -53,7 +53,7 @@ goldens: $(READY)  ## What committed stack files declare, written down anew
 	@$(BIN)/pytest -n 0 --quiet tests/stacks --snapshot-update
 
 lock: $(READY)  ## Lock the newest allowed versions
-	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
+	@$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
 	  --group dev --group bootstrap --output-file requirements.lock pyproject.toml
 
 clean:  ## Remove the environment and caches of tools (not the tools of the lab)
