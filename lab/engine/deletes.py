@@ -119,10 +119,12 @@ def plan_deletes(session: Session, targets: Targets) -> list[Step]:
                 steps.append(RemovePendingReplaceStep(state, None))
             else:
                 steps.append(DeleteStep(state, None))
-        else:
-            continue
-        progress.deleted.add(state.urn)
-    return _limit(session, targets, steps) if targets.limited else steps
+    if targets.limited:
+        steps = _limit(session, targets, steps)
+    stranded = _stranded(session)
+    steps = [s for s in steps if s.state.delete or id(s.state) not in stranded]
+    progress.deleted.update(step.state.urn for step in steps)
+    return steps
 
 
 def run_deletes(session: Session, executor: Executor, steps: Iterable[Step]) -> None:
@@ -130,7 +132,7 @@ def run_deletes(session: Session, executor: Executor, steps: Iterable[Step]) -> 
     step_of = {id(step.state): step for step in steps}
     for state in (step.state for step in step_of.values()):
         session.ensure_provider(state.provider)
-    kept: set[str] = set()
+    kept = {urn for state in _stranded(session).values() for urn in needs(state)}
     for layer in layers([step.state for step in step_of.values()]):
         ready = [step_of[id(s)] for s in layer if s.urn not in kept]
         for state in layer:
@@ -140,6 +142,20 @@ def run_deletes(session: Session, executor: Executor, steps: Iterable[Step]) -> 
             kept |= needs(failed.state)
         if executor.cancelled.is_set():
             return
+
+
+def _stranded(session: Session) -> dict[int, ResourceState]:
+    """What was left as it is because something failed, and what hangs on that.
+
+    The program may not have come to register it at all, so its absence says nothing.
+    """
+    progress = session.progress
+    failed = progress.failed | {progress.alias_of.get(urn, urn) for urn in progress.failed}
+    olds = [r for r in session.base.resources if r.urn in failed and not r.delete]
+    found = {id(state): state for state in olds}
+    for state in olds:
+        found.update((id(d), d) for d in session.graph.dependents(state, children=True))
+    return found
 
 
 def _limit(session: Session, targets: Targets, steps: list[Step]) -> list[Step]:

@@ -1,0 +1,197 @@
+"""URNs, aliases, durations, version ranges, targets, graphs, Go's way to print values."""
+
+from __future__ import annotations
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+
+from lab.engine import aliases, urn
+from lab.engine.goal import Alias, Goal, GoalError, parse_duration
+from lab.engine.graph import Graph, layers, needs
+from lab.engine.messages import in_go
+from lab.engine.providers import default_name
+from lab.engine.request import Request
+from lab.engine.state import ResourceState, Snapshot, StateError
+from lab.engine.targets import Targets
+from lab.engine.values import Plaintext, Secret
+from lab.engine.versions import VersionError, satisfies
+from tests.engine.enginekit import Project
+
+STACK = "urn:pulumi:dev::memory::pulumi:pulumi:Stack::memory-dev"
+
+
+def request(**fields: object) -> Request:
+    return Request(Project(), "dev", "up", preview=False, **fields)  # type: ignore[arg-type]
+
+
+def test_a_urn_holds_the_types_of_the_parents_but_not_the_stacks() -> None:
+    parent = urn.make("dev", "memory", STACK, "a:b:Group", "g")
+    child = urn.make("dev", "memory", parent, "a:b:Thing", "has::colons")
+    assert parent == "urn:pulumi:dev::memory::a:b:Group::g"
+    assert child == "urn:pulumi:dev::memory::a:b:Group$a:b:Thing::has::colons"
+    assert urn.type_of(child) == "a:b:Thing"
+    assert urn.name_of(child) == "has::colons"
+
+
+def test_default_providers_are_known_by_their_name() -> None:
+    assert urn.is_default_provider("urn:pulumi:d::p::pulumi:providers:k8s::default_1_2_3")
+    assert not urn.is_default_provider("urn:pulumi:d::p::pulumi:providers:k8s::mine")
+    assert not urn.is_default_provider("urn:pulumi:d::p::a:b:C::default")
+    assert default_name("1.2.3-beta+5", "") == "default_1_2_3-beta_5"
+
+
+def test_a_child_follows_its_parents_alias_and_the_prefix_of_its_name() -> None:
+    new_parent = "urn:pulumi:dev::memory::a:b:Group::new"
+    old_parent = "urn:pulumi:dev::memory::a:b:Group::old"
+    goal = Goal("a:b:Thing", "new-disk", custom=True, parent=new_parent)
+    found = aliases.resolve(goal, request(), {new_parent: old_parent})
+    assert found == ("urn:pulumi:dev::memory::a:b:Group$a:b:Thing::old-disk",)
+
+
+def test_own_aliases_come_first_and_are_multiplied_with_the_parents() -> None:
+    new_parent = "urn:pulumi:dev::memory::a:b:Group::new"
+    old_parent = "urn:pulumi:dev::memory::a:b:Group::old"
+    goal = Goal(
+        "a:b:Thing",
+        "disk",
+        custom=True,
+        parent=new_parent,
+        aliases=(Alias(name="volume"), Alias(no_parent=True), Alias(urn="urn:pulumi:x::y::z::w")),
+    )
+    group = "urn:pulumi:dev::memory::a:b:Group$"
+    assert aliases.resolve(goal, request(), {new_parent: old_parent}) == (
+        group + "a:b:Thing::volume",
+        "urn:pulumi:dev::memory::a:b:Thing::disk",
+        "urn:pulumi:x::y::z::w",
+        group + "a:b:Thing::disk",
+        group + "z::w",
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("5m", 300), ("90s", 90), ("1h30m", 5400), ("1.5s", 1.5), ("250ms", 0.25)]
+)
+def test_durations_are_gos(text: str, seconds: float) -> None:
+    assert parse_duration(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["5", "m", "5 m", "5x", "five"])
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    with pytest.raises(GoalError, match="is no duration"):
+        parse_duration(text)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "good"),
+    [
+        (">=3.0.0", True),
+        (">=3.272.0 <4.0.0", True),
+        ("<3.4.0 || >3.8.0", True),
+        ("!3.272.0", False),
+        ("3.272.0", True),
+        (">4", False),
+    ],
+)
+def test_version_ranges(wanted: str, *, good: bool) -> None:
+    assert satisfies("v3.272.0", wanted) is good
+
+
+def test_what_is_no_version_range_is_refused() -> None:
+    with pytest.raises(VersionError, match="is no version range"):
+        satisfies("v3.272.0", "newest")
+
+
+def test_targets_are_urns_with_wildcards() -> None:
+    base = "urn:pulumi:dev::memory::a:b:Thing::"
+    targets = Targets(request(targets=(base + "one", "urn:pulumi:dev::memory::a:b:Other::*")))
+    assert targets.includes(base + "one")
+    assert not targets.includes(base + "one-more")
+    assert targets.includes("urn:pulumi:dev::memory::a:b:Other::any")
+    assert not targets.includes("urn:pulumi:dev::memory::a:b:Other::any::more")
+    assert targets.includes(STACK)
+    assert Targets(request(targets=("**::one",))).includes(base + "one")
+    assert not Targets(request(excludes=(base + "one",))).includes(base + "one")
+
+
+def state(name: str, *dependencies: str, **fields: object) -> ResourceState:
+    return ResourceState(name, "a:b:C", custom=True, dependencies=dependencies, **fields)  # type: ignore[arg-type]
+
+
+def test_dependents_are_followed_through_a_chain_in_order() -> None:
+    a, b, c, d = state("a"), state("b", "a"), state("c", "b"), state("d")
+    graph = Graph([a, b, c, d])
+    assert graph.dependents(a) == [b, c]
+    assert graph.dependents(a, {"b"}) == []
+    assert graph.dependencies([c]) == {id(a), id(b)}
+
+
+def test_children_are_dependents_only_if_asked_for() -> None:
+    a, b = state("a"), state("b", parent="a")
+    assert Graph([a, b]).dependents(a) == []
+    assert Graph([a, b]).dependents(a, children=True) == [b]
+
+
+@st.composite
+def states(draw: st.DrawFn) -> list[ResourceState]:
+    made: list[ResourceState] = []
+    for i in range(draw(st.integers(0, 12))):
+        before = [s.urn for s in made]
+        some = st.lists(st.sampled_from(before), max_size=3) if before else st.just([])
+        made.append(state(str(i), *draw(some)))
+    return made
+
+
+@given(states())
+def test_nobody_is_deleted_with_or_before_those_that_need_it(made: list[ResourceState]) -> None:
+    groups = layers(made)
+    level = {s.urn: i for i, group in enumerate(groups) for s in group}
+    assert sorted(level) == sorted(s.urn for s in made)
+    for s in made:
+        assert all(level[s.urn] < level[n] for n in needs(s))
+
+
+def test_a_circle_through_replaced_ones_is_no_trouble() -> None:
+    old_a, new_b = state("a", "b", delete=True), state("b", "a")
+    assert sum(map(len, layers([old_a, new_b]))) == 2
+
+
+def test_values_are_shown_as_go_shows_them_but_never_secrets() -> None:
+    assert in_go({"": "empty key", "ok": "fine"}) == "{map[:{empty key} ok:{fine}]}"
+    assert in_go(["a", True, None]) == "{[{a} {true} {<nil>}]}"
+    assert in_go(Secret("hidden")) == "{[secret]}"
+    assert "hidden" not in in_go({"a": Secret("hidden")})
+
+
+def test_what_a_newer_release_writes_is_kept() -> None:
+    document = {
+        "manifest": {"time": "2026-01-01T00:00:00Z", "magic": "m", "version": "v9.0.0"},
+        "secrets_providers": {"type": "passphrase", "state": {"salt": "s"}},
+        "resources": [
+            {
+                "urn": "urn:pulumi:s::p::t:m:T::n",
+                "custom": True,
+                "type": "t:m:T",
+                "id": "i",
+                "inputs": {
+                    "b": 1,
+                    "a": {
+                        "4dabf18193072939515e22adb298388d": "c44067f5952c0a294b673a41bacd8c17",
+                        "text": "x",
+                    },
+                },
+                "fromTheFuture": {"x": [1]},
+                "customTimeouts": {"create": 300},
+                "propertyDependencies": {"a": None},
+            }
+        ],
+        "metadata": {"integrity_error": None},
+        "alsoNew": True,
+    }
+    snapshot = Snapshot.from_checkpoint(document, lambda t: t)
+    assert snapshot.to_json(Plaintext()) == document
+
+
+def test_a_resource_without_a_urn_is_refused() -> None:
+    with pytest.raises(StateError, match="no field 'urn'"):
+        Snapshot.from_checkpoint({"resources": [{"type": "t"}]}, lambda t: t)

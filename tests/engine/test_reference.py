@@ -1,0 +1,37 @@
+"""The engine does what Pulumi's own engine was recorded to do."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REFERENCE = Path(__file__).parent / "reference"
+SCENARIOS = sorted(path.parent.name for path in REFERENCE.glob("scenarios/*/steps.yaml"))
+
+
+def test_all_recordings_are_found() -> None:
+    assert len(SCENARIOS) >= 12
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_a_scenario_plays_as_recorded(scenario: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [
+            sys.executable,
+            str(REFERENCE / "run.py"),
+            "--engine",
+            f"{sys.executable} -m lab.engine",
+            "--lines",
+            "60",
+            scenario,
+        ],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=280,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
