@@ -106,7 +106,10 @@ class CreateStep(Step):
             keeper.end(operation=self.new)
             return
         done, changed = replaced(self.old)
-        keeper.end(operation=self.new, done=done, changed=changed, new=self.new)
+        # What is only in the state is written with the first thing that is more.
+        keeper.end(
+            operation=self.new, done=done, changed=changed, new=self.new, save=self.state.is_real
+        )
 
 
 @dataclasses.dataclass(eq=False, slots=True)

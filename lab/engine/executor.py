@@ -115,7 +115,7 @@ class Executor:
     def _take(self, step: Step) -> None:
         session = self._session
         session.reporter.started(step)
-        if step.operation and not session.preview:
+        if step.operation and step.state.is_real and not session.preview:
             session.keeper.begin(step.operation, step.state)
         failure = self._apply(step)
         if self.terminated.is_set():

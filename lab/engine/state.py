@@ -83,6 +83,11 @@ class ResourceState:
         """Whether this is a provider resource."""
         return self.type.startswith(PROVIDER_TYPE_PREFIX)
 
+    @property
+    def is_real(self) -> bool:
+        """Whether there is an object outside of the state: not for components and providers."""
+        return self.custom and not self.is_provider
+
     def copy(self) -> ResourceState:
         """The state as it is now; values are shared, as nobody changes them."""
         return dataclasses.replace(self)

@@ -1,0 +1,287 @@
+"""The engine as a command with real processes: programs and providers that misbehave."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab.engine import deployment
+from lab.engine.events import Event, Summary
+from lab.engine.request import Cancellation, Request
+from lab.engine.state import Snapshot
+from lab.engine.usererror import UserError
+from tests.engine.enginekit import Project
+
+PROVIDER = """\
+import os, pathlib, time
+import pulumi
+from pulumi.dynamic import CreateResult, Resource, ResourceProvider
+
+WORLD = pathlib.Path(os.environ["WORLD"])
+
+class Provider(ResourceProvider):
+    serialize_as_secret_always = False
+    def create(self, props):
+        (WORLD / "created").write_text(str(os.getpid()))
+        if props["what"] == "die":
+            os._exit(3)
+        if props["what"] == "hang":
+            time.sleep(600)
+        if props["what"] == "print":
+            print("a line of the provider")
+        return CreateResult(props["what"], props)
+
+class Thing(Resource, module="test", name="Thing"):
+    def __init__(self, name, what="work", opts=None):
+        super().__init__(Provider(), name, {"what": what}, opts)
+"""
+
+
+class Engine:
+    """A project in a temporary folder and the command that runs it."""
+
+    def __init__(self, root: Path) -> None:
+        self.folder = root / "project"
+        self.world = root / "world"
+        for folder in (self.folder, self.world, root / "state"):
+            folder.mkdir()
+        (self.folder / "Pulumi.yaml").write_text("name: proc\nruntime: python\n")
+        (self.folder / "things.py").write_text(PROVIDER)
+        self.env = {k: v for k, v in os.environ.items() if not k.startswith("PULUMI_")} | {
+            "PULUMI_BACKEND_URL": f"file://{root / 'state'}",
+            "PULUMI_CONFIG_PASSPHRASE": "test",
+            "PULUMI_HOME": str(root / "home"),
+            "WORLD": str(self.world),
+            "MARK": str(root),
+        }
+        self.run("stack", "init", "dev")
+
+    def program(self, text: str) -> None:
+        (self.folder / "__main__.py").write_text(text)
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "lab.engine", *arguments],
+            cwd=self.folder,
+            env=self.env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def run(self, *arguments: str, expect: int = 0) -> str:
+        process = self.start(*arguments)
+        output, _ = process.communicate(timeout=120)
+        assert process.returncode == expect, output
+        return output
+
+    def up(self, expect: int = 0) -> str:
+        return self.run("up", "--yes", "--skip-preview", "--stack", "dev", expect=expect)
+
+    def names(self) -> list[str]:
+        return [r["urn"].split("::")[-1] for r in self.state().get("resources", [])]
+
+    def state(self) -> dict[str, Any]:
+        export: dict[str, Any] = json.loads(self.run("stack", "export", "--stack", "dev"))
+        deployment: dict[str, Any] = export["deployment"]
+        return deployment
+
+    def wait_for(self, name: str) -> None:
+        deadline = time.monotonic() + 60
+        while not (self.world / name).exists():
+            assert time.monotonic() < deadline, f"{name} never came"
+            time.sleep(0.05)
+
+    def processes(self) -> list[int]:
+        """Processes that were started with this engine's environment, this test's own not."""
+        mark = f"MARK={self.env['MARK']}".encode()
+        found = []
+        for entry in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                if mark in (entry / "environ").read_bytes().split(b"\0"):
+                    found.append(int(entry.name))
+        return found
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[Engine]:
+    made = Engine(tmp_path)
+    yield made
+    for pid in made.processes():
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def test_a_provider_that_dies_in_a_call_is_named_and_the_state_is_kept(engine: Engine) -> None:
+    engine.program("from things import *\nThing('good')\nThing('bad', 'die')\n")
+    output = engine.up(expect=1)
+    assert "the provider for 'pulumi-python' ended with exit code 3 during Create" in output
+    assert "Traceback" not in output
+    assert "bad" not in engine.names()
+    engine.program("from things import *\nThing('good')\nThing('bad')\n")
+    engine.up()
+    assert {"good", "bad"} <= set(engine.names())
+
+
+def test_what_a_provider_and_a_program_print_is_shown(engine: Engine) -> None:
+    engine.program("from things import *\nThing('a', 'print')\nprint('a line of the program')\n")
+    output = engine.up()
+    assert "a line of the provider" in output
+    assert "a line of the program" in output
+
+
+def test_an_exception_shows_the_programs_own_lines(engine: Engine) -> None:
+    engine.program("def declare():\n    return {}['missing']\n\n\ndeclare()\n")
+    output = engine.up(expect=1)
+    assert "Program failed with an unhandled exception" in output
+    assert "KeyError: 'missing'" in output
+    assert "__main__.py" in output
+    assert "program_runner" not in output
+    assert "asyncio" not in output
+
+
+def test_a_program_that_ends_before_it_begins_deletes_nothing(engine: Engine) -> None:
+    engine.program("from things import *\nThing('a')\n")
+    engine.up()
+    engine.program("import os\nos._exit(0)\n")
+    before = engine.names()
+    assert "ended before it registered anything" in engine.up(expect=1)
+    assert engine.names() == before
+
+
+def test_a_stack_without_a_program_is_refused(engine: Engine) -> None:
+    output = engine.up(expect=1)
+    assert "there is no program" in output
+    assert "__main__.py does not exist" in output
+
+
+def test_a_python_that_is_not_there_is_named(engine: Engine) -> None:
+    engine.program("import pulumi\n")
+    engine.env["PULUMI_PYTHON_CMD"] = "/no/such/python"
+    output = engine.up(expect=1)
+    assert "/no/such/python" in output
+    assert "Traceback" not in output
+
+
+def test_a_plugin_that_is_not_installed_is_named_with_what_to_do(engine: Engine) -> None:
+    engine.program(
+        "import pulumi\npulumi.CustomResource('nowhere:index:Thing', 'a', {},"
+        " pulumi.ResourceOptions(version='1.2.3'))\n"
+    )
+    output = engine.up(expect=1)
+    assert "no provider for the package 'nowhere' 1.2.3" in output
+    assert "pulumi plugin install resource nowhere 1.2.3" in output
+
+
+def test_hooks_are_refused_by_name(engine: Engine) -> None:
+    engine.program(
+        "import pulumi\nfrom things import *\n"
+        "hook = pulumi.ResourceHook('h', lambda args: None)\n"
+        "Thing('a', opts=pulumi.ResourceOptions("
+        "hooks=pulumi.ResourceHookBinding(before_create=[hook])))\n"
+    )
+    assert "does not support resource hooks" in engine.up(expect=1)
+
+
+def test_secrets_are_in_no_argument_and_no_environment(engine: Engine) -> None:
+    engine.run("config", "set", "--secret", "token", "tok-9000-secret", "--stack", "dev")
+    engine.program(
+        "import os, pathlib, pulumi\n"
+        "assert pulumi.Config().require('token') == 'tok-9000-secret'\n"
+        "for entry in pathlib.Path('/proc').glob('[0-9]*'):\n"
+        "    for name in ('cmdline', 'environ'):\n"
+        "        try:\n"
+        "            text = (entry / name).read_bytes()\n"
+        "        except OSError:\n"
+        "            continue\n"
+        "        assert b'tok-9000-' not in text, (entry, name)\n"
+    )
+    engine.up()
+
+
+def test_nothing_outlives_an_engine_that_is_killed(engine: Engine) -> None:
+    engine.program("from things import *\nThing('slow', 'hang')\n")
+    process = engine.start("up", "--yes", "--skip-preview", "--stack", "dev")
+    engine.wait_for("created")
+    time.sleep(0.2)
+    process.kill()
+    process.communicate(timeout=60)
+    deadline = time.monotonic() + 20
+    while engine.processes() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert engine.processes() == []
+    assert [op["type"] for op in engine.state()["pending_operations"]] == ["creating"]
+
+
+def test_a_program_that_hangs_is_ended_by_ctrl_c(engine: Engine) -> None:
+    engine.program(
+        "import os, pathlib, time\nfrom things import *\n"
+        "Thing('a')\n(WORLD / 'hangs').write_text('')\ntime.sleep(600)\n"
+    )
+    process = engine.start("up", "--yes", "--skip-preview", "--stack", "dev")
+    engine.wait_for("hangs")
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 8, output
+    assert engine.processes() == []
+    assert "pending_operations" not in engine.state()
+
+
+def test_ctrl_c_twice_gives_up_a_call_that_hangs_and_keeps_it_pending(engine: Engine) -> None:
+    engine.program("from things import *\nThing('slow', 'hang')\n")
+    process = engine.start("up", "--yes", "--skip-preview", "--stack", "dev")
+    engine.wait_for("created")
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 8, output
+    assert engine.processes() == []
+    assert [op["type"] for op in engine.state()["pending_operations"]] == ["creating"]
+
+
+class FullDisk:
+    """A store that can save a few times only."""
+
+    def __init__(self, room: int) -> None:
+        self.room = room
+        self.stored = Snapshot()
+
+    def load(self) -> Snapshot:
+        return self.stored
+
+    def save(self, snapshot: Snapshot) -> None:
+        if self.room == 0:
+            raise UserError("no space left on the disk")
+        self.room -= 1
+        self.stored = snapshot
+
+
+@pytest.mark.parametrize("room", [0, 2])
+def test_a_state_that_cannot_be_written_ends_the_run_and_says_so(
+    room: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORLD", str(tmp_path))
+    monkeypatch.delenv("PULUMI_PYTHON_CMD", raising=False)
+    (tmp_path / "things.py").write_text(PROVIDER)
+    (tmp_path / "__main__.py").write_text("from things import *\nfor i in '12345': Thing(i)\n")
+    request = Request(Project("full", tmp_path), "dev", "up", preview=False, parallel=1)
+    store = FullDisk(room)
+    events: list[Event] = []
+    with pytest.raises(UserError, match="no space left"):
+        deployment.run(request, store, events.append, Cancellation())
+    summary = next(e for e in events if isinstance(e, Summary))
+    assert summary.result == "failed"
+    # Nothing is begun that could not be written down.
+    assert (tmp_path / "created").exists() is (room > 0)
