@@ -26,8 +26,10 @@ def _cel_list(values: Sequence[str]) -> str:
 
 
 def _gpu_rules(resource: str) -> list[dict[str, str]]:
-    ask = f"c.resources.limits['{resource}']"
-    asks = f"has(c.resources) && has(c.resources.limits) && '{resource}' in c.resources.limits"
+    # The server's type checker has no type for maps of quantities and would warn of `limits`.
+    limits = "dyn(c).resources.limits"
+    ask = f"{limits}['{resource}']"
+    asks = f"has(dyn(c).resources) && has({limits}) && '{resource}' in {limits}"
     sizes = f"namespaceObject.metadata.annotations['{GPU_SIZES_ANNOTATION}']"
     stated = (
         "has(namespaceObject.metadata.annotations) && "

@@ -167,17 +167,18 @@ def checkout(folder: Path) -> Iterator[Checkout]:
 
 
 @pytest.fixture(scope="module")
-def dev_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Checkout]:
-    """One lab for the tests of a module that one worker runs."""
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Checkout]:
+    """The dev stack as it is committed, up; for tests that only look."""
     with checkout(tmp_path_factory.mktemp("e2e")) as made:
+        made.up()
         yield made
 
 
 @pytest.fixture
-def dev(dev_lab: Checkout) -> Iterator[Checkout]:
-    """The dev stack, converged, as it is committed."""
-    dev_lab.reset()
-    dev_lab.up("--refresh")
-    yield dev_lab
+def dev(cluster: Checkout) -> Iterator[Checkout]:
+    """The same for a test that changes something; afterwards all is put back."""
+    yield cluster
     for host in ("hgx-01", "hgx-02"):
-        hosts.faults.clear(dev_lab.lab / "hosts", host)
+        hosts.faults.clear(cluster.lab / "hosts", host)
+    cluster.reset()
+    cluster.up("--refresh")
