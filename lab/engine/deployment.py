@@ -132,6 +132,9 @@ class Deployment:
         self._server.start()
 
     def _refresh(self) -> None:
+        if self._program is None and self._has_unknown_targets():
+            self._executor.cancel()
+            return
         # One resource that cannot be read does not keep the others from being refreshed.
         executor = self._new_executor(continue_on_error=True)
         refresh(self._session, self._targets, executor)
@@ -179,12 +182,24 @@ class Deployment:
         self._executor.cancel()
 
     def _delete(self) -> None:
+        if self._has_unknown_targets():
+            return
         try:
             steps = plan_deletes(self._session, self._targets)
         except TargetError as error:
             self._fail(str(error))
             return
         run_deletes(self._session, self._executor, steps)
+
+    def _has_unknown_targets(self) -> bool:
+        known = self._session.olds.keys() | self._session.progress.registered
+        missing = self._targets.missing(known)
+        for urn in missing:
+            self._fail(
+                f"Target '{urn}' could not be found in the stack. Did you forget to escape $ in your"
+                " shell?"
+            )
+        return bool(missing)
 
     # -- its end -------------------------------------------------------------------------
 

@@ -70,8 +70,7 @@ class StepMetadata:
 
     `keys` are the properties that ask for a replacement, `diffs` all that differ.
     `detailed_diff` is None where nobody gave one; an empty one is not the same. `logical` is
-    false for the parts of a replacement, which summaries leave out. `show` is false for what the
-    CLI keeps to itself: default providers.
+    false for the parts of a replacement, which summaries leave out.
     """
 
     op: StepOp

@@ -142,7 +142,9 @@ class Monitor(resource_pb2_grpc.ResourceMonitorServicer):
 
     def _read(self, request: resource_pb2.ReadResourceRequest) -> Registered:
         asked = self._session.request
-        parent = request.parent
+        root = self._session.stack_urn
+        known = self._session.progress.registered
+        parent = request.parent or (root if root in known else "")
         state = ResourceState(
             urn=urns.make(asked.stack, asked.project.name, parent, request.type, request.name),
             type=request.type,

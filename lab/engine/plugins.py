@@ -152,6 +152,8 @@ class Plugins:
         if package == DYNAMIC:
             return _leashed(python_command(self._request), "pulumi.dynamic")
         name = f"pulumi-resource-{package}"
+        if own := self._from_project(package, name):
+            return own
         path = self._environment().get("PATH")
         if not os.environ.get("PULUMI_IGNORE_AMBIENT_PLUGINS") and (
             found := shutil.which(name, path=path)
@@ -169,6 +171,19 @@ class Plugins:
             f" {installed if version else home / 'plugins'}; install it with"
             f" `pulumi plugin install resource {package}{at}` or put it on PATH"
         )
+
+    def _from_project(self, package: str, name: str) -> Sequence[str]:
+        project = self._request.project
+        for entry in project.plugins.get("providers") or ():
+            if entry.get("name") == package and entry.get("path"):
+                program = project.folder / entry["path"] / name
+                if not program.is_file():
+                    raise PluginError(
+                        f"the plugin for '{package}' that Pulumi.yaml names has no {program};"
+                        " plugins in source form need the Pulumi CLI"
+                    )
+                return [str(program)]
+        return ()
 
     def _environment(self) -> dict[str, str]:
         options = self._request.project.runtime_options
@@ -204,7 +219,15 @@ def python_command(request: Request) -> list[str]:
     environment: Mapping[str, str] = program_environment(request)
     if command := environment.get("PULUMI_PYTHON_CMD"):
         return [command]
-    virtualenv = request.project.runtime_options.get("virtualenv")
+    options = request.project.runtime_options
+    toolchain = options.get("toolchain", "pip")
+    # uv keeps its environment there by itself; poetry has to be asked.
+    virtualenv = options.get("virtualenv") or (".venv" if toolchain == "uv" else None)
+    if not virtualenv and toolchain == "poetry":
+        raise PluginError(
+            "Pulumi.yaml leaves it to poetry where the virtual environment is, which the embedded"
+            " engine does not ask; set runtime.options.virtualenv or PULUMI_PYTHON_CMD"
+        )
     if not virtualenv:
         return [sys.executable]
     folder = request.project.folder / str(virtualenv)

@@ -30,6 +30,10 @@ class Project(Protocol):
     def runtime_options(self) -> Mapping[str, Any]:
         """`runtime.options`, e.g. `virtualenv`."""
 
+    @property
+    def plugins(self) -> Mapping[str, Any]:
+        """`plugins`: where providers are that are neither on PATH nor installed."""
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ConfigValue:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from lab.engine import urn as urns
 from lab.engine.request import Request
@@ -16,11 +16,16 @@ class Targets:
         self._targets = _patterns(request.targets)
         self._excludes = _patterns(request.excludes)
         self._replace = _patterns(request.replace)
+        self._named = (*request.targets, *request.excludes, *request.replace)
 
     @property
     def limited(self) -> bool:
         """Whether some resources are left out."""
         return bool(self._targets or self._excludes)
+
+    def missing(self, known: Collection[str]) -> list[str]:
+        """URNs that were asked for, but are of no resource; wildcards may match nothing."""
+        return [urn for urn in self._named if "*" not in urn and urn not in known]
 
     def includes(self, urn: str) -> bool:
         """Whether the run is about this resource. Providers and the stack always are."""

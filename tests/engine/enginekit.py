@@ -180,6 +180,7 @@ class Project:
     folder: pathlib.Path = pathlib.Path("/nowhere")
     main: str = ""
     runtime_options: Mapping[str, object] = dataclasses.field(default_factory=dict)
+    plugins: Mapping[str, object] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass
