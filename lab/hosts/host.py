@@ -174,8 +174,11 @@ class Host:
                 running.kill()
             exit_code = await ended
         finally:
-            gone.cancel()
             running.kill()
+            # Wait until it has let go of the connection: a reader of a descriptor that is closed and
+            # used again would take the next user's events away.
+            gone.cancel()
+            await asyncio.gather(gone, return_exceptions=True)
         if running.problem:
             return Answer.error(f"sudo: {running.problem}", 1)
         return Answer(exit_code)

@@ -94,10 +94,14 @@ class Checkout:
         return done.stdout
 
     def plan(self, *args: str) -> list[dict[str, Any]]:
-        """The steps that a preview shows, without those that change nothing."""
+        """The steps of a preview that an `up` would take."""
         done = self.engine("preview", "--json", *args)
         assert done.returncode == 0, done.stdout + done.stderr
-        return [step for step in json.loads(done.stdout)["steps"] if step["op"] != "same"]
+        return [
+            step
+            for step in json.loads(done.stdout)["steps"]
+            if step["op"] not in ("same", "refresh")
+        ]
 
     def configure(self, **keys: Any) -> None:
         """Set keys of the caas section."""
