@@ -1,0 +1,16 @@
+"""The embedded engine: carries out Pulumi programs where Pulumi's own engine cannot be had.
+
+From the outside in, one module per noun:
+
+- `cli`, `backend`, `display`, `secrets`, `project`, `stackconfig`: the command around the engine.
+- `deployment`: one run, from its first event to its last; `request` and `events` are its edges.
+- `program` (and `program_runner` inside the program's process), `monitor`, `engine_service`,
+  `transforms`: the program and the gRPC services that it talks to.
+- `registrar` carries out a registration: `drafts` finds its old state, `planner` decides,
+  `replacement` orders replacements, `executor` takes the steps.
+- `step`, `changes`, `deletes`, `reads`, `refresh`: what a step does.
+- `plugins`, `provider`, `providers`, `resource_provider`, `stack_reference`: processes that serve
+  resources, and which of them serves what.
+- `keeper`: the stored state, around every step. `reporter`: events and counts.
+- Values: `values`, `wire`, `state`, `goal`, `urn`, `aliases`, `paths`, `diff`, `graph`, `targets`.
+"""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import concurrent.futures
 import dataclasses
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from lab.engine.answers import Checked, Failure, Live, ProviderError, Subject
 from lab.engine.deletes import plan_deletes, run_deletes
@@ -337,6 +337,3 @@ def faults(snapshot: Snapshot) -> list[str]:
             found.append(f"{state.urn} has unknown outputs")
         before.add(state.urn)
     return found
-
-
-Program = Callable[[Stack], Ended]
