@@ -91,9 +91,11 @@ class GpuHost(pulumi.ComponentResource):
             connection=args.connection.command_connection(args.private_key),
             create=f"sudo -n sh -s -- {shlex.join(args.runtime_units)}",
             stdin=script.read("caas/reload-runtime.sh"),
-            triggers=[file.sha256 for file in files],
+            # What the files should hold, which a preview knows, not what was found: a file that is put
+            # back is again what the units have read.
+            triggers=[args.containerd_drop_in, args.kubelet_drop_in],
             add_previous_output_in_env=False,
-            opts=pulumi.ResourceOptions(parent=self, delete_before_replace=True),
+            opts=pulumi.ResourceOptions(parent=self, depends_on=files, delete_before_replace=True),
         )
 
         self.active_partitions = fabric.active

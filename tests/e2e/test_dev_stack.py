@@ -65,7 +65,7 @@ def test_each_machine_has_its_partitions_active_and_its_gpus_described(
     assert [device["name"] for device in spec["devices"]] == [str(n) for n in range(1, 9)]
     for device in spec["devices"]:
         (node,) = device["containerEdits"]["deviceNodes"]
-        assert re.fullmatch(r"/cluster/vfio/\d+", node["path"])
+        assert re.fullmatch(r"/dev/vfio/\d+", node["path"])
 
 
 def test_another_layout_updates_the_boards_in_place_and_back(dev: Checkout) -> None:
@@ -184,6 +184,6 @@ def test_no_secret_of_the_lab_stands_in_clear_in_its_state(cluster: Checkout) ->
 
 
 def test_the_committed_stack_file_stays_as_it_is(cluster: Checkout) -> None:
-    committed = (SOURCE / "Pulumi.cluster.yaml").read_bytes()
+    committed = (SOURCE / "Pulumi.dev.yaml").read_bytes()
     cluster.up()
-    assert (cluster.folder / "Pulumi.cluster.yaml").read_bytes() == committed
+    assert (cluster.folder / "Pulumi.dev.yaml").read_bytes() == committed
