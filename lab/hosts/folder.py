@@ -11,7 +11,7 @@
 <folder>/<host>/faults.json       injected faults
 <folder>/<host>/virtual_machines.json   who uses which partition
 <folder>/<host>/journal.jsonl     connections, commands, stand-ins that ran
-<folder>/<host>/root/             the host's file system
+<folder>/<host>/root              the host's file system
 """
 
 from __future__ import annotations

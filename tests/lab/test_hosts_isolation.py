@@ -43,7 +43,7 @@ def test_the_machines_files_are_out_of_sight(host: SimulatedHost, tmp_path: Path
         "mount -t tmpfs none /mnt",
         "mknod /tmp/disk b 8 0",
         "cat /dev/vfio/vfio",
-        "ls /proc/1/root/",
+        "ls /proc/1/root",
         "nsenter -t 1 -m true",
         "date -s 2001-01-01",
     ],
@@ -113,7 +113,7 @@ def test_real_tools_run_a_real_script_unchanged(host: SimulatedHost) -> None:
 
 
 def test_sftp_is_the_operators_and_stays_inside(host: SimulatedHost) -> None:
-    host.sudo("ln -s /etc /home/operator/etc; echo secret > /root/x; chmod 700 /root")
+    host.sudo("ln -s /etc /home/operator/etc; mkdir -p -m 700 /srv/closed; echo secret > /srv/closed/x")
 
     async def act() -> None:
         async with host.connect() as connection, connection.start_sftp_client() as sftp:
@@ -124,11 +124,11 @@ def test_sftp_is_the_operators_and_stays_inside(host: SimulatedHost) -> None:
                 assert (await file.read()).strip() == host.name
             assert "hostname" in await sftp.listdir("/etc")
             assert "hostname" in await sftp.listdir("../../../../etc")
-            for forbidden in ("/etc/probe", "/root/y"):
+            for forbidden in ("/etc/probe", "/srv/closed/y"):
                 with pytest.raises(asyncssh.SFTPPermissionDenied):
                     await sftp.open(forbidden, "w")
             with pytest.raises(asyncssh.SFTPPermissionDenied):
-                await sftp.open("/root/x")
+                await sftp.open("/srv/closed/x")
             with pytest.raises(asyncssh.SFTPPermissionDenied):
                 await sftp.remove("/etc/hostname")
             await sftp.symlink("/etc/hostname", "link")
