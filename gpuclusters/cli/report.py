@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -25,16 +27,17 @@ def show(
         console.print("[bold]no changes[/bold]: everything is as the configuration says")
     console.print(_table(project, stack, outputs))
     kubeconfig = _relative(project, "kubeconfig")
+    command = _called_as(project)
     console.print("\n[bold]try[/bold]")
-    for command, why in (
+    for line, why in (
         (f"kubectl --kubeconfig {kubeconfig} get tenancies,resourcequotas,cnp -A", "the tenants"),
-        ("gpu-clusters lab exec hgx-01 fmpm -l", "what the fabric manager says is active"),
+        (f"{command} lab exec hgx-01 fmpm -l", "what the fabric manager says is active"),
         (
-            f"edit partition-layout in Pulumi.{stack}.yaml, then: gpu-clusters preview --diff",
+            f"edit partition-layout in Pulumi.{stack}.yaml, then: {command} preview --diff",
             "a true diff before anything happens",
         ),
     ):
-        console.print(f"  {command}\n    [dim]{why}[/dim]", soft_wrap=True)
+        console.print(f"  {line}\n    [dim]{why}[/dim]", soft_wrap=True)
 
 
 def _table(project: Project, stack: str, outputs: Mapping[str, Any]) -> Table:
@@ -57,6 +60,14 @@ def _table(project: Project, stack: str, outputs: Mapping[str, Any]) -> Table:
             f"namespace {facts['namespace']}, {int(facts['gpus'])} GPUs, {state}",
         )
     return table
+
+
+def _called_as(project: Project) -> str:
+    """This command as it can be typed in the project's folder."""
+    program = Path(sys.argv[0])
+    if program.name != "gpu-clusters" or not program.is_relative_to(project.folder):
+        return "gpu-clusters"
+    return str(program.relative_to(project.folder))
 
 
 def _relative(project: Project, name: str) -> str:
