@@ -64,7 +64,7 @@ def _table(project: Project, stack: str, outputs: Mapping[str, Any]) -> Table:
 
 def _called_as(project: Project) -> str:
     """This command as it can be typed in the project's folder."""
-    program = Path(sys.argv[0])
+    program = Path(sys.argv[0]).absolute()
     if program.name != "gpu-clusters" or not program.is_relative_to(project.folder):
         return "gpu-clusters"
     return str(program.relative_to(project.folder))
