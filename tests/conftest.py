@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
+
+# In CI the same examples every time: what a change did not break must not fail by chance. On a
+# developer's machine each run looks at others.
+settings.register_profile("ci", derandomize=True)
+if os.environ.get("CI"):
+    settings.load_profile("ci")
 
 pytest_plugins = ["tests.fixtures.control_plane", "tests.fixtures.hosts"]
 
