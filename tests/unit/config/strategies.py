@@ -108,7 +108,7 @@ def tenants(draw: st.DrawFn, gpus: int) -> list[dict[str, Any]]:
                         optional={
                             "internet": _flags,
                             "api-server": _flags,
-                            "fqdns": st.just(["registry.example.com", "*.pypi.org"]),
+                            "fqdns": st.just(["registry.example.com", "*.example.net"]),
                         },
                     ),
                     "nfs": st.fixed_dictionaries(

@@ -50,7 +50,7 @@ _RICH = caas(
             "sizes": [4],
             "max-container": {"cpu": 9, "memory-gib": 65},
             "extra-quota": {"count/pods": "9"},
-            "egress": {"fqdns": ["pypi.org"]},
+            "egress": {"fqdns": ["example.net"]},
             "nfs": {"servers": ["10.30.0.1/32"], "mounted-by": "kubelet"},
             "images": {"allowed": ["ubuntu"]},
         }
