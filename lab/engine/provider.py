@@ -23,7 +23,7 @@ from lab.engine.answers import (
     mark_secrets,
 )
 from lab.engine.diff import Changes, Diff
-from lab.engine.plugins import PluginProcess
+from lab.engine.plugins import PluginError, PluginProcess
 from lab.engine.protocol import CHANNEL_OPTIONS, provider_pb2, provider_pb2_grpc
 from lab.engine.values import Values
 from lab.engine.wire import marshal, unmarshal
@@ -289,7 +289,8 @@ class Provider:
         """Ask the provider to end running calls soon; one that cannot is left alone."""
         try:
             self._connect().Cancel(empty_pb2.Empty(), timeout=1)
-        except (grpc.RpcError, ProviderError):
+        except (grpc.RpcError, ProviderError, PluginError, ValueError):
+            # It never served, has ended, or its channel is closed: nothing runs that could be ended.
             return
 
     def mark_gone(self) -> None:

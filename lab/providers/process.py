@@ -45,6 +45,8 @@ def main(make: Callable[[EngineLog], calls.Provider], arguments: list[str]) -> i
     if len(arguments) > 1:
         print(f"usage: one argument, the engine's address (got {arguments})", file=sys.stderr)
         return 2
+    # Before anybody learns the port: who started this process may be gone right after.
+    parent = os.getppid()
     provider = make(EngineLog(arguments[0] if arguments else ""))
     server, port = start(provider)
     stopped = threading.Event()
@@ -52,7 +54,7 @@ def main(make: Callable[[EngineLog], calls.Provider], arguments: list[str]) -> i
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: stopped.set())
     print(port, flush=True)
-    _wait_for_parent(stopped)
+    _wait_for_parent(parent, stopped)
     provider.cancel()
     server.stop(_GRACE_SECONDS).wait(_GRACE_SECONDS)
     provider.close()
@@ -61,11 +63,10 @@ def main(make: Callable[[EngineLog], calls.Provider], arguments: list[str]) -> i
     os._exit(0)
 
 
-def _wait_for_parent(stopped: threading.Event) -> None:
+def _wait_for_parent(parent: int, stopped: threading.Event) -> None:
     """Return when told to stop, or when the starting process is gone.
 
     A killed engine must not leave providers behind.
     """
-    parent = os.getppid()
     while os.getppid() == parent and not stopped.wait(_PARENT_SECONDS):
         pass
