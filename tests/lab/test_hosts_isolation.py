@@ -113,7 +113,9 @@ def test_real_tools_run_a_real_script_unchanged(host: SimulatedHost) -> None:
 
 
 def test_sftp_is_the_operators_and_stays_inside(host: SimulatedHost) -> None:
-    host.sudo("ln -s /etc /home/operator/etc; mkdir -p -m 700 /srv/closed; echo secret > /srv/closed/x")
+    host.sudo(
+        "ln -s /etc /home/operator/etc; mkdir -p -m 700 /srv/closed; echo secret > /srv/closed/x"
+    )
 
     async def act() -> None:
         async with host.connect() as connection, connection.start_sftp_client() as sftp:
