@@ -8,8 +8,6 @@ import pulumi
 from gpuclusters.config import loader
 
 loaded = loader.load()
-for warning in loaded.warnings:
-    pulumi.warn(str(warning))
 # Only the chosen type is imported: its provider packages are large, the others' need not be there.
 outputs = import_module(f"stacks.{loaded.cluster_type}").build(loaded.section, loaded.secrets)
 for field in fields(outputs):

@@ -17,7 +17,7 @@ from components.host_connection import HostConnection
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.loader import Secrets
 from gpuclusters.config.plan import CaasPlan, NodePlan, TenantPlan, plan
-from gpuclusters.domain import drop_ins, isolation, tenancy_resource
+from gpuclusters.domain import drop_ins, isolation, quantity, tenancy_resource
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,8 +46,8 @@ def build(config: CaasConfig, secrets: Secrets) -> Outputs:
         "kata",
         KataRuntimeArgs(
             runtime_class=config.kata.shim.runtime_class,
-            overhead_cpu=f"{config.kata.overhead.cpu_millicores}m",
-            overhead_memory=f"{config.kata.overhead.memory_mib}Mi",
+            overhead_cpu=quantity.cpu(config.kata.overhead.cpu_millicores),
+            overhead_memory=quantity.memory(config.kata.overhead.memory_mib),
             node_selector=config.kata.shim.node_selector,
         ),
         in_cluster,

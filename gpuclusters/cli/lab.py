@@ -128,6 +128,8 @@ def execute(
 ) -> None:
     """Run a command on a simulated machine, over its SSH."""
     project = Project.find()
+    # Everything after the host is the command, so a `--` before it arrives here too.
+    line = shlex.join(command[1:] if command[0] == "--" else command)
     with one_sentence():
-        code = remote.execute(project.lab_folder / "hosts", host, shlex.join(command))
+        code = remote.execute(project.lab_folder / "hosts", host, line)
     raise typer.Exit(code)

@@ -40,3 +40,13 @@ def same_quantities(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
     return one.keys() == other.keys() and all(
         parse_quantity(str(one[k])) == parse_quantity(str(other[k])) for k in one
     )
+
+
+def cpu(millicores: int) -> str:
+    """Thousandths of a core as Kubernetes itself writes them: `1`, `1500m`."""
+    return str(millicores // 1000) if millicores % 1000 == 0 else f"{millicores}m"
+
+
+def memory(mib: int) -> str:
+    """MiB as Kubernetes itself writes them: `10Gi`, `1536Mi`. Another spelling would look like drift."""
+    return f"{mib // 1024}Gi" if mib % 1024 == 0 else f"{mib}Mi"
