@@ -240,7 +240,7 @@ def _child_of(parent: int, *words: str) -> int:
 
     def look() -> bool:
         listing = subprocess.run(
-            ["ps", "-eo", "pid,ppid,args"], capture_output=True, text=True, check=True
+            ["ps", "-ww", "-eo", "pid,ppid,args"], capture_output=True, text=True, check=True
         )
         for line in listing.stdout.splitlines()[1:]:
             pid, ppid, arguments = line.split(None, 2)
