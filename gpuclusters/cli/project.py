@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpuclusters.cli.errors import UsageError
+from gpuclusters.config.inventory import LAB_FOLDER, LAB_FOLDER_VARIABLE
 
-LAB_FOLDER = "GPU_CLUSTERS_LAB"
 LAB_PASSPHRASE = "gpu-clusters-lab"  # noqa: S105  (public: it protects a lab on loopback)
 
 
@@ -30,8 +30,8 @@ class Project:
         start = (start or Path.cwd()).resolve()
         for folder in (start, *start.parents):
             if (folder / "Pulumi.yaml").is_file() and (folder / "gpuclusters").is_dir():
-                lab = env.get(LAB_FOLDER)
-                return cls(folder, Path(lab).resolve() if lab else folder / ".lab")
+                lab = env.get(LAB_FOLDER_VARIABLE)
+                return cls(folder, Path(lab).resolve() if lab else folder / LAB_FOLDER)
         raise UsageError(
             f"no gpu-clusters project at {start} or above; change into a checkout of it"
         )
@@ -60,4 +60,4 @@ class Project:
         }
         if "PULUMI_CONFIG_PASSPHRASE_FILE" not in env:
             defaults["PULUMI_CONFIG_PASSPHRASE"] = LAB_PASSPHRASE
-        return {**defaults, **env, LAB_FOLDER: str(lab)}
+        return {**defaults, **env, LAB_FOLDER_VARIABLE: str(lab)}

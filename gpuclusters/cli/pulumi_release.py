@@ -5,20 +5,17 @@ The version is the one of the SDK in the lock file, so engine and program always
 
 from __future__ import annotations
 
-import hashlib
-import http.client
 import os
 import platform
 import shutil
 import tarfile
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 from lab.tools import ToolError
-from lab.tools.download import NetworkError, find_checksum, open_url
+from lab.tools.download import Open, find_checksum, open_url, read_text, save
 
 _ARCHIVE = "https://get.pulumi.com/releases/sdk/pulumi-v{version}-{system}-{arch}.tar.gz"
 _CHECKSUMS = (
@@ -26,8 +23,6 @@ _CHECKSUMS = (
 )
 _ARCHITECTURES = {"x86_64": "x64", "amd64": "x64", "aarch64": "arm64", "arm64": "arm64"}
 _SYSTEMS = ("linux", "darwin")
-
-Open = Callable[[str], Any]
 
 
 def cached(env: Mapping[str, str] = os.environ) -> Path | None:
@@ -51,8 +46,8 @@ def fetch(env: Mapping[str, str] = os.environ, open_: Open = open_url) -> Path:
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:
         archive = Path(folder) / url.rsplit("/", 1)[1]
-        expected = find_checksum(_text(_CHECKSUMS.format(**names), open_), archive.name)
-        found = _save(url, archive, open_)
+        expected = find_checksum(read_text(_CHECKSUMS.format(**names), open_), archive.name)
+        found = save(url, archive, open_)
         if found != expected:
             raise ToolError(f"{url} has SHA-256 {found}, expected {expected}: not used")
         with tarfile.open(archive) as release:
@@ -65,23 +60,3 @@ def fetch(env: Mapping[str, str] = os.environ, open_: Open = open_url) -> Path:
 def _folder(env: Mapping[str, str]) -> Path:
     base = env.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     return Path(base) / "gpu-clusters" / f"pulumi-{version('pulumi')}"
-
-
-def _text(url: str, open_: Open) -> str:
-    try:
-        with open_(url) as answer:
-            return str(answer.read(1 << 20).decode("ascii", "replace"))
-    except (OSError, http.client.HTTPException) as error:
-        raise NetworkError(f"{url} broke off: {error}") from error
-
-
-def _save(url: str, target: Path, open_: Open) -> str:
-    digest = hashlib.sha256()
-    try:
-        with open_(url) as answer, target.open("wb") as out:
-            while chunk := answer.read(1 << 20):
-                digest.update(chunk)
-                out.write(chunk)
-    except (OSError, http.client.HTTPException) as error:
-        raise NetworkError(f"{url} broke off: {error}") from error
-    return digest.hexdigest()

@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gpuclusters.domain.network import METADATA
+
 TENANT_LABEL = "gpu-clusters.dev/tenant"
 """Label of a tenant's namespaces. Policies select by it; tenants may not edit namespaces."""
 
@@ -26,7 +28,6 @@ NOT_THE_INTERNET = (
     "172.16.0.0/12",
     "192.168.0.0/16",
 )
-METADATA = "169.254.0.0/16"
 FABRIC_MANAGER_PORT = 6666
 KUBELET_PORTS = (10250, 10255)
 
@@ -170,7 +171,7 @@ def infrastructure_denial(network: Network) -> Spec:
     Closed are every node, kubelets, metadata services, BMC and storage networks, and above all the
     fabric manager, whose API knows neither authentication nor TLS.
     """
-    cidrs = sorted({METADATA, *network.infrastructure_cidrs})
+    cidrs = sorted({str(METADATA), *network.infrastructure_cidrs})
     return {
         "endpointSelector": {
             "matchExpressions": [

@@ -89,7 +89,7 @@ def download(tool: Tool, platform: Platform, folder: Path, open_: Open = open_ur
     if expected is None:
         return None
     fetched = folder / url.rsplit("/", 1)[1]
-    found = _fetch(url, fetched, open_)
+    found = save(url, fetched, open_)
     if found != expected:
         fetched.unlink()
         raise ToolError(
@@ -103,15 +103,19 @@ def _vendor_checksum(release: Release, url: str, names: dict[str, str], open_: O
     if not release.checksums_url:
         return None
     checksums_url = release.checksums_url.format(**names)
-    try:
-        with open_(checksums_url) as answer:
-            text = answer.read(1 << 20).decode("ascii", "replace")
-    except (OSError, http.client.HTTPException) as error:
-        raise NetworkError(f"{checksums_url} broke off: {error}") from error
-    digest = find_checksum(text, url.rsplit("/", 1)[1])
+    digest = find_checksum(read_text(checksums_url, open_), url.rsplit("/", 1)[1])
     if digest is None:
         raise ToolError(f"{checksums_url} holds no SHA-256 of {url}")
     return digest
+
+
+def read_text(url: str, open_: Open = open_url) -> str:
+    """A small text file, such as one of checksums. Raises `NetworkError` when it breaks off."""
+    try:
+        with open_(url) as answer:
+            return str(answer.read(1 << 20).decode("ascii", "replace"))
+    except (OSError, http.client.HTTPException) as error:
+        raise NetworkError(f"{url} broke off: {error}") from error
 
 
 def find_checksum(text: str, file_name: str) -> str | None:
@@ -141,7 +145,8 @@ def _asset_digest(text: str, file_name: str) -> str | None:
     return found.group(1) if found else None
 
 
-def _fetch(url: str, target: Path, open_: Open) -> str:
+def save(url: str, target: Path, open_: Open = open_url) -> str:
+    """Save what `url` answers; gives its SHA-256. Raises `NetworkError` when it breaks off."""
     digest = hashlib.sha256()
     try:
         with open_(url) as answer, target.open("wb") as out:
