@@ -55,7 +55,7 @@ goldens: $(READY)  ## What committed stack files declare, written down anew
 
 lock: $(READY)  ## Lock the newest allowed versions
 	@$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
-	  --group dev --group bootstrap --output-file requirements.lock pyproject.toml
+	  --extra caas --group dev --group bootstrap --output-file requirements.lock pyproject.toml
 
 clean:  ## Remove the environment and caches of tools (not the tools of the lab)
 	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
