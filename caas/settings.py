@@ -1,0 +1,193 @@
+"""What the programs inside a cluster are told: one YAML file, written by the stack, read at start.
+
+The file holds no secret. Keys and passwords are files in the folder that `GPU_CLUSTERS_SECRETS` names:
+`ssh-private-key` (reaches the hosts), `bmc-password` (reads their firmware inventory).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic.alias_generators import to_camel
+
+from gpuclusters.domain.fabric import TABLES, Baseboard, Partition
+
+SETTINGS_VARIABLE = "GPU_CLUSTERS_SETTINGS"
+SECRETS_VARIABLE = "GPU_CLUSTERS_SECRETS"
+
+Seconds = Annotated[float, Field(gt=0, le=86_400)]
+
+
+class SettingsError(ValueError):
+    """The settings cannot be used; the message names the file and every fault."""
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", alias_generator=to_camel, populate_by_name=True
+    )
+
+
+class RecyclePolicy(StrEnum):
+    """What happens to a GPU between two tenants."""
+
+    FULL = "full"
+    """Reset, clear memory, compare firmware and knobs with the golden set."""
+    RESET_ONLY = "reset-only"
+    """Reset and clear memory; firmware is not compared."""
+    QUARANTINE_ALWAYS = "quarantine-always"
+    """Reset and clear memory, then wait for an operator, whatever the result."""
+
+
+class Phases(_Part):
+    """The longest that each phase of a lease may last, in seconds; afterwards the GPU is quarantined."""
+
+    reserved: Seconds = 60
+    activating: Seconds = 120
+    admission: Seconds = 180
+    """From the lease to the kubelet's allocation; afterwards the pod is deleted and the lease returned."""
+    releasing: Seconds = 600
+    resetting: Seconds = 180
+    scrubbing: Seconds = 900
+    verifying: Seconds = 180
+
+
+class Gpu(_Part):
+    """One GPU of a host."""
+
+    module: Annotated[int, Field(ge=1, le=64)]
+    """Number of its slot on the baseboard; not the order on the PCI bus."""
+    pci: str
+    device: str
+    """Name of its CDI device, which is also the kubelet's id of it."""
+
+
+class Bmc(_Part):
+    """Where a host's management controller answers Redfish."""
+
+    url: str
+    user: str
+    certificate: str | None = None
+    """PEM of the certificate that it must show; None trusts the system's authorities."""
+
+
+class Host(_Part):
+    """One machine with GPUs, reached over SSH with a pinned key."""
+
+    name: str
+    address: str
+    port: int = 22
+    user: str
+    host_key: str
+    baseboard: Baseboard
+    gpus: tuple[Gpu, ...]
+    partitions: tuple[int, ...]
+    """Numbers of the partitions that may be leased: those of the declared layout, or all of the table."""
+    declared_layout: bool = True
+    """Whether free partitions stay active, as the stack declares them; else activity follows leases."""
+    fabric_manager: str
+    """Address of the fabric manager's API as seen from the machine."""
+    bmc: Bmc | None = None
+
+    @property
+    def offered(self) -> tuple[Partition, ...]:
+        """The partitions that may be leased."""
+        return tuple(TABLES[self.baseboard].partition(number) for number in self.partitions)
+
+
+class GoldenFirmware(_Part):
+    """What firmware and knobs a GPU must have before the next tenant gets it."""
+
+    versions: Mapping[str, tuple[str, ...]] = Field(default_factory=dict)
+    """Accepted versions by prefix of the inventory item's id; names vary by BMC release."""
+    knobs: Mapping[str, str] = Field(default_factory=dict)
+    """Expected answer of the on-host tool by name: ecc, mig, cc, ppcie."""
+
+
+class Network(_Part):
+    """Ranges of the cluster's own machines, closed to tenants."""
+
+    infrastructure_cidrs: tuple[str, ...] = ()
+    storage_cidrs: tuple[str, ...] = ()
+
+
+class Api(_Part):
+    """The public API."""
+
+    issuer: str
+    """`iss` of tokens that are accepted."""
+    audience: str = "gpu-clusters"
+    jwks_url: str | None = None
+    """Where the issuer's keys are; by default its OpenID configuration says so."""
+    ca_certificate: str | None = None
+    """PEM of the authority of the issuer's TLS certificate, if it is a private one."""
+    tenant_claim: str = "tenant"
+    requests_per_second: Annotated[float, Field(gt=0)] = 20
+    """Rate limit per tenant."""
+    burst: Annotated[int, Field(ge=1)] = 40
+    max_body_bytes: Annotated[int, Field(ge=1024)] = 65_536
+    max_containers: Annotated[int, Field(ge=1)] = 100
+    """Containers of one tenant that exist at once, waiting ones included."""
+
+
+class Settings(_Part):
+    """All of it."""
+
+    cluster: str
+    namespace: str = "gpu-clusters-system"
+    """Where the programs themselves live."""
+    gpu_resource: str = "nvidia.com/pgpu"
+    cdi_kind: str = "nvidia.com/pgpu"
+    runtime_class: str
+    recycle_policy: RecyclePolicy = RecyclePolicy.FULL
+    phases: Phases = Phases()
+    hosts: tuple[Host, ...]
+    golden_firmware: GoldenFirmware = GoldenFirmware()
+    network: Network = Network()
+    api: Api
+
+
+def load(path: Path | None = None) -> Settings:
+    """Read the file that the environment names.
+
+    Raises:
+        SettingsError: it is not there, is no YAML, or says what cannot be.
+    """
+    if path is None:
+        named = os.environ.get(SETTINGS_VARIABLE)
+        if not named:
+            raise SettingsError(f"{SETTINGS_VARIABLE} must name the settings file")
+        path = Path(named)
+    try:
+        return Settings.model_validate(yaml.safe_load(path.read_text()))
+    except OSError as error:
+        raise SettingsError(f"{path} cannot be read: {error.strerror}") from error
+    except yaml.YAMLError as error:
+        raise SettingsError(f"{path} is not YAML: {error}") from error
+    except ValidationError as error:
+        faults = "\n".join(
+            f"{path}: {'.'.join(map(str, fault['loc']))}: {fault['msg']}"
+            for fault in error.errors(include_url=False, include_input=False)
+        )
+        raise SettingsError(faults) from error
+
+
+def secret(name: str) -> str:
+    """A secret's content.
+
+    Raises:
+        SettingsError: the file is not there.
+    """
+    folder = os.environ.get(SECRETS_VARIABLE)
+    if not folder:
+        raise SettingsError(f"{SECRETS_VARIABLE} must name the folder of the secrets")
+    try:
+        return (Path(folder) / name).read_text().rstrip("\n")
+    except OSError as error:
+        raise SettingsError(f"the secret {name} cannot be read: {error.strerror}") from error
