@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -17,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
 from gpuclusters.domain.fabric import TABLES, Baseboard, Partition
+from gpuclusters.domain.recycle import RecyclePolicy
 
 SETTINGS_VARIABLE = "GPU_CLUSTERS_SETTINGS"
 SECRETS_VARIABLE = "GPU_CLUSTERS_SECRETS"
@@ -32,17 +32,6 @@ class _Part(BaseModel):
     model_config = ConfigDict(
         frozen=True, extra="forbid", alias_generator=to_camel, populate_by_name=True
     )
-
-
-class RecyclePolicy(StrEnum):
-    """What happens to a GPU between two tenants."""
-
-    FULL = "full"
-    """Reset, clear memory, compare firmware and knobs with the golden set."""
-    RESET_ONLY = "reset-only"
-    """Reset and clear memory; firmware is not compared."""
-    QUARANTINE_ALWAYS = "quarantine-always"
-    """Reset and clear memory, then wait for an operator, whatever the result."""
 
 
 class Phases(_Part):
