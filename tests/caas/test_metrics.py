@@ -1,0 +1,70 @@
+"""Each program exposes its own metrics, all of them documented and named by one scheme."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from prometheus_client import CollectorRegistry
+from prometheus_client.parser import text_string_to_metric_families
+
+from caas import metrics
+
+PROGRAMS = {
+    "controllers": metrics.CONTROLLERS,
+    "api": metrics.API,
+    "device plugin": metrics.DEVICE_PLUGIN,
+}
+
+
+def ours(registry: CollectorRegistry) -> dict[str, str]:
+    """The documentation of our metrics by name."""
+    text = metrics.exposition(registry)[0].decode()
+    families = text_string_to_metric_families(text)
+    return {f.name: f.documentation for f in families if f.name.startswith("gpu_clusters_")}
+
+
+def test_no_two_programs_export_a_metric_of_one_name() -> None:
+    names = [name for registry in PROGRAMS.values() for name in ours(registry)]
+    assert len(names) == len(set(names)) > 0
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_every_metric_says_what_it_is(program: str) -> None:
+    for name, documentation in ours(PROGRAMS[program]).items():
+        assert re.fullmatch(r"gpu_clusters_[a-z_]+", name)
+        assert documentation.endswith("."), name
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_the_exposition_is_prometheus_text_and_holds_the_process_too(program: str) -> None:
+    body, content_type = metrics.exposition(PROGRAMS[program])
+    assert content_type.startswith("text/plain; version=")
+    assert b"process_cpu_seconds_total" in body
+    assert b"_created" not in body
+
+
+def test_a_boot_of_half_an_hour_and_a_request_of_milliseconds_fall_into_buckets() -> None:
+    metrics.BOOT_SECONDS.labels(phase="started", gpus="8").observe(25 * 60)
+    metrics.API_REQUEST_SECONDS.labels(method="GET", route="/v1/capacity").observe(0.004)
+    boots = {"phase": "started", "gpus": "8"}
+    assert value(metrics.CONTROLLERS, "boot_seconds_bucket", {**boots, "le": "1800.0"}) == 1
+    assert value(metrics.CONTROLLERS, "boot_seconds_bucket", {**boots, "le": "900.0"}) == 0
+    requests = {"method": "GET", "route": "/v1/capacity"}
+    assert value(metrics.API, "api_request_seconds_bucket", {**requests, "le": "0.005"}) == 1
+
+
+def test_controllers_that_no_longer_lead_say_nothing_about_leases() -> None:
+    metrics.LEASES.labels(phase="Free", host="hgx-01").set(8)
+    metrics.QUEUE_PODS.labels(tenant="a").set(1)
+    metrics.QUEUE_WAIT_SECONDS.set(90)
+    metrics.QUARANTINED.labels(reason="firmware").inc()
+    metrics.forget()
+    assert value(metrics.CONTROLLERS, "leases", {"phase": "Free", "host": "hgx-01"}) is None
+    assert value(metrics.CONTROLLERS, "queue_pods", {"tenant": "a"}) is None
+    assert value(metrics.CONTROLLERS, "queue_wait_seconds", {}) == 0
+    assert value(metrics.CONTROLLERS, "quarantined_total", {"reason": "firmware"}) == 1
+
+
+def value(registry: CollectorRegistry, name: str, labels: dict[str, str]) -> float | None:
+    return registry.get_sample_value(f"gpu_clusters_{name}", labels)
