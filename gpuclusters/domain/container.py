@@ -1,0 +1,242 @@
+"""A tenant's container: how it stands in the cluster as a pod, and what its tenant is told about it.
+
+A container is one pod in the tenant's namespace. It is made with a scheduling gate: the pod itself is the
+request for GPUs and waits in the queue until the lease controller lets it go. Hosts, partitions and other
+tenants never appear in what the tenant sees.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from gpuclusters.domain.container_request import ContainerRequest
+from gpuclusters.domain.isolation import TENANT_LABEL
+from gpuclusters.domain.ports import ObjectKind
+from gpuclusters.domain.quantity import parse_quantity
+
+POD = ObjectKind("", "v1", "pods", "Pod", namespaced=True)
+
+LEASE_GATE = "gpu-clusters.dev/lease"
+"""Scheduling gate of a container that has no GPUs yet; only the lease controller takes it away."""
+LEASE_ANNOTATION = "gpu-clusters.dev/lease"
+"""`<host>/<partition>` of a container that has its GPUs; only the lease controller sets it."""
+CONTAINER_LABEL = "gpu-clusters.dev/container"
+"""The container's id, which is also the pod's name."""
+NAME_LABEL = "gpu-clusters.dev/name"
+USER_LABEL_PREFIX = "user.gpu-clusters.dev/"
+"""Before each label of the tenant's own, so that none can pass for one of ours."""
+REQUEST_ANNOTATION = "gpu-clusters.dev/request-sha256"
+"""Digest of the request: tells a repeated request from another one with the same key."""
+
+MAIN = "main"
+"""The name of a container's only container."""
+GRACE_SECONDS = 30
+_GIB = 1024**3
+_ID_LENGTH = 20
+
+
+class State(StrEnum):
+    """Where a container is between its request and its end."""
+
+    QUEUED = "queued"
+    RESERVING = "reserving"
+    STARTING = "starting"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    DELETING = "deleting"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Container:
+    """What a tenant is told about one of its containers. Times are RFC 3339, amounts None if unknown."""
+
+    id: str
+    name: str | None
+    image: str
+    gpus: int
+    command: tuple[str, ...]
+    args: tuple[str, ...]
+    env: tuple[str, ...]
+    """Names; values are never told."""
+    cpu: float | None
+    memory_gib: float | None
+    storage_gib: float | None
+    user: int | None
+    labels: Mapping[str, str]
+    state: State
+    reason: str | None
+    """One word why it is in this state."""
+    message: str | None
+    """One sentence, where there is one."""
+    exit_code: int | None
+    created_at: str
+    started_at: str | None
+    finished_at: str | None
+
+
+def identifier(tenant: str, key: str) -> str:
+    """The id of what a tenant asks for with an idempotency key; the same for the same key."""
+    digest = hashlib.sha256(f"{tenant}\0{key}".encode()).hexdigest()
+    return f"c-{digest[:_ID_LENGTH]}"
+
+
+def pod(
+    request: ContainerRequest,
+    *,
+    container: str,
+    tenant: str,
+    namespace: str,
+    runtime_class: str,
+    gpu_resource: str,
+) -> dict[str, Any]:
+    """The pod of a request. It fits Pod Security's level `restricted` and the tenants' pod policy."""
+    labels = {
+        CONTAINER_LABEL: container,
+        TENANT_LABEL: tenant,
+        **({NAME_LABEL: request.name} if request.name is not None else {}),
+        **{f"{USER_LABEL_PREFIX}{key}": value for key, value in request.labels.items()},
+    }
+    main: dict[str, Any] = {
+        "name": MAIN,
+        "image": request.image,
+        # A cached image of another tenant's private registry must not be had for its name.
+        "imagePullPolicy": "Always",
+        "resources": request.resources(gpu_resource),
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+        },
+    }
+    if request.command:
+        main["command"] = [_literal(word) for word in request.command]
+    if request.args:
+        main["args"] = [_literal(word) for word in request.args]
+    if request.env:
+        main["env"] = [
+            {"name": name, "value": _literal(value)} for name, value in request.env.items()
+        ]
+    return {
+        "apiVersion": POD.api_version,
+        "kind": POD.kind,
+        "metadata": {
+            "name": container,
+            "namespace": namespace,
+            "labels": labels,
+            "annotations": {REQUEST_ANNOTATION: request.digest()},
+        },
+        "spec": {
+            "schedulingGates": [{"name": LEASE_GATE}],
+            "runtimeClassName": runtime_class,
+            "restartPolicy": "Never",
+            "automountServiceAccountToken": False,
+            "enableServiceLinks": False,
+            "terminationGracePeriodSeconds": GRACE_SECONDS,
+            "securityContext": {
+                "runAsNonRoot": True,
+                "runAsUser": request.user,
+                "runAsGroup": request.user,
+                "fsGroup": request.user,
+                "seccompProfile": {"type": "RuntimeDefault"},
+            },
+            "containers": [main],
+        },
+    }
+
+
+def view(
+    pod: Mapping[str, Any], leases: Iterable[Mapping[str, Any]] = (), *, gpu_resource: str
+) -> Container:
+    """What the tenant is told about the pod.
+
+    Args:
+        pod: as the API server has it.
+        leases: the GPULeases that are held for this pod.
+        gpu_resource: name under which Kubernetes counts GPUs.
+    """
+    metadata, spec = pod["metadata"], pod["spec"]
+    labels: Mapping[str, str] = metadata.get("labels") or {}
+    main = next(c for c in spec["containers"] if c["name"] == MAIN)
+    amounts: Mapping[str, str] = (main.get("resources") or {}).get("limits") or {}
+    status = _main_status(pod)
+    ended = status.get("terminated") or {}
+    state, reason, message = _state(pod, status, reserved=any(True for _ in leases))
+    return Container(
+        id=metadata["name"],
+        name=labels.get(NAME_LABEL),
+        image=main["image"],
+        gpus=int(parse_quantity(str(amounts.get(gpu_resource, "0")))),
+        command=tuple(_said(word) for word in main.get("command") or ()),
+        args=tuple(_said(word) for word in main.get("args") or ()),
+        env=tuple(variable["name"] for variable in main.get("env") or ()),
+        cpu=_amount(amounts.get("cpu"), 1),
+        memory_gib=_amount(amounts.get("memory"), _GIB),
+        storage_gib=_amount(amounts.get("ephemeral-storage"), _GIB),
+        user=(spec.get("securityContext") or {}).get("runAsUser"),
+        labels={
+            key.removeprefix(USER_LABEL_PREFIX): value
+            for key, value in sorted(labels.items())
+            if key.startswith(USER_LABEL_PREFIX)
+        },
+        state=state,
+        reason=reason,
+        message=message,
+        exit_code=ended.get("exitCode"),
+        created_at=metadata["creationTimestamp"],
+        started_at=(status.get("running") or ended).get("startedAt"),
+        finished_at=ended.get("finishedAt"),
+    )
+
+
+def _state(
+    pod: Mapping[str, Any], status: Mapping[str, Any], *, reserved: bool
+) -> tuple[State, str | None, str | None]:
+    phase = (pod.get("status") or {}).get("phase")
+    if pod["metadata"].get("deletionTimestamp"):
+        return State.DELETING, "DeletionRequested", "it is being stopped"
+    if phase in ("Succeeded", "Failed"):
+        state = State.SUCCEEDED if phase == "Succeeded" else State.FAILED
+        why = (status.get("terminated") or {}).get("reason") or pod["status"].get("reason")
+        return state, why, None
+    if any(gate["name"] == LEASE_GATE for gate in pod["spec"].get("schedulingGates") or ()):
+        if reserved:
+            return State.RESERVING, "PreparingGpus", "its GPUs are set aside and made ready"
+        return State.QUEUED, "WaitingForGpus", "it gets GPUs as soon as its turn comes"
+    if status.get("running"):
+        return State.RUNNING, None, None
+    waiting = status.get("waiting") or {}
+    told = waiting.get("message") if waiting.get("reason") in _ABOUT_THE_REQUEST else None
+    return State.STARTING, waiting.get("reason") or "StartingMachine", told
+
+
+# What the tenant can change; other messages of the node would tell about the node.
+_ABOUT_THE_REQUEST = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName"})
+
+
+def _main_status(pod: Mapping[str, Any]) -> Mapping[str, Any]:
+    """`waiting`, `running` or `terminated` of the container; nothing before the kubelet has it."""
+    for status in (pod.get("status") or {}).get("containerStatuses") or ():
+        if status["name"] == MAIN:
+            state: Mapping[str, Any] = status.get("state") or {}
+            return state
+    return {}
+
+
+def _literal(text: str) -> str:
+    """So that Kubernetes, which replaces `$(NAME)` in what it runs, passes on what was written."""
+    return text.replace("$", "$$")
+
+
+def _said(text: str) -> str:
+    return text.replace("$$", "$")
+
+
+def _amount(quantity: Any, unit: int) -> float | None:
+    if quantity is None:
+        return None
+    number = float(parse_quantity(str(quantity)) / unit)
+    return int(number) if number.is_integer() else number

@@ -1,0 +1,118 @@
+"""What a tenant may ask for: one container with GPUs, checked as far as it can be checked alone."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic.alias_generators import to_camel
+
+_HOST = r"[a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?(\.[a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?)*(:[0-9]{1,5})?"
+_PART = r"[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*"
+_TAG = r":[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}"
+_DIGEST = r"@sha256:[0-9a-f]{64}"
+IMAGE = rf"^({_HOST}/)?{_PART}(/{_PART})*({_TAG}({_DIGEST})?|{_DIGEST})$"
+"""A reference with a tag or a digest: without one, what runs would depend on the day."""
+
+_NAME = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
+_LABEL_KEY = r"^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
+_LABEL_VALUE = r"^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$"
+_NO_NUL = r"^[^\x00]*$"
+
+Name = Annotated[str, StringConstraints(max_length=63, pattern=_NAME)]
+Argument = Annotated[str, StringConstraints(max_length=8192, pattern=_NO_NUL)]
+VariableName = Annotated[
+    str, StringConstraints(max_length=128, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")
+]
+VariableValue = Annotated[str, StringConstraints(max_length=32_768, pattern=_NO_NUL)]
+LabelKey = Annotated[str, StringConstraints(max_length=63, pattern=_LABEL_KEY)]
+LabelValue = Annotated[str, StringConstraints(max_length=63, pattern=_LABEL_VALUE)]
+
+GPU_COUNTS = (1, 2, 4, 8)
+
+
+class ContainerRequest(BaseModel):
+    """One container with GPUs, in a virtual machine of its own."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        strict=True,
+        alias_generator=to_camel,
+        populate_by_name=True,
+        json_schema_extra={
+            "examples": [
+                {
+                    "name": "training",
+                    "image": "registry.example.com/research/train:1.4",
+                    "gpus": 2,
+                    "command": ["python", "train.py"],
+                    "args": ["--epochs", "3"],
+                    "env": {"NCCL_DEBUG": "INFO"},
+                    "labels": {"project": "vision"},
+                }
+            ]
+        },
+    )
+
+    image: Annotated[
+        str,
+        StringConstraints(max_length=512, pattern=IMAGE),
+        Field(description="Image reference with a tag or a digest. It is pulled at every start."),
+    ]
+    gpus: Annotated[
+        Literal[1, 2, 4, 8],
+        Field(description="GPUs of one host, joined by NVLink; `GET /v1/tenancy` tells the sizes."),
+    ]
+    name: Annotated[Name | None, Field(description="For people; need not be unique.")] = None
+    command: Annotated[
+        tuple[Argument, ...],
+        Field(max_length=64, description="Instead of the image's entry point.", strict=False),
+    ] = ()
+    args: Annotated[
+        tuple[Argument, ...],
+        Field(max_length=256, description="Instead of the image's arguments.", strict=False),
+    ] = ()
+    env: Annotated[
+        dict[VariableName, VariableValue],
+        Field(max_length=128, description="Passed as written; answers give the names only."),
+    ] = Field(default_factory=dict)
+    cpu: Annotated[
+        int | None,
+        Field(ge=1, le=1024, description="Cores; by default the tenancy's default."),
+    ] = None
+    memory_gib: Annotated[
+        int | None,
+        Field(ge=1, le=16_384, description="GiB; by default the tenancy's default."),
+    ] = None
+    storage_gib: Annotated[
+        int | None,
+        Field(ge=1, le=65_536, description="GiB of disk that is gone with the container."),
+    ] = None
+    user: Annotated[
+        int,
+        Field(ge=1, le=2_147_483_647, description="Numeric user; nothing runs as root."),
+    ] = 1000
+    labels: Annotated[
+        dict[LabelKey, LabelValue], Field(max_length=16, description="For people and tools.")
+    ] = Field(default_factory=dict)
+
+    def digest(self) -> str:
+        """The same for requests that mean the same, whatever their order and spacing."""
+        canonical = json.dumps(
+            self.model_dump(mode="json", by_alias=True), sort_keys=True, separators=(",", ":")
+        )
+        return hashlib.sha256(canonical.encode()).hexdigest()
+
+    def resources(self, gpu_resource: str) -> dict[str, Any]:
+        """Requests and limits, which are equal: nothing of a tenant's VM is oversold."""
+        stated = {
+            "cpu": None if self.cpu is None else str(self.cpu),
+            "memory": None if self.memory_gib is None else f"{self.memory_gib}Gi",
+            "ephemeral-storage": None if self.storage_gib is None else f"{self.storage_gib}Gi",
+            gpu_resource: str(self.gpus),
+        }
+        amounts = {name: amount for name, amount in stated.items() if amount is not None}
+        return {"requests": amounts, "limits": dict(amounts)}
