@@ -1,0 +1,336 @@
+"""Objects of a real API server, and of servers that misbehave."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from aiohttp import web
+
+from caas.cluster import Cluster, ClusterError, ConflictError, Event
+from gpuclusters.domain.ports import ObjectKind
+from tests.fixtures.control_plane import KubeCluster
+
+CONFIG = ObjectKind("", "v1", "configmaps", "ConfigMap", namespaced=True)
+POD = ObjectKind("", "v1", "pods", "Pod", namespaced=True)
+QUOTA = ObjectKind("", "v1", "resourcequotas", "ResourceQuota", namespaced=True)
+UNKNOWN = ObjectKind("nowhere.example", "v1", "things", "Thing", namespaced=False)
+
+
+def config(namespace: str, name: str, **data: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": name, "namespace": namespace, "labels": {"of": namespace}},
+        "data": data,
+    }
+
+
+@pytest.mark.lab
+def test_objects_are_made_read_changed_and_deleted(kube_api: KubeCluster, namespace: str) -> None:
+    async def work() -> None:
+        async with Cluster.connect(kube_api.kubeconfig) as cluster:
+            assert await cluster.get(CONFIG, "a", namespace) is None
+            made = await cluster.create(CONFIG, config(namespace, "a", x="1"))
+            with pytest.raises(ConflictError) as twice:
+                await cluster.create(CONFIG, config(namespace, "a"))
+            assert twice.value.reason == "AlreadyExists"
+            tried = await cluster.create(CONFIG, config(namespace, "dry"), dry_run=True)
+            assert tried["metadata"]["name"] == "dry"
+            assert await cluster.get(CONFIG, "dry", namespace) is None
+            await cluster.patch(CONFIG, "a", namespace, {"data": {"y": "2"}})
+            stale = {"metadata": {"resourceVersion": made["metadata"]["resourceVersion"]}}
+            with pytest.raises(ConflictError):
+                await cluster.patch(CONFIG, "a", namespace, stale | {"data": {"y": "3"}})
+            steps = [{"op": "test", "path": "/data/x", "value": "1"}]
+            steps.append({"op": "replace", "path": "/data/x", "value": "9"})
+            await cluster.patch(CONFIG, "a", namespace, steps, kind_of="json")
+            found = await cluster.get(CONFIG, "a", namespace)
+            assert found
+            assert found["data"] == {"x": "9", "y": "2"}
+            with pytest.raises(ConflictError):
+                await cluster.delete(CONFIG, "a", namespace, uid="another")
+            await cluster.delete(CONFIG, "a", namespace, uid=made["metadata"]["uid"])
+            await cluster.delete(CONFIG, "a", namespace)
+            assert await cluster.get(CONFIG, "a", namespace) is None
+
+    asyncio.run(work())
+
+
+@pytest.mark.lab
+def test_lists_are_whole_and_choose_by_selector(kube_api: KubeCluster, namespace: str) -> None:
+    async def work() -> None:
+        async with Cluster.connect(kube_api.kubeconfig) as cluster:
+            names = [f"c-{n:03}" for n in range(520)]
+            await asyncio.gather(
+                *(cluster.create(CONFIG, config(namespace, name)) for name in names)
+            )
+            listed = await cluster.list(CONFIG, namespace, labels=f"of={namespace}")
+            assert [item["metadata"]["name"] for item in listed] == names
+            assert {item["kind"] for item in listed} == {"ConfigMap"}
+            everywhere = await cluster.list(CONFIG, fields="metadata.name=c-007")
+            assert namespace in {item["metadata"]["namespace"] for item in everywhere}
+            assert await cluster.list(UNKNOWN) == []
+            assert await cluster.get(UNKNOWN, "x") is None
+
+    asyncio.run(work())
+
+
+@pytest.mark.lab
+def test_apply_takes_fields_of_others_only_by_force(kube_api: KubeCluster, namespace: str) -> None:
+    async def work() -> None:
+        async with Cluster.connect(kube_api.kubeconfig) as cluster:
+            await cluster.apply(CONFIG, config(namespace, "a", x="1"), manager="one")
+            with pytest.raises(ConflictError, match="conflict with"):
+                await cluster.apply(CONFIG, config(namespace, "a", x="2"), manager="two")
+            await cluster.apply(CONFIG, config(namespace, "a", x="2"), manager="two", force=True)
+            found = await cluster.get(CONFIG, "a", namespace)
+            assert found
+            assert found["data"] == {"x": "2"}
+            with pytest.raises(ClusterError, match="dta"):
+                await cluster.apply(
+                    CONFIG, config(namespace, "a") | {"dta": {}}, manager="two", force=True
+                )
+
+    asyncio.run(work())
+
+
+@pytest.mark.lab
+def test_a_status_is_replaced_only_as_it_was_read(kube_api: KubeCluster, namespace: str) -> None:
+    async def work() -> None:
+        async with Cluster.connect(kube_api.kubeconfig) as cluster:
+            body = {
+                "apiVersion": "v1",
+                "kind": "ResourceQuota",
+                "metadata": {"name": "q", "namespace": namespace},
+                "spec": {"hard": {"example.com/x": "1"}},
+            }
+            read = await cluster.create(QUOTA, body)
+            await cluster.patch(QUOTA, "q", namespace, {"metadata": {"labels": {"a": "b"}}})
+            with pytest.raises(ConflictError):
+                await cluster.replace_status(QUOTA, read)
+            with pytest.raises(ValueError, match="resourceVersion"):
+                await cluster.replace_status(QUOTA, body)
+
+    asyncio.run(work())
+
+
+async def until(stream: AsyncIterator[Event], kind: str) -> list[tuple[str, str]]:
+    seen: list[tuple[str, str]] = []
+    async for event in stream:
+        seen.append((event.kind, event.object["metadata"]["name"] if event.kind != "SYNC" else ""))
+        if event.kind == kind:
+            return seen
+    raise AssertionError("a watch has no end")
+
+
+@pytest.mark.lab
+def test_a_watch_says_what_is_and_then_what_changes(kube_api: KubeCluster, namespace: str) -> None:
+    async def work() -> None:
+        async with Cluster.connect(kube_api.kubeconfig) as cluster:
+            await cluster.create(CONFIG, config(namespace, "a"))
+            stream = cluster.watch(CONFIG, namespace, labels=f"of={namespace}")
+            async with asyncio.timeout(30), aclosing(stream):
+                assert await until(stream, "SYNC") == [("ADDED", "a"), ("SYNC", "")]
+                await cluster.create(CONFIG, config(namespace, "b"))
+                assert await until(stream, "ADDED") == [("ADDED", "b")]
+                await cluster.patch(CONFIG, "b", namespace, {"data": {"x": "1"}})
+                assert await until(stream, "MODIFIED") == [("MODIFIED", "b")]
+                await cluster.delete(CONFIG, "a", namespace)
+                assert await until(stream, "DELETED") == [("DELETED", "a")]
+
+    asyncio.run(work())
+
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@asynccontextmanager
+async def server(handler: Handler) -> AsyncIterator[Cluster]:
+    """A cluster whose API server is `handler`, over plain HTTP on a free port of loopback."""
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", handler)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    host, port = runner.addresses[0][:2]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "kubeconfig"
+        path.write_text(yaml.safe_dump(kubeconfig(f"http://{host}:{port}")))
+        try:
+            async with Cluster.connect(path) as cluster:
+                yield cluster
+        finally:
+            await runner.cleanup()
+
+
+def kubeconfig(url: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "a",
+        "contexts": [{"name": "a", "context": {"cluster": "a", "user": "a"}}],
+        "clusters": [{"name": "a", "cluster": {"server": url}}],
+        "users": [{"name": "a", "user": {"token": "a-token"}}],
+    }
+
+
+def said(status: int, **headers: str) -> web.Response:
+    body = json.dumps({"message": "not now", "reason": "Busy", "metadata": {}})
+    return web.Response(status=status, text=body, headers=headers)
+
+
+@pytest.mark.parametrize("first", [429, 503, 504, None])
+def test_what_may_be_done_twice_is_repeated(first: int | None) -> None:
+    calls: list[str] = []
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        calls.append(request.headers["Authorization"])
+        if len(calls) > 1:
+            return web.json_response({"metadata": {"name": "a"}})
+        if first is None:  # the connection breaks after the request was taken
+            assert request.transport
+            request.transport.close()
+            return web.Response()
+        return said(first, **{"Retry-After": "0"})
+
+    async def work() -> None:
+        async with server(answer) as cluster:
+            applied = await cluster.apply(CONFIG, config("n", "a"), manager="m")
+            assert applied["metadata"]["name"] == "a"
+
+    asyncio.run(work())
+    assert calls == ["Bearer a-token"] * 2
+
+
+@pytest.mark.parametrize(("status", "calls"), [(429, 2), (503, 1), (500, 1), (403, 1)])
+def test_a_creation_is_repeated_only_if_the_server_has_not_begun_it(
+    status: int, calls: int
+) -> None:
+    asked = 0
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        nonlocal asked
+        asked += 1
+        return said(status, **{"Retry-After": "0"}) if asked == 1 else web.json_response({})
+
+    async def work() -> None:
+        async with server(answer) as cluster:
+            if calls == 2:
+                await cluster.create(CONFIG, config("n", "a"))
+                return
+            with pytest.raises(ClusterError, match="not now") as refused:
+                await cluster.create(CONFIG, config("n", "a"))
+            assert (refused.value.status, refused.value.reason) == (status, "Busy")
+
+    asyncio.run(work())
+    assert asked == calls
+
+
+def test_a_server_that_is_not_there_is_named() -> None:
+    async def work() -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "kubeconfig"
+            path.write_text(yaml.safe_dump(kubeconfig("http://127.0.0.1:1")))
+            async with Cluster.connect(path) as cluster:
+                with pytest.raises(ClusterError, match=r"http://127\.0\.0\.1:1 did not") as failed:
+                    await cluster.get(CONFIG, "a", "n")
+                assert (failed.value.status, failed.value.reason) == (0, "Unreachable")
+
+    asyncio.run(work())
+
+
+def test_a_kubeconfig_that_is_none_is_named_without_its_content(tmp_path: Path) -> None:
+    path = tmp_path / "kubeconfig"
+    path.write_text("current-context: nowhere\nsecret: top-secret\n")
+
+    async def work() -> None:
+        async with Cluster.connect(path):
+            raise AssertionError("unreachable")
+
+    with pytest.raises(ClusterError, match="cannot be used") as failed:
+        asyncio.run(work())
+    assert str(path) in str(failed.value)
+    assert "top-secret" not in str(failed.value)
+
+
+def test_what_happened_while_the_watch_was_broken_comes_as_events() -> None:
+    """The server forgets old versions (410) while `a` goes, `b` changes and `c` comes."""
+    lists = 0
+
+    def item(name: str, version: str) -> dict[str, Any]:
+        return {"metadata": {"name": name, "resourceVersion": version, "uid": name}}
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        nonlocal lists
+        if "watch" not in request.query:
+            lists += 1
+            items = [item("a", "1"), item("b", "2")] if lists == 1 else [item("b", "5")]
+            items += [] if lists == 1 else [item("c", "6")]
+            return web.json_response({"metadata": {"resourceVersion": "9"}, "items": items})
+        response = web.StreamResponse()
+        await response.prepare(request)
+        if lists == 1:
+            body = {"code": 410, "message": "too old resource version", "reason": "Expired"}
+            await response.write(json.dumps({"type": "ERROR", "object": body}).encode() + b"\n")
+            return response
+        long = item("d", "10") | {"data": "x" * 3_000_000}  # longer than any buffer
+        await response.write(json.dumps({"type": "ADDED", "object": long}).encode() + b"\n")
+        await asyncio.sleep(30)
+        return response
+
+    async def work() -> list[tuple[str, str]]:
+        async with server(answer) as cluster, asyncio.timeout(20):
+            stream = cluster.watch(CONFIG)
+            async with aclosing(stream):
+                seen = await until(stream, "SYNC")
+                return seen + await until(stream, "SYNC") + await until(stream, "ADDED")
+
+    assert asyncio.run(work()) == [
+        ("ADDED", "a"),
+        ("ADDED", "b"),
+        ("SYNC", ""),
+        ("DELETED", "a"),
+        ("MODIFIED", "b"),
+        ("ADDED", "c"),
+        ("SYNC", ""),
+        ("ADDED", "d"),
+    ]
+
+
+def test_a_watch_goes_on_when_the_server_comes_back() -> None:
+    watches: list[str] = []
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        if "watch" not in request.query:
+            body: dict[str, Any] = {"metadata": {"resourceVersion": "3"}, "items": []}
+            return web.json_response(body)
+        watches.append(request.query["resourceVersion"])
+        if len(watches) == 2:
+            return said(503)
+        response = web.StreamResponse()
+        await response.prepare(request)
+        version = str(3 + len(watches))
+        event = {"metadata": {"name": "x", "resourceVersion": version, "uid": "x"}}
+        await response.write(json.dumps({"type": "ADDED", "object": event}).encode() + b"\n")
+        assert request.transport
+        request.transport.abort()
+        return response
+
+    async def work() -> None:
+        async with server(answer) as cluster, asyncio.timeout(20):
+            stream = cluster.watch(CONFIG)
+            async with aclosing(stream):
+                for _ in range(2):
+                    await until(stream, "ADDED")
+
+    asyncio.run(work())
+    assert watches == ["3", "4", "3"]
