@@ -8,6 +8,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from gpuclusters.domain.custom_resource import Name
+from gpuclusters.domain.lease_resource import GPU_LEASE
 from gpuclusters.domain.ports import Clock, ClusterObjects, ObjectKind
 from gpuclusters.domain.refusals import RefusalError
 from gpuclusters.domain.tenancy_proof import (
@@ -19,9 +21,7 @@ from gpuclusters.domain.tenancy_proof import (
     trial_pods,
 )
 from gpuclusters.domain.tenancy_resource import (
-    GPU_LEASE,
     TENANCY,
-    Name,
     TenancySpec,
     tenancy_object,
 )

@@ -1,0 +1,155 @@
+"""Our own kinds in the Kubernetes API: their group, and the definition generated from a model.
+
+The pydantic model is the one source: what the API server accepts is generated from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+from gpuclusters.domain.ports import ObjectKind
+
+GROUP = "gpu-clusters.dev"
+VERSION = "v1alpha1"
+
+_DNS_LABEL = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
+Name = Annotated[str, Field(min_length=1, max_length=63, pattern=_DNS_LABEL)]
+ObjectName = Annotated[str, Field(min_length=1, max_length=253)]
+Timestamp = Annotated[str, Field(max_length=40, json_schema_extra={"format": "date-time"})]
+"""RFC 3339 in UTC."""
+
+Rule = Mapping[str, str]
+"""A CEL validation: `rule` and `message`."""
+Column = tuple[str, str, str]
+"""What `kubectl get` prints: name, type, JSONPath."""
+
+FIXED: Rule = {"rule": "self == oldSelf", "message": "cannot be changed"}
+
+
+class Part(BaseModel):
+    """A part of a custom resource: camelCase in the object, closed to unknown fields."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", alias_generator=to_camel, populate_by_name=True
+    )
+
+    def document(self) -> dict[str, Any]:
+        """As it stands in the object."""
+        return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+class Condition(Part):
+    """A condition as everywhere in Kubernetes."""
+
+    type: Annotated[str, Field(max_length=64)]
+    status: Literal["True", "False", "Unknown"]
+    reason: Annotated[str, Field(max_length=128)]
+    message: Annotated[str, Field(max_length=32768)] = ""
+    observed_generation: int | None = None
+    last_transition_time: Timestamp | None = None
+
+
+def definition(
+    kind: ObjectKind,
+    *,
+    short_names: Sequence[str],
+    description: str,
+    spec: Mapping[str, Any],
+    status: Mapping[str, Any],
+    columns: Sequence[Column],
+    rules: Sequence[Rule],
+) -> dict[str, Any]:
+    """The CustomResourceDefinition of one cluster-scoped kind with a status subresource.
+
+    Args:
+        kind: where the kind lives.
+        short_names: for `kubectl get`.
+        description: one sentence on what an object is.
+        spec: structural schema of the spec.
+        status: structural schema of the status; its `conditions` become a map by type.
+        columns: what `kubectl get` prints.
+        rules: CEL validations of the object as a whole.
+    """
+    properties = dict(status["properties"])
+    properties["conditions"] = properties["conditions"] | {
+        "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": ["type"],
+    }
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{kind.plural}.{kind.group}"},
+        "spec": {
+            "group": kind.group,
+            "scope": "Cluster",
+            "names": {
+                "kind": kind.kind,
+                "listKind": f"{kind.kind}List",
+                "plural": kind.plural,
+                "singular": kind.kind.lower(),
+                "shortNames": list(short_names),
+            },
+            "versions": [
+                {
+                    "name": kind.version,
+                    "served": True,
+                    "storage": True,
+                    "subresources": {"status": {}},
+                    "additionalPrinterColumns": [
+                        {"name": name, "type": type_, "jsonPath": path}
+                        for name, type_, path in columns
+                    ],
+                    "schema": {
+                        "openAPIV3Schema": {
+                            "type": "object",
+                            "description": description,
+                            "required": ["spec"],
+                            "properties": {
+                                "spec": dict(spec),
+                                "status": {**status, "properties": properties},
+                            },
+                            "x-kubernetes-validations": [dict(rule) for rule in rules],
+                        }
+                    },
+                }
+            ],
+        },
+    }
+
+
+def structural(model: type[BaseModel]) -> dict[str, Any]:
+    """The model's JSON schema in the form that Kubernetes calls structural."""
+    schema = model.model_json_schema(by_alias=True)
+    return dict(_inline(schema, schema.get("$defs", {})))
+
+
+# `additionalProperties: false` beside `properties` is not structural (unknown fields are pruned
+# anyway); titles say nothing that names do not.
+_DROPPED = {"$defs", "title"}
+
+
+def _inline(node: Any, definitions: dict[str, Any]) -> Any:
+    if isinstance(node, list):
+        return [_inline(item, definitions) for item in node]
+    if not isinstance(node, dict):
+        return node
+    if "$ref" in node:
+        target = definitions[node["$ref"].rsplit("/", 1)[1]]
+        return _inline({**target, **{k: v for k, v in node.items() if k != "$ref"}}, definitions)
+    if "anyOf" in node:  # only ever "X or null", which a missing field says too
+        (kept,) = (option for option in node["anyOf"] if option.get("type") != "null")
+        rest = {k: v for k, v in node.items() if k not in ("anyOf", "default")}
+        return _inline({**kept, **rest}, definitions)
+    result: dict[str, Any] = {}
+    for key, value in node.items():
+        if key == "properties":
+            result[key] = {name: _inline(sub, definitions) for name, sub in value.items()}
+        elif key == "additionalProperties" and value is False:
+            continue
+        elif key not in _DROPPED:
+            result[key] = _inline(value, definitions)
+    return result
