@@ -11,7 +11,9 @@ from gpuclusters.config.fabric import ServiceVm, Versions
 from gpuclusters.config.hosts import Hosts
 from gpuclusters.config.kata import DeviceAccess, GpuOperator, Kata
 from gpuclusters.config.kubernetes import Kubernetes
+from gpuclusters.config.leases import Leases
 from gpuclusters.config.nodes import Layout, Node
+from gpuclusters.config.runtime import Api, Programs
 from gpuclusters.config.tenants import Tenant
 from gpuclusters.domain.platforms import Platform
 
@@ -47,7 +49,8 @@ class CaasConfig(Section):
     nodes: tuple[Node, ...]
     """The machines that carry GPUs."""
     partition_layout: Layout
-    """How every board is cut: sizes that add up to 8, or mixed if every node states its own."""
+    """How every board is cut: sizes that add up to 8; mixed if every node states its own; by-lease if no cut
+    is declared and a lease may take any partition of the table whose GPUs are free."""
     tenants: tuple[Tenant, ...] = ()
     """Who shares the cluster."""
     tenant_namespace_prefix: Annotated[str, Field(max_length=40)] = "tenant-"
@@ -64,3 +67,9 @@ class CaasConfig(Section):
     """The GPU Operator, if the cluster has one."""
     network: ClusterNetwork = Field(default_factory=ClusterNetwork)
     """Cilium and closed networks."""
+    leases: Leases = Field(default_factory=Leases)
+    """What a GPU goes through between two tenants."""
+    api: Api = Field(default_factory=Api)
+    """The public API."""
+    programs: Programs = Field(default_factory=Programs)
+    """What runs inside the cluster."""

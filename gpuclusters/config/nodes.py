@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, Strict
 
 from gpuclusters.config.base import (
     DnsLabel,
@@ -19,6 +19,7 @@ from gpuclusters.config.base import (
 )
 
 MIXED = "mixed"
+BY_LEASE = "by-lease"
 ModuleNumber = Literal["1", "2", "3", "4", "5", "6", "7", "8"]
 
 
@@ -43,22 +44,54 @@ def _sizes(value: Any) -> Any:
 
 
 def _layout(value: Any) -> Any:
-    if isinstance(value, str) and value == MIXED:
-        return MIXED
+    if isinstance(value, str) and value in (MIXED, BY_LEASE):
+        return value
     if isinstance(value, list | tuple):
         return _numbers(value)
     raise refusal(
-        "is neither a list of partition sizes nor mixed",
-        "write sizes that add up to 8, for example [4, 2, 1, 1], or mixed if every node states its own",
+        "is neither a list of partition sizes nor mixed nor by-lease",
+        "write sizes that add up to 8, for example [4, 2, 1, 1], mixed if every node states its own, or "
+        "by-lease if leases choose freely",
     )
 
 
 PartitionNumber = Annotated[Integer, Field(ge=0, le=63)]
 Sizes = Annotated[tuple[Integer, ...], BeforeValidator(_sizes, json_schema_input_type=list[int])]
 Layout = Annotated[
-    tuple[Integer, ...] | Literal["mixed"],
-    BeforeValidator(_layout, json_schema_input_type=list[int] | Literal["mixed"]),
+    tuple[Integer, ...] | Literal["mixed", "by-lease"],
+    BeforeValidator(_layout, json_schema_input_type=list[int] | Literal["mixed", "by-lease"]),
 ]
+
+
+def _bmc_url(value: str) -> str:
+    if not value.startswith("https://"):
+        raise refusal("is not an https address", "write the address of the BMC: https://10.21.0.11")
+    return value.rstrip("/")
+
+
+def _pem(value: str) -> str:
+    if "-----BEGIN CERTIFICATE-----" not in value:
+        raise refusal("is not a certificate in PEM", "write its text after `certificate: |`")
+    return value
+
+
+PemCertificate = Annotated[
+    str, Strict(), Field(min_length=1, max_length=20_000), AfterValidator(_pem)
+]
+
+
+class Bmc(Section):
+    """A machine's management controller, whose Redfish service is asked for firmware versions.
+
+    Its password is the secret `gpu-clusters:bmc-password`.
+    """
+
+    url: Annotated[Text, AfterValidator(_bmc_url)]
+    """Address of its Redfish service, within network.bmc-cidrs as a rule."""
+    user: Text
+    """Account; reading is enough."""
+    certificate: PemCertificate | None = None
+    """Certificate that it must show, in PEM; without it, one of a public authority."""
 
 
 class Node(Section):
@@ -94,3 +127,5 @@ class Node(Section):
     """Version of the machine's Linux kernel; before 6.12 mapping GPUs takes minutes (a warning)."""
     qemu: Annotated[Text | None, checked(13)] = None
     """Version of QEMU that runs the VMs, if it is not Kata's own; before 9.2 it is slow (a warning)."""
+    bmc: Bmc | None = None
+    """Its management controller; the lab's machines have their own."""

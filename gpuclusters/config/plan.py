@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.hosts import LabHosts
-from gpuclusters.config.nodes import Node
+from gpuclusters.config.nodes import BY_LEASE, Node
 from gpuclusters.config.tenants import ContainerSize, Egress, NfsMount, Tenant
 from gpuclusters.domain import fabric, naming, sizing
 from gpuclusters.domain.platforms import PRESETS, Preset
@@ -27,6 +27,9 @@ class NodePlan:
     name: str
     board: Board
     partitions: tuple[fabric.Partition, ...]
+    """The partitions that may be leased."""
+    declared: bool
+    """Whether they are a declared cut, each GPU in exactly one, which stays active while nobody has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +67,10 @@ class CaasPlan:
 
     @property
     def capacity(self) -> Mapping[int, int]:
-        """How many partitions of each size the cluster has."""
+        """How many partitions of each size the cluster has.
+
+        Without a declared cut they overlap: so many there can be while there is no other size.
+        """
         all_sizes = [partition.size for node in self.nodes for partition in node.partitions]
         return {size: all_sizes.count(size) for size in self.sizes}
 
@@ -93,7 +99,7 @@ def board(config: CaasConfig, node: Node) -> Board:
 
 
 def partitions(config: CaasConfig, node: Node) -> tuple[fabric.Partition, ...]:
-    """The partitions to activate on a node.
+    """The partitions of a node that may be leased.
 
     Raises:
         LayoutError: the table cannot give them, or the node states none where it must.
@@ -104,9 +110,23 @@ def partitions(config: CaasConfig, node: Node) -> tuple[fabric.Partition, ...]:
     if node.partition_layout is not None:
         return fabric.plan_layout(known, node.partition_layout)
     layout = config.partition_layout
+    if layout == BY_LEASE:
+        return known.partitions
     if isinstance(layout, str):
         raise fabric.LayoutError("a mixed layout needs one on every node")
     return fabric.plan_layout(known, layout)
+
+
+def most_guests(config: CaasConfig, node: Node) -> tuple[int, ...]:
+    """Partition sizes of a node while it carries as many VMs as it can; they never overlap.
+
+    Raises:
+        LayoutError: as `partitions`.
+    """
+    if config.partition_layout == BY_LEASE:
+        known = table(config)
+        return (min(known.sizes),) * (max(known.sizes) // min(known.sizes))
+    return tuple(partition.size for partition in partitions(config, node))
 
 
 def cut_sizes(config: CaasConfig) -> tuple[int, ...]:
@@ -193,7 +213,13 @@ def _tenant(config: CaasConfig, tenant: Tenant, offered: tuple[int, ...]) -> Ten
 def plan(config: CaasConfig) -> CaasPlan:
     """What the stack declares."""
     nodes = tuple(
-        NodePlan(node.name, board(config, node), partitions(config, node)) for node in config.nodes
+        NodePlan(
+            node.name,
+            board(config, node),
+            partitions(config, node),
+            declared=config.partition_layout != BY_LEASE,
+        )
+        for node in config.nodes
     )
     offered = tuple(sorted({cut.size for node in nodes for cut in node.partitions}))
     host = fabric_manager_host(config)

@@ -8,6 +8,7 @@ from gpuclusters.config.rules import (
     cluster,
     device,
     fabric,
+    handover,
     machine,
     network,
     operator,
@@ -31,6 +32,7 @@ CAAS_RULES: tuple[Rule, ...] = (
     *workload.RULES,
     *network.RULES,
     *machine.RULES,
+    *handover.RULES,
 )
 
 __all__ = ["CAAS_RULES", "Rule", "Severity"]

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.fault import Flaw, Path, show
 from gpuclusters.config.nodes import Node
-from gpuclusters.config.plan import overhead_gib, partitions, preset
+from gpuclusters.config.plan import most_guests, overhead_gib, partitions, preset
 from gpuclusters.config.rules.rule import Severity, rule
 from gpuclusters.domain.fabric import LayoutError
 from gpuclusters.domain.sizing import GIB, aperture_gib, bars_gib, guests_mib
@@ -35,6 +35,14 @@ def _sizes(config: CaasConfig, node: Node) -> tuple[int, ...]:
         return ()
 
 
+def _most_guests(config: CaasConfig, node: Node) -> tuple[int, ...]:
+    """As `_sizes`, while the node carries as many VMs as it can."""
+    try:
+        return most_guests(config, node)
+    except LayoutError:
+        return ()
+
+
 @rule(13, needs=["platform", "kata", "service_vm", "partition_layout", "tenants"], each=["nodes"])
 def guests_fit_into_the_machine(config: CaasConfig) -> Iterable[Flaw]:
     """One container of default size in every partition, each with its VM's overhead, fits into the RAM."""
@@ -43,7 +51,7 @@ def guests_fit_into_the_machine(config: CaasConfig) -> Iterable[Flaw]:
         return
     for position, node in enumerate(config.nodes):
         memory = _memory_gib(config, node)
-        cuts = _sizes(config, node)
+        cuts = _most_guests(config, node)
         if memory is None or not cuts:
             continue
         guests = guests_mib(cuts, largest * GIB, config.kata.overhead.memory_mib)

@@ -155,6 +155,32 @@ def kubernetes(draw: st.DrawFn, source: str) -> dict[str, Any]:
 
 
 @st.composite
+def _programs(draw: st.DrawFn, *, existing: bool) -> dict[str, Any]:
+    """What runs inside the cluster; stated where the lab does not bring it."""
+    recycling = st.sampled_from(
+        [
+            {"recycle-policy": "reset-only"},
+            {"recycle-policy": "quarantine-always", "deadlines": {"scrubbing-seconds": 60}},
+            {
+                "recycle-policy": "full",
+                "golden-firmware": {"versions": {"HGX_FW_GPU": ["1.0", "1.1"]}},
+            },
+        ]
+    )
+    if not existing:
+        return {"leases": draw(recycling)} if draw(_flags) else {}
+    return {
+        "leases": draw(recycling),
+        "api": {"issuer": "https://id.example.com", "audience": "gpus", "max-containers": 5},
+        "programs": {
+            "image": "registry.example.com/gpu-clusters:0.2.0",
+            "replicas": draw(st.integers(1, 3)),
+            "service-monitors": draw(_flags),
+        },
+    }
+
+
+@st.composite
 def documents(draw: st.DrawFn) -> dict[str, Any]:
     """A whole configuration that is right."""
     platform = draw(st.sampled_from(list(Platform)))
@@ -167,12 +193,16 @@ def documents(draw: st.DrawFn) -> dict[str, Any]:
         "platform": platform.value,
         "kubernetes": draw(kubernetes("lab" if lab else "existing")),
         "nodes": members,
-        "partition-layout": "mixed" if mixed else draw(st.sampled_from(LAYOUTS)),
+        "partition-layout": "mixed" if mixed else draw(st.sampled_from([*LAYOUTS, "by-lease"])),
         "tenants": draw(tenants(8 * len(members))),
         "network": {"storage-cidrs": ["10.30.0.0/24"], "node-cidrs": ["10.20.0.0/24"]},
         "kata": {"shim": shim.value},
         **({"hosts": {"source": "lab"}} if lab else _existing([one["name"] for one in members])),
     }
+    section |= draw(_programs(existing=not lab))
+    if not lab and section.get("leases", {}).get("recycle-policy") == "full":
+        for number, member in enumerate(members, start=1):
+            member["bmc"] = {"url": f"https://10.21.0.{number}", "user": "reader"}
     if draw(_flags):
         section["gpu-operator"] = {"default-cc-mode": "on" if shim.confidential else "off"}
     return {"cluster-type": "caas", "caas": section}

@@ -1,0 +1,96 @@
+"""Rows 22 and 23: what a hand-over compares with, and what the programs in the cluster need."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from gpuclusters.config.caas import CaasConfig
+from gpuclusters.config.fault import NOTHING, Flaw, show
+from gpuclusters.config.hosts import ExistingHosts
+from gpuclusters.config.kubernetes import ExistingKubernetes
+from gpuclusters.config.rules.rule import rule
+from gpuclusters.domain.recycle import RecyclePolicy
+
+
+@rule(22, needs=["leases", "hosts"])
+def full_recycling_has_something_to_compare_with(config: CaasConfig) -> Iterable[Flaw]:
+    """A comparison with an empty golden set would call every firmware right. The lab brings its own."""
+    leases = config.leases
+    if not isinstance(config.hosts, ExistingHosts):
+        return
+    if leases.recycle_policy is RecyclePolicy.FULL and not leases.golden_firmware.versions:
+        yield Flaw(
+            ("leases", "golden-firmware", "versions"),
+            "is missing while leases.recycle-policy is full",
+            NOTHING,
+            'write accepted versions by item: {HGX_FW_GPU: ["96.00.A5.00.01"]}, or choose reset-only',
+        )
+
+
+@rule(22, needs=["leases"])
+def golden_items_have_versions(config: CaasConfig) -> Iterable[Flaw]:
+    """An item without accepted versions would quarantine every GPU."""
+    for item, versions in config.leases.golden_firmware.versions.items():
+        if not versions:
+            yield Flaw(
+                ("leases", "golden-firmware", "versions", item),
+                "accepts no version",
+                show(versions),
+                "write at least one, or remove the item",
+            )
+
+
+@rule(22, needs=["leases", "hosts"], each=["nodes"])
+def firmware_can_be_read(config: CaasConfig) -> Iterable[Flaw]:
+    """The firmware is read from outside the machine, where no tenant has been: by its BMC."""
+    if config.leases.recycle_policy is not RecyclePolicy.FULL:
+        return
+    for position, node in enumerate(config.nodes):
+        existing = isinstance(config.hosts, ExistingHosts)
+        if existing and node.bmc is None:
+            yield Flaw(
+                ("nodes", position, "bmc"),
+                "is missing while leases.recycle-policy is full",
+                NOTHING,
+                "write {url: https://ADDRESS, user: NAME}, or choose reset-only",
+            )
+        if not existing and node.bmc is not None:
+            yield Flaw(
+                ("nodes", position, "bmc"),
+                "is stated although the lab has its own",
+                show(node.bmc.url),
+                "remove it",
+            )
+
+
+@rule(23, needs=["programs", "kubernetes"])
+def programs_have_an_image(config: CaasConfig) -> Iterable[Flaw]:
+    """A cluster that you have gets the programs as an image that you built."""
+    if isinstance(config.kubernetes, ExistingKubernetes) and config.programs.image is None:
+        yield Flaw(
+            ("programs", "image"),
+            "is missing while kubernetes.source is existing",
+            NOTHING,
+            "build caas/Dockerfile, push it, and write its name with a digest",
+        )
+
+
+@rule(23, needs=["api", "kubernetes"])
+def api_knows_its_issuer(config: CaasConfig) -> Iterable[Flaw]:
+    """Without an issuer nobody could be let in."""
+    if isinstance(config.kubernetes, ExistingKubernetes) and config.api.issuer is None:
+        yield Flaw(
+            ("api", "issuer"),
+            "is missing while kubernetes.source is existing",
+            NOTHING,
+            "write the address of your OpenID issuer: https://id.example.com",
+        )
+
+
+RULES = (
+    full_recycling_has_something_to_compare_with,
+    golden_items_have_versions,
+    firmware_can_be_read,
+    programs_have_an_image,
+    api_knows_its_issuer,
+)

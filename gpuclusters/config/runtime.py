@@ -1,0 +1,68 @@
+"""`api` and `programs`: what runs inside the cluster, and how its customers reach it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+
+from gpuclusters.config.base import Count, DnsLabel, Flag, Integer, Section, Text, refusal
+
+
+def _https(value: str) -> str:
+    if not value.startswith("https://"):
+        raise refusal("is not an https address", "write for example https://id.example.com")
+    return value
+
+
+def _pinned(value: str) -> str:
+    name, at, digest = value.partition("@")
+    if at and digest.startswith("sha256:") and len(digest) == len("sha256:") + 64:
+        return value
+    last = name.rsplit("/", 1)[-1]
+    if ":" in last and not last.endswith(":latest"):
+        return value
+    raise refusal(
+        "is not pinned",
+        "write a tag that is not latest, or better a digest: registry.example.com/gpu-clusters@sha256:…",
+    )
+
+
+Https = Annotated[Text, AfterValidator(_https)]
+PinnedImage = Annotated[Text, AfterValidator(_pinned)]
+
+
+class Api(Section):
+    """The public API: who is let in, and how much each may ask."""
+
+    issuer: Https | None = None
+    """OpenID issuer whose tokens are accepted (`iss`). Stated for existing clusters; the lab has its own."""
+    audience: Text = "gpu-clusters"
+    """What `aud` of a token must name."""
+    jwks_url: Https | None = None
+    """Where the issuer's keys are; by default its OpenID configuration says so."""
+    tenant_claim: Text = "tenant"
+    """Claim that names the tenant."""
+    requests_per_second: Count = 20
+    """Rate limit of each tenant."""
+    burst: Count = 40
+    """Requests that a tenant may have saved up."""
+    max_containers: Count = 100
+    """Containers of one tenant that exist at once, waiting ones included."""
+    max_body_kib: Annotated[Integer, Field(ge=1, le=1024)] = 64
+    """The largest request, in KiB."""
+
+
+class Programs(Section):
+    """The programs in the cluster: API, controllers, device plugin; one image."""
+
+    image: PinnedImage | None = None
+    """Image built from `caas/Dockerfile`. Stated for existing clusters; the lab runs the checkout itself."""
+    namespace: DnsLabel = "gpu-clusters-system"
+    """Where they live."""
+    replicas: Annotated[Integer, Field(ge=1, le=9)] = 2
+    """Copies of the API and of the controllers; of the latter one is at work."""
+    image_pull_secret: DnsLabel | None = None
+    """Secret of their namespace for a registry that wants one."""
+    service_monitors: Flag = False
+    """Declare a ServiceMonitor, alert rules and the dashboard; needs the CRDs of the Prometheus Operator."""
