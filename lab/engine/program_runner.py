@@ -19,11 +19,15 @@ import runpy
 import threading
 import time
 import traceback
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 MESSAGE_SHOWN = 32
 """Exit code: the program failed, and the user has been told why."""
+
+LOOK_SECONDS = 0.5
+"""How often is looked for work that was begun while others were waited for."""
 
 
 def main() -> int:
@@ -64,6 +68,9 @@ def _run(program: str, workers: int) -> int:
     asyncio.set_event_loop(loop)
     # A registration takes a thread until it is done: as many as the engine serves at a time.
     loop.set_default_executor(ThreadPoolExecutor(workers))
+    # Nobody is shown debug messages, and the SDK waits for an answer to each: three a resource.
+    pulumi.log.debug = _say_nothing
+    pulumi.runtime.stack.wait_for_rpcs = _waiting_in_bulk(pulumi.runtime.stack.wait_for_rpcs)
     # After a failure tasks are left unfinished on purpose.
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     code = MESSAGE_SHOWN
@@ -82,6 +89,36 @@ def _run(program: str, workers: int) -> int:
     finally:
         _drain(loop)
     return code
+
+
+def _say_nothing(*_: object, **__: object) -> None:
+    """Stands for a message that would not be shown."""
+
+
+def _waiting_in_bulk(
+    wait_for_rpcs: Callable[..., Awaitable[None]],
+) -> Callable[..., Awaitable[None]]:
+    """The SDK's wait for what the program has begun, made linear.
+
+    The SDK looks at all that is unfinished each time that something is finished: for thousands of
+    resources that is most of a run. Here it gets to look when all is finished, or something failed.
+    """
+    from pulumi.runtime.settings import SETTINGS
+
+    def tracked() -> list[asyncio.Task[Any]]:
+        with SETTINGS.lock:
+            return list(SETTINGS.outputs)
+
+    async def wait(*args: Any, **kwargs: Any) -> None:
+        while outputs := tracked():
+            # Those that have failed stay among the tracked ones; the others leave when done.
+            for task in outputs:
+                if task.done():
+                    await task
+            await asyncio.wait(outputs, timeout=LOOK_SECONDS, return_when=asyncio.FIRST_EXCEPTION)
+        await wait_for_rpcs(*args, **kwargs)
+
+    return wait
 
 
 def _execute(program: str) -> None:
