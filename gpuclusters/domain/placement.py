@@ -1,0 +1,88 @@
+"""Which host and which partition a request for GPUs gets.
+
+A request names a size; it gets all GPUs of one partition of exactly that size, or nothing. What is
+decided here is which of the free ones, so that what is left stays useful:
+
+1. the partition whose loss breaks the fewest larger partitions that are still whole (all GPUs
+   free), counting the largest size first: breaking a board of 8 is worse than breaking a pair;
+2. among these the host with the fewest free GPUs (best fit), so that empty boards stay empty;
+3. among these the first host by name, then the lowest partition number.
+
+The same input always gives the same answer. Nothing is moved: a running container keeps its GPUs.
+`docs/placement.md` has examples, and what this costs against the optimum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from gpuclusters.domain.fabric import Partition
+
+
+@dataclass(frozen=True, slots=True)
+class BoardView:
+    """One host's board at a moment: what may be leased, and which GPUs are free.
+
+    `offered` is a fixed layout (partitions that do not overlap) or the whole table (nested ones).
+    `lost` are GPUs that will not become free by themselves, those in quarantine.
+    """
+
+    host: str
+    offered: tuple[Partition, ...]
+    free: frozenset[int]
+    lost: frozenset[int] = frozenset()
+
+    def has_free(self, partition: Partition) -> bool:
+        """Whether every GPU of the partition is free."""
+        return self.free.issuperset(partition.modules)
+
+    def without(self, modules: Sequence[int] | frozenset[int]) -> BoardView:
+        """The board when these GPUs are not free."""
+        return BoardView(self.host, self.offered, self.free.difference(modules), self.lost)
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """The answer: one partition of one host."""
+
+    host: str
+    partition: Partition
+
+
+def place(size: int, boards: Sequence[BoardView]) -> Placement | None:
+    """The partition that a request for `size` GPUs gets now; None when no board has one free."""
+    best: tuple[tuple[tuple[int, ...], int, str, int], Placement] | None = None
+    for board in boards:
+        whole = sorted(
+            (p for p in board.offered if p.size > size and board.has_free(p)),
+            key=lambda p: -p.size,
+        )
+        for partition in board.offered:
+            if partition.size != size or not board.has_free(partition):
+                continue
+            key = (_broken(partition, whole), len(board.free), board.host, partition.id)
+            if best is None or key < best[0]:
+                best = key, Placement(board.host, partition)
+    return None if best is None else best[1]
+
+
+def free_partitions(boards: Sequence[BoardView]) -> Mapping[int, int]:
+    """How many partitions of each size on offer are free; overlapping ones count in each size.
+
+    As partitions of one size do not overlap, that many requests of the size fit at once.
+    """
+    counts: dict[int, int] = {}
+    for board in boards:
+        for partition in board.offered:
+            counts[partition.size] = counts.get(partition.size, 0) + board.has_free(partition)
+    return dict(sorted(counts.items()))
+
+
+def _broken(partition: Partition, whole: Sequence[Partition]) -> tuple[int, ...]:
+    """The sizes of the whole partitions that using this one breaks, largest first.
+
+    Compared as they are: an 8 is worse than a 4, and a 4 with a 2 is worse than a 4 alone.
+    """
+    modules = set(partition.modules)
+    return tuple(p.size for p in whole if not modules.isdisjoint(p.modules))

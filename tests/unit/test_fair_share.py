@@ -1,0 +1,208 @@
+"""Turns converge to equal shares, small requests fill gaps, and large ones come to their turn."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpuclusters.domain.fabric import TABLES, Baseboard
+from gpuclusters.domain.fair_share import PATIENCE_SECONDS, Schedule, Waiting, order, schedule
+from gpuclusters.domain.placement import BoardView, place
+
+H100 = TABLES[Baseboard.HGX_H100]
+ALL = frozenset(range(1, 9))
+LATE = PATIENCE_SECONDS + 1
+
+waiting_lists = st.lists(
+    st.builds(
+        Waiting,
+        uid=st.uuids().map(str),
+        tenant=st.sampled_from("abcd"),
+        size=st.sampled_from([1, 2, 4, 8]),
+        since=st.integers(0, 1000).map(float),
+    ),
+    max_size=30,
+    unique_by=lambda w: w.uid,
+)
+holdings = st.dictionaries(st.sampled_from("abcd"), st.integers(0, 40))
+free_sets = st.lists(st.sets(st.integers(1, 8)), max_size=4)
+
+
+def ask(uid: str, tenant: str, size: int = 1, since: float = 0.0) -> Waiting:
+    return Waiting(uid, tenant, size, since)
+
+
+def board(host: str = "hgx-01", *, free: set[int] | frozenset[int] = ALL) -> BoardView:
+    return BoardView(host, H100.partitions, frozenset(free))
+
+
+def uids(requests: list[Waiting]) -> list[str]:
+    return [request.uid for request in requests]
+
+
+def granted(found: Schedule) -> dict[str, tuple[str, int]]:
+    return {g.request.uid: (g.placement.host, g.placement.partition.id) for g in found.grants}
+
+
+def kept(found: Schedule) -> dict[str, tuple[str, int]]:
+    return {g.request.uid: (g.placement.host, g.placement.partition.id) for g in found.reserved}
+
+
+def test_the_tenant_with_the_fewest_gpus_is_next_whatever_the_age() -> None:
+    waiting = [ask("old", "rich", since=0), ask("new", "poor", since=100)]
+    assert uids(order(waiting, {"rich": 8, "poor": 2})) == ["new", "old"]
+
+
+def test_between_equal_tenants_and_within_one_the_older_request_is_next() -> None:
+    waiting = [ask("b1", "b", since=2), ask("a2", "a", since=3), ask("a1", "a", since=1)]
+    assert uids(order(waiting, {})) == ["a1", "b1", "a2"]
+
+
+def test_turns_alternate_until_shares_are_equal() -> None:
+    flood = [ask(f"a{n}", "a", since=n) for n in range(4)]
+    late = [ask(f"b{n}", "b", since=100 + n) for n in range(2)]
+    assert uids(order([*flood, *late], {"a": 1})) == ["b0", "a0", "b1", "a1", "a2", "a3"]
+
+
+def test_a_large_request_counts_as_what_it_takes() -> None:
+    waiting = [ask("big", "a", 4, since=0), ask("a1", "a", since=1)]
+    waiting += [ask(f"b{n}", "b", since=5 + n) for n in range(4)]
+    assert uids(order(waiting, {})) == ["big", "b0", "b1", "b2", "b3", "a1"]
+
+
+@given(waiting_lists, holdings, st.randoms(use_true_random=False))
+def test_each_request_has_exactly_one_turn_however_the_queue_is_listed(
+    waiting: list[Waiting], holding: dict[str, int], chance: random.Random
+) -> None:
+    turns = order(waiting, holding)
+    assert sorted(uids(turns)) == sorted(uids(waiting))
+    chance.shuffle(waiting)
+    assert order(waiting, holding) == turns
+
+
+@given(waiting_lists, holdings)
+def test_no_turn_goes_to_a_tenant_that_holds_more_than_another_that_waits(
+    waiting: list[Waiting], holding: dict[str, int]
+) -> None:
+    held = Counter(holding)
+    turns = order(waiting, holding)
+    for number, request in enumerate(turns):
+        assert held[request.tenant] == min(held[later.tenant] for later in turns[number:])
+        held[request.tenant] += request.size
+
+
+@given(waiting_lists, holdings, free_sets, st.floats(0, 2000))
+def test_grants_are_free_partitions_of_the_right_size_and_never_overlap(
+    waiting: list[Waiting], holding: dict[str, int], free: list[set[int]], now: float
+) -> None:
+    boards = [board(f"hgx-{n:02}", free=modules) for n, modules in enumerate(free)]
+    found = schedule(waiting, holding, boards, now=now)
+    gpus = [(g.placement.host, m) for g in found.grants for m in g.placement.partition.modules]
+    assert len(gpus) == len(set(gpus))
+    assert set(gpus) <= {(b.host, module) for b in boards for module in b.free}
+    assert all(g.request.size == g.placement.partition.size for g in found.grants)
+    assert len({g.request.uid for g in (*found.grants, *found.reserved)}) == len(
+        found.grants
+    ) + len(found.reserved)
+
+
+@given(waiting_lists, holdings, free_sets, st.floats(0, 2000))
+def test_nothing_is_refused_that_fits_beside_grants_and_reservations(
+    waiting: list[Waiting], holding: dict[str, int], free: list[set[int]], now: float
+) -> None:
+    boards = {f"hgx-{n:02}": board(f"hgx-{n:02}", free=modules) for n, modules in enumerate(free)}
+    found = schedule(waiting, holding, list(boards.values()), now=now)
+    for taken in (*found.grants, *found.reserved):
+        host = taken.placement.host
+        boards[host] = boards[host].without(taken.placement.partition.modules)
+    served = {grant.request.uid for grant in found.grants}
+    for request in waiting:
+        if request.uid not in served:
+            assert place(request.size, list(boards.values())) is None
+
+
+@given(waiting_lists, holdings, free_sets)
+def test_reservations_wait_for_patience_and_are_one_per_tenant(
+    waiting: list[Waiting], holding: dict[str, int], free: list[set[int]]
+) -> None:
+    boards = [board(f"hgx-{n:02}", free=modules) for n, modules in enumerate(free)]
+    assert schedule(waiting, holding, boards, now=0.0).reserved == ()
+    late = schedule(waiting, holding, boards, now=2000.0).reserved
+    tenants = [grant.request.tenant for grant in late]
+    assert len(tenants) == len(set(tenants))
+    gpus = [(g.placement.host, m) for g in late for m in g.placement.partition.modules]
+    assert len(gpus) == len(set(gpus))
+
+
+def test_a_small_request_overtakes_a_large_one_that_does_not_fit_yet() -> None:
+    waiting = [ask("big", "a", 8, since=0), ask("small", "b", 1, since=1)]
+    found = schedule(waiting, {}, [board(free=ALL - {1})], now=10.0)
+    assert granted(found) == {"small": ("hgx-01", 9)}
+    assert found.reserved == ()
+
+
+def test_after_its_patience_the_board_nearest_to_free_is_kept_for_a_large_request() -> None:
+    waiting = [ask("big", "a", 8, since=0), ask("small", "b", 1, since=1)]
+    boards = [board("hgx-01", free={1, 2}), board("hgx-02", free=ALL - {8})]
+    found = schedule(waiting, {}, boards, now=LATE)
+    assert kept(found) == {"big": ("hgx-02", 0)}
+    assert granted(found) == {"small": ("hgx-01", 7)}, "elsewhere small ones go on"
+    alone = schedule(waiting, {}, boards[1:], now=LATE)
+    assert granted(alone) == {}, "seven GPUs wait for the eighth"
+
+
+def test_a_board_with_a_gpu_in_quarantine_is_never_kept_for_what_needs_that_gpu() -> None:
+    hurt = BoardView("hgx-01", H100.partitions, ALL - {8}, lost=frozenset({8}))
+    busy = board("hgx-02", free={1})
+    assert kept(schedule([ask("big", "a", 8)], {}, [hurt, busy], now=LATE)) == {
+        "big": ("hgx-02", 0)
+    }
+    assert kept(schedule([ask("big", "a", 8)], {}, [hurt], now=LATE)) == {}
+
+
+def test_one_tenants_flood_of_large_requests_keeps_one_board_only() -> None:
+    flood = [ask(f"big{n}", "a", 8, since=n) for n in range(5)]
+    boards = [board(f"hgx-{n:02}", free=ALL - {1}) for n in range(3)]
+    found = schedule([*flood, ask("small", "b", since=9)], {"b": 30}, boards, now=LATE + 9)
+    assert kept(found) == {"big0": ("hgx-00", 0)}
+    assert granted(found) == {"small": ("hgx-01", 9)}
+
+
+def test_a_blocked_request_does_not_count_against_its_tenant() -> None:
+    waiting = [ask("big", "a", 8, since=0), ask("a1", "a", since=1), ask("b1", "b", since=2)]
+    found = schedule(waiting, {}, [board(free={1})], now=5.0)
+    assert granted(found) == {"a1": ("hgx-01", 7)}
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.integers(0, 2**32), st.sampled_from([2, 4, 8]))
+def test_a_large_request_starts_however_many_small_ones_keep_coming(seed: int, size: int) -> None:
+    """Small requests arrive faster than they can be served; all containers end at some time."""
+    chance = random.Random(seed)
+    boards = [f"hgx-{n:02}" for n in range(3)]
+    running: list[tuple[float, str, str, tuple[int, ...]]] = []
+    queue = [ask("big", "large", size, since=1.0)]
+    for step in range(400):
+        now = step * 60.0
+        running = [entry for entry in running if entry[0] > now]
+        queue += [ask(f"s{step}-{n}", f"t{n % 8}", 1, since=now) for n in range(30)]
+        busy = {(host, module) for _, _, host, modules in running for module in modules}
+        views = [board(h, free={m for m in ALL if (h, m) not in busy}) for h in boards]
+        holding = Counter[str]()
+        for _, tenant, _, modules in running:
+            holding[tenant] += len(modules)
+        holding["large"] = 20 if step < 30 else 0  # until then the turn is always another's
+        found = schedule(queue, holding, views, now=now)
+        for grant in found.grants:
+            if grant.request.uid == "big":
+                assert step >= 30
+                return
+            place_ = grant.placement
+            end = now + chance.uniform(60, 3600)
+            running.append((end, grant.request.tenant, place_.host, place_.partition.modules))
+        served = {grant.request.uid for grant in found.grants}
+        queue = [request for request in queue if request.uid not in served][:200]
+    raise AssertionError("the large request never started")
