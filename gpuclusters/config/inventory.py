@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from gpuclusters.config.caas import CaasConfig
-from gpuclusters.config.hosts import ExistingHosts
+from gpuclusters.config.hosts import ExistingHosts, Machine
+from gpuclusters.config.nodes import Node
 
 LAB_FOLDER_VARIABLE = "GPU_CLUSTERS_LAB"
 LAB_FOLDER = ".lab"
 INVENTORY = "inventory.json"
-_VERSION = 1
+_VERSION = 2
 _START = "run `make up` or `gpu-clusters lab start`"
 
 
@@ -24,14 +25,24 @@ class InventoryError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class ResolvedBmc:
+    """A machine's management controller as Redfish reaches it."""
+
+    url: str
+    user: str
+    certificate: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class ResolvedHost:
-    """One machine as SSH reaches it."""
+    """One machine as SSH reaches it, and its management controller if it is known."""
 
     name: str
     address: str
     port: int
     user: str
     host_key: str
+    bmc: ResolvedBmc | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +52,11 @@ class Inventory:
     name: str
     kubeconfig: Path
     ssh_private_key: Path
+    bmc_password: Path
+    issuer: str
+    """OpenID issuer of the lab."""
+    golden_firmware: Mapping[str, tuple[str, ...]]
+    """Versions that the simulated machines were made with, by prefix of the inventory item."""
     hosts: Mapping[str, ResolvedHost]
 
 
@@ -80,6 +96,12 @@ def _inventory(document: Any) -> Inventory:
         name=str(document["name"]),
         kubeconfig=Path(document["kubeconfig"]),
         ssh_private_key=Path(document["ssh-private-key"]),
+        bmc_password=Path(document["bmc-password"]),
+        issuer=str(document["issuer"]),
+        golden_firmware={
+            str(item): tuple(map(str, versions))
+            for item, versions in document["golden-firmware"].items()
+        },
         hosts={
             name: ResolvedHost(
                 name=name,
@@ -87,6 +109,11 @@ def _inventory(document: Any) -> Inventory:
                 port=int(host["port"]),
                 user=str(host["user"]),
                 host_key=str(host["host-key"]),
+                bmc=ResolvedBmc(
+                    url=str(host["bmc"]["url"]),
+                    user=str(host["bmc"]["user"]),
+                    certificate=str(host["bmc"]["certificate"]),
+                ),
             )
             for name, host in document["hosts"].items()
         },
@@ -102,13 +129,8 @@ def resolve_hosts(
         InventoryError: the lab runs and has no machine for a node.
     """
     if isinstance(config.hosts, ExistingHosts):
-        known = {
-            machine.name: ResolvedHost(
-                machine.name, machine.address, machine.port, config.hosts.user, machine.host_key
-            )
-            for machine in config.hosts.machines
-        }
-        return tuple(known[node.name] for node in config.nodes)
+        known = {machine.name: machine for machine in config.hosts.machines}
+        return tuple(_existing(node, known[node.name], config.hosts.user) for node in config.nodes)
     if inventory is None:
         return tuple(None for _ in config.nodes)
     missing = [node.name for node in config.nodes if node.name not in inventory.hosts]
@@ -118,3 +140,15 @@ def resolve_hosts(
             f"{', '.join(missing)}; {_START} so that it starts what the configuration names"
         )
     return tuple(inventory.hosts[node.name] for node in config.nodes)
+
+
+def _existing(node: Node, machine: Machine, user: str) -> ResolvedHost:
+    bmc = node.bmc
+    return ResolvedHost(
+        name=machine.name,
+        address=machine.address,
+        port=machine.port,
+        user=user,
+        host_key=machine.host_key,
+        bmc=ResolvedBmc(bmc.url, bmc.user, bmc.certificate) if bmc else None,
+    )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from gpuclusters.config.inventory import (
 )
 from gpuclusters.config.kubernetes import LabKubernetes
 from gpuclusters.config.stack import NAMESPACE, SECRET_KEYS, ClusterType, parse, plain_secret
+from gpuclusters.domain.recycle import RecyclePolicy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +37,8 @@ class HostEndpoint:
     port: pulumi.Input[int]
     user: pulumi.Input[str]
     host_key: pulumi.Input[str]
+    bmc: pulumi.Input[Mapping[str, Any]] | None
+    """`url`, `user` and `certificate` of its management controller; None if nobody asks it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +52,14 @@ class Secrets:
     """Admin kubeconfig of the cluster, as text."""
     ssh_private_key: pulumi.Output[str] | None
     """Key for the machines, as PEM text; None if file or agent have it."""
+    controller_ssh_private_key: pulumi.Output[str]
+    """Key with which the controllers in the cluster reach the machines, as PEM text."""
+    bmc_password: pulumi.Output[str] | None
+    """Password of the management controllers; None if nobody asks them."""
+    issuer: pulumi.Input[str]
+    """OpenID issuer whose tokens the API accepts. No secret."""
+    golden_firmware: pulumi.Input[Mapping[str, Sequence[str]]]
+    """Accepted versions by prefix of the inventory item. No secret."""
     hosts: Mapping[str, HostEndpoint]
     """The machine of each node, by name."""
 
@@ -170,30 +181,92 @@ def _secrets(
     file: str,
 ) -> Secrets:
     faults = _plain_secrets(file)
-    kubeconfig: pulumi.Output[str] | None
-    if isinstance(config.kubernetes, LabKubernetes):
-        kubeconfig = _from_file(inventory.kubeconfig, file, faults) if inventory else _unknown()
-    else:
-        kubeconfig = _from_stack("kubeconfig", file, faults)
-        if kubeconfig is None and not faults:
-            wrong = "is missing, while caas.kubernetes.source is existing"
-            faults.append(Fault(file, ("kubeconfig",), wrong, NOTHING, _SET["kubeconfig"]))
-    ssh_key: pulumi.Output[str] | None
-    if isinstance(config.hosts, LabHosts):
-        ssh_key = _from_file(inventory.ssh_private_key, file, faults) if inventory else _unknown()
-    else:
-        ssh_key = _from_stack("ssh-private-key", file, faults)
-    if faults or kubeconfig is None:
+    found = {
+        key: _secret(key, config, inventory, file, faults)
+        for key in SECRET_KEYS
+        if key != "bmc-password" or _asks_bmc(config)
+    }
+    if not faults:
+        faults += [
+            Fault(file, (key,), f"is missing, {_NEEDED[key]}", NOTHING, _SET[key])
+            for key, output in found.items()
+            if output is None and key in _NEEDED
+        ]
+    kubeconfig, controller_key = found["kubeconfig"], found["controller-ssh-private-key"]
+    if faults or kubeconfig is None or controller_key is None:
         raise ConfigError(faults)
-    endpoints = {node.name: _endpoint(host) for node, host in zip(config.nodes, hosts, strict=True)}
-    return Secrets(kubeconfig=kubeconfig, ssh_private_key=ssh_key, hosts=endpoints)
+    return Secrets(
+        kubeconfig=kubeconfig,
+        ssh_private_key=found["ssh-private-key"],
+        controller_ssh_private_key=controller_key,
+        bmc_password=found.get("bmc-password"),
+        issuer=_issuer(config, inventory),
+        golden_firmware=_golden_firmware(config, inventory),
+        hosts={node.name: _endpoint(host) for node, host in zip(config.nodes, hosts, strict=True)},
+    )
+
+
+def _asks_bmc(config: CaasConfig) -> bool:
+    return config.leases.recycle_policy is RecyclePolicy.FULL
 
 
 _SET = {
     "kubeconfig": "run `pulumi config set --secret kubeconfig < admin.kubeconfig`",
     "ssh-private-key": "run `pulumi config set --secret ssh-private-key < id_ed25519`",
+    "controller-ssh-private-key": (
+        "run `pulumi config set --secret controller-ssh-private-key < controllers_ed25519`"
+    ),
+    "bmc-password": "run `pulumi config set --secret bmc-password < bmc-password.txt`",
 }
-_LOOKS_LIKE = {"kubeconfig": ("clusters",), "ssh-private-key": ("-----BEGIN ", "PRIVATE KEY-----")}
+_NEEDED = {
+    "kubeconfig": "while caas.kubernetes.source is existing",
+    "controller-ssh-private-key": (
+        "with which the controllers in the cluster reset GPUs and activate partitions"
+    ),
+    "bmc-password": "while caas.leases.recycle-policy is full",
+}
+_KEY_SIGNS = ("-----BEGIN ", "PRIVATE KEY-----")
+_LOOKS_LIKE = {
+    "kubeconfig": ("a kubeconfig", ("clusters",)),
+    "ssh-private-key": ("a private key in PEM", _KEY_SIGNS),
+    "controller-ssh-private-key": ("a private key in PEM", _KEY_SIGNS),
+    "bmc-password": ("a password", ()),
+}
+
+
+def _secret(
+    key: str, config: CaasConfig, inventory: Inventory | None, file: str, faults: list[Fault]
+) -> pulumi.Output[str] | None:
+    """From the lab if it has it, unknown while the lab does not run, else from the stack."""
+    if not _lab_has(key, config):
+        return _from_stack(key, file, faults)
+    if inventory is None:
+        return _unknown()
+    path = {
+        "kubeconfig": inventory.kubeconfig,
+        "bmc-password": inventory.bmc_password,
+    }.get(key, inventory.ssh_private_key)
+    return _from_file(path, file, faults)
+
+
+def _lab_has(key: str, config: CaasConfig) -> bool:
+    source = config.kubernetes if key == "kubeconfig" else config.hosts
+    return isinstance(source, LabKubernetes | LabHosts)
+
+
+def _issuer(config: CaasConfig, inventory: Inventory | None) -> pulumi.Input[str]:
+    if config.api.issuer is not None:
+        return config.api.issuer
+    return inventory.issuer if inventory else _unknown(secret=False)
+
+
+def _golden_firmware(
+    config: CaasConfig, inventory: Inventory | None
+) -> pulumi.Input[Mapping[str, Sequence[str]]]:
+    stated = config.leases.golden_firmware.versions
+    if stated or not isinstance(config.hosts, LabHosts):
+        return stated
+    return inventory.golden_firmware if inventory else _unknown(secret=False)
 
 
 def _from_stack(key: str, file: str, faults: list[Fault]) -> pulumi.Output[str] | None:
@@ -201,28 +274,31 @@ def _from_stack(key: str, file: str, faults: list[Fault]) -> pulumi.Output[str] 
     text = runtime_config.get_config(f"{NAMESPACE}:{key}")
     if text is None:
         return None
-    if not all(sign in text for sign in _LOOKS_LIKE[key]):
-        what = "a kubeconfig" if key == "kubeconfig" else "a private key in PEM"
+    what, signs = _LOOKS_LIKE[key]
+    if not text.strip() or not all(sign in text for sign in signs):
         faults.append(Fault(file, (key,), f"is not the text of {what}", HIDDEN, _SET[key]))
     return pulumi.Config(NAMESPACE).get_secret(key)
 
 
 def _unused(config: CaasConfig, file: str) -> list[Fault]:
     """Secrets that were set and that nobody reads."""
-    unused = {
-        "kubeconfig": ("kubernetes", isinstance(config.kubernetes, LabKubernetes)),
-        "ssh-private-key": ("hosts", isinstance(config.hosts, LabHosts)),
+    why = {
+        key: f"caas.{'kubernetes' if key == 'kubeconfig' else 'hosts'}.source is lab"
+        for key in SECRET_KEYS
+        if _lab_has(key, config)
     }
+    if not _asks_bmc(config):
+        why.setdefault("bmc-password", "caas.leases.recycle-policy is not full")
     return [
         Fault(
             file,
             (key,),
-            f"is not used, because caas.{section}.source is lab",
+            f"is not used, because {reason}",
             HIDDEN,
             f"remove it: `pulumi config rm {key}`",
         )
-        for key, (section, lab) in unused.items()
-        if lab and runtime_config.get_config(f"{NAMESPACE}:{key}") is not None
+        for key, reason in why.items()
+        if runtime_config.get_config(f"{NAMESPACE}:{key}") is not None
     ]
 
 
@@ -233,9 +309,14 @@ def _endpoint(host: ResolvedHost | None) -> HostEndpoint:
             port=_unknown(secret=False),
             user=_unknown(secret=False),
             host_key=_unknown(secret=False),
+            bmc=_unknown(secret=False),
         )
     return HostEndpoint(
-        address=host.address, port=host.port, user=host.user, host_key=host.host_key
+        address=host.address,
+        port=host.port,
+        user=host.user,
+        host_key=host.host_key,
+        bmc=asdict(host.bmc) if host.bmc else None,
     )
 
 

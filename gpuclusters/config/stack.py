@@ -60,7 +60,7 @@ SECTIONS: Mapping[ClusterType, SectionKind] = {
 PLANNED = ("rke2", "usernetes")
 """Cluster types that have a place in the configuration and are not built yet."""
 
-SECRET_KEYS = ("kubeconfig", "ssh-private-key")
+SECRET_KEYS = ("kubeconfig", "ssh-private-key", "controller-ssh-private-key", "bmc-password")
 TOP_LEVEL_KEYS = ("cluster-type", *SECTIONS, *PLANNED, *SECRET_KEYS)
 
 
@@ -197,7 +197,7 @@ def _unreadable(document: Any, file: str, path: Path) -> Iterator[Fault]:
                 path,
                 "is encrypted, and the description of a cluster holds no secrets",
                 HIDDEN,
-                f"set it without --secret; the secrets are {' and '.join(SECRET_KEYS)}",
+                f"set it without --secret; the secrets are {', '.join(SECRET_KEYS)}",
             )
             return
         for key, value in document.items():

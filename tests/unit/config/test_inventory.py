@@ -10,6 +10,7 @@ import pytest
 
 from gpuclusters.config.inventory import (
     InventoryError,
+    ResolvedBmc,
     ResolvedHost,
     lab_folder,
     read_inventory,
@@ -20,16 +21,20 @@ from tests.unit.config.documents import accepted, base, caas
 
 def _inventory(folder: Path, **changes: Any) -> Path:
     document = {
-        "version": 1,
+        "version": 2,
         "name": "dev",
         "kubeconfig": str(folder / "kubeconfig"),
         "ssh-private-key": str(folder / "id_ed25519"),
+        "bmc-password": str(folder / "bmc-password"),
+        "issuer": "http://127.0.0.1:4000",
+        "golden-firmware": {"HGX_FW_GPU": ["1.0"]},
         "hosts": {
             name: {
                 "address": "127.0.0.1",
                 "port": port,
                 "user": "operator",
                 "host-key": "ssh-ed25519 AAAA",
+                "bmc": {"url": "https://127.0.0.1:5000", "user": "reader", "certificate": "PEM"},
             }
             for name, port in (("hgx-01", 40001), ("hgx-02", 40002))
         },
@@ -42,9 +47,10 @@ def _inventory(folder: Path, **changes: Any) -> Path:
 def test_hosts_of_a_running_lab_come_in_the_order_of_the_nodes(tmp_path: Path) -> None:
     config = accepted(caas(nodes=[{"name": "hgx-02"}, {"name": "hgx-01"}])).caas
     hosts = resolve_hosts(config, read_inventory(_inventory(tmp_path)))
+    bmc = ResolvedBmc("https://127.0.0.1:5000", "reader", "PEM")
     assert hosts == (
-        ResolvedHost("hgx-02", "127.0.0.1", 40002, "operator", "ssh-ed25519 AAAA"),
-        ResolvedHost("hgx-01", "127.0.0.1", 40001, "operator", "ssh-ed25519 AAAA"),
+        ResolvedHost("hgx-02", "127.0.0.1", 40002, "operator", "ssh-ed25519 AAAA", bmc),
+        ResolvedHost("hgx-01", "127.0.0.1", 40001, "operator", "ssh-ed25519 AAAA", bmc),
     )
 
 

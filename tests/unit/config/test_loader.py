@@ -15,7 +15,7 @@ from pulumi.runtime import mocks
 
 from gpuclusters.config.errors import ConfigError
 from gpuclusters.config.loader import Loaded, load
-from tests.unit.config.documents import base, caas
+from tests.unit.config.documents import base, caas, patched
 
 EXISTING = caas(
     nodes=[{"name": "hgx-01"}],
@@ -30,6 +30,18 @@ EXISTING = caas(
 
 KUBECONFIG = "kind: Config\nclusters: []\n"
 KEY = "-----BEGIN OPENSSH PRIVATE KEY-----\nAAAA\n-----END OPENSSH PRIVATE KEY-----\n"
+NEEDED = {"kubeconfig": KUBECONFIG, "controller-ssh-private-key": KEY}
+FULL = patched(
+    EXISTING,
+    {
+        "caas": {
+            "leases": {"recycle-policy": "full", "golden-firmware": {"versions": {"A": ["1"]}}},
+            "nodes": [
+                {"name": "hgx-01", "bmc": {"url": "https://10.21.0.1", "user": "reader"}},
+            ],
+        }
+    },
+)
 
 
 class _NoResources(mocks.Mocks):
@@ -70,12 +82,23 @@ def _lab(folder: Path) -> Path:
     (folder / ".lab").mkdir()
     (folder / "kubeconfig").write_text("kind: Config")
     (folder / "key").write_text("PEM")
-    host = {"address": "127.0.0.1", "port": 40001, "user": "operator", "host-key": "ssh-ed25519 A"}
+    (folder / "bmc-password").write_text("calvin")
+    bmc = {"url": "https://127.0.0.1:5000", "user": "reader", "certificate": "PEM"}
+    host = {
+        "address": "127.0.0.1",
+        "port": 40001,
+        "user": "operator",
+        "host-key": "ssh-ed25519 A",
+        "bmc": bmc,
+    }
     inventory = {
-        "version": 1,
+        "version": 2,
         "name": "dev",
         "kubeconfig": str(folder / "kubeconfig"),
         "ssh-private-key": str(folder / "key"),
+        "bmc-password": str(folder / "bmc-password"),
+        "issuer": "http://127.0.0.1:4000",
+        "golden-firmware": {"HGX_FW_GPU": ["1.0"]},
         "hosts": {"hgx-01": host, "hgx-02": host},
     }
     (folder / ".lab" / "inventory.json").write_text(json.dumps(inventory))
@@ -127,15 +150,57 @@ def test_a_lab_whose_files_are_gone_is_named(tmp_path: Path) -> None:
 
 
 def test_existing_machines_take_their_secrets_from_the_stack(tmp_path: Path) -> None:
-    loaded = _load(tmp_path, EXISTING, {"kubeconfig": KUBECONFIG, "ssh-private-key": KEY})
+    loaded = _load(tmp_path, EXISTING, {**NEEDED, "ssh-private-key": KEY})
     assert _settled(loaded.secrets.kubeconfig) == (KUBECONFIG, True, True)
     assert _settled(loaded.secrets.ssh_private_key) == (KEY, True, True)
     assert loaded.secrets.hosts["hgx-01"].user == "ops"
 
 
 def test_a_key_that_file_or_agent_have_is_left_to_them(tmp_path: Path) -> None:
-    loaded = _load(tmp_path, EXISTING, {"kubeconfig": KUBECONFIG})
+    loaded = _load(tmp_path, EXISTING, NEEDED)
     assert loaded.secrets.ssh_private_key is None
+
+
+def test_controllers_need_a_key_of_their_own(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="config set --secret controller-ssh-private-key"):
+        _load(tmp_path, EXISTING, {"kubeconfig": KUBECONFIG, "ssh-private-key": KEY})
+
+
+def test_full_recycling_of_existing_machines_needs_the_password_of_their_bmcs(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(ConfigError, match=r"recycle-policy is full .* --secret bmc-password"):
+        _load(tmp_path, FULL, NEEDED)
+    loaded = _load(tmp_path, FULL, {**NEEDED, "bmc-password": "calvin"})
+    assert _settled(loaded.secrets.bmc_password) == ("calvin", True, True)
+    assert loaded.secrets.golden_firmware == {"A": ("1",)}
+    bmc = {"url": "https://10.21.0.1", "user": "reader", "certificate": None}
+    assert loaded.secrets.hosts["hgx-01"].bmc == bmc
+
+
+def test_a_password_that_nobody_uses_is_warned_of(tmp_path: Path) -> None:
+    loaded = _load(tmp_path, EXISTING, {**NEEDED, "bmc-password": "calvin"})
+    assert loaded.warnings[-1].path == ("bmc-password",)
+    assert loaded.secrets.bmc_password is None
+
+
+def test_a_lab_brings_issuer_golden_firmware_and_bmcs(tmp_path: Path) -> None:
+    document = patched(base(), {"caas": {"leases": None, "api": None, "programs": None}})
+    secrets = _load(_lab(tmp_path), document).secrets
+    assert secrets.issuer == "http://127.0.0.1:4000"
+    assert secrets.golden_firmware == {"HGX_FW_GPU": ("1.0",)}
+    assert _settled(secrets.bmc_password) == ("calvin", True, True)
+    assert _settled(secrets.controller_ssh_private_key) == ("PEM", True, True)
+    bmc = secrets.hosts["hgx-01"].bmc
+    assert isinstance(bmc, dict)
+    assert bmc["url"] == "https://127.0.0.1:5000"
+
+
+def test_what_a_configuration_states_outweighs_the_lab(tmp_path: Path) -> None:
+    document = caas(leases={"golden-firmware": {"versions": {"B": ["2"]}}})
+    secrets = _load(_lab(tmp_path), document).secrets
+    assert secrets.issuer == "https://id.example.com"
+    assert secrets.golden_firmware == {"B": ("2",)}
 
 
 def test_an_existing_cluster_needs_its_kubeconfig(tmp_path: Path) -> None:
