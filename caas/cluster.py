@@ -204,19 +204,22 @@ class Cluster:
         container: str = "",
         follow: bool = False,
         tail_lines: int | None = None,
+        since_seconds: int | None = None,
         timestamps: bool = False,
     ) -> AsyncIterator[bytes]:
-        """Lines of a pod's log, without their line ends; with `follow` until the container ends."""
+        """A pod's log in pieces as they come; with `follow` until the container ends."""
         query = [("follow", str(follow).lower()), ("timestamps", str(timestamps).lower())]
         if container:
             query.append(("container", container))
         if tail_lines is not None:
             query.append(("tailLines", str(tail_lines)))
+        if since_seconds is not None:
+            query.append(("sinceSeconds", str(since_seconds)))
         path = f"/api/v1/namespaces/{namespace}/pods/{pod}/log"
         idle = None if follow else 30.0
-        async with self._connection.lines(path, query, idle_seconds=idle) as lines:
-            async for line in lines:
-                yield line
+        async with self._connection.pieces(path, query, idle_seconds=idle) as pieces:
+            async for piece in pieces:
+                yield piece
 
     async def _listed(
         self, kind: ObjectKind, namespace: str, query: Query

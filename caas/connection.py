@@ -141,13 +141,21 @@ class Connection:
         Raises:
             ClusterError: not reached, refused, or broken off.
         """
+        async with self.pieces(path, query, idle_seconds=idle_seconds) as pieces:
+            yield _lines(pieces)
+
+    @asynccontextmanager
+    async def pieces(
+        self, path: str, query: Sequence[tuple[str, str]], *, idle_seconds: float | None
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
+        """The same as it arrives, which is bounded even where a line is not."""
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=5, sock_read=idle_seconds)
         try:
             async with self._response("GET", path, query, None, JSON, timeout) as response:
                 if response.status >= 300:
                     answer = _decoded(await response.read())
                     raise _refused("GET", path, response.status, answer)
-                yield _lines(response)
+                yield response.content.iter_any()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise self._unreachable("GET", path, error) from error
 
@@ -183,10 +191,10 @@ class Connection:
         )
 
 
-async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+async def _lines(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     """Lines of any length; the reader's own are cut at the size of its buffer."""
     rest = b""
-    async for chunk in response.content.iter_any():
+    async for chunk in pieces:
         *whole, rest = (rest + chunk).split(b"\n")
         for line in whole:
             yield line
