@@ -74,7 +74,7 @@ EDGES: Mapping[Phase, frozenset[Phase]] = {
 
 FIRST = Phase.RESETTING
 HELD = frozenset({Phase.RESERVED, Phase.ACTIVATING, Phase.LEASED, Phase.RELEASING})
-"""Phases in which a lease has a holder."""
+"""Phases in which a lease has a holder. In quarantine it keeps the one that still has it allocated."""
 
 
 class ConditionType(StrEnum):
@@ -166,8 +166,9 @@ _SHOWN = "['ResetDone', 'MemoryCleared']"
 
 _STATUS_RULES: tuple[Rule, ...] = (
     {
-        "rule": f"has(self.holder) == (self.phase in {_strings(HELD)})",
-        "message": "a GPU has a holder from Reserved to Releasing, and in no other phase",
+        "rule": f"has(self.holder) ? self.phase in {_strings(HELD | {Phase.QUARANTINED})} : "
+        f"!(self.phase in {_strings(HELD)})",
+        "message": "a GPU has a holder from Reserved to Releasing; in quarantine it may keep one",
     },
     {
         "rule": "self.phase != 'Quarantined' || self.reason != ''",
@@ -214,8 +215,7 @@ _STATUS_RULES: tuple[Rule, ...] = (
         "message": "a GPU is allocated to an admitted pod, while it is leased",
     },
     {
-        "rule": "oldSelf.phase != 'Releasing' || self.phase != 'Resetting' || "
-        "!oldSelf.holder.allocated",
+        "rule": "self.phase != 'Resetting' || !has(oldSelf.holder) || !oldSelf.holder.allocated",
         "message": "a GPU is reset after the kubelet has let it go",
     },
 )
