@@ -7,6 +7,9 @@ status FOLDER
 exec FOLDER HOST COMMAND…         run a command over SSH
 fault FOLDER HOST KIND [KEY=VALUE…]   inject a fault; kind `none` takes all away
 in-use FOLDER HOST PARTITION [HOLDER] a virtual machine runs on a partition; no holder: none
+tenant FOLDER HOST GPU[,GPU…] TENANT [KNOB=VALUE…] [firmware=VERSION]
+                                  a tenant used GPUs (module numbers), left data, changed knobs
+repair FOLDER HOST GPU[,GPU…]     a technician makes GPUs as new
 
 Modules that only some of these need are imported where they are needed: `exec` is called often, and
 importing all of them takes longer than a command.
@@ -88,14 +91,46 @@ def _in_use(folder: Path, arguments: list[str]) -> int:
     return 0
 
 
+def _tenant(folder: Path, arguments: list[str]) -> int:
+    from lab.hosts import tenant
+
+    if len(arguments) < len(("HOST", "GPUS", "TENANT")):
+        raise HostsError("tenant needs a host, GPUs such as 1,3 and the tenant's name")
+    host, modules, name, *pairs = arguments
+    knobs = {key: value for key, _, value in (pair.partition("=") for pair in pairs)}
+    firmware = knobs.pop("firmware", None)
+    found = tenant.use(folder, host, _modules(modules), name, knobs=knobs, firmware=firmware)
+    for what in found:
+        print(what)
+    return 0
+
+
+def _repair(folder: Path, arguments: list[str]) -> int:
+    from lab.hosts import tenant
+
+    if len(arguments) != len(("HOST", "GPUS")):
+        raise HostsError("repair needs a host and GPUs such as 1,3")
+    tenant.repair(folder, arguments[0], _modules(arguments[1]))
+    return 0
+
+
+def _modules(text: str) -> list[int]:
+    parts = text.split(",")
+    if not all(part.isdecimal() for part in parts):
+        raise HostsError(f"{text!r} names no GPUs; write module numbers such as 1,3")
+    return [int(part) for part in parts]
+
+
 _COMMANDS: dict[str, Callable[[Path, list[str]], int]] = {
     "exec": _exec,
     "fault": _fault,
     "in-use": _in_use,
+    "repair": _repair,
     "serve": _serve,
     "start": _start,
     "status": _status,
     "stop": _stop,
+    "tenant": _tenant,
 }
 
 

@@ -139,6 +139,56 @@ class SudoNeedsPassword(_Fault):
     kind: Literal["sudo-needs-password"] = "sudo-needs-password"
 
 
+class _GpuFault(_Fault):
+    module: int | None = Field(default=None, ge=1, le=8)
+    """The GPU's number on the baseboard; None: every GPU of the host."""
+
+
+class ResetNotSupported(_GpuFault):
+    """The bridge above the GPU is hidden: it cannot be reset, which the real tool reports with exit 0."""
+
+    kind: Literal["reset-not-supported"] = "reset-not-supported"
+
+
+class ResetHangs(_GpuFault):
+    """A reset of the GPU never ends."""
+
+    kind: Literal["reset-hangs"] = "reset-hangs"
+
+
+class MemoryNotCleared(_GpuFault):
+    """The GPU never reports that its memory is clear."""
+
+    kind: Literal["memory-not-cleared"] = "memory-not-cleared"
+
+
+class GpuFellOffTheBus(_GpuFault):
+    """The GPU answers nothing but ones: `lspci` shows revision ff."""
+
+    kind: Literal["gpu-fell-off-the-bus"] = "gpu-fell-off-the-bus"
+
+
+class KnobsChanged(_GpuFault):
+    """A knob reads like this whatever it is set to."""
+
+    kind: Literal["knobs-changed"] = "knobs-changed"
+    knob: Literal["ecc", "mig", "cc", "ppcie"] = "ecc"
+    value: str = "disabled"
+
+
+class FirmwareChanged(_GpuFault):
+    """The inventory shows another firmware version for the GPU, as after a tenant's tampering."""
+
+    kind: Literal["firmware-changed"] = "firmware-changed"
+    version: str = "96.00.A5.00.FF"
+
+
+class BmcSilent(_Fault):
+    """The management controller accepts connections and never says a word."""
+
+    kind: Literal["bmc-silent"] = "bmc-silent"
+
+
 Fault = Annotated[
     DropConnectionAfter
     | WrongHostKey
@@ -151,13 +201,21 @@ Fault = Annotated[
     | PartitionBusy
     | PartitionUnsupported
     | PackageManagerLocked
-    | SudoNeedsPassword,
+    | SudoNeedsPassword
+    | ResetNotSupported
+    | ResetHangs
+    | MemoryNotCleared
+    | GpuFellOffTheBus
+    | KnobsChanged
+    | FirmwareChanged
+    | BmcSilent,
     Field(discriminator="kind"),
 ]
 
 _FAULT: TypeAdapter[Fault] = TypeAdapter(Fault)
 _FAULTS: TypeAdapter[list[Fault]] = TypeAdapter(list[Fault])
 _T = TypeVar("_T", bound=_Fault)
+_G = TypeVar("_G", bound=_GpuFault)
 
 
 class Faults(tuple[Any, ...]):
@@ -172,6 +230,10 @@ class Faults(tuple[Any, ...]):
     def first(self, kind: type[_T]) -> _T | None:
         """A fault of this kind, if there is any."""
         return next(self.all(kind), None)
+
+    def of_gpu(self, kind: type[_G], module: int) -> _G | None:
+        """A fault of this kind that concerns this GPU, if there is any."""
+        return next((f for f in self.all(kind) if f.module in {None, module}), None)
 
 
 def parse(kind: str, values: dict[str, Any]) -> Fault:
@@ -195,7 +257,8 @@ def read(host: HostFolder) -> Faults:
 def inject(folder: Path, host: str, *faults: Fault) -> None:
     """Add faults to a host; they hold from its next connection or command on."""
     with _change(folder, host) as entry:
-        write_json(entry.faults, _dump([*read(entry), *faults]))
+        now = [*read(entry), *faults]
+        write_json(entry.faults, [fault.model_dump(mode="json") for fault in now])
 
 
 def clear(folder: Path, host: str) -> None:
@@ -235,7 +298,3 @@ def _change(folder: Path, host: str) -> Iterator[HostFolder]:
         os.close(lock)
     # A port that has to stop or start listening needs the server's hand; all else is read on use.
     control.tell(HostsFolder(folder), f"faults {host}")
-
-
-def _dump(faults: list[Any]) -> list[dict[str, Any]]:
-    return [fault.model_dump(mode="json") for fault in faults]

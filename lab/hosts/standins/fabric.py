@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
+from lab.hosts import gpus
 from lab.hosts.faults import FabricManager, Faults, PartitionBusy, PartitionUnsupported
 from lab.hosts.machine import Machine
 
@@ -122,6 +123,7 @@ class Fabric:
         if fault and fault.state == "nvlink-error":
             return Return.NVLINK_ERROR
         self._set([*self.active, partition_id], f"activate {partition_id}")
+        self._train(modules)
         return Return.SUCCESS
 
     def deactivate(self, partition_id: int) -> Return:
@@ -160,6 +162,14 @@ class Fabric:
         resilient = configuration(self._machine).resilient
         self._state["awaiting_list"] = resilient
         self._set([], "start", routes_kept=resilient)
+
+    def _train(self, modules: set[int]) -> None:
+        """Connect GPUs that a reset had left without NVLinks; a single GPU has no partner."""
+        known = gpus.read(self._machine.folder)
+        for module in modules if len(modules) > 1 else ():
+            if module in known and not known[module].links_trained:
+                with gpus.change(self._machine.folder, module) as gpu:
+                    gpu.links_trained = not gpu.links_blocked
 
     def _changeable(self, partition_id: int) -> Return:
         refusal = self.ready()

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from lab.hosts.faults import GpuFellOffTheBus
 from lab.hosts.standins.call import Answer, Call
 
 _DEVICES = "/sys/bus/pci/devices"
@@ -65,8 +66,13 @@ def run(call: Call) -> Answer:
     if by_slot is None or (wanted and by_id is None):
         option, value = ("-s", slot) if by_slot is None else ("-d", wanted)
         return Answer.error(f"lspci: {option}: Invalid syntax of {value!r}", 1)
+    fallen = {
+        device.address
+        for module, device in call.machine.board.gpus.items()
+        if call.faults.of_gpu(GpuFellOffTheBus, module)
+    }
     shown = [
-        _line(function, flags)
+        _line(replace(function, revision="ff") if function.address in fallen else function, flags)
         for function in _functions(call.machine.path(_DEVICES))
         if _at(function, by_slot) and (by_id is None or _is(function, by_id))
     ]

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from lab.hosts.standins import apt_get, fmpm, fuser, lspci, modprobe, nvidia, systemctl, virsh
+from lab.hosts.standins import (
+    apt_get,
+    fmpm,
+    fuser,
+    gpu_tools,
+    lspci,
+    modprobe,
+    nvidia,
+    systemctl,
+    virsh,
+)
 from lab.hosts.standins.call import Answer, Call
 
 SUDO = "sudo"
@@ -17,6 +27,7 @@ STAND_INS: Mapping[str, Callable[[Call], Answer]] = {
     "lsmod": modprobe.lsmod,
     "lspci": lspci.run,
     "modprobe": modprobe.run,
+    gpu_tools.NAME: gpu_tools.run,
     "nvidia-ctk": nvidia.ctk,
     "nvidia-smi": nvidia.smi,
     "systemctl": systemctl.run,

@@ -1,0 +1,179 @@
+"""What one run of `nvidia_gpu_tools.py` does to one device, in the real tool's order."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from lab.hosts import gpus
+from lab.hosts.board import PciDevice
+from lab.hosts.faults import MemoryNotCleared, ResetHangs, ResetNotSupported
+from lab.hosts.standins.call import Call
+from lab.hosts.standins.gpu_tools_options import Options
+from lab.hosts.standins.gpu_tools_output import SWITCH_CLASS, EndError, HangError, Output
+
+
+class Device:
+    """One device of a run."""
+
+    def __init__(self, call: Call, options: Options, device: PciDevice, output: Output) -> None:
+        self._call = call
+        self._options = options
+        self._device = device
+        self._output = output
+        # Switches keep nothing from one tenant to the next that we simulate.
+        self._module = device.module
+
+    def act(self) -> None:
+        """All options, in the real tool's order."""
+        self._reset()
+        if self._output.broken(self._device):
+            if self._options.gpu_only:
+                self._output.crash("AttributeError: 'BrokenGpu' object cannot do that")
+            text = "is broken and --recover-broken-gpu was not specified, returning failure."
+            self._error(text)
+        if self._module is not None:
+            self._gpu(self._module)
+        self._any()
+
+    def _reset(self) -> None:
+        options = self._options
+        if not (options.reset_with_sbr or options.reset_with_flr or options.reset_with_os):
+            return
+        module = self._module
+        if module is None:
+            self._note_reset()
+            return
+        faults = self._call.faults
+        if faults.of_gpu(ResetHangs, module):
+            raise HangError
+        unsupported = faults.of_gpu(ResetNotSupported, module)
+        if options.reset_with_sbr and unsupported:
+            text = "Cannot reset the GPU with SBR as the upstream bridge is not accessible"
+            self._output.line("ERROR", text)
+        elif options.reset_with_sbr:
+            self._do_reset(module, bus=True)
+        if options.reset_with_flr:
+            if unsupported:
+                self._error("cannot reset with FLR as it is not supported")
+            self._do_reset(module, bus=False)
+        if options.reset_with_os:
+            path = f"/sys/bus/pci/devices/{self._device.address}/reset"
+            if unsupported:
+                self._output.about("ERROR", self._device, f"reset not present: '{path}'")
+                self._output.crash(
+                    f"FileNotFoundError: [Errno 2] No such file or directory: '{path}'"
+                )
+            self._do_reset(module, bus=False)
+
+    def _do_reset(self, module: int, *, bus: bool) -> None:
+        if self._output.broken(self._device):
+            return
+        with gpus.change(self._call.machine.folder, module) as gpu:
+            gpu.reset(bus=bus)
+        self._note_reset()
+
+    def _note_reset(self) -> None:
+        machine = self._call.machine
+        machine.note("gpu", change="reset", device=self._device.address, module=self._module)
+        for partition, user in machine.partitions_in_use().items():
+            modules = machine.board.table.partition(partition).modules
+            if self._module is None or self._module in modules:
+                what = f"{self._device.address} reset under {user['holder']}"
+                machine.note("harm", what=what, partition=partition)
+
+    def _gpu(self, module: int) -> None:
+        options = self._options
+        if options.query_ecc_state:
+            self._info(f"ECC is {self._knob('ecc')}")
+        if options.set_cc_mode:
+            self._pend({"cc": options.set_cc_mode})
+            text = f"CC mode set to {options.set_cc_mode}. It will be active after GPU reset."
+            self._info(text)
+        if options.query_cc_mode:
+            self._info(f"CC mode is {self._knob('cc')}")
+        if options.query_l4_serial_number:
+            serial = int.from_bytes(f"{self._call.machine.name}{module}".encode()[-8:], "big")
+            self._output.out += f"L4 serial number: {serial:#x}\n"
+        if options.clear_memory:
+            self._clear(module)
+        if options.force_ecc_on_after_reset:
+            self._pend({"ecc": "enabled"})
+            self._info("set ECC to be enabled after next reset")
+        if options.query_mig_mode:
+            self._info(f"MIG mode is {self._knob('mig')}")
+        if options.force_mig_off_after_reset:
+            self._pend({"mig": "disabled"})
+            self._info("set MIG to be disabled after next reset")
+
+    def _clear(self, module: int) -> None:
+        if self._call.faults.of_gpu(MemoryNotCleared, module):
+            name = f"GPU {self._device.address}"
+            self._output.crash(
+                f"gpu.error.GpuPollTimeout: {name} Timed out polling register "
+                "memory_clear_finished (0x100b20), value 0x0 is not the expected 0x1. Timeout 5.0 secs"
+            )
+        with gpus.change(self._call.machine.folder, module) as gpu:
+            gpu.clear_memory()
+        note = self._call.machine.note
+        note("gpu", change="clear-memory", device=self._device.address, module=module)
+
+    def _any(self) -> None:
+        """What the tool does to GPUs and switches alike."""
+        options, module = self._options, self._module
+        if module is not None and self._knob("cc") != "off":
+            text = f"has CC mode {self._knob('cc')}, some functionality may not work"
+            self._output.about("WARNING", self._device, text)
+        if options.set_ppcie_mode:
+            self._pend({"ppcie": options.set_ppcie_mode})
+            mode = options.set_ppcie_mode
+            self._info(f"PPCIe mode set to {mode}. It will be active after GPU or switch reset.")
+        if options.query_ppcie_mode:
+            self._info(f"PPCIe mode is {self._knob('ppcie')}")
+        if options.query_module_name:
+            self._info(f"module name {self._module_name()}")
+        if options.block_all_nvlinks:
+            if module is not None:
+                with gpus.change(self._call.machine.folder, module) as gpu:
+                    gpu.links_blocked = True
+            links = self._call.machine.board.links_per_gpu if module is not None else 64
+            self._info(f"blocked NVLinks {range(links)}")
+        defaults = self._defaults()
+        if options.knobs_reset_to_defaults_list:
+            self._info(str(defaults))
+        if options.knobs_reset_to_defaults:
+            names = options.knobs_reset_to_defaults
+            self._info(f"resetting knobs {names} to defaults")
+            unknown = [name for name in names if name not in {*defaults, "all"}]
+            if unknown and "all" not in names:
+                self._output.crash(f"ValueError: GPU doesn't support knob {unknown[0]}")
+            chosen = defaults if "all" in names else names
+            self._pend({name: gpus.DEFAULT_KNOBS[name] for name in chosen})
+
+    def _module_name(self) -> str:
+        if self._module is not None:
+            return f"SXM_{self._module}"
+        switches = [d for d in self._call.machine.board.devices if d.class_code == SWITCH_CLASS]
+        return f"NVSwitch_{switches.index(self._device)}"
+
+    def _defaults(self) -> dict[str, bool | str]:
+        if self._module is None:
+            return {"ppcie": "off"}
+        return {"ecc": True, "mig": False, "cc": "off", "ppcie": "off"}
+
+    def _knob(self, name: str) -> str:
+        if self._module is None:
+            return gpus.DEFAULT_KNOBS[name]
+        gpu = gpus.read_one(self._call.machine.folder, self._module)
+        return gpu.knob(name, self._module, self._call.faults)
+
+    def _pend(self, knobs: dict[str, str]) -> None:
+        if self._module is not None:
+            with gpus.change(self._call.machine.folder, self._module) as gpu:
+                gpu.pending_knobs = {**gpu.pending_knobs, **knobs}
+
+    def _info(self, text: str) -> None:
+        self._output.about("INFO", self._device, text)
+
+    def _error(self, text: str) -> NoReturn:
+        self._output.about("ERROR", self._device, text)
+        raise EndError
