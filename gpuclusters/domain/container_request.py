@@ -6,7 +6,7 @@ import hashlib
 import json
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 from pydantic.alias_generators import to_camel
 
 _HOST = r"[a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?(\.[a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?)*(:[0-9]{1,5})?"
@@ -41,7 +41,6 @@ class ContainerRequest(BaseModel):
         extra="forbid",
         strict=True,
         alias_generator=to_camel,
-        populate_by_name=True,
         json_schema_extra={
             "examples": [
                 {
@@ -64,6 +63,7 @@ class ContainerRequest(BaseModel):
     ]
     gpus: Annotated[
         Literal[1, 2, 4, 8],
+        BeforeValidator(lambda value: None if isinstance(value, bool) else value),
         Field(description="GPUs of one host, joined by NVLink; `GET /v1/tenancy` tells the sizes."),
     ]
     name: Annotated[Name | None, Field(description="For people; need not be unique.")] = None

@@ -1,0 +1,146 @@
+"""What the API answers, as it stands in the OpenAPI document."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+from gpuclusters.domain.container import State
+
+
+class Answer(BaseModel):
+    """Camel case outside, built from the values inside."""
+
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, from_attributes=True)
+
+
+class ContainerAnswer(Answer):
+    """A container. Which machine has it is not told; nor are values of its environment."""
+
+    id: Annotated[str, Field(examples=["c-4f0a1b2c3d4e5f607182"])]
+    name: Annotated[str | None, Field(examples=["training"])]
+    image: Annotated[str, Field(examples=["registry.example.com/research/train:1.4"])]
+    gpus: Annotated[int, Field(examples=[2])]
+    command: tuple[str, ...]
+    args: tuple[str, ...]
+    env: Annotated[tuple[str, ...], Field(description="Names only.", examples=[["NCCL_DEBUG"]])]
+    cpu: Annotated[float | None, Field(description="Cores.", examples=[48])]
+    memory_gib: Annotated[float | None, Field(examples=[384])]
+    storage_gib: Annotated[float | None, Field(examples=[None])]
+    user: int | None
+    labels: Mapping[str, str]
+    state: Annotated[
+        State,
+        Field(
+            description="queued: waits for its turn; reserving: its GPUs are being made ready; "
+            "starting: its machine boots and pulls the image; running; succeeded; failed; "
+            "deleting: it is being stopped, then it is gone."
+        ),
+    ]
+    reason: Annotated[str | None, Field(description="One word.", examples=["WaitingForGpus"])]
+    message: str | None
+    exit_code: int | None
+    created_at: str
+    started_at: str | None
+    finished_at: str | None
+
+
+class ContainersAnswer(Answer):
+    """A page of containers, oldest first."""
+
+    items: list[ContainerAnswer]
+    next: Annotated[str | None, Field(description="`cursor` of the next page; null at the end.")]
+
+
+class EventAnswer(Answer):
+    """Something that happened to a container."""
+
+    time: str
+    type: Annotated[str, Field(examples=["Normal"])]
+    reason: Annotated[str, Field(examples=["Pulled"])]
+    message: str | None
+    count: int
+
+
+class EventsAnswer(Answer):
+    """What happened, oldest first; kept for an hour."""
+
+    items: list[EventAnswer]
+
+
+class SizeCapacityAnswer(Answer):
+    """Partitions of one size; those of different sizes overlap."""
+
+    gpus: Annotated[int, Field(examples=[2])]
+    total: int
+    free: Annotated[int, Field(description="Requests of this size that would start at once.")]
+    quarantined: Annotated[int, Field(description="Lost until their GPUs are repaired.")]
+
+
+class GpuCapacityAnswer(Answer):
+    """GPUs of the cluster."""
+
+    total: int
+    free: int
+    recycling: Annotated[int, Field(description="Between two tenants: reset, cleared, verified.")]
+    quarantined: int
+
+
+class ShareAnswer(Answer):
+    """The tenant's own."""
+
+    quota: int
+    used: int
+
+
+class CapacityAnswer(Answer):
+    """What there is, and what of it the tenant may have and has."""
+
+    gpus: GpuCapacityAnswer
+    sizes: list[SizeCapacityAnswer]
+    tenant: ShareAnswer
+
+
+class TenancyAnswer(Answer):
+    """The caller's tenancy."""
+
+    tenant: Annotated[str, Field(examples=["acme"])]
+    ready: Annotated[bool, Field(description="Whether every part of its isolation is enforced.")]
+    reason: Annotated[str | None, Field(description="One word why not.")]
+    gpus: ShareAnswer
+    gpu_sizes: Annotated[list[int], Field(examples=[[1, 2]])]
+    containers: Annotated[int, Field(description="That exist, ended ones included.")]
+    max_containers: int
+    quota: Annotated[Mapping[str, str], Field(description="In Kubernetes' quantities.")]
+    used: Mapping[str, str]
+
+
+class HealthAnswer(Answer):
+    """Whether the program is well."""
+
+    status: Literal["ok"]
+
+
+class Fault(Answer):
+    """One thing that is wrong with a request."""
+
+    field: Annotated[str, Field(examples=["body.gpus"])]
+    message: Annotated[str, Field(examples=["Input should be 1, 2, 4 or 8"])]
+
+
+class ProblemAnswer(Answer):
+    """RFC 9457. `type` is stable; branch on it."""
+
+    model_config = ConfigDict(extra="allow", alias_generator=to_camel, populate_by_name=True)
+
+    type: Annotated[str, Field(examples=["https://gpu-clusters.dev/problems/quota-exceeded"])]
+    title: Annotated[str, Field(examples=["The tenancy's quota does not allow it"])]
+    status: Annotated[int, Field(examples=[409])]
+    detail: str
+    request_id: Annotated[str, Field(description="Also in the header X-Request-Id.")]
+    errors: Annotated[
+        list[Fault] | None, Field(description="What is wrong, where several things can be.")
+    ] = None

@@ -1,0 +1,62 @@
+"""What the issuer is to others: an address, a process, an error; and where its files lie."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+ADDRESS: Final = "127.0.0.1"
+AUDIENCE: Final = "gpu-clusters"
+CLAIM: Final = "tenant"
+
+
+class IssuerError(Exception):
+    """The issuer cannot be started, asked or stopped; one sentence that says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class IssuerStatus:
+    """The server process: where it answers (`url` is the issuer's name), and whether it does."""
+
+    running: bool
+    url: str | None
+    pid: int | None
+    log: Path
+
+
+@dataclass(frozen=True, slots=True)
+class IssuerFolder:
+    """The files of one issuer."""
+
+    path: Path
+
+    @property
+    def port(self) -> Path:
+        """The port that it keeps."""
+        return self.path / "port.json"
+
+    @property
+    def process(self) -> Path:
+        """Which process serves; there when it answers."""
+        return self.path / "server.json"
+
+    @property
+    def keys(self) -> Path:
+        """What it publishes: a JSON Web Key Set."""
+        return self.path / "jwks.json"
+
+    @property
+    def private_key(self) -> Path:
+        """What signs tokens, as JSON Web Key; readable by its owner alone."""
+        return self.path / "signing-key.json"
+
+    @property
+    def log(self) -> Path:
+        """The server's output."""
+        return self.path / "server.log"
+
+    @property
+    def lock(self) -> Path:
+        """Held by whoever starts, stops or rotates."""
+        return self.path / "lock"
