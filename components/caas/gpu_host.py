@@ -30,8 +30,9 @@ class GpuHostArgs:
     baseboard: str
     gpus: Mapping[int, str]
     """PCI address by module number."""
-    partitions: Sequence[int]
-    """Numbers of the partitions to activate, in the board's own table."""
+    partitions: Sequence[int] | None
+    """Numbers of the partitions that are active while nobody has them, in the board's own table; None if
+    leases alone decide."""
     fabric_manager_host: str
     """Address of the fabric manager's API as seen from the machine."""
     cdi_kind: str
@@ -46,7 +47,7 @@ class GpuHost(pulumi.ComponentResource):
     """A machine whose eight GPUs are described by CDI and cut into NVSwitch partitions."""
 
     active_partitions: pulumi.Output[Sequence[int]]
-    """Numbers of the partitions that the fabric manager says are active."""
+    """Numbers of the declared partitions that the fabric manager says are active."""
 
     cdi_devices: pulumi.Output[Sequence[str]]
     """Qualified CDI names, for example `nvidia.com/pgpu=1`."""
@@ -69,16 +70,19 @@ class GpuHost(pulumi.ComponentResource):
             ],
             opts=child,
         )
-        fabric = FabricPartitions(
-            f"{name}-fabric",
-            connection=connection,
-            board="board-0",
-            baseboard=args.baseboard,
-            partitions=list(args.partitions),
-            gpus={str(module): address for module, address in sorted(args.gpus.items())},
-            fabric_manager_host=args.fabric_manager_host,
-            opts=child,
-        )
+        self.active_partitions = pulumi.Output.from_input([])
+        if args.partitions is not None:
+            fabric = FabricPartitions(
+                f"{name}-fabric",
+                connection=connection,
+                board="board-0",
+                baseboard=args.baseboard,
+                partitions=list(args.partitions),
+                gpus={str(module): address for module, address in sorted(args.gpus.items())},
+                fabric_manager_host=args.fabric_manager_host,
+                opts=child,
+            )
+            self.active_partitions = fabric.active
         files = [
             HostFile(f"{name}-{role}", connection=connection, path=path, content=text, opts=child)
             for role, path, text in (
@@ -98,7 +102,6 @@ class GpuHost(pulumi.ComponentResource):
             opts=pulumi.ResourceOptions(parent=self, depends_on=files, delete_before_replace=True),
         )
 
-        self.active_partitions = fabric.active
         self.cdi_devices = cdi_spec.qualified_names
         self.register_outputs(
             {"active_partitions": self.active_partitions, "cdi_devices": self.cdi_devices}

@@ -1,0 +1,140 @@
+"""The pod of one of the cluster's own programs: image, entry point, settings, probes, least rights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pulumi
+
+from components.caas.system import SETTINGS_KEY, System
+
+_SETTINGS_FOLDER = "/etc/gpu-clusters"
+_SECRETS_FOLDER = "/etc/gpu-clusters-secrets"
+_SCRATCH_FOLDER = "/tmp"  # noqa: S108 - an emptyDir of the pod
+
+LABEL = "app.kubernetes.io/name"
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostFolder:
+    """A folder of the host that a program has to reach."""
+
+    name: str
+    path: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProgramArgs:
+    """One program."""
+
+    program: str
+    """Name of its service account, and of the module `caas.<program>` with `_` for `-`."""
+    image: str
+    port: int
+    """Where it answers probes and metrics."""
+    system: System
+    image_pull_secret: str | None = None
+    reads_secrets: bool = False
+    host_folders: Sequence[HostFolder] = ()
+    """Mounted at the same path; a program that needs one runs as root."""
+    cpu: str = "100m"
+    memory: str = "256Mi"
+    """Request and limit."""
+
+
+def labels(program: str) -> dict[str, str]:
+    """By which the program's pods are found."""
+    return {LABEL: f"gpu-clusters-{program}"}
+
+
+def pod_template(args: ProgramArgs) -> dict[str, Any]:
+    """The pod template of a Deployment or DaemonSet."""
+    environment = {
+        "GPU_CLUSTERS_SETTINGS": {"value": f"{_SETTINGS_FOLDER}/{SETTINGS_KEY}"},
+        **_field("POD_IP", "status.podIP"),
+        **_field("POD_NAME", "metadata.name"),
+        **_field("NODE_NAME", "spec.nodeName"),
+    }
+    mounts = [
+        {"name": "settings", "mount_path": _SETTINGS_FOLDER, "read_only": True},
+        {"name": "scratch", "mount_path": _SCRATCH_FOLDER},
+    ]
+    volumes: list[dict[str, Any]] = [
+        {"name": "settings", "config_map": {"name": args.system.settings}},
+        {"name": "scratch", "empty_dir": {}},
+    ]
+    if args.reads_secrets:
+        environment["GPU_CLUSTERS_SECRETS"] = {"value": _SECRETS_FOLDER}
+        mounts.append({"name": "secrets", "mount_path": _SECRETS_FOLDER, "read_only": True})
+        # Readable for the pod's group: the program is not root.
+        secret = {"secret_name": args.system.secrets, "default_mode": 0o440}
+        volumes.append({"name": "secrets", "secret": secret})
+    for folder in args.host_folders:
+        mounts.append({"name": folder.name, "mount_path": folder.path})
+        volumes.append(
+            {"name": folder.name, "host_path": {"path": folder.path, "type": "Directory"}}
+        )
+    container = {
+        "name": args.program,
+        "image": args.image,
+        "command": ["python", "-m", f"caas.{args.program.replace('-', '_')}"],
+        "env": [{"name": name, **source} for name, source in environment.items()],
+        "ports": [{"name": "http", "container_port": args.port}],
+        "volume_mounts": mounts,
+        "resources": {
+            "requests": {"cpu": args.cpu, "memory": args.memory},
+            "limits": {"memory": args.memory},
+        },
+        "readiness_probe": _probe("/readyz", period=2),
+        "liveness_probe": _probe("/healthz", period=10),
+        "security_context": {
+            "allow_privilege_escalation": False,
+            "read_only_root_filesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+    }
+    return {
+        "metadata": {
+            "labels": labels(args.program),
+            "annotations": {"gpu-clusters.dev/settings": args.system.settings_digest},
+        },
+        "spec": {
+            "service_account_name": args.system.accounts[args.program].metadata.name,
+            "containers": [container],
+            "volumes": volumes,
+            "security_context": _user(root=bool(args.host_folders)),
+            "priority_class_name": "system-cluster-critical",
+            **(
+                {"image_pull_secrets": [{"name": args.image_pull_secret}]}
+                if args.image_pull_secret
+                else {}
+            ),
+        },
+    }
+
+
+def granted(args: ProgramArgs, parent: pulumi.Resource) -> pulumi.ResourceOptions:
+    """Options by which the program starts after it may do what it has to."""
+    return pulumi.ResourceOptions(parent=parent, depends_on=args.system.permissions)
+
+
+def _field(name: str, path: str) -> Mapping[str, Any]:
+    return {name: {"value_from": {"field_ref": {"field_path": path}}}}
+
+
+def _probe(path: str, *, period: int) -> Mapping[str, Any]:
+    return {
+        "http_get": {"path": path, "port": "http"},
+        "period_seconds": period,
+        "timeout_seconds": 2,
+        "failure_threshold": 3,
+    }
+
+
+def _user(*, root: bool) -> Mapping[str, Any]:
+    seccomp = {"seccomp_profile": {"type": "RuntimeDefault"}}
+    if root:
+        return {"run_as_user": 0, **seccomp}
+    return {"run_as_non_root": True, "run_as_user": 65532, "fs_group": 65532, **seccomp}

@@ -1,0 +1,157 @@
+"""What runs inside a `caas` cluster: the controllers, the API for tenants, a device plugin on each host."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pulumi
+from pulumi_kubernetes.apps.v1 import DaemonSet, Deployment
+from pulumi_kubernetes.core.v1 import Service
+from pulumi_kubernetes.policy.v1 import PodDisruptionBudget
+
+from components.caas.program import HostFolder, ProgramArgs, granted, labels, pod_template
+from components.caas.system import API, CONTROLLERS, DEVICE_PLUGIN, System
+
+API_PORT = 8080
+CONTROLLERS_PORT = 8081
+DEVICE_PLUGIN_PORT = 8082
+
+KUBELET_FOLDERS = (
+    HostFolder(name="device-plugins", path="/var/lib/kubelet/device-plugins"),
+    HostFolder(name="pod-resources", path="/var/lib/kubelet/pod-resources"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProgramsArgs:
+    """Which image, how often, where."""
+
+    image: str
+    replicas: int
+    nodes: Sequence[str]
+    """The nodes whose GPUs are handed out."""
+    system: System
+    image_pull_secret: str | None = None
+    requires: Sequence[pulumi.Resource] = ()
+    """What must exist before the programs start: the kinds they watch, the rules they rely on."""
+
+
+class Programs(pulumi.ComponentResource):
+    """Owns two Deployments, their disruption budgets, the API's Service and the plugin's DaemonSet."""
+
+    controllers: Deployment
+    api_service: pulumi.Output[str]
+    """Name of the API's Service; what stands before it ends TLS."""
+
+    def __init__(
+        self, name: str, args: ProgramsArgs, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__("gpu-clusters:caas:Programs", name, None, opts)
+        self._name = name
+        self._args = args
+        self.controllers = self._deployment(
+            self._program(CONTROLLERS, CONTROLLERS_PORT, reads_secrets=True, memory="512Mi")
+        )
+        self._deployment(self._program(API, API_PORT))
+        self._daemon_set(
+            self._program(DEVICE_PLUGIN, DEVICE_PLUGIN_PORT, host_folders=KUBELET_FOLDERS)
+        )
+        service = Service(
+            f"{name}-api-service",
+            metadata={"name": API, "namespace": args.system.namespace, "labels": labels(API)},
+            spec={
+                "selector": labels(API),
+                "ports": [{"name": "http", "port": 80, "target_port": "http"}],
+            },
+            # It has endpoints when the API is ready, and the Deployment has been waited for.
+            opts=pulumi.ResourceOptions(parent=self),
+        )
+        self.api_service = service.metadata.name
+        self.register_outputs({"api_service": self.api_service})
+
+    def _program(self, program: str, port: int, **more: Any) -> ProgramArgs:
+        return ProgramArgs(
+            program=program,
+            image=self._args.image,
+            port=port,
+            system=self._args.system,
+            image_pull_secret=self._args.image_pull_secret,
+            **more,
+        )
+
+    def _options(self, args: ProgramArgs) -> pulumi.ResourceOptions:
+        return pulumi.ResourceOptions.merge(
+            granted(args, self), pulumi.ResourceOptions(depends_on=list(self._args.requires))
+        )
+
+    def _metadata(self, program: str) -> Any:
+        return {
+            "name": program,
+            "namespace": self._args.system.namespace,
+            "labels": labels(program),
+        }
+
+    def _deployment(self, args: ProgramArgs) -> Deployment:
+        template = pod_template(args)
+        template["spec"]["topology_spread_constraints"] = [
+            {
+                "max_skew": 1,
+                "topology_key": "kubernetes.io/hostname",
+                "when_unsatisfiable": "ScheduleAnyway",
+                "label_selector": {"match_labels": labels(args.program)},
+            }
+        ]
+        spec: Any = {
+            "replicas": self._args.replicas,
+            "selector": {"match_labels": labels(args.program)},
+            "template": template,
+        }
+        deployment: Deployment = Deployment(
+            f"{self._name}-{args.program}",
+            metadata=self._metadata(args.program),
+            spec=spec,
+            opts=self._options(args),
+        )
+        if self._args.replicas > 1:
+            budget: Any = {"max_unavailable": 1, "selector": {"match_labels": labels(args.program)}}
+            PodDisruptionBudget(
+                f"{self._name}-{args.program}-budget",
+                metadata=self._metadata(args.program),
+                spec=budget,
+                opts=pulumi.ResourceOptions(parent=self),
+            )
+        return deployment
+
+    def _daemon_set(self, args: ProgramArgs) -> None:
+        template = pod_template(args)
+        template["spec"] |= {
+            "priority_class_name": "system-node-critical",
+            # A host that is being drained still has GPUs to take back.
+            "tolerations": [{"operator": "Exists"}],
+            "affinity": {
+                "node_affinity": {
+                    "required_during_scheduling_ignored_during_execution": {
+                        "node_selector_terms": [
+                            {
+                                "match_expressions": [
+                                    {
+                                        "key": "kubernetes.io/hostname",
+                                        "operator": "In",
+                                        "values": sorted(self._args.nodes),
+                                    }
+                                ]
+                            }
+                        ]
+                    }
+                }
+            },
+        }
+        spec: Any = {"selector": {"match_labels": labels(args.program)}, "template": template}
+        DaemonSet(
+            f"{self._name}-{args.program}",
+            metadata=self._metadata(args.program),
+            spec=spec,
+            opts=self._options(args),
+        )

@@ -1,0 +1,95 @@
+"""The settings of the programs in the cluster, as `caas.settings` reads them, from a configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import yaml
+
+from caas import settings
+from gpuclusters.config.caas import CaasConfig
+from gpuclusters.config.plan import CaasPlan, NodePlan
+
+LAB_IMAGE = "gpu-clusters/caas:lab"
+"""What pods of the programs name in the lab; its kubelets run the checkout itself for it."""
+
+
+def image(config: CaasConfig) -> str:
+    """The image of the programs."""
+    return config.programs.image or LAB_IMAGE
+
+
+def settings_file(
+    config: CaasConfig,
+    plan: CaasPlan,
+    *,
+    hosts: Mapping[str, Mapping[str, Any]],
+    issuer: str,
+    golden_firmware: Mapping[str, Sequence[str]],
+) -> str:
+    """The whole file, as YAML.
+
+    Args:
+        config: the cluster's configuration.
+        plan: what it means.
+        hosts: by node: `address`, `port`, `user`, `host_key` of the machine, and its `bmc` or None.
+        issuer: OpenID issuer of the tenants' tokens.
+        golden_firmware: accepted versions by prefix of the inventory item.
+    """
+    leases, api = config.leases, config.api
+    knobs = leases.golden_firmware.knobs.model_dump()
+    made = settings.Settings(
+        cluster=config.name,
+        namespace=config.programs.namespace,
+        gpu_resource=config.device_access.resource_name,
+        cdi_kind=config.device_access.cdi_kind,
+        runtime_class=config.kata.shim.runtime_class,
+        recycle_policy=leases.recycle_policy,
+        phases=settings.Phases.model_validate(
+            {
+                key.removesuffix("_seconds"): value
+                for key, value in leases.deadlines.model_dump().items()
+            }
+        ),
+        hosts=tuple(_host(plan, node, hosts[node.name]) for node in plan.nodes),
+        golden_firmware=settings.GoldenFirmware(
+            versions={item: tuple(versions) for item, versions in golden_firmware.items()},
+            knobs={name: "on" if wanted else "off" for name, wanted in knobs.items()},
+        ),
+        network=settings.Network(
+            infrastructure_cidrs=plan.infrastructure_cidrs, storage_cidrs=plan.storage_cidrs
+        ),
+        api=settings.Api(
+            issuer=issuer,
+            audience=api.audience,
+            jwks_url=api.jwks_url,
+            tenant_claim=api.tenant_claim,
+            requests_per_second=api.requests_per_second,
+            burst=api.burst,
+            max_containers=api.max_containers,
+            max_body_bytes=api.max_body_kib * 1024,
+        ),
+    )
+    document = made.model_dump(mode="json", by_alias=True, exclude_none=True)
+    return yaml.safe_dump(document, sort_keys=False, width=110)
+
+
+def _host(plan: CaasPlan, node: NodePlan, machine: Mapping[str, Any]) -> settings.Host:
+    bmc = machine["bmc"]
+    return settings.Host(
+        name=node.name,
+        address=machine["address"],
+        port=int(machine["port"]),
+        user=machine["user"],
+        host_key=machine["host_key"],
+        baseboard=plan.preset.baseboard,
+        gpus=tuple(
+            settings.Gpu(module=module, pci=pci, device=str(module))
+            for module, pci in sorted(node.board.gpus.items())
+        ),
+        partitions=tuple(partition.id for partition in node.partitions),
+        declared_layout=node.declared,
+        fabric_manager=plan.fabric_manager_host,
+        bmc=settings.Bmc.model_validate(bmc) if bmc else None,
+    )
