@@ -11,13 +11,16 @@ import pulumi_kubernetes as kubernetes
 
 from components.caas.gpu_host import GpuHost, GpuHostArgs
 from components.caas.kata_runtime import KataRuntime, KataRuntimeArgs
+from components.caas.programs import Programs, ProgramsArgs
+from components.caas.system import System, SystemArgs
 from components.caas.tenancy_api import TenancyApi, TenancyApiArgs
 from components.caas.tenant import Tenant, TenantArgs
 from components.host_connection import HostConnection
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.loader import Secrets
 from gpuclusters.config.plan import CaasPlan, NodePlan, TenantPlan, plan
-from gpuclusters.domain import drop_ins, isolation, quantity, tenancy_resource
+from gpuclusters.config.programs import image, settings_file
+from gpuclusters.domain import drop_ins, isolation, lease_resource, quantity, tenancy_resource
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,18 +59,17 @@ def build(config: CaasConfig, secrets: Secrets) -> Outputs:
     api = TenancyApi(
         "tenancy",
         TenancyApiArgs(
-            custom_resource_definitions=[tenancy_resource.crd()],
+            custom_resource_definitions=[tenancy_resource.crd(), lease_resource.crd()],
             runtime_classes=[config.kata.shim.runtime_class],
             runtime_selector=sorted(config.kata.shim.node_selector),
             gpu_resource=config.device_access.resource_name,
             network=network,
+            controllers=f"system:serviceaccount:{config.programs.namespace}:controllers",
         ),
         in_cluster,
     )
     tenants = {
-        tenant.name: Tenant(
-            tenant.name, _tenant(config, tenant, network, kubeconfig, api), in_cluster
-        )
+        tenant.name: Tenant(tenant.name, _tenant(config, tenant, kubeconfig, api), in_cluster)
         for tenant in cluster.tenants
     }
     return Outputs(
@@ -102,7 +104,7 @@ def _host(config: CaasConfig, cluster: CaasPlan, node: NodePlan, secrets: Secret
         private_key=secrets.ssh_private_key,
         baseboard=cluster.preset.baseboard,
         gpus=node.board.gpus,
-        partitions=[partition.id for partition in node.partitions],
+        partitions=[cut.id for cut in node.partitions] if node.declared else None,
         fabric_manager_host=cluster.fabric_manager_host,
         cdi_kind=config.device_access.cdi_kind,
         kubelet_drop_in=drop_ins.kubelet(
@@ -116,41 +118,56 @@ def _host(config: CaasConfig, cluster: CaasPlan, node: NodePlan, secrets: Secret
     )
 
 
+def _system(config: CaasConfig, cluster: CaasPlan, secrets: Secrets) -> SystemArgs:
+    known = pulumi.Output.all(
+        hosts={
+            name: {
+                "address": machine.address,
+                "port": machine.port,
+                "user": machine.user,
+                "host_key": machine.host_key,
+                "bmc": machine.bmc,
+            }
+            for name, machine in secrets.hosts.items()
+        },
+        issuer=secrets.issuer,
+        golden_firmware=secrets.golden_firmware,
+    )
+    files: dict[str, pulumi.Input[str]] = {"ssh-private-key": secrets.controller_ssh_private_key}
+    if secrets.bmc_password is not None:
+        files["bmc-password"] = secrets.bmc_password
+    return SystemArgs(
+        namespace=config.programs.namespace,
+        settings=known.apply(lambda values: settings_file(config, cluster, **values)),
+        secrets=files,
+    )
+
+
 def _tenant(
-    config: CaasConfig,
-    tenant: TenantPlan,
-    network: isolation.Network,
-    kubeconfig: pulumi.Output[str],
-    api: TenancyApi,
+    config: CaasConfig, tenant: TenantPlan, kubeconfig: pulumi.Output[str], api: TenancyApi
 ) -> TenantArgs:
     level, version = config.kubernetes.pod_security.value, _minor(config.kubernetes.version)
-    egress = isolation.Egress(
-        internet=tenant.egress.internet,
-        fqdns=tenant.egress.fqdns,
-        nfs_cidrs=tenant.nfs_cidrs,
-        api_server=tenant.egress.api_server,
-    )
     return TenantArgs(
         cluster=config.name,
         kubeconfig=kubeconfig,
         tenant=tenant.name,
         namespace=tenant.namespace,
-        namespace_labels=isolation.namespace_labels(
-            tenant.name, pod_security=level, version=version
-        ),
-        namespace_annotations=isolation.namespace_annotations(tenant.sizes),
-        quota=tenant.quota,
-        limits=tenant.share.limits(),
-        network_policies=isolation.network_policies([tenant.namespace], egress, network),
         tenancy={
             "gpus": tenant.share.gpus,
             "gpuResource": config.device_access.resource_name,
+            "sizes": list(tenant.sizes),
             "podSecurity": {"enforce": level, "audit": level, "warn": level, "version": version},
             "quota": {"hard": dict(tenant.quota)},
+            "limits": tenant.share.limits(),
+            "egress": {
+                "internet": tenant.egress.internet,
+                "fqdns": list(tenant.egress.fqdns),
+                "nfsCidrs": list(tenant.nfs_cidrs),
+                "apiServer": tenant.egress.api_server,
+            },
             "runtimeClasses": [config.kata.shim.runtime_class],
         },
-        pod_policy=api.pod_policy,
-        definitions=api.definitions,
+        requires=[*api.definitions, *api.rules],
     )
 
 
