@@ -7,14 +7,13 @@ import os
 from collections.abc import Sequence
 
 from lab.engine.answers import Failure
-from lab.engine.changes import CreateStep, ReplaceStep, SameStep, SkippedCreateStep, UpdateStep
+from lab.engine.changes import CreateStep, ReplaceStep, SameStep, UpdateStep
 from lab.engine.diff import (
     NO_CHANGES,
     Changes,
     Diff,
     apply_replace_on_changes,
-    compare_inputs,
-    ignore_changes,
+    resolve_unknown,
 )
 from lab.engine.drafts import Draft, Drafts, PlanError
 from lab.engine.goal import Goal
@@ -25,6 +24,7 @@ from lab.engine.session import Session
 from lab.engine.state import ResourceState
 from lab.engine.step import Step, subject
 from lab.engine.targets import Targets
+from lab.engine.untargeted import Untargeted
 from lab.engine.values import Value, without_unknowns
 
 _SEED_BYTES = 32
@@ -41,6 +41,7 @@ class Planner:
         self._session = session
         self._targets = targets
         self._replacements = Replacements(session)
+        self._untargeted = Untargeted(session)
         self._drafts = drafts
 
     # -- resources of the program --------------------------------------------------------
@@ -50,9 +51,16 @@ class Planner:
 
         Raises:
             PlanError: it cannot be carried out.
-            RefusedError: its inputs do not pass the provider's check, or it is protected.
+            RefusedError: its inputs do not pass the provider's check, it is protected, or it needs
+                something that no target asks for.
             ProviderError: the provider does not answer.
         """
+        steps = self._plan(draft)
+        if not self._untargeted.check(steps) and not self._session.preview:
+            raise RefusedError
+        return steps
+
+    def _plan(self, draft: Draft) -> Sequence[Step]:
         goal, old, new = draft.goal, draft.old, draft.new
         if goal.custom and not goal.is_provider:
             self._session.ensure_provider(new.provider)
@@ -60,17 +68,16 @@ class Planner:
             return self._import(draft)
         with self._session.progress.lock:
             recreating = old is not None and old.urn in self._session.progress.deleted
-        targeted = self._targets.includes(new.urn)
+        targeted = self._targets.includes(new)
         if goal.custom and targeted:
-            fresh = recreating or old is None or old.external or self._is_forced(new.urn)
+            fresh = recreating or old is None or old.external or self._is_forced(new.urn, old)
             self._check(draft, fresh=fresh)
         if old is None:
-            return self._create(new, targeted=targeted)
+            return [CreateStep(None, new)] if targeted else self._untargeted.skip(new)
         if recreating:
             return self._recreate(old, new)
         if not targeted:
-            new.inputs = old.inputs
-            return [SameStep(old, new)]
+            return self._untargeted.keep(old, new.urn)
         if old.external:
             return [
                 CreateStep(old, new, replacing=True, pend_delete=True),
@@ -82,10 +89,14 @@ class Planner:
         """The steps to look up a resource that somebody else manages.
 
         Raises:
-            PlanError: the URN is taken.
+            PlanError: the URN is taken, or there is no ID or no such parent.
         """
         progress = self._session.progress
+        if not state.id:
+            raise PlanError(f"Expected an ID for {state.urn}", state.urn)
         with progress.lock:
+            if state.parent and state.parent not in progress.registered:
+                raise PlanError(f"could not find parent resource {state.parent}", state.urn)
             self._drafts.claim(state.urn)
             old = self._session.olds.get(state.urn)
             if old is not None:
@@ -115,8 +126,11 @@ class Planner:
         )
         return [step, ReplaceStep(old, new)] if replacing else [step]
 
-    def _is_forced(self, urn: str) -> bool:
-        return self._targets.is_to_be_replaced(urn)
+    def _is_forced(self, urn: str, old: ResourceState | None) -> bool:
+        """Whether somebody wants a new object: with `--replace`, or with `state taint`."""
+        return self._targets.is_to_be_replaced(urn) or (
+            old is not None and old.taint and old.custom
+        )
 
     def _check(self, draft: Draft, *, fresh: bool) -> None:
         """Have the provider check the inputs; without the old ones where they no longer count."""
@@ -136,6 +150,15 @@ class Planner:
         if checked.failures:
             self._refuse(new, checked.failures)
 
+    def _refuse_import(self, urn: str) -> None:
+        message = (
+            "previously-imported resources that still specify an ID may not be replaced;"
+            " please remove the `import` declaration from your program"
+        )
+        if not self._session.preview:
+            raise PlanError(message, urn)
+        self._session.reporter.say("warning", message, urn)
+
     def _refuse(self, new: ResourceState, failures: Sequence[Failure]) -> None:
         for failure in failures:
             told = f"{new.type} resource '{new.name}'"
@@ -149,13 +172,6 @@ class Planner:
                 text = f"{told} has a problem: {failure.reason}"
             self._session.reporter.say("error", text, new.urn)
         raise RefusedError
-
-    def _create(self, new: ResourceState, *, targeted: bool) -> Sequence[Step]:
-        if targeted:
-            return [CreateStep(None, new)]
-        with self._session.progress.lock:
-            self._session.progress.skipped_creates.add(new.urn)
-        return [SkippedCreateStep(None, new)]
 
     def _recreate(self, old: ResourceState, new: ResourceState) -> Sequence[Step]:
         keys = self._session.progress.replaced_with.get(old.urn, ())
@@ -180,13 +196,9 @@ class Planner:
             self._replacements.refuse_protected(new.urn)
             if not self._session.preview:
                 raise RefusedError
-        if goal.import_id and not self._session.preview:
-            raise PlanError(
-                "previously-imported resources that still specify an ID may not be replaced;"
-                " please remove the `import` declaration from your program",
-                new.urn,
-            )
-        if goal.custom and not self._is_forced(new.urn):
+        if goal.import_id:
+            self._refuse_import(new.urn)
+        if goal.custom and not self._is_forced(new.urn, old):
             # Defaults were carried over from the old inputs; a new object gets its own.
             self._check(draft, fresh=True)
         first = diff.delete_before_replace
@@ -196,15 +208,15 @@ class Planner:
 
     def _diff(self, draft: Draft, old: ResourceState) -> Diff:
         new, goal = draft.new, draft.goal
-        if self._is_forced(new.urn):
+        if self._is_forced(new.urn, old):
             return Diff(Changes.SOME, replace_keys=("id",))
         if goal.is_provider:
             return self._session.registry.diff(subject(new), old, new.inputs)
+        if self._replacements.provider_is_replaced(old, new):
+            return Diff(Changes.SOME, replace_keys=("provider",))
         if not goal.custom:
             same = old.inputs == new.inputs
             return NO_CHANGES if same else Diff(Changes.SOME)
-        if self._replacements.provider_is_replaced(old, new):
-            return Diff(Changes.SOME, replace_keys=("provider",))
         if self._replacements.is_triggered(old, new):
             return Diff(Changes.SOME, forced=True)
         diff = self._session.registry.get(new.provider).diff(
@@ -215,17 +227,7 @@ class Planner:
             news=new.inputs,
             ignored=goal.ignore_changes,
         )
-        if diff.changes is Changes.UNKNOWN:
-            compared = compare_inputs(
-                old.inputs, ignore_changes(new.inputs, old.inputs, goal.ignore_changes)
-            )
-            diff = dataclasses.replace(
-                diff,
-                changes=compared.changes,
-                changed_keys=compared.changed_keys,
-                detailed=compared.detailed,
-            )
-        return diff
+        return resolve_unknown(diff, old.inputs, new.inputs, goal.ignore_changes)
 
 
 def _update(old: ResourceState, new: ResourceState, goal: Goal, diff: Diff) -> Step:

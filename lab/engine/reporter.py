@@ -79,8 +79,8 @@ class Reporter:
             self.emit(ResourceFailed(_metadata(step)))
 
     def outputs(self, step: Step) -> None:
-        """A component's outputs are registered."""
-        if not self._preview:
+        """A component's outputs are registered; a preview tells those of the stack only."""
+        if not self._preview or urns.is_stack(step.state.urn):
             self.emit(ResourceOutputs(_metadata(step), self._preview))
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from lab.engine import deployment
-from lab.engine.backend.checkpoints import CheckpointStore
+from lab.engine.backend.store import CheckpointStore
 from lab.engine.backend.filebackend import FileBackend
 from lab.engine.backend.layout import StackReference
 from lab.engine.cli.main import DEBUG_VARIABLE
@@ -130,7 +130,8 @@ def test_without_a_terminal_consent_has_to_be_given(dev: Shell, engine: Use, ver
     engine(lambda *_: pytest.fail("the engine ran"))
     done = dev(verb)
     assert done.code == 2
-    assert "--yes or --skip-preview or --preview-only" in done.err
+    looking = "" if verb == "up" else " or --preview-only"
+    assert f"--yes or --skip-preview{looking} must be passed" in done.err
 
 
 def test_a_preview_takes_no_lock_and_a_run_does(dev: Shell, engine: Use) -> None:
@@ -263,22 +264,25 @@ def test_an_internal_fault_is_one_sentence(
 @pytest.mark.parametrize(
     ("arguments", "what"),
     [
-        (("preview", "--plan", "x"), "--plan: the embedded engine does not do this"),
-        (("up", "--policy-pack=x"), "--policy-pack: the embedded engine does not do this"),
-        (("destroy", "--run-program"), "--run-program: the embedded engine does not do this"),
-        (("up", "--nonsense"), "unknown flag '--nonsense' of `up`"),
-        (("up", "--targ", "x"), "unknown flag '--targ'"),
+        (("preview", "--plan", "x"), "--plan is not part of the embedded engine"),
+        (("up", "--policy-pack=x"), "--policy-pack is not part of the embedded engine"),
+        (("destroy", "--target", "x", "--exclude-protected"), "cannot specify --target and"),
+        (("up", "--nonsense"), "unknown flag: --nonsense of `python -m lab.engine up`"),
+        (("up", "--targ", "x"), "unknown flag: --targ of `python -m lab.engine up`; did you mean `--target`?"),
         (("up", "template"), "unknown argument 'template'"),
-        (("preview", "--yes"), "unknown flag '--yes' of `preview`"),
-        (("refresh", "--continue-on-error"), "unknown flag '--continue-on-error'"),
+        (("preview", "--yes"), "unknown flag: --yes of `python -m lab.engine preview`"),
+        (("refresh", "--continue-on-error"), "unknown flag: --continue-on-error"),
         (("preview", "--parallel", "0"), "--parallel has to be 1 or more"),
         (("preview", "--parallel", "x"), "--parallel"),
         (("preview", "--target", "a", "--exclude", "b"), "cannot be used together"),
         (("preview", "--target-dependents"), "needs a --target"),
         (("preview", "-c", "novalue"), "KEY=VALUE"),
-        (("frobnicate",), "invalid choice: 'frobnicate'"),
+        (("frobnicate",), 'unknown command "frobnicate" for "python -m lab.engine"'),
+        (("previw",), "did you mean `preview`?"),
+        (("stack", "grpah"), "did you mean `graph`?"),
         (("--cwd", "/not/there", "preview"), "no such folder"),
-        ((), "required"),
+        (("preview", "--diff=perhaps"), "write true or false"),
+        (("preview", "--refresh=perhaps"), "neither true nor false"),
     ],
 )
 def test_a_wrong_command_line_exits_with_2_and_runs_nothing(

@@ -101,7 +101,8 @@ def _refuse(bucket: Bucket, locks: list[Lock]) -> None:
         return
     lines = [
         f"the stack is currently locked by {len(locks)} lock(s). Either wait for the other"
-        " process(es) to end or delete the lock file with `cancel`."
+        " process(es) to end or delete the lock file with `pulumi cancel`"
+        " (without the Pulumi CLI: `python -m lab.engine cancel`)."
     ]
     for lock in locks:
         gone = "; that process is gone, so `cancel` is safe" if lock.abandoned else ""

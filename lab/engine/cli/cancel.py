@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from lab.engine.backend.locks import release_all
 from lab.engine.cli.parser import Parser, Verbs
-from lab.engine.cli.terminal import confirm, interactive
+from lab.engine.cli.terminal import agreed, confirm, interactive
 from lab.engine.cli.workspace import Workspace
 
 
@@ -26,14 +25,14 @@ def run(arguments: argparse.Namespace) -> int:
     arguments.stack = arguments.named or arguments.stack
     workspace = Workspace(arguments)
     stack = workspace.stack
-    if not arguments.yes:
+    if not agreed(arguments):
         confirm(
             f"This will irreversibly cancel the currently running update of '{stack.name}'!"
             " It may leave the stack in an inconsistent state. Go on?",
             ask=interactive(arguments),
             refusal="non-interactive mode requires --yes flag",
         )
-    count = release_all(workspace.backend.bucket, stack)
+    count = workspace.backend.cancel(stack)
     if count:
         print(f"The currently running update for '{stack.name}' has been canceled!")
     else:

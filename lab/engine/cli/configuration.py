@@ -10,15 +10,15 @@ import sys
 from collections import Counter
 from typing import Any
 
+from lab.engine.cli import manyvalues
 from lab.engine.cli.parser import Parser, Verbs, config_file_flag, stack_flags
 from lab.engine.cli.tables import print_json, print_table
 from lab.engine.cli.terminal import interactive
 from lab.engine.cli.workspace import Workspace
-from lab.engine.stackconfig import ConfigKey, Secure, Tree, parse_key, parse_path_key, values
+from lab.engine.stackconfig import ConfigKey, Secure, Tree, values
 from lab.engine.stackconfig.keys import Path
 from lab.engine.usererror import ExitCode, UserError
 
-_REFUSED = ("env", "refresh", "set-all", "rm-all")
 _TYPES = {"string": str, "int": int, "float": float}
 _SECRET_NAME = re.compile(r"passwd|pass|pwd|secret|token", re.IGNORECASE)
 
@@ -35,18 +35,20 @@ def add_verbs(verbs: Verbs, shared: Parser) -> None:
     config.set_defaults(run=_list)
     below = config.add_subparsers(dest="action", metavar="ACTION", parser_class=Parser)
 
-    def action(name: str, run: object, *aliases: str) -> Parser:
-        parser = below.add_parser(name, parents=[shared], allow_abbrev=False, aliases=aliases)
+    def action(name: str, run: object, text: str, *aliases: str) -> Parser:
+        parser = below.add_parser(
+            name, parents=[shared], allow_abbrev=False, aliases=aliases, help=text
+        )
         # `config --stack dev get key` works as well as `config get --stack dev key`.
         parser.add_argument("--stack", "-s", default=argparse.SUPPRESS, metavar="NAME")
         parser.add_argument("--config-file", default=argparse.SUPPRESS, metavar="FILE")
         parser.set_defaults(run=run, optional=("value",) if name == "set" else ())
         return parser
 
-    get = action("get", _get)
+    get = action("get", _get, "print a value")
     get.add_argument("key", metavar="KEY")
     get.add_argument("--json", "-j", action="store_true", default=argparse.SUPPRESS)
-    put = action("set", _set)
+    put = action("set", _set, "set a value")
     put.add_argument("key", metavar="KEY")
     put.add_argument("value", nargs="?", metavar="VALUE")
     kind = put.add_mutually_exclusive_group()
@@ -54,23 +56,11 @@ def add_verbs(verbs: Verbs, shared: Parser) -> None:
     kind.add_argument("--plaintext", action="store_true", help="do not encrypt it")
     kind.add_argument("--type", choices=(*_TYPES, "bool"), help="keep it as this type")
     put.add_argument("--raw", action="store_true", help="keep the last line break of stdin")
-    remove = action("rm", _remove, "remove", "delete")
+    remove = action("rm", _remove, "remove a value", "remove", "delete")
     remove.add_argument("key", metavar="KEY")
     for parser in (get, put, remove):
         parser.add_argument("--path", action="store_true", help="KEY leads into a value")
-    copy = action("cp", _copy, "copy")
-    copy.add_argument("key", nargs="?", metavar="KEY")
-    copy.add_argument("--dest", "-d", required=True, metavar="STACK")
-    copy.add_argument("--path", action="store_true")
-    for name in _REFUSED:
-        action(name, _refuse).add_argument("rest", nargs="*")
-
-
-def _refuse(arguments: argparse.Namespace) -> int:
-    raise UserError(
-        f"`config {arguments.action}` is not part of the embedded engine; use the Pulumi CLI",
-        ExitCode.CONFIGURATION,
-    )
+    manyvalues.add_actions(action)
 
 
 def _list(arguments: argparse.Namespace) -> int:
@@ -131,8 +121,7 @@ def _set(arguments: argparse.Namespace) -> int:
 
 def set_plain(workspace: Workspace, text: str, value: str, *, path: bool) -> None:
     """`up --config KEY=VALUE`: set a value without saving it yet."""
-    project = workspace.project.name
-    key, steps = parse_path_key(text, project) if path else (parse_key(text, project), ())
+    key, steps = manyvalues.split_key(text, workspace, path=path)
     workspace.stack_file.put(key, steps, values.coerce(value) if steps else value)
 
 
@@ -144,44 +133,8 @@ def _remove(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _copy(arguments: argparse.Namespace) -> int:
-    workspace = Workspace(arguments)
-    target = workspace.reference(arguments.dest)
-    workspace.backend.require(target)
-    if target == workspace.stack:
-        raise UserError("current stack and destination stack are the same")
-    destination = Workspace(argparse.Namespace(**{**vars(arguments), "stack": str(target)}))
-    chosen: list[tuple[ConfigKey, Path, Tree]]
-    if arguments.key:
-        key, path = _key(arguments, workspace)
-        tree, found = values.get(workspace.stack_file.config.get(key), path)
-        if not found:
-            raise UserError(f"cannot copy '{arguments.key}': it is not set")
-        chosen = [(key, path, tree)]
-    else:
-        chosen = [(key, (), tree) for key, tree in workspace.stack_file.config.items()]
-    for key, path, tree in chosen:
-        destination.stack_file.put(key, path, recrypt(tree, workspace, destination))
-    destination.stack_file.save()
-    return 0
-
-
-def recrypt(tree: Tree, source: Workspace, target: Workspace) -> Tree:
-    """A value of one stack with its secrets encrypted for another one."""
-    if isinstance(tree, Secure):
-        plain = source.manager.crypter.decrypt(tree.ciphertext)
-        return Secure(target.manager.crypter.encrypt(plain))
-    if isinstance(tree, list):
-        return [recrypt(item, source, target) for item in tree]
-    if isinstance(tree, dict):
-        return {key: recrypt(item, source, target) for key, item in tree.items()}
-    return tree
-
-
 def _key(arguments: argparse.Namespace, workspace: Workspace) -> tuple[ConfigKey, Path]:
-    if arguments.path:
-        return parse_path_key(arguments.key, workspace.project.name)
-    return parse_key(arguments.key, workspace.project.name), ()
+    return manyvalues.split_key(arguments.key, workspace, path=arguments.path)
 
 
 def _spelt(arguments: argparse.Namespace, key: ConfigKey, workspace: Workspace) -> str:

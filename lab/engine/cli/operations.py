@@ -3,69 +3,56 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 
 from lab.engine.backend.locks import locked
-from lab.engine.cli import flags
+from lab.engine.cli import flags, protection
 from lab.engine.cli.parser import Parser, Verbs
-from lab.engine.cli.runs import NEEDS_YES, Session
-from lab.engine.cli.terminal import interactive, truthy
+from lab.engine.cli.runs import NEEDS_YES, NEEDS_YES_OR_LOOK, Session
+from lab.engine.cli.terminal import agreed, interactive
 from lab.engine.cli.workspace import Workspace
 from lab.engine.usererror import ExitCode, UserError
 
 
 def add_verbs(verbs: Verbs, shared: Parser) -> None:
     """Register the four verbs."""
-
-    def verb(name: str, text: str, *parts: Callable[[Parser], None]) -> None:
-        aliases = ["update"] if name == "up" else ["pre"] if name == "preview" else []
+    common = (flags.add_common, flags.add_excludes)
+    program = (flags.add_refresh, flags.add_replace, flags.add_expectation)
+    verbs_and_flags = {
+        "preview": ("show what `up` would do", ("pre",), program),
+        "up": (
+            "create, update and delete what the program says",
+            ("update",),
+            (*program, flags.add_run, flags.add_continue, flags.add_secrets_provider),
+        ),
+        "refresh": (
+            "take over what is really there",
+            (),
+            (
+                flags.add_expectation,
+                flags.add_run,
+                flags.add_preview_only,
+                flags.add_pending_creates,
+            ),
+        ),
+        "destroy": (
+            "delete everything in a stack",
+            ("down", "dn"),
+            (
+                flags.add_refresh,
+                flags.add_run,
+                flags.add_preview_only,
+                flags.add_continue,
+                flags.add_destroy,
+            ),
+        ),
+    }
+    for name, (text, aliases, parts) in verbs_and_flags.items():
         parser = verbs.add_parser(
             name, parents=[shared], allow_abbrev=False, help=text, aliases=aliases
         )
-        for part in (flags.add_common, *parts):
+        for part in (*common, *parts):
             part(parser)
-        if name == "refresh":
-            parser.add_argument(
-                "--clear-pending-creates",
-                action="store_true",
-                help="forget creates that were cut off",
-            )
-            parser.add_argument(
-                "--skip-pending-creates", action="store_true", help="keep them; the default"
-            )
-        if name in ("refresh", "destroy"):
-            parser.add_argument("--preview-only", action="store_true", help="change nothing")
-        if name == "destroy":
-            parser.add_argument("--remove", action="store_true", help="remove the stack afterwards")
-        if name in ("up", "destroy"):
-            parser.add_argument(
-                "--continue-on-error", action="store_true", help="finish what does not depend on it"
-            )
         parser.set_defaults(run=run, operation="up" if name == "preview" else name, verb=name)
-
-    verb(
-        "preview",
-        "show what `up` would do",
-        flags.add_refresh,
-        flags.add_excludes,
-        flags.add_replace,
-    )
-    verb(
-        "up",
-        "create, update and delete what the program says",
-        flags.add_refresh,
-        flags.add_excludes,
-        flags.add_replace,
-        flags.add_run,
-    )
-    verb("refresh", "take over what is really there", flags.add_excludes, flags.add_run)
-    verb(
-        "destroy",
-        "delete everything in a stack",
-        flags.add_refresh,
-        flags.add_excludes,
-        flags.add_run,
-    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -76,6 +63,11 @@ def run(arguments: argparse.Namespace) -> int:
     if not preview_only:
         _may_go_on(arguments)
     _set_configuration(arguments, workspace)
+    kept = protection.exclude(arguments, workspace)
+    if kept is not None and kept.everything:
+        if not arguments.json:
+            print(kept.nothing_to_do)
+        return 0
     session = Session(arguments, workspace)
     if preview_only:
         return session.exit_code(session.preview())
@@ -88,18 +80,36 @@ def run(arguments: argparse.Namespace) -> int:
                 session.ask()
         outcome = session.execute()
     code = session.exit_code(outcome)
-    if getattr(arguments, "remove", False) and outcome.ok:
-        session.remove_stack()
+    if arguments.verb == "destroy" and outcome.ok:
+        _after_destroy(arguments, session, kept)
     return code
 
 
+def _after_destroy(
+    arguments: argparse.Namespace, session: Session, kept: protection.Protected | None
+) -> None:
+    """Remove the stack if that is wanted; else say what is left."""
+    if kept is not None and kept.count:
+        if not arguments.json:
+            print(kept.all_done)
+        return
+    if arguments.target or arguments.exclude:
+        return
+    if arguments.remove:
+        session.remove_stack()
+    if not arguments.json:
+        print(flags.REMOVED if arguments.remove else flags.kept(session.stack))
+
+
 def _agreed(arguments: argparse.Namespace) -> bool:
-    return bool(arguments.yes or arguments.skip_preview or truthy("PULUMI_SKIP_CONFIRMATIONS"))
+    return bool(arguments.skip_preview) or agreed(arguments)
 
 
 def _may_go_on(arguments: argparse.Namespace) -> None:
     if not _agreed(arguments) and not interactive(arguments):
-        raise UserError(NEEDS_YES, ExitCode.CONFIGURATION)
+        raise UserError(
+            NEEDS_YES if arguments.verb == "up" else NEEDS_YES_OR_LOOK, ExitCode.CONFIGURATION
+        )
 
 
 def _set_configuration(arguments: argparse.Namespace, workspace: Workspace) -> None:

@@ -6,56 +6,20 @@ argparse and not typer: the import costs a tenth, and every command pays it.
 from __future__ import annotations
 
 import argparse
+import difflib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NoReturn, TypeAlias
 
+from lab.engine.cli import options
+from lab.engine.cli.refusals import refuse_flag, refuse_verb
 from lab.engine.usererror import ExitCode, UserError
 
 Verbs: TypeAlias = "argparse._SubParsersAction[Parser]"
 
-# Flags of Pulumi's CLI that the embedded engine does not have: named, so that a refusal says why.
-UNSUPPORTED = {
-    "--attach-debugger": "debugging the program",
-    "--client": "inline programs of the Automation API",
-    "--copilot": "Pulumi Cloud",
-    "--event-log": "event logs; `up --json` prints the same events",
-    "--exec-agent": "the Automation API",
-    "--exec-kind": "the Automation API",
-    "--import-file": "import skeletons",
-    "--import-pending-creates": "importing interrupted creates; clear or complete them",
-    "--neo": "Pulumi Cloud",
-    "--output": "the summary format; use --json",
-    "--override-env": "Pulumi Cloud environments",
-    "--plan": "update plans",
-    "--policy-pack": "policy packs",
-    "--policy-pack-config": "policy packs",
-    "--remote": "Pulumi Deployments",
-    "--run-program": "running the program for refresh and destroy",
-    "--save-plan": "update plans",
-    "--secrets-provider": "other secrets than under a passphrase",
-    "--strict": "update plans",
-    "--teams": "Pulumi Cloud",
-    "--tracing": "tracing",
-    "--profiling": "profiling",
-    "--ignore-protect": "deleting protected resources; use `state unprotect` first",
-}
-PULUMI_VERBS = frozenset(
-    {
-        "about", "ai", "api", "console", "convert", "deployment", "env", "gen-completion", "help",
-        "import", "install", "login", "logout", "logs", "neo", "new", "org", "package", "plugin",
-        "policy", "project", "replay-events", "schema", "template", "version", "watch", "whoami",
-    }
-)  # fmt: skip
-_UNKNOWN_VERB = re.compile(r"argument VERB: invalid choice: '([\w-]+)'")
-_BOOLEANS = frozenset(
-    {
-        "--non-interactive", "--json", "--diff", "--yes", "--skip-preview", "--preview-only",
-        "--expect-no-changes", "--target-dependents", "--exclude-dependents",
-        "--continue-on-error", "--suppress-outputs", "--show-secrets", "--show-replacement-steps",
-        "--show-sames", "--clear-pending-creates", "--force", "--path", "--secret", "--plaintext",
-    }
-)  # fmt: skip
+_NO_SUCH = re.compile(r"argument (?:VERB|ACTION): invalid choice: '(.*?)' \(choose from (.*)\)")
+# Flags that Pulumi lets stand alone, with the value that they then have.
+_BARE = {"--refresh": "true", "-r": "true", "--suppress-permalink": "false"}
 
 
 class Parser(argparse.ArgumentParser):
@@ -63,13 +27,32 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """See `argparse.ArgumentParser.error`."""
-        refused = _UNKNOWN_VERB.match(message)
-        if refused and refused[1] in PULUMI_VERBS:
-            raise UserError(
-                f"`{refused[1]}` is not part of the embedded engine; use the Pulumi CLI for it",
-                ExitCode.CONFIGURATION,
-            )
+        if found := _NO_SUCH.match(message):
+            raise self._no_such_command(found[1])
         raise UserError(f"{message}; see `{self.prog} --help`", ExitCode.CONFIGURATION)
+
+    def help_alone(self) -> None:
+        """Without a command below this one, print what there is, as Pulumi does."""
+
+        def run(arguments: argparse.Namespace) -> int:
+            del arguments
+            self.print_help()
+            return 0
+
+        self.set_defaults(run=run)
+
+    def _no_such_command(self, name: str) -> UserError:
+        above = self.prog.removeprefix(PROGRAM).split()
+        refusal = refuse_verb(above[0], name) if above else refuse_verb(name)
+        if refusal is not None:
+            return refusal
+        return UserError(
+            f'unknown command "{name}" for "{self.prog}"{nearest(name, _names(self))}',
+            ExitCode.CONFIGURATION,
+        )
+
+
+PROGRAM = "python -m lab.engine"
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -79,7 +62,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         UserError: an unknown verb or flag, or one that Pulumi has and the engine has not.
     """
     parser = build()
-    known, unknown = parser.parse_known_args(_normalised(arguments))
+    options.apply_environment(_all(parser))
+    known, unknown = parser.parse_known_args(_normalised(arguments, _switches(parser)))
     literal = False
     for argument in unknown:
         if argument == "--":
@@ -87,19 +71,33 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
             continue
         if _taken_late(known, argument, literal=literal):
             continue
-        flag = argument.partition("=")[0]
-        if flag in UNSUPPORTED:
-            raise UserError(
-                f"{flag}: the embedded engine does not do this ({UNSUPPORTED[flag]});"
-                " use the Pulumi CLI for it",
-                ExitCode.CONFIGURATION,
-            )
-        what = "flag" if flag.startswith("-") else "argument"
-        raise UserError(
-            f"unknown {what} {argument!r} of `{known.verb}`; see `{known.verb} --help`",
+        raise _unknown(_chosen(parser, known), argument)
+    options.refuse_environment()
+    return known
+
+
+def nearest(name: str, names: Sequence[str]) -> str:
+    """A question after the name that was probably meant; empty if none is near."""
+    near = difflib.get_close_matches(name, names, n=1)
+    return f"; did you mean `{near[0]}`?" if near else ""
+
+
+def _unknown(parser: Parser, argument: str) -> UserError:
+    flag = argument.partition("=")[0]
+    if not flag.startswith("-"):
+        return UserError(
+            f"unknown argument {argument!r} of `{parser.prog}`; see `{parser.prog} --help`",
             ExitCode.CONFIGURATION,
         )
-    return known
+    refusal = refuse_flag(flag)
+    if refusal is not None:
+        return refusal
+    flags = [name for action in parser._actions for name in action.option_strings]
+    return UserError(
+        f"unknown flag: {flag} of `{parser.prog}`"
+        f"{nearest(flag, flags) or f'; see `{parser.prog} --help`'}",
+        ExitCode.CONFIGURATION,
+    )
 
 
 def _taken_late(known: argparse.Namespace, argument: str, *, literal: bool) -> bool:
@@ -110,46 +108,89 @@ def _taken_late(known: argparse.Namespace, argument: str, *, literal: bool) -> b
     if argument.startswith("-") and not literal:
         return False
     for name in getattr(known, "optional", ()):
-        if getattr(known, name) is None:
+        held = getattr(known, name)
+        if held is None:
             setattr(known, name, argument)
+            return True
+        if isinstance(held, list):
+            held.append(argument)
             return True
     return False
 
 
-def _normalised(arguments: Sequence[str]) -> list[str]:
+def _normalised(arguments: Sequence[str], switches: frozenset[str]) -> list[str]:
     """Write ``--flag=true`` and a bare ``--refresh`` as argparse has them."""
     result: list[str] = []
     for position, argument in enumerate(arguments):
         name, equals, value = argument.partition("=")
         if argument == "--":
             return [*result, *arguments[position:]]
-        if equals and name in _BOOLEANS and value in ("true", "false"):
-            result += [name] if value == "true" else []
-        elif argument in ("--refresh", "-r"):
-            result.append("--refresh=true")
+        if equals and name in switches:
+            result += [name] if options.switched(name, value) else []
+        elif argument in _BARE:
+            result.append(f"{'--refresh' if argument == '-r' else argument}={_BARE[argument]}")
         else:
             result.append(argument)
     return result
 
 
+def _below(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str, Parser]]:
+    """Destination, name and parser of each command right below one."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for name, below in action.choices.items():
+                yield action.dest, name, below
+
+
+def _all(parser: Parser) -> Iterator[Parser]:
+    yield parser
+    for _, _, below in _below(parser):
+        yield from _all(below)
+
+
+def _names(parser: argparse.ArgumentParser) -> list[str]:
+    return [name for _, name, _ in _below(parser)]
+
+
+def _chosen(parser: Parser, known: argparse.Namespace) -> Parser:
+    """The parser of the innermost command that was named."""
+    for dest, name, below in _below(parser):
+        if getattr(known, dest, None) == name:
+            return _chosen(below, known)
+    return parser
+
+
+def _switches(parser: Parser) -> frozenset[str]:
+    """All flags without a value."""
+    return frozenset(
+        name
+        for one in _all(parser)
+        for action in one._actions
+        if action.nargs == 0
+        for name in action.option_strings
+    )
+
+
 def build() -> Parser:
     """The whole parser."""
-    from lab.engine.cli import cancel, configuration, operations, stacks, states
+    from lab.engine.cli import cancel, configuration, identity, operations, stacks, states
 
-    shared = _global_flags(argparse.SUPPRESS)
+    shared = global_flags(argparse.SUPPRESS)
     parser = Parser(
-        prog="python -m lab.engine",
+        prog=PROGRAM,
         description="The embedded engine: a subset of the Pulumi CLI on a file backend.",
-        parents=[_global_flags(None)],
+        parents=[global_flags(None)],
         allow_abbrev=False,
     )
-    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB", parser_class=Parser)
-    for module in (operations, stacks, configuration, states, cancel):
+    parser.help_alone()
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", parser_class=Parser)
+    for module in (operations, stacks, configuration, states, cancel, identity):
         module.add_verbs(verbs, shared)
     return parser
 
 
-def _global_flags(default: object) -> Parser:
+def global_flags(default: object) -> Parser:
+    """The flags that every command has."""
     flags = Parser(add_help=False, allow_abbrev=False)
     flags.add_argument("--cwd", "-C", default=default, metavar="FOLDER", help="run as if there")
     flags.add_argument(
@@ -163,6 +204,24 @@ def _global_flags(default: object) -> Parser:
         action="store_true",
         default=default,
         help="never ask, as without a terminal",
+    )
+    flags.add_argument(
+        "--fully-qualify-stack-names",
+        "-Q",
+        action="store_true",
+        default=default,
+        help="write organization and project before names of stacks",
+    )
+    flags.add_argument(
+        "--logtostderr", action="store_true", default=default, help="write a log to stderr"
+    )
+    flags.add_argument(
+        "--verbose",
+        "-v",
+        type=int,
+        default=default,
+        metavar="N",
+        help="with --logtostderr: 1 messages, 2 steps as well, 3 and more what they contain",
     )
     return flags
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import sys
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from lab.engine.backend.history import UpdateRecord
@@ -17,16 +19,19 @@ from lab.engine.stackconfig import validate, values
 from lab.engine.usererror import ExitCode, UserError
 
 if TYPE_CHECKING:
-    from lab.engine.display import Options
+    from lab.engine.display import Display, Options
     from lab.engine.events import Event
+    from lab.engine.pending import Answers
     from lab.engine.request import Outcome, Request
     from lab.engine.state import Snapshot
 
 Operation = Literal["up", "refresh", "destroy"]
 
 NEEDS_YES = (
-    "--yes or --skip-preview or --preview-only must be passed in to proceed"
-    " when running in non-interactive mode"
+    "--yes or --skip-preview must be passed in to proceed when running in non-interactive mode"
+)
+NEEDS_YES_OR_LOOK = NEEDS_YES.replace(
+    "--skip-preview must", "--skip-preview or --preview-only must"
 )
 WORDS = {"up": "update", "refresh": "refresh", "destroy": "destroy"}
 _UNCHANGED = frozenset({"same", "read", "read-discard", "read-replacement"})
@@ -41,8 +46,14 @@ class Session:
         self._operation: Operation = arguments.operation
         self._texts = self._configuration()
         self._store = workspace.store()
+        self._answers = self._pending_creates()
         self._announced = False
         self._planned: list[Event] = []
+
+    @property
+    def stack(self) -> str:
+        """The name of the stack."""
+        return self._workspace.stack.name
 
     def preview(self) -> Outcome:
         """Show what would be done."""
@@ -64,6 +75,9 @@ class Session:
             environment={"exec.kind": "cli", "exec.agent": "gpu-clusters embedded engine"},
         )
         self._workspace.backend.finish(self._workspace.stack, record)
+        if self._arguments.suppress_permalink == "false" and not self._arguments.json:
+            bucket = self._workspace.backend.bucket
+            print(f"Permalink: file://{bucket.path(self._workspace.stack.checkpoint)}")
         return outcome
 
     def ask(self) -> None:
@@ -98,7 +112,8 @@ class Session:
             if outcome.error and not outcome.bailed:
                 raise UserError(outcome.error)
             return ExitCode.FAILED
-        if self._arguments.expect_no_changes and _changes(outcome.changes):
+        expected = getattr(self._arguments, "expect_no_changes", False)
+        if expected and _changes(outcome.changes):
             raise UserError(
                 f"no changes were expected for {word} but changes were proposed", ExitCode.CHANGES
             )
@@ -125,25 +140,50 @@ class Session:
         live = interactive(arguments) and not arguments.suppress_progress
         options = self._options(preview=preview)
         self._announce()
-        display = choose(options, json=arguments.json, diff=arguments.diff, live=live)
-
-        screen = Screen(display.show)
-
-        def show(event: Event) -> None:
-            if preview:
-                self._planned.append(event)
-            screen.show(event)
-
-        with display, stoppable(display.notice) as cancellation:
-            outcome = deploy(
-                self._request(preview=preview),
-                self._store,
-                show,
-                cancellation,
-                self._other_stack,
+        streaming = truthy("PULUMI_ENABLE_STREAMING_JSON_PREVIEW")
+        with contextlib.ExitStack() as displays:
+            display = displays.enter_context(
+                choose(
+                    options,
+                    json=arguments.json,
+                    diff=arguments.diff,
+                    live=live,
+                    streaming=streaming,
+                )
             )
-            screen.close()
+            shown = [display, *(displays.enter_context(log) for log in self._logs(options))]
+            screens = [Screen(one.show) for one in shown]
+
+            def show(event: Event) -> None:
+                if preview:
+                    self._planned.append(event)
+                for screen in screens:
+                    screen.show(event)
+
+            with stoppable(display.notice) as cancellation:
+                outcome = deploy(
+                    self._request(preview=preview),
+                    self._store,
+                    show,
+                    cancellation,
+                    self._other_stack,
+                )
+                for screen in screens:
+                    screen.close()
         return outcome
+
+    def _logs(self, options: Options) -> list[Display]:
+        """What is written besides the display."""
+        from lab.engine.display.eventlines import EventLog
+        from lab.engine.display.log import Log
+
+        arguments = self._arguments
+        logs: list[Display] = []
+        if arguments.event_log:
+            logs.append(EventLog(options, Path(arguments.event_log)))
+        if arguments.logtostderr:
+            logs.append(Log(options, arguments.verbose or 0))
+        return logs
 
     def _announce(self) -> None:
         from lab.engine.display import ANNOUNCEMENT
@@ -166,8 +206,12 @@ class Session:
             colour=coloured(arguments),
             show_same=arguments.show_sames,
             show_replacement_steps=arguments.show_replacement_steps,
+            show_reads=arguments.show_reads,
+            show_config=arguments.show_config,
+            show_full=arguments.show_full_output,
             show_secrets=getattr(arguments, "show_secrets", False),
             suppress_outputs=arguments.suppress_outputs,
+            debug=arguments.debug,
         )
 
     def _request(self, *, preview: bool) -> Request:
@@ -202,7 +246,18 @@ class Session:
             or truthy("PULUMI_CONTINUE_ON_ERROR"),
             message=arguments.message,
             clear_pending_creates=getattr(arguments, "clear_pending_creates", False),
+            pending_creates=self._answers,
         )
+
+    def _pending_creates(self) -> Answers:
+        """What is known of creates that were cut off; a refresh asks."""
+        from lab.engine.pending import Answers
+
+        if self._operation != "refresh":
+            return Answers()
+        from lab.engine.cli.pending import answers
+
+        return answers(self._arguments, self._store.load())
 
     # -- configuration ---------------------------------------------------------------
 

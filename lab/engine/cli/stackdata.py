@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import datetime
 import json
 import shlex
 import sys
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -29,18 +31,19 @@ _HIDDEN = "[secret]"
 
 def add_actions(action: Callable[..., Parser]) -> None:
     """Register the actions below `stack`."""
-    output = action("output", _output)
+    output = action("output", _output, "print outputs")
     output.add_argument("name", nargs="?", metavar="NAME")
     output.add_argument("--json", "-j", action="store_true")
     output.add_argument("--shell", action="store_true")
     output.add_argument("--show-secrets", action="store_true", default=argparse.SUPPRESS)
-    export = action("export", _export)
+    export = action("export", _export, "print the state")
     export.add_argument("--file", metavar="FILE")
+    export.add_argument("--version", metavar="N", help="refused: there are no older versions")
     export.add_argument("--show-secrets", action="store_true", default=argparse.SUPPRESS)
-    load = action("import", _import)
+    load = action("import", _import, "replace the state")
     load.add_argument("--file", metavar="FILE")
     load.add_argument("--force", "-f", action="store_true")
-    past = action("history", _history, "hist")
+    past = action("history", _history, "list past runs", "hist")
     past.add_argument("--json", "-j", action="store_true")
     past.add_argument("--show-secrets", action="store_true", default=argparse.SUPPRESS)
     past.add_argument("--full-dates", action="store_true")
@@ -55,10 +58,10 @@ def show(arguments: argparse.Namespace) -> int:
     workspace = Workspace(arguments)
     stack = workspace.stack
     if arguments.show_name:
-        print(stack.name)
+        print(workspace.shown(stack))
         return 0
     checkpoint = workspace.backend.checkpoint(stack)
-    print(f"Current stack is {stack.name}:")
+    print(f"Current stack is {workspace.shown(stack)}:")
     print(f"    Managed by {workspace.backend.url}")
     print(f"Current stack resources ({len(checkpoint.resources)}):")
     if not checkpoint.resources:
@@ -135,6 +138,12 @@ def _text(value: Any) -> str:
 
 
 def _export(arguments: argparse.Namespace) -> int:
+    if arguments.version is not None:
+        raise UserError(
+            "--version: a file backend does not export earlier versions; they lie in"
+            " .pulumi/history as files",
+            ExitCode.CONFIGURATION,
+        )
     workspace = Workspace(arguments)
     checkpoint = workspace.backend.checkpoint(workspace.stack)
     deployment: Mapping[str, Any] | None = checkpoint.deployment
@@ -206,7 +215,11 @@ def _history(arguments: argparse.Namespace) -> int:
     if arguments.page_size < 0 or arguments.page < 1:
         raise UserError("--page has to be 1 or more", ExitCode.CONFIGURATION)
     workspace = Workspace(arguments)
-    records = history.read(workspace.backend.bucket, workspace.stack)
+    found = history.read(workspace.backend.bucket, workspace.stack)
+    # The newest comes first, the oldest is number 1.
+    records = [
+        dataclasses.replace(record, version=len(found) - i) for i, record in enumerate(found)
+    ]
     if arguments.page_size:
         start = (arguments.page - 1) * arguments.page_size
         records = records[start : start + arguments.page_size]
@@ -217,12 +230,24 @@ def _history(arguments: argparse.Namespace) -> int:
         print("Stack has never been updated")
     for record in records:
         changes = " ".join(f"{op} {count}" for op, count in sorted(record.changes.items()))
+        when = (
+            f"at {_time(record.start)}" if arguments.full_dates else ago(time.time() - record.start)
+        )
         print(
-            f"UpdateKind: {record.kind}\nStatus: {record.result}\nMessage: {record.message}\n"
-            f"Changes: {changes or 'none'}\n"
-            f"Started: {_time(record.start)}, took {record.end - record.start} s\n"
+            f"Version: {record.version}\nUpdateKind: {record.kind}\nStatus: {record.result}\n"
+            f"Message: {record.message}\nChanges: {changes or 'none'}\n"
+            f"Updated {when} took {record.end - record.start}s\n"
         )
     return 0
+
+
+def ago(seconds: float) -> str:
+    """A span of time as people say it, ``3 hours ago``."""
+    for length, unit in ((86400, "day"), (3600, "hour"), (60, "minute")):
+        if seconds >= length:
+            count = int(seconds // length)
+            return f"{count} {unit}{'s' if count > 1 else ''} ago"
+    return "now" if seconds < 1 else "less than a minute ago"
 
 
 def _record_json(

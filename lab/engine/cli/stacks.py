@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import json
 
 from lab.engine.backend import selection
 from lab.engine.backend.checkpoints import empty_deployment
-from lab.engine.cli import stackdata
+from lab.engine.backend.layout import StackReference
+from lab.engine.cli import rekey, stackdata, stackgraph, tags
+from lab.engine.cli.flags import add_secrets_provider
 from lab.engine.cli.parser import Parser, Verbs, nested_stack_flag, stack_flags
 from lab.engine.cli.tables import print_json, print_table
-from lab.engine.cli.terminal import confirm, interactive
+from lab.engine.cli.terminal import agreed, ask, choose, confirm, interactive
 from lab.engine.cli.workspace import Workspace
 from lab.engine.usererror import ExitCode, UserError
 
 _NAMED = ("init", "select", "rm", "output")
-_REFUSED = ("change-secrets-provider", "drift", "migrate", "schedule", "webhook", "graph")
 
 
 def add_verbs(verbs: Verbs, shared: Parser) -> None:
@@ -31,77 +31,46 @@ def add_verbs(verbs: Verbs, shared: Parser) -> None:
     stack.set_defaults(run=stackdata.show)
     below = stack.add_subparsers(dest="action", metavar="ACTION", parser_class=Parser)
 
-    def action(name: str, run: object, *aliases: str) -> Parser:
+    def action(name: str, run: object, text: str, *aliases: str) -> Parser:
         parser = below.add_parser(
-            name, parents=[shared], allow_abbrev=False, aliases=aliases, help=argparse.SUPPRESS
+            name, parents=[shared], allow_abbrev=False, aliases=aliases, help=text
         )
         parser.set_defaults(run=run, optional=("name",) if name in _NAMED else ())
         return parser
 
-    init = action("init", _init, "new")
+    init = action("init", _init, "make a stack", "new")
     init.add_argument("name", nargs="?", metavar="NAME")
     init.add_argument("--no-select", action="store_true")
     init.add_argument("--copy-config-from", metavar="STACK")
-    init.add_argument("--yes", "-y", action="store_true")
-    listing = action("ls", _list, "list")
+    add_secrets_provider(init)
+    listing = action("ls", _list, "list stacks", "list")
     listing.add_argument("--json", "-j", action="store_true")
     listing.add_argument("--all", "-a", action="store_true")
     listing.add_argument("--project", "-p", metavar="NAME")
     listing.add_argument("--tag", "-t", metavar="NAME[=VALUE]")
-    select = action("select", _select)
+    select = action("select", _select, "choose a stack")
     select.add_argument("name", nargs="?", metavar="NAME")
     select.add_argument("--create", "-c", action="store_true")
-    action("unselect", _unselect)
-    remove = action("rm", _remove, "remove", "delete")
+    add_secrets_provider(select)
+    action("unselect", _unselect, "choose none")
+    remove = action("rm", _remove, "remove a stack", "remove", "delete")
     remove.add_argument("name", nargs="?", metavar="NAME")
     remove.add_argument("--force", "-f", action="store_true")
     remove.add_argument("--yes", "-y", action="store_true")
     remove.add_argument("--preserve-config", action="store_true")
     remove.add_argument("--remove-backups", action="store_true")
-    rename = action("rename", _rename)
+    rename = action("rename", _rename, "give a stack another name")
     rename.add_argument("name", metavar="NEW-NAME")
     for parser in (init, select, remove, rename):
         nested_stack_flag(parser)
-    _add_tag(action("tag", _no_action))
-    stackdata.add_actions(action)
-    for name in _REFUSED:
-        action(name, _refuse).add_argument("rest", nargs="*")
-
-
-def _add_tag(tag: Parser) -> None:
-    below = tag.add_subparsers(
-        dest="tag_action", required=True, metavar="ACTION", parser_class=Parser
-    )
-    for name, run, count in (
-        ("ls", _tag_list, 0),
-        ("get", _tag_get, 1),
-        ("set", _tag_set, 2),
-        ("rm", _tag_remove, 1),
-    ):
-        parser = below.add_parser(name, allow_abbrev=False)
-        nested_stack_flag(parser)
-        if count:
-            parser.add_argument("name", metavar="NAME")
-        if count > 1:
-            parser.add_argument("value", metavar="VALUE")
-        if name == "ls":
-            parser.add_argument("--json", "-j", action="store_true")
-        parser.set_defaults(run=run)
-
-
-def _no_action(arguments: argparse.Namespace) -> int:
-    raise UserError(f"`stack {arguments.action}` needs an action", ExitCode.CONFIGURATION)
-
-
-def _refuse(arguments: argparse.Namespace) -> int:
-    raise UserError(
-        f"`stack {arguments.action}` is not part of the embedded engine; use the Pulumi CLI",
-        ExitCode.CONFIGURATION,
-    )
+    tags.add_actions(action("tag", None, "manage tags"))
+    for module in (stackdata, stackgraph, rekey):
+        module.add_actions(action)
 
 
 def _init(arguments: argparse.Namespace) -> int:
-    name = _given_name(arguments, "stack name")
+    rekey.check_provider(arguments.secrets_provider)
+    name = _given_name(arguments) or _asked_name(arguments)
     workspace = Workspace(arguments)
     stack = workspace.reference(name)
     if workspace.backend.exists(stack):
@@ -116,24 +85,11 @@ def _init(arguments: argparse.Namespace) -> int:
 
 
 def _copy_config(workspace: Workspace, source: str, target: str) -> None:
-    from lab.engine.stackconfig import Secure, values
-
     old = workspace.file_of(workspace.reference(source))
     new = workspace.file_of(workspace.reference(target))
     from_manager, to_manager = workspace.open(old.salt), workspace.open(new.salt)
-
-    def again(tree: object) -> object:
-        if isinstance(tree, Secure):
-            plain = from_manager.crypter.decrypt(tree.ciphertext)
-            return Secure(to_manager.crypter.encrypt(plain))
-        if isinstance(tree, list):
-            return [again(item) for item in tree]
-        if isinstance(tree, dict):
-            return {key: again(value) for key, value in tree.items()}
-        return tree
-
     for key, tree in old.config.items():
-        new.put(key, (), values.from_yaml(values.to_yaml(again(tree))))  # type: ignore[arg-type]
+        new.put(key, (), rekey.recrypt(tree, from_manager, to_manager))
     new.save()
 
 
@@ -153,7 +109,7 @@ def _list(arguments: argparse.Namespace) -> int:
         print_json(
             [
                 {
-                    "name": _short(workspace, stack),
+                    "name": workspace.shown(stack),
                     "current": current,
                     **({"lastUpdate": updated} if updated else {}),
                     "resourceCount": count,
@@ -165,17 +121,14 @@ def _list(arguments: argparse.Namespace) -> int:
     print_table(
         ("NAME", "LAST UPDATE", "RESOURCE COUNT"),
         [
-            (_short(workspace, stack) + ("*" if current else ""), updated or "n/a", str(count))
+            (workspace.shown(stack) + ("*" if current else ""), updated or "n/a", str(count))
             for stack, current, updated, count in rows
         ],
     )
     return 0
 
 
-def _has_tag(workspace: Workspace, stack: object, wanted: str) -> bool:
-    from lab.engine.backend.layout import StackReference
-
-    assert isinstance(stack, StackReference)  # noqa: S101
+def _has_tag(workspace: Workspace, stack: StackReference, wanted: str) -> bool:
     name, equals, value = wanted.partition("=")
     tags = workspace.backend.tags(stack)
     return name in tags and (not equals or tags[name] == value)
@@ -189,20 +142,9 @@ def _current(workspace: Workspace) -> str | None:
         return None
 
 
-def _short(workspace: Workspace, stack: object) -> str:
-    from lab.engine.backend.layout import StackReference
-
-    assert isinstance(stack, StackReference)  # noqa: S101
-    try:
-        own = workspace.project.name
-    except UserError:
-        own = ""
-    return stack.name if stack.project == own else str(stack)
-
-
 def _select(arguments: argparse.Namespace) -> int:
-    name = _given_name(arguments, "stack name")
     workspace = Workspace(arguments)
+    name = _given_name(arguments) or _chosen_name(arguments, workspace)
     stack = workspace.reference(name)
     if arguments.create and not workspace.backend.exists(stack):
         arguments.no_select, arguments.copy_config_from = False, None
@@ -223,7 +165,7 @@ def _remove(arguments: argparse.Namespace) -> int:
     arguments.stack = arguments.stack or arguments.name
     workspace = Workspace(arguments)
     stack = workspace.stack
-    if not arguments.yes:
+    if not agreed(arguments):
         confirm(
             f"This will permanently remove the '{stack.name}' stack!",
             ask=interactive(arguments),
@@ -252,47 +194,25 @@ def _rename(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _tag_list(arguments: argparse.Namespace) -> int:
-    workspace = Workspace(arguments)
-    tags = workspace.backend.tags(workspace.stack)
-    if arguments.json:
-        print(json.dumps(tags, indent=2, sort_keys=True))
-    else:
-        print_table(("NAME", "VALUE"), sorted(tags.items()))
-    return 0
-
-
-def _tag_get(arguments: argparse.Namespace) -> int:
-    workspace = Workspace(arguments)
-    tags = workspace.backend.tags(workspace.stack)
-    if arguments.name not in tags:
-        raise UserError(f"stack tag '{arguments.name}' not found for stack '{workspace.stack}'")
-    print(tags[arguments.name])
-    return 0
-
-
-def _tag_set(arguments: argparse.Namespace) -> int:
-    workspace = Workspace(arguments)
-    tags = workspace.backend.tags(workspace.stack)
-    workspace.backend.set_tags(workspace.stack, {**tags, arguments.name: arguments.value})
-    return 0
-
-
-def _tag_remove(arguments: argparse.Namespace) -> int:
-    workspace = Workspace(arguments)
-    tags = workspace.backend.tags(workspace.stack)
-    tags.pop(arguments.name, None)
-    workspace.backend.set_tags(workspace.stack, tags)
-    return 0
-
-
-def _given_name(arguments: argparse.Namespace, what: str) -> str:
+def _given_name(arguments: argparse.Namespace) -> str | None:
     if arguments.name and arguments.stack:
         raise UserError(
             "only one of --stack or argument stack name may be specified, not both",
             ExitCode.CONFIGURATION,
         )
     name = arguments.name or arguments.stack
+    return str(name) if name else None
+
+
+def _asked_name(arguments: argparse.Namespace) -> str:
+    name = ask("Please enter your desired stack name") if interactive(arguments) else ""
     if not name:
-        raise UserError(f"missing {what}", ExitCode.CONFIGURATION)
-    return str(name)
+        raise UserError("missing stack name", ExitCode.CONFIGURATION)
+    return name
+
+
+def _chosen_name(arguments: argparse.Namespace, workspace: Workspace) -> str:
+    stacks = [s.name for s in workspace.backend.stacks(workspace.project.name)]
+    if not interactive(arguments) or not stacks:
+        raise UserError("missing stack name", ExitCode.CONFIGURATION)
+    return choose("Please choose a stack", stacks)

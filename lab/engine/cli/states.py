@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
-from lab.engine.cli.parser import Parser, Verbs, stack_flags
-from lab.engine.cli.terminal import confirm, interactive
+from lab.engine.cli import stateedits
+from lab.engine.cli.parser import Parser, Verbs, nested_stack_flag, stack_flags
+from lab.engine.cli.stateedits import Resources
+from lab.engine.cli.terminal import agreed, confirm, interactive
 from lab.engine.cli.workspace import Workspace
 from lab.engine.usererror import ExitCode, UserError
 
-_REFUSED = ("edit", "get", "move", "repair", "rename", "taint", "untaint", "upgrade")
-Resources = list[dict[str, Any]]
+_MARKS = {
+    "protect": ("protect", True),
+    "unprotect": ("protect", False),
+    "taint": ("taint", True),
+    "untaint": ("taint", False),
+}
 
 
 def add_verbs(verbs: Verbs, shared: Parser) -> None:
@@ -20,87 +25,95 @@ def add_verbs(verbs: Verbs, shared: Parser) -> None:
     state = verbs.add_parser(
         "state", parents=[shared], allow_abbrev=False, help="edit the state of a stack"
     )
-    below = state.add_subparsers(
-        dest="action", required=True, metavar="ACTION", parser_class=Parser
-    )
+    stack_flags(state)
+    state.help_alone()
+    below = state.add_subparsers(dest="action", metavar="ACTION", parser_class=Parser)
 
-    def action(name: str, run: object) -> Parser:
-        parser = below.add_parser(name, parents=[shared], allow_abbrev=False)
+    def action(name: str, run: object, text: str) -> Parser:
+        parser = below.add_parser(name, parents=[shared], allow_abbrev=False, help=text)
         parser.set_defaults(run=run)
-        stack_flags(parser)
+        nested_stack_flag(parser)
         parser.add_argument("--yes", "-y", action="store_true", help="do not ask")
         return parser
 
-    delete = action("delete", _delete)
-    delete.add_argument("urn", metavar="URN")
+    delete = action("delete", _delete, "forget resources")
+    delete.add_argument("urn", nargs="?", metavar="URN")
+    delete.add_argument("--all", action="store_true", help="all resources of the stack")
     delete.add_argument("--force", action="store_true", help="protected ones as well")
     delete.add_argument("--target-dependents", action="store_true", help="and what needs it")
-    for name, run in (("protect", _protect), ("unprotect", _unprotect)):
-        parser = action(name, run)
+    delete.set_defaults(optional=("urn",))
+    rename = action("rename", _rename, "give a resource another name")
+    rename.add_argument("urn", metavar="URN")
+    rename.add_argument("name", metavar="NEW-NAME")
+    for name in _MARKS:
+        parser = action(name, _mark, f"{name} resources")
         parser.add_argument("urn", nargs="*", metavar="URN")
-        parser.add_argument("--all", action="store_true", help="all resources of the stack")
-    for name in _REFUSED:
-        action(name, _refuse).add_argument("rest", nargs="*")
-
-
-def _refuse(arguments: argparse.Namespace) -> int:
-    raise UserError(
-        f"`state {arguments.action}` is not part of the embedded engine; use the Pulumi CLI",
-        ExitCode.CONFIGURATION,
-    )
+        if name != "taint":
+            parser.add_argument("--all", action="store_true", help="all resources of the stack")
+        parser.set_defaults(optional=("urn",))
+    action("repair", _repair, "put a damaged state in order")
+    action("upgrade", _upgrade, "bring the backend to the newest layout")
 
 
 def _delete(arguments: argparse.Namespace) -> int:
-    def change(resources: Resources) -> Resources:
-        _find(resources, arguments.urn)
-        gone = {arguments.urn}
-        for resource in resources:
-            if resource["urn"] not in gone and needs(resource) & gone:
-                if not arguments.target_dependents:
-                    raise UserError(
-                        f"{resource['urn']} depends on {arguments.urn}; delete it first"
-                        " or pass --target-dependents"
-                    )
-                gone.add(resource["urn"])
-        for resource in resources:
-            if resource["urn"] in gone and resource.get("protect") and not arguments.force:
-                raise UserError(
-                    f"{resource['urn']} is protected; pass --force or run `state unprotect` first"
-                )
-        return [resource for resource in resources if resource["urn"] not in gone]
-
-    return _edit(arguments, change, "Resource deleted")
-
-
-def _protect(arguments: argparse.Namespace) -> int:
-    return _mark(arguments, protect=True)
-
-
-def _unprotect(arguments: argparse.Namespace) -> int:
-    return _mark(arguments, protect=False)
-
-
-def _mark(arguments: argparse.Namespace, *, protect: bool) -> int:
     if bool(arguments.urn) == arguments.all:
-        raise UserError("name the URNs of resources, or pass --all", ExitCode.CONFIGURATION)
+        raise UserError("name the URN of a resource, or pass --all", ExitCode.CONFIGURATION)
 
     def change(resources: Resources) -> Resources:
-        for urn in arguments.urn:
-            _find(resources, urn)
-        return [
-            _with_protection(r, protect=protect)
-            if arguments.all or r["urn"] in arguments.urn
-            else r
-            for r in resources
-        ]
+        if not arguments.all:
+            return stateedits.without(
+                resources,
+                arguments.urn,
+                force=arguments.force,
+                dependents=arguments.target_dependents,
+            )
+        # From the last one backwards: nothing is left that needs what goes.
+        for resource in reversed(list(resources)):
+            resources = stateedits.without(
+                resources, resource["urn"], force=arguments.force, dependents=False
+            )
+        return resources
 
-    word = "protected" if protect else "unprotected"
-    return _edit(arguments, change, f"Resources {word}")
+    return _edit(arguments, change, "Resources deleted" if arguments.all else "Resource deleted")
 
 
-def _with_protection(resource: Mapping[str, Any], *, protect: bool) -> dict[str, Any]:
-    rest = {key: value for key, value in resource.items() if key != "protect"}
-    return {**rest, "protect": True} if protect else rest
+def _rename(arguments: argparse.Namespace) -> int:
+    def change(resources: Resources) -> Resources:
+        return stateedits.renamed(resources, arguments.urn, arguments.name)
+
+    return _edit(arguments, change, "Resource renamed")
+
+
+def _mark(arguments: argparse.Namespace) -> int:
+    everything = getattr(arguments, "all", False)
+    if bool(arguments.urn) == everything:
+        either = "" if arguments.action == "taint" else ", or pass --all"
+        raise UserError(f"name the URNs of resources{either}", ExitCode.CONFIGURATION)
+    mark, on = _MARKS[arguments.action]
+
+    def change(resources: Resources) -> Resources:
+        return stateedits.marked(resources, arguments.urn, mark, on=on)
+
+    return _edit(arguments, change, f"Resources {arguments.action}ed")
+
+
+def _repair(arguments: argparse.Namespace) -> int:
+    workspace = Workspace(arguments)
+    resources = [dict(r) for r in workspace.backend.checkpoint(workspace.stack).resources]
+    if not stateedits.faults(resources):
+        print("The snapshot is already valid; skipping repair")
+        return 0
+    for note in stateedits.repaired(resources).notes:
+        print(f"  - {note}")
+    return _edit(
+        arguments, lambda old: stateedits.repaired(old).resources, "State repaired successfully"
+    )
+
+
+def _upgrade(arguments: argparse.Namespace) -> int:
+    # Opening a backend refuses every layout but the newest one.
+    print(f"{Workspace(arguments).backend.url} has the newest layout already; nothing to upgrade")
+    return 0
 
 
 def _edit(
@@ -108,14 +121,14 @@ def _edit(
 ) -> int:
     workspace = Workspace(arguments)
     stack = workspace.stack
-    if not arguments.yes:
+    checkpoint = workspace.backend.checkpoint(stack)
+    resources = change([dict(resource) for resource in checkpoint.resources])
+    if not agreed(arguments):
         confirm(
             f"This command will edit the state of '{stack.name}' directly. Go on?",
             ask=interactive(arguments),
             refusal="non-interactive mode requires --yes flag",
         )
-    checkpoint = workspace.backend.checkpoint(stack)
-    resources = change([dict(resource) for resource in checkpoint.resources])
     deployment = dict(checkpoint.deployment or {})
     if resources:
         deployment["resources"] = resources
@@ -124,20 +137,3 @@ def _edit(
     workspace.backend.replace(stack, deployment, checkpoint.version)
     print(done)
     return 0
-
-
-def _find(resources: Resources, urn: str) -> None:
-    if not any(resource["urn"] == urn for resource in resources):
-        raise UserError(
-            f"no such resource {urn!r} exists in the current state;"
-            " `stack --show-urns` lists what there is"
-        )
-
-
-def needs(resource: Mapping[str, Any]) -> set[str]:
-    """The URNs that a resource of a state cannot be without."""
-    urns = {resource.get("parent"), resource.get("deletedWith")}
-    urns |= set(resource.get("dependencies") or ())
-    urns |= {u for us in (resource.get("propertyDependencies") or {}).values() for u in us or ()}
-    urns.add(str(resource.get("provider") or "").rpartition("::")[0])
-    return {str(urn) for urn in urns if urn}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from lab.engine.usererror import ExitCode, UserError
 
@@ -22,6 +22,11 @@ def interactive(arguments: argparse.Namespace) -> bool:
     if arguments.non_interactive or truthy("PULUMI_NON_INTERACTIVE"):
         return False
     return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+def agreed(arguments: argparse.Namespace) -> bool:
+    """Whether the question is answered already: by ``--yes`` or by the environment."""
+    return bool(arguments.yes) or truthy("PULUMI_SKIP_CONFIRMATIONS")
 
 
 def coloured(arguments: argparse.Namespace) -> bool:
@@ -53,3 +58,30 @@ def confirm(
         if details is None or answer not in ("details", "d"):
             raise UserError("confirmation declined, nothing was done")
         details()
+
+
+def choose(question: str, options: Sequence[str]) -> str:
+    """Let the person at the terminal pick one, by its number or its first word.
+
+    Raises:
+        UserError: no answer came.
+    """
+    print(f"{question}:")
+    for number, option in enumerate(options, 1):
+        print(f"  {number}. {option}")
+    while True:
+        try:
+            answer = input(f"Your choice (1-{len(options)}): ").strip()
+        except EOFError as error:
+            raise UserError("no option selected; nothing was changed") from error
+        for number, option in enumerate(options, 1):
+            if answer and answer in (str(number), option, option.split()[0]):
+                return option
+
+
+def ask(question: str) -> str:
+    """A line from the terminal; empty if there is none."""
+    try:
+        return input(f"{question}: ").strip()
+    except EOFError:
+        return ""

@@ -10,9 +10,10 @@ from pathlib import Path
 from lab.engine import project as projects
 from lab.engine.backend import selection
 from lab.engine.backend.address import backend_folder, pulumi_home
-from lab.engine.backend.checkpoints import CheckpointStore, stored_manager
+from lab.engine.backend.checkpoints import stored_manager
 from lab.engine.backend.filebackend import FileBackend
 from lab.engine.backend.layout import StackReference, parse_reference
+from lab.engine.backend.store import CheckpointStore
 from lab.engine.project import Project
 from lab.engine.secrets import SecretsManager, new_manager, open_manager, read_passphrase
 from lab.engine.stackconfig import ConfigKey, StackFile, Tree, effective
@@ -91,6 +92,16 @@ class Workspace:
         file.salt = manager.salt
         file.save()
         return manager
+
+    def shown(self, stack: StackReference) -> str:
+        """A stack as people write it: in full only where that is asked for or needed."""
+        if self._arguments.fully_qualify_stack_names:
+            return str(stack)
+        try:
+            own = self.project.name
+        except UserError:
+            own = ""
+        return stack.name if stack.project == own else str(stack)
 
     def reference(self, name: str) -> StackReference:
         """A stack by its name, which need not exist."""

@@ -8,13 +8,19 @@ from lab.engine.display.masking import Masker
 __all__ = ["ANNOUNCEMENT", "Display", "Masker", "Options", "choose"]
 
 
-def choose(options: Options, *, json: bool, diff: bool, live: bool) -> Display:
-    """The display for one run; `live`: there is a terminal on which a tree can be redrawn."""
+def choose(
+    options: Options, *, json: bool, diff: bool, live: bool, streaming: bool = False
+) -> Display:
+    """The display for one run; `live`: there is a terminal on which a tree can be redrawn.
+
+    `streaming`: a preview as JSON is lines of events, as a run is, and not one document.
+    """
     if json:
         from lab.engine.display.digest import Digest
         from lab.engine.display.eventlines import EventLines
 
-        return Digest(options) if options.preview else EventLines(options)
+        whole = options.preview and not streaming
+        return Digest(options) if whole else EventLines(options)
     if diff:
         from lab.engine.display.difference import Differences
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 import time
@@ -19,7 +20,7 @@ from lab.engine.events import (
     Summary,
 )
 from lab.engine.state import ResourceState
-from lab.engine.values import Blinded
+from lab.engine.values import Blinded, reveal_all
 
 
 class Digest(Display):
@@ -111,6 +112,10 @@ class Digest(Display):
         return step
 
     def _state(self, state: ResourceState) -> dict[str, Any]:
+        if self.options.show_secrets:
+            state = dataclasses.replace(
+                state, inputs=reveal_all(state.inputs), outputs=reveal_all(state.outputs)
+            )
         document = state.to_json(Blinded())
         if self.options.suppress_outputs and is_root(state.urn):
             document.pop("inputs", None)

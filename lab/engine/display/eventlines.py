@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import sys
 import time
-from typing import Any
+from pathlib import Path
+from typing import Any, TextIO
 
 from lab.engine.display.base import Display, Options, is_root
 from lab.engine.events import (
@@ -20,7 +21,8 @@ from lab.engine.events import (
     Summary,
 )
 from lab.engine.state import ResourceState
-from lab.engine.values import BlindedCiphertext, values_to_state
+from lab.engine.usererror import UserError
+from lab.engine.values import BlindedCiphertext, Plaintext, SecretForm, values_to_state
 
 _FLAGS = (
     ("custom", "custom"),
@@ -39,17 +41,21 @@ class EventLines(Display):
         super().__init__(options)
         self._sequence = 0
 
+    def _stream(self) -> TextIO:
+        return sys.stdout
+
     def show(self, event: Event) -> None:
         """See `Display`."""
         payload = self._payload(self.prepared(event))
         line = {"sequence": self._sequence, "timestamp": int(time.time()), **payload}
         self._sequence += 1
-        print(json.dumps(line, separators=(",", ":"), ensure_ascii=False), flush=True)
+        text = json.dumps(line, separators=(",", ":"), ensure_ascii=False)
+        print(text, file=self._stream(), flush=True)
 
     def close(self, *, failed: bool) -> None:
         """Every line was printed already."""
         del failed
-        sys.stdout.flush()
+        self._stream().flush()
 
     def _payload(self, event: Event) -> dict[str, Any]:
         if isinstance(event, Prelude):
@@ -107,8 +113,8 @@ class EventLines(Display):
         document: dict[str, Any] = {"type": state.type, "urn": state.urn}
         document |= {key: True for key, name in _FLAGS if getattr(state, name)}
         hidden = self.options.suppress_outputs and is_root(state.urn)
-        form = BlindedCiphertext()
-        mask = self.options.mask.value
+        form: SecretForm = Plaintext() if self.options.show_secrets else BlindedCiphertext()
+        mask = (lambda value: value) if self.options.show_secrets else self.options.mask.value
         document |= {
             "id": mask(state.id),
             "parent": state.parent,
@@ -121,6 +127,30 @@ class EventLines(Display):
         if state.hide_diff:
             document["hideDiffs"] = list(state.hide_diff)
         return document
+
+
+class EventLog(EventLines):
+    """Writes the events to a file, behind those that it has: a preview comes before its run."""
+
+    def __init__(self, options: Options, path: Path) -> None:
+        """Open the file.
+
+        Raises:
+            UserError: it cannot be written.
+        """
+        super().__init__(options)
+        try:
+            self._file = path.open("a", encoding="utf-8")
+        except OSError as error:
+            raise UserError(f"--event-log {path}: {error.strerror}") from error
+
+    def _stream(self) -> TextIO:
+        return self._file
+
+    def close(self, *, failed: bool) -> None:
+        """See `Display`."""
+        del failed
+        self._file.close()
 
 
 def _diagnostic(event: Diagnostic) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lab.engine.display import report
-from lab.engine.display.base import Display, Options
+from lab.engine.display.base import Display, Options, configuration
 from lab.engine.display.colours import Painter
 from lab.engine.display.rows import Row, Rows, short_type
 from lab.engine.display.steps import KINDS, is_replacement_part
@@ -24,11 +24,11 @@ class Lines(Display):
 
     def __init__(self, options: Options) -> None:
         super().__init__(options)
-        self.rows = Rows()
+        self.rows = Rows(reads=options.show_reads, debug=options.debug)
         self.paint = Painter(on=options.colour)
         self._summary: Summary | None = None
         self._said: dict[str, str] = {}
-        print(self.paint(title(options), "bold"), flush=True)
+        print("\n".join([self.paint(title(options), "bold"), *configuration(options)]), flush=True)
 
     def show(self, event: Event) -> None:
         """See `Display`."""
@@ -39,7 +39,7 @@ class Lines(Display):
         row = self.rows.take(event)
         if row is not None and not isinstance(event, Diagnostic):
             self.row_changed(row)
-        elif isinstance(event, Diagnostic) and event.severity.startswith("info"):
+        elif isinstance(event, Diagnostic) and event.severity in report.PASSING:
             # What a program prints is wanted when it prints it.
             self._print_message(row, event)
 
@@ -67,7 +67,7 @@ class Lines(Display):
         return self.paint(text, colour) + (f"  {info}" if info else "")
 
     def _print_message(self, row: Row | None, event: Diagnostic) -> None:
-        if event.ephemeral:
+        if event.ephemeral or (event.severity == "debug" and not self.options.debug):
             return
         where = f"{row.name}: " if row else ""
         for line in event.message.rstrip().splitlines():

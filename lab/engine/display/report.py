@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Mapping
 from typing import Any
 
-from lab.engine.display.base import Options
+from lab.engine.display.base import LONGEST_VALUE, Options
 from lab.engine.display.colours import Painter
 from lab.engine.display.rows import Rows, short_type
 from lab.engine.display.steps import COUNTED, KINDS
 from lab.engine.events import Diagnostic, Summary
 from lab.engine.values import Blinded, Plaintext, Value, reveal, reveal_all, values_to_state
+
+PASSING = ("debug", "info", "info#err")
+"""Messages that are shown when they come, where that is possible."""
 
 _COLOURS = {"error": "red", "warning": "yellow"}
 
@@ -21,7 +25,7 @@ def diagnostics(rows: Rows, paint: Painter, *, told: bool) -> list[str]:
     lines: list[str] = []
     about = [(f"{paint(short_type(r.type), 'bold')} ({r.name})", r.diagnostics) for r in rows]
     for title, all_messages in [*about, (paint("the run", "bold"), rows.general)]:
-        messages = [m for m in all_messages if not (told and m.severity.startswith("info"))]
+        messages = [m for m in all_messages if not (told and m.severity in PASSING)]
         if messages:
             lines.append(f"  {title}:")
             for diagnostic in messages:
@@ -51,17 +55,18 @@ def outputs(rows: Rows, options: Options, paint: Painter) -> list[str]:
     before, after = _plain(old, options), _plain(new, options)
     labels = {n: n if n.replace("-", "_").isidentifier() else json.dumps(n) for n in names}
     width = max(map(len, labels.values()))
+    show = functools.partial(shown, limit=options.longest)
     lines = [paint("Outputs:", "bold")]
     for name in names:
         if name not in old:
-            sign, colour, value = "+", "green", shown(after[name])
+            sign, colour, value = "+", "green", show(after[name])
         elif name not in new:
-            sign, colour, value = "-", "red", shown(before[name])
+            sign, colour, value = "-", "red", show(before[name])
         elif name in changed:
             sign, colour = "~", "yellow"
-            value = f"{shown(before[name])} => {shown(after[name])}"
+            value = f"{show(before[name])} => {show(after[name])}"
         else:
-            sign, colour, value = " ", "", shown(after[name])
+            sign, colour, value = " ", "", show(after[name])
         lines.append(paint(f"  {sign} {labels[name].ljust(width)}: {value}", colour))
     return [*lines, ""]
 
@@ -77,8 +82,8 @@ def _plain(values: Mapping[str, Value], options: Options) -> dict[str, Any]:
     return document
 
 
-def shown(value: Any, limit: int = 200) -> str:
-    """A value on one line."""
+def shown(value: Any, limit: int | None = LONGEST_VALUE) -> str:
+    """A value on one line, no longer than `limit` characters (None: however long)."""
     from lab.engine.values import REFERENCE, SIGNATURE, UNKNOWN_SENTINELS
 
     if isinstance(value, str) and value in UNKNOWN_SENTINELS:
@@ -90,7 +95,7 @@ def shown(value: Any, limit: int = 200) -> str:
     text = json.dumps(value, ensure_ascii=False)
     for sentinel in UNKNOWN_SENTINELS:
         text = text.replace(f'"{sentinel}"', "[unknown]")
-    return text if len(text) <= limit else text[: limit - 1] + "…"
+    return text if limit is None or len(text) <= limit else text[: limit - 1] + "…"
 
 
 def summary(event: Summary, errored: int, paint: Painter) -> list[str]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from lab.engine.display.base import is_root
-from lab.engine.display.steps import KINDS, protection_changes
+from lab.engine.display.steps import KINDS, READS, protection_changes
 from lab.engine.events import (
     Diagnostic,
     Event,
@@ -100,7 +100,9 @@ def _differences(metadata: StepMetadata) -> list[str]:
 class Rows:
     """All resources of a run, in the order in which they came up."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, reads: bool = False, debug: bool = False) -> None:
+        """`reads`, `debug`: with what is only read, with what programs and plugins log."""
+        self._reads, self._debug = reads, debug
         self._rows: dict[str, Row] = {}
         self.general: list[Diagnostic] = []
 
@@ -113,6 +115,8 @@ class Rows:
             return self._diagnose(event)
         if not isinstance(event, (ResourcePre, ResourceOutputs, ResourceFailed)):
             return None
+        if event.metadata.op in READS and not (self._reads or isinstance(event, ResourceFailed)):
+            return None  # a detail, unless somebody asks for it or it fails
         row = self._row(event.metadata.urn, event.metadata.type)
         row.parent = event.metadata.state.parent
         replaced = row.metadata is not None and row.metadata.op == "replace"
@@ -148,7 +152,7 @@ class Rows:
         return next((row for row in self if is_root(row.urn)), None)
 
     def _diagnose(self, event: Diagnostic) -> Row | None:
-        if event.severity == "debug" or not event.message.strip():
+        if (event.severity == "debug" and not self._debug) or not event.message.strip():
             return None
         if not event.urn or event.urn not in self._rows:
             if not event.ephemeral:

@@ -46,6 +46,9 @@ KINDS = {
     ),
 }
 
+READS = frozenset({"read", "read-replacement", "discard", "discard-replaced"})
+"""What is done with resources that somebody else manages."""
+
 # In the order in which the summary lists them; those that change nothing are left out there.
 COUNTED = (
     "create",

@@ -9,7 +9,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from lab.engine.display.base import Display, Options
+from lab.engine.display.base import Display, Options, configuration
 from lab.engine.display.colours import Painter
 from lab.engine.display.lines import closing, title
 from lab.engine.display.rows import Row, Rows, short_type
@@ -25,12 +25,14 @@ class Tree(Display):
 
     def __init__(self, options: Options) -> None:
         super().__init__(options)
-        self._rows = Rows()
+        self._rows = Rows(reads=options.show_reads, debug=options.debug)
         self._paint = Painter(on=options.colour)
         self._summary: Summary | None = None
         self._console = Console(no_color=not options.colour, highlight=False)
         self._frame = 0
         self._console.print(Text(title(options), style="bold"))
+        for line in configuration(options):
+            self._console.print(Text(line))
         self._live = Live(
             console=self._console,
             refresh_per_second=_REFRESHES_PER_SECOND,
