@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help up down preview test check bench schema goldens lock clean
+.PHONY: help up down preview test check bench schema protos goldens lock clean
 
 help:  ## What there is to call
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -50,12 +50,17 @@ bench: $(READY)  ## Timings, as ratios within one run
 schema: $(READY)  ## The JSON Schema and the key tables of the documents, from the models
 	@$(BIN)/python -m gpuclusters.config.schema
 
+protos: $(READY)  ## Python of the kubelet's protocols, from caas/kubelet_api/*.proto
+	@$(BIN)/python -m grpc_tools.protoc --proto_path=. --python_out=. --pyi_out=. caas/kubelet_api/*.proto
+
 goldens: $(READY)  ## What committed stack files declare, written down anew
 	@$(BIN)/pytest -n 0 --quiet tests/stacks --snapshot-update
 
 lock: $(READY)  ## Lock the newest allowed versions
 	@$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
-	  --extra caas --group dev --group bootstrap --output-file requirements.lock pyproject.toml
+	  --group caas --group dev --group bootstrap --output-file requirements.lock pyproject.toml
+	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
+	  --group caas --constraint requirements.lock --output-file caas/requirements.lock
 
 clean:  ## Remove the environment and caches of tools (not the tools of the lab)
 	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

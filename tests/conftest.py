@@ -15,7 +15,11 @@ settings.register_profile("ci", derandomize=True)
 if os.environ.get("CI"):
     settings.load_profile("ci")
 
-pytest_plugins = ["tests.fixtures.control_plane", "tests.fixtures.hosts"]
+pytest_plugins = [
+    "tests.fixtures.control_plane",
+    "tests.fixtures.hosts",
+    "tests.fixtures.kubelet",
+]
 
 
 @pytest.fixture(autouse=True)

@@ -14,6 +14,8 @@ API_SERVER = "kube-apiserver"
 CONTROLLER_MANAGER = "kube-controller-manager"
 SCHEDULER = "kube-scheduler"
 KWOK = "kwok"
+# Not one of the control plane's processes, but a client with a kubeconfig of its own (`lab.kubelet`).
+KUBELET = "kubelet"
 
 # In the order in which they are started; stopped in reverse.
 PROCESSES = (ETCD, API_SERVER, CONTROLLER_MANAGER, SCHEDULER, KWOK)

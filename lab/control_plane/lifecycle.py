@@ -19,6 +19,7 @@ from lab.control_plane.commands import (
     API_SERVER,
     CONTROLLER_MANAGER,
     ETCD,
+    KUBELET,
     KWOK,
     PORT_NAMES,
     PROCESSES,
@@ -172,7 +173,7 @@ class _Start:
         return ControlPlane(self.layout.kubeconfig, url, self._versions(), changed=bool(names))
 
     def _write_configuration(self) -> None:
-        for name in (CONTROLLER_MANAGER, SCHEDULER, KWOK):
+        for name in (CONTROLLER_MANAGER, SCHEDULER, KWOK, KUBELET):
             content = kubeconfig(self.layout, name, self.ports)
             write_atomic(self.layout.kubeconfig_of(name), content, mode=0o600)
         admin = kubeconfig(self.layout, "admin", self.ports)

@@ -45,6 +45,7 @@ CLIENTS = (
     Client("kube-controller-manager", "system:kube-controller-manager"),
     Client("kube-scheduler", "system:kube-scheduler"),
     Client("kwok", "gpu-clusters-kwok"),
+    Client("kubelet", "gpu-clusters-kubelet"),
     Client("etcd-client", "kube-apiserver"),
     Client("kubelet-client", "kube-apiserver-kubelet-client"),
 )

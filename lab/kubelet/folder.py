@@ -1,0 +1,147 @@
+"""Where things lie in the folder of the stand-in.
+
+<folder>/kubelet.json             what to play; written by whoever starts it
+<folder>/ready.json               what it plays; written when all nodes are Ready
+<folder>/process.json             pid and start time
+<folder>/ports.json               port of its log endpoint, chosen once
+<folder>/server.log
+<folder>/<node>/device-plugins    as /var/lib/kubelet/device-plugins, checkpoint included
+<folder>/<node>/pod-resources     as /var/lib/kubelet/pod-resources
+<folder>/<node>/pods/<uid>        volumes of a pod's processes
+<folder>/<node>/logs/<uid>        logs by container and run
+<folder>/<node>/host              other folders of the host that pods mount
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from caas.kubelet_api.services import KUBELET_SOCKET
+from lab.kubelet.model import KubeletError
+
+_LONGEST_SOCKET = 107
+_PLUGIN_SOCKET = 32
+"""Room for the name of a plugin's own socket."""
+HOST_FOLDER = "/var/lib/kubelet"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFolder:
+    """The paths of one node."""
+
+    path: Path
+
+    @property
+    def name(self) -> str:
+        """The node's name."""
+        return self.path.name
+
+    @property
+    def device_plugins(self) -> Path:
+        """Sockets of the kubelet and of plugins."""
+        return self.path / "device-plugins"
+
+    @property
+    def registration(self) -> Path:
+        """Where plugins register."""
+        return self.device_plugins / KUBELET_SOCKET
+
+    @property
+    def checkpoint(self) -> Path:
+        """Which devices were given to whom."""
+        return self.device_plugins / "kubelet_internal_checkpoint"
+
+    @property
+    def pod_resources(self) -> Path:
+        """The socket that tells it."""
+        return self.path / "pod-resources" / KUBELET_SOCKET
+
+    def pod(self, uid: str) -> Path:
+        """What a pod's processes are given."""
+        return self.path / "pods" / uid
+
+    def logs(self, uid: str) -> Path:
+        """A pod's logs."""
+        return self.path / "logs" / uid
+
+    def host(self, path: str) -> Path:
+        """A folder of the host, as a pod mounts it."""
+        if path == HOST_FOLDER or path.startswith(f"{HOST_FOLDER}/"):
+            return self.path / path.removeprefix(HOST_FOLDER).lstrip("/")
+        return self.path / "host" / path.lstrip("/")
+
+
+@dataclass(frozen=True, slots=True)
+class KubeletFolder:
+    """The paths of one stand-in."""
+
+    path: Path
+
+    @property
+    def specs(self) -> Path:
+        """What to play."""
+        return self.path / "kubelet.json"
+
+    @property
+    def ready(self) -> Path:
+        """What it plays."""
+        return self.path / "ready.json"
+
+    @property
+    def process(self) -> Path:
+        """Which process."""
+        return self.path / "process.json"
+
+    @property
+    def ports(self) -> Path:
+        """The port of its log endpoint."""
+        return self.path / "ports.json"
+
+    @property
+    def log(self) -> Path:
+        """Its own log."""
+        return self.path / "server.log"
+
+    @property
+    def start_lock(self) -> Path:
+        """Held by whoever starts or stops it."""
+        return self.path / "start.lock"
+
+    @property
+    def serve_lock(self) -> Path:
+        """Held by the process as long as it lives."""
+        return self.path / "serve.lock"
+
+    def node(self, name: str) -> NodeFolder:
+        """The folder of one node."""
+        return NodeFolder(self.path / name)
+
+    @property
+    def link(self) -> Path:
+        """A short name for the folder, for sockets whose path would be too long."""
+        digest = hashlib.sha256(os.fsencode(self.path)).hexdigest()[:12]
+        return Path(tempfile.gettempdir()) / f"gpu-clusters-kubelet-{digest}"
+
+    def within_reach(self, nodes: list[str]) -> KubeletFolder:
+        """The folder under a name by which sockets can be reached: itself, or a link to it.
+
+        Raises:
+            KubeletError: the link's place is taken by something else.
+        """
+        longest = max((len(name) for name in nodes), default=0)
+        needed = len(os.fsencode(self.path)) + len("//device-plugins/") + longest + _PLUGIN_SOCKET
+        if needed <= _LONGEST_SOCKET:
+            return self
+        self.link.unlink(missing_ok=True) if self.link.is_symlink() else None
+        try:
+            self.link.symlink_to(self.path)
+        except OSError as error:
+            raise KubeletError(
+                f"sockets below {self.path} would have too long a path, and {self.link} cannot be "
+                f"made a short name for it ({error.strerror}); choose a folder with a shorter path"
+            ) from error
+        return KubeletFolder(self.link)

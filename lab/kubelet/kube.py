@@ -1,0 +1,133 @@
+"""What the stand-in asks of the API server beyond reading: statuses, events, tokens, deletions."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from caas.cluster import Cluster, ClusterError
+from caas.connection import Connection
+from gpuclusters.domain.ports import ObjectKind
+from lab.kubelet.node_objects import timestamp
+
+POD = ObjectKind("", "v1", "pods", "Pod", namespaced=True)
+EVENT = ObjectKind("", "v1", "events", "Event", namespaced=True)
+CONFIG_MAP = ObjectKind("", "v1", "configmaps", "ConfigMap", namespaced=True)
+SECRET = ObjectKind("", "v1", "secrets", "Secret", namespaced=True)
+MANAGER = "gpu-clusters-kubelet"
+_NOT_FOUND = 404
+_CONFLICT = 409
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """How a program on this machine reaches the API server."""
+
+    url: str
+    authority: Path
+    """Certificate of the authority that signed the server's."""
+
+
+class Kube:
+    """The API server, as the stand-in's own identity."""
+
+    def __init__(self, kubeconfig: Path, server: Server) -> None:
+        self.cluster = Cluster.connect(kubeconfig)
+        self.server = server
+        self._kubeconfig = kubeconfig
+        self._connection: Connection | None = None
+
+    async def __aenter__(self) -> Self:
+        await self.cluster.__aenter__()
+        self._connection = await Connection.open(self._kubeconfig)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.cluster.__aexit__(kind, error, trace)
+        if self._connection is not None:
+            await self._connection.close()
+
+    async def set_status(self, body: Mapping[str, Any]) -> bool:
+        """Apply a pod's status; False when that pod is no more."""
+        try:
+            await self.cluster.apply(POD, body, manager=MANAGER, force=True, subresource="status")
+        except ClusterError as error:
+            if error.status in (_NOT_FOUND, _CONFLICT):
+                return False
+            raise
+        return True
+
+    async def remove(self, pod: Mapping[str, Any]) -> None:
+        """The last step of a deletion."""
+        metadata = pod["metadata"]
+        try:
+            await self.cluster.delete(
+                POD,
+                metadata["name"],
+                metadata["namespace"],
+                uid=metadata["uid"],
+                grace_seconds=0,
+            )
+        except ClusterError as error:
+            if error.status != _CONFLICT:
+                raise
+
+    async def event(
+        self, pod: Mapping[str, Any], reason: str, message: str, *, warning: bool = False
+    ) -> None:
+        """Say something about a pod; nobody depends on it, so a failure is only logged."""
+        metadata = pod["metadata"]
+        now = timestamp(datetime.now(UTC))
+        about = {key: metadata[key] for key in ("name", "namespace", "uid")}
+        body = {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {
+                "name": f"{metadata['name'][:200]}.{secrets.token_hex(8)}",
+                "namespace": metadata["namespace"],
+            },
+            "involvedObject": {"apiVersion": "v1", "kind": "Pod", **about},
+            "reason": reason,
+            "message": message[:1000],
+            "type": "Warning" if warning else "Normal",
+            "source": {"component": "kubelet-stand-in", "host": pod["spec"].get("nodeName", "")},
+            "firstTimestamp": now,
+            "lastTimestamp": now,
+            "count": 1,
+        }
+        try:
+            await self.cluster.create(EVENT, body)
+        except ClusterError as error:
+            _log.info("no event %s: %s", reason, error)
+
+    async def token(
+        self, pod: Mapping[str, Any], audiences: Sequence[str], seconds: int
+    ) -> tuple[str, datetime]:
+        """A token of the pod's service account, bound to the pod, and when it expires."""
+        if self._connection is None:
+            raise RuntimeError("a Kube is used within `async with`")
+        metadata = pod["metadata"]
+        account = pod["spec"].get("serviceAccountName", "default")
+        path = f"/api/v1/namespaces/{metadata['namespace']}/serviceaccounts/{account}/token"
+        reference = {"apiVersion": "v1", "kind": "Pod", "name": metadata["name"]}
+        spec: dict[str, Any] = {
+            "expirationSeconds": seconds,
+            "boundObjectRef": {**reference, "uid": metadata["uid"]},
+        }
+        if audiences:
+            spec["audiences"] = list(audiences)
+        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
+        status = (await self._connection.ask("POST", path, (), body))["status"]
+        return status["token"], datetime.fromisoformat(status["expirationTimestamp"])

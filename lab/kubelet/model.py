@@ -1,0 +1,72 @@
+"""What the stand-in of the kubelets is asked for, and what it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from lab.control_plane import NodeSpec, Taint
+
+
+class KubeletError(RuntimeError):
+    """The stand-in cannot be started or stopped; one sentence for the user."""
+
+
+@dataclass(frozen=True, slots=True)
+class KubeletSpec:
+    """One stand-in.
+
+    `control_plane` is the folder of the lab whose API server it serves. Containers of `image`, whatever
+    the tag, run as processes. `boot_seconds` is what each of the two steps of a simulated pod with
+    devices takes: until its sandbox runs, and from there until its container does.
+    """
+
+    control_plane: Path
+    nodes: tuple[NodeSpec, ...]
+    image: str
+    boot_seconds: float = 0.3
+
+    def document(self) -> dict[str, Any]:
+        """For a JSON file."""
+        return {
+            "control-plane": str(self.control_plane),
+            "image": self.image,
+            "boot-seconds": self.boot_seconds,
+            "nodes": [
+                {
+                    "name": node.name,
+                    "labels": dict(node.labels),
+                    "capacity": dict(node.capacity),
+                    "allocatable": dict(node.allocatable),
+                    "taints": [asdict(taint) for taint in node.taints],
+                }
+                for node in self.nodes
+            ],
+        }
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> KubeletSpec:
+        """From what `document` gave."""
+        nodes = tuple(
+            NodeSpec(**{**node, "taints": tuple(Taint(**taint) for taint in node["taints"])})
+            for node in document["nodes"]
+        )
+        return cls(
+            Path(document["control-plane"]), nodes, document["image"], document["boot-seconds"]
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class KubeletStatus:
+    """The process of one folder: running or not, which nodes it plays, and where their folders are."""
+
+    running: bool
+    pid: int | None
+    nodes: Mapping[str, Path]
+    port: int
+    """Where it answers the API server, on loopback; 0 when it does not run."""
+    rss_bytes: int
+    log: Path
+    detail: str

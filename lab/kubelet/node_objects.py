@@ -1,0 +1,85 @@
+"""A node as its kubelet describes it, and the lease that says that the kubelet lives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from gpuclusters.domain.ports import ObjectKind
+from lab.control_plane import NodeSpec
+from lab.control_plane.objects import STAND_IN_LABEL, node, node_status
+from lab.tools.catalogue import KUBERNETES_VERSION
+
+NODE = ObjectKind("", "v1", "nodes", "Node", namespaced=False)
+LEASE = ObjectKind("coordination.k8s.io", "v1", "leases", "Lease", namespaced=True)
+STAND_IN = "kubelet"
+"""Value of the label that marks a node as one of a stand-in of the kubelet, and not of KWOK."""
+LEASE_SECONDS = 40
+
+_HEALTHY = {
+    "MemoryPressure": ("False", "KubeletHasSufficientMemory", "there is memory"),
+    "DiskPressure": ("False", "KubeletHasNoDiskPressure", "there is room on the disk"),
+    "PIDPressure": ("False", "KubeletHasSufficientPID", "there are process ids"),
+    "Ready": ("True", "KubeletReady", "the stand-in of the kubelet is ready"),
+}
+
+
+def node_object(spec: NodeSpec) -> dict[str, Any]:
+    """The Node without its status."""
+    body = node(spec)
+    metadata = body["metadata"]
+    # Without KWOK's annotation the node is none of KWOK's.
+    del metadata["annotations"]
+    metadata["labels"][STAND_IN_LABEL] = STAND_IN
+    return body
+
+
+def status_object(
+    spec: NodeSpec, port: int, devices: Mapping[str, tuple[int, int]], since: datetime
+) -> dict[str, Any]:
+    """The status, with what the device plugins say: all devices and healthy ones by resource."""
+    body = node_status(spec, port)
+    status = body["status"]
+    for field, index in (("capacity", 0), ("allocatable", 1)):
+        own = {name: amount for name, amount in status[field].items() if "/" not in name}
+        status[field] = own | {name: str(count[index]) for name, count in devices.items()}
+    status["nodeInfo"] |= {
+        "containerRuntimeVersion": "stand-in://0",
+        "kubeletVersion": f"v{KUBERNETES_VERSION}+standin",
+        "osImage": "simulated host (stand-in of a kubelet)",
+    }
+    now = timestamp(datetime.now(UTC))
+    status["conditions"] = [
+        {
+            "type": kind,
+            "status": value,
+            "reason": reason,
+            "message": message,
+            "lastHeartbeatTime": now,
+            "lastTransitionTime": timestamp(since),
+        }
+        for kind, (value, reason, message) in _HEALTHY.items()
+    ]
+    return body
+
+
+def lease_object(node_name: str) -> dict[str, Any]:
+    """The heartbeat."""
+    return {
+        "apiVersion": LEASE.api_version,
+        "kind": LEASE.kind,
+        "metadata": {"name": node_name, "namespace": "kube-node-lease"},
+        "spec": {
+            "holderIdentity": node_name,
+            "leaseDurationSeconds": LEASE_SECONDS,
+            "renewTime": datetime.now(UTC)
+            .isoformat(timespec="microseconds")
+            .replace("+00:00", "Z"),
+        },
+    }
+
+
+def timestamp(when: datetime) -> str:
+    """As Kubernetes writes times."""
+    return when.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

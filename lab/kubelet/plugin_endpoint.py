@@ -1,0 +1,99 @@
+"""One registered device plugin, as the kubelet sees it: its devices, and the calls to it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+
+import grpc
+import grpc.aio
+
+from caas.kubelet_api import deviceplugin_pb2 as api
+from caas.kubelet_api.services import HEALTHY, DevicePluginStub
+
+_ALLOCATE_SECONDS = 60.0
+_HINT_SECONDS = 10.0
+_log = logging.getLogger(__name__)
+
+
+class PluginError(Exception):
+    """The plugin refused or did not answer; the text is its own."""
+
+
+class PluginEndpoint:
+    """A plugin that serves one resource; `changed` is called whenever its devices change."""
+
+    def __init__(
+        self,
+        resource: str,
+        socket: Path,
+        options: api.DevicePluginOptions,
+        changed: Callable[[], None],
+    ) -> None:
+        self.resource = resource
+        self.devices: dict[str, bool] = {}
+        """Health by id; all unhealthy once the plugin is gone."""
+        self._options = options
+        self._changed = changed
+        self._channel = grpc.aio.insecure_channel(f"unix:{socket}")
+        self._stub = DevicePluginStub(self._channel)
+        self._watching = asyncio.create_task(self._watch())
+
+    @property
+    def healthy(self) -> list[str]:
+        """Devices that may be given away."""
+        return sorted(device for device, healthy in self.devices.items() if healthy)
+
+    async def close(self) -> None:
+        """Hang up."""
+        self._watching.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._watching
+        await self._channel.close(grace=None)
+
+    async def preferred(self, available: Collection[str], size: int) -> list[str]:
+        """The plugin's choice if it has one that can be taken, else none."""
+        if not self._options.get_preferred_allocation_available:
+            return []
+        request = api.PreferredAllocationRequest(
+            container_requests=[
+                api.ContainerPreferredAllocationRequest(
+                    available_deviceIDs=sorted(available), allocation_size=size
+                )
+            ]
+        )
+        try:
+            answer = await self._stub.preferred_allocation(request, timeout=_HINT_SECONDS)
+        except grpc.aio.AioRpcError as error:
+            raise PluginError(_said(error)) from error
+        return [d for d in answer.container_responses[0].deviceIDs if d in available][:size]
+
+    async def allocate(self, devices: Sequence[str]) -> api.ContainerAllocateResponse:
+        """Ask for these devices for one container."""
+        request = api.AllocateRequest(
+            container_requests=[api.ContainerAllocateRequest(devices_ids=devices)]
+        )
+        try:
+            answer = await self._stub.allocate(request, timeout=_ALLOCATE_SECONDS)
+        except grpc.aio.AioRpcError as error:
+            raise PluginError(_said(error)) from error
+        return answer.container_responses[0]
+
+    async def _watch(self) -> None:
+        try:
+            async for answer in self._stub.list_and_watch(api.Empty()):
+                self.devices = {device.ID: device.health == HEALTHY for device in answer.devices}
+                self._changed()
+        except grpc.aio.AioRpcError as error:
+            _log.info("plugin of %s is gone: %s", self.resource, error.details())
+        self.devices = dict.fromkeys(self.devices, False)
+        self._changed()
+
+
+def _said(error: grpc.aio.AioRpcError) -> str:
+    """As a kubelet prints it."""
+    code = error.code().name.title().replace("_", "")
+    return f"rpc error: code = {code} desc = {error.details()}"

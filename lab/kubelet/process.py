@@ -1,0 +1,207 @@
+"""Starts, stops and finds the process of a folder, and ends what a killed one left behind."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from lab.control_plane import NodeSpec
+from lab.hosts.folder import read_json, write_json
+from lab.kubelet.folder import KubeletFolder
+from lab.kubelet.model import KubeletError, KubeletSpec, KubeletStatus
+
+_START_SECONDS = 90.0
+_STOP_SECONDS = 20.0
+_SAME_TIME_SECONDS = 1.0
+_POLL_SECONDS = 0.02
+
+FOLDER_VARIABLE = "GPU_CLUSTERS_KUBELET"
+"""In the environment of every process of a pod: the folder that it belongs to."""
+
+Report = Callable[[str], None]
+
+
+def start(
+    folder: Path,
+    *,
+    control_plane: Path,
+    nodes: Sequence[NodeSpec],
+    image: str,
+    report: Report = lambda _: None,
+    boot_seconds: float = 0.3,
+) -> KubeletStatus:
+    """Play the kubelets of exactly these nodes until stopped; wait until all are Ready.
+
+    Does nothing when that is done already. What a device plugin says of a node (every resource with a
+    `/` in its name) is left out of its capacity until the plugin says it.
+
+    Args:
+        folder: where everything about the kubelets is kept.
+        control_plane: the folder of the lab whose API server they serve, which must run.
+        nodes: the nodes; KWOK must not have them too.
+        image: pods of this image run as real processes.
+        report: receives a line for each step that takes time.
+        boot_seconds: what each of the two steps of a simulated pod with devices takes.
+
+    Raises:
+        KubeletError: it did not come up; the message says why.
+    """
+    paths = KubeletFolder(folder.resolve())
+    spec = KubeletSpec(control_plane.resolve(), tuple(nodes), image, boot_seconds)
+    try:
+        paths.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with _only_one(paths):
+            _serve(paths, spec.document(), report)
+    except OSError as error:
+        raise KubeletError(
+            f"the kubelets in {paths.path} cannot be started: {error}; free space there, or choose "
+            "another folder"
+        ) from error
+    return status(folder)
+
+
+def stop(folder: Path) -> None:
+    """End the process and all that it runs. Nothing to do is fine; its files stay."""
+    paths = KubeletFolder(folder.resolve())
+    if not paths.path.exists():
+        return
+    with _only_one(paths):
+        server = _server(paths)
+        if server is not None:
+            _end(server)
+        _end_leftovers(paths)
+        paths.ready.unlink(missing_ok=True)
+        if paths.link.is_symlink():
+            paths.link.unlink()
+
+
+def status(folder: Path) -> KubeletStatus:
+    """Whether it runs, and what it plays."""
+    paths = KubeletFolder(folder.resolve())
+    ready = read_json(paths.ready)
+    server = _server(paths)
+    if server is not None and ready is not None:
+        nodes = {name: Path(path) for name, path in sorted(ready["nodes"].items())}
+        memory = server.memory_info().rss
+        return KubeletStatus(
+            running=True, pid=server.pid, nodes=nodes, port=ready["port"], rss_bytes=memory,
+            log=paths.log, detail="running",
+        )  # fmt: skip
+    gone = ready is not None
+    return KubeletStatus(
+        running=False, pid=None, nodes={}, port=0, rss_bytes=0, log=paths.log,
+        detail="it is gone without having been stopped" if gone else "not started",
+    )  # fmt: skip
+
+
+def _serve(paths: KubeletFolder, wanted: dict[str, Any], report: Report) -> None:
+    server = _server(paths)
+    if server is not None and read_json(paths.specs) == wanted:
+        _wait_until_ready(paths, server)
+        return
+    if server is not None:
+        report("restarting the kubelets: their settings changed")
+        _end(server)
+    _end_leftovers(paths)
+    paths.within_reach([node["name"] for node in wanted["nodes"]])
+    write_json(paths.specs, wanted)
+    report(f"starting the kubelets of {len(wanted['nodes'])} nodes")
+    _launch(paths)
+
+
+@contextmanager
+def _only_one(paths: KubeletFolder) -> Iterator[None]:
+    lock = os.open(paths.start_lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
+
+
+def _server(paths: KubeletFolder) -> psutil.Process | None:
+    """The living process. A pid alone does not prove it: pids are used again."""
+    found: dict[str, Any] | None = read_json(paths.process)
+    if found is None:
+        return None
+    try:
+        process = psutil.Process(found["pid"])
+        same = abs(process.create_time() - found["created"]) < _SAME_TIME_SECONDS
+        alive = process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return None
+    return process if same and alive else None
+
+
+def _launch(paths: KubeletFolder) -> None:
+    paths.ready.unlink(missing_ok=True)
+    project = str(Path(__file__).resolve().parents[2])
+    import_path = os.pathsep.join(filter(None, [project, os.environ.get("PYTHONPATH", "")]))
+    with paths.log.open("ab") as log:
+        begin = log.tell()
+        process = subprocess.Popen(
+            [sys.executable, "-m", "lab.kubelet", "serve", str(paths.path)],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            cwd="/",
+            env={**os.environ, "PYTHONPATH": import_path},
+        )
+    try:
+        _wait_until_ready(paths, psutil.Process(process.pid))
+    except (KubeletError, psutil.NoSuchProcess) as error:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+            _end_leftovers(paths)
+            raise
+        lines = paths.log.read_bytes()[begin:].decode(errors="replace").strip().splitlines()
+        raise KubeletError(lines[-1] if lines else str(error)) from None
+
+
+def _wait_until_ready(paths: KubeletFolder, server: psutil.Process) -> None:
+    deadline = time.monotonic() + _START_SECONDS
+    while not paths.ready.exists():
+        gone = not server.is_running() or server.status() == psutil.STATUS_ZOMBIE
+        if gone or time.monotonic() > deadline:
+            raise KubeletError(
+                f"the kubelets in {paths.path} "
+                + ("ended" if gone else f"were not all Ready in {_START_SECONDS:.0f} s")
+                + f"; see {paths.log}"
+            )
+        time.sleep(_POLL_SECONDS)
+
+
+def _end(server: psutil.Process) -> None:
+    children = server.children(recursive=True)
+    server.terminate()
+    try:
+        server.wait(_STOP_SECONDS)
+    except psutil.TimeoutExpired:
+        server.kill()
+        server.wait(_STOP_SECONDS)
+    psutil.wait_procs(children, _STOP_SECONDS)
+
+
+def _end_leftovers(paths: KubeletFolder) -> None:
+    """Kill processes of pods that outlived a killed stand-in."""
+    left = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get(FOLDER_VARIABLE) == str(paths.path):
+                process.kill()
+                left.append(process)
+        except psutil.Error:
+            # Gone meanwhile, or another user's.
+            continue
+    psutil.wait_procs(left, _STOP_SECONDS)

@@ -1,0 +1,85 @@
+"""What a pod is run with: shared by all pods of one node."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from lab.kubelet.addresses import LoopbackAddresses, PodRange
+from lab.kubelet.checkpoint import Allocation
+from lab.kubelet.device_manager import DeviceManager
+from lab.kubelet.folder import NodeFolder
+from lab.kubelet.kube import Kube
+from lab.kubelet.logs import ContainerLog
+from lab.kubelet.probes import is_supported
+
+_PROBES = ("startupProbe", "readinessProbe", "livenessProbe")
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRuntime:
+    """One node, as its pods need it."""
+
+    kube: Kube
+    folder: NodeFolder
+    devices: DeviceManager
+    loopback: LoopbackAddresses
+    range: PodRange
+    authority: Path
+    image: str
+    boot_seconds: float
+    process_folder: Path
+    """Names the stand-in in the environment of every process."""
+
+    def is_ours(self, image: str) -> bool:
+        """Whether containers of this image run as processes."""
+        return image == self.image or image.startswith((f"{self.image}:", f"{self.image}@"))
+
+    def runs_for_real(self, pod: Mapping[str, Any]) -> bool:
+        """Whether any container of the pod is of our image."""
+        return any(self.is_ours(container["image"]) for container in pod["spec"]["containers"])
+
+    def log(self, pod: Mapping[str, Any], container: str) -> ContainerLog:
+        """The logs of a container."""
+        return ContainerLog(self.folder.logs(pod["metadata"]["uid"]) / container)
+
+
+class RunningPod(Protocol):
+    """A pod that was admitted."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether it is terminal: none of its containers runs or will run."""
+
+    async def run(self) -> None:
+        """Run it until it has ended."""
+
+    async def stop(self, grace_seconds: float) -> None:
+        """End it; when this returns nothing of it runs."""
+
+    async def remove(self) -> None:
+        """Forget what was made for it."""
+
+    def container_ended(self, container: str) -> bool:
+        """Whether the container writes no more."""
+
+
+def unsupported(pod: Mapping[str, Any], runtime: NodeRuntime) -> str | None:
+    """What the pod asks of a real process that the stand-in does not do; None if nothing."""
+    spec = pod["spec"]
+    if spec.get("initContainers"):
+        return "init containers"
+    for container in spec["containers"]:
+        if not runtime.is_ours(container["image"]):
+            return f"a container of another image ({container['image']}) beside ours"
+        for kind in _PROBES:
+            if kind in container and not is_supported(container[kind]):
+                return f"the {kind} of container {container['name']}"
+    return None
+
+
+def cdi_names(allocations: Sequence[Allocation]) -> str:
+    """The CDI devices of a pod, for people."""
+    return ", ".join(name for allocation in allocations for name in allocation.cdi)

@@ -1,0 +1,166 @@
+"""The process that plays the kubelets of a folder."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import logging
+import os
+import signal
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from lab.control_plane import NodeSpec
+from lab.control_plane.commands import API_SERVER, KUBELET
+from lab.control_plane.layout import Layout
+from lab.control_plane.pki import CA
+from lab.control_plane.ports import LOOPBACK, kept, reserve
+from lab.hosts.folder import read_json, write_json
+from lab.kubelet.addresses import LoopbackAddresses, PodRange
+from lab.kubelet.device_manager import DeviceManager
+from lab.kubelet.folder import KubeletFolder
+from lab.kubelet.kube import POD, Kube, Server
+from lab.kubelet.log_server import LogServer
+from lab.kubelet.model import KubeletError, KubeletSpec
+from lab.kubelet.node import Node
+from lab.kubelet.pod_worker import PodWorker
+from lab.kubelet.runtime import NodeRuntime
+
+_PORT = "kubelet"
+_WATCH_SECONDS = 1.0
+_log = logging.getLogger(__name__)
+
+
+class Kubelets:
+    """All nodes of one folder."""
+
+    def __init__(self, folder: KubeletFolder, spec: KubeletSpec) -> None:
+        self._folder = folder
+        self._spec = spec
+        self._layout = Layout.of(spec.control_plane)
+        port = kept(self._layout.ports)[API_SERVER]
+        server = Server(f"https://{LOOPBACK}:{port}", self._layout.certificate(CA))
+        self._kube = Kube(self._layout.kubeconfig_of(KUBELET), server)
+        self._port = reserve(folder.ports, [_PORT])[_PORT]
+        self._loopback = LoopbackAddresses()
+        self._nodes: dict[str, Node] = {}
+        self._logs = LogServer(self._layout, self._port, self._find)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Play until told to stop."""
+        async with self._kube:
+            self._nodes = {spec.name: self._node(spec) for spec in self._spec.nodes}
+            await self._logs.open()
+            watching = asyncio.create_task(self._watch_folder(stop))
+            following: asyncio.Task[None] | None = None
+            try:
+                await asyncio.gather(*(node.open() for node in self._nodes.values()))
+                following = asyncio.create_task(self._follow(stop))
+                paths = {name: str(self._reachable().node(name).path) for name in self._nodes}
+                write_json(self._folder.ready, {"nodes": paths, "port": self._port})
+                await stop.wait()
+            finally:
+                self._folder.ready.unlink(missing_ok=True)
+                for task in (watching, following):
+                    if task is not None:
+                        task.cancel()
+                        with contextlib.suppress(asyncio.CancelledError):
+                            await task
+                await asyncio.gather(*(node.close() for node in self._nodes.values()))
+                await self._logs.close()
+
+    def _reachable(self) -> KubeletFolder:
+        return self._folder.within_reach([spec.name for spec in self._spec.nodes])
+
+    def _node(self, spec: NodeSpec) -> Node:
+        told = asyncio.Event()
+        folder = self._reachable().node(spec.name)
+        runtime = NodeRuntime(
+            kube=self._kube,
+            folder=folder,
+            devices=DeviceManager(folder, told.set),
+            loopback=self._loopback,
+            range=PodRange(),
+            authority=self._layout.certificate(CA),
+            image=self._spec.image,
+            boot_seconds=self._spec.boot_seconds,
+            process_folder=self._folder.path,
+        )
+        return Node(spec, runtime, self._port, told)
+
+    async def _watch_folder(self, stop: asyncio.Event) -> None:
+        """End when the folder was removed: nothing could find this process any more."""
+        while self._folder.process.exists():
+            await asyncio.sleep(_WATCH_SECONDS)
+        stop.set()
+
+    async def _follow(self, stop: asyncio.Event) -> None:
+        """Give every pod to its node."""
+        listed: dict[str, list[dict[str, Any]]] = {name: [] for name in self._nodes}
+        complete = False
+        try:
+            async for kind, body in self._kube.cluster.watch(POD, fields="spec.nodeName!="):
+                if kind == "SYNC":
+                    if not complete:
+                        self._know(listed)
+                    complete = True
+                    continue
+                node = self._nodes.get(body["spec"].get("nodeName", ""))
+                if node is None:
+                    continue
+                if not complete:
+                    listed[node.name].append(body)
+                elif kind == "DELETED":
+                    node.lost(body["metadata"]["uid"])
+                else:
+                    node.saw(body)
+        except Exception:  # noqa: BLE001 (whatever it is, the process must not go on without)
+            # Without the watch nothing works; a process that is gone is at least noticed.
+            _log.exception("the watch of pods broke")
+            stop.set()
+
+    def _know(self, listed: Mapping[str, list[dict[str, Any]]]) -> None:
+        """The first list is complete: only now is it known whose devices are free."""
+        for name, pods in listed.items():
+            self._nodes[name].known(pod["metadata"]["uid"] for pod in pods)
+            for pod in pods:
+                self._nodes[name].saw(pod)
+
+    def _find(self, namespace: str, name: str) -> PodWorker | None:
+        found = (node.find(namespace, name) for node in self._nodes.values())
+        return next((worker for worker in found if worker is not None), None)
+
+
+def serve(path: Path) -> None:
+    """Play in this process until SIGTERM or SIGINT.
+
+    Raises:
+        KubeletError: another process plays the kubelets of this folder.
+    """
+    folder = KubeletFolder(path)
+    lock = os.open(folder.serve_lock, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise KubeletError(f"another process plays the kubelets in {path}") from None
+    logging.basicConfig(
+        level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s"
+    )
+    _log.info("this is a stand-in of kubelets: nodes are played, most pods are only said to run")
+    spec = KubeletSpec.of(read_json(folder.specs))
+    process = psutil.Process()
+    write_json(folder.process, {"pid": process.pid, "created": process.create_time()})
+
+    async def main() -> None:
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop.set)
+        await Kubelets(folder, spec).run(stop)
+
+    asyncio.run(main())

@@ -1,0 +1,113 @@
+"""A pod that only seems to run: its phases, times and log are those of a pod that runs well."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+from lab.kubelet.pod_status import Conditions, ContainerState, running
+from lab.kubelet.runtime import NodeRuntime, cdi_names
+
+LOG_ANNOTATION = "gpu-clusters.dev/simulated-log"
+"""What a simulated container says instead of its one line."""
+
+_STOPPED = 143
+"""Exit code of a process that SIGTERM ended."""
+
+
+class SimulatedPod:
+    """With devices it takes its time to boot and says so in events; without it runs at once.
+
+    A pod of a Job completes.
+    """
+
+    def __init__(self, runtime: NodeRuntime, pod: Mapping[str, Any]) -> None:
+        self._runtime = runtime
+        self._pod = pod
+        self._conditions = Conditions(pod)
+        status = pod.get("status", {})
+        self._began = status.get("phase") == "Running"
+        self._address = runtime.range.take(status.get("podIP", ""))
+        self._containers = [
+            ContainerState(container["name"], container["image"])
+            for container in pod["spec"]["containers"]
+        ]
+        self._stopping = asyncio.Event()
+        self._over = asyncio.Event()
+
+    @property
+    def ended(self) -> bool:
+        """Whether it is terminal."""
+        return self._over.is_set()
+
+    def container_ended(self, container: str) -> bool:
+        """Whether the container writes no more."""
+        del container
+        return self._over.is_set()
+
+    async def run(self) -> None:
+        """Boot, then run until stopped; one of a Job completes."""
+        if not self._began:
+            await self._boot()
+        owners = self._pod["metadata"].get("ownerReferences") or ()
+        completes = any(owner["kind"] == "Job" for owner in owners)
+        if not completes:
+            await self._stopping.wait()
+        now = datetime.now(UTC)
+        code = _STOPPED if self._stopping.is_set() else 0
+        self._containers = [
+            replace(c, ready=False, started=c.started or now, finished=now, exit_code=code)
+            for c in self._containers
+        ]
+        await self._write()
+        self._over.set()
+
+    async def stop(self, grace_seconds: float) -> None:
+        """End at once; there is nothing that could want its grace."""
+        del grace_seconds
+        self._stopping.set()
+
+    async def remove(self) -> None:
+        """Give its address back."""
+        self._runtime.range.give_back(self._address)
+
+    async def _boot(self) -> None:
+        devices = self._runtime.devices.of_pod(self._pod["metadata"]["uid"])
+        if devices:
+            await self._pause()
+            await self._write()
+            await self._tell("SandboxCreated", f"Sandbox runs with {cdi_names(devices)}")
+            await self._pause()
+        if self._stopping.is_set():
+            return
+        now = datetime.now(UTC)
+        for container in self._pod["spec"]["containers"]:
+            self._say(container)
+        self._containers = [replace(c, ready=True, started=now) for c in self._containers]
+        await self._write()
+        if devices:
+            await self._tell("Started", "Started container (simulated)")
+
+    async def _pause(self) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._runtime.boot_seconds):
+                await self._stopping.wait()
+
+    def _say(self, container: Mapping[str, Any]) -> None:
+        annotations = self._pod["metadata"].get("annotations") or {}
+        command = [*(container.get("command") or ()), *(container.get("args") or ())]
+        words = " ".join(["simulated container", container["image"], *command])
+        log = self._runtime.log(self._pod, container["name"])
+        for line in annotations.get(LOG_ANNOTATION, words).splitlines():
+            log.append(0, "stdout", line.encode())
+
+    async def _write(self) -> None:
+        body = running(self._pod, self._conditions, self._containers, address=self._address)
+        await self._runtime.kube.set_status(body)
+
+    async def _tell(self, reason: str, message: str) -> None:
+        await self._runtime.kube.event(self._pod, reason, message)

@@ -1,0 +1,288 @@
+"""Pods on a node that the stand-in of the kubelet plays: as on a real one, seen from the API."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import psutil
+import pytest
+
+from lab import tools
+from lab.control_plane.kube import KubeApi
+from tests.fixtures.control_plane import KubeCluster
+from tests.fixtures.kubelet import IMAGE, Kubelets
+
+pytestmark = pytest.mark.lab
+
+
+def eventually(condition: Callable[[], Any], seconds: float = 30) -> Any:
+    deadline = time.monotonic() + seconds
+    while not (result := condition()):
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.05)
+    return result
+
+
+def post(client: KubeApi, path: str, body: dict[str, Any]) -> None:
+    status, answer = client.request("POST", path, body)
+    assert status == 201, answer
+
+
+def pod_on(node: str, name: str = "p", **container: Any) -> dict[str, Any]:
+    return {
+        "metadata": {"name": name},
+        "spec": {
+            "nodeName": node,
+            "terminationGracePeriodSeconds": 5,
+            "containers": [{"name": "main", "image": "any:1", **container}],
+        },
+    }
+
+
+def in_phase(client: KubeApi, path: str, phase: str) -> Callable[[], Any]:
+    def look() -> dict[str, Any] | None:
+        pod = client.get(path)
+        return pod if pod["status"]["phase"] == phase else None
+
+    return look
+
+
+def kubectl(cluster: KubeCluster, *arguments: str) -> str:
+    program = tools.ensure(["kubectl"])["kubectl"]
+    done = subprocess.run(
+        [program, "--kubeconfig", cluster.kubeconfig, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_node_is_ready_has_no_devices_and_is_none_of_kwoks(
+    kube_api: KubeCluster, kubelets: Kubelets
+) -> None:
+    kubelet = kubelets("a", "b")
+    with kube_api.api() as client:
+        for name in kubelet.names:
+            node = client.get(f"/api/v1/nodes/{name}")
+            ready = {c["type"]: c["status"] for c in node["status"]["conditions"]}["Ready"]
+            assert ready == "True"
+            assert "nvidia.com/pgpu" not in node["status"]["allocatable"]
+            assert node["metadata"]["labels"]["gpu-clusters.dev/stand-in"] == "kubelet"
+            assert "kwok.x-k8s.io/node" not in node["metadata"].get("annotations", {})
+    assert "stand-in" in kubelet.log().splitlines()[0]
+
+
+def test_an_ordinary_pod_runs_has_a_log_and_goes(
+    kube_api: KubeCluster, namespace: str, kubelets: Kubelets
+) -> None:
+    kubelet = kubelets()
+    pods = f"/api/v1/namespaces/{namespace}/pods"
+    with kube_api.api() as client:
+        post(client, pods, pod_on(kubelet.name, command=["serve", "me"]))
+        pod = eventually(in_phase(client, f"{pods}/p", "Running"))
+        assert pod["status"]["podIP"].startswith("10.")
+        log = kubectl(kube_api, "logs", "-n", namespace, "p", "--timestamps")
+        assert log.endswith(" simulated container any:1 serve me\n")
+        assert log[:4].isdigit()
+        client.delete(f"{pods}/p")
+        eventually(lambda: client.request("GET", f"{pods}/p")[0] == 404)
+
+
+PROGRAM = """
+import http.server, os, signal, sys
+print("up", os.environ["GREETING"], os.environ["WHERE"], flush=True)
+def bye(*_):
+    print("bye", flush=True)
+    sys.exit(0)
+signal.signal(signal.SIGTERM, bye)
+class Answer(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        if self.path == "/crash":
+            os._exit(3)
+        self.send_response(200)
+        self.end_headers()
+        with open(sys.argv[1]) as file:
+            self.wfile.write(file.read().encode())
+    def log_message(self, *_):
+        pass
+http.server.HTTPServer((os.environ["POD_IP"], 8080), Answer).serve_forever()
+"""
+
+
+def real_pod(node: str) -> dict[str, Any]:
+    pod = pod_on(
+        node,
+        "real",
+        image=f"{IMAGE}:1",
+        command=["python", "-c", PROGRAM],
+        args=["/etc/config/text"],
+        ports=[{"containerPort": 8080, "name": "http"}],
+        env=[
+            {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+            {"name": "NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
+            {
+                "name": "GREETING",
+                "valueFrom": {"secretKeyRef": {"name": "greeting", "key": "word"}},
+            },
+            {"name": "WHERE", "value": "/var/lib/kubelet/device-plugins/$(NODE)"},
+        ],
+        readinessProbe={"httpGet": {"port": "http", "path": "/"}, "periodSeconds": 1},
+        volumeMounts=[
+            {"name": "config", "mountPath": "/etc/config"},
+            {"name": "plugins", "mountPath": "/var/lib/kubelet/device-plugins"},
+        ],
+    )
+    pod["spec"]["volumes"] = [
+        {"name": "config", "configMap": {"name": "config"}},
+        {"name": "plugins", "hostPath": {"path": "/var/lib/kubelet/device-plugins"}},
+    ]
+    return pod
+
+
+def is_ready(client: KubeApi, path: str) -> Callable[[], Any]:
+    def look() -> dict[str, Any] | None:
+        pod = client.get(path)
+        conditions = pod["status"].get("conditions", [])
+        ready = any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+        return pod if ready else None
+
+    return look
+
+
+def fetch(address: str, path: str = "/") -> bytes:
+    import http.client
+
+    connection = http.client.HTTPConnection(address, 8080, timeout=5)
+    try:
+        connection.request("GET", path)
+        return connection.getresponse().read()
+    except (OSError, http.client.HTTPException):
+        return b""
+    finally:
+        connection.close()
+
+
+def test_a_pod_of_our_image_is_a_process_with_all_that_its_spec_names(
+    kube_api: KubeCluster, namespace: str, kubelets: Kubelets
+) -> None:
+    kubelet = kubelets()
+    core = f"/api/v1/namespaces/{namespace}"
+    with kube_api.api() as client:
+        secret = {"metadata": {"name": "greeting"}, "stringData": {"word": "hello"}}
+        post(client, f"{core}/secrets", secret)
+        post(client, f"{core}/pods", real_pod(kubelet.name))
+        # The volume's content is missing at first; the pod waits for it, as on a real node.
+        eventually(lambda: "not found" in str(client.get(f"{core}/pods/real")["status"]))
+        config = {"metadata": {"name": "config"}, "data": {"text": "from the config map"}}
+        post(client, f"{core}/configmaps", config)
+        pod = eventually(is_ready(client, f"{core}/pods/real"))
+        address = pod["status"]["podIP"]
+        assert address.startswith("127.")
+        assert not address.startswith("127.0.")
+        assert fetch(address) == b"from the config map"
+        plugins = kubelet.node().device_plugins
+        assert kubectl(kube_api, "logs", "-n", namespace, "real") == (
+            f"up hello {plugins}/{kubelet.name}\n"
+        )
+
+        assert fetch(address, "/crash") == b""
+        restarted = eventually(
+            lambda: (
+                (found := is_ready(client, f"{core}/pods/real")())
+                and found["status"]["containerStatuses"][0]["restartCount"] == 1
+                and found
+            )
+        )
+        status = restarted["status"]["containerStatuses"][0]
+        assert status["lastState"]["terminated"]["exitCode"] == 3
+        assert fetch(address) == b"from the config map"
+
+        follow = subprocess.Popen(
+            [
+                tools.ensure(["kubectl"])["kubectl"], "--kubeconfig", kube_api.kubeconfig,
+                "logs", "-f", "-n", namespace, "real",
+            ],
+            stdout=subprocess.PIPE,
+            text=True,
+        )  # fmt: skip
+        assert follow.stdout is not None
+        assert follow.stdout.readline().startswith("up ")
+        client.delete(f"{core}/pods/real")
+        assert follow.stdout.read() == "bye\n"
+        assert follow.wait(10) == 0
+        eventually(lambda: client.request("GET", f"{core}/pods/real")[0] == 404)
+    assert processes_of(kubelet.pid) == []
+
+
+def processes_of(pid: int) -> list[int]:
+    return [child.pid for child in psutil.Process(pid).children(recursive=True)]
+
+
+def test_a_process_has_the_rights_of_its_service_account_and_no_more(
+    kube_api: KubeCluster, namespace: str, kubelets: Kubelets
+) -> None:
+    program = (
+        "import asyncio\n"
+        "from caas.cluster import Cluster, ClusterError\n"
+        "from lab.kubelet.kube import POD, SECRET\n"
+        "async def main():\n"
+        "    async with Cluster.connect() as cluster:\n"
+        f"        print(len(await cluster.list(POD, {namespace!r})))\n"
+        "        try:\n"
+        f"            await cluster.list(SECRET, {namespace!r})\n"
+        "        except ClusterError as error:\n"
+        "            print(error.status)\n"
+        "asyncio.run(main())\n"
+    )
+    kubelet = kubelets()
+    core = f"/api/v1/namespaces/{namespace}"
+    rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}"
+    with kube_api.api() as client:
+        rule = {"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]}
+        post(client, f"{rbac}/roles", {"metadata": {"name": "r"}, "rules": [rule]})
+        binding = {
+            "metadata": {"name": "r"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "r"},
+            "subjects": [{"kind": "ServiceAccount", "name": "default", "namespace": namespace}],
+        }
+        post(client, f"{rbac}/rolebindings", binding)
+        pod = pod_on(kubelet.name, image=IMAGE, command=["python", "-c", program])
+        pod["spec"]["restartPolicy"] = "Never"
+        post(client, f"{core}/pods", pod)
+        eventually(in_phase(client, f"{core}/pods/p", "Succeeded"))
+    assert kubectl(kube_api, "logs", "-n", namespace, "p") == "1\n403\n"
+
+
+def test_killed_kubelets_leave_no_process_behind_and_are_started_again(
+    kube_api: KubeCluster, namespace: str, kubelets: Kubelets
+) -> None:
+    kubelet = kubelets()
+    core = f"/api/v1/namespaces/{namespace}"
+    sleeper = [sys.executable and "python", "-c", "import time; time.sleep(600)"]
+    with kube_api.api() as client:
+        post(client, f"{core}/pods", pod_on(kubelet.name, image=IMAGE, command=sleeper))
+        eventually(is_ready(client, f"{core}/pods/p"))
+        (child,) = processes_of(kubelet.pid)
+        os.kill(kubelet.pid, 9)
+        eventually(lambda: not psutil.pid_exists(child))
+        kubelet.start()
+        status = eventually(
+            lambda: (
+                (found := client.get(f"{core}/pods/p")["status"]["containerStatuses"][0])
+                and found["restartCount"] == 1
+                and found["ready"]
+            )
+        )
+        assert status
+        kubelet.start()
+        (again,) = processes_of(kubelet.pid)
+        kubelet.stop()
+        assert not psutil.pid_exists(again)
