@@ -5,12 +5,14 @@
 One server process per folder listens on one loopback port per host. A command that comes in runs in
 the machine's own shell and coreutils, in namespaces of its own where `/` is the host's folder
 (`view.py`); what exists only on such a machine (`fmpm`, `systemctl`, `lspci`, …) is answered by
-stand-ins (`standins/`) that keep state. Faults are injected by name while it runs (`faults`), and
-what happened can be read afterwards (`journal`).
+stand-ins (`standins/`) that keep state. Beside each host a management controller answers Redfish
+over HTTPS (`bmc.py`), and its GPUs remember what a tenant left on them (`tenant.py`). Faults are
+injected by name while it runs (`faults`), and what happened can be read afterwards (`journal`).
 
 What it does not do, so that nobody relies on it:
 
-- Writing to /sys changes files only: no driver is bound or unbound, no GPU is reset.
+- Writing to /sys changes files only: no driver is bound or unbound, no GPU is reset
+  (`nvidia_gpu_tools.py` resets them).
 - The network is the machine's; a command can reach whatever the machine can.
 - Background processes end with the command that started them, and a command ends 2 s after its
   connection broke; on a real host both go on.
@@ -19,10 +21,11 @@ What it does not do, so that nobody relies on it:
 - Terminals are refused (`ssh -T` works), and so is every kind of forwarding.
 """
 
-from lab.hosts.model import HostEndpoint, HostsError, HostSpec, ServerStatus
+from lab.hosts.model import BmcEndpoint, HostEndpoint, HostsError, HostSpec, ServerStatus
 from lab.hosts.process import start, status, stop
 
 __all__ = [
+    "BmcEndpoint",
     "HostEndpoint",
     "HostSpec",
     "HostsError",

@@ -2,11 +2,14 @@
 
 <folder>/hosts.json               which hosts to serve; written by whoever starts them
 <folder>/ready.json               what the server serves; written by the server
-    <folder>/server.json              pid and start time of the server
+<folder>/server.json              pid and start time of the server
 <folder>/control.sock             the server's control socket
 <folder>/server.log
 <folder>/<host>/host.json         port, platform, boot id: chosen once
+<folder>/bmc-password             password of every management controller
 <folder>/<host>/host_key          the host's private SSH key
+<folder>/<host>/bmc.crt, bmc.key  certificate of the host's management controller
+<folder>/<host>/gpus.json         what GPUs carry from one tenant to the next
 <folder>/<host>/state.json        what the stand-ins remember
 <folder>/<host>/faults.json       injected faults
 <folder>/<host>/virtual_machines.json   who uses which partition
@@ -44,6 +47,21 @@ class HostFolder:
     def host_key(self) -> Path:
         """The private host key."""
         return self.path / "host_key"
+
+    @property
+    def bmc_certificate(self) -> Path:
+        """The management controller's certificate, PEM."""
+        return self.path / "bmc.crt"
+
+    @property
+    def bmc_key(self) -> Path:
+        """The management controller's private key."""
+        return self.path / "bmc.key"
+
+    @property
+    def gpus(self) -> Path:
+        """What GPUs carry from one tenant to the next."""
+        return self.path / "gpus.json"
 
     @property
     def state(self) -> Path:
@@ -106,6 +124,11 @@ class HostsFolder:
     def serve_lock(self) -> Path:
         """Held by the server as long as it lives."""
         return self.path / "serve.lock"
+
+    @property
+    def bmc_password(self) -> Path:
+        """The password of every management controller."""
+        return self.path / "bmc-password"
 
     def host(self, name: str) -> HostFolder:
         """The folder of one host."""

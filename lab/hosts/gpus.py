@@ -64,7 +64,7 @@ class Gpu(BaseModel):
 
 def read(host: HostFolder) -> dict[int, Gpu]:
     """The GPUs that somebody used or changed, by module number; all others are as new."""
-    content = read_json(host.path / "gpus.json") or {}
+    content = read_json(host.gpus) or {}
     return {int(module): Gpu.model_validate(gpu) for module, gpu in content.items()}
 
 
@@ -83,6 +83,6 @@ def change(host: HostFolder, module: int) -> Iterator[Gpu]:
         gpu = gpus.setdefault(module, Gpu())
         yield gpu
         content = {str(number): one.model_dump() for number, one in sorted(gpus.items())}
-        write_json(host.path / "gpus.json", content)
+        write_json(host.gpus, content)
     finally:
         os.close(lock)

@@ -17,7 +17,10 @@ Entry = dict[str, Any]
 
 
 def write(host: HostFolder, event: str, **values: Any) -> None:
-    """Append one entry. `event` is connection, command, stand-in, sftp, unit, fabric or harm."""
+    """Append one entry.
+
+    `event` is connection, command, stand-in, sftp, unit, fabric, gpu, redfish or harm.
+    """
     line = json.dumps({"event": event, "at": round(time.time(), 3), **values}) + "\n"
     descriptor = os.open(host.journal, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:

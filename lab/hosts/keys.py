@@ -23,7 +23,7 @@ def ensure_key(private: Path, comment: str) -> str:
             serialization.PrivateFormat.OpenSSH,
             serialization.NoEncryption(),
         )
-        _create(private, pem)
+        create(private, pem)
     line = f"{public_key(private)} {comment}"
     if not public.exists() or public.read_text().strip() != line:
         public.write_text(line + "\n")
@@ -39,7 +39,7 @@ def public_key(private: Path) -> str:
     return encoded.decode()
 
 
-def _create(path: Path, content: bytes) -> None:
+def create(path: Path, content: bytes) -> None:
     """Write a new file whole or not at all, and never over one that is there."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)

@@ -4,21 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
 import socket
 import struct
 
 import asyncssh
 
-from lab.hosts import faults, session
+from lab.hosts import faults, ports, session
 from lab.hosts.host import Host
-from lab.hosts.model import ADDRESS, USER, HostsError
+from lab.hosts.model import ADDRESS, USER
 from lab.hosts.sftp import HostSFTP
-
-_PORTS = range(20000, 32000)
-"""Below the range from which systems choose ports of outgoing connections, so that a port that is
-free now is still free after a restart."""
-_PORT_ATTEMPTS = 200
 
 
 class _Login(asyncssh.SSHServer):
@@ -65,7 +59,7 @@ class Listener:
 
     def open(self, port: int | None) -> int:
         """Listen on this port, or on one chosen now; returns the port."""
-        self._socket = _listen(self._host.folder.name, port)
+        self._socket = ports.listen(self._host.folder.name, port)
         self.port = self._socket.getsockname()[1]
         self._accepting = asyncio.create_task(self._accept(self._socket))
         return self.port
@@ -137,31 +131,6 @@ class Listener:
             if pump is not None:
                 pump.cancel()
             connection.close()
-
-
-def _listen(name: str, port: int | None) -> socket.socket:
-    candidates = [port] if port else random.sample(_PORTS, _PORT_ATTEMPTS)
-    for candidate in candidates:
-        listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listening.bind((ADDRESS, candidate))
-            listening.listen(64)
-        except OSError:
-            listening.close()
-            continue
-        listening.settimeout(0)
-        return listening
-    if port:
-        raise HostsError(
-            f"host {name}: its port {port} on {ADDRESS} is taken by another process; stop that "
-            f"process (ss -ltnp 'sport = :{port}' names it), or remove the host's folder to give "
-            "it a new port and key"
-        )
-    raise HostsError(
-        f"host {name}: no free port on {ADDRESS} among {_PORT_ATTEMPTS} tried in "
-        f"{_PORTS.start}-{_PORTS.stop - 1}"
-    )
 
 
 async def _limited(

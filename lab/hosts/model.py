@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 USER: Final = "operator"
 """The only account that a simulated host lets in; `sudo -n` makes it root."""
+
+BMC_USER: Final = "admin"
+"""The account on a host's management controller that may read."""
 
 ADDRESS: Final = "127.0.0.1"
 
@@ -34,6 +37,16 @@ class HostSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class BmcEndpoint:
+    """Where a host's management controller answers Redfish. `certificate` is the PEM to pin."""
+
+    url: str
+    user: str
+    password: str = field(repr=False)
+    certificate: str
+
+
+@dataclass(frozen=True, slots=True)
 class HostEndpoint:
     """Where a host answers. `host_key` is its public key in OpenSSH's one-line form."""
 
@@ -41,6 +54,7 @@ class HostEndpoint:
     port: int
     user: str
     host_key: str
+    bmc: BmcEndpoint
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,16 @@ from lab.hosts import control, views
 from lab.hosts.board import board
 from lab.hosts.folder import HostsFolder, read_json, write_json
 from lab.hosts.keys import ensure_key
-from lab.hosts.model import ADDRESS, USER, HostEndpoint, HostsError, HostSpec, ServerStatus
+from lab.hosts.model import (
+    ADDRESS,
+    BMC_USER,
+    USER,
+    BmcEndpoint,
+    HostEndpoint,
+    HostsError,
+    HostSpec,
+    ServerStatus,
+)
 
 _START_SECONDS = 60.0
 _STOP_SECONDS = 10.0
@@ -72,11 +81,14 @@ def _serve(paths: HostsFolder, wanted: dict[str, Any], report: Report) -> dict[s
     server = _server(paths)
     if server is not None:
         _wait_until_ready(paths, server)
+        if not _is_current(read_json(paths.ready)):
+            _end(server)
+            server = None
     before = read_json(paths.specs) or wanted
     # A server that could not make one of the hosts does not serve all that it was told to.
     served = (read_json(paths.ready) or {"hosts": {}})["hosts"]
     if server is not None and before == wanted and set(served) == set(wanted["hosts"]):
-        return _endpoints(read_json(paths.ready))
+        return _endpoints(paths, read_json(paths.ready))
     if server is not None and before["client-key"] != wanted["client-key"]:
         _end(server)
         server = None
@@ -86,7 +98,7 @@ def _serve(paths: HostsFolder, wanted: dict[str, Any], report: Report) -> dict[s
     else:
         report(f"starting {len(wanted['hosts'])} simulated hosts")
         _launch(paths)
-    return _endpoints(read_json(paths.ready))
+    return _endpoints(paths, read_json(paths.ready))
 
 
 def stop(folder: Path) -> None:
@@ -107,11 +119,13 @@ def status(folder: Path) -> ServerStatus:
     ready = read_json(paths.ready)
     server = _server(paths)
     if server is not None and ready is not None:
-        return ServerStatus(running=True, pid=server.pid, hosts=_endpoints(ready), detail="running")
+        return ServerStatus(
+            running=True, pid=server.pid, hosts=_endpoints(paths, ready), detail="running"
+        )
     if ready is None:
         return ServerStatus(running=False, pid=None, hosts={}, detail="not started")
     detail = f"process {ready['pid']} is gone without having been stopped"
-    return ServerStatus(running=False, pid=None, hosts=_endpoints(ready), detail=detail)
+    return ServerStatus(running=False, pid=None, hosts=_endpoints(paths, ready), detail=detail)
 
 
 def _checked(specs: Sequence[HostSpec]) -> dict[str, str]:
@@ -201,8 +215,26 @@ def _end(server: psutil.Process) -> None:
     psutil.wait_procs(children, _STOP_SECONDS)
 
 
-def _endpoints(ready: dict[str, Any]) -> dict[str, HostEndpoint]:
+def _endpoints(paths: HostsFolder, ready: dict[str, Any]) -> dict[str, HostEndpoint]:
+    password = paths.bmc_password.read_text().strip() if ready["hosts"] else ""
     return {
-        name: HostEndpoint(ADDRESS, host["port"], USER, host["host-key"])
+        name: HostEndpoint(
+            ADDRESS,
+            host["port"],
+            USER,
+            host["host-key"],
+            BmcEndpoint(
+                url=f"https://{ADDRESS}:{host['bmc-port']}",
+                user=BMC_USER,
+                password=password,
+                certificate=host["bmc-certificate"],
+            ),
+        )
         for name, host in ready["hosts"].items()
+        if "bmc-port" in host
     }
+
+
+def _is_current(ready: dict[str, Any]) -> bool:
+    """Whether the server is of a version that gives every host a management controller."""
+    return all("bmc-port" in host for host in ready["hosts"].values())

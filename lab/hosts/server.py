@@ -14,6 +14,8 @@ from typing import Any
 import psutil
 
 from lab.hosts import control, views
+from lab.hosts.bmc import Bmc
+from lab.hosts.bmc_identity import ensure_password
 from lab.hosts.folder import HostsFolder, read_json, write_json
 from lab.hosts.host import Host, ensure_identity
 from lab.hosts.listener import Listener
@@ -26,6 +28,7 @@ _WATCH_SECONDS = 1.0
 class _Served:
     host: Host
     listener: Listener
+    bmc: Bmc
 
 
 class Server:
@@ -108,29 +111,38 @@ class Server:
                 "space there, or choose another folder"
             ) from error
         listener = Listener(host, client_key)
+        bmc = Bmc(host, ensure_password(self._folder))
+        served = _Served(host, listener, bmc)
         try:
             port = listener.open(identity["port"])
+            bmc_port = bmc.open(identity.get("bmc-port"))
         except HostsError:
-            await host.close()
+            await _close(served)
             raise
-        write_json(entry.identity, {**identity, "port": port})
+        write_json(entry.identity, {**identity, "port": port, "bmc-port": bmc_port})
         await listener.apply_faults()
-        return _Served(host, listener)
+        return served
 
     async def _remove(self, name: str) -> None:
-        served = self._served.pop(name)
-        await served.listener.close()
-        await served.host.close()
+        await _close(self._served.pop(name))
 
     def _write_ready(self) -> None:
         hosts = {
             name: {
                 "port": served.listener.port,
                 "host-key": served.listener.host_key,
+                "bmc-port": served.bmc.port,
+                "bmc-certificate": served.bmc.certificate,
             }
             for name, served in sorted(self._served.items())
         }
         write_json(self._folder.ready, {"pid": os.getpid(), "hosts": hosts})
+
+
+async def _close(served: _Served) -> None:
+    await served.listener.close()
+    await served.bmc.close()
+    await served.host.close()
 
 
 def serve(folder: HostsFolder) -> None:

@@ -1,0 +1,130 @@
+"""The management controller of one simulated host: an HTTPS port that answers Redfish."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from http import HTTPStatus
+
+from lab.hosts import faults, firmware, ports
+from lab.hosts.bmc_identity import ensure_certificate, tls
+from lab.hosts.host import Host
+from lab.hosts.redfish import Redfish, Reply
+
+_MAX_HEAD = 16 * 1024
+_MAX_BODY = 64 * 1024
+_IDLE_SECONDS = 60.0
+_SILENCE_POLL_SECONDS = 0.05
+
+
+class Bmc:
+    """Accepts connections, reads requests one after the other, answers."""
+
+    def __init__(self, host: Host, password: str) -> None:
+        self._host = host
+        self.certificate = ensure_certificate(host.folder)
+        self._tls = tls(host.folder)
+        self._redfish = Redfish(host.platform, password, self._inventory)
+        self._socket: socket.socket | None = None
+        self._accepting: asyncio.Task[None] | None = None
+        self._connections: set[asyncio.Task[None]] = set()
+        self.port = 0
+
+    def open(self, port: int | None) -> int:
+        """Listen on this port, or on one chosen now; returns the port."""
+        self._socket = ports.listen(f"{self._host.folder.name} (BMC)", port)
+        self.port = self._socket.getsockname()[1]
+        self._accepting = asyncio.create_task(self._accept(self._socket))
+        return self.port
+
+    async def close(self) -> None:
+        """Stop listening and end all connections."""
+        tasks = [*self._connections, *([self._accepting] if self._accepting else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def _inventory(self) -> dict[str, str]:
+        return firmware.inventory(self._host.folder, self._host.platform, self._host.faults())
+
+    def _silent(self) -> bool:
+        return self._host.faults().first(faults.BmcSilent) is not None
+
+    async def _accept(self, listening: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            connection, _ = await loop.sock_accept(listening)
+            task = asyncio.create_task(self._serve(connection))
+            self._connections.add(task)
+            task.add_done_callback(self._connections.discard)
+
+    async def _serve(self, connection: socket.socket) -> None:
+        writer: asyncio.StreamWriter | None = None
+        try:
+            await self._spoken_to()
+            loop = asyncio.get_running_loop()
+            reader = asyncio.StreamReader(limit=_MAX_HEAD, loop=loop)
+            protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
+            transport, _ = await loop.connect_accepted_socket(
+                lambda: protocol, connection, ssl=self._tls
+            )
+            writer = asyncio.StreamWriter(transport, protocol, reader, loop)
+            while await self._exchange(reader, writer):
+                pass
+        except (OSError, EOFError, ValueError, TimeoutError, asyncio.LimitOverrunError):
+            # What a client does wrong, a wrong certificate included, concerns that client alone.
+            return
+        finally:
+            if writer is not None:
+                writer.transport.abort()
+            connection.close()
+
+    async def _spoken_to(self) -> None:
+        """Wait while the controller is silent."""
+        while self._silent():
+            await asyncio.sleep(_SILENCE_POLL_SECONDS)
+
+    async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        """One request and its answer; False when the connection is to end."""
+        async with asyncio.timeout(_IDLE_SECONDS):
+            head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+            request, *lines = head.split("\r\n")
+            method, target, version = request.split(" ")
+            headers = {
+                name.strip().lower(): value.strip()
+                for name, _, value in (line.partition(":") for line in lines if line)
+            }
+            length = int(headers.get("content-length", "0"))
+            if length > _MAX_BODY or "transfer-encoding" in headers:
+                return False
+            await reader.readexactly(length)
+        await self._spoken_to()
+        reply = self._redfish.answer(method, target, headers.get("authorization"))
+        self._host.machine.note("redfish", method=method, path=target, status=reply.status)
+        keep = version == "HTTP/1.1" and headers.get("connection", "").lower() != "close"
+        writer.write(_http(reply, keep=keep, body=method != "HEAD"))
+        await writer.drain()
+        if not keep:
+            with contextlib.suppress(OSError):
+                writer.close()
+                await writer.wait_closed()
+        return keep
+
+
+def _http(reply: Reply, *, keep: bool, body: bool) -> bytes:
+    content = reply.content
+    headers = {
+        "Content-Type": "application/json; charset=utf-8",
+        "Content-Length": str(len(content)),
+        "OData-Version": "4.0",
+        "Cache-Control": "no-store",
+        "Connection": "keep-alive" if keep else "close",
+        **reply.headers,
+    }
+    head = f"HTTP/1.1 {reply.status} {HTTPStatus(reply.status).phrase}\r\n"
+    lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    return f"{head}{lines}\r\n".encode() + (content if body else b"")
