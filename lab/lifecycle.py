@@ -1,4 +1,4 @@
-"""The whole lab: a control plane and simulated hosts in one folder, started and stopped together.
+"""The whole lab in one folder, started and stopped together: control plane, hosts, kubelets, issuer.
 
 `inventory.json` is the lab's word to the program: it is written last, when everything answers, and removed
 first, so whoever finds it may rely on it.
@@ -17,14 +17,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lab import control_plane, hosts
+from lab import control_plane, hosts, issuer, kubelet
 from lab.control_plane import NodeSpec
 from lab.hosts import HostSpec
+from lab.hosts.firmware import GOLDEN
+from lab.hosts.folder import HostsFolder
 
 Report = Callable[[str], None]
 
 INVENTORY = "inventory.json"
-INVENTORY_VERSION = 1
+INVENTORY_VERSION = 2
 MARK = "lab.json"
 """What makes a folder a lab; only a folder with this file is ever removed."""
 
@@ -40,6 +42,8 @@ class LabSpec:
     name: str
     hosts: tuple[HostSpec, ...]
     nodes: tuple[NodeSpec, ...]
+    image: str
+    """Pods of this image run as processes of this machine, from this checkout."""
 
 
 def start(folder: Path, spec: LabSpec, report: Report) -> None:
@@ -50,21 +54,38 @@ def start(folder: Path, spec: LabSpec, report: Report) -> None:
     """
     claim(folder)
     with _exclusive(folder):
-        with ThreadPoolExecutor(2) as pool:
-            cluster = pool.submit(control_plane.start, folder, spec.nodes, report)
+        with ThreadPoolExecutor(3) as pool:
+            # The kubelets play all nodes; those that KWOK would simulate are none.
+            cluster = pool.submit(control_plane.start, folder, (), report)
             machines = pool.submit(hosts.start, folder / "hosts", spec.hosts, report)
-            endpoints, control = machines.result(), cluster.result()
+            tokens = pool.submit(issuer.start, folder / "issuer")
+            endpoints, control, issued = machines.result(), cluster.result(), tokens.result()
+        kubelet.start(
+            folder / "kubelet",
+            control_plane=folder,
+            nodes=spec.nodes,
+            image=spec.image,
+            report=report,
+        )
         inventory = {
             "version": INVENTORY_VERSION,
             "name": spec.name,
             "kubeconfig": str(control.kubeconfig),
             "ssh-private-key": str(folder / "ssh" / "id_ed25519"),
+            "bmc-password": str(HostsFolder(folder / "hosts").bmc_password),
+            "issuer": issued.url,
+            "golden-firmware": GOLDEN,
             "hosts": {
                 name: {
                     "address": endpoint.address,
                     "port": endpoint.port,
                     "user": endpoint.user,
                     "host-key": endpoint.host_key,
+                    "bmc": {
+                        "url": endpoint.bmc.url,
+                        "user": endpoint.bmc.user,
+                        "certificate": endpoint.bmc.certificate,
+                    },
                 }
                 for name, endpoint in sorted(endpoints.items())
             },
@@ -147,11 +168,20 @@ def status(folder: Path) -> list[Part]:
         )
         for name, endpoint in sorted(server.hosts.items())
     ]
+    played = kubelet.status(folder / "kubelet")
+    nodes = ", ".join(played.nodes) or played.detail
+    parts.append(
+        Part("kubelets", played.running, nodes, played.pid or 0, played.rss_bytes, played.log)
+    )
+    issued = issuer.status(folder / "issuer")
+    parts.append(Part("issuer", issued.running, issued.url or "", issued.pid or 0, 0, issued.log))
     return parts
 
 
 def _stop(folder: Path, report: Report) -> None:
     (folder / INVENTORY).unlink(missing_ok=True)
+    kubelet.stop(folder / "kubelet")
+    issuer.stop(folder / "issuer")
     hosts.stop(folder / "hosts")
     control_plane.stop(folder, report)
 

@@ -16,8 +16,9 @@ from rich.table import Table
 from gpuclusters.cli.errors import RunError
 from gpuclusters.cli.project import Project
 from gpuclusters.cli.stack_config import read_valid
+from gpuclusters.config import programs
 from gpuclusters.config.caas import CaasConfig
-from lab import control_plane, hosts, lifecycle, tools
+from lab import control_plane, hosts, issuer, kubelet, lifecycle, tools
 from lab.control_plane import NodeSpec
 from lab.hosts import HostSpec, remote
 
@@ -37,6 +38,8 @@ def one_sentence() -> Iterator[None]:
         lifecycle.LabError,
         hosts.HostsError,
         control_plane.ControlPlaneError,
+        issuer.IssuerError,
+        kubelet.KubeletError,
         tools.ToolError,
     ) as error:
         raise RunError(str(error)) from error
@@ -57,6 +60,7 @@ def spec_of(config: CaasConfig) -> lifecycle.LabSpec:
             NodeSpec(node.name, labels={**selector, "katacontainers.io/kata-runtime": "true"})
             for node in config.nodes
         ),
+        image=programs.image(config),
     )
 
 
