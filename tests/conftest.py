@@ -18,6 +18,7 @@ if os.environ.get("CI"):
 pytest_plugins = [
     "tests.fixtures.control_plane",
     "tests.fixtures.hosts",
+    "tests.fixtures.tenancies",
     "tests.fixtures.kubelet",
 ]
 

@@ -16,8 +16,6 @@ from pulumi_kubernetes.apiextensions.v1 import CustomResourceDefinition
 
 from gpuclusters.domain import admission_policy, isolation
 
-POD_POLICY = "gpu-clusters-tenant-pods"
-
 
 @dataclass(frozen=True, kw_only=True)
 class TenancyApiArgs:
@@ -28,16 +26,18 @@ class TenancyApiArgs:
     runtime_selector: Sequence[str]
     gpu_resource: str
     network: isolation.Network
+    controllers: str
+    """User name of the account that grants leases: it alone lets pods go that ask for GPUs."""
 
 
 class TenancyApi(pulumi.ComponentResource):
-    """Owns the custom resource definitions, the pod policy and the denial of the infrastructure."""
-
-    pod_policy: pulumi.Output[str]
-    """Name of the ValidatingAdmissionPolicy, once it is bound to the tenants' namespaces."""
+    """Owns the definitions, the rules for pods and services, and the closed network of all tenants."""
 
     definitions: Sequence[CustomResourceDefinition]
-    """What has to be established before the first Tenancy."""
+    """What has to be established before the first object of ours."""
+
+    rules: Sequence[pulumi.Resource]
+    """What has to hold before the first tenant."""
 
     def __init__(
         self, name: str, args: TenancyApiArgs, opts: pulumi.ResourceOptions | None = None
@@ -53,29 +53,42 @@ class TenancyApi(pulumi.ComponentResource):
             )
             for definition in args.custom_resource_definitions
         ]
-        # Rendered in Kubernetes' own spelling, which the SDK takes as it is but has no type for.
-        rules: Any = admission_policy.pod_policy(
+        pods = admission_policy.pod_policy(
             runtime_classes=args.runtime_classes,
             runtime_selector=args.runtime_selector,
             gpu_resource=args.gpu_resource,
+            controllers=args.controllers,
         )
-        bound_to: Any = admission_policy.pod_policy_binding(POD_POLICY)
-        policy = ValidatingAdmissionPolicy(
-            f"{name}-pods", metadata={"name": POD_POLICY}, spec=rules, opts=child
+        self.rules = [
+            self._bound(f"{name}-pods", admission_policy.POD_POLICY, pods),
+            self._bound(
+                f"{name}-services",
+                admission_policy.SERVICE_POLICY,
+                admission_policy.service_policy(),
+            ),
+            CustomResource(
+                f"{name}-network",
+                api_version="cilium.io/v2",
+                kind="CiliumClusterwideNetworkPolicy",
+                metadata={"name": isolation.BASELINE},
+                spec=isolation.baseline(args.network),
+                opts=child,
+            ),
+        ]
+        self.register_outputs({})
+
+    # Rendered in Kubernetes' own spelling, which the SDK takes as it is but has no type for.
+    def _bound(self, name: str, policy: str, spec: Any) -> ValidatingAdmissionPolicyBinding:
+        declared = ValidatingAdmissionPolicy(
+            name,
+            metadata={"name": policy},
+            spec=spec,
+            opts=pulumi.ResourceOptions(parent=self),
         )
-        binding = ValidatingAdmissionPolicyBinding(
-            f"{name}-pods-binding",
-            metadata={"name": POD_POLICY},
-            spec=bound_to,
-            opts=pulumi.ResourceOptions(parent=self, depends_on=[policy]),
+        binding: Any = admission_policy.policy_binding(policy)
+        return ValidatingAdmissionPolicyBinding(
+            f"{name}-binding",
+            metadata={"name": policy},
+            spec=binding,
+            opts=pulumi.ResourceOptions(parent=self, depends_on=[declared]),
         )
-        CustomResource(
-            f"{name}-infrastructure",
-            api_version="cilium.io/v2",
-            kind="CiliumClusterwideNetworkPolicy",
-            metadata={"name": "gpu-clusters-deny-infrastructure"},
-            spec=isolation.infrastructure_denial(args.network),
-            opts=child,
-        )
-        self.pod_policy = binding.metadata.name
-        self.register_outputs({"pod_policy": self.pod_policy})

@@ -76,16 +76,6 @@ class KubernetesObjects:
         name = body["metadata"]["name"]
         return self._apply(_path(kind, "", name), body, f"apply {_called(kind, name)}")
 
-    def apply_status(self, kind: ObjectKind, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Server-side apply of the status subresource.
-
-        Raises:
-            AdapterError: as with `apply`.
-        """
-        name = body["metadata"]["name"]
-        tried = f"write the status of {_called(kind, name)}"
-        return self._apply(_path(kind, "", name) + "/status", body, tried)
-
     def delete(self, kind: ObjectKind, name: str) -> None:
         """Delete a cluster-scoped object and wait until it is gone; absent is fine.
 
@@ -102,8 +92,9 @@ class KubernetesObjects:
                 raise CommandTimeoutError(
                     self.place,
                     tried,
-                    f"it is still there after {DELETE_TIMEOUT_SECONDS:g} s (finalizers: {kept})",
-                    "look whether the controller that owns the finalizer runs",
+                    f"it is still there after {DELETE_TIMEOUT_SECONDS:g} s (finalizers: {kept})"
+                    + _says(left),
+                    "look whether the controller that owns the finalizer runs, and run again",
                 )
             time.sleep(DELETE_POLL_SECONDS)
 
@@ -185,6 +176,14 @@ class KubernetesObjects:
                 "check that the API server runs and that the kubeconfig names it rightly",
             ) from error
         return int(response.status), _parsed(response.data)
+
+
+def _says(left: Mapping[str, Any]) -> str:
+    """What the object's own status says about why it is not ready, or not gone."""
+    for condition in (left.get("status") or {}).get("conditions") or ():
+        if condition.get("type") == "Ready" and condition.get("message"):
+            return f"; its status says: {condition['message']}"
+    return ""
 
 
 class _NoDiscovery:

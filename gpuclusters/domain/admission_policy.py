@@ -10,7 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from gpuclusters.domain.container import LEASE_ANNOTATION, LEASE_GATE
 from gpuclusters.domain.isolation import GPU_SIZES_ANNOTATION, TENANT_LABEL
+
+POD_POLICY = "gpu-clusters-tenant-pods"
+SERVICE_POLICY = "gpu-clusters-tenant-services"
+"""Names of the policies and of their bindings."""
 
 # Added by Kubernetes itself to every pod, so a tenant's pod may carry them.
 BUILT_IN_TOLERATIONS = (
@@ -28,6 +33,7 @@ def _cel_list(values: Sequence[str]) -> str:
 def _gpu_rules(resource: str) -> list[dict[str, str]]:
     # The server's type checker has no type for maps of quantities and would warn of `limits`.
     limits = "dyn(c).resources.limits"
+    requests = "dyn(c).resources.requests"
     ask = f"{limits}['{resource}']"
     asks = f"has(dyn(c).resources) && has({limits}) && '{resource}' in {limits}"
     sizes = f"namespaceObject.metadata.annotations['{GPU_SIZES_ANNOTATION}']"
@@ -43,6 +49,22 @@ def _gpu_rules(resource: str) -> list[dict[str, str]]:
             f"annotation {GPU_SIZES_ANNOTATION} of the namespace",
         },
         {
+            "expression": (
+                "object.spec.containers.all(c, "
+                f"!(has(dyn(c).resources) && has({requests}) && '{resource}' in {requests}) || "
+                f"({asks} && string({requests}['{resource}']) == string({ask})))"
+            ),
+            "message": f"requests and limits of {resource} are the same",
+        },
+        {
+            "expression": (
+                f"request.operation != 'CREATE' || !object.spec.containers.exists(c, {asks}) || "
+                "variables.gated"
+            ),
+            "message": f"a pod that asks for {resource} is made with the scheduling gate {LEASE_GATE}: "
+            "it gets its GPUs, and is let go, by a lease",
+        },
+        {
             "expression": f"object.spec.containers.filter(c, {asks}).size() <= 1",
             "message": "one container of a pod has the GPUs: one VM holds one partition",
         },
@@ -55,15 +77,92 @@ def _gpu_rules(resource: str) -> list[dict[str, str]]:
     ]
 
 
+# PodSecurity closes these too; stated here as well, so that no exemption there opens a VM.
+_HOST_RULES: list[dict[str, str]] = [
+    {
+        "expression": " && ".join(
+            f"(!has(object.spec.{flag}) || object.spec.{flag} == false)"
+            for flag in ("hostNetwork", "hostPID", "hostIPC")
+        ),
+        "message": "spec.hostNetwork, hostPID and hostIPC must be false or left out",
+    },
+    {
+        "expression": ("!has(object.spec.volumes) || object.spec.volumes.all(v, !has(v.hostPath))"),
+        "message": "volumes of type hostPath are refused",
+    },
+    *(
+        {
+            "expression": (
+                f"!has(object.spec.{of}) || object.spec.{of}.all(c, "
+                "(!has(c.securityContext) || !has(c.securityContext.privileged) || "
+                "c.securityContext.privileged == false) && "
+                "(!has(c.ports) || c.ports.all(p, !has(p.hostPort) || p.hostPort == 0)))"
+            ),
+            "message": f"{of} may neither be privileged nor have a hostPort",
+        }
+        for of in ("containers", "initContainers")
+    ),
+    {
+        "expression": (
+            "!has(object.spec.ephemeralContainers) || object.spec.ephemeralContainers.size() == 0"
+        ),
+        "message": "ephemeral containers are refused",
+    },
+]
+
+
+def _lease_variables(controllers: str) -> list[dict[str, str]]:
+    def annotation(of: str) -> str:
+        there = (
+            f"has({of}.metadata.annotations) && '{LEASE_ANNOTATION}' in {of}.metadata.annotations"
+        )
+        return f"{there} ? {of}.metadata.annotations['{LEASE_ANNOTATION}'] : ''"
+
+    def gated(of: str) -> str:
+        gates = f"{of}.spec.schedulingGates"
+        return f"has({gates}) && {gates}.exists(g, g.name == '{LEASE_GATE}')"
+
+    return [
+        {
+            "name": "byControllers",
+            "expression": f"request.userInfo.username == '{controllers}'",
+        },
+        {"name": "gated", "expression": gated("object")},
+        {"name": "wasGated", "expression": f"oldObject != null && {gated('oldObject')}"},
+        {"name": "lease", "expression": annotation("object")},
+        {
+            "name": "leaseBefore",
+            "expression": f"oldObject != null ? ({annotation('oldObject')}) : ''",
+        },
+    ]
+
+
+_LEASE_RULES: list[dict[str, str]] = [
+    {
+        "expression": "variables.byControllers || !variables.wasGated || variables.gated",
+        "message": f"the scheduling gate {LEASE_GATE} is the lease controller's to remove",
+    },
+    {
+        "expression": "variables.byControllers || variables.lease == variables.leaseBefore",
+        "message": f"the annotation {LEASE_ANNOTATION} is the lease controller's to set",
+    },
+]
+
+
 def pod_policy(
     *,
     runtime_classes: Sequence[str],
     runtime_selector: Sequence[str],
     gpu_resource: str,
+    controllers: str,
 ) -> dict[str, Any]:
     """The policy's spec: pods in tenants' namespaces, on creation and change.
 
-    `runtime_selector` are the node labels by which the runtime classes choose nodes.
+    Args:
+        runtime_classes: those that a pod may name.
+        runtime_selector: the node labels by which the runtime classes choose nodes.
+        gpu_resource: name under which Kubernetes counts GPUs.
+        controllers: user name of the lease controller's service account.
     """
     tolerations = _cel_list(BUILT_IN_TOLERATIONS)
     closed = " || ".join(f"k.startsWith('{prefix}')" for prefix in CLOSED_ANNOTATIONS)
@@ -83,8 +182,10 @@ def pod_policy(
         {
             # The runtime class has added its own selector before this is asked.
             "expression": (
-                "!has(object.spec.nodeSelector) || "
-                f"object.spec.nodeSelector.all(k, k in {_cel_list(runtime_selector)})"
+                "variables.byControllers || !has(object.spec.nodeSelector) || "
+                f"object.spec.nodeSelector.all(k, k in {_cel_list(runtime_selector)}) || "
+                "(oldObject != null && has(oldObject.spec.nodeSelector) && "
+                "oldObject.spec.nodeSelector == object.spec.nodeSelector)"
             ),
             "message": "spec.nodeSelector is not the tenant's to choose",
         },
@@ -127,7 +228,9 @@ def pod_policy(
                 f"{', '.join(p + '*' for p in CLOSED_ANNOTATIONS)}"
             ),
         },
+        *_HOST_RULES,
         *_gpu_rules(gpu_resource),
+        *_LEASE_RULES,
     ]
     return {
         "failurePolicy": "Fail",
@@ -137,7 +240,39 @@ def pod_policy(
                     "apiGroups": [""],
                     "apiVersions": ["v1"],
                     "operations": ["CREATE", "UPDATE"],
-                    "resources": ["pods"],
+                    "resources": ["pods", "pods/ephemeralcontainers"],
+                }
+            ]
+        },
+        "variables": _lease_variables(controllers),
+        "validations": [{**rule, "reason": "Forbidden"} for rule in rules],
+    }
+
+
+def service_policy() -> dict[str, Any]:
+    """The policy's spec: services of tenants open no door to the outside.
+
+    The quota counts node ports and load balancers down to none; addresses it cannot count.
+    """
+    rules = [
+        {
+            "expression": "!has(object.spec.externalIPs) || object.spec.externalIPs.size() == 0",
+            "message": "spec.externalIPs is refused",
+        },
+        {
+            "expression": "!has(object.spec.type) || object.spec.type == 'ClusterIP'",
+            "message": "spec.type must be ClusterIP",
+        },
+    ]
+    return {
+        "failurePolicy": "Fail",
+        "matchConstraints": {
+            "resourceRules": [
+                {
+                    "apiGroups": [""],
+                    "apiVersions": ["v1"],
+                    "operations": ["CREATE", "UPDATE"],
+                    "resources": ["services"],
                 }
             ]
         },
@@ -145,7 +280,7 @@ def pod_policy(
     }
 
 
-def pod_policy_binding(policy: str) -> dict[str, Any]:
+def policy_binding(policy: str) -> dict[str, Any]:
     """The binding's spec: every namespace that belongs to a tenant, without exception."""
     return {
         "policyName": policy,

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuclusters.domain.network import METADATA
+from gpuclusters.domain.tenancy_resource import Egress
 
 TENANT_LABEL = "gpu-clusters.dev/tenant"
 """Label of a tenant's namespaces. Policies select by it; tenants may not edit namespaces."""
@@ -30,16 +31,8 @@ NOT_THE_INTERNET = (
 )
 FABRIC_MANAGER_PORT = 6666
 KUBELET_PORTS = (10250, 10255)
-
-
-@dataclass(frozen=True, slots=True)
-class Egress:
-    """Where a tenant's pods may connect to, beside each other and DNS."""
-
-    internet: bool = False
-    fqdns: tuple[str, ...] = ()
-    nfs_cidrs: tuple[str, ...] = ()
-    api_server: bool = False
+BASELINE = "gpu-clusters-tenants"
+"""Name of the cluster-wide network policy of all tenants."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,33 +49,9 @@ class Network:
 Spec = dict[str, Any]
 
 
-def namespace_labels(tenant: str, *, pod_security: str, version: str) -> dict[str, str]:
-    """Labels of a tenant's namespace: whose it is, and Pod Security Admission at one pinned version."""
-    labels = {TENANT_LABEL: tenant}
-    for mode in ("enforce", "audit", "warn"):
-        labels[f"pod-security.kubernetes.io/{mode}"] = pod_security
-        labels[f"pod-security.kubernetes.io/{mode}-version"] = version
-    return labels
-
-
 def namespace_annotations(gpu_sizes: Sequence[int]) -> dict[str, str]:
     """Annotations of a tenant's namespace; the pod policy reads them."""
     return {GPU_SIZES_ANNOTATION: ",".join(str(size) for size in sorted(gpu_sizes))}
-
-
-def _within_tenant(namespaces: Sequence[str]) -> Spec:
-    """Selects the tenant's own pods; several namespaces are named one by one, never by a label alone."""
-    if len(namespaces) == 1:
-        return {}  # in a CiliumNetworkPolicy this means: all pods of this namespace
-    return {
-        "matchExpressions": [
-            {
-                "key": "k8s:io.kubernetes.pod.namespace",
-                "operator": "In",
-                "values": sorted(namespaces),
-            }
-        ]
-    }
 
 
 def _ports(*numbers: tuple[int, str]) -> list[Spec]:
@@ -91,15 +60,13 @@ def _ports(*numbers: tuple[int, str]) -> list[Spec]:
     ]
 
 
-def network_policies(
-    namespaces: Sequence[str], egress: Egress, network: Network
-) -> Mapping[str, Spec]:
-    """The CiliumNetworkPolicies of one of a tenant's namespaces, spec by name.
+def network_policies(egress: Egress, network: Network) -> Mapping[str, Spec]:
+    """The CiliumNetworkPolicies of a tenant's namespace, spec by name.
 
-    `isolate` closes both directions except inside the tenant; the others open what the tenant needs.
+    `isolate` closes both directions except inside the namespace; the others open what the tenant needs.
     DNS always works, through Cilium's DNS proxy: without it name-based rules never match.
     """
-    inside = _within_tenant(namespaces)
+    inside: Spec = {}  # in a CiliumNetworkPolicy this means: all pods of this namespace
     policies: dict[str, Spec] = {
         "isolate": {
             "endpointSelector": {},
@@ -165,11 +132,13 @@ def network_policies(
     return policies
 
 
-def infrastructure_denial(network: Network) -> Spec:
-    """A CiliumClusterwideNetworkPolicy that no allow can widen: tenants never reach the machines.
+def baseline(network: Network) -> Spec:
+    """The CiliumClusterwideNetworkPolicy of every tenant's pods, older than any tenant.
 
-    Closed are every node, kubelets, metadata services, BMC and storage networks, and above all the
-    fabric manager, whose API knows neither authentication nor TLS.
+    It closes both directions, so that an agent that has not yet heard of a new tenant's own policies
+    lets nothing through instead of everything. And it denies, which no allowance can widen, every
+    node, kubelets, metadata services, BMC networks, and above all the fabric manager, whose API
+    knows neither authentication nor TLS.
     """
     cidrs = sorted({str(METADATA), *network.infrastructure_cidrs})
     return {
@@ -181,6 +150,9 @@ def infrastructure_denial(network: Network) -> Spec:
                 }
             ]
         },
+        # An empty rule allows nothing; that there is one closes the direction.
+        "ingress": [{}],
+        "egress": [{}],
         "egressDeny": [
             {"toEntities": ["host", "remote-node"]},
             {"toCIDRSet": [{"cidr": cidr} for cidr in cidrs]},
@@ -191,6 +163,4 @@ def infrastructure_denial(network: Network) -> Spec:
                 ),
             },
         ],
-        # A deny rule alone must not close what the tenants' own policies leave open.
-        "enableDefaultDeny": {"egress": False, "ingress": False},
     }

@@ -125,9 +125,6 @@ class ClusterObjects(Protocol):
     def apply(self, kind: ObjectKind, body: Mapping[str, Any]) -> dict[str, Any]:
         """Server-side apply of a cluster-scoped object; takes no field from another manager."""
 
-    def apply_status(self, kind: ObjectKind, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Server-side apply of the status subresource."""
-
     def delete(self, kind: ObjectKind, name: str) -> None:
         """Delete a cluster-scoped object and wait until it is gone; absent is fine."""
 

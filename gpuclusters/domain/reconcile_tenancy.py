@@ -1,51 +1,64 @@
-"""Bring a tenant's Tenancy object to what it must be, and prove that the isolation holds."""
+"""Declare a tenant's Tenancy object, wait for the controller, and prove that the isolation holds."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from gpuclusters.domain import tenancy_conditions
+from gpuclusters.domain.admission_policy import POD_POLICY
 from gpuclusters.domain.custom_resource import Name
+from gpuclusters.domain.isolation import BASELINE
 from gpuclusters.domain.lease_resource import GPU_LEASE
-from gpuclusters.domain.ports import Clock, ClusterObjects, ObjectKind
+from gpuclusters.domain.ports import Clock, ClusterObjects
 from gpuclusters.domain.refusals import RefusalError
+from gpuclusters.domain.tenancy_fault import Fault, absent
+from gpuclusters.domain.tenancy_leases import held_by
+from gpuclusters.domain.tenancy_objects import (
+    ADMISSION_BINDING,
+    ADMISSION_POLICY,
+    BASELINE_POLICY,
+    DEFAULT_ACCOUNT,
+    LIMIT_RANGE,
+    LIMIT_RANGE_NAME,
+    NAMESPACE,
+    NETWORK_POLICY,
+    NODE,
+    RESOURCE_QUOTA,
+    RUNTIME_CLASS,
+    SERVICE_ACCOUNT,
+)
 from gpuclusters.domain.tenancy_proof import (
     Evidence,
     Proof,
+    Shared,
     Trials,
-    active_leases,
+    policy_names,
     prove,
-    trial_pods,
 )
-from gpuclusters.domain.tenancy_resource import (
-    TENANCY,
-    TenancySpec,
-    tenancy_object,
-)
+from gpuclusters.domain.tenancy_resource import TENANCY, TenancySpec, tenancy_object
+from gpuclusters.domain.tenancy_trials import trial_pods
 
-# Controllers act within a second, admission policies within ten; a loaded API server needs more.
+# The controller acts within a second, admission policies within ten; a loaded API server needs more.
 DEFAULT_TIMEOUT_SECONDS = 120.0
 POLL_SECONDS = 0.5
 
-NAMESPACE = ObjectKind("", "v1", "namespaces", "Namespace", namespaced=False)
-RESOURCE_QUOTA = ObjectKind("", "v1", "resourcequotas", "ResourceQuota", namespaced=True)
-LIMIT_RANGE = ObjectKind("", "v1", "limitranges", "LimitRange", namespaced=True)
-NETWORK_POLICY = ObjectKind(
-    "cilium.io", "v2", "ciliumnetworkpolicies", "CiliumNetworkPolicy", namespaced=True
-)
-
 # Said by the inputs of the resource itself, so that they cannot disagree with the spec.
-_GIVEN_ELSEWHERE = ("tenant", "namespace", "network_policies", "admission_policy")
+_GIVEN_ELSEWHERE = ("tenant", "namespace")
+_WHO = (
+    "the controllers of the cluster make a tenant's namespace and policies; look at their pods and "
+    "at who leads: `kubectl get leases.coordination.k8s.io -A "
+    "--field-selector metadata.name=gpu-clusters-controllers`"
+)
 
 
 class TenancyInputs(BaseModel):
     """Inputs of a tenancy policy.
 
-    `spec` is the Tenancy's spec without tenant, namespace, network policies and admission policy,
-    which are inputs of their own.
+    `spec` is the Tenancy's spec without tenant and namespace, which are inputs of their own.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -55,13 +68,11 @@ class TenancyInputs(BaseModel):
     tenant: Name
     namespace: Name
     spec: dict[str, Any]
-    policies: tuple[str, ...] = ()
-    admission_policy: str | None = None
     timeout_seconds: float = Field(default=DEFAULT_TIMEOUT_SECONDS, gt=0, le=3600)
 
     @model_validator(mode="after")
     def _spec_is_valid(self) -> TenancyInputs:
-        twice = sorted(k for k in _GIVEN_ELSEWHERE if k in self.spec or _camel(k) in self.spec)
+        twice = sorted(k for k in _GIVEN_ELSEWHERE if k in self.spec)
         if twice:
             raise ValueError(f"spec: leave out {', '.join(twice)}; the resource has them as inputs")
         try:
@@ -75,24 +86,13 @@ class TenancyInputs(BaseModel):
     def tenancy(self) -> TenancySpec:
         """The whole spec of the Tenancy object."""
         return TenancySpec.model_validate(
-            {
-                **self.spec,
-                "tenant": self.tenant,
-                "namespace": self.namespace,
-                "networkPolicies": self.policies,
-                "admissionPolicy": self.admission_policy,
-            }
+            {**self.spec, "tenant": self.tenant, "namespace": self.namespace}
         )
 
     @property
     def natural_id(self) -> str:
         """`cluster/tenant`."""
         return f"{self.cluster}/{self.tenant}"
-
-
-def _camel(name: str) -> str:
-    first, *rest = name.split("_")
-    return first + "".join(part.capitalize() for part in rest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,86 +121,98 @@ class Judgement:
 def ensure_tenancy(
     spec: TenancySpec, cluster: ClusterObjects, clock: Clock, *, timeout_seconds: float
 ) -> Judgement:
-    """Apply the Tenancy and wait until its isolation is enforced.
+    """Apply the Tenancy, wait until the controller calls it ready, and see for ourselves.
 
     Raises:
-        RefusalError: not enforced within the time; says which proofs are missing and why.
+        RefusalError: not enforced within the time; says what is missing, why, and who should act.
     """
     cluster.apply(TENANCY, tenancy_object(spec))
     started = clock.now()
     while True:
-        judgement = judge(spec, cluster)
-        if judgement.ready or clock.now() - started + POLL_SECONDS > timeout_seconds:
+        tenancy = cluster.get(TENANCY, spec.tenant)
+        late = clock.now() - started + POLL_SECONDS > timeout_seconds
+        if late or _controller(spec, tenancy) is None:
+            judgement = judge(spec, tenancy, cluster)
+            if judgement.ready:
+                return judgement
+        if late:
             break
         clock.sleep(POLL_SECONDS)
-    _report(spec, cluster, judgement)
-    if not judgement.ready:
-        raise RefusalError(
-            f"{cluster.place}: tenant {spec.tenant}",
-            f"isolation is not enforced after {timeout_seconds:g} s; {judgement.missing}",
-            "correct that and run again (no pod of the tenant should be let in before)",
-        )
-    return judgement
+    raise RefusalError(
+        f"{cluster.place}: tenant {spec.tenant}",
+        f"isolation is not enforced after {timeout_seconds:g} s; {judgement.missing}",
+        "correct that and run again (no pod of the tenant should be let in before)",
+    )
 
 
-def judge(spec: TenancySpec, cluster: ClusterObjects) -> Judgement:
-    """Gather the evidence once and judge it."""
-    tenancy = cluster.get(TENANCY, spec.tenant)
-    trials = {name: cluster.try_pod(spec.namespace, pod) for name, pod in trial_pods(spec).items()}
-    evidence = Evidence(
-        tenancy=tenancy,
+def judge(
+    spec: TenancySpec, tenancy: Mapping[str, Any] | None, cluster: ClusterObjects
+) -> Judgement:
+    """Gather the evidence once and judge it; nothing that the controller says is taken for a proof."""
+    evidence = _evidence(spec, cluster, None)
+    proofs = prove(spec, evidence)
+    if all(p.fault is None or p.fault.reason == "NotTried" for p in proofs):
+        tried = {name: cluster.try_pod(spec.namespace, p) for name, p in trial_pods(spec).items()}
+        proofs = prove(spec, _evidence(spec, cluster, Trials(**tried)))
+    first = Proof("controller", _controller(spec, tenancy))
+    generation = int((tenancy or {}).get("metadata", {}).get("generation", 0))
+    return Judgement((first, *proofs), generation)
+
+
+def _controller(spec: TenancySpec, live: Mapping[str, Any] | None) -> Fault | None:
+    """Whether the controller calls the Tenancy ready as it is declared."""
+    if live is None:
+        return absent("the Tenancy object")
+    wanted, found = spec.document(), live.get("spec", {})
+    differing = sorted(k for k in wanted.keys() | found.keys() if wanted.get(k) != found.get(k))
+    if differing:
+        return Fault("Differs", f"the Tenancy object has another {', '.join(differing)}")
+    if tenancy_conditions.ready(live):
+        return None
+    status, generation = live.get("status") or {}, live["metadata"].get("generation", 0)
+    observed = status.get("observedGeneration")
+    if observed is None:
+        return Fault("NoController", f"no controller has looked at the Tenancy; {_WHO}")
+    if observed < generation:
+        return Fault("NotObserved", f"no controller has looked at the Tenancy's change; {_WHO}")
+    said = {c.get("type"): c.get("message") for c in status.get("conditions") or ()}
+    return Fault("NotReady", f"the controller says: {said.get(tenancy_conditions.READY)}")
+
+
+def _evidence(spec: TenancySpec, cluster: ClusterObjects, trials: Trials | None) -> Evidence:
+    names = policy_names(spec)
+    policies = {name: cluster.get(NETWORK_POLICY, name, spec.namespace) for name in names}
+    classes = {name: cluster.get(RUNTIME_CLASS, name) for name in spec.runtime_classes}
+    return Evidence(
         namespace=cluster.get(NAMESPACE, spec.namespace),
         quota=cluster.get(RESOURCE_QUOTA, spec.quota.name, spec.namespace),
-        limit_range=cluster.get(LIMIT_RANGE, spec.limit_range.name, spec.namespace),
-        network_policies={
-            name: cluster.get(NETWORK_POLICY, name, spec.namespace)
-            for name in spec.network_policies
-        },
-        trials=Trials(**trials),
-    )
-    generation = int((tenancy or {}).get("metadata", {}).get("generation", 0))
-    return Judgement(prove(spec, evidence), generation)
-
-
-def _report(spec: TenancySpec, cluster: ClusterObjects, judgement: Judgement) -> None:
-    """Write the judgement into the status, for those who look with kubectl."""
-    condition = {
-        "type": "Ready",
-        "status": "True" if judgement.ready else "False",
-        "reason": "Enforced" if judgement.ready else "NotEnforced",
-        "message": judgement.missing[:32768],
-        "observedGeneration": judgement.generation,
-    }
-    cluster.apply_status(
-        TENANCY,
-        {
-            "apiVersion": TENANCY.api_version,
-            "kind": TENANCY.kind,
-            "metadata": {"name": spec.tenant},
-            "status": {
-                "observedGeneration": judgement.generation,
-                "proofs": judgement.proven,
-                "conditions": [condition],
-            },
-        },
+        limit_range=cluster.get(LIMIT_RANGE, LIMIT_RANGE_NAME, spec.namespace),
+        service_account=cluster.get(SERVICE_ACCOUNT, DEFAULT_ACCOUNT, spec.namespace),
+        network_policies={name: live for name, live in policies.items() if live},
+        shared=Shared(
+            baseline=cluster.get(BASELINE_POLICY, BASELINE),
+            admission_policy=cluster.get(ADMISSION_POLICY, POD_POLICY),
+            admission_binding=cluster.get(ADMISSION_BINDING, POD_POLICY),
+            nodes=cluster.list(NODE),
+            runtime_classes={name: live for name, live in classes.items() if live},
+        ),
+        trials=trials,
     )
 
 
 def observe_tenancy(spec: TenancySpec, cluster: ClusterObjects) -> Judgement | None:
     """The judgement now; None when the Tenancy object is gone."""
-    if cluster.get(TENANCY, spec.tenant) is None:
-        return None
-    return judge(spec, cluster)
+    tenancy = cluster.get(TENANCY, spec.tenant)
+    return None if tenancy is None else judge(spec, tenancy, cluster)
 
 
 def remove_tenancy(tenant: str, cluster: ClusterObjects) -> None:
-    """Delete the Tenancy; absent is fine.
+    """Delete the Tenancy and wait until the controller has cleared up after it; absent is fine.
 
     Raises:
         RefusalError: the tenant still holds GPUs.
     """
-    leases: Sequence[dict[str, Any]] = cluster.list(GPU_LEASE)
-    held = active_leases(tenant, list(leases))
+    held = held_by(tenant, cluster.list(GPU_LEASE))
     if held:
         raise RefusalError(
             f"{cluster.place}: tenant {tenant}",

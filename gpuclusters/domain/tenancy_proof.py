@@ -1,30 +1,42 @@
 """Whether a tenant's isolation is enforced, not merely written down.
 
-The evidence is gathered elsewhere; here it is judged. Each proof has a name that stays the same, so
+The evidence is gathered elsewhere, by the controller in the cluster and once more, independently, by
+the program that declares the tenant; here it is judged. Each proof has a name that stays the same, so
 that what is missing can be said.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gpuclusters.domain import isolation, tenancy_network
+from gpuclusters.domain.admission_policy import POD_POLICY
 from gpuclusters.domain.quantity import same_quantities
+from gpuclusters.domain.tenancy_fault import Fault, absent
+from gpuclusters.domain.tenancy_objects import LIMIT_RANGE_NAME, foreign, is_ours, remains
 from gpuclusters.domain.tenancy_resource import TenancySpec
+
+Object = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """One thing that must hold; `missing` says why it does not, None when it does."""
+    """One thing that must hold; `fault` says why it does not, None when it does."""
 
     name: str
-    missing: str | None = None
+    fault: Fault | None = None
 
     @property
     def holds(self) -> bool:
         """Whether it is proven."""
-        return self.missing is None
+        return self.fault is None
+
+    @property
+    def missing(self) -> str:
+        """Why it does not hold; empty when it does."""
+        return self.fault.message if self.fault else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,16 +48,29 @@ class Trials:
     allowed: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shared:
+    """What all tenants of a cluster have in common; None and missing keys are absent objects."""
+
+    baseline: Object | None
+    admission_policy: Object | None
+    admission_binding: Object | None
+    nodes: Sequence[Object]
+    runtime_classes: Mapping[str, Object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
     """What was found in the cluster; None and missing keys are absent objects."""
 
-    tenancy: Mapping[str, Any] | None
-    namespace: Mapping[str, Any] | None
-    quota: Mapping[str, Any] | None
-    limit_range: Mapping[str, Any] | None
-    network_policies: Mapping[str, Mapping[str, Any] | None]
-    trials: Trials
+    namespace: Object | None
+    quota: Object | None
+    limit_range: Object | None
+    service_account: Object | None
+    network_policies: Mapping[str, Object]
+    shared: Shared
+    trials: Trials | None
+    """None when no pod has been tried yet."""
 
 
 def prove(spec: TenancySpec, evidence: Evidence) -> tuple[Proof, ...]:
@@ -54,48 +79,60 @@ def prove(spec: TenancySpec, evidence: Evidence) -> tuple[Proof, ...]:
 
 
 def _proofs(spec: TenancySpec, evidence: Evidence) -> Iterator[Proof]:
-    yield Proof("tenancy", _tenancy(spec, evidence.tenancy))
+    shared, trials = evidence.shared, evidence.trials
     yield Proof("namespace", _namespace(spec, evidence.namespace))
     yield Proof("quota", _quota(spec, evidence.quota))
-    yield Proof("limit-range", _limit_range(spec, evidence.limit_range))
-    for name in spec.network_policies:
-        yield Proof(f"network-policy/{name}", _policy(evidence.network_policies.get(name)))
-    yield Proof("pod-security", _pod_security(evidence.trials.on_host))
-    if spec.admission_policy:
-        yield Proof("admission-policy", _admission(spec, evidence.trials.without_runtime_class))
-    yield Proof("allowed-pod", _allowed(evidence.trials.allowed))
+    yield Proof("limit-range", _limit_range(evidence.limit_range))
+    yield Proof("service-account", _account(evidence.service_account))
+    for name in policy_names(spec):
+        live = evidence.network_policies.get(name)
+        yield Proof(f"network-policy/{name}", tenancy_network.policy(live))
+    yield Proof("network-baseline", tenancy_network.policy(shared.baseline))
+    yield Proof(
+        "network-agents",
+        tenancy_network.agents(spec.runtime_classes, shared.runtime_classes, shared.nodes),
+    )
+    yield Proof("admission-rules", _rules(shared.admission_policy, shared.admission_binding))
+    if trials is None:
+        untried = Fault("NotTried", "it is tried when all the rest holds")
+        yield from (Proof(n, untried) for n in ("pod-security", "admission-policy", "allowed-pod"))
+        return
+    yield Proof("pod-security", _pod_security(trials.on_host))
+    yield Proof("admission-policy", _admission(trials.without_runtime_class))
+    yield Proof("allowed-pod", _allowed(trials.allowed))
 
 
-def _tenancy(spec: TenancySpec, live: Mapping[str, Any] | None) -> str | None:
+def policy_names(spec: TenancySpec) -> tuple[str, ...]:
+    """Names of the tenant's network policies; which there are does not depend on the ranges."""
+    return tuple(isolation.network_policies(spec.egress, isolation.Network()))
+
+
+def _namespace(spec: TenancySpec, live: Object | None) -> Fault | None:
     if live is None:
-        return "the Tenancy object does not exist"
-    wanted, found = spec.document(), live.get("spec", {})
-    differing = sorted(k for k in wanted.keys() | found.keys() if wanted.get(k) != found.get(k))
-    return f"the Tenancy object has another {', '.join(differing)}" if differing else None
-
-
-def _namespace(spec: TenancySpec, live: Mapping[str, Any] | None) -> str | None:
-    if live is None:
-        return f"namespace {spec.namespace} does not exist"
+        return absent(f"namespace {spec.namespace}")
+    if not is_ours(live, spec.tenant):
+        return Fault("Foreign", foreign(spec))
     phase = live.get("status", {}).get("phase")
+    if phase == "Terminating":
+        return Fault("Terminating", remains(live))
     if phase != "Active":
-        return f"namespace {spec.namespace} is {phase or 'not yet active'}"
-    labels = live.get("metadata", {}).get("labels") or {}
+        return Fault("NotActive", f"namespace {spec.namespace} is {phase or 'not yet active'}")
+    labels = live["metadata"].get("labels") or {}
     for key, value in spec.pod_security.labels().items():
         if labels.get(key) != value:
-            return f"label {key} is {labels.get(key)!r}, not {value!r}"
+            return Fault("Differs", f"label {key} is {labels.get(key)!r}, not {value!r}")
     return None
 
 
-def _quota(spec: TenancySpec, live: Mapping[str, Any] | None) -> str | None:
+def _quota(spec: TenancySpec, live: Object | None) -> Fault | None:
     if live is None:
-        return f"ResourceQuota {spec.quota.name} does not exist"
+        return absent(f"ResourceQuota {spec.quota.name}")
     declared = live.get("spec", {}).get("hard") or {}
     if not same_quantities(declared, spec.quota.hard):
-        return f"ResourceQuota {spec.quota.name} says {_short(declared)}"
+        return Fault("Differs", f"ResourceQuota {spec.quota.name} says {_short(declared)}")
     enforced = live.get("status", {}).get("hard") or {}
     if not same_quantities(enforced, declared):
-        return f"the quota controller enforces {_short(enforced)} so far"
+        return Fault("NotObserved", f"the quota controller enforces {_short(enforced)} so far")
     return None
 
 
@@ -103,100 +140,59 @@ def _short(hard: Mapping[str, Any]) -> str:
     return ", ".join(f"{k}={v}" for k, v in sorted(hard.items())) or "nothing"
 
 
-def _limit_range(spec: TenancySpec, live: Mapping[str, Any] | None) -> str | None:
+def _limit_range(live: Object | None) -> Fault | None:
     if live is None:
-        return f"LimitRange {spec.limit_range.name} does not exist"
+        return absent(f"LimitRange {LIMIT_RANGE_NAME}")
     if not live.get("spec", {}).get("limits"):
-        return f"LimitRange {spec.limit_range.name} limits nothing"
+        return Fault("Empty", f"LimitRange {LIMIT_RANGE_NAME} limits nothing")
     return None
 
 
-def _policy(live: Mapping[str, Any] | None) -> str | None:
+def _account(live: Object | None) -> Fault | None:
     if live is None:
-        return "it does not exist"
-    generation = live.get("metadata", {}).get("generation", 0)
-    for condition in live.get("status", {}).get("conditions") or ():
-        if condition.get("type") != "Valid":
-            continue
-        if condition.get("status") != "True":
-            return f"Cilium refuses it: {condition.get('message') or 'no reason given'}"
-        # Cilium's own condition has no observedGeneration; where there is one it must be current.
-        observed = condition.get("observedGeneration", generation)
-        return None if observed >= generation else "Cilium has judged an older version of it so far"
-    return "Cilium has not judged it yet (no condition Valid); does Cilium's operator run?"
+        return absent("ServiceAccount default")
+    if live.get("automountServiceAccountToken") is not False:
+        return Fault("Differs", "ServiceAccount default hands its token to pods")
+    return None
 
 
-def _pod_security(refused: str | None) -> str | None:
+def _rules(policy: Object | None, binding: Object | None) -> Fault | None:
+    if policy is None:
+        return absent(f"ValidatingAdmissionPolicy {POD_POLICY}")
+    status = policy.get("status", {})
+    if status.get("observedGeneration", 0) < policy["metadata"].get("generation", 0):
+        return Fault("NotObserved", f"the server has not yet checked {POD_POLICY}")
+    if warnings := (status.get("typeChecking") or {}).get("expressionWarnings"):
+        return Fault(
+            "Faulty", f"the server finds fault with {POD_POLICY}: {warnings[0]['warning']}"
+        )
+    if binding is None:
+        return absent(f"ValidatingAdmissionPolicyBinding {POD_POLICY}")
+    if "Deny" not in binding.get("spec", {}).get("validationActions", ()):
+        return Fault("Differs", f"the binding of {POD_POLICY} does not deny")
+    return None
+
+
+def _pod_security(refused: str | None) -> Fault | None:
     if refused is None:
-        return "the server accepts a pod with the host's network and processes"
+        return Fault("Accepted", "the server accepts a pod with the host's network and processes")
     if "PodSecurity" not in refused:
-        return f"such a pod is refused, but not by Pod Security: {refused}"
+        return Fault("OtherReason", f"such a pod is refused, but not by Pod Security: {refused}")
     return None
 
 
-def _admission(spec: TenancySpec, refused: str | None) -> str | None:
+def _admission(refused: str | None) -> Fault | None:
     if refused is None:
-        return f"the server accepts a pod without runtime class; is {spec.admission_policy} bound?"
-    if str(spec.admission_policy) not in refused:
-        return f"such a pod is refused, but not by {spec.admission_policy}: {refused}"
+        return Fault(
+            "Accepted", f"the server accepts a pod without runtime class; is {POD_POLICY} bound?"
+        )
+    if POD_POLICY not in refused:
+        return Fault("OtherReason", f"such a pod is refused, but not by {POD_POLICY}: {refused}")
     return None
 
 
-def _allowed(refused: str | None) -> str | None:
+def _allowed(refused: str | None) -> Fault | None:
     # The quota is asked last: a tenant who has used it up has passed all the rest.
     if refused is None or "exceeded quota" in refused:
         return None
-    return f"the server refuses a pod that keeps all the rules: {refused}"
-
-
-def trial_pods(spec: TenancySpec) -> Mapping[str, dict[str, Any]]:
-    """The pods to try, by name of the trial; none is ever created."""
-    allowed = _pod(spec)
-    # Not `privileged: true`: an API server may refuse that by a flag of its own (--allow-privileged),
-    # which would prove nothing about the namespace.
-    on_host = _pod(spec)
-    on_host["spec"] |= {"hostNetwork": True, "hostPID": True}
-    without = _pod(spec)
-    without["spec"].pop("runtimeClassName", None)
-    return {"on_host": on_host, "without_runtime_class": without, "allowed": allowed}
-
-
-def _pod(spec: TenancySpec) -> dict[str, Any]:
-    """A pod that keeps every rule of a tenant, restricted Pod Security included."""
-    pod: dict[str, Any] = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "gpu-clusters-proof", "namespace": spec.namespace},
-        "spec": {
-            "automountServiceAccountToken": False,
-            "restartPolicy": "Never",
-            "securityContext": {
-                "runAsNonRoot": True,
-                "runAsUser": 65534,
-                "seccompProfile": {"type": "RuntimeDefault"},
-            },
-            "containers": [
-                {
-                    "name": "proof",
-                    "image": "gpu-clusters.invalid/proof:1",
-                    "securityContext": {
-                        "allowPrivilegeEscalation": False,
-                        "capabilities": {"drop": ["ALL"]},
-                    },
-                }
-            ],
-        },
-    }
-    if spec.runtime_classes:
-        pod["spec"]["runtimeClassName"] = spec.runtime_classes[0]
-    return pod
-
-
-def active_leases(tenant: str, leases: list[Mapping[str, Any]]) -> list[str]:
-    """Leases of the tenant that still hold GPUs, as "name (phase)"; no phase counts as held."""
-    found: list[str] = []
-    for lease in leases:
-        phase = (lease.get("status") or {}).get("phase", "unknown")
-        if (lease.get("spec") or {}).get("tenant") == tenant and phase != "Free":
-            found.append(f"{lease['metadata']['name']} ({phase})")
-    return sorted(found)
+    return Fault("Refused", f"the server refuses a pod that keeps all the rules: {refused}")

@@ -16,6 +16,7 @@ from gpuclusters.domain.custom_resource import (
     Name,
     ObjectName,
     Part,
+    Rule,
     definition,
     structural,
 )
@@ -23,7 +24,16 @@ from gpuclusters.domain.ports import ObjectKind
 
 TENANCY = ObjectKind(GROUP, VERSION, "tenancies", "Tenancy", namespaced=False)
 
+FINALIZER = f"{GROUP}/tenancy"
+"""Keeps a Tenancy until its namespace is gone."""
+
 PodSecurityLevel = Literal["restricted", "baseline"]
+SIZES = (1, 2, 4, 8, 16, 32, 64)
+"""How many GPUs the partitions of any baseboard have."""
+
+Quantity = Annotated[str, Field(max_length=32)]
+Amounts = Annotated[dict[str, Quantity], Field(max_length=64)]
+Cidr = Annotated[str, Field(max_length=43)]
 
 
 class PodSecurity(Part):
@@ -43,40 +53,63 @@ class PodSecurity(Part):
 
 
 class Quota(Part):
-    """The ResourceQuota that must be enforced in the namespace."""
+    """What the tenant may hold at once."""
 
     name: ObjectName = "tenant"
-    hard: Annotated[
-        dict[str, Annotated[str, Field(max_length=32)]], Field(min_length=1, max_length=64)
-    ]
+    hard: Annotated[dict[str, Quantity], Field(min_length=1, max_length=64)]
 
 
-class LimitRange(Part):
-    """The LimitRange that must exist: without defaults a quota refuses pods that state nothing."""
+class Limit(Part):
+    """Limits of one container or pod, as in a LimitRange."""
 
-    name: ObjectName = "tenant"
+    type: Literal["Container", "Pod"]
+    default: Amounts | None = None
+    default_request: Amounts | None = None
+    max: Amounts | None = None
+    min: Amounts | None = None
+
+
+class Egress(Part):
+    """Where the tenant's pods may connect to, beside each other and DNS, which always work."""
+
+    internet: bool = False
+    """Every public address; never private ranges, metadata services or the cluster's machines."""
+    fqdns: Annotated[
+        tuple[Annotated[str, Field(max_length=255, pattern=r"^[-a-zA-Z0-9_.*]+$")], ...],
+        Field(max_length=256),
+    ] = ()
+    """Host names, for HTTPS; `*` stands for one or more parts of a name."""
+    nfs_cidrs: Annotated[tuple[Cidr, ...], Field(max_length=64)] = ()
+    """File servers that its VMs mount."""
+    api_server: bool = False
+    """The Kubernetes API."""
 
 
 class TenancySpec(Part):
-    """What isolates the tenant."""
+    """Who the tenant is, what it may hold and reach. Everything that isolates it is made from this."""
 
     tenant: Name
     namespace: Name
     gpus: Annotated[int, Field(ge=0, le=4096)] = 0
     gpu_resource: Annotated[str, Field(max_length=253)] = "nvidia.com/pgpu"
+    sizes: Annotated[tuple[Annotated[int, Field(ge=1, le=64)], ...], Field(max_length=7)] = ()
+    """How many GPUs one container may ask for."""
     pod_security: PodSecurity = PodSecurity()
     quota: Quota
-    limit_range: LimitRange = LimitRange()
-    network_policies: Annotated[tuple[ObjectName, ...], Field(max_length=64)] = ()
+    limits: Annotated[tuple[Limit, ...], Field(max_length=4)] = ()
+    """Without defaults a quota refuses pods that state nothing."""
+    egress: Egress = Egress()
     runtime_classes: Annotated[tuple[ObjectName, ...], Field(max_length=16)] = ()
-    admission_policy: ObjectName | None = None
 
 
 class TenancyStatus(Part):
-    """What has been proven about the tenant's isolation."""
+    """What the controller has found enforced, and what it waits for."""
 
     observed_generation: int | None = None
-    proofs: Annotated[tuple[Annotated[str, Field(max_length=300)], ...], Field(max_length=128)] = ()
+    namespace_uid: Annotated[str, Field(max_length=64)] | None = None
+    """The namespace that was made for the tenant; any other of its name is foreign."""
+    awaited_leases: Annotated[tuple[ObjectName, ...], Field(max_length=4096)] = ()
+    """GPUs that the tenant held when its deletion began and that are not yet scrubbed."""
     conditions: Annotated[tuple[Condition, ...], Field(max_length=16)] = ()
 
 
@@ -93,30 +126,57 @@ def tenancy_object(spec: TenancySpec) -> dict[str, Any]:
     }
 
 
-_SPEC_RULES = [
+_COUNTED = "('requests.' + self.gpuResource) in self.quota.hard"
+_SPEC_RULES: tuple[Rule, ...] = (
     {
-        "rule": "('requests.' + self.gpuResource) in self.quota.hard",
+        "rule": _COUNTED,
         "message": "quota.hard must count the GPUs as requests.<gpuResource>; "
         "Kubernetes enforces extended resources under no other key",
     },
-]
+    {
+        # Not by quantity(): the server's estimate of its cost exceeds what it allows.
+        "rule": f"!({_COUNTED}) || "
+        "int(self.quota.hard['requests.' + self.gpuResource]) == self.gpus",
+        "message": "quota.hard must allow as many GPUs as gpus says",
+    },
+    {
+        "rule": f"!has(self.sizes) || self.sizes.all(s, s in {list(SIZES)})",
+        "message": "sizes are those of partitions: 1, 2, 4, 8, ...",
+    },
+    {
+        "rule": "!has(self.sizes) || self.sizes.all(s, s <= self.gpus)",
+        "message": "no size may exceed gpus, or a container of that size would wait for ever",
+    },
+    {
+        "rule": "!(self.namespace.startsWith('kube-') || "
+        "self.namespace in ['default', 'kata-system', 'gpu-operator', 'gpu-clusters-system'])",
+        "message": "that namespace is the cluster's own",
+    },
+)
+_EGRESS_RULES: tuple[Rule, ...] = (
+    {
+        "rule": "!has(self.nfsCidrs) || self.nfsCidrs.all(c, isCIDR(c))",
+        "message": "nfsCidrs are address ranges: 192.0.2.0/24",
+    },
+)
 # Whose it is and where its pods run: changed, the isolation of the old would be nobody's.
-_FIXED = {
+_FIXED: Rule = {
     "rule": "self == oldSelf",
     "message": "cannot be changed; delete the Tenancy and make another",
 }
-_OBJECT_RULES = [
+_OBJECT_RULES: tuple[Rule, ...] = (
     {
         "rule": "self.metadata.name == self.spec.tenant",
         "message": "a Tenancy is named after its tenant",
-    }
-]
+    },
+)
 
 
 def crd() -> dict[str, Any]:
     """The CustomResourceDefinition of Tenancy."""
     spec = structural(TenancySpec)
-    spec["x-kubernetes-validations"] = _SPEC_RULES
+    spec["x-kubernetes-validations"] = list(_SPEC_RULES)
+    spec["properties"]["egress"]["x-kubernetes-validations"] = list(_EGRESS_RULES)
     for name in ("tenant", "namespace"):
         spec["properties"][name]["x-kubernetes-validations"] = [_FIXED]
     return definition(

@@ -24,7 +24,7 @@ class TenancyPolicyProvider(KeptProvider[TenancyInputs]):
     sensitive = frozenset({"kubeconfig"})
 
     def ensure(self, inputs: TenancyInputs, before: Properties) -> Properties:  # noqa: ARG002
-        """Apply the Tenancy and wait for the proofs."""
+        """Apply the Tenancy and wait for the controller and the proofs."""
         from gpuclusters.adapters.here import SystemClock
 
         return _outputs(
@@ -84,8 +84,6 @@ class TenancyPolicy(Resource, module="gpu", name="TenancyPolicy"):
         tenant: pulumi.Input[str],
         namespace: pulumi.Input[str],
         spec: pulumi.Input[Mapping[str, Any]],
-        policies: pulumi.Input[Sequence[str]] = (),
-        admission_policy: pulumi.Input[str] | None = None,
         timeout_seconds: pulumi.Input[float] = DEFAULT_TIMEOUT_SECONDS,
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
@@ -97,11 +95,9 @@ class TenancyPolicy(Resource, module="gpu", name="TenancyPolicy"):
             kubeconfig: of a user who may apply tenancies and try pods; always kept as a secret.
             tenant: name of the tenant and of the Tenancy object.
             namespace: where the tenant's pods run.
-            spec: the rest of the Tenancy's spec: quota, podSecurity, runtimeClasses, gpus.
-            policies: names of the CiliumNetworkPolicies that must be valid in the namespace.
-            admission_policy: name of the ValidatingAdmissionPolicy that must refuse pods
-                without runtime class.
-            timeout_seconds: how long to wait for the proofs.
+            spec: the rest of the Tenancy's spec: gpus, sizes, quota, limits, egress, podSecurity,
+                runtimeClasses.
+            timeout_seconds: how long to wait for the controller and the proofs.
             opts: resource options.
         """
         properties: dict[str, Any] = {
@@ -110,8 +106,6 @@ class TenancyPolicy(Resource, module="gpu", name="TenancyPolicy"):
             "tenant": tenant,
             "namespace": namespace,
             "spec": spec,
-            "policies": policies if not isinstance(policies, tuple) else list(policies),
-            "admission_policy": admission_policy,
             "timeout_seconds": timeout_seconds,
             "ready": None,
             "proofs": None,

@@ -1,0 +1,57 @@
+"""The Tenancy controller's place in the operator: kopf brings the Tenancies, the rest is watched here."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import kopf
+
+from caas.cluster import Cluster
+from caas.controllers.tenancy_controller import TenancyController
+from gpuclusters.domain.isolation import Network
+from gpuclusters.domain.tenancy_resource import TENANCY
+
+
+def register(
+    registry: kopf.OperatorRegistry,
+    cluster: Cluster,
+    network: Network,
+    *,
+    mine: Callable[[str], bool] = lambda _name: True,
+) -> None:
+    """Have an operator work on tenancies for as long as it runs.
+
+    Args:
+        registry: of the operator, which must be started by whoever leads, cluster-wide.
+        cluster: entered, and kept open until the operator has ended.
+        network: ranges of the cluster's own machines.
+        mine: chooses tenancies by name, where several operators share a cluster.
+    """
+    controller = TenancyController(cluster, network)
+    work: list[asyncio.Task[None]] = []
+
+    @kopf.on.startup(registry=registry, id="tenancies-start")
+    async def start(**_: Any) -> None:
+        work.append(asyncio.create_task(controller.run(), name="tenancies"))
+
+    @kopf.on.cleanup(registry=registry, id="tenancies-stop")
+    async def stop(**_: Any) -> None:
+        for task in work:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+    @kopf.on.event(
+        TENANCY.group, TENANCY.version, TENANCY.plural, registry=registry, id="tenancy-changed"
+    )
+    async def changed(event: Any, **_: Any) -> None:
+        body = event["object"]
+        if not mine(body["metadata"]["name"]):
+            return
+        if event["type"] == "DELETED":
+            controller.forget(body["metadata"]["name"])
+        else:
+            controller.observe(body)

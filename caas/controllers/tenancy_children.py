@@ -1,0 +1,117 @@
+"""Makes a tenant's objects and puts back what was changed or deleted."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Sequence
+from typing import Any
+
+from caas.cluster import Cluster, ConflictError
+from caas.controllers.tenancy_mirror import Mirror, Object
+from caas.controllers.tenancy_view import TenancyView
+from gpuclusters.domain import tenancy_drift, tenancy_objects
+from gpuclusters.domain.isolation import Network
+from gpuclusters.domain.tenancy_fault import Fault
+from gpuclusters.domain.tenancy_objects import (
+    MANAGED_LABEL,
+    NAMESPACE,
+    NETWORK_POLICY,
+    RESOURCE_QUOTA,
+    Child,
+)
+from gpuclusters.domain.tenancy_resource import TenancySpec
+
+_Key = tuple[str, str, str]
+
+
+class Children:
+    """Applies under one field manager, by force: what a Tenancy says is nobody else's to say."""
+
+    def __init__(self, cluster: Cluster, view: TenancyView, network: Network, manager: str) -> None:
+        self._cluster = cluster
+        self._view = view
+        self._network = network
+        self._manager = manager
+        # By object: what was applied last, and what the server made of it.
+        self._settled: dict[_Key, tuple[Object, Object]] = {}
+
+    async def ensure(self, spec: TenancySpec, uid: str | None) -> Fault | None:
+        """Everything as it must be, or why nothing can be done.
+
+        Args:
+            spec: the tenancy.
+            uid: of the namespace that this tenancy made earlier, if it did.
+
+        Raises:
+            ClusterError: an object could not be applied.
+        """
+        fault = await self._home(spec, uid)
+        if fault is not None:
+            return fault
+        wanted = tenancy_objects.inside(spec, self._network)
+        await _all([self._put(child, self._view.children[child.kind]) for child in wanted])
+        await _all(self._stale(spec, wanted))
+        return None
+
+    async def close(self, spec: TenancySpec) -> None:
+        """Let no new pod in."""
+        for child in tenancy_objects.inside(spec, self._network, closing=True):
+            if child.kind == RESOURCE_QUOTA:
+                await self._put(child, self._view.children[child.kind])
+
+    async def _home(self, spec: TenancySpec, uid: str | None) -> Fault | None:
+        child = tenancy_objects.home(spec)
+        live = self._view.namespaces.get(child.name)
+        if live is None:
+            try:
+                live = await self._cluster.create(NAMESPACE, child.body)
+            except ConflictError:
+                live = await self._cluster.get(NAMESPACE, child.name)
+            if live is None:
+                return Fault("Terminating", f"namespace {child.name} is just going")
+            # One whose label was taken away is still ours.
+            if not tenancy_objects.is_ours(live, spec.tenant) and live["metadata"]["uid"] != uid:
+                return _foreign(spec)
+            self._view.namespaces.offer(live)
+        elif not tenancy_objects.is_ours(live, spec.tenant) and live["metadata"]["uid"] != uid:
+            return _foreign(spec)
+        if live["metadata"].get("deletionTimestamp"):
+            return Fault("Terminating", tenancy_objects.remains(live))
+        await self._put(child, self._view.namespaces)
+        return None
+
+    async def _put(self, child: Child, mirror: Mirror) -> None:
+        namespace = str(child.body["metadata"].get("namespace", ""))
+        key = (child.kind.plural, namespace, child.name)
+        live = mirror.get(child.name, namespace)
+        before, answered = self._settled.get(key, (None, None))
+        known = answered if before == child.body else None
+        if live is not None and not tenancy_drift.drifted(child.body, live, known):
+            return
+        found = await self._cluster.apply(child.kind, child.body, manager=self._manager, force=True)
+        if foreign := tenancy_drift.foreign_fields(child.body, found):
+            found = await self._cluster.patch(child.kind, child.name, namespace, foreign)
+        self._settled[key] = (dict(child.body), found)
+        mirror.offer(found)
+
+    def _stale(self, spec: TenancySpec, wanted: Sequence[Child]) -> list[Awaitable[None]]:
+        """Deletions of what an earlier spec wanted."""
+        names = {(child.kind, child.name) for child in wanted}
+        return [
+            self._cluster.delete(kind, name, spec.namespace, uid=live["metadata"]["uid"])
+            for kind in (RESOURCE_QUOTA, NETWORK_POLICY)
+            for name, live in self._view.children[kind].within(spec.namespace).items()
+            if (kind, name) not in names
+            and live["metadata"]["labels"].get(MANAGED_LABEL) == tenancy_objects.MANAGER
+        ]
+
+
+def _foreign(spec: TenancySpec) -> Fault:
+    return Fault("Foreign", tenancy_objects.foreign(spec))
+
+
+async def _all(work: Sequence[Awaitable[Any]]) -> None:
+    """All of it, even if a part fails; then the first failure."""
+    for result in await asyncio.gather(*work, return_exceptions=True):
+        if isinstance(result, BaseException):
+            raise result

@@ -1,0 +1,260 @@
+"""Brings the objects that isolate each tenant to what its Tenancy says, and says what is enforced."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from pydantic import ValidationError
+
+from caas.cluster import Cluster, ClusterError
+from caas.controllers import tenancy_deletion
+from caas.controllers.tenancy_children import Children
+from caas.controllers.tenancy_gauges import Gauges
+from caas.controllers.tenancy_mirror import Object
+from caas.controllers.tenancy_queue import Failed, WorkQueue
+from caas.controllers.tenancy_view import TenancyView
+from gpuclusters.domain import tenancy_conditions
+from gpuclusters.domain.isolation import Network
+from gpuclusters.domain.tenancy_objects import POD
+from gpuclusters.domain.tenancy_proof import Proof, Trials, prove
+from gpuclusters.domain.tenancy_resource import FINALIZER, TENANCY, TenancySpec
+from gpuclusters.domain.tenancy_trials import trial_pods
+
+WORKERS = 32
+"""Tenancies that are worked on at once; each makes up to ten requests at once."""
+MANAGER = "gpu-clusters-tenancy"
+"""Field manager of everything that the controller writes."""
+RESYNC_SECONDS = 600.0
+"""How often pods are tried again where nothing seems to have changed."""
+RETRIAL_SECONDS = 0.3
+"""Policies reach the server's admission within some seconds."""
+
+_log = logging.getLogger(__name__)
+
+
+class TenancyController:
+    """Works on whatever tenancy it is told of; `run` it as long as this program leads."""
+
+    def __init__(self, cluster: Cluster, network: Network) -> None:
+        self._cluster = cluster
+        self._tenancies: dict[str, Object] = {}
+        self._tried: dict[str, tuple[object, Trials, float]] = {}
+        self._queue = WorkQueue(self._reconcile, workers=WORKERS)
+        self._view = TenancyView(self._concerns, self._everybody, self._leaving)
+        self._children = Children(cluster, self._view, network, MANAGER)
+        self._gauges = Gauges()
+
+    def observe(self, body: Object) -> None:
+        """A Tenancy was made or changed."""
+        name = body["metadata"]["name"]
+        known = self._tenancies.get(name)
+        if known and _older(body, known):
+            return
+        self._tenancies[name] = body
+        # A change of the status is our own, as a rule.
+        if known is None or _asked(known) != _asked(body):
+            self._gauges.asked(body)
+            self._queue.add(name)
+
+    def forget(self, name: str) -> None:
+        """A Tenancy is gone."""
+        self._tenancies.pop(name, None)
+        self._tried.pop(name, None)
+        self._gauges.forget(name)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._view.follow(self._cluster))
+                await self._view.synced()
+                group.create_task(self._queue.run())
+        finally:
+            self._gauges.clear()
+
+    def _concerns(self, tenant: str) -> None:
+        if tenant in self._tenancies:
+            self._queue.add(tenant)
+
+    def _everybody(self) -> None:
+        for name in self._tenancies:
+            self._queue.add(name)
+
+    def _leaving(self) -> None:
+        for name, body in self._tenancies.items():
+            if body["metadata"].get("deletionTimestamp"):
+                self._queue.add(name)
+
+    async def _reconcile(self, name: str) -> float | None:
+        tenancy = self._tenancies.get(name)
+        if tenancy is None:
+            return None
+        try:
+            return await self._settle(name, tenancy)
+        except ClusterError as error:
+            # A conflict means that what was read is old: the watch brings the new one.
+            if error.status != 409:
+                await self._say_failed(name, error)
+            raise Failed(str(error)) from error
+
+    async def _settle(self, name: str, tenancy: Object) -> float | None:
+        try:
+            spec = TenancySpec.model_validate(tenancy["spec"])
+        except ValidationError as error:
+            faults = "; ".join(
+                f"spec.{'.'.join(map(str, f['loc']))}: {f['msg']}" for f in error.errors()
+            )
+            await self._say(tenancy, [self._not_ready(tenancy, "Invalid", faults)])
+            return None
+        if tenancy["metadata"].get("deletionTimestamp"):
+            return await self._leave(spec, tenancy)
+        if FINALIZER not in (tenancy["metadata"].get("finalizers") or ()):
+            tenancy = await self._keep(tenancy)
+        fault = await self._children.ensure(spec, (tenancy.get("status") or {}).get("namespaceUid"))
+        proofs = [Proof("namespace", fault)] if fault else await self._proofs(spec, tenancy)
+        await self._judge(name, spec, proofs)
+        if fault:
+            return 30.0
+        if all(proof.holds for proof in proofs):
+            return RESYNC_SECONDS * random.uniform(0.75, 1.25)  # noqa: S311
+        return self._patience(proofs)
+
+    @staticmethod
+    def _patience(proofs: list[Proof]) -> float | None:
+        """What comes by a watch is not asked for again; what the server's admission says is."""
+        tried = {"pod-security", "admission-policy", "allowed-pod"}
+        missing = [proof for proof in proofs if proof.fault and proof.fault.reason != "NotTried"]
+        return RETRIAL_SECONDS if all(proof.name in tried for proof in missing) else None
+
+    async def _proofs(self, spec: TenancySpec, tenancy: Object) -> list[Proof]:
+        home = self._view.namespaces.get(spec.namespace)
+        key = (
+            tenancy["metadata"]["uid"],
+            tenancy["metadata"]["generation"],
+            home["metadata"]["uid"] if home else None,
+            self._view.rules_version(),
+        )
+        before, known, at = self._tried.get(spec.tenant, (None, None, 0.0))
+        recent = before == key and time.monotonic() - at < RESYNC_SECONDS / 2
+        proofs = prove(spec, self._view.evidence(spec, known if recent else None))
+        if recent or any(proof.fault and proof.fault.reason != "NotTried" for proof in proofs):
+            return list(proofs)
+        trials = await self._try(spec)
+        proofs = prove(spec, self._view.evidence(spec, trials))
+        if all(proof.holds for proof in proofs):
+            self._tried[spec.tenant] = (key, trials, time.monotonic())
+        return list(proofs)
+
+    async def _try(self, spec: TenancySpec) -> Trials:
+        pods = trial_pods(spec)
+        answers = await asyncio.gather(*(self._refusal(pod) for pod in pods.values()))
+        return Trials(**dict(zip(pods, answers, strict=True)))
+
+    async def _refusal(self, pod: Mapping[str, Any]) -> str | None:
+        try:
+            await self._cluster.create(POD, pod, dry_run=True)
+        except ClusterError as error:
+            unable = error.status in (0, 401, 429) or error.status >= 500
+            if unable or " cannot create resource " in str(error):
+                raise
+            return str(error)
+        return None
+
+    async def _keep(self, tenancy: Object) -> Object:
+        """Put our finalizer on it, before there is anything to clear up."""
+        body = {
+            "apiVersion": TENANCY.api_version,
+            "kind": TENANCY.kind,
+            "metadata": {
+                "name": tenancy["metadata"]["name"],
+                # Not another of the same name that came meanwhile.
+                "uid": tenancy["metadata"]["uid"],
+                "finalizers": [FINALIZER],
+            },
+        }
+        kept = await self._cluster.apply(TENANCY, body, manager=MANAGER, force=True)
+        self._take(kept)
+        return kept
+
+    async def _leave(self, spec: TenancySpec, tenancy: Object) -> float | None:
+        waiting = await tenancy_deletion.step(
+            self._cluster, self._view, self._children, spec, tenancy
+        )
+        if waiting is None:
+            return None
+        extra = {"awaitedLeases": list(waiting.leases)}
+        said = self._not_ready(tenancy, waiting.reason, waiting.message)
+        await self._say(tenancy, [said], **extra)
+        return waiting.again
+
+    async def _judge(self, name: str, spec: TenancySpec, proofs: list[Proof]) -> None:
+        tenancy = self._tenancies.get(name)
+        if tenancy is None:
+            return
+        new = tenancy_conditions.conditions(proofs, tenancy["metadata"]["generation"])
+        home = self._view.namespaces.get(spec.namespace)
+        extra = {"namespaceUid": home["metadata"]["uid"]} if home else {}
+        await self._say(tenancy, new, **extra)
+
+    async def _say_failed(self, name: str, error: ClusterError) -> None:
+        tenancy = self._tenancies.get(name)
+        if tenancy is None or error.status == 0:
+            return
+        try:
+            said = self._not_ready(tenancy, error.reason or "Failed", str(error))
+            await self._say(tenancy, [said])
+        except ClusterError as again:
+            _log.warning("%s: its status cannot be written either: %s", name, again)
+
+    @staticmethod
+    def _not_ready(tenancy: Object, reason: str, message: str) -> tenancy_conditions.Condition:
+        return tenancy_conditions.not_ready(reason, message, tenancy["metadata"]["generation"])
+
+    async def _say(
+        self, tenancy: Object, said: list[tenancy_conditions.Condition], **extra: Any
+    ) -> None:
+        """Write the status if it says something new."""
+        old = tenancy.get("status") or {}
+        conditions = tenancy_conditions.merged(said, old.get("conditions") or (), _now())
+        new = {
+            "observedGeneration": tenancy["metadata"]["generation"],
+            "conditions": conditions,
+            **extra,
+        }
+        self._gauges.judged(tenancy, ready=conditions[0]["status"] == "True")
+        if all(old.get(key) == value for key, value in new.items()):
+            return
+        patch = {"metadata": {"uid": tenancy["metadata"]["uid"]}, "status": new}
+        name = tenancy["metadata"]["name"]
+        self._take(await self._cluster.patch(TENANCY, name, "", patch, subresource="status"))
+
+    def _take(self, body: Object) -> None:
+        name = body["metadata"]["name"]
+        known = self._tenancies.get(name)
+        if known and not _older(body, known):
+            # What was asked for may be newer than what is being worked on.
+            if known["metadata"]["generation"] != body["metadata"]["generation"]:
+                self._queue.add(name)
+            self._tenancies[name] = body
+
+
+def _older(one: Object, other: Object) -> bool:
+    mine, its = one["metadata"], other["metadata"]
+    same = bool(mine["uid"] == its["uid"])
+    return same and int(mine["resourceVersion"]) < int(its["resourceVersion"])
+
+
+def _asked(body: Object) -> tuple[Any, ...]:
+    metadata = body["metadata"]
+    finalized = FINALIZER in (metadata.get("finalizers") or ())
+    return metadata["uid"], metadata["generation"], metadata.get("deletionTimestamp"), finalized
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,90 @@
+"""Names of objects that have to be looked at, each by one worker at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable
+
+FIRST_PAUSE_SECONDS = 0.2
+LONGEST_PAUSE_SECONDS = 60.0
+
+_log = logging.getLogger(__name__)
+
+Step = Callable[[str], Awaitable[float | None]]
+"""Looks at one object; answers after how many seconds it wants to look again, None for never."""
+
+
+class Failed(Exception):  # noqa: N818
+    """A step that has said why in the object's status, and is to be repeated later and later."""
+
+
+class WorkQueue:
+    """A name that is added again while it is being looked at is looked at once more afterwards."""
+
+    def __init__(self, step: Step, *, workers: int) -> None:
+        self._step = step
+        self._count = workers
+        self._ready: asyncio.Queue[str] = asyncio.Queue()
+        self._waiting: set[str] = set()
+        self._busy: set[str] = set()
+        self._again: set[str] = set()
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._failures: dict[str, int] = {}
+
+    def add(self, name: str) -> None:
+        """Look at it as soon as a worker is free."""
+        if timer := self._timers.pop(name, None):
+            timer.cancel()
+        if name in self._busy:
+            self._again.add(name)
+        elif name not in self._waiting:
+            self._waiting.add(name)
+            self._ready.put_nowait(name)
+
+    def add_later(self, name: str, seconds: float) -> None:
+        """Look at it then, unless it is added before."""
+        if timer := self._timers.pop(name, None):
+            timer.cancel()
+        self._timers[name] = asyncio.get_running_loop().call_later(seconds, self.add, name)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(self._count):
+                    group.create_task(self._work())
+        finally:
+            for timer in self._timers.values():
+                timer.cancel()
+            self._timers.clear()
+
+    async def _work(self) -> None:
+        while True:
+            name = await self._ready.get()
+            self._waiting.discard(name)
+            self._busy.add(name)
+            try:
+                pause = await self._tried(name)
+            finally:
+                self._busy.discard(name)
+            if name in self._again:
+                self._again.discard(name)
+                self.add(name)
+            elif pause is not None:
+                self.add_later(name, pause)
+
+    async def _tried(self, name: str) -> float | None:
+        try:
+            pause = await self._step(name)
+        except Failed as error:
+            _log.warning("%s: %s", name, error)
+        except Exception:  # noqa: BLE001 - the fault of one must not end the work on all others
+            _log.exception("%s: unexpected failure", name)
+        else:
+            self._failures.pop(name, None)
+            return pause
+        failures = self._failures[name] = self._failures.get(name, 0) + 1
+        pause = min(FIRST_PAUSE_SECONDS * 2.0**failures, LONGEST_PAUSE_SECONDS)
+        return pause * random.uniform(0.75, 1.25)  # noqa: S311

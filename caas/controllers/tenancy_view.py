@@ -1,0 +1,127 @@
+"""All that the tenancy controller sees of the cluster, and whom each change concerns."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from caas.cluster import Cluster
+from caas.controllers.tenancy_mirror import Mirror, Object
+from gpuclusters.domain.admission_policy import POD_POLICY
+from gpuclusters.domain.isolation import BASELINE, TENANT_LABEL
+from gpuclusters.domain.lease_resource import GPU_LEASE
+from gpuclusters.domain.ports import ObjectKind
+from gpuclusters.domain.tenancy_network import node_view
+from gpuclusters.domain.tenancy_objects import (
+    ADMISSION_BINDING,
+    ADMISSION_POLICY,
+    BASELINE_POLICY,
+    DEFAULT_ACCOUNT,
+    LIMIT_RANGE,
+    LIMIT_RANGE_NAME,
+    NAMESPACE,
+    NETWORK_POLICY,
+    NODE,
+    RESOURCE_QUOTA,
+    RUNTIME_CLASS,
+    SERVICE_ACCOUNT,
+)
+from gpuclusters.domain.tenancy_proof import Evidence, Shared, Trials
+from gpuclusters.domain.tenancy_resource import TenancySpec
+
+CHILDREN: tuple[ObjectKind, ...] = (RESOURCE_QUOTA, LIMIT_RANGE, SERVICE_ACCOUNT, NETWORK_POLICY)
+SYNC_SECONDS = 20.0
+"""A kind that cannot be read by then is taken for empty, and its tenancies say what is missing."""
+
+Concerns = Callable[[str], None]
+
+
+class TenancyView:
+    """Mirrors of every kind that matters; tells which tenant a change concerns."""
+
+    def __init__(
+        self, tenant: Concerns, everybody: Callable[[], None], leaving: Callable[[], None]
+    ) -> None:
+        def child(body: Object) -> None:
+            if name := (body["metadata"].get("labels") or {}).get(TENANT_LABEL):
+                tenant(name)
+
+        def shared(_body: Object) -> None:
+            everybody()
+
+        self._everybody = everybody
+        self._nodes_seen: Mapping[str, object] = {}
+        self.namespaces = Mirror(NAMESPACE, child, labels=TENANT_LABEL)
+        self.children = {kind: Mirror(kind, child, labels=TENANT_LABEL) for kind in CHILDREN}
+        self._baseline = Mirror(BASELINE_POLICY, shared, fields=f"metadata.name={BASELINE}")
+        self._policy = Mirror(ADMISSION_POLICY, shared, fields=f"metadata.name={POD_POLICY}")
+        self._binding = Mirror(ADMISSION_BINDING, shared, fields=f"metadata.name={POD_POLICY}")
+        self._classes = Mirror(RUNTIME_CLASS, shared)
+        self._nodes = Mirror(NODE, self._node_changed)
+        self.leases = Mirror(GPU_LEASE, lambda _body: leaving())
+
+    @property
+    def _mirrors(self) -> Sequence[Mirror]:
+        shared = (self._baseline, self._policy, self._binding, self._classes, self._nodes)
+        return (self.namespaces, *self.children.values(), *shared, self.leases)
+
+    async def follow(self, cluster: Cluster) -> None:
+        """Keep everything up to date until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for mirror in self._mirrors:
+                group.create_task(mirror.follow(cluster))
+
+    async def synced(self) -> None:
+        """Wait until everything has been seen once, but no longer than `SYNC_SECONDS`.
+
+        Namespaces and what is in them are waited for however long it takes: without them
+        everything would be made again.
+        """
+        needed = (self.namespaces, *(self.children[kind] for kind in CHILDREN[:3]))
+        for mirror in needed:
+            await mirror.synced.wait()
+        try:
+            async with asyncio.timeout(SYNC_SECONDS):
+                for mirror in self._mirrors:
+                    await mirror.synced.wait()
+        except TimeoutError:
+            return
+
+    def shared(self) -> Shared:
+        """What all tenants have in common."""
+        return Shared(
+            baseline=self._baseline.get(BASELINE),
+            admission_policy=self._policy.get(POD_POLICY),
+            admission_binding=self._binding.get(POD_POLICY),
+            nodes=list(self._nodes.within().values()),
+            runtime_classes=self._classes.within(),
+        )
+
+    def evidence(self, spec: TenancySpec, trials: Trials | None) -> Evidence:
+        """What is known of one tenant."""
+        home = spec.namespace
+        return Evidence(
+            namespace=self.namespaces.get(home),
+            quota=self.children[RESOURCE_QUOTA].get(spec.quota.name, home),
+            limit_range=self.children[LIMIT_RANGE].get(LIMIT_RANGE_NAME, home),
+            service_account=self.children[SERVICE_ACCOUNT].get(DEFAULT_ACCOUNT, home),
+            network_policies=self.children[NETWORK_POLICY].within(home),
+            shared=self.shared(),
+            trials=trials,
+        )
+
+    def rules_version(self) -> tuple[Any, ...]:
+        """Changes whenever a pod that was tried might now be judged otherwise."""
+        return tuple(
+            (found["metadata"]["uid"], found["metadata"].get("generation"))
+            for found in (self._policy.get(POD_POLICY), self._binding.get(POD_POLICY))
+            if found
+        )
+
+    def _node_changed(self, _body: Object) -> None:
+        # Kubelets report every few seconds; most of it concerns nobody.
+        seen = {name: node_view(node) for name, node in self._nodes.within().items()}
+        if seen != self._nodes_seen:
+            self._nodes_seen = seen
+            self._everybody()

@@ -1,0 +1,94 @@
+"""What a Tenancy's status says: one condition for each part of the isolation, and `Ready`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gpuclusters.domain.tenancy_proof import Proof
+
+READY = "Ready"
+ENFORCED = "Enforced"
+_MESSAGE_LIMIT = 4096
+
+# Condition by proof; the part of a name after "/" tells policies of one kind apart.
+PARTS: Mapping[str, str] = {
+    "namespace": "NamespaceReady",
+    "quota": "QuotaEnforced",
+    "limit-range": "LimitsEnforced",
+    "service-account": "AccountClosed",
+    "network-policy": "NetworkIsolated",
+    "network-baseline": "NetworkIsolated",
+    "network-agents": "NetworkIsolated",
+    "pod-security": "PodSecurityEnforced",
+    "admission-rules": "AdmissionEnforced",
+    "admission-policy": "AdmissionEnforced",
+    "allowed-pod": "PodsAllowed",
+}
+
+Condition = dict[str, Any]
+
+
+def conditions(proofs: Sequence[Proof], generation: int) -> list[Condition]:
+    """One condition for each part, in a fixed order; `Ready` comes first."""
+    parts: dict[str, list[Proof]] = {kind: [] for kind in PARTS.values()}
+    for proof in proofs:
+        parts[PARTS[proof.name.partition("/")[0]]].append(proof)
+    return [
+        _condition(READY, proofs, generation),
+        *(_condition(kind, its, generation) for kind, its in parts.items()),
+    ]
+
+
+def not_ready(reason: str, message: str, generation: int) -> Condition:
+    """`Ready` of a tenancy that cannot be judged by its proofs."""
+    return {
+        "type": READY,
+        "status": "False",
+        "reason": reason,
+        "message": message[:_MESSAGE_LIMIT],
+        "observedGeneration": generation,
+    }
+
+
+def _condition(kind: str, proofs: Sequence[Proof], generation: int) -> Condition:
+    faults = [(proof, proof.fault) for proof in proofs if proof.fault]
+    # What has not been tried yet is a consequence of the rest, not a reason.
+    telling = [pair for pair in faults if pair[1].reason != "NotTried"] or faults
+    if not telling:
+        status, reason, message = "True", ENFORCED, ""
+    else:
+        untried = all(fault.reason == "NotTried" for _, fault in telling)
+        status = "Unknown" if untried and kind != READY else "False"
+        reason = telling[0][1].reason
+        message = "; ".join(f"{proof.name}: {fault.message}" for proof, fault in telling)
+    return {
+        "type": kind,
+        "status": status,
+        "reason": reason,
+        "message": message[:_MESSAGE_LIMIT],
+        "observedGeneration": generation,
+    }
+
+
+def merged(new: Sequence[Condition], old: Sequence[Mapping[str, Any]], now: str) -> list[Condition]:
+    """`new`, each with the time of its last change of status."""
+    before = {condition["type"]: condition for condition in old}
+    result = []
+    for condition in new:
+        known = before.get(condition["type"])
+        same = known is not None and known.get("status") == condition["status"]
+        since = (known or {}).get("lastTransitionTime") if same else None
+        result.append({**condition, "lastTransitionTime": since or now})
+    return result
+
+
+def ready(tenancy: Mapping[str, Any]) -> bool:
+    """Whether the controller has found everything enforced as of the object's generation."""
+    generation = tenancy["metadata"].get("generation")
+    return any(
+        condition.get("type") == READY
+        and condition.get("status") == "True"
+        and condition.get("observedGeneration") == generation
+        for condition in (tenancy.get("status") or {}).get("conditions") or ()
+    )

@@ -1,0 +1,135 @@
+"""The objects that isolate one tenant, rendered from its Tenancy and the cluster's ranges."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gpuclusters.domain import isolation
+from gpuclusters.domain.isolation import TENANT_LABEL, Network
+from gpuclusters.domain.ports import ObjectKind
+from gpuclusters.domain.tenancy_resource import TenancySpec
+
+NAMESPACE = ObjectKind("", "v1", "namespaces", "Namespace", namespaced=False)
+RESOURCE_QUOTA = ObjectKind("", "v1", "resourcequotas", "ResourceQuota", namespaced=True)
+LIMIT_RANGE = ObjectKind("", "v1", "limitranges", "LimitRange", namespaced=True)
+SERVICE_ACCOUNT = ObjectKind("", "v1", "serviceaccounts", "ServiceAccount", namespaced=True)
+NETWORK_POLICY = ObjectKind(
+    "cilium.io", "v2", "ciliumnetworkpolicies", "CiliumNetworkPolicy", namespaced=True
+)
+BASELINE_POLICY = ObjectKind(
+    "cilium.io",
+    "v2",
+    "ciliumclusterwidenetworkpolicies",
+    "CiliumClusterwideNetworkPolicy",
+    namespaced=False,
+)
+POD = ObjectKind("", "v1", "pods", "Pod", namespaced=True)
+NODE = ObjectKind("", "v1", "nodes", "Node", namespaced=False)
+RUNTIME_CLASS = ObjectKind("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", namespaced=False)
+_ADMISSION = ("admissionregistration.k8s.io", "v1")
+ADMISSION_POLICY = ObjectKind(
+    *_ADMISSION, "validatingadmissionpolicies", "ValidatingAdmissionPolicy", namespaced=False
+)
+ADMISSION_BINDING = ObjectKind(
+    *_ADMISSION,
+    "validatingadmissionpolicybindings",
+    "ValidatingAdmissionPolicyBinding",
+    namespaced=False,
+)
+
+MANAGED_LABEL = "app.kubernetes.io/managed-by"
+MANAGER = "gpu-clusters"
+LIMIT_RANGE_NAME = "tenant"
+DEFAULT_ACCOUNT = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class Child:
+    """One object of a tenant, as it must be."""
+
+    kind: ObjectKind
+    body: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return str(self.body["metadata"]["name"])
+
+    @property
+    def called(self) -> str:
+        """As messages name it."""
+        return f"{self.kind.kind} {self.name}"
+
+
+def home(spec: TenancySpec) -> Child:
+    """The namespace."""
+    labels = spec.pod_security.labels()
+    return _child(
+        NAMESPACE,
+        spec,
+        spec.namespace,
+        labels=labels,
+        annotations=isolation.namespace_annotations(spec.sizes),
+    )
+
+
+def inside(spec: TenancySpec, network: Network, *, closing: bool = False) -> tuple[Child, ...]:
+    """What the namespace holds; `closing` lets no new pod in."""
+    hard = dict(spec.quota.hard) | ({"pods": "0"} if closing else {})
+    policies = isolation.network_policies(spec.egress, network)
+    limits = [limit.document() for limit in spec.limits]
+    return (
+        _child(RESOURCE_QUOTA, spec, spec.quota.name, spec={"hard": hard}),
+        _child(LIMIT_RANGE, spec, LIMIT_RANGE_NAME, spec={"limits": limits}),
+        # The account of pods that name none: it must not hand them the API server.
+        _child(SERVICE_ACCOUNT, spec, DEFAULT_ACCOUNT, automountServiceAccountToken=False),
+        *(_child(NETWORK_POLICY, spec, name, spec=rule) for name, rule in policies.items()),
+    )
+
+
+def is_ours(namespace: Mapping[str, Any], tenant: str) -> bool:
+    """Whether a namespace belongs to the tenant; any other is never touched."""
+    labels = namespace["metadata"].get("labels") or {}
+    return bool(labels.get(TENANT_LABEL) == tenant)
+
+
+def foreign(spec: TenancySpec) -> str:
+    """Of a namespace that is not the tenant's: why nothing is done."""
+    return (
+        f"namespace {spec.namespace} is not the tenant's (no label {TENANT_LABEL}={spec.tenant}), "
+        "so nothing in it is touched; delete it, or make the tenancy with another namespace"
+    )
+
+
+def remains(namespace: Mapping[str, Any]) -> str:
+    """Of a namespace that is being deleted: what it still holds, as Kubernetes says."""
+    said = [
+        str(condition.get("message"))
+        for condition in (namespace.get("status") or {}).get("conditions") or ()
+        if condition.get("status") == "True"
+    ]
+    why = f": {'; '.join(said)}" if said else ""
+    return f"namespace {namespace['metadata']['name']} is being deleted{why}"
+
+
+def _child(
+    kind: ObjectKind,
+    tenancy: TenancySpec,
+    name: str,
+    *,
+    labels: Mapping[str, str] | None = None,
+    annotations: Mapping[str, str] | None = None,
+    **content: Any,
+) -> Child:
+    metadata: dict[str, Any] = {
+        "name": name,
+        "labels": {TENANT_LABEL: tenancy.tenant, MANAGED_LABEL: MANAGER, **(labels or {})},
+    }
+    if kind.namespaced:
+        metadata["namespace"] = tenancy.namespace
+    if annotations:
+        metadata["annotations"] = dict(annotations)
+    body = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, **content}
+    return Child(kind, body)
