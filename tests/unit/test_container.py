@@ -1,0 +1,229 @@
+"""A container as a pod, and as its tenant sees it."""
+
+from __future__ import annotations
+
+import copy
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from gpuclusters.domain import container
+from gpuclusters.domain.container import State
+from gpuclusters.domain.container_request import ContainerRequest
+from gpuclusters.domain.isolation import TENANT_LABEL
+
+GPU = "nvidia.com/pgpu"
+IMAGE = "registry.example.com/research/train:1.4"
+PLACE = {
+    "container": "c-1",
+    "tenant": "acme",
+    "namespace": "tenant-acme",
+    "runtime_class": "kata-qemu-nvidia-gpu",
+    "gpu_resource": GPU,
+}
+
+
+def request(**fields: Any) -> ContainerRequest:
+    return ContainerRequest.model_validate({"image": IMAGE, "gpus": 2, **fields})
+
+
+def made(**fields: Any) -> dict[str, Any]:
+    """A pod as the API server answers it."""
+    pod = copy.deepcopy(container.pod(request(**fields), **PLACE))
+    pod["metadata"] |= {"creationTimestamp": "2026-11-21T12:00:00Z", "uid": "u"}
+    pod["status"] = {"phase": "Pending"}
+    return pod
+
+
+def seen(pod: dict[str, Any], leases: Any = ()) -> container.Container:
+    return container.view(pod, leases, gpu_resource=GPU)
+
+
+def main_is(pod: dict[str, Any], **state: Any) -> dict[str, Any]:
+    pod["spec"].pop("schedulingGates", None)
+    pod["status"]["containerStatuses"] = [{"name": "main", "state": state}]
+    return pod
+
+
+def test_a_pod_waits_behind_the_lease_gate_and_says_whose_it_is() -> None:
+    pod = container.pod(request(), **PLACE)
+    assert pod["spec"]["schedulingGates"] == [{"name": container.LEASE_GATE}]
+    assert pod["metadata"]["labels"] == {container.CONTAINER_LABEL: "c-1", TENANT_LABEL: "acme"}
+    assert container.LEASE_ANNOTATION not in pod["metadata"]["annotations"]
+    assert "nodeSelector" not in pod["spec"]
+    assert "nodeName" not in pod["spec"]
+
+
+def test_nothing_of_a_tenants_machine_is_oversold() -> None:
+    asked = request(cpu=48, memoryGib=384, storageGib=100).resources(GPU)
+    assert asked["requests"] == asked["limits"]
+    assert asked["limits"] == {
+        "cpu": "48",
+        "memory": "384Gi",
+        "ephemeral-storage": "100Gi",
+        GPU: "2",
+    }
+
+
+def test_what_is_not_stated_is_left_to_the_tenancys_defaults() -> None:
+    assert request().resources(GPU)["limits"] == {GPU: "2"}
+
+
+def test_a_tenants_label_cannot_pass_for_one_of_ours() -> None:
+    pod = container.pod(request(labels={"tenant": "globex"}), **PLACE)
+    assert pod["metadata"]["labels"]["user.gpu-clusters.dev/tenant"] == "globex"
+    assert pod["metadata"]["labels"][TENANT_LABEL] == "acme"
+    with pytest.raises(ValidationError):
+        request(labels={TENANT_LABEL: "globex"})
+
+
+def expanded(text: str) -> str:
+    """What Kubernetes makes of `$` where no variable has the name (its own rules of expansion)."""
+    return re.sub(r"\$(\$|\([^)]*\))?", lambda m: "$" if m[0] == "$$" else m[0], text)
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=40))
+def test_the_words_of_a_command_reach_the_program_as_they_were_written(word: str) -> None:
+    pod = made(command=[word], args=[word], env={"A": word})
+    main = pod["spec"]["containers"][0]
+    for passed in (main["command"][0], main["args"][0], main["env"][0]["value"]):
+        assert expanded(passed) == word
+    assert seen(pod).command == (word,)
+
+
+def test_values_of_the_environment_are_never_told() -> None:
+    told = seen(made(env={"TOKEN": "s3cret"}))
+    assert told.env == ("TOKEN",)
+    assert "s3cret" not in repr(told)
+
+
+@pytest.mark.parametrize(
+    ("change", "state", "reason"),
+    [
+        (lambda p: p, State.QUEUED, "WaitingForGpus"),
+        (lambda p: main_is(p), State.STARTING, "StartingMachine"),
+        (
+            lambda p: main_is(p, waiting={"reason": "ImagePullBackOff", "message": "no such"}),
+            State.STARTING,
+            "ImagePullBackOff",
+        ),
+        (lambda p: main_is(p, running={"startedAt": "2026-11-21T12:01:00Z"}), State.RUNNING, None),
+        (
+            lambda p: (
+                main_is(p, running={}) | {"metadata": p["metadata"] | {"deletionTimestamp": "t"}}
+            ),
+            State.DELETING,
+            "DeletionRequested",
+        ),
+    ],
+)
+def test_the_state_says_where_a_container_is(change: Any, state: State, reason: str | None) -> None:
+    told = seen(change(made()))
+    assert (told.state, told.reason) == (state, reason)
+
+
+def test_a_container_whose_gpus_are_set_aside_is_reserving() -> None:
+    assert seen(made(), [{"status": {"phase": "Activating"}}]).state is State.RESERVING
+
+
+@pytest.mark.parametrize(
+    ("phase", "code", "reason", "state"),
+    [("Succeeded", 0, "Completed", "succeeded"), ("Failed", 137, "OOMKilled", "failed")],
+)
+def test_an_ended_container_says_how(phase: str, code: int, reason: str, state: str) -> None:
+    ended = {
+        "exitCode": code,
+        "reason": reason,
+        "startedAt": "2026-11-21T12:01:00Z",
+        "finishedAt": "2026-11-21T12:02:00Z",
+    }
+    pod = main_is(made(), terminated=ended)
+    pod["status"]["phase"] = phase
+    told = seen(pod)
+    assert (told.state, told.exit_code, told.reason) == (state, code, reason)
+    assert (told.started_at, told.finished_at) == (ended["startedAt"], ended["finishedAt"])
+
+
+def test_neither_host_nor_partition_is_told() -> None:
+    pod = main_is(made(), waiting={"reason": "CreateContainerError", "message": "on hgx-01"})
+    pod["metadata"]["annotations"][container.LEASE_ANNOTATION] = "hgx-01/3"
+    pod["spec"]["nodeName"] = "hgx-01"
+    pod["spec"]["nodeSelector"] = {"kubernetes.io/hostname": "hgx-01"}
+    pod["status"] |= {"hostIP": "192.0.2.1", "message": "hgx-01", "reason": "hgx-01 failed"}
+    assert "hgx-01" not in repr(seen(pod))
+    assert "192.0.2.1" not in repr(seen(pod))
+
+
+def test_amounts_that_the_cluster_filled_in_are_told() -> None:
+    pod = made()
+    pod["spec"]["containers"][0]["resources"]["limits"] |= {"cpu": "1500m", "memory": "192Gi"}
+    told = seen(pod)
+    assert (told.cpu, told.memory_gib, told.storage_gib, told.gpus) == (1.5, 192, None, 2)
+
+
+def test_a_key_names_one_container_per_tenant() -> None:
+    assert container.identifier("acme", "k") == container.identifier("acme", "k")
+    assert container.identifier("acme", "k") != container.identifier("globex", "k")
+    # No two pairs of tenant and key may run together into the same text.
+    assert container.identifier("a", "b-k") != container.identifier("a-b", "k")
+
+
+def test_the_same_request_in_other_words_has_the_same_digest() -> None:
+    one = request(env={"A": "1", "B": "2"})
+    assert one.digest() == request(env={"B": "2", "A": "1"}, cpu=None).digest()
+    assert one.digest() != request(env={"A": "1"}).digest()
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        "cuda:12",
+        "nvcr.io/nvidia/cuda:12.4.1-base-ubuntu22.04",
+        "localhost:5000/x/y:latest",
+        f"registry.example.com/x@sha256:{'0' * 64}",
+        f"registry.example.com/x:1@sha256:{'0' * 64}",
+    ],
+)
+def test_an_image_with_tag_or_digest_is_taken(image: str) -> None:
+    assert request(image=image).image == image
+
+
+@pytest.mark.parametrize(
+    "image",
+    ["cuda", "localhost:5000/x", "Cuda:12", "x:1\n", "x:", "../x:1", "x@sha256:00", " x:1", "x:1 "],
+)
+def test_an_image_that_could_be_anything_is_refused(image: str) -> None:
+    with pytest.raises(ValidationError):
+        request(image=image)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"gpus": 3},
+        {"gpus": 0},
+        {"gpus": True},
+        {"gpus": "2"},
+        {"cpu": 0},
+        {"cpu": True},
+        {"memoryGib": 1.5},
+        {"memory_gib": 2},
+        {"env": {"1A": "x"}},
+        {"env": {"A": "\0"}},
+        {"env": {"A": 1}},
+        {"args": ["\ud800"]},
+        {"command": "sh"},
+        {"user": 0},
+        {"name": "Training"},
+        {"labels": {"a b": "x"}},
+        {"runtimeClassName": "runc"},
+        {"hostNetwork": True},
+    ],
+)
+def test_what_cannot_be_is_refused(fields: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        request(**fields)
