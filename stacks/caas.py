@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,8 +68,22 @@ def build(config: CaasConfig, secrets: Secrets) -> Outputs:
         ),
         in_cluster,
     )
+    programs = Programs(
+        "programs",
+        ProgramsArgs(
+            image=image(config),
+            replicas=config.programs.replicas,
+            nodes=[node.name for node in cluster.nodes],
+            system=System("system", _system(config, cluster, secrets), in_cluster),
+            image_pull_secret=config.programs.image_pull_secret,
+            requires=[api, *hosts.values()],
+        ),
+        in_cluster,
+    )
     tenants = {
-        tenant.name: Tenant(tenant.name, _tenant(config, tenant, kubeconfig, api), in_cluster)
+        tenant.name: Tenant(
+            tenant.name, _tenant(config, tenant, kubeconfig, [api, programs]), in_cluster
+        )
         for tenant in cluster.tenants
     }
     return Outputs(
@@ -144,7 +158,10 @@ def _system(config: CaasConfig, cluster: CaasPlan, secrets: Secrets) -> SystemAr
 
 
 def _tenant(
-    config: CaasConfig, tenant: TenantPlan, kubeconfig: pulumi.Output[str], api: TenancyApi
+    config: CaasConfig,
+    tenant: TenantPlan,
+    kubeconfig: pulumi.Output[str],
+    requires: Sequence[pulumi.Resource],
 ) -> TenantArgs:
     level, version = config.kubernetes.pod_security.value, _minor(config.kubernetes.version)
     return TenantArgs(
@@ -167,7 +184,7 @@ def _tenant(
             },
             "runtimeClasses": [config.kata.shim.runtime_class],
         },
-        requires=[*api.definitions, *api.rules],
+        requires=requires,
     )
 
 
