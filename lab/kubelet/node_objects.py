@@ -21,6 +21,8 @@ _HEALTHY = {
     "MemoryPressure": ("False", "KubeletHasSufficientMemory", "there is memory"),
     "DiskPressure": ("False", "KubeletHasNoDiskPressure", "there is room on the disk"),
     "PIDPressure": ("False", "KubeletHasSufficientPID", "there are process ids"),
+    # What Cilium's operator would say.
+    "NetworkUnavailable": ("False", "CiliumIsUp", "no agent runs here (stand-in)"),
     "Ready": ("True", "KubeletReady", "the stand-in of the kubelet is ready"),
 }
 
