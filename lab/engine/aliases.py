@@ -15,15 +15,17 @@ def resolve(goal: Goal, request: Request, alias_of: Mapping[str, str]) -> tuple[
     First those that the program names, then those that follow from the parent having had another
     one (`alias_of` maps URNs of this run to the old URN that was found for them).
     """
-    found = dict.fromkeys(_resolve_one(alias, goal, request) for alias in goal.aliases)
+    found = dict.fromkeys(_resolve_one(alias, goal, request, alias_of) for alias in goal.aliases)
     found.update(dict.fromkeys(_inherited(goal, request, alias_of, tuple(found))))
     return tuple(found)
 
 
-def _resolve_one(alias: Alias, goal: Goal, request: Request) -> str:
+def _resolve_one(alias: Alias, goal: Goal, request: Request, alias_of: Mapping[str, str]) -> str:
     if alias.urn:
         return alias.urn
-    parent = "" if alias.no_parent else alias.parent or goal.parent
+    # A parent that was found under an old URN had that one when this resource was below it.
+    old_parent = alias_of.get(alias.parent, alias.parent)
+    parent = "" if alias.no_parent else old_parent or goal.parent
     return urns.make(
         alias.stack or request.stack,
         alias.project or request.project.name,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable
 
-from lab.engine import urn as urns
 from lab.engine.events import StepOp
 from lab.engine.executor import Executor
 from lab.engine.graph import layers, needs
@@ -100,7 +99,7 @@ class RemovePendingReplaceStep(Step):
 
 
 class TargetError(Exception):
-    """Targets that cannot be deleted without others; the message is for the user."""
+    """Targets that cannot be deleted without others; the user has been told which."""
 
 
 def plan_deletes(session: Session, targets: Targets) -> list[Step]:
@@ -113,7 +112,8 @@ def plan_deletes(session: Session, targets: Targets) -> list[Step]:
     steps: list[Step] = []
     for state in session.base.resources:
         if state.delete:
-            steps.append(DeleteStep(state, None, replacing=True))
+            if id(state) not in progress.condemned:
+                steps.append(DeleteStep(state, None, replacing=True))
         elif state.urn not in progress.kept:
             if state.pending_replacement:
                 steps.append(RemovePendingReplaceStep(state, None))
@@ -153,39 +153,45 @@ def _stranded(session: Session) -> dict[int, ResourceState]:
     failed = progress.failed | {progress.alias_of.get(urn, urn) for urn in progress.failed}
     olds = [r for r in session.base.resources if r.urn in failed and not r.delete]
     found = {id(state): state for state in olds}
-    for state in olds:
-        found.update((id(d), d) for d in session.graph.dependents(state, children=True))
+    found.update((id(d), d) for d in session.graph.dependents(*olds, children=True))
     return found
 
 
 def _limit(session: Session, targets: Targets, steps: list[Step]) -> list[Step]:
-    wanted = [s for s in steps if targets.names(s.state.urn)]
-    going = {id(s.state) for s in wanted}
-    if session.request.target_dependents:
-        for step in wanted:
-            dependents = session.graph.dependents(step.state, children=True)
-            going.update(id(d) for d in dependents)
-        return [s for s in steps if id(s.state) in going]
-    if session.request.targets:
-        _refuse_dependents(session, wanted, going)
-    else:
-        wanted = _without_needed(session, steps, going)
-    return [s for s in wanted if not urns.is_default_provider(s.state.urn)]
+    if not session.request.targets:
+        return _without_excluded(session, targets, steps)
+    going = _with_dependents(session, targets)
+    wanted = [s for s in steps if id(s.state) in going]
+    if not session.request.target_dependents:
+        _refuse_unlisted(session, targets, wanted)
+    return wanted
 
 
-def _refuse_dependents(session: Session, wanted: list[Step], going: set[int]) -> None:
-    kept = session.progress.kept
-    for step in wanted:
-        for dependent in session.graph.dependents(step.state, children=True):
-            if id(dependent) not in going and dependent.urn not in kept:
-                raise TargetError(
-                    f"Cannot delete parent resource '{step.state.urn}' without also deleting child"
-                    f" '{dependent.urn}'.\nAdd --target '{dependent.urn}' to include it, or pass"
-                    " --target-dependents to proceed."
-                )
+def _with_dependents(session: Session, targets: Targets) -> set[int]:
+    """The identities of what is listed and of all that needs it, children included."""
+    listed = [r for r in session.base.resources if targets.lists(r.urn)]
+    return {id(r) for r in (*listed, *session.graph.dependents(*listed, children=True))}
 
 
-def _without_needed(session: Session, steps: list[Step], going: set[int]) -> list[Step]:
-    staying: list[ResourceState] = [s.state for s in steps if id(s.state) not in going]
-    needed = session.graph.dependencies(staying)
-    return [s for s in steps if id(s.state) in going and id(s.state) not in needed]
+def _refuse_unlisted(session: Session, targets: Targets, wanted: list[Step]) -> None:
+    unlisted = [s.state.urn for s in wanted if not targets.lists(s.state.urn)]
+    for urn in unlisted:
+        session.saw_error = True
+        session.reporter.say(
+            "error",
+            f"Resource '{urn}' will be destroyed but was not specified in --target list.\nEither"
+            " include resource in --target list or pass --target-dependents to proceed.",
+            urn,
+        )
+    if unlisted and not session.preview:
+        raise TargetError
+
+
+def _without_excluded(session: Session, targets: Targets, steps: list[Step]) -> list[Step]:
+    excluded = [r for r in session.base.resources if targets.lists(r.urn)]
+    staying = {id(r) for r in excluded}
+    if session.request.exclude_dependents:
+        staying |= _with_dependents(session, targets)
+    # What a resource needs cannot go before it; Pulumi keeps parents and providers only.
+    staying |= session.graph.dependencies([r for r in session.base.resources if id(r) in staying])
+    return [s for s in steps if id(s.state) not in staying]

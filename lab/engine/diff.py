@@ -100,6 +100,23 @@ def compare_inputs(old: Values, new: Values) -> Diff:
     return Diff(Changes.SOME, changed_keys=tuple(changed), detailed=detailed)
 
 
+def resolve_unknown(diff: Diff, old: Values, new: Values, ignored: Iterable[str]) -> Diff:
+    """The difference; where a provider leaves it to the engine, that of the inputs.
+
+    Raises:
+        IgnoreChangesError: see `ignore_changes`.
+    """
+    if diff.changes is not Changes.UNKNOWN:
+        return diff
+    compared = compare_inputs(old, ignore_changes(new, old, ignored))
+    return dataclasses.replace(
+        diff,
+        changes=compared.changes,
+        changed_keys=compared.changed_keys,
+        detailed=compared.detailed,
+    )
+
+
 def _differences(old: Value, new: Value, path: Path = ()) -> Iterable[tuple[Path, DiffKind]]:
     if isinstance(old, dict) and isinstance(new, dict):
         for key in sorted(old.keys() | new.keys()):
@@ -139,6 +156,8 @@ def apply_replace_on_changes(diff: Diff, patterns: Sequence[str], *, init_errors
     if init_errors and _is_within((INIT_ERROR,), wanted):
         changes = Changes.SOME
         keys[INIT_ERROR] = None
+        if detailed is not None:
+            detailed[INIT_ERROR] = PropertyDiff("update-replace", input_diff=False)
     return dataclasses.replace(
         diff, changes=changes, replace_keys=tuple(sorted(keys)), detailed=detailed
     )

@@ -50,6 +50,8 @@ class Drafts:
         urn = urns.make(request.stack, request.project.name, parent, goal.type, goal.name)
         goal = dataclasses.replace(goal, parent=parent)
         with progress.lock:
+            if parent and parent not in progress.registered:
+                raise PlanError(f"could not find parent resource {parent}", urn)
             candidates = aliases.resolve(goal, request, progress.alias_of)
             self.claim(urn)
             old, alias = self._find_old(urn, candidates)

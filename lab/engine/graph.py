@@ -29,20 +29,20 @@ class Graph:
         self._resources = tuple(resources)
 
     def dependents(
-        self, root: ResourceState, ignored: Container[str] = (), *, children: bool = False
+        self, *roots: ResourceState, ignored: Container[str] = (), children: bool = False
     ) -> list[ResourceState]:
-        """All that depends on `root`, directly or not, in the order of the state.
+        """All that depends on one of `roots`, directly or not, in the order of the state.
 
         URNs in `ignored` are not looked at. Children count as dependents if asked for.
         """
         found: list[ResourceState] = []
-        reached = {root.urn}
-        after = False
+        reached: set[str] = set()
+        starts = {id(root) for root in roots}
         for state in self._resources:
-            if state is root:
-                after = True
+            if id(state) in starts:
+                reached.add(state.urn)
             elif (
-                after
+                reached
                 and state.urn not in ignored
                 and not reached.isdisjoint(needs(state, parents=children))
             ):
@@ -69,25 +69,13 @@ def layers(states: Sequence[ResourceState]) -> list[list[ResourceState]]:
     Nobody is in a group before those that need it. Within a group the order is that of the
     state, backwards.
     """
-    users: dict[str, list[ResourceState]] = {}
-    for state in states:
-        for urn in needs(state):
-            users.setdefault(urn, []).append(state)
-    depths: dict[int, int] = {}
-
-    def depth(state: ResourceState, above: frozenset[int]) -> int:
-        known = depths.get(id(state))
-        if known is None:
-            # What was replaced may need what now needs its successor: no circle is followed twice.
-            above |= {id(state)}
-            others = [u for u in users.get(state.urn, ()) if id(u) not in above]
-            known = max((depth(u, above) + 1 for u in others), default=0)
-            depths[id(state)] = known
-        return known
-
+    depths: dict[str, int] = {}
     groups: list[list[ResourceState]] = []
+    # Who needs something stands behind it, so that backwards all users are known before.
     for state in reversed(states):
-        level = depth(state, frozenset())
+        level = depths.get(state.urn, 0)
+        for urn in needs(state):
+            depths[urn] = max(depths.get(urn, 0), level + 1)
         groups.extend([] for _ in range(level + 1 - len(groups)))
         groups[level].append(state)
     return groups

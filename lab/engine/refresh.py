@@ -84,9 +84,7 @@ class RefreshStep(Step):
 
 def refresh(session: Session, targets: Targets, executor: Executor) -> None:
     """Read all resources and go on from what was found."""
-    steps = [
-        RefreshStep(state, state) for state in session.base.resources if targets.includes(state.urn)
-    ]
+    steps = [RefreshStep(state, state) for state in session.base.resources if targets.names(state)]
     for step in steps:
         session.ensure_provider(step.state.provider)
     executor.run_layer(steps)

@@ -81,9 +81,10 @@ class Registrar:
             with self._planning:
                 draft = self._drafts.begin(goal)
                 steps = self._planner.plan(draft)
-            if self._needs_failed(draft.new):
-                return self._skip(draft.new)
-            return self._run(draft.new, steps)
+            new = _last_new(steps).new or draft.new
+            if self._needs_failed(new):
+                return self._skip(new)
+            return self._run(new, steps)
         except _ProviderFailedError:
             return self._skip(ResourceState(urn, goal.type, goal.custom))
         except RefusedError:
@@ -163,7 +164,7 @@ class Registrar:
 
     def finish_stack(self, *, ok: bool) -> None:
         """Set the outputs of the stack, if the program came so far; on a failure keep old ones."""
-        if self._stack_outputs is None:
+        if self._stack_outputs is None or self._session.request.providers_only:
             return
         urn, outputs = self._stack_outputs
         state = self._session.progress.news.get(urn)
@@ -215,7 +216,7 @@ class Registrar:
 
     def _run(self, state: ResourceState, steps: Sequence[Step]) -> Registered:
         with self._lock:
-            self._steps[state.urn] = steps[-1] if len(steps) == 1 else _last_new(steps)
+            self._steps[state.urn] = _last_new(steps)
         try:
             self._executor.run_chain(steps)
         except StepFailedError:

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from lab.engine import urn as urns
 from lab.engine.changes import CreateStep, ReplaceStep
 from lab.engine.deletes import DeleteStep
-from lab.engine.diff import Diff
+from lab.engine.diff import Diff, apply_replace_on_changes, resolve_unknown
+from lab.engine.drafts import PlanError
 from lab.engine.session import Session
 from lab.engine.state import ResourceState
 from lab.engine.step import Step, subject
@@ -26,6 +27,7 @@ class Replacements:
         """The steps that replace `old` by `new`.
 
         Raises:
+            PlanError: a dependent would have to go with it, and is protected.
             ProviderError: a dependent's provider does not answer.
         """
         progress = self._session.progress
@@ -55,14 +57,16 @@ class Replacements:
 
     def provider_is_replaced(self, old: ResourceState, new: ResourceState) -> bool:
         """Whether the resource needs a new object because its provider is another one."""
-        if old.provider == new.provider or not old.provider:
+        if old.provider == new.provider:
             return False
+        if not (old.provider and new.provider):
+            return True  # a component becomes a resource of a provider, or the other way round
         old_urn, old_id = urns.split_reference(old.provider)
-        new_urn, new_id = urns.split_reference(new.provider)
-        if self._session.progress.aliased.get(old_urn) == new_urn and old_id == new_id:
+        new_urn, _ = urns.split_reference(new.provider)
+        if self._session.progress.aliased.get(old_urn) == new_urn:
             return False
         before = next(
-            (r for r in self._session.base.resources if r.urn == old_urn and r.id == old_id), None
+            (r for r in self._session.base.resources if (r.urn, r.id) == (old_urn, old_id)), None
         )
         after = self._session.registry.handle(new.provider).state
         return before is None or self._session.registry.needs_replacement(before, after)
@@ -78,19 +82,38 @@ class Replacements:
         with progress.lock:
             steps: list[Step] = []
             for dependent, keys in reversed(self._dependents(old)):
+                if id(dependent) in progress.condemned:
+                    continue
+                if dependent.delete:
+                    # An older object that waits to be deleted needs the old one as well.
+                    steps.append(self._condemn(dependent, pend=False))
+                    continue
+                if dependent.protect:
+                    self._refuse_dependent(dependent.urn, old.urn)
                 progress.replaced_with[dependent.urn] = keys
                 progress.deleted.add(dependent.urn)
-                if id(dependent) not in progress.condemned and not dependent.pending_replacement:
+                if not dependent.pending_replacement:
                     steps.append(self._condemn(dependent))
             if not old.pending_replacement:
                 steps.append(self._condemn(old))
             return steps
 
-    def _condemn(self, state: ResourceState) -> Step:
+    def _condemn(self, state: ResourceState, *, pend: bool = True) -> Step:
         progress = self._session.progress
-        progress.deleted.add(state.urn)
+        if pend:
+            progress.deleted.add(state.urn)
         progress.condemned.add(id(state))
-        return DeleteStep(state, None, replacing=True, pend_replacement=True)
+        return DeleteStep(state, None, replacing=True, pend_replacement=pend)
+
+    def _refuse_dependent(self, urn: str, root: str) -> None:
+        self._session.saw_error = True
+        raise PlanError(
+            f'unable to replace resource "{urn}" as part of replacing "{root}" as it is currently'
+            " marked for protection. To unprotect the resource, remove the `protect` flag from the"
+            " resource in your Pulumi program and run `pulumi up`, or use the command:\n"
+            f"`pulumi state unprotect '{urn}'`",
+            root,
+        )
 
     def _dependents(self, root: ResourceState) -> list[tuple[ResourceState, tuple[str, ...]]]:
         """What has to be made anew because `root` is deleted first, with the reasons."""
@@ -98,8 +121,8 @@ class Replacements:
         replaced = {root.urn}
         # What is registered already cannot depend on what is being registered now.
         ignored = self._session.progress.registered
-        for state in self._session.graph.dependents(root, ignored):
-            if not state.custom or state.external or state.delete:
+        for state in self._session.graph.dependents(root, ignored=ignored):
+            if not state.custom or state.external:
                 continue
             keys = self._reasons(state, replaced)
             if keys is not None:
@@ -125,7 +148,10 @@ class Replacements:
                 old_inputs=state.inputs,
                 old_outputs=state.outputs,
                 news=inputs,
+                ignored=state.ignore_changes,
             )
+            diff = resolve_unknown(diff, state.inputs, inputs, state.ignore_changes)
+        diff = apply_replace_on_changes(diff, state.replace_on_changes, init_errors=False)
         return diff.replace_keys if diff.replace else None
 
 

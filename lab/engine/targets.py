@@ -6,17 +6,27 @@ import re
 from collections.abc import Collection, Sequence
 
 from lab.engine import urn as urns
+from lab.engine.graph import needs
 from lab.engine.request import Request
+from lab.engine.state import ResourceState
 
 
 class Targets:
-    """`--target`, `--exclude`, `--replace`: URNs, with `*` (no further than `::`) and `**`."""
+    """`--target`, `--exclude`, `--replace`: URNs, with `*` (no further than `::`) and `**`.
+
+    With `--target-dependents` and `--exclude-dependents` what needs a resource that was asked for
+    is meant too. A program registers what is needed first, so one look at each is enough.
+    """
 
     def __init__(self, request: Request) -> None:
         self._targets = _patterns(request.targets)
         self._excludes = _patterns(request.excludes)
         self._replace = _patterns(request.replace)
         self._named = (*request.targets, *request.excludes, *request.replace)
+        self._with_dependents = (
+            request.target_dependents if request.targets else request.exclude_dependents
+        )
+        self._meant: set[str] = set()
 
     @property
     def limited(self) -> bool:
@@ -27,17 +37,25 @@ class Targets:
         """URNs that were asked for, but are of no resource; wildcards may match nothing."""
         return [urn for urn in self._named if "*" not in urn and urn not in known]
 
-    def includes(self, urn: str) -> bool:
+    def includes(self, state: ResourceState) -> bool:
         """Whether the run is about this resource. Providers and the stack always are."""
-        if not self.limited or urns.is_provider(urn) or urns.is_stack(urn):
-            return True
-        return self.names(urn)
+        named = self.names(state)
+        return named or urns.is_provider(state.urn) or urns.is_stack(state.urn)
 
-    def names(self, urn: str) -> bool:
+    def names(self, state: ResourceState) -> bool:
         """Whether the resource itself is meant, whatever it is."""
-        if self._targets:
-            return _matches(self._targets, urn)
-        return not _matches(self._excludes, urn)
+        if not self.limited:
+            return True
+        meant = self.lists(state.urn) or (
+            self._with_dependents and not self._meant.isdisjoint(needs(state))
+        )
+        if meant:
+            self._meant.add(state.urn)
+        return meant if self._targets else not meant
+
+    def lists(self, urn: str) -> bool:
+        """Whether the URN is among those that the user gave: as a target, or to be excluded."""
+        return _matches(self._targets or self._excludes, urn)
 
     def is_to_be_replaced(self, urn: str) -> bool:
         """Whether the user wants a new object."""

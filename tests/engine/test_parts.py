@@ -102,27 +102,27 @@ def test_what_is_no_version_range_is_refused() -> None:
         satisfies("v3.272.0", "newest")
 
 
+def state(name: str, *dependencies: str, **fields: object) -> ResourceState:
+    return ResourceState(name, "a:b:C", custom=True, dependencies=dependencies, **fields)  # type: ignore[arg-type]
+
+
 def test_targets_are_urns_with_wildcards() -> None:
     base = "urn:pulumi:dev::memory::a:b:Thing::"
     targets = Targets(request(targets=(base + "one", "urn:pulumi:dev::memory::a:b:Other::*")))
-    assert targets.includes(base + "one")
-    assert not targets.includes(base + "one-more")
-    assert targets.includes("urn:pulumi:dev::memory::a:b:Other::any")
-    assert not targets.includes("urn:pulumi:dev::memory::a:b:Other::any::more")
-    assert targets.includes(STACK)
-    assert Targets(request(targets=("**::one",))).includes(base + "one")
-    assert not Targets(request(excludes=(base + "one",))).includes(base + "one")
-
-
-def state(name: str, *dependencies: str, **fields: object) -> ResourceState:
-    return ResourceState(name, "a:b:C", custom=True, dependencies=dependencies, **fields)  # type: ignore[arg-type]
+    assert targets.includes(state(base + "one"))
+    assert not targets.includes(state(base + "one-more"))
+    assert targets.includes(state("urn:pulumi:dev::memory::a:b:Other::any"))
+    assert not targets.includes(state("urn:pulumi:dev::memory::a:b:Other::any::more"))
+    assert targets.includes(state(STACK))
+    assert Targets(request(targets=("**::one",))).includes(state(base + "one"))
+    assert not Targets(request(excludes=(base + "one",))).includes(state(base + "one"))
 
 
 def test_dependents_are_followed_through_a_chain_in_order() -> None:
     a, b, c, d = state("a"), state("b", "a"), state("c", "b"), state("d")
     graph = Graph([a, b, c, d])
     assert graph.dependents(a) == [b, c]
-    assert graph.dependents(a, {"b"}) == []
+    assert graph.dependents(a, ignored={"b"}) == []
     assert graph.dependencies([c]) == {id(a), id(b)}
 
 
