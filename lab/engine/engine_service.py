@@ -33,7 +33,8 @@ class Engine(engine_pb2_grpc.EngineServicer):
         """Show a message to the user."""
         severity = _SEVERITIES[request.severity]
         # After a failure the program hears that the monitor is gone; that is no news to the user.
-        if severity != "debug" and not self._is_over():
+        wanted = severity != "debug" or self._session.request.debug
+        if wanted and not self._is_over():
             self._session.reporter.say(
                 severity,
                 request.message,

@@ -31,7 +31,7 @@ def complete(snapshot: Snapshot, answers: Answers) -> Snapshot:
     pending: list[PendingOperation] = []
     for operation in snapshot.pending_operations:
         urn = operation.resource.urn
-        if operation.type != CREATING or urn not in answers.made | dict.fromkeys(answers.failed):
+        if operation.type != CREATING or urn not in {*answers.made, *answers.failed}:
             pending.append(operation)
             continue
         if urn in answers.failed:

@@ -78,6 +78,7 @@ class Program:
             "config": {key: value.value for key, value in request.config.items()},
             "secret_keys": [key for key, value in request.config.items() if value.secret],
             "workers": workers,
+            "debug": request.debug,
         }
         with contextlib.suppress(BrokenPipeError), os.fdopen(self._write, "w") as stream:
             # A program that has ended already says why by its output and exit code.

@@ -55,10 +55,10 @@ def main() -> int:
             root_directory=settings["root"],
         )
     )
-    return _run(settings["program"], settings["workers"])
+    return _run(settings["program"], settings["workers"], debug=settings["debug"])
 
 
-def _run(program: str, workers: int) -> int:
+def _run(program: str, workers: int, *, debug: bool) -> int:
     import pulumi
 
     async def start() -> None:
@@ -68,8 +68,9 @@ def _run(program: str, workers: int) -> int:
     asyncio.set_event_loop(loop)
     # A registration takes a thread until it is done: as many as the engine serves at a time.
     loop.set_default_executor(ThreadPoolExecutor(workers))
-    # Nobody is shown debug messages, and the SDK waits for an answer to each: three a resource.
-    pulumi.log.debug = _say_nothing
+    if not debug:
+        # Nobody is shown them, and the SDK waits for an answer to each: three a resource.
+        pulumi.log.debug = _say_nothing
     pulumi.runtime.stack.wait_for_rpcs = _waiting_in_bulk(pulumi.runtime.stack.wait_for_rpcs)
     # After a failure tasks are left unfinished on purpose.
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)

@@ -24,7 +24,7 @@ from lab.engine.answers import (
 )
 from lab.engine.diff import Changes, Diff
 from lab.engine.plugins import PluginError, PluginProcess
-from lab.engine.protocol import CHANNEL_OPTIONS, provider_pb2, provider_pb2_grpc
+from lab.engine.protocol import CHANNEL_OPTIONS, plugin_pb2, provider_pb2, provider_pb2_grpc
 from lab.engine.values import Values
 from lab.engine.wire import marshal, unmarshal
 
@@ -64,6 +64,19 @@ class Provider:
         except NotImplementedByProviderError:
             pass
         self._call("GetPluginInfo", empty_pb2.Empty())
+
+    def attach(self, engine_address: str) -> None:
+        """Tell a provider that the engine has not started where the engine is.
+
+        Raises:
+            ProviderError: it does not answer.
+        """
+        try:
+            self._call("Attach", plugin_pb2.PluginAttach(address=engine_address))
+        except NotImplementedByProviderError:
+            pass
+        except ProviderError as error:
+            raise ProviderError(f"{error}{self.process.last_words()}") from error
 
     def check_config(self, subject: Subject, olds: Values, news: Values) -> Checked:
         """Check the provider's own configuration. Secrets are sent in the clear."""

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 
 from lab.engine import urn as urns
 from lab.engine.answers import Checked, ProviderError, Subject
+from lab.engine.attached import AttachedProcess, attached
 from lab.engine.diff import Changes, Diff
 from lab.engine.plugins import PluginError, PluginProcess, Plugins, end_all, program_folder
 from lab.engine.provider import Provider
@@ -62,7 +63,7 @@ class Registry:
         wanted = {_plugin_of(s) for s in states if s.is_provider and not s.delete}
         for package, version in sorted(wanted - {(BUILT_IN, "")}):
             try:
-                process = self._plugins.start(package, version)
+                process = attached(package) or self._plugins.start(package, version)
             except PluginError:
                 continue
             with self._lock:
@@ -192,13 +193,15 @@ class Registry:
         key = (package, version if isinstance(version, str) else "")
         with self._lock:
             process = self._spare.pop(key, None)
-        provider = Provider(process or self._plugins.start(*key))
+        provider = Provider(process or attached(package) or self._plugins.start(*key))
         with self._lock:
             closed = self._closed
             self._all.append(provider)
         if closed:
             provider.close()
             raise ProviderError(f"the provider for '{package}' was stopped")
+        if isinstance(provider.process, AttachedProcess):
+            provider.attach(self._engine)
         root = str(self._request.project.folder)
         provider.handshake(self._engine, root, str(program_folder(self._request)))
         return provider

@@ -68,7 +68,8 @@ class Reporter:
                 self.changes[op] += 1
         state = step.state
         # The outputs of a component are there when the program registers them.
-        if state.custom or step.op in ("delete", "refresh") or self._preview:
+        early = self._preview and not urns.is_stack(state.urn)
+        if state.custom or step.op in ("delete", "refresh") or early:
             self.emit(ResourceOutputs(_metadata(step, op), self._preview))
 
     def failed(self, step: Step, message: str) -> None:

@@ -53,6 +53,7 @@ def add_common(parser: argparse.ArgumentParser) -> None:
         metavar="true|false",
         help="false: say where the state is; true, the default: do not",
     )
+    add("--run-program", action="store_true", help="configure providers as the program does now")
     add("--skip-config-validation", action="store_true", help="do not check types and gaps")
 
 

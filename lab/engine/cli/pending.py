@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from lab.engine.cli.terminal import choose, interactive
 from lab.engine.pending import CREATING, Answers
@@ -15,18 +15,21 @@ _SKIP = "skip (do nothing)"
 _IMPORT = "import (the CREATE succeeded; provide a resource ID and complete the CREATE operation)"
 
 
-def answers(arguments: argparse.Namespace, snapshot: Snapshot) -> Answers:
-    """What the flags say, and what the person at the terminal says of the rest.
+def answers(arguments: argparse.Namespace, load: Callable[[], Snapshot]) -> Answers:
+    """What the flags of `refresh` say, and what the person at the terminal says of the rest.
 
     Raises:
         UserError: a flag speaks of what is no pending create, or flags contradict each other.
     """
+    if arguments.verb != "refresh":
+        return Answers()
     if arguments.skip_pending_creates and arguments.clear_pending_creates:
         raise UserError(
             "cannot set both --skip-pending-creates and --clear-pending-creates",
             ExitCode.CONFIGURATION,
         )
-    waiting = [op.resource.urn for op in snapshot.pending_operations if op.type == CREATING]
+    pending = load().pending_operations
+    waiting = [operation.resource.urn for operation in pending if operation.type == CREATING]
     made = _pairs(arguments.import_pending_creates, waiting)
     left = [urn for urn in waiting if urn not in made]
     failed: set[str] = set()

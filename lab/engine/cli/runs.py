@@ -7,21 +7,19 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Literal
 
 from lab.engine.backend.history import UpdateRecord
-from lab.engine.cli import flags
+from lab.engine.cli import flags, pending
 from lab.engine.cli.terminal import coloured, confirm, interactive, truthy
 from lab.engine.cli.workspace import Workspace
 from lab.engine.stackconfig import validate, values
 from lab.engine.usererror import ExitCode, UserError
 
 if TYPE_CHECKING:
-    from lab.engine.display import Display, Options
+    from lab.engine.display import Options
     from lab.engine.events import Event
-    from lab.engine.pending import Answers
     from lab.engine.request import Outcome, Request
     from lab.engine.state import Snapshot
 
@@ -46,7 +44,7 @@ class Session:
         self._operation: Operation = arguments.operation
         self._texts = self._configuration()
         self._store = workspace.store()
-        self._answers = self._pending_creates()
+        self._answers = pending.answers(arguments, self._store.load)
         self._announced = False
         self._planned: list[Event] = []
 
@@ -133,8 +131,7 @@ class Session:
         # Importing the engine means importing gRPC, which is not needed to find a wrong flag.
         from lab.engine.cli.interrupts import stoppable
         from lab.engine.cli.screen import Screen
-        from lab.engine.deployment import run as deploy
-        from lab.engine.display import choose
+        from lab.engine.display import choose, logs
 
         arguments = self._arguments
         live = interactive(arguments) and not arguments.suppress_progress
@@ -151,7 +148,9 @@ class Session:
                     streaming=streaming,
                 )
             )
-            shown = [display, *(displays.enter_context(log) for log in self._logs(options))]
+            level = (arguments.verbose or 0) if arguments.logtostderr else None
+            more = logs(options, file=arguments.event_log, level=level)
+            shown = [display, *map(displays.enter_context, more)]
             screens = [Screen(one.show) for one in shown]
 
             def show(event: Event) -> None:
@@ -161,7 +160,7 @@ class Session:
                     screen.show(event)
 
             with stoppable(display.notice) as cancellation:
-                outcome = deploy(
+                outcome = _engine(with_program=self._runs_program())(
                     self._request(preview=preview),
                     self._store,
                     show,
@@ -171,19 +170,6 @@ class Session:
                 for screen in screens:
                     screen.close()
         return outcome
-
-    def _logs(self, options: Options) -> list[Display]:
-        """What is written besides the display."""
-        from lab.engine.display.eventlines import EventLog
-        from lab.engine.display.log import Log
-
-        arguments = self._arguments
-        logs: list[Display] = []
-        if arguments.event_log:
-            logs.append(EventLog(options, Path(arguments.event_log)))
-        if arguments.logtostderr:
-            logs.append(Log(options, arguments.verbose or 0))
-        return logs
 
     def _announce(self) -> None:
         from lab.engine.display import ANNOUNCEMENT
@@ -234,9 +220,7 @@ class Session:
                 for key, tree in workspace.config.items()
             },
             parallel=flags.parallel(arguments),
-            refresh=flags.refreshes(
-                getattr(arguments, "refresh", None), always=workspace.project.always_refresh
-            ),
+            refresh=self._refreshes(),
             targets=tuple(targets),
             target_dependents=arguments.target_dependents,
             excludes=tuple(getattr(arguments, "exclude", [])),
@@ -245,19 +229,21 @@ class Session:
             continue_on_error=getattr(arguments, "continue_on_error", False)
             or truthy("PULUMI_CONTINUE_ON_ERROR"),
             message=arguments.message,
+            debug=arguments.debug,
             clear_pending_creates=getattr(arguments, "clear_pending_creates", False),
             pending_creates=self._answers,
         )
 
-    def _pending_creates(self) -> Answers:
-        """What is known of creates that were cut off; a refresh asks."""
-        from lab.engine.pending import Answers
+    def _runs_program(self) -> bool:
+        """Whether the program runs for its providers' configuration, before anything else."""
+        if not (self._arguments.run_program or truthy("PULUMI_RUN_PROGRAM")):
+            return False
+        return self._operation != "up" or self._refreshes()
 
-        if self._operation != "refresh":
-            return Answers()
-        from lab.engine.cli.pending import answers
-
-        return answers(self._arguments, self._store.load())
+    def _refreshes(self) -> bool:
+        return flags.refreshes(
+            getattr(self._arguments, "refresh", None), always=self._workspace.project.always_refresh
+        )
 
     # -- configuration ---------------------------------------------------------------
 
@@ -293,6 +279,16 @@ class Session:
         manager = stored_manager(checkpoint, workspace.open) or workspace.manager
         # Its secrets get into the state of this stack, which has a key of its own.
         return detached(open_snapshot(backend.bucket, reference, checkpoint, manager))
+
+
+def _engine(*, with_program: bool) -> Callable[..., Outcome]:
+    if with_program:
+        from lab.engine import rerun
+
+        return rerun.run
+    from lab.engine import deployment
+
+    return deployment.run
 
 
 def _changes(changes: Mapping[str, int]) -> bool:

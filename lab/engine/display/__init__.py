@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
+
 from lab.engine.display.base import ANNOUNCEMENT, Display, Options
 from lab.engine.display.masking import Masker
 
-__all__ = ["ANNOUNCEMENT", "Display", "Masker", "Options", "choose"]
+__all__ = ["ANNOUNCEMENT", "Display", "Masker", "Options", "choose", "logs"]
+
+
+def logs(options: Options, *, file: str | None, level: int | None) -> Iterator[Display]:
+    """What is written besides the display: events to a file, a log of some level to stderr."""
+    if file:
+        from lab.engine.display.eventlines import EventLog
+
+        yield EventLog(options, Path(file))
+    if level is not None:
+        from lab.engine.display.log import Log
+
+        yield Log(options, level)
 
 
 def choose(

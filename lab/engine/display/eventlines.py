@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from lab.engine.display.base import Display, Options, is_root
+from lab.engine.display.masking import Masker
 from lab.engine.events import (
     Cancel,
     Diagnostic,
@@ -40,6 +41,8 @@ class EventLines(Display):
     def __init__(self, options: Options) -> None:
         super().__init__(options)
         self._sequence = 0
+        # Messages are masked all the same.
+        self._mask = Masker(()) if options.show_secrets else options.mask
 
     def _stream(self) -> TextIO:
         return sys.stdout
@@ -114,7 +117,7 @@ class EventLines(Display):
         document |= {key: True for key, name in _FLAGS if getattr(state, name)}
         hidden = self.options.suppress_outputs and is_root(state.urn)
         form: SecretForm = Plaintext() if self.options.show_secrets else BlindedCiphertext()
-        mask = (lambda value: value) if self.options.show_secrets else self.options.mask.value
+        mask = self._mask.value
         document |= {
             "id": mask(state.id),
             "parent": state.parent,

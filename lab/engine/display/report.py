@@ -45,6 +45,8 @@ def outputs(rows: Rows, options: Options, paint: Painter) -> list[str]:
     root = rows.outputs()
     if options.suppress_outputs or root is None or root.metadata is None:
         return []
+    if root.status != "done":
+        return []  # the program did not come so far; the state keeps what it had
     step = root.metadata
     old = step.old.outputs if step.old else {}
     new = step.new.outputs if step.new else {}
