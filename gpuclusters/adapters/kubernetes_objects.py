@@ -36,6 +36,7 @@ DELETE_POLL_SECONDS = 0.3
 _JSON = "application/json"
 _APPLY = "application/apply-patch+yaml"
 _NOT_FOUND = 404
+_INVALID = 422
 
 
 class KubernetesObjects:
@@ -112,6 +113,60 @@ class KubernetesObjects:
         if status == 401 or (status == 403 and " cannot create resource " in reason):
             raise self._refused("try a pod", status, answer)
         return reason
+
+    def may(self, user: str, groups: Sequence[str], attributes: Mapping[str, str]) -> bool:
+        """Whether the API server would let a user do something, which is not done.
+
+        Args:
+            user: as in audit logs, for example `system:serviceaccount:ns:default`.
+            groups: the user's groups.
+            attributes: `verb`, `group`, `resource` and so on, as of a SubjectAccessReview.
+
+        Raises:
+            AdapterError: not reached, or not allowed to ask.
+        """
+        body = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SubjectAccessReview",
+            "spec": {"user": user, "groups": list(groups), "resourceAttributes": dict(attributes)},
+        }
+        path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+        status, answer = self._call("POST", path, "ask what an account may do", body)
+        if status >= 300:
+            raise self._refused("ask what an account may do", status, answer)
+        return bool(answer["status"]["allowed"])
+
+    def try_status(self, kind: ObjectKind, name: str, status: Mapping[str, Any]) -> str | None:
+        """Dry-run merge patch of a status: None if the server would take it, else why it refused.
+
+        Raises:
+            AdapterError: not reached or not allowed.
+        """
+        path, tried = f"{_path(kind, '', name)}/status", f"try a status of {_called(kind, name)}"
+        code, answer = self._call(
+            "PATCH",
+            path,
+            tried,
+            {"status": dict(status)},
+            query=[("dryRun", "All")],
+            content_type="application/merge-patch+json",
+        )
+        if code < 300:
+            return None
+        if code == _INVALID:
+            return str(answer.get("message") or f"status {code}")
+        raise self._refused(tried, code, answer)
+
+    def version(self) -> str:
+        """Version of the API server, for example `v1.36.3`.
+
+        Raises:
+            AdapterError: not reached.
+        """
+        status, answer = self._call("GET", "/version", "ask for the version")
+        if status >= 300:
+            raise self._refused("ask for the version", status, answer)
+        return str(answer.get("gitVersion"))
 
     def _apply(self, path: str, body: Mapping[str, Any], tried: str) -> dict[str, Any]:
         query = [("fieldManager", FIELD_MANAGER), ("fieldValidation", "Strict")]

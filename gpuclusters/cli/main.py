@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from gpuclusters.cli import doctor, lab, stack
+from gpuclusters.cli import verify as verification
 from gpuclusters.cli.errors import RunError, UsageError
 from gpuclusters.cli.project import Project
 
@@ -70,6 +72,40 @@ def down(stack_name: Stack = "dev") -> None:
 def diagnose(stack_name: Stack = "dev") -> None:
     """Say what would be used and what is missing, without changing anything."""
     raise typer.Exit(doctor.run(Project.find(), stack_name))
+
+
+@app.command()
+def verify(
+    stack_name: Stack = "dev",
+    evidence: Annotated[
+        Path, typer.Option("--evidence", help="Folder for the evidence, JSON and Markdown.")
+    ] = Path("evidence"),
+    kubeconfig: Annotated[
+        Path | None, typer.Option(help="An administrator's; default: $KUBECONFIG. The lab has one.")
+    ] = None,
+    api: Annotated[
+        str | None, typer.Option(help="Address of the public API. The lab's is known.")
+    ] = None,
+    token: Annotated[
+        list[str] | None,
+        typer.Option(help="TENANT=FILE, a token for the API. The lab makes its own."),
+    ] = None,
+    check: Annotated[
+        Path | None, typer.Option(help="Only check an evidence file: unaltered, all refused?")
+    ] = None,
+) -> None:
+    """Try what a hostile tenant would try; exit code 1 if anything succeeds or could not be tried."""
+    if check is not None:
+        raise typer.Exit(verification.check(check))
+    code = verification.run(
+        Project.find(),
+        stack_name,
+        folder=evidence,
+        kubeconfig=kubeconfig,
+        api=api,
+        tokens=token or (),
+    )
+    raise typer.Exit(code)
 
 
 def main() -> None:

@@ -1,0 +1,242 @@
+"""Carries out what a hostile tenant would try, and says what came of each attempt.
+
+Nothing is left behind: what is sent to the API server is a dry run or a question, and what is sent to the
+public API is either refused or removed again.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gpuclusters.adapters.container_api import Answer, ContainerApi
+from gpuclusters.adapters.errors import AdapterError
+from gpuclusters.adapters.kubernetes_objects import KubernetesObjects
+from gpuclusters.domain import container, intrusion
+from gpuclusters.domain.container_request import ContainerRequest
+from gpuclusters.domain.evidence import Finding, Outcome
+from gpuclusters.domain.lease_resource import GPU_LEASE
+from gpuclusters.domain.ports import ObjectKind
+from gpuclusters.domain.tenancy_resource import TENANCY
+
+_IMAGE = "registry.example.com/intruder:1"
+_NOBODY = "c-00000000000000000000"
+_POLICY = ObjectKind(
+    "cilium.io", "v2", "ciliumnetworkpolicies", "CiliumNetworkPolicy", namespaced=True
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """The cluster that is tried."""
+
+    objects: KubernetesObjects
+    system: str
+    """Namespace of the cluster's own programs."""
+    node: str
+    """Name of one of its machines."""
+    api: ContainerApi | None
+    """None: the public API is not tried, which the findings say."""
+    tokens: Mapping[str, str]
+    """By tenant, as far as they are known."""
+    tenant_claim: str
+    """Claim of a token that names the tenant."""
+
+
+def attack(target: Target) -> Iterator[Finding]:
+    """Every attempt of every tenant of the cluster.
+
+    Raises:
+        AdapterError: the API server is not reached, or the kubeconfig may not ask.
+    """
+    tenancies = {one["spec"]["tenant"]: one for one in target.objects.list(TENANCY)}
+    for tenant, tenancy in sorted(tenancies.items()):
+        others = {name: one for name, one in tenancies.items() if name != tenant}
+        yield _ready(tenant, tenancy)
+        yield from _rights(target, tenant, tenancy, others)
+        yield from _pods(target, tenant, tenancy)
+        yield from _network(target, tenant, tenancy)
+        yield from _api(target, tenant, others)
+    yield from _leases(target)
+
+
+def _ready(tenant: str, tenancy: Mapping[str, Any]) -> Finding:
+    status = tenancy.get("status") or {}
+    ready = next((c for c in status.get("conditions") or () if c["type"] == "Ready"), None)
+    current = status.get("observedGeneration") == tenancy["metadata"].get("generation")
+    good = ready is not None and ready["status"] == "True" and current
+    said = ready["message"] or ready["reason"] if ready else "no condition"
+    return Finding(
+        "enforcement",
+        tenant,
+        "live with isolation that is written down and not enforced",
+        Outcome.REFUSED if good else Outcome.SUCCEEDED,
+        said if current else f"{said} (of an older specification)",
+    )
+
+
+def _rights(
+    target: Target, tenant: str, tenancy: Mapping[str, Any], others: Mapping[str, Any]
+) -> Iterator[Finding]:
+    own = tenancy["spec"]["namespace"]
+    # A cluster with one tenant has no other namespace of that kind; the system's own stands in.
+    other = next((one["spec"]["namespace"] for one in others.values()), target.system)
+    user = f"system:serviceaccount:{own}:default"
+    groups = ["system:serviceaccounts", f"system:serviceaccounts:{own}", "system:authenticated"]
+    for access in intrusion.accesses(own, other, target.system):
+        attributes = {
+            "verb": access.verb,
+            "group": access.group,
+            "resource": access.resource,
+            "subresource": access.subresource,
+            "namespace": access.namespace,
+            "name": access.object_name,
+        }
+        allowed = target.objects.may(user, groups, {k: v for k, v in attributes.items() if v})
+        yield Finding(
+            "rights",
+            tenant,
+            access.name,
+            Outcome.SUCCEEDED if allowed else Outcome.REFUSED,
+            f"{user} may {'' if allowed else 'not '}{access.verb} {access.resource}",
+        )
+
+
+def _pods(target: Target, tenant: str, tenancy: Mapping[str, Any]) -> Iterator[Finding]:
+    spec = tenancy["spec"]
+    resource = spec["gpuResource"]
+    request = ContainerRequest.model_validate({"image": _IMAGE, "gpus": min(spec["sizes"])})
+    sound = container.pod(
+        request,
+        container=_NOBODY,
+        tenant=tenant,
+        namespace=spec["namespace"],
+        runtime_class=spec["runtimeClasses"][0],
+        gpu_resource=resource,
+    )
+    for attempt in intrusion.forbidden_pods(sound, node=target.node, gpu_resource=resource):
+        refused = target.objects.try_pod(spec["namespace"], attempt.pod)
+        # A quota that is used up refuses everything, which proves nothing about this pod.
+        if refused is not None and "exceeded quota" in refused:
+            outcome = Outcome.NOT_TRIED
+        else:
+            outcome = Outcome.SUCCEEDED if refused is None else Outcome.REFUSED
+        yield Finding("pods", tenant, attempt.name, outcome, refused or "accepted")
+
+
+def _network(target: Target, tenant: str, tenancy: Mapping[str, Any]) -> Iterator[Finding]:
+    found = target.objects.list(_POLICY, tenancy["spec"]["namespace"])
+    by_name = {policy["metadata"]["name"]: policy for policy in found}
+    isolating = by_name.get("isolate")
+    conditions = ((isolating or {}).get("status") or {}).get("conditions") or ()
+    valid = any(c["type"] == "Valid" and c["status"] == "True" for c in conditions)
+    yield Finding(
+        "network",
+        tenant,
+        "reach others because no policy closes both directions",
+        Outcome.REFUSED if valid else Outcome.SUCCEEDED,
+        f"policies in force: {', '.join(sorted(by_name)) or 'none'}",
+    )
+
+
+def _leases(target: Target) -> Iterator[Finding]:
+    for lease in target.objects.list(GPU_LEASE):
+        name = lease["metadata"]["name"]
+        for attempt in intrusion.forbidden_lease_changes(lease):
+            refused = target.objects.try_status(GPU_LEASE, name, attempt.status)
+            yield Finding(
+                "leases",
+                "an administrator",
+                f"{name}: {attempt.name}",
+                Outcome.SUCCEEDED if refused is None else Outcome.REFUSED,
+                refused or "accepted",
+            )
+
+
+def _api(target: Target, tenant: str, others: Mapping[str, Any]) -> Iterator[Finding]:
+    api, token = target.api, target.tokens.get(tenant)
+    if api is None or token is None:
+        why = "no address of the API was given" if api is None else f"no token of {tenant} is known"
+        yield Finding("api", tenant, "misuse the public API", Outcome.NOT_TRIED, why)
+        return
+    try:
+        yield from _api_attempts(target, api, tenant, others)
+    except AdapterError as error:
+        yield Finding("api", tenant, "misuse the public API", Outcome.NOT_TRIED, str(error))
+
+
+def _api_attempts(
+    target: Target, api: ContainerApi, tenant: str, others: Mapping[str, Any]
+) -> Iterator[Finding]:
+    token = target.tokens[tenant]
+
+    def finding(attempt: str, answer: Answer, *, refused: bool) -> Finding:
+        outcome = Outcome.REFUSED if refused else Outcome.SUCCEEDED
+        return Finding("api", tenant, attempt, outcome, answer.said)
+
+    for attempt, bad in (
+        ("come without a token", None),
+        ("come with a token that is signed by nobody", _unsigned(token)),
+        ("come with a token whose tenant was changed", _changed(token, target.tenant_claim)),
+    ):
+        answer = api.call("GET", "/v1/containers", bad)
+        yield finding(attempt, answer, refused=answer.status == 401)
+
+    body = {"image": _IMAGE, "gpus": 1}
+    for attempt, field in (
+        ("choose another namespace", {"namespace": "kube-system"}),
+        ("choose another tenant", {"tenant": next(iter(others), "somebody-else")}),
+        ("ask for the host's network", {"hostNetwork": True}),
+        ("ask for three GPUs", {"gpus": 3}),
+        ("run an image that can change", {"image": "registry.example.com/intruder"}),
+    ):
+        answer = api.call("POST", "/v1/containers", token, {**body, **field})
+        if answer.status in (201, 202):
+            api.call("DELETE", f"/v1/containers/{answer.body['id']}", token)
+        yield finding(attempt, answer, refused=answer.status in (400, 422))
+
+    unknown = api.call("GET", f"/v1/containers/{_NOBODY}", token)
+    for other in others:
+        theirs = target.tokens.get(other)
+        listed = api.call("GET", "/v1/containers", theirs).body if theirs else None
+        for one in (listed or {}).get("containers") or ():
+            path = f"/v1/containers/{one['id']}"
+            for attempt, method, tail in (
+                (f"see a container of {other}", "GET", ""),
+                (f"read the log of a container of {other}", "GET", "/logs"),
+                (f"stop a container of {other}", "DELETE", ""),
+            ):
+                answer = api.call(method, path + tail, token)
+                same = answer.status == 404 and _title(answer) == _title(unknown)
+                yield finding(attempt, answer, refused=same)
+            break
+
+
+def _title(answer: Answer) -> Any:
+    return answer.body.get("title") if isinstance(answer.body, Mapping) else None
+
+
+def _parts(token: str) -> tuple[dict[str, Any], dict[str, Any], str]:
+    header, payload, signature = token.split(".")
+    return json.loads(_decoded(header)), json.loads(_decoded(payload)), signature
+
+
+def _unsigned(token: str) -> str:
+    header, payload, _ = _parts(token)
+    return f"{_encoded(header | {'alg': 'none'})}.{_encoded(payload)}."
+
+
+def _changed(token: str, claim: str) -> str:
+    header, payload, signature = _parts(token)
+    return f"{_encoded(header)}.{_encoded(payload | {claim: 'somebody-else'})}.{signature}"
+
+
+def _decoded(part: str) -> bytes:
+    return base64.urlsafe_b64decode(part + "=" * (-len(part) % 4))
+
+
+def _encoded(part: Mapping[str, Any]) -> str:
+    return base64.urlsafe_b64encode(json.dumps(part).encode()).rstrip(b"=").decode()
