@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
 from caas import metrics
+from gpuclusters.domain.lease import Reason
 
 PROGRAMS = {
     "controllers": metrics.CONTROLLERS,
@@ -64,6 +66,19 @@ def test_controllers_that_no_longer_lead_say_nothing_about_leases() -> None:
     assert value(metrics.CONTROLLERS, "queue_pods", {"tenant": "a"}) is None
     assert value(metrics.CONTROLLERS, "queue_wait_seconds", {}) == 0
     assert value(metrics.CONTROLLERS, "quarantined_total", {"reason": "firmware"}) == 1
+
+
+def test_the_page_about_metrics_names_each_reason_of_a_quarantine() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "observability.md").read_text()
+    assert [reason for reason in Reason if f"`{reason}`" not in page] == []
+
+
+def test_the_page_about_metrics_names_each_of_them() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "observability.md").read_text()
+    missing = [
+        name for registry in PROGRAMS.values() for name in ours(registry) if f"`{name}" not in page
+    ]
+    assert missing == []
 
 
 def value(registry: CollectorRegistry, name: str, labels: dict[str, str]) -> float | None:
