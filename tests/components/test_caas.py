@@ -12,8 +12,8 @@ from components.caas.kata_runtime import KataRuntime, KataRuntimeArgs
 from components.caas.tenancy_api import TenancyApi, TenancyApiArgs
 from components.caas.tenant import Tenant, TenantArgs
 from components.host_connection import HostConnection
-from gpuclusters.domain import isolation, tenancy_resource
-from tests.components.recorder import Recorder, record
+from gpuclusters.domain import admission_policy, isolation, tenancy_resource
+from tests.components.recorder import record
 
 CONNECTION = HostConnection(
     host="hgx-01", address="192.0.2.1", port=22, user="ops", host_key="ssh-ed25519 AAAA"
@@ -41,16 +41,8 @@ def tenant_args(**changes: Any) -> TenantArgs:
         "kubeconfig": "kubeconfig",
         "tenant": "acme",
         "namespace": "tenant-acme",
-        "namespace_labels": {isolation.TENANT_LABEL: "acme"},
-        "namespace_annotations": isolation.namespace_annotations([2, 1]),
-        "quota": {"requests.nvidia.com/pgpu": "4"},
-        "limits": [{"type": "Container", "default": {"cpu": "1"}}],
-        "network_policies": isolation.network_policies(
-            ["tenant-acme"], isolation.Egress(), isolation.Network()
-        ),
-        "tenancy": {"gpus": 4},
-        "pod_policy": "pods",
-        "definitions": [],
+        "tenancy": {"gpus": 4, "quota": {"hard": {"requests.nvidia.com/pgpu": "4"}}},
+        "requires": [],
     }
     return TenantArgs(**{**values, **changes})
 
@@ -103,55 +95,36 @@ def test_a_runtime_class_states_what_a_vm_costs(preview: bool) -> None:
     assert made["scheduling"]["nodeSelector"] == {"nvidia.com/cc.ready.state": "false"}
 
 
-def test_the_tenancy_api_binds_its_pod_policy_to_every_tenant(preview: bool) -> None:
+def test_the_tenancy_api_binds_its_rules_to_every_tenant(preview: bool) -> None:
     args = TenancyApiArgs(
         custom_resource_definitions=[tenancy_resource.crd()],
         runtime_classes=["kata-qemu-nvidia-gpu"],
         runtime_selector=[],
         gpu_resource="nvidia.com/pgpu",
         network=isolation.Network(),
+        controllers="system:serviceaccount:gpu-clusters-system:controllers",
     )
     engine = record(lambda: TenancyApi("tenancy", args), preview=preview)
-    (binding,) = engine.of(":ValidatingAdmissionPolicyBinding").values()
-    assert binding["spec"]["matchResources"]["namespaceSelector"]["matchExpressions"] == [
-        {"key": isolation.TENANT_LABEL, "operator": "Exists"}
-    ]
-    assert binding["spec"]["validationActions"] == ["Deny", "Audit"]
+    bindings = engine.of(":ValidatingAdmissionPolicyBinding").values()
+    assert {binding["spec"]["policyName"] for binding in bindings} == {
+        admission_policy.POD_POLICY,
+        admission_policy.SERVICE_POLICY,
+    }
+    for binding in bindings:
+        assert binding["spec"]["matchResources"]["namespaceSelector"]["matchExpressions"] == [
+            {"key": isolation.TENANT_LABEL, "operator": "Exists"}
+        ]
+        assert binding["spec"]["validationActions"] == ["Deny", "Audit"]
     assert len(engine.of(":CustomResourceDefinition")) == 1
     assert len(engine.of(":CiliumClusterwideNetworkPolicy")) == 1
 
 
-def made_tenant(preview: bool) -> Recorder:
-    return record(lambda: Tenant("acme", tenant_args()), preview=preview)
-
-
-def test_a_tenant_is_a_namespace_with_limits_policies_and_their_proof(preview: bool) -> None:
-    engine = made_tenant(preview)
-    assert [t.rsplit(":", 1)[-1] for t in engine.types()] == [
-        "Tenant",
-        "CiliumNetworkPolicy",
-        "CiliumNetworkPolicy",
-        "LimitRange",
-        "Namespace",
-        "ResourceQuota",
-        "ServiceAccountPatch",
-        "TenancyPolicy",
-    ]
+def test_a_tenant_is_its_tenancy_and_the_proof_that_it_holds(preview: bool) -> None:
+    engine = record(lambda: Tenant("acme", tenant_args()), preview=preview)
+    assert [t.rsplit(":", 1)[-1] for t in engine.types()] == ["Tenant", "TenancyPolicy"]
     (proof,) = engine.of("TenancyPolicy").values()
-    assert proof["policies"] == ["allow-dns", "isolate"]
-
-
-def test_pods_that_name_no_account_get_no_token(preview: bool) -> None:
-    (account,) = made_tenant(preview).of(":ServiceAccountPatch").values()
-    assert account["metadata"]["name"] == "default"
-    assert account["automountServiceAccountToken"] is False
-
-
-def test_every_part_of_a_tenant_is_in_its_namespace() -> None:
-    engine = made_tenant(preview=False)
-    for kind in (":ResourceQuota", ":LimitRange", ":ServiceAccountPatch", ":CiliumNetworkPolicy"):
-        for inputs in engine.of(kind).values():
-            assert inputs["metadata"]["namespace"] == "tenant-acme"
+    assert proof["namespace"] == "tenant-acme"
+    assert proof["spec"]["quota"]["hard"] == {"requests.nvidia.com/pgpu": "4"}
 
 
 def test_the_kubeconfig_is_a_secret_wherever_it_goes() -> None:

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
+import httpx
 import pytest
 
 from gpuclusters.domain import admission_policy, isolation
+from gpuclusters.domain.container import LEASE_ANNOTATION, LEASE_GATE
+from lab.control_plane.kube import tls
+from lab.control_plane.layout import Layout
 from tests.fixtures.control_plane import KubeCluster
 
 pytestmark = pytest.mark.lab
@@ -19,7 +24,31 @@ GPU = "nvidia.com/pgpu"
 POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
 BINDINGS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
 
-Admit = Callable[[dict[str, Any]], str]
+CONTROLLERS = "system:serviceaccount:gpu-clusters-system:controllers"
+
+
+@dataclass(frozen=True)
+class Admit:
+    """Asks the server about pods in one tenant's namespace; answers what it says against them."""
+
+    cluster: KubeCluster
+    namespace: str
+
+    def __call__(self, wanted: dict[str, Any], plural: str = "pods") -> str:
+        path = f"/api/v1/namespaces/{self.namespace}/{plural}?dryRun=All"
+        with self.cluster.api() as api:
+            code, answer = api.request("POST", path, wanted)
+        return "" if code == 201 else answer.decode()
+
+    def change(self, user: str, name: str, patch: dict[str, Any], part: str = "") -> str:
+        """A change by this user, who may do everything but what the policy refuses."""
+        layout = Layout.of(self.cluster.folder)
+        who = {"Impersonate-User": user, "Impersonate-Group": "system:masters"}
+        kind = {"Content-Type": "application/strategic-merge-patch+json"}
+        path = f"/api/v1/namespaces/{self.namespace}/pods/{name}{part}"
+        with httpx.Client(verify=tls(layout, "admin"), base_url=self.cluster.url) as client:
+            answer = client.patch(path, json=patch, headers=who | kind)
+        return "" if answer.status_code == 200 else answer.text
 
 
 def pod(**spec: Any) -> dict[str, Any]:
@@ -36,8 +65,11 @@ def pod(**spec: Any) -> dict[str, Any]:
     }
 
 
+GATED = {"schedulingGates": [{"name": LEASE_GATE}]}
+
+
 def asking(gpus: str, **spec: Any) -> dict[str, Any]:
-    made = pod(**spec)
+    made = pod(**(GATED | spec))
     made["spec"]["containers"][0]["resources"] = {"limits": {GPU: gpus}}
     return made
 
@@ -48,16 +80,32 @@ def annotated(**annotations: str) -> dict[str, Any]:
     return made
 
 
+def container(**fields: Any) -> dict[str, Any]:
+    made = pod()
+    made["spec"]["containers"][0] |= fields
+    return made
+
+
+def service(**spec: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "probe"},
+        "spec": {"ports": [{"port": 80}], **spec},
+    }
+
+
 @pytest.fixture(scope="module")
 def admit(kube_api: KubeCluster) -> Iterator[Admit]:
     """Asks the server, as a dry run; gives what it says against the pod, or nothing."""
     name = f"pods-{time.time_ns():x}"
     policy = admission_policy.pod_policy(
-        runtime_classes=[RUNTIME], runtime_selector=["nvidia.com/cc.ready.state"], gpu_resource=GPU
+        runtime_classes=[RUNTIME],
+        runtime_selector=["nvidia.com/cc.ready.state"],
+        gpu_resource=GPU,
+        controllers=CONTROLLERS,
     )
-    binding = copy.deepcopy(admission_policy.pod_policy_binding(name))
-    # Other tests have tenants too; this policy is for this test's namespace alone.
-    binding["matchResources"]["namespaceSelector"]["matchLabels"] = {"test": name}
+    rules = {name: policy, f"{name}-services": admission_policy.service_policy()}
     group = "admissionregistration.k8s.io/v1"
     with kube_api.api() as api:
         api.create(
@@ -71,13 +119,17 @@ def admit(kube_api: KubeCluster) -> Iterator[Admit]:
                 },
             }
         )
-        for path, kind, spec in (
-            (POLICIES, "ValidatingAdmissionPolicy", policy),
-            (BINDINGS, "ValidatingAdmissionPolicyBinding", binding),
-        ):
-            body = {"apiVersion": group, "kind": kind, "metadata": {"name": name}, "spec": spec}
-            code, answer = api.request("POST", path, body)
-            assert code == 201, answer
+        for called, spec in rules.items():
+            binding = copy.deepcopy(admission_policy.policy_binding(called))
+            # Other tests have tenants too; this policy is for this test's namespace alone.
+            binding["matchResources"]["namespaceSelector"]["matchLabels"] = {"test": name}
+            for path, kind, content in (
+                (POLICIES, "ValidatingAdmissionPolicy", spec),
+                (BINDINGS, "ValidatingAdmissionPolicyBinding", binding),
+            ):
+                body = {"apiVersion": group, "kind": kind, "metadata": {"name": called}}
+                code, answer = api.request("POST", path, {**body, "spec": content})
+                assert code == 201, answer
         runtime = {
             "apiVersion": "node.k8s.io/v1",
             "kind": "RuntimeClass",
@@ -86,20 +138,21 @@ def admit(kube_api: KubeCluster) -> Iterator[Admit]:
         }
         api.request("POST", "/apis/node.k8s.io/v1/runtimeclasses", runtime)
 
-        def ask(wanted: dict[str, Any]) -> str:
-            path = f"/api/v1/namespaces/{name}/pods?dryRun=All"
-            code, answer = api.request("POST", path, wanted)
-            return "" if code == 201 else str(answer)
-
+        ask = Admit(kube_api, name)
         deadline = time.monotonic() + 30
         bare = pod()
         del bare["spec"]["runtimeClassName"]
-        while not ask(bare) or "serviceaccount" in ask(pod()).lower():
+        while (
+            not ask(bare)
+            or "serviceaccount" in ask(pod()).lower()
+            or not ask(service(type="NodePort"), "services")
+        ):
             assert time.monotonic() < deadline, "the policy is never enforced"
             time.sleep(0.1)
         yield ask
-        api.delete(f"{BINDINGS}/{name}")
-        api.delete(f"{POLICIES}/{name}")
+        for called in rules:
+            api.delete(f"{BINDINGS}/{called}")
+            api.delete(f"{POLICIES}/{called}")
         api.delete(f"/api/v1/namespaces/{name}")
 
 
@@ -138,6 +191,13 @@ def test_an_ordinary_pod_is_let_in(admit: Admit, wanted: dict[str, Any]) -> None
         (pod(tolerations=[{"operator": "Exists"}]), "tolerations"),
         (pod(automountServiceAccountToken=True), "automountServiceAccountToken"),
         (annotated(**{"io.katacontainers.config.hypervisor.kernel_params": "x"}), "annotations"),
+        (pod(hostNetwork=True), "hostNetwork, hostPID and hostIPC"),
+        (pod(hostPID=True), "hostNetwork, hostPID and hostIPC"),
+        (pod(volumes=[{"name": "v", "hostPath": {"path": "/"}}]), "hostPath"),
+        (container(ports=[{"containerPort": 80, "hostPort": 80}]), "hostPort"),
+        (container(securityContext={"privileged": True}), "privileged"),
+        (asking("1", schedulingGates=[]), f"scheduling gate {LEASE_GATE}"),
+        (annotated(**{LEASE_ANNOTATION: "hgx-01/3"}), "the lease controller's to set"),
         (annotated(**{"cdi.k8s.io/vfio": "nvidia.com/pgpu=1"}), "annotations"),
     ],
 )
@@ -145,8 +205,66 @@ def test_a_door_out_of_the_vm_is_closed(admit: Admit, wanted: dict[str, Any], sa
     assert said in admit(wanted)
 
 
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ({"externalIPs": ["192.0.2.1"]}, "externalIPs"),
+        ({"type": "NodePort"}, "ClusterIP"),
+        ({"type": "LoadBalancer"}, "ClusterIP"),
+    ],
+)
+def test_no_service_opens_a_door_to_the_outside(
+    admit: Admit, spec: dict[str, Any], said: str
+) -> None:
+    assert said in admit(service(**spec), "services")
+    assert admit(service(), "services") == ""
+
+
 def test_two_containers_of_a_pod_cannot_both_have_gpus(admit: Admit) -> None:
     wanted = asking("1")
     second = {**wanted["spec"]["containers"][0], "name": "second"}
     wanted["spec"]["containers"].append(second)
     assert "one container of a pod has the GPUs" in admit(wanted)
+
+
+@pytest.fixture
+def gated(kube_api: KubeCluster, admit: Admit) -> Iterator[str]:
+    """A pod that waits for its lease."""
+    wanted = asking("1")
+    wanted["metadata"]["name"] = name = f"gated-{time.time_ns():x}"
+    pods = f"/api/v1/namespaces/{admit.namespace}/pods"
+    with kube_api.api() as api:
+        code, answer = api.request("POST", pods, wanted)
+        assert code == 201, answer
+        yield name
+        api.delete(f"{pods}/{name}")
+
+
+LEASED: dict[str, Any] = {
+    "metadata": {"annotations": {LEASE_ANNOTATION: "hgx-01/3"}},
+    "spec": {
+        "nodeSelector": {"kubernetes.io/hostname": "hgx-01"},
+        "schedulingGates": [{"$patch": "delete", "name": LEASE_GATE}],
+    },
+}
+
+
+def test_only_the_lease_controller_lets_a_pod_go(admit: Admit, gated: str) -> None:
+    for part, said in (
+        ({"spec": {"schedulingGates": LEASED["spec"]["schedulingGates"]}}, LEASE_GATE),
+        ({"metadata": LEASED["metadata"]}, LEASE_ANNOTATION),
+        ({"spec": {"nodeSelector": LEASED["spec"]["nodeSelector"]}}, "nodeSelector"),
+    ):
+        assert said in admit.change("tenant", gated, part)
+    assert admit.change(CONTROLLERS, gated, LEASED) == ""
+    # Afterwards the tenant may change what it may always change, and nothing of the lease.
+    assert admit.change("tenant", gated, {"metadata": {"labels": {"a": "b"}}}) == ""
+    moved = {"metadata": {"annotations": {LEASE_ANNOTATION: "hgx-02/3"}}}
+    assert LEASE_ANNOTATION in admit.change("tenant", gated, moved)
+
+
+def test_nobody_enters_a_vm_beside_its_container(admit: Admit, gated: str) -> None:
+    intruder = {"name": "debug", "image": "registry.example.com/shell"}
+    patch = {"spec": {"ephemeralContainers": [intruder]}}
+    said = admit.change("tenant", gated, patch, "/ephemeralcontainers")
+    assert "ephemeral containers are refused" in said

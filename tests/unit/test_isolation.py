@@ -7,13 +7,9 @@ from typing import Any
 
 import pytest
 
-from gpuclusters.domain.isolation import (
-    Egress,
-    Network,
-    infrastructure_denial,
-    namespace_labels,
-    network_policies,
-)
+from gpuclusters.domain.isolation import Network, baseline, network_policies
+from gpuclusters.domain.tenancy_objects import home, inside
+from gpuclusters.domain.tenancy_resource import Egress, TenancySpec
 
 NETWORK = Network(infrastructure_cidrs=("192.0.2.0/24",))
 
@@ -34,14 +30,14 @@ def open_cidr(policies: Any, address: str) -> bool:
 
 
 def test_a_tenant_without_egress_reaches_itself_and_dns_only() -> None:
-    policies = network_policies(["acme"], Egress(), NETWORK)
+    policies = network_policies(Egress(), NETWORK)
     assert set(policies) == {"isolate", "allow-dns"}
     assert rules(policies, "ingress") == [{"fromEndpoints": [{}]}]
     assert not open_cidr(policies, "203.0.113.9")
 
 
 def test_dns_goes_through_the_proxy_so_that_rules_by_name_can_match() -> None:
-    policies = network_policies(["acme"], Egress(fqdns=("example.org", "*.example.org")), NETWORK)
+    policies = network_policies(Egress(fqdns=("example.org", "*.example.org")), NETWORK)
     (port,) = policies["allow-dns"]["egress"][0]["toPorts"]
     assert port["rules"] == {"dns": [{"matchPattern": "*"}]}
     assert {p["protocol"] for p in port["ports"]} == {"UDP", "TCP"}
@@ -66,27 +62,21 @@ def test_dns_goes_through_the_proxy_so_that_rules_by_name_can_match() -> None:
 def test_the_internet_ends_at_private_ranges_metadata_and_our_machines(
     address: str, reachable: bool
 ) -> None:
-    policies = network_policies(["acme"], Egress(internet=True), NETWORK)
+    policies = network_policies(Egress(internet=True), NETWORK)
     assert open_cidr(policies, address) is reachable
 
 
 def test_nfs_opens_the_storage_range_on_nfs_ports_only() -> None:
-    policies = network_policies(["acme"], Egress(nfs_cidrs=("10.9.0.0/24",)), NETWORK)
+    policies = network_policies(Egress(nfs_cidrs=("10.9.0.0/24",)), NETWORK)
     (rule,) = policies["allow-nfs"]["egress"]
     assert rule["toCIDRSet"] == [{"cidr": "10.9.0.0/24"}]
     assert {p["port"] for p in rule["toPorts"][0]["ports"]} == {"2049", "111"}
 
 
-def test_namespaces_of_one_tenant_reach_each_other_by_name() -> None:
-    policies = network_policies(["acme-b", "acme-a"], Egress(), NETWORK)
-    (selector,) = policies["isolate"]["ingress"][0]["fromEndpoints"]
-    assert selector["matchExpressions"][0]["values"] == ["acme-a", "acme-b"]
-
-
 def test_no_tenant_reaches_the_fabric_manager_or_a_kubelet_whatever_its_own_policies_allow() -> (
     None
 ):
-    spec = infrastructure_denial(NETWORK)
+    spec = baseline(NETWORK)
     ports = {
         port["port"]
         for rule in spec["egressDeny"]
@@ -96,12 +86,58 @@ def test_no_tenant_reaches_the_fabric_manager_or_a_kubelet_whatever_its_own_poli
     assert {"6666", "10250"} <= ports
     cidrs = {e["cidr"] for rule in spec["egressDeny"] for e in rule.get("toCIDRSet", [])}
     assert cidrs == {"169.254.0.0/16", "192.0.2.0/24"}
-    assert spec["enableDefaultDeny"] == {"egress": False, "ingress": False}
+
+
+def test_an_agent_that_knows_only_the_policy_of_all_tenants_lets_nothing_through() -> None:
+    spec = baseline(NETWORK)
+    (expression,) = spec["endpointSelector"]["matchExpressions"]
+    assert expression["key"].endswith("gpu-clusters.dev/tenant")
+    # One empty rule in a direction closes it, unless it is told not to.
+    assert spec["ingress"] == spec["egress"] == [{}]
+    assert "enableDefaultDeny" not in spec
+
+
+TENANCY = TenancySpec.model_validate(
+    {
+        "tenant": "acme",
+        "namespace": "tenant-acme",
+        "gpus": 4,
+        "sizes": [4, 1],
+        "podSecurity": {"version": "v1.36"},
+        "quota": {"hard": {"requests.nvidia.com/pgpu": "4", "pods": "10"}},
+        "limits": [{"type": "Container", "default": {"cpu": "1"}}],
+    }
+)
 
 
 def test_pod_security_is_pinned_to_one_version_in_every_mode() -> None:
-    labels = namespace_labels("acme", pod_security="restricted", version="v1.36")
+    metadata = home(TENANCY).body["metadata"]
+    labels = metadata["labels"]
     assert labels["gpu-clusters.dev/tenant"] == "acme"
     for mode in ("enforce", "audit", "warn"):
         assert labels[f"pod-security.kubernetes.io/{mode}"] == "restricted"
         assert labels[f"pod-security.kubernetes.io/{mode}-version"] == "v1.36"
+    assert metadata["annotations"] == {"gpu-clusters.dev/gpu-sizes": "1,4"}
+
+
+def test_everything_of_a_tenant_is_in_its_namespace_and_says_whose_it_is() -> None:
+    made = {child.called: child.body for child in inside(TENANCY, NETWORK)}
+    assert list(made) == [
+        "ResourceQuota tenant",
+        "LimitRange tenant",
+        "ServiceAccount default",
+        "CiliumNetworkPolicy isolate",
+        "CiliumNetworkPolicy allow-dns",
+    ]
+    for body in made.values():
+        assert body["metadata"]["namespace"] == "tenant-acme"
+        assert body["metadata"]["labels"]["gpu-clusters.dev/tenant"] == "acme"
+    assert made["ServiceAccount default"]["automountServiceAccountToken"] is False
+    assert made["LimitRange tenant"]["spec"]["limits"] == [
+        {"type": "Container", "default": {"cpu": "1"}}
+    ]
+
+
+def test_a_tenant_that_is_to_go_may_start_no_pod() -> None:
+    (quota, *_) = inside(TENANCY, NETWORK, closing=True)
+    assert quota.body["spec"]["hard"] == {"requests.nvidia.com/pgpu": "4", "pods": "0"}

@@ -1,4 +1,4 @@
-"""What counts as enforced, and what is said when it is not."""
+"""When a tenant's isolation counts as enforced, and what is said when it is not."""
 
 from __future__ import annotations
 
@@ -11,11 +11,15 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from gpuclusters.domain import tenancy_conditions
+from gpuclusters.domain.admission_policy import POD_POLICY
+from gpuclusters.domain.isolation import BASELINE
 from gpuclusters.domain.ports import ObjectKind
 from gpuclusters.domain.quantity import parse_quantity, same_quantities
 from gpuclusters.domain.reconcile_tenancy import (
     TenancyInputs,
     ensure_tenancy,
+    judge,
     observe_tenancy,
     remove_tenancy,
 )
@@ -30,13 +34,22 @@ def spec(**changes: Any) -> TenancySpec:
         {
             "tenant": "acme",
             "namespace": "tenant-acme",
+            "gpus": 4,
             "quota": {"hard": HARD},
-            "networkPolicies": ["isolate"],
             "runtimeClasses": ["kata"],
-            "admissionPolicy": "tenant-pods",
         }
         | changes
     )
+
+
+def condition(status: str, generation: int, message: str = "") -> dict[str, Any]:
+    return {
+        "type": "Ready",
+        "status": status,
+        "reason": "X",
+        "message": message,
+        "observedGeneration": generation,
+    }
 
 
 @dataclass
@@ -48,6 +61,8 @@ class Cluster:
     place: str = "API server https://192.0.2.9:6443"
     time: float = 0.0
     later: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    controller: bool = True
+    """Whether a controller calls every Tenancy ready as soon as it is applied."""
 
     def get(self, kind: ObjectKind, name: str, namespace: str = "") -> dict[str, Any] | None:
         return self.objects.get((kind.plural, name))
@@ -62,13 +77,11 @@ class Cluster:
         changed = old.get("spec") != body["spec"]
         generation = old["metadata"]["generation"] + int(changed)
         new["metadata"] = {**body["metadata"], "generation": generation}
+        if self.controller:
+            said = condition("True", generation)
+            new["status"] = {"observedGeneration": generation, "conditions": [said]}
         self.objects[key] = new
         return new
-
-    def apply_status(self, kind: ObjectKind, body: Mapping[str, Any]) -> dict[str, Any]:
-        found = self.objects[kind.plural, body["metadata"]["name"]]
-        found["status"] = body["status"]
-        return found
 
     def delete(self, kind: ObjectKind, name: str) -> None:
         self.objects.pop((kind.plural, name), None)
@@ -78,7 +91,8 @@ class Cluster:
         if pod.get("hostNetwork"):
             return self.refusals.get("host", 'violates PodSecurity "restricted:latest"')
         if "runtimeClassName" not in pod:
-            return self.refusals.get("class", "ValidatingAdmissionPolicy 'tenant-pods' denied")
+            denied = f"ValidatingAdmissionPolicy '{POD_POLICY}' denied"
+            return self.refusals.get("class", denied)
         return self.refusals.get("allowed")
 
     def now(self) -> float:
@@ -91,34 +105,61 @@ class Cluster:
             self.objects[plural, made["metadata"]["name"]] = made
 
 
-NAMESPACE: dict[str, Any] = {
-    "metadata": {"name": "tenant-acme", "labels": spec().pod_security.labels()},
-    "status": {"phase": "Active"},
-}
-QUOTA: dict[str, Any] = {
-    "metadata": {"name": "tenant"},
-    "spec": {"hard": HARD},
-    "status": {"hard": HARD},
-}
-LIMITS: dict[str, Any] = {
-    "metadata": {"name": "tenant"},
-    "spec": {"limits": [{"type": "Container"}]},
-}
-POLICY: dict[str, Any] = {
-    "metadata": {"name": "isolate", "generation": 2},
-    "status": {"conditions": [{"type": "Valid", "status": "True"}]},
-}
+VALID = {"conditions": [{"type": "Valid", "status": "True"}]}
+LABELS = spec().pod_security.labels() | {"gpu-clusters.dev/tenant": "acme"}
 SOUND: list[tuple[str, dict[str, Any]]] = [
-    ("namespaces", NAMESPACE),
-    ("resourcequotas", QUOTA),
-    ("limitranges", LIMITS),
-    ("ciliumnetworkpolicies", POLICY),
+    (
+        "namespaces",
+        {"metadata": {"name": "tenant-acme", "labels": LABELS}, "status": {"phase": "Active"}},
+    ),
+    (
+        "resourcequotas",
+        {"metadata": {"name": "tenant"}, "spec": {"hard": HARD}, "status": {"hard": HARD}},
+    ),
+    (
+        "limitranges",
+        {"metadata": {"name": "tenant"}, "spec": {"limits": [{"type": "Container"}]}},
+    ),
+    ("serviceaccounts", {"metadata": {"name": "default"}, "automountServiceAccountToken": False}),
+    ("ciliumnetworkpolicies", {"metadata": {"name": "isolate", "generation": 2}, "status": VALID}),
+    (
+        "ciliumnetworkpolicies",
+        {"metadata": {"name": "allow-dns", "generation": 1}, "status": VALID},
+    ),
+    ("ciliumclusterwidenetworkpolicies", {"metadata": {"name": BASELINE}, "status": VALID}),
+    (
+        "validatingadmissionpolicies",
+        {
+            "metadata": {"name": POD_POLICY, "generation": 1},
+            "status": {"observedGeneration": 1, "typeChecking": {}},
+        },
+    ),
+    (
+        "validatingadmissionpolicybindings",
+        {"metadata": {"name": POD_POLICY}, "spec": {"validationActions": ["Deny", "Audit"]}},
+    ),
+    (
+        "runtimeclasses",
+        {"metadata": {"name": "kata"}, "scheduling": {"nodeSelector": {"kata": "yes"}}},
+    ),
+    (
+        "nodes",
+        {
+            "metadata": {"name": "hgx-01", "labels": {"kata": "yes"}},
+            "spec": {},
+            "status": {
+                "conditions": [
+                    {"type": "Ready", "status": "True"},
+                    {"type": "NetworkUnavailable", "status": "False", "reason": "CiliumIsUp"},
+                ]
+            },
+        },
+    ),
 ]
 
 
 def sound() -> Cluster:
-    made = {(plural, o["metadata"]["name"]): copy.deepcopy(o) for plural, o in SOUND}
-    return Cluster(objects=made)
+    return Cluster({(plural, o["metadata"]["name"]): copy.deepcopy(o) for plural, o in SOUND})
 
 
 def ensure(cluster: Cluster, wanted: TenancySpec | None = None, seconds: float = 1) -> Any:
@@ -131,7 +172,21 @@ def test_a_sound_tenant_is_ready_at_once() -> None:
     assert judgement.ready
     assert judgement.generation == 1
     assert cluster.time == 0
-    assert cluster.objects["tenancies", "acme"]["status"]["conditions"][0]["status"] == "True"
+    assert judgement.proven == [
+        "controller",
+        "namespace",
+        "quota",
+        "limit-range",
+        "service-account",
+        "network-policy/isolate",
+        "network-policy/allow-dns",
+        "network-baseline",
+        "network-agents",
+        "admission-rules",
+        "pod-security",
+        "admission-policy",
+        "allowed-pod",
+    ]
 
 
 def test_a_rerun_keeps_the_generation() -> None:
@@ -142,13 +197,14 @@ def test_a_rerun_keeps_the_generation() -> None:
 def test_what_comes_one_after_the_other_is_waited_for() -> None:
     cluster = Cluster(later=copy.deepcopy(SOUND))
     assert ensure(cluster, seconds=60).ready
-    assert cluster.time == pytest.approx(2)
+    # Before the node comes there is none that would need an agent.
+    assert cluster.time == pytest.approx((len(SOUND) - 1) / 2)
 
 
 @pytest.mark.parametrize(
     ("plural", "name", "path", "value", "said"),
     [
-        ("namespaces", "tenant-acme", ["status", "phase"], "Terminating", "is Terminating"),
+        ("namespaces", "tenant-acme", ["status", "phase"], "Terminating", "is being deleted"),
         (
             "namespaces",
             "tenant-acme",
@@ -156,9 +212,17 @@ def test_what_comes_one_after_the_other_is_waited_for() -> None:
             "privileged",
             "'privileged', not 'restricted'",
         ),
+        (
+            "namespaces",
+            "tenant-acme",
+            ["metadata", "labels", "gpu-clusters.dev/tenant"],
+            "globex",
+            "is not the tenant's",
+        ),
         ("resourcequotas", "tenant", ["spec", "hard"], {"pods": "10"}, "says pods=10"),
         ("resourcequotas", "tenant", ["status", "hard"], {}, "enforces nothing so far"),
         ("limitranges", "tenant", ["spec", "limits"], [], "limits nothing"),
+        ("serviceaccounts", "default", ["automountServiceAccountToken"], None, "hands its token"),
         ("ciliumnetworkpolicies", "isolate", ["status", "conditions"], [], "not judged it yet"),
         (
             "ciliumnetworkpolicies",
@@ -174,6 +238,41 @@ def test_what_comes_one_after_the_other_is_waited_for() -> None:
             {"type": "Valid", "status": "True", "observedGeneration": 1},
             "older version",
         ),
+        (
+            "ciliumclusterwidenetworkpolicies",
+            BASELINE,
+            ["status"],
+            {},
+            "network-baseline: Cilium has not judged",
+        ),
+        (
+            "validatingadmissionpolicies",
+            POD_POLICY,
+            ["status", "observedGeneration"],
+            0,
+            "not yet checked",
+        ),
+        (
+            "validatingadmissionpolicies",
+            POD_POLICY,
+            ["status", "typeChecking"],
+            {"expressionWarnings": [{"warning": "undefined field"}]},
+            "finds fault with gpu-clusters-tenant-pods: undefined field",
+        ),
+        (
+            "validatingadmissionpolicybindings",
+            POD_POLICY,
+            ["spec", "validationActions"],
+            ["Warn"],
+            "does not deny",
+        ),
+        (
+            "nodes",
+            "hgx-01",
+            ["status", "conditions", 1, "reason"],
+            "RouteCreated",
+            "Cilium's agent is not up on hgx-01",
+        ),
     ],
 )
 def test_each_thing_that_is_not_enforced_is_said(
@@ -186,11 +285,9 @@ def test_each_thing_that_is_not_enforced_is_said(
     at[path[-1]] = value
     with pytest.raises(RefusalError, match=said):
         ensure(cluster)
-    status = cluster.objects["tenancies", "acme"]["status"]
-    assert status["conditions"][0]["status"] == "False"
 
 
-@pytest.mark.parametrize("plural", [plural for plural, _ in SOUND])
+@pytest.mark.parametrize("plural", sorted({plural for plural, _ in SOUND} - {"nodes"}))
 def test_each_thing_that_does_not_exist_is_said(plural: str) -> None:
     cluster = sound()
     cluster.objects = {k: v for k, v in cluster.objects.items() if k[0] != plural}
@@ -198,13 +295,38 @@ def test_each_thing_that_does_not_exist_is_said(plural: str) -> None:
         ensure(cluster)
 
 
+def not_ready(node: Any) -> None:
+    node["status"]["conditions"][0]["status"] = "False"
+
+
+def cordoned(node: Any) -> None:
+    node["spec"]["unschedulable"] = True
+
+
+def tainted(node: Any) -> None:
+    node["spec"]["taints"] = [{"key": "node.cilium.io/agent-not-ready", "effect": "NoSchedule"}]
+
+
+def unselected(node: Any) -> None:
+    node["metadata"]["labels"] = {}
+
+
+@pytest.mark.parametrize("change", [not_ready, cordoned, tainted, unselected])
+def test_a_node_that_takes_no_pod_of_the_tenant_needs_no_agent(change: Any) -> None:
+    cluster = sound()
+    node = cluster.objects["nodes", "hgx-01"]
+    del node["status"]["conditions"][1]
+    change(node)
+    assert ensure(cluster).ready
+
+
 @pytest.mark.parametrize(
     ("trial", "answer", "said"),
     [
         ("host", None, "accepts a pod with the host's network"),
         ("host", "no service account", "not by Pod Security: no service account"),
-        ("class", None, "is tenant-pods bound"),
-        ("class", "another policy", "not by tenant-pods: another policy"),
+        ("class", None, f"is {POD_POLICY} bound"),
+        ("class", "another policy", f"not by {POD_POLICY}: another policy"),
         ("allowed", "RuntimeClass not found", "keeps all the rules: RuntimeClass not found"),
     ],
 )
@@ -232,6 +354,33 @@ def test_amounts_may_be_written_in_other_units() -> None:
     assert ensure(cluster, wanted).ready
 
 
+def test_without_a_controller_it_is_said_who_should_have_acted() -> None:
+    cluster = sound()
+    cluster.controller = False
+    with pytest.raises(RefusalError, match="no controller has looked at the Tenancy") as refused:
+        ensure(cluster)
+    assert "gpu-clusters-controllers" in str(refused.value)
+    status = {"observedGeneration": 1, "conditions": [condition("True", 1)]}
+    cluster.objects["tenancies", "acme"]["status"] = status
+    ensure(cluster)
+    with pytest.raises(RefusalError, match="no controller has looked at the Tenancy's change"):
+        ensure(cluster, spec(sizes=[1]))
+
+
+def test_what_the_controller_says_is_passed_on() -> None:
+    cluster = sound()
+    cluster.controller = False
+    with pytest.raises(RefusalError):
+        ensure(cluster)
+    said = condition("False", 1, "quota: it is not enforced")
+    cluster.objects["tenancies", "acme"]["status"] = {
+        "observedGeneration": 1,
+        "conditions": [said],
+    }
+    with pytest.raises(RefusalError, match="the controller says: quota: it is not enforced"):
+        ensure(cluster)
+
+
 def test_a_refresh_judges_and_changes_nothing() -> None:
     cluster = sound()
     assert observe_tenancy(spec(), cluster) is None
@@ -239,22 +388,47 @@ def test_a_refresh_judges_and_changes_nothing() -> None:
     before = copy.deepcopy(cluster.objects)
     assert (found := observe_tenancy(spec(), cluster))
     assert found.ready
-    other = observe_tenancy(spec(gpus=2), cluster)
+    other = observe_tenancy(spec(sizes=[2]), cluster)
     assert other
-    assert "the Tenancy object has another gpus" in other.missing
+    assert "the Tenancy object has another sizes" in other.missing
     assert cluster.objects == before
 
 
-@pytest.mark.parametrize("phase", ["Reserved", "Leased", "Scrubbing", "Quarantined", None])
-def test_a_tenant_that_holds_gpus_stays(phase: str | None) -> None:
+def test_the_status_has_one_condition_for_each_part_and_tells_why() -> None:
     cluster = sound()
     ensure(cluster)
-    status = {"status": {"phase": phase}} if phase else {}
-    cluster.objects["gpuleases", "l1"] = {
-        "metadata": {"name": "l1"},
-        "spec": {"tenant": "acme"},
-        **status,
-    }
+    cluster.objects["resourcequotas", "tenant"]["status"]["hard"] = {}
+    proofs = judge(spec(), cluster.objects["tenancies", "acme"], cluster).proofs[1:]
+    made = {c["type"]: c for c in tenancy_conditions.conditions(proofs, 7)}
+    assert next(iter(made)) == "Ready"
+    assert made["Ready"]["status"] == "False"
+    assert made["Ready"]["reason"] == made["QuotaEnforced"]["reason"] == "NotObserved"
+    assert made["Ready"]["message"].startswith("quota: the quota controller enforces nothing")
+    # Pods are tried only when the rest holds: nothing is known, which is not the same as no.
+    assert made["PodSecurityEnforced"]["status"] == "Unknown"
+    assert made["NetworkIsolated"]["status"] == "True"
+    assert {c["observedGeneration"] for c in made.values()} == {7}
+
+
+def test_a_condition_keeps_its_time_as_long_as_its_status() -> None:
+    old = [{"type": "A", "status": "True", "lastTransitionTime": "1"}]
+    same = tenancy_conditions.merged([{"type": "A", "status": "True"}], old, "2")
+    other = tenancy_conditions.merged([{"type": "A", "status": "False"}], old, "2")
+    assert (same[0]["lastTransitionTime"], other[0]["lastTransitionTime"]) == ("1", "2")
+
+
+def lease(name: str, phase: str, tenant: str | None) -> dict[str, Any]:
+    status: dict[str, Any] = {"phase": phase}
+    if tenant:
+        status["holder"] = {"tenant": tenant}
+    return {"metadata": {"name": name}, "status": status}
+
+
+@pytest.mark.parametrize("phase", ["Reserved", "Activating", "Leased", "Releasing"])
+def test_a_tenant_that_holds_gpus_stays(phase: str) -> None:
+    cluster = sound()
+    ensure(cluster)
+    cluster.objects["gpuleases", "l1"] = lease("l1", phase, "acme")
     with pytest.raises(RefusalError, match="still holds GPUs: lease l1"):
         remove_tenancy("acme", cluster)
     assert ("tenancies", "acme") in cluster.objects
@@ -263,21 +437,17 @@ def test_a_tenant_that_holds_gpus_stays(phase: str | None) -> None:
 def test_free_leases_and_those_of_others_do_not_keep_a_tenant() -> None:
     cluster = sound()
     ensure(cluster)
-    for name, tenant, phase in (("l1", "acme", "Free"), ("l2", "globex", "Leased")):
-        cluster.objects["gpuleases", name] = {
-            "metadata": {"name": name},
-            "spec": {"tenant": tenant},
-            "status": {"phase": phase},
-        }
+    for name, tenant, phase in (("l1", None, "Free"), ("l2", "globex", "Leased")):
+        cluster.objects["gpuleases", name] = lease(name, phase, tenant)
     remove_tenancy("acme", cluster)
     remove_tenancy("acme", cluster)
     assert ("tenancies", "acme") not in cluster.objects
 
 
 def test_the_object_is_named_after_its_tenant_and_has_no_empty_fields() -> None:
-    made = tenancy_object(spec(admissionPolicy=None))
+    made = tenancy_object(spec(limits=[{"type": "Pod", "max": {"cpu": "2"}}]))
     assert made["metadata"]["name"] == "acme"
-    assert "admissionPolicy" not in made["spec"]
+    assert made["spec"]["limits"] == [{"type": "Pod", "max": {"cpu": "2"}}]
     assert made["spec"]["gpuResource"] == "nvidia.com/pgpu"
 
 
@@ -290,7 +460,7 @@ def test_inputs_may_not_say_the_same_thing_twice() -> None:
         "spec": {"quota": {"hard": HARD}},
     }
     assert TenancyInputs.model_validate(given).tenancy().tenant == "acme"
-    for extra in ("tenant", "namespace", "networkPolicies", "admission_policy"):
+    for extra in ("tenant", "namespace"):
         with pytest.raises(ValidationError, match="leave out"):
             TenancyInputs.model_validate(given | {"spec": {"quota": {"hard": HARD}, extra: "x"}})
 

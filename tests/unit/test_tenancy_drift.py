@@ -1,0 +1,75 @@
+"""What counts as drift of an object that was applied."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from gpuclusters.domain.tenancy_drift import drifted, foreign_fields
+
+WANTED: dict[str, Any] = {
+    "apiVersion": "cilium.io/v2",
+    "kind": "CiliumNetworkPolicy",
+    "metadata": {"name": "isolate", "labels": {"a": "b"}},
+    "spec": {"egress": [{"toEndpoints": [{}]}]},
+}
+
+
+def live() -> dict[str, Any]:
+    found = copy.deepcopy(WANTED)
+    found["metadata"]["labels"]["other"] = "label"
+    found["status"] = {"conditions": []}
+    return found
+
+
+def test_what_is_as_it_was_applied_has_not_drifted() -> None:
+    assert not drifted(WANTED, live(), None)
+
+
+def widened(found: dict[str, Any]) -> None:
+    found["spec"]["egress"][0]["toCIDR"] = ["0.0.0.0/0"]
+
+
+def beside(found: dict[str, Any]) -> None:
+    found["spec"]["ingress"] = [{"fromEntities": ["all"]}]
+
+
+def another_spec(found: dict[str, Any]) -> None:
+    found["specs"] = [{"egress": [{"toEntities": ["all"]}]}]
+
+
+def unlabelled(found: dict[str, Any]) -> None:
+    del found["metadata"]["labels"]["a"]
+
+
+@pytest.mark.parametrize("change", [widened, beside, another_spec, unlabelled])
+def test_whatever_could_widen_it_is_drift(change: Any) -> None:
+    found = live()
+    change(found)
+    assert drifted(WANTED, found, None)
+    assert drifted(WANTED, found, live())
+
+
+def test_what_the_server_filled_in_is_no_drift() -> None:
+    found = live()
+    found["spec"]["description"] = ""
+    assert drifted(WANTED, found, None)
+    assert not drifted(WANTED, found, copy.deepcopy(found))
+
+
+def test_what_others_wrote_beside_us_is_taken_away() -> None:
+    found = live()
+    beside(found)
+    another_spec(found)
+    assert foreign_fields(WANTED, found) == {"spec": {"ingress": None}, "specs": None}
+    assert foreign_fields(WANTED, live()) == {}
+
+
+def test_an_account_may_have_more_than_we_say() -> None:
+    wanted = {"metadata": {"name": "default"}, "automountServiceAccountToken": False}
+    found = wanted | {"imagePullSecrets": [{"name": "x"}]}
+    assert not drifted(wanted, found, None)
+    assert foreign_fields(wanted, found) == {}
+    assert drifted(wanted, found | {"automountServiceAccountToken": True}, None)
