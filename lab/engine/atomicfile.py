@@ -32,7 +32,7 @@ def write_bytes(path: Path, content: bytes, *, durable: bool = True, mode: int =
         Path(temporary).replace(path)
         temporary = None
         if durable:
-            _sync_folder(path.parent)
+            sync_folder(path.parent)
     except OSError as error:
         raise UserError(f"could not write {path}: {explain(error)}") from error
     finally:
@@ -54,13 +54,15 @@ def explain(error: OSError) -> str:
     """What went wrong and what to do about it."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return "no space left on the disk; make room and run the command again"
+    if error.errno == errno.EFBIG:
+        return "the file would be larger than is allowed (ulimit -f); raise the limit"
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return f"{(error.strerror or 'not allowed').lower()}; check who owns the folder"
     return error.strerror or str(error)
 
 
-def _sync_folder(folder: Path) -> None:
-    # A rename is durable only when its folder is.
+def sync_folder(folder: Path) -> None:
+    """Make what was made, renamed or removed in a folder survive a loss of power."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)

@@ -27,7 +27,7 @@ class SameStep(Step):
         new.outputs = old.outputs
         if new.inputs == old.inputs:
             new.inputs = old.inputs  # secrets keep their ciphertext
-        new.created, new.modified = old.created, old.modified
+        new.created, new.modified, new.extra = old.created, old.modified, old.extra
         if new.is_provider:
             session.registry.activate(new)
             new.outputs = own_outputs(new.inputs)
@@ -36,7 +36,10 @@ class SameStep(Step):
         if ok:
             old, new = both(self)
             # Most runs change little; what is the same is written with the next thing that is not.
-            keeper.end(done=[old], new=new, save=not old.says_the_same(new))
+            if old.says_the_same(new):
+                keeper.keep(old, new)
+            else:
+                keeper.end(done=[old], new=new)
 
 
 @dataclasses.dataclass(eq=False, slots=True)
@@ -128,7 +131,7 @@ class UpdateStep(Step):
 
     def apply(self, session: Session) -> None:  # noqa: D102
         old, new = both(self)
-        new.id, new.created = old.id, old.created
+        new.id, new.created, new.extra = old.id, old.created, old.extra
         new.modified = old.modified if session.preview else session.now()
         if new.is_provider:
             session.registry.activate(new)

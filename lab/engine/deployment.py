@@ -78,7 +78,7 @@ class Deployment:
             request=request,
             base=base,
             registry=self._registry,
-            keeper=Keeper(base, None if request.preview else store.save),
+            keeper=Keeper(base, None if request.preview else store),
             reporter=reporter,
         )
         self._registry.serve(StackReferences(stacks))

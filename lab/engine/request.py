@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, Protocol
 
+from lab.engine.keeper import Recorder
 from lab.engine.state import Snapshot
 
 
@@ -75,14 +76,11 @@ class Request:
     run_environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
-class SnapshotStore(Protocol):
-    """Where the state lives. `save` returns when the snapshot is durable."""
+class SnapshotStore(Recorder, Protocol):
+    """Where the state lives."""
 
     def load(self) -> Snapshot:
-        """The last saved snapshot; an empty one for a new stack."""
-
-    def save(self, snapshot: Snapshot) -> None:
-        """Replace the stored snapshot, atomically."""
+        """The last recorded snapshot; an empty one for a new stack."""
 
 
 class StackOutputs(Protocol):

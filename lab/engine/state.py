@@ -182,11 +182,31 @@ _FIELDS = {
 class PendingOperation:
     """Something that was about to be done to a resource when the state was written.
 
-    `type` is `creating`, `updating`, `deleting`, `reading` or `importing`.
+    `type` is `creating`, `updating`, `deleting`, `reading` or `importing`; `extra` keeps fields
+    that this engine does not know.
     """
 
     resource: ResourceState
     type: str
+    extra: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    def to_json(self, form: SecretForm) -> dict[str, Any]:
+        """The operation as it stands in a checkpoint."""
+        return {"resource": self.resource.to_json(form), "type": self.type, **self.extra}
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any], decrypt: Decrypt) -> PendingOperation:
+        """An operation of a checkpoint.
+
+        Raises:
+            StateError: a field that every operation has is missing.
+        """
+        try:
+            resource, kind = document["resource"], document["type"]
+        except KeyError as error:
+            raise StateError(f"a pending operation has no field {error}") from None
+        extra = {k: v for k, v in document.items() if k not in ("resource", "type")}
+        return cls(ResourceState.from_json(resource, decrypt), kind, extra)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -205,7 +225,7 @@ class Snapshot:
 
     def to_checkpoint(self, encrypt: Encrypt) -> dict[str, Any]:
         """The `latest` of a checkpoint file, secrets encrypted, manifest renewed."""
-        manifest = {"time": _now(), "magic": _magic(VERSION), "version": VERSION}
+        manifest = new_manifest(self.manifest)
         return dataclasses.replace(self, manifest=manifest).to_json(Encrypted(encrypt))
 
     def to_json(self, form: SecretForm) -> dict[str, Any]:
@@ -216,10 +236,7 @@ class Snapshot:
         if self.resources:
             document["resources"] = [r.to_json(form) for r in self.resources]
         if self.pending_operations:
-            document["pending_operations"] = [
-                {"resource": op.resource.to_json(form), "type": op.type}
-                for op in self.pending_operations
-            ]
+            document["pending_operations"] = [op.to_json(form) for op in self.pending_operations]
         return {**document, "metadata": dict(self.metadata), **self.extra}
 
     @classmethod
@@ -236,7 +253,7 @@ class Snapshot:
                 ResourceState.from_json(r, decrypt) for r in document.get("resources") or ()
             ),
             pending_operations=tuple(
-                PendingOperation(ResourceState.from_json(op["resource"], decrypt), op["type"])
+                PendingOperation.from_json(op, decrypt)
                 for op in document.get("pending_operations") or ()
             ),
             secrets_providers=document.get("secrets_providers"),
@@ -244,6 +261,11 @@ class Snapshot:
             manifest=document.get("manifest"),
             extra={k: v for k, v in document.items() if k not in known},
         )
+
+
+def new_manifest(old: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Who writes a checkpoint and when; what else stood in the old manifest is kept."""
+    return {**(old or {}), "time": _now(), "magic": _magic(VERSION), "version": VERSION}
 
 
 def _number(seconds: float) -> float:

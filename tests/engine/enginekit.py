@@ -18,7 +18,7 @@ from lab.engine.drafts import Drafts
 from lab.engine.events import Event, ResourceOutputs
 from lab.engine.executor import CancelledError, Executor
 from lab.engine.goal import Goal
-from lab.engine.keeper import Keeper
+from lab.engine.keeper import Keeper, Rewriting
 from lab.engine.planner import Planner
 from lab.engine.providers import Handle
 from lab.engine.refresh import refresh
@@ -256,7 +256,7 @@ class Stack:
             request=request,
             base=base,
             registry=MemoryRegistry(self.memory, preview=request.preview),  # type: ignore[arg-type]
-            keeper=Keeper(base, None if request.preview else self.save),
+            keeper=Keeper(base, None if request.preview else Rewriting(self.save)),
             reporter=reporter,
         )
         executor = Executor(session, parallel=1, continue_on_error=request.continue_on_error)

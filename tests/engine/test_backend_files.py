@@ -19,7 +19,7 @@ from lab.engine import atomicfile, secrets
 from lab.engine.backend import checkpoints, history, locks
 from lab.engine.backend.address import backend_folder, parse
 from lab.engine.backend.bucket import Bucket
-from lab.engine.backend.checkpoints import CheckpointStore
+from lab.engine.backend.store import CheckpointStore
 from lab.engine.backend.filebackend import FileBackend, StackNotFoundError
 from lab.engine.backend.layout import StackReference, parse_reference
 from lab.engine.secrets import PassphraseCrypter, SecretsManager

@@ -17,6 +17,7 @@ import pytest
 
 from lab.engine import deployment
 from lab.engine.events import Event, Summary
+from lab.engine.keeper import Rewriting
 from lab.engine.request import Cancellation, Request
 from lab.engine.state import Snapshot
 from lab.engine.usererror import UserError
@@ -251,10 +252,11 @@ def test_ctrl_c_twice_gives_up_a_call_that_hangs_and_keeps_it_pending(engine: En
     assert [op["type"] for op in engine.state()["pending_operations"]] == ["creating"]
 
 
-class FullDisk:
+class FullDisk(Rewriting):
     """A store that can save a few times only."""
 
     def __init__(self, room: int) -> None:
+        super().__init__(self.save)
         self.room = room
         self.stored = Snapshot()
 

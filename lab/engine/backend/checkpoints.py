@@ -1,165 +1,143 @@
-"""States of stacks: reading, checking, and writing them around every step."""
+"""States of stacks: reading them with what is still in a journal, opening, and replacing them."""
 
 from __future__ import annotations
 
 import dataclasses
-import datetime
-import hashlib
-import json
-import threading
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable
 from typing import Any
 
+from lab.engine.backend import journalentries, journalfile
 from lab.engine.backend.bucket import Bucket
+from lab.engine.backend.envelope import (
+    CURRENT_VERSION,
+    Checkpoint,
+    EnvelopeError,
+    parse,
+    render,
+    to_text,
+)
 from lab.engine.backend.layout import StackReference
+from lab.engine.journal import JournalError
 from lab.engine.secrets import SecretsManager, StableEncrypter
-from lab.engine.state import VERSION, PendingOperation, ResourceState, Snapshot, StateError
+from lab.engine.state import (
+    PendingOperation,
+    ResourceState,
+    Snapshot,
+    StateError,
+    new_manifest,
+)
 from lab.engine.usererror import UserError
-from lab.engine.values import Encrypted, Plaintext
+from lab.engine.values import Plaintext
 
-CURRENT_VERSION = 3
-_KNOWN_VERSIONS = (3, 4)
-_NAMES = tuple(field.name for field in dataclasses.fields(ResourceState))
+__all__ = ["CURRENT_VERSION", "Checkpoint"]
 
-
-@dataclasses.dataclass(frozen=True)
-class Checkpoint:
-    """A state file as it lies on disk, secrets encrypted; `deployment` is None if never set."""
-
-    version: int
-    deployment: Mapping[str, Any] | None
-
-    @property
-    def resources(self) -> list[Mapping[str, Any]]:
-        """The resources."""
-        return list((self.deployment or {}).get("resources") or ())
-
-    @property
-    def secrets_provider(self) -> Mapping[str, Any] | None:
-        """How its secrets are encrypted."""
-        provider = (self.deployment or {}).get("secrets_providers")
-        return provider if isinstance(provider, dict) else None
+_TRIES = 5
 
 
 def read(bucket: Bucket, stack: StackReference) -> Checkpoint:
-    """The state file of a stack.
+    """The state of a stack as of now: its file, and the steps of a journal beside it.
+
+    Nothing is written. A run may be going on, so what is read may be outdated at once.
 
     Raises:
         UserError: it is not there, damaged, or of a version that is not understood.
     """
-    path = bucket.path(stack.checkpoint)
-    try:
-        document = json.loads(bucket.read(stack.checkpoint))
-    except ValueError as error:
-        raise _corrupt(bucket, stack, f"is not valid JSON ({error})") from error
-    checkpoint = document.get("checkpoint") if isinstance(document, dict) else None
-    if not isinstance(checkpoint, dict):
-        raise _corrupt(bucket, stack, "has no 'checkpoint'")
-    version, features = document.get("version"), document.get("features") or []
-    if version not in _KNOWN_VERSIONS or features:
-        what = f"features {', '.join(map(str, features))}" if features else f"version {version}"
+    for attempt in range(_TRIES):
+        try:
+            checkpoint = parse(bucket.read(stack.checkpoint))
+        except EnvelopeError as error:
+            raise corrupt(bucket, stack, str(error)) from error
+        if not checkpoint.journal:
+            return checkpoint
+        records = _records(bucket, stack, checkpoint.journal)
+        if records is not None:
+            break
+        # A run that is going on has put its journal away since the state was read.
+        time.sleep(0.02 * attempt)
+    else:
         raise UserError(
-            f"{path}: the state has {what}, which the embedded engine does not understand;"
-            " use the Pulumi CLI for this stack"
+            f"the last steps of stack {stack.name} are in {bucket.path(stack.journal)}, which is"
+            " not there or belongs to another run; put it back beside the state, or give up those"
+            " steps with `stack import` of an older state"
         )
-    return Checkpoint(version, checkpoint.get("latest"))
+    try:
+        deployment = journalentries.fold(checkpoint.deployment or {}, records)
+    except (JournalError, KeyError, TypeError, AttributeError, ValueError) as error:
+        raise UserError(
+            f"the journal {bucket.path(stack.journal)} does not fit its state ({error}); nothing was"
+            " changed. Restore both files from the same moment"
+        ) from error
+    return dataclasses.replace(checkpoint, deployment=deployment)
 
 
-def write(
-    bucket: Bucket, stack: StackReference, deployment: Mapping[str, Any], version: int
+def _records(bucket: Bucket, stack: StackReference, id_: str) -> list[Any] | None:
+    """The entries of a journal; None if it is not that one."""
+    path = bucket.path(stack.journal)
+    if not path.exists():
+        return None
+    records = journalfile.scan(bucket.read(stack.journal), path).records
+    if not records or not isinstance(records[0], dict) or records[0].get("id") != id_:
+        return None
+    if records[0].get("journal") != journalentries.FORMAT:
+        raise UserError(
+            f"the journal {path} has format {records[0].get('journal')!r}, which this release does"
+            " not understand; fold it with the release that wrote it: `stack export`"
+        )
+    return records[1:]
+
+
+def write(bucket: Bucket, stack: StackReference, checkpoint: Checkpoint) -> None:
+    """Replace the state of a stack; the one before stays as ``.bak``.
+
+    A journal that was folded into `checkpoint`, or is given up, goes.
+
+    Raises:
+        UserError: it cannot be written; what was there before is still there.
+    """
+    keep_previous(bucket, stack)
+    replace(bucket, stack, dataclasses.replace(checkpoint, journal=""))
+    journalfile.remove(bucket.path(stack.journal))
+
+
+def fold(bucket: Bucket, stack: StackReference) -> Checkpoint:
+    """Put the steps of a journal into the state; the caller holds the lock.
+
+    Raises:
+        UserError: the state cannot be read or written; nothing is lost.
+    """
+    checkpoint = read(bucket, stack)
+    if not checkpoint.journal:
+        return checkpoint
+    deployment = dict(checkpoint.deployment or {})
+    deployment["manifest"] = new_manifest(deployment.get("manifest"))
+    folded = dataclasses.replace(checkpoint, deployment=deployment, journal="")
+    replace(bucket, stack, folded)
+    journalfile.remove(bucket.path(stack.journal))
+    return folded
+
+
+def replace(
+    bucket: Bucket,
+    stack: StackReference,
+    checkpoint: Checkpoint,
+    latest: str | None = None,
 ) -> None:
-    """Replace the state file of a stack; the one before stays as ``.bak``."""
-    latest = json.dumps(deployment, separators=(",", ":"), ensure_ascii=False)
-    _replace(bucket, stack, _envelope(stack, latest, version))
+    """Replace the file of a state; `latest` is the deployment as text, if there is one already."""
+    text = to_text(checkpoint.deployment) if latest is None else latest
+    content = render(str(stack), checkpoint, text).encode()
+    bucket.write(stack.checkpoint, content)
+
+
+def keep_previous(bucket: Bucket, stack: StackReference) -> None:
+    """Keep the state as it is now as ``.bak``."""
+    if bucket.exists(stack.checkpoint):
+        bucket.copy(stack.checkpoint, f"{stack.checkpoint}.bak")
 
 
 def empty_deployment(manager: SecretsManager) -> dict[str, Any]:
     """The deployment of a new stack."""
     return Snapshot(secrets_providers=manager.state()).to_checkpoint(manager.crypter.encrypt)
-
-
-class CheckpointStore:
-    """Loads and saves the state of one stack during a run (`SnapshotStore` of the engine).
-
-    `save` is called twice per step, so what did not change is not made again: the text of a
-    resource is kept until one of its fields is another object.
-    """
-
-    def __init__(
-        self,
-        bucket: Bucket,
-        stack: StackReference,
-        manager: SecretsManager,
-        open_with: Callable[[str], SecretsManager],
-    ) -> None:
-        self._bucket = bucket
-        self._stack = stack
-        self._manager = manager
-        self._open_with = open_with
-        self._encrypter = StableEncrypter(manager.crypter)
-        self._texts: dict[int, tuple[ResourceState, tuple[Any, ...], str]] = {}
-        self._version = CURRENT_VERSION
-        self._mutex = threading.Lock()
-        self.durable = True
-
-    def load(self) -> Snapshot:
-        """The last saved snapshot.
-
-        Raises:
-            UserError: the state is damaged, or its secrets cannot be opened.
-        """
-        checkpoint = read(self._bucket, self._stack)
-        self._version = checkpoint.version
-        stored = stored_manager(checkpoint, self._open_with)
-        if stored is None or stored.salt == self._manager.salt:
-            snapshot = open_snapshot(
-                self._bucket, self._stack, checkpoint, self._manager, self._encrypter
-            )
-        else:
-            # The stack has a new passphrase: what was encrypted under the old one must not stay.
-            snapshot = detached(open_snapshot(self._bucket, self._stack, checkpoint, stored))
-        return dataclasses.replace(snapshot, secrets_providers=self._manager.state())
-
-    def save(self, snapshot: Snapshot) -> None:
-        """Replace the state; returns when it is on the disk.
-
-        Raises:
-            UserError: it cannot be written; the state of before is still there.
-        """
-        with self._mutex:
-            _replace(self._bucket, self._stack, self._render(snapshot), durable=self.durable)
-
-    def _render(self, snapshot: Snapshot) -> str:
-        kept: dict[int, tuple[ResourceState, tuple[Any, ...], str]] = {}
-        resources = [self._text(state, kept) for state in snapshot.resources]
-        pending = [
-            f'{{"resource":{self._text(operation.resource, kept)},"type":"{operation.type}"}}'
-            for operation in snapshot.pending_operations
-        ]
-        self._texts = kept
-        manifest = {"time": _now(), "magic": _magic(), "version": VERSION}
-        providers = snapshot.secrets_providers or self._manager.state()
-        parts = [f'"manifest":{_json(manifest)}', f'"secrets_providers":{_json(providers)}']
-        if resources:
-            parts.append(f'"resources":[{",".join(resources)}]')
-        if pending:
-            parts.append(f'"pending_operations":[{",".join(pending)}]')
-        parts.append(f'"metadata":{_json(snapshot.metadata)}')
-        parts += [f"{_json(key)}:{_json(value)}" for key, value in snapshot.extra.items()]
-        return _envelope(self._stack, "{" + ",".join(parts) + "}", self._version)
-
-    def _text(
-        self,
-        state: ResourceState,
-        kept: dict[int, tuple[ResourceState, tuple[Any, ...], str]],
-    ) -> str:
-        fields = tuple(_held(name, getattr(state, name)) for name in _NAMES)
-        known = self._texts.get(id(state))
-        if known is None or known[1] != fields:
-            form = Encrypted(self._encrypter.writer(state.urn))
-            known = (state, fields, _json(state.to_json(form)))
-        kept[id(state)] = known
-        return known[2]
 
 
 def open_snapshot(
@@ -184,16 +162,13 @@ def open_snapshot(
             ResourceState.from_json(r, keep.reader(str(r.get("urn")))) for r in checkpoint.resources
         ]
         pending = [
-            PendingOperation(
-                ResourceState.from_json(p["resource"], keep.reader(str(p["resource"].get("urn")))),
-                p["type"],
-            )
-            for p in deployment.get("pending_operations") or ()
+            PendingOperation.from_json(p, keep.reader(str(p["resource"].get("urn"))))
+            for p in checkpoint.pending_operations
         ]
         rest = {k: v for k, v in deployment.items() if k not in ("resources", "pending_operations")}
         shell = Snapshot.from_checkpoint(rest, manager.crypter.decrypt)
     except (StateError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise _corrupt(bucket, stack, f"cannot be understood ({error})") from error
+        raise corrupt(bucket, stack, f"cannot be understood ({error})") from error
     return dataclasses.replace(shell, resources=tuple(resources), pending_operations=tuple(pending))
 
 
@@ -226,35 +201,8 @@ def stored_manager(
     return open_with(salt)
 
 
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class _Same:
-    """Holds an object that is compared by identity: property maps are never changed in place."""
-
-    held: Any
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and self.held is other.held
-
-    __hash__ = object.__hash__
-
-
-def _held(name: str, value: Any) -> Any:
-    if name in ("inputs", "outputs", "replacement_trigger"):
-        return _Same(value)
-    return dict(value) if isinstance(value, dict) else value
-
-
-def _replace(bucket: Bucket, stack: StackReference, text: str, *, durable: bool = True) -> None:
-    if bucket.exists(stack.checkpoint):
-        bucket.copy(stack.checkpoint, f"{stack.checkpoint}.bak")
-    bucket.write(stack.checkpoint, text.encode(), durable=durable)
-
-
-def _envelope(stack: StackReference, latest: str, version: int) -> str:
-    return f'{{"version":{version},"checkpoint":{{"stack":"{stack}","latest":{latest}}}}}'
-
-
-def _corrupt(bucket: Bucket, stack: StackReference, what: str) -> UserError:
+def corrupt(bucket: Bucket, stack: StackReference, what: str) -> UserError:
+    """What is said of a state that cannot be used, and what to do about it."""
     path = bucket.path(stack.checkpoint)
     backup = bucket.path(f"{stack.checkpoint}.bak")
     remedy = (
@@ -266,15 +214,3 @@ def _corrupt(bucket: Bucket, stack: StackReference, what: str) -> UserError:
         f"the state of stack {stack.name} in {path} {what}; {remedy},"
         f" older ones are in {bucket.path(stack.backups)}"
     )
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
-
-
-def _now() -> str:
-    return datetime.datetime.now(datetime.UTC).isoformat().replace("+00:00", "Z")
-
-
-def _magic() -> str:
-    return hashlib.sha256(VERSION.encode()).hexdigest()

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from lab.engine.backend import checkpoints, history
+from lab.engine.backend import checkpoints, history, journalfile
 from lab.engine.backend.bucket import Bucket
-from lab.engine.backend.checkpoints import Checkpoint
+from lab.engine.backend.envelope import CURRENT_VERSION, Checkpoint
 from lab.engine.backend.layout import META, STACKS, StackReference
-from lab.engine.backend.locks import locked
+from lab.engine.backend.locks import held, locked, release_all
 from lab.engine.usererror import ExitCode, UserError
 
 STACK_TYPE = "pulumi:pulumi:Stack"
@@ -98,22 +100,53 @@ class FileBackend:
         with locked(self.bucket, stack):
             if self.exists(stack):
                 raise UserError(f"stack '{stack}' already exists")
-            checkpoints.write(self.bucket, stack, deployment, checkpoints.CURRENT_VERSION)
+            checkpoints.write(self.bucket, stack, Checkpoint(CURRENT_VERSION, deployment))
 
     def checkpoint(self, stack: StackReference) -> Checkpoint:
-        """The state of a stack.
+        """The state of a stack, with all steps of a run that is going on or was cut off.
+
+        What a run that was cut off has left beside the state is put into it, unless a lock says
+        that the run may still be going on.
 
         Raises:
             UserError: there is no such stack, or its state is damaged.
         """
         self.require(stack)
-        return checkpoints.read(self.bucket, stack)
+        checkpoint = checkpoints.read(self.bucket, stack)
+        if checkpoint.journal and not held(self.bucket, stack):
+            # To look at a state has to be possible where it cannot be written as well.
+            with contextlib.suppress(UserError), locked(self.bucket, stack):
+                return checkpoints.fold(self.bucket, stack)
+        return checkpoint
 
-    def replace(self, stack: StackReference, deployment: Mapping[str, Any], version: int) -> None:
-        """Put another deployment in place of a stack's own."""
+    def replace(
+        self,
+        stack: StackReference,
+        deployment: Mapping[str, Any],
+        version: int,
+        features: Sequence[str] | None = None,
+    ) -> None:
+        """Put another deployment in place of a stack's own.
+
+        Without `features` the stack has those that it had, as after an edit.
+        """
         self.require(stack)
         with locked(self.bucket, stack):
-            checkpoints.write(self.bucket, stack, deployment, version)
+            if features is None:
+                old = checkpoints.fold(self.bucket, stack)
+                new = dataclasses.replace(old, deployment=deployment, version=version)
+            else:
+                new = Checkpoint(version, deployment, tuple(features))
+            checkpoints.write(self.bucket, stack, new)
+
+    def cancel(self, stack: StackReference) -> int:
+        """Remove all locks of a stack; gives their number.
+
+        What the run that held them has done is put into the state.
+        """
+        count = release_all(self.bucket, stack)
+        self.checkpoint(stack)
+        return count
 
     def remove(self, stack: StackReference, *, force: bool, backups: bool) -> None:
         """Remove a stack with its history.
@@ -122,7 +155,7 @@ class FileBackend:
             UserError: it still has resources and `force` is not given.
         """
         with locked(self.bucket, stack):
-            resources = self.checkpoint(stack).resources
+            resources = checkpoints.fold(self.bucket, stack).resources
             only_root = len(resources) == 1 and resources[0].get("type") == STACK_TYPE
             if resources and not only_root and not force:
                 raise UserError(
@@ -135,6 +168,7 @@ class FileBackend:
             else:
                 self.bucket.copy(stack.checkpoint, f"{stack.checkpoint}.bak")
             self.bucket.delete(stack.checkpoint)
+            journalfile.remove(self.bucket.path(stack.journal))
             self.bucket.delete(stack.tags)
             self.bucket.delete_folder(stack.history)
         self.bucket.delete_folder(stack.locks)
@@ -148,9 +182,10 @@ class FileBackend:
         with locked(self.bucket, old):
             if self.exists(new):
                 raise UserError(f"a stack named {new} already exists")
-            checkpoint = self.checkpoint(old)
+            checkpoint = checkpoints.fold(self.bucket, old)
             deployment = _renamed(checkpoint.deployment or {}, old, new)
-            checkpoints.write(self.bucket, new, deployment, checkpoint.version)
+            renamed = dataclasses.replace(checkpoint, deployment=deployment)
+            checkpoints.write(self.bucket, new, renamed)
             self.bucket.copy(old.checkpoint, f"{old.checkpoint}.bak")
             self.bucket.delete(old.checkpoint)
             for key in self.bucket.keys(old.history):

@@ -1,0 +1,137 @@
+"""The file of a state: what stands around the deployment, and what has to be right inside."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+CURRENT_VERSION = 3
+KNOWN_VERSIONS = (3, 4)
+JOURNAL_FEATURE = "lab-engine-journal"
+"""Stands among the features of a state while steps are in a journal beside it.
+
+Version 4 with a feature that a CLI does not know is Pulumi's own way to say that it must not use
+a state: the real one refuses it by this name, whatever became of the lock.
+"""
+
+
+class EnvelopeError(ValueError):
+    """A file that is not a state; says what is wrong with it."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A state file, secrets encrypted; `deployment` is None if never set.
+
+    `features` are what a reader has to understand. `extra` and `beside` are fields that nobody
+    knows: in the file, and beside the deployment. `journal` is the id of a journal whose steps
+    are in `deployment` already, but not in the file yet.
+    """
+
+    version: int
+    deployment: Mapping[str, Any] | None
+    features: tuple[str, ...] = ()
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    beside: Mapping[str, Any] = field(default_factory=dict)
+    journal: str = ""
+
+    @property
+    def resources(self) -> list[Mapping[str, Any]]:
+        """The resources."""
+        return list((self.deployment or {}).get("resources") or ())
+
+    @property
+    def pending_operations(self) -> list[Mapping[str, Any]]:
+        """What was cut off."""
+        return list((self.deployment or {}).get("pending_operations") or ())
+
+    @property
+    def secrets_provider(self) -> Mapping[str, Any] | None:
+        """How its secrets are encrypted."""
+        provider = (self.deployment or {}).get("secrets_providers")
+        return provider if isinstance(provider, dict) else None
+
+
+def parse(content: bytes) -> Checkpoint:
+    """The state in a file.
+
+    Raises:
+        EnvelopeError: it is none, or of a version that is not understood.
+    """
+    if not content.strip(b"\0 \r\n\t"):
+        raise EnvelopeError("is empty, which is not valid JSON")
+    try:
+        document = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise EnvelopeError(f"is not valid JSON ({error})") from error
+    inner = document.get("checkpoint") if isinstance(document, dict) else None
+    if not isinstance(inner, dict):
+        raise EnvelopeError("has no 'checkpoint'")
+    version, features = document.get("version"), document.get("features") or []
+    if version not in KNOWN_VERSIONS or isinstance(version, bool):
+        raise EnvelopeError(
+            f"has version {version!r}, which the embedded engine does not understand"
+            f" (it knows {' and '.join(map(str, KNOWN_VERSIONS))}); use the Pulumi CLI for this stack"
+        )
+    if not isinstance(features, list) or not all(isinstance(f, str) for f in features):
+        raise EnvelopeError("has 'features' that are not a list of texts")
+    journal = document.get("journal") if JOURNAL_FEATURE in features else None
+    if isinstance(journal, dict):
+        version = journal.get("version")
+    elif JOURNAL_FEATURE in features:
+        raise EnvelopeError("does not say which journal belongs to it")
+    deployment = inner.get("latest")
+    check_shape(deployment)
+    known = ("version", "checkpoint", "features", *(("journal",) if journal else ()))
+    return Checkpoint(
+        version=int(version or CURRENT_VERSION),
+        deployment=deployment,
+        features=tuple(f for f in features if f != JOURNAL_FEATURE),
+        extra={k: v for k, v in document.items() if k not in known},
+        beside={k: v for k, v in inner.items() if k not in ("stack", "latest")},
+        journal=str(journal.get("id")) if journal else "",
+    )
+
+
+def render(stack: str, checkpoint: Checkpoint, latest: str) -> str:
+    """The text of a state file; `latest` is the deployment as JSON text."""
+    version, features = checkpoint.version, list(checkpoint.features)
+    extra = dict(checkpoint.extra)
+    if checkpoint.journal:
+        extra["journal"] = {"id": checkpoint.journal, "version": version}
+        version, features = 4, [*features, JOURNAL_FEATURE]
+    parts = [f'"version":{version}']
+    if features:
+        parts.append(f'"features":{to_text(features)}')
+    inner = "".join(f",{to_text(k)}:{to_text(v)}" for k, v in checkpoint.beside.items())
+    parts.append(f'"checkpoint":{{"stack":{to_text(stack)},"latest":{latest}{inner}}}')
+    parts += [f"{to_text(k)}:{to_text(v)}" for k, v in extra.items()]
+    return "{" + ",".join(parts) + "}"
+
+
+def check_shape(deployment: Any) -> None:
+    """Make sure that what is read of a deployment is of the types that it has to be of.
+
+    Raises:
+        EnvelopeError: something is not, and this is what.
+    """
+    if deployment is None:
+        return
+    if not isinstance(deployment, dict):
+        raise EnvelopeError("cannot be understood (its deployment is not an object)")
+    for key in ("resources", "pending_operations"):
+        entries = deployment.get(key)
+        if entries is None:
+            continue
+        if not isinstance(entries, list) or not all(isinstance(e, dict) for e in entries):
+            raise EnvelopeError(f"cannot be understood ({key!r} is not a list of objects)")
+    for key in ("manifest", "metadata", "secrets_providers"):
+        if not isinstance(deployment.get(key), (dict, type(None))):
+            raise EnvelopeError(f"cannot be understood ({key!r} is not an object)")
+
+
+def to_text(value: Any) -> str:
+    """Compact JSON, as Pulumi writes it."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
