@@ -1,0 +1,81 @@
+"""`python -m caas.device_plugin`: the plugin of the host that NODE_NAME names."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import sys
+from pathlib import Path
+
+from caas import logs, settings
+from caas.cluster import Cluster, ClusterError
+from caas.device_plugin.health import HealthServer
+from caas.device_plugin.plugin import Kubelet, Plugin
+
+PORT = 8082
+_log = logging.getLogger(__name__)
+
+
+async def serve() -> None:
+    """Run until SIGTERM or SIGINT.
+
+    Raises:
+        SettingsError: the settings cannot be used, or do not know this host.
+        ClusterError: the API server's address or credentials cannot be used.
+        OSError: the address for probes and metrics cannot be had.
+    """
+    configured = settings.load()
+    name = os.environ.get("NODE_NAME", "")
+    host = next((host for host in configured.hosts if host.name == name), None)
+    if host is None:
+        known = ", ".join(host.name for host in configured.hosts)
+        raise settings.SettingsError(f"NODE_NAME is {name!r}; the settings know {known}")
+    kubelet = Kubelet(
+        device_plugins=Path(
+            os.environ.get("KUBELET_DEVICE_PLUGINS", "/var/lib/kubelet/device-plugins")
+        ),
+        pod_resources=Path(
+            os.environ.get("KUBELET_POD_RESOURCES", "/var/lib/kubelet/pod-resources/kubelet.sock")
+        ),
+    )
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    async with Cluster.connect() as cluster:
+        plugin = Plugin(
+            cluster,
+            host,
+            kubelet,
+            resource=configured.gpu_resource,
+            cdi_kind=configured.cdi_kind,
+        )
+        health = HealthServer(os.environ.get("POD_IP", "127.0.0.1"), PORT, lambda: plugin.ready)
+        await health.open()
+        work = asyncio.create_task(plugin.run())
+        told = asyncio.create_task(stop.wait())
+        try:
+            await asyncio.wait({work, told}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            told.cancel()
+            work.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await work
+            await health.close()
+
+
+def main() -> int:
+    """Run; the exit code."""
+    logs.configure()
+    try:
+        asyncio.run(serve())
+    except (settings.SettingsError, ClusterError, OSError) as error:
+        _log.error("%s", error)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,263 @@
+"""What the device plugin answers, given leases: examples, and rules that hold for every board."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuclusters.domain.device_plugin import (
+    KUBELET_AGREES,
+    Adopt,
+    Agree,
+    Board,
+    Clear,
+    DeviceView,
+    Disagree,
+    Grant,
+    PodName,
+    Refusal,
+    decide,
+    is_healthy,
+    preferred,
+    reconcile,
+)
+from gpuclusters.domain.fabric import TABLES, Baseboard
+from gpuclusters.domain.lease_resource import GPULeaseStatus, Holder, Phase
+
+TABLE = TABLES[Baseboard.HGX_H100]
+SINCE = "2026-11-21T10:00:00Z"
+
+
+def holder(
+    partition: int, *, admitted: bool = True, allocated: bool = False, pod: str = ""
+) -> Holder:
+    name = pod or f"p{partition}"
+    return Holder(
+        tenant="a", namespace="t-a", pod=name, pod_uid=f"uid-{name}", container="c",
+        partition=partition, gpus=TABLE.partition(partition).modules,
+        admitted=admitted, allocated=allocated,
+    )  # fmt: skip
+
+
+def device(
+    module: int, phase: Phase = Phase.FREE, held: Holder | None = None, *, marked: bool = False
+) -> DeviceView:
+    conditions = [{"type": KUBELET_AGREES, "status": "False", "reason": "x"}] if marked else []
+    status = GPULeaseStatus.model_validate(
+        {"phase": phase, "since": SINCE, "cycle": 1, "holder": held, "conditions": conditions,
+         "reason": "x"}
+    )  # fmt: skip
+    return DeviceView(str(10 + module), module, status)
+
+
+def board(
+    *changed: DeviceView,
+    listed: Mapping[str, Collection[PodName]] | None = None,
+    stale: bool = False,
+) -> Board:
+    by_module = {view.module: view for view in changed}
+    devices = tuple(by_module.get(module, device(module)) for module in range(1, 9))
+    return Board("hgx-01", devices, TABLE.partitions, listed or {}, stale)
+
+
+def leased(partition: int, **options: bool) -> list[DeviceView]:
+    held = holder(partition, **options)  # type: ignore[arg-type]
+    return [device(module, Phase.LEASED, held) for module in held.gpus]
+
+
+def healthy(here: Board) -> set[int]:
+    return {view.module for view in here.devices if is_healthy(here, view)}
+
+
+def test_a_gpu_is_healthy_when_free_or_leased_to_an_admitted_pod() -> None:
+    assert healthy(board()) == set(range(1, 9))
+    assert healthy(board(*leased(3, admitted=False))) == {2, 4, 5, 6, 7, 8}
+    assert healthy(board(*leased(3))) == set(range(1, 9))
+    held = holder(3)
+    for phase in Phase:
+        if phase not in (Phase.FREE, Phase.LEASED):
+            assert 1 not in healthy(board(device(1, phase, held)))
+
+
+def test_a_gpu_without_a_lease_is_unhealthy() -> None:
+    assert 1 not in healthy(board(DeviceView("11", 1, None)))
+
+
+def test_leases_that_cannot_be_read_leave_only_allocated_gpus_healthy() -> None:
+    here = board(*leased(3, allocated=True), *leased(4), stale=True)
+    assert healthy(here) == {1, 3}
+
+
+def test_a_gpu_that_the_kubelet_lists_for_another_pod_is_unhealthy() -> None:
+    stranger = {"11": {PodName("t-b", "other")}}
+    assert 1 not in healthy(board(listed=stranger))
+    assert 1 not in healthy(board(*leased(3, allocated=True), listed=stranger))
+    own = {"11": {PodName("t-a", "p3")}}
+    assert 1 in healthy(board(*leased(3, allocated=True), listed=own))
+
+
+def test_the_group_that_waits_is_preferred_and_given_whole() -> None:
+    here = board(*leased(3))
+    everything = [view.device for view in here.devices]
+    assert preferred(here, everything, (), 2) == ("11", "13")
+    answer = decide(here, ["13", "11"])
+    assert isinstance(answer, Grant)
+    assert answer.pod == PodName("t-a", "p3")
+    assert [view.device for view in answer.devices] == ["13", "11"]
+
+
+def test_without_a_waiting_group_the_choice_breaks_the_least() -> None:
+    # Half of the board is in use, as is one pair of the other half: the single GPU comes from that pair's
+    # rest, not from the pair that is whole.
+    taken = [*leased(2, allocated=True), *leased(7, allocated=True)]
+    here = board(*taken)
+    free = ["12", "13", "14"]
+    assert preferred(here, free, (), 1) == ("13",)
+    assert preferred(here, free, (), 2) == ("12", "14")
+    assert preferred(here, free, ("14",), 1) == ("14",)
+    assert preferred(here, free, (), 4) == ()
+
+
+@pytest.mark.parametrize(
+    ("changed", "asked", "words"),
+    [
+        (leased(3), ["11"], "leased GPUs 1, 3 together, not 1"),
+        (leased(3), ["11", "12"], "is Free, not leased"),
+        (leased(1), ["11", "12"], "leased GPUs 1, 2, 3, 4 together"),
+        ([*leased(3), *leased(4)], ["11", "12", "13", "14"], "leased to several pods"),
+        (leased(3, allocated=True), ["11", "13"], "allocated to pod t-a/p3 already"),
+        (leased(3, admitted=False), ["11", "13"], "not let go"),
+        ([], ["99"], "no GPU 99"),
+        ([], [], "at least one"),
+        (leased(3), ["11", "13", "11"], "each GPU once"),
+        ([DeviceView("11", 1, None)], ["11"], "has no lease"),
+        ([device(1, Phase.QUARANTINED)], ["11"], "is Quarantined"),
+    ],
+)
+def test_anything_but_the_leased_group_is_refused(
+    changed: list[DeviceView], asked: list[str], words: str
+) -> None:
+    answer = decide(board(*changed), asked)
+    assert isinstance(answer, Refusal)
+    assert words in answer.message
+
+
+def test_a_gpu_that_another_pod_still_has_is_not_given() -> None:
+    answer = decide(board(*leased(3), listed={"13": {PodName("t-b", "x")}}), ["11", "13"])
+    assert isinstance(answer, Refusal)
+    assert "still with pod t-b/x" in answer.message
+
+
+def test_stale_leases_give_nothing() -> None:
+    answer = decide(board(*leased(3), stale=True), ["11", "13"])
+    assert isinstance(answer, Refusal)
+    assert "cannot be read" in answer.message
+
+
+def test_an_ended_pod_is_over_when_the_kubelet_lists_it_no_more() -> None:
+    held = holder(7, allocated=True)
+    view = device(1, Phase.RELEASING, held)
+    listed = {"11": {PodName("t-a", "p7")}}
+    assert reconcile(board(view, listed=listed), ()) == ()
+    assert reconcile(board(view), {"11"}) == ()
+    assert reconcile(board(view), ()) == (Clear(view),)
+    quarantined = device(1, Phase.QUARANTINED, held)
+    assert reconcile(board(quarantined), ()) == (Clear(quarantined),)
+
+
+def test_a_running_pod_keeps_its_gpus_whatever_the_kubelet_lists() -> None:
+    assert reconcile(board(*leased(3, allocated=True)), ()) == ()
+
+
+def test_a_disagreement_is_found_and_its_end_too() -> None:
+    stranger = PodName("t-b", "x")
+    free = device(1)
+    assert reconcile(board(free, listed={"11": {stranger}}), ()) == (Disagree(free, stranger),)
+    marked = device(1, marked=True)
+    assert reconcile(board(marked), ()) == (Agree(marked),)
+
+
+def test_a_releasing_gpu_that_another_pod_has_is_not_cleared() -> None:
+    view = device(1, Phase.RELEASING, holder(7, allocated=True))
+    stranger = PodName("t-b", "x")
+    assert reconcile(board(view, listed={"11": {stranger}}), ()) == (Disagree(view, stranger),)
+
+
+def test_a_gpu_that_the_kubelet_gave_to_the_leases_own_pod_is_marked() -> None:
+    one, three = leased(3)
+    own = PodName("t-a", "p3")
+    assert reconcile(board(one, three, listed={"11": {own}}), ()) == (Adopt(one),)
+
+
+@st.composite
+def boards(draw: st.DrawFn) -> Board:
+    """Any mixture of phases, holders and marks, sensible or not."""
+    devices = []
+    for module in range(1, 9):
+        partitions = [p.id for p in TABLE.partitions if module in p.modules]
+        phase = draw(st.sampled_from(Phase))
+        held = None
+        if draw(st.booleans()):
+            held = holder(
+                draw(st.sampled_from(partitions)),
+                admitted=draw(st.booleans()),
+                allocated=draw(st.booleans()),
+                pod=draw(st.sampled_from(["x", "y"])),
+            )
+        whole = device(module, phase, held)
+        devices.append(
+            DeviceView(whole.device, module, None) if draw(st.integers(0, 9)) == 0 else whole
+        )
+    pods = st.sampled_from([PodName("t-a", "x"), PodName("t-a", "y"), PodName("t-b", "z")])
+    listed = draw(
+        st.dictionaries(
+            st.sampled_from([d.device for d in devices]), st.frozensets(pods, max_size=2)
+        )
+    )
+    return Board("hgx-01", tuple(devices), TABLE.partitions, listed, draw(st.booleans()))
+
+
+IDS = [str(10 + module) for module in range(1, 9)]
+
+
+@given(boards(), st.lists(st.sampled_from([*IDS, "99"]), max_size=8))
+def test_what_is_granted_is_one_whole_unallocated_group_and_healthy(
+    here: Board, asked: list[str]
+) -> None:
+    answer = decide(here, asked)
+    if isinstance(answer, Refusal):
+        assert answer.message
+        return
+    assert [view.device for view in answer.devices] == asked
+    assert {view.holder.pod_uid for view in answer.devices if view.holder} == {answer.pod_uid}
+    for view in answer.devices:
+        assert view.status is not None
+        assert view.status.phase is Phase.LEASED
+        assert view.holder is not None
+        assert (view.holder.admitted, view.holder.allocated) == (True, False)
+        assert set(view.holder.gpus) == {other.module for other in answer.devices}
+        assert is_healthy(here, view)
+        assert all(pod == answer.pod for pod in here.listed.get(view.device, ()))
+
+
+@given(boards(), st.sets(st.sampled_from(IDS)), st.integers(1, 8))
+def test_a_preference_can_always_be_taken(here: Board, available: set[str], size: int) -> None:
+    chosen = preferred(here, available, (), size)
+    assert len(chosen) in (0, size)
+    assert len(set(chosen)) == len(chosen)
+    assert set(chosen) <= available
+
+
+@given(boards(), st.sets(st.sampled_from(IDS)))
+def test_only_an_ended_pods_unlisted_gpus_are_cleared(here: Board, unseen: set[str]) -> None:
+    for finding in reconcile(here, unseen):
+        if isinstance(finding, Clear):
+            view = finding.device
+            assert view.allocated
+            assert view.status is not None
+            assert view.status.phase in (Phase.RELEASING, Phase.QUARANTINED)
+            assert not here.listed.get(view.device)
+            assert view.device not in unseen
