@@ -14,7 +14,6 @@ from lab.engine.backend.checkpoints import stored_manager
 from lab.engine.backend.filebackend import FileBackend
 from lab.engine.backend.layout import StackReference, parse_reference
 from lab.engine.backend.store import CheckpointStore
-from lab.engine.backend.store import CheckpointStore
 from lab.engine.project import Project
 from lab.engine.secrets import SecretsManager, new_manager, open_manager, read_passphrase
 from lab.engine.stackconfig import ConfigKey, StackFile, Tree, effective
