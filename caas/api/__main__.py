@@ -10,49 +10,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import signal
 import socket
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-
-import uvicorn
 
 from caas import logs
 from caas.api.app import create_app
-from caas.api.gate import Gate
-from caas.api.protocol import MOST_HEADER_BYTES, Protocol, allow_connections
+from caas.api.protocol import allow_connections
+from caas.api.server import Server
 from caas.cluster import Cluster, ClusterError
 from caas.settings import Settings, SettingsError, load
 
 LISTEN = "GPU_CLUSTERS_API_LISTEN"
 _PORT = 8080
-_STOP_SECONDS = 3
 _log = logging.getLogger("caas.api")
-
-
-class _Server(uvicorn.Server):
-    """Stops at the first signal, and then the process ends as one that did what it was asked."""
-
-    def __init__(self, config: uvicorn.Config, gate: Gate) -> None:
-        super().__init__(config)
-        self._gate = gate
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """End what would not end by itself, then wait for the rest."""
-        self._gate.stop()
-        await super().shutdown(sockets)
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self.handle_exit, number, None)
-        try:
-            yield
-        finally:
-            for number in (signal.SIGTERM, signal.SIGINT):
-                loop.remove_signal_handler(number)
 
 
 def _listen() -> socket.socket:
@@ -66,33 +36,17 @@ def _listen() -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, int(port)))
-    except OSError as error:
+    except (OSError, OverflowError) as error:
         listener.close()
-        raise SettingsError(f"{stated} cannot be listened on: {error.strerror}") from error
+        raise SettingsError(f"{stated} cannot be listened on: {error}") from error
     return listener
 
 
 async def _serve(settings: Settings, listener: socket.socket) -> None:
     async with Cluster.connect() as cluster:
-        app = create_app(settings, cluster)
-        config = uvicorn.Config(
-            app,
-            http=Protocol,
-            ws="none",
-            lifespan="on",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,
-            backlog=2048,
-            h11_max_incomplete_event_size=MOST_HEADER_BYTES,
-            timeout_keep_alive=30,
-            timeout_graceful_shutdown=_STOP_SECONDS,
-        )
-        host, port = listener.getsockname()[:2]
-        _log.info("listening", extra={"fields": {"address": host, "port": port}})
-        server = _Server(config, app)
-        await server.serve(sockets=[listener])
+        address, port = listener.getsockname()[:2]
+        _log.info("listening", extra={"fields": {"address": address, "port": port}})
+        await Server(create_app(settings, cluster)).serve(sockets=[listener])
     _log.info("stopped")
 
 

@@ -206,7 +206,7 @@ def _state(
         if reserved:
             return State.RESERVING, "PreparingGpus", "its GPUs are set aside and made ready"
         return State.QUEUED, "WaitingForGpus", "it gets GPUs as soon as its turn comes"
-    if status.get("running"):
+    if status.get("running") is not None:
         return State.RUNNING, None, None
     waiting = status.get("waiting") or {}
     told = waiting.get("message") if waiting.get("reason") in _ABOUT_THE_REQUEST else None

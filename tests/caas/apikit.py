@@ -13,10 +13,11 @@ from __future__ import annotations
 import asyncio
 import copy
 import json
+import socket
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -28,6 +29,8 @@ from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 from caas.api.app import create_app
 from caas.api.gate import Gate
 from caas.api.jwks import IssuerKeys
+from caas.api.protocol import Protocol
+from caas.api.server import Server
 from caas.cluster import Cluster, ClusterError, ConflictError, Event
 from caas.settings import Settings
 from gpuclusters.domain.lease_resource import GPU_LEASE, lease_name
@@ -320,6 +323,8 @@ class Api:
     issuer: FakeIssuer
     clock: Clock
     client: httpx.AsyncClient
+    stop: Callable[[], None] = lambda: None
+    """Tell the server to stop, where there is one."""
 
     def bearer(self, tenant: str) -> dict[str, str]:
         return {"Authorization": f"Bearer {self.issuer.token(tenant, now=self.clock())}"}
@@ -373,6 +378,8 @@ async def served(
     cluster: FakeCluster | None,
     issuer: FakeIssuer | None,
     options: Mapping[str, Any],
+    *,
+    living_too: bool = True,
     **api: Any,
 ) -> AsyncIterator[Api]:
     """The API with the tenants acme (4 GPUs) and globex (8)."""
@@ -391,7 +398,7 @@ async def served(
     app = create_app(wanted, cast(Cluster, cluster), clock=clock, keys=keys, **options)
     transport = httpx.ASGITransport(cast(Any, app), raise_app_exceptions=False)
     async with (
-        living(app),
+        living(app) if living_too else nullcontext(),
         httpx.AsyncClient(transport=transport, base_url="http://api") as client,
     ):
         running = Api(app, cluster, issuer, clock, client)
@@ -418,3 +425,31 @@ async def living(app: Gate) -> AsyncIterator[None]:
     await told.put({"type": "lifespan.shutdown"})
     assert (await heard.get())["type"] == "lifespan.shutdown.complete"
     await task
+
+
+@asynccontextmanager
+async def listening(
+    cluster: FakeCluster | None = None,
+    issuer: FakeIssuer | None = None,
+    options: Mapping[str, Any] | None = None,
+    protocol: type[Protocol] = Protocol,
+    **api: Any,
+) -> AsyncIterator[tuple[Api, int]]:
+    """The API behind its real server, on a port of loopback."""
+    async with served(cluster, issuer, options or {}, living_too=False, **api) as running:
+        with socket.socket() as listener:
+            listener.bind(("127.0.0.1", 0))
+            port = listener.getsockname()[1]
+            server = Server(running.app, protocol=protocol)
+            running.stop = lambda: setattr(server, "should_exit", True)
+            task = asyncio.create_task(server.serve(sockets=[listener]))
+            while not server.started:
+                await asyncio.sleep(0.005)
+            limits = httpx.Limits(max_connections=None)
+            async with httpx.AsyncClient(
+                base_url=f"http://127.0.0.1:{port}", limits=limits, timeout=60, trust_env=False
+            ) as client:
+                running.client = client
+                yield running, port
+            server.should_exit = True
+            await task
