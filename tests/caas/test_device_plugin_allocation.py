@@ -1,0 +1,311 @@
+"""A GPU is never in two answers: many requests at once, plugins that are restarted, two plugins at work."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import random
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from caas.cluster import ClusterError, ConflictError
+from caas.device_plugin.leases import Leases
+from caas.device_plugin.marking import Marker, MarkError
+from caas.device_plugin.plugin import Kubelet, Pace, Plugin
+from caas.settings import Gpu, Host
+from gpuclusters.domain.device_plugin import Grant, Refusal
+from gpuclusters.domain.fabric import TABLES, Baseboard
+from gpuclusters.domain.lease_resource import GPU_LEASE, GPULeaseSpec, lease_object
+
+TABLE = TABLES[Baseboard.HGX_H100]
+SINCE = "2026-11-21T10:00:00Z"
+HOST = Host(
+    name="hgx-01", address="127.0.0.1", user="u", host_key="k", baseboard=Baseboard.HGX_H100,
+    gpus=tuple(Gpu(module=m, pci=f"0000:{m:02x}:00.0", device=str(10 + m)) for m in range(1, 9)),
+    partitions=tuple(p.id for p in TABLE.partitions), fabric_manager="127.0.0.1",
+)  # fmt: skip
+
+
+class FakeCluster:
+    """Leases in memory with the API server's compare-and-swap, delays and faults."""
+
+    place = "API server fake"
+
+    def __init__(self, rng: random.Random | None = None) -> None:
+        self.objects: dict[str, dict[str, Any]] = {}
+        self.rng = rng
+        self.down = False
+        self.lose_answers = 0.0
+        self.refuse: set[str] = set()
+        self._version = 0
+        for gpu in HOST.gpus:
+            spec = GPULeaseSpec(node=HOST.name, module=gpu.module, pci=gpu.pci, device=gpu.device)
+            body = lease_object(spec)
+            body["metadata"]["uid"] = f"uid-{gpu.module}"
+            body["status"] = {"phase": "Free", "since": SINCE, "cycle": 1}
+            self._store(body)
+
+    def lease(self, partition: int, pod: str, *, admitted: bool = True) -> None:
+        """Lease a partition to a pod."""
+        gpus = TABLE.partition(partition).modules
+        for module in gpus:
+            body = copy.deepcopy(self.objects[f"hgx-01-gpu{module}"])
+            body["status"] |= {
+                "phase": "Leased",
+                "holder": {
+                    "tenant": "a", "namespace": "t-a", "pod": pod, "podUid": f"uid-{pod}",
+                    "container": pod, "partition": partition, "gpus": list(gpus),
+                    "admitted": admitted, "allocated": False,
+                },
+            }  # fmt: skip
+            self._store(body)
+
+    def touch(self, module: int) -> None:
+        """The lease controller writes something else."""
+        body = copy.deepcopy(self.objects[f"hgx-01-gpu{module}"])
+        body["status"]["message"] = f"{random.random()}"
+        self._store(body)
+
+    def allocated(self) -> set[int]:
+        return {
+            body["spec"]["module"]
+            for body in self.objects.values()
+            if body["status"].get("holder", {}).get("allocated")
+        }
+
+    async def list(self, kind: object, **_: str) -> list[dict[str, Any]]:
+        assert kind == GPU_LEASE
+        await self._pause()
+        if self.down:
+            raise ClusterError("API server fake did not answer", reason="Unreachable")
+        answer = copy.deepcopy(list(self.objects.values()))
+        await self._pause()
+        return answer
+
+    async def replace_status(self, kind: object, body: Mapping[str, Any]) -> dict[str, Any]:
+        assert kind == GPU_LEASE
+        await self._pause()
+        name = body["metadata"]["name"]
+        if self.down or name in self.refuse:
+            raise ClusterError("API server fake did not answer", reason="Unreachable")
+        known = self.objects[name]
+        if body["metadata"]["resourceVersion"] != known["metadata"]["resourceVersion"]:
+            raise ConflictError("the object has been modified", status=409, reason="Conflict")
+        self._store(dict(body))
+        if self.rng and self.rng.random() < self.lose_answers:
+            # As the real client: the answer was lost, the repetition meets what the first had written.
+            raise ConflictError("the object has been modified", status=409, reason="Conflict")
+        answer = copy.deepcopy(self.objects[name])
+        await self._pause()
+        return answer
+
+    def _store(self, body: dict[str, Any]) -> None:
+        # Nobody who has read it before sees the change.
+        body = copy.deepcopy(body)
+        self._version += 1
+        body["metadata"]["resourceVersion"] = str(self._version)
+        self.objects[body["metadata"]["name"]] = body
+
+    async def _pause(self) -> None:
+        for _ in range(self.rng.randint(0, 3) if self.rng else 0):
+            await asyncio.sleep(0)
+
+
+def plugin(cluster: FakeCluster, clock: Any = lambda: 0.0, **pace: float) -> Plugin:
+    from pathlib import Path
+
+    return Plugin(
+        cluster,  # type: ignore[arg-type]
+        HOST,
+        Kubelet(device_plugins=Path("/nowhere"), pod_resources=Path("/nowhere/s")),
+        resource="nvidia.com/pgpu",
+        cdi_kind="nvidia.com/pgpu",
+        pace=Pace(**pace),
+        clock=clock,
+    )
+
+
+def marker(cluster: FakeCluster) -> tuple[Marker, Plugin]:
+    made = plugin(cluster)
+    return Marker(made.leases, 1), made
+
+
+async def ask(cluster: FakeCluster, *devices: str) -> Grant | Refusal:
+    mark, made = marker(cluster)
+    return await mark.mark(made.board(), devices)
+
+
+def test_a_group_is_given_and_marked_once() -> None:
+    cluster = FakeCluster()
+    cluster.lease(3, "p")
+    first = asyncio.run(ask(cluster, "11", "13"))
+    assert isinstance(first, Grant)
+    assert cluster.allocated() == {1, 3}
+    second = asyncio.run(ask(cluster, "11", "13"))
+    assert isinstance(second, Refusal)
+
+
+def test_a_mark_that_fails_takes_the_others_back() -> None:
+    cluster = FakeCluster()
+    cluster.lease(1, "p")
+    cluster.refuse = {"hgx-01-gpu3"}
+    with pytest.raises(MarkError, match="could not be marked"):
+        asyncio.run(ask(cluster, "11", "12", "13", "14"))
+    assert cluster.allocated() == set()
+
+
+def test_a_mark_that_cannot_be_taken_back_stays() -> None:
+    cluster = FakeCluster()
+    cluster.lease(3, "p")
+    original = cluster.replace_status
+
+    async def breaks_after_one(kind: object, body: Mapping[str, Any]) -> dict[str, Any]:
+        answer = await original(kind, body)
+        cluster.down = True
+        return answer
+
+    cluster.replace_status = breaks_after_one  # type: ignore[method-assign]
+    with pytest.raises(MarkError):
+        asyncio.run(ask(cluster, "11", "13"))
+    # Whoever reads the leases afterwards must take the GPU for given away.
+    assert cluster.allocated() == {1}
+
+
+def test_a_lease_that_somebody_else_touches_is_marked_all_the_same() -> None:
+    cluster = FakeCluster()
+    cluster.lease(3, "p")
+    original = cluster.replace_status
+    touched = []
+
+    async def touched_before(kind: object, body: Mapping[str, Any]) -> dict[str, Any]:
+        if not touched:
+            touched.append(body)
+            cluster.touch(body["spec"]["module"])
+        return await original(kind, body)
+
+    cluster.replace_status = touched_before  # type: ignore[method-assign]
+    assert isinstance(asyncio.run(ask(cluster, "11", "13")), Grant)
+    assert cluster.allocated() == {1, 3}
+    assert touched
+
+
+def test_an_api_server_that_is_away_gives_nothing() -> None:
+    cluster = FakeCluster()
+    cluster.lease(3, "p")
+    cluster.down = True
+    with pytest.raises(ClusterError):
+        asyncio.run(ask(cluster, "11", "13"))
+
+
+def test_an_api_server_that_hangs_gives_nothing() -> None:
+    class Hangs(FakeCluster):
+        async def list(self, kind: object, **_: str) -> list[dict[str, Any]]:
+            await asyncio.sleep(60)
+            raise AssertionError
+
+    async def act() -> None:
+        leases = Leases(Hangs(), HOST, lambda: 0.0, lambda: None)  # type: ignore[arg-type]
+        await Marker(leases, 0.05).mark(plugin(FakeCluster()).board(), ["11"])
+
+    with pytest.raises(ClusterError, match="did not answer in"):
+        asyncio.run(act())
+
+
+WANTED = [("11", "13"), ("12", "14"), ("11", "12", "13", "14"), ("15",), ("11",), ("13", "11")]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_many_requests_two_plugins_and_restarts_never_give_a_gpu_twice(seed: int) -> None:
+    """Each request is made by one of two plugins; some are cut off midway as by a kill."""
+    rng = random.Random(seed)
+    cluster = FakeCluster(rng)
+    cluster.lose_answers = rng.choice([0.0, 0.2])
+    cluster.lease(3, "two")
+    cluster.lease(4, "pair")
+    cluster.lease(11, "one")
+    answers: list[tuple[str, ...]] = []
+
+    async def request(mark: Marker, made: Plugin, devices: tuple[str, ...]) -> None:
+        try:
+            answer = await mark.mark(made.board(), devices)
+        except (MarkError, ClusterError):
+            return
+        if isinstance(answer, Grant):
+            answers.append(tuple(device.device for device in answer.devices))
+
+    async def disturb() -> None:
+        for _ in range(20):
+            await asyncio.sleep(0)
+            cluster.touch(rng.randint(1, 8))
+
+    async def act() -> None:
+        plugins = [marker(cluster), marker(cluster)]
+        tasks = []
+        for _ in range(30):
+            if rng.random() < 0.2:
+                plugins[rng.randrange(2)] = marker(cluster)
+            mark, made = plugins[rng.randrange(2)]
+            tasks.append(asyncio.create_task(request(mark, made, rng.choice(WANTED))))
+            if rng.random() < 0.3:
+                await asyncio.sleep(0)
+                rng.choice(tasks).cancel()
+        tasks.append(asyncio.create_task(disturb()))
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    asyncio.run(act())
+    given = [device for answer in answers for device in answer]
+    assert len(given) == len(set(given)), f"a GPU is in two answers: {answers}"
+    assert {int(device) - 10 for device in given} <= cluster.allocated()
+
+
+def test_a_mark_without_compare_and_swap_would_be_found() -> None:
+    """The test above notices when the one thing that it is about is missing."""
+
+    class Careless(FakeCluster):
+        async def replace_status(self, kind: object, body: Mapping[str, Any]) -> dict[str, Any]:
+            newest = self.objects[body["metadata"]["name"]]["metadata"]["resourceVersion"]
+            metadata = {**body["metadata"], "resourceVersion": newest}
+            return await super().replace_status(kind, {**body, "metadata": metadata})
+
+    twice = 0
+    for seed in range(20):
+        cluster = Careless(random.Random(seed))
+        cluster.lease(3, "two")
+
+        async def both(cluster: FakeCluster = cluster) -> list[Grant | Refusal | BaseException]:
+            return await asyncio.gather(
+                ask(cluster, "11", "13"), ask(cluster, "11", "13"), return_exceptions=True
+            )
+
+        twice += sum(isinstance(answer, Grant) for answer in asyncio.run(both())) > 1
+    assert twice
+
+
+def test_free_gpus_become_unhealthy_when_the_leases_are_not_confirmed_for_too_long() -> None:
+    now = 0.0
+    cluster = FakeCluster()
+    made = plugin(cluster, clock=lambda: now, stale=30)
+    assert made.board().stale
+
+    asyncio.run(made.leases.read(1))
+    assert not made.board().stale
+    now = 30.0
+    assert not made.board().stale
+    now = 30.5
+    assert made.board().stale
+
+
+def test_an_older_answer_does_not_undo_a_newer_one() -> None:
+    cluster = FakeCluster()
+    made = plugin(cluster)
+
+    async def act() -> None:
+        old = copy.deepcopy(list(cluster.objects.values()))
+        cluster.lease(3, "p")
+        await made.leases.read(1)
+        made.leases._learn(old, complete=False)
+
+    asyncio.run(act())
+    assert made.leases.devices[0].waits

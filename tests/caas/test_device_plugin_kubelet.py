@@ -1,0 +1,346 @@
+"""The plugin and a kubelet over their real sockets, in one process, with leases in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from caas.device_plugin.plugin import Kubelet, Pace, Plugin
+from lab.kubelet.device_manager import AdmissionError, DeviceManager
+from lab.kubelet.folder import NodeFolder
+from lab.kubelet.pod_resources import PodResources
+from tests.caas.test_device_plugin_allocation import HOST, FakeCluster
+
+RESOURCE = "nvidia.com/pgpu"
+
+
+class Leases(FakeCluster):
+    """Leases that can be watched, and where events go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.events: list[dict[str, Any]] = []
+        self._news: list[asyncio.Queue[dict[str, Any]]] = []
+
+    async def watch(self, kind: object, **_: str) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+        del kind
+        news: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        self._news.append(news)
+        for body in list(self.objects.values()):
+            yield "ADDED", body
+        yield "SYNC", {}
+        while True:
+            yield "MODIFIED", await news.get()
+
+    async def create(self, kind: object, body: dict[str, Any]) -> dict[str, Any]:
+        del kind
+        self.events.append(body)
+        return body
+
+    def _store(self, body: dict[str, Any]) -> None:
+        super()._store(body)
+        for news in getattr(self, "_news", ()):
+            news.put_nowait(self.objects[body["metadata"]["name"]])
+
+    def status(self, module: int) -> dict[str, Any]:
+        return dict(self.objects[f"hgx-01-gpu{module}"]["status"])
+
+    def move(self, phase: str, *modules: int) -> None:
+        for module in modules:
+            body = self.objects[f"hgx-01-gpu{module}"]
+            self._store({**body, "status": {**body["status"], "phase": phase}})
+
+
+class Node:
+    """A kubelet without an API server."""
+
+    def __init__(self, path: Path) -> None:
+        self.folder = NodeFolder(path)
+        self.pods: list[Mapping[str, Any]] = []
+        self.devices = DeviceManager(self.folder, lambda: None)
+        self._resources = PodResources(self.folder, self.devices, lambda: self.pods)
+
+    async def open(self) -> None:
+        await self.devices.open()
+        await self._resources.open()
+
+    async def close(self) -> None:
+        await self._resources.close()
+        await self.devices.close()
+
+    async def restart(self) -> None:
+        await self.close()
+        kept = self.pods
+        self.__init__(self.folder.path)  # type: ignore[misc]
+        self.pods = kept
+        await self.open()
+
+    async def admit(self, name: str, gpus: int) -> tuple[str, ...]:
+        pod = {
+            "metadata": {"name": name, "namespace": "t-a", "uid": f"uid-{name}"},
+            "spec": {
+                "containers": [{"name": "main", "resources": {"limits": {RESOURCE: str(gpus)}}}]
+            },
+        }
+        (allocation,) = await self.devices.admit(pod)
+        self.pods.append(pod)
+        return allocation.cdi
+
+    def end(self, name: str) -> None:
+        self.pods = [pod for pod in self.pods if pod["metadata"]["name"] != name]
+        self.devices.free(f"uid-{name}")
+
+    def offers(self, total: int, healthy: int) -> Callable[[], bool]:
+        return lambda: self.devices.capacity().get(RESOURCE) == (total, healthy)
+
+
+async def until(condition: Callable[[], Any], seconds: float = 10) -> None:
+    async with asyncio.timeout(seconds):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    # Short: sockets lie in it.
+    path = Path(tempfile.mkdtemp(prefix="gcp-"))
+    yield path
+    shutil.rmtree(path)
+
+
+@asynccontextmanager
+async def running(cluster: Leases, node: Node, clock: Clock | None = None) -> AsyncIterator[Plugin]:
+    plugin = Plugin(
+        cluster,  # type: ignore[arg-type]
+        HOST,
+        Kubelet(device_plugins=node.folder.device_plugins, pod_resources=node.folder.pod_resources),
+        resource=RESOURCE,
+        cdi_kind=RESOURCE,
+        pace=Pace(confirm=0.05, reconcile=0.05, release=0.05, read=1),
+        clock=clock or Clock(),
+    )
+    work = asyncio.create_task(plugin.run())
+    try:
+        yield plugin
+    finally:
+        work.cancel()
+        await asyncio.gather(work, return_exceptions=True)
+
+
+Story = Callable[[Leases, Node], Awaitable[None]]
+
+
+def play(folder: Path, story: Story) -> None:
+    async def act() -> None:
+        node = Node(folder / "hgx-01")
+        await node.open()
+        try:
+            await story(Leases(), node)
+        finally:
+            await node.close()
+
+    asyncio.run(act())
+
+
+def test_leases_decide_what_the_kubelet_may_count_on(folder: Path) -> None:
+    async def story(cluster: Leases, node: Node) -> None:
+        async with running(cluster, node):
+            await until(node.offers(8, 8))
+            cluster.lease(3, "p", admitted=False)
+            await until(node.offers(8, 6))
+            cluster.lease(3, "p")
+            await until(node.offers(8, 8))
+            cluster.move("Quarantined", 8)
+            await until(node.offers(8, 7))
+
+    play(folder, story)
+
+
+def test_a_pod_gets_the_gpus_of_its_lease_and_they_come_back(folder: Path) -> None:
+    async def story(cluster: Leases, node: Node) -> None:
+        async with running(cluster, node):
+            cluster.lease(6, "p")
+            await until(node.offers(8, 8))
+            assert await node.admit("p", 2) == (f"{RESOURCE}=16", f"{RESOURCE}=18")
+            assert cluster.allocated() == {6, 8}
+            await asyncio.sleep(0.2)
+            assert cluster.allocated() == {6, 8}
+            cluster.move("Releasing", 6, 8)
+            await until(node.offers(8, 6))
+            await asyncio.sleep(0.2)
+            assert cluster.allocated() == {6, 8}, "the kubelet still lists them"
+            node.end("p")
+            await until(lambda: cluster.allocated() == set())
+
+    play(folder, story)
+
+
+def test_pods_without_a_lease_or_of_another_size_get_nothing(folder: Path) -> None:
+    async def story(cluster: Leases, node: Node) -> None:
+        async with running(cluster, node):
+            await until(node.offers(8, 8))
+            with pytest.raises(AdmissionError, match="is Free, not leased"):
+                await node.admit("without", 2)
+            cluster.lease(3, "p")
+            with pytest.raises(AdmissionError, match="rpc error: code = FailedPrecondition"):
+                await node.admit("other", 4)
+            assert cluster.allocated() == set()
+            await node.admit("p", 2)
+
+    play(folder, story)
+
+
+def test_a_kubelet_that_restarts_gets_its_plugin_back_and_forgets_no_pod(folder: Path) -> None:
+    async def story(cluster: Leases, node: Node) -> None:
+        async with running(cluster, node) as plugin:
+            cluster.lease(3, "p")
+            await until(node.offers(8, 8))
+            await node.admit("p", 2)
+            await node.restart()
+            assert node.devices.capacity() == {RESOURCE: (0, 0)}
+            await until(node.offers(8, 8))
+            await until(lambda: plugin.ready)
+            assert cluster.allocated() == {1, 3}
+            cluster.lease(4, "q")
+            assert await node.admit("q", 2) == (f"{RESOURCE}=12", f"{RESOURCE}=14")
+
+    play(folder, story)
+
+
+def test_a_plugin_that_restarts_announces_everything_anew(folder: Path) -> None:
+    async def story(cluster: Leases, node: Node) -> None:
+        cluster.lease(3, "p")
+        async with running(cluster, node):
+            await until(node.offers(8, 8))
+            await node.admit("p", 2)
+        await until(node.offers(8, 0))
+        stale = node.folder.device_plugins / "gpu-clusters-dead.sock"
+        leave_a_dead_socket(stale)
+        async with running(cluster, node):
+            await until(node.offers(8, 8))
+            assert not stale.exists()
+            assert cluster.allocated() == {1, 3}
+
+    play(folder, story)
+
+
+def leave_a_dead_socket(path: Path) -> None:
+    import socket
+
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(path))
+
+
+def test_a_plugin_that_starts_before_the_kubelet_waits_for_it(folder: Path) -> None:
+    async def act() -> None:
+        node = Node(folder / "hgx-01")
+        async with running(Leases(), node) as plugin:
+            await asyncio.sleep(0.2)
+            assert not plugin.ready
+            await node.open()
+            await until(node.offers(8, 8))
+        await node.close()
+
+    asyncio.run(act())
+
+
+def test_without_the_api_server_free_gpus_are_withdrawn_in_time_and_nothing_is_given(
+    folder: Path,
+) -> None:
+    async def story(cluster: Leases, node: Node) -> None:
+        clock = Clock()
+        async with running(cluster, node, clock):
+            cluster.lease(3, "running")
+            cluster.lease(4, "waiting")
+            await until(node.offers(8, 8))
+            await node.admit("running", 2)
+            cluster.down = True
+            with pytest.raises(AdmissionError, match="did not answer"):
+                await node.admit("waiting", 2)
+            clock.now += 29
+            await asyncio.sleep(0.2)
+            assert node.offers(8, 8)()
+            clock.now += 2
+            await until(node.offers(8, 2))
+            cluster.down = False
+            await until(node.offers(8, 8))
+
+    play(folder, story)
+
+
+def test_a_gpu_that_was_just_given_is_not_taken_for_released(folder: Path) -> None:
+    """The pod is deleted while the kubelet is still at it: it has the GPU, but does not list it yet."""
+
+    async def story(cluster: Leases, node: Node) -> None:
+        clock = Clock()
+        async with running(cluster, node, clock):
+            cluster.lease(7, "p")
+            await until(node.offers(8, 8))
+            await node.admit("p", 1)
+            pods, node.pods = node.pods, []
+            cluster.move("Releasing", 1)
+            await asyncio.sleep(0.3)
+            assert cluster.allocated() == {1}
+            node.pods = pods
+            await asyncio.sleep(0.2)
+            assert cluster.allocated() == {1}
+            node.end("p")
+            await until(lambda: cluster.allocated() == set())
+
+    play(folder, story)
+
+
+def test_a_pod_that_never_took_its_gpu_lets_go_of_it_after_a_while(folder: Path) -> None:
+    async def story(cluster: Leases, node: Node) -> None:
+        clock = Clock()
+        async with running(cluster, node, clock):
+            cluster.lease(7, "p")
+            await until(node.offers(8, 8))
+            await node.admit("p", 1)
+            node.pods = []
+            cluster.move("Releasing", 1)
+            await asyncio.sleep(0.2)
+            clock.now += 31
+            await until(lambda: cluster.allocated() == set())
+
+    play(folder, story)
+
+
+def test_a_gpu_that_the_kubelet_gave_to_another_pod_is_marked_and_offered_to_nobody(
+    folder: Path,
+) -> None:
+    async def story(cluster: Leases, node: Node) -> None:
+        async with running(cluster, node):
+            cluster.lease(7, "p")
+            await until(node.offers(8, 8))
+            await node.admit("p", 1)
+            # The lease is lost, as when somebody forced it free by hand.
+            body = cluster.objects["hgx-01-gpu1"]
+            status = {k: v for k, v in body["status"].items() if k != "holder"}
+            cluster._store({**body, "status": {**status, "phase": "Free"}})
+            await until(node.offers(8, 7))
+            await until(lambda: cluster.status(1).get("conditions"))
+            (condition,) = cluster.status(1)["conditions"]
+            assert (condition["type"], condition["status"]) == ("KubeletAgrees", "False")
+            assert "t-a/p" in condition["message"]
+            assert [event["reason"] for event in cluster.events] == ["HeldByAnotherPod"]
+            node.end("p")
+            await until(node.offers(8, 8))
+            await until(lambda: cluster.status(1)["conditions"][0]["status"] == "True")
+
+    play(folder, story)
