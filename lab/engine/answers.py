@@ -20,6 +20,9 @@ _KINDS: tuple[DiffKind, ...] = (
     "update",
     "update-replace",
 )
+SEED_BYTES = 32
+"""How much chance a check gets, for names that nobody has chosen."""
+
 _CHANGES = (Changes.UNKNOWN, Changes.NONE, Changes.SOME)
 
 

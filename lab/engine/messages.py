@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
+from lab.engine.answers import Failure
+from lab.engine.state import ResourceState
 from lab.engine.values import Asset, Reference, Secret, Unknown, Value
 
 
@@ -31,3 +35,16 @@ def _inner(value: Value) -> str:
     if isinstance(value, Asset):
         return "asset"
     return str(value)
+
+
+def refusals(state: ResourceState, failures: Iterable[Failure]) -> Iterator[str]:
+    """What the user is told about inputs that the provider's check refuses."""
+    told = f"{state.type} resource '{state.name}'"
+    for failure in failures:
+        if failure.property:
+            value = in_go(state.inputs.get(failure.property))
+            yield (
+                f"{told}: property {failure.property} value {value} has a problem: {failure.reason}"
+            )
+        else:
+            yield f"{told} has a problem: {failure.reason}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from collections.abc import Callable
 from typing import Any, NoReturn
@@ -12,10 +13,11 @@ from google.protobuf import empty_pb2
 from lab.engine import goal as goals
 from lab.engine import urn as urns
 from lab.engine.answers import ProviderError
+from lab.engine.assets import hashed
 from lab.engine.drafts import PlanError
 from lab.engine.executor import CancelledError, Executor
 from lab.engine.goal import GoalError
-from lab.engine.plugins import PluginError
+from lab.engine.plugins import PluginError, program_folder
 from lab.engine.protocol import (
     callback_pb2,
     provider_pb2,
@@ -55,6 +57,7 @@ class Monitor(resource_pb2_grpc.ResourceMonitorServicer):
         self._registrar = registrar
         self._executor = executor
         self._transforms = Transforms()
+        self._folder = program_folder(session.request)
         self.finished = threading.Event()
         self._on_finish: Callable[[], None] = self.finished.set
 
@@ -86,6 +89,7 @@ class Monitor(resource_pb2_grpc.ResourceMonitorServicer):
         try:
             request = self._transforms.apply(request)
             goal = goals.from_request(request, self._session.request.project.folder)
+            goal = dataclasses.replace(goal, inputs=hashed(goal.inputs, self._folder))
             registered = self._registrar.register(goal)
         except CancelledError:
             _abort(context)
@@ -111,7 +115,7 @@ class Monitor(resource_pb2_grpc.ResourceMonitorServicer):
         if self._executor.cancelled.is_set():
             _abort(context)
         try:
-            self._registrar.outputs(request.urn, unmarshal(request.outputs))
+            self._registrar.outputs(request.urn, hashed(unmarshal(request.outputs), self._folder))
         except (GoalError, ValueError) as error:
             self._fail(context, str(error))
         except Exception as error:  # noqa: BLE001 (told to the user when all has been ended)
@@ -150,7 +154,7 @@ class Monitor(resource_pb2_grpc.ResourceMonitorServicer):
             type=request.type,
             custom=True,
             id=request.id,
-            inputs=unmarshal(request.properties),
+            inputs=hashed(unmarshal(request.properties), self._folder),
             parent=parent,
             external=True,
             dependencies=tuple(request.dependencies),
@@ -163,8 +167,8 @@ class Monitor(resource_pb2_grpc.ResourceMonitorServicer):
         self, request: resource_pb2.ResourceInvokeRequest, context: grpc.ServicerContext
     ) -> provider_pb2.InvokeResponse:
         """Call a function of a provider."""
-        args = unmarshal(request.args)
         try:
+            args = hashed(unmarshal(request.args), self._folder)
             reference = request.provider or self._registrar.default_provider(
                 request.tok.split(":", 1)[0],
                 request.version,

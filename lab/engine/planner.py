@@ -6,7 +6,7 @@ import dataclasses
 import os
 from collections.abc import Sequence
 
-from lab.engine.answers import Failure
+from lab.engine.answers import SEED_BYTES, Failure
 from lab.engine.changes import CreateStep, ReplaceStep, SameStep, UpdateStep
 from lab.engine.diff import (
     NO_CHANGES,
@@ -17,17 +17,16 @@ from lab.engine.diff import (
 )
 from lab.engine.drafts import Draft, Drafts, PlanError
 from lab.engine.goal import Goal
-from lab.engine.messages import in_go
-from lab.engine.reads import ImportStep, ReadStep
+from lab.engine.imports import ImportStep
+from lab.engine.messages import refusals
+from lab.engine.reads import ReadStep
 from lab.engine.replacement import Replacements
 from lab.engine.session import Session
 from lab.engine.state import ResourceState
 from lab.engine.step import Step, subject
 from lab.engine.targets import Targets
 from lab.engine.untargeted import Untargeted
-from lab.engine.values import Value, without_unknowns
-
-_SEED_BYTES = 32
+from lab.engine.values import without_unknowns
 
 
 class RefusedError(Exception):
@@ -64,10 +63,10 @@ class Planner:
         goal, old, new = draft.goal, draft.old, draft.new
         if goal.custom and not goal.is_provider:
             self._session.ensure_provider(new.provider)
-        if self._is_import(goal, old):
-            return self._import(draft)
         with self._session.progress.lock:
             recreating = old is not None and old.urn in self._session.progress.deleted
+        if self._is_import(goal, old):
+            return self._import(draft, recreating=recreating)
         targeted = self._targets.includes(new)
         if goal.custom and targeted:
             fresh = recreating or old is None or old.external or self._is_forced(new.urn, old)
@@ -113,13 +112,14 @@ class Planner:
             return False
         return old is None or old.external or (old.import_id or old.id) != goal.import_id
 
-    def _import(self, draft: Draft) -> Sequence[Step]:
+    def _import(self, draft: Draft, *, recreating: bool) -> Sequence[Step]:
         goal, old, new = draft.goal, draft.old, draft.new
         new.import_id = goal.import_id
-        replacing = old is not None
+        replacing = old is not None and not recreating
         step = ImportStep(
-            old,
+            old if replacing else None,
             new,
+            original=old,
             replacing=replacing,
             goal_inputs=goal.inputs,
             ignored=goal.ignore_changes,
@@ -144,7 +144,7 @@ class Planner:
             checked = self._session.registry.check(subject(new), olds, news)
         else:
             provider = self._session.registry.get(new.provider)
-            seed = os.urandom(_SEED_BYTES)
+            seed = os.urandom(SEED_BYTES)
             checked = provider.check(subject(new), olds, news, seed=seed)
         new.inputs = checked.inputs
         if checked.failures:
@@ -160,16 +160,7 @@ class Planner:
         self._session.reporter.say("warning", message, urn)
 
     def _refuse(self, new: ResourceState, failures: Sequence[Failure]) -> None:
-        for failure in failures:
-            told = f"{new.type} resource '{new.name}'"
-            if failure.property:
-                value: Value = new.inputs.get(failure.property)
-                text = (
-                    f"{told}: property {failure.property} value {in_go(value)} has a problem:"
-                    f" {failure.reason}"
-                )
-            else:
-                text = f"{told} has a problem: {failure.reason}"
+        for text in refusals(new, failures):
             self._session.reporter.say("error", text, new.urn)
         raise RefusedError
 

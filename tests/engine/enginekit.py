@@ -11,18 +11,26 @@ import dataclasses
 import pathlib
 from collections.abc import Mapping, Sequence
 
-from lab.engine.answers import Checked, Failure, Live, ProviderError, Subject
-from lab.engine.deletes import plan_deletes, run_deletes
+from lab.engine import urn as urns
+from lab.engine.answers import (
+    Checked,
+    Failure,
+    InitFailedError,
+    Live,
+    ProviderError,
+    Subject,
+)
+from lab.engine.deletes import TargetError, plan_deletes, run_deletes
 from lab.engine.diff import Changes, Diff
 from lab.engine.drafts import Drafts
 from lab.engine.events import Event, ResourceOutputs
 from lab.engine.executor import CancelledError, Executor
 from lab.engine.goal import Goal
-from lab.engine.keeper import Keeper, Rewriting
+from lab.engine.keeper import Keeper, Recorder, Rewriting
 from lab.engine.planner import Planner
 from lab.engine.providers import Handle
 from lab.engine.refresh import refresh
-from lab.engine.registrar import Registrar
+from lab.engine.registrar import Registered, Registrar
 from lab.engine.reporter import Reporter
 from lab.engine.request import Request
 from lab.engine.resource_provider import ResourceProvider
@@ -40,7 +48,10 @@ class CrashError(BaseException):
 
 @dataclasses.dataclass(frozen=True)
 class Thing:
-    """A resource of a program. `uses` names those whose id becomes the property `of`."""
+    """A resource of a program. `uses` names those whose id becomes the property `of`.
+
+    With `read` the object of that id is looked up, not managed.
+    """
 
     name: str
     text: str = "text"
@@ -49,6 +60,7 @@ class Thing:
     after: tuple[str, ...] = ()
     parent: str = ""
     component: bool = False
+    read: str = ""
     options: Mapping[str, object] = dataclasses.field(default_factory=dict)
 
 
@@ -60,7 +72,11 @@ class Memory:
     def __init__(self) -> None:
         self.objects: dict[str, Values] = {}
         self.calls: list[str] = []
+        self.diffs: list[str] = []
         self.failing: set[str] = set()
+        self.unhealthy: set[str] = set()
+        self.silent: set[str] = set()
+        self.timeouts: dict[str, float] = {}
         self.delete_first: set[str] = set()
         self.made = 0
 
@@ -84,6 +100,9 @@ class Memory:
         news: Values,
         ignored: tuple[str, ...] = (),
     ) -> Diff:
+        self.diffs.append(subject.name)
+        if subject.name in self.silent:
+            return Diff(Changes.UNKNOWN)
         changed = tuple(k for k in ("text", "key", "of") if old_outputs.get(k) != news.get(k))
         if not changed:
             return Diff(Changes.NONE)
@@ -101,14 +120,24 @@ class Memory:
         self.made += 1
         id_ = f"{subject.name}@{self.made}"
         self.objects[id_] = dict(inputs)
-        return id_, {**inputs, "size": len(str(inputs["text"]))}
+        self.timeouts[f"create {subject.name}"] = timeout
+        outputs = {**inputs, "size": len(str(inputs["text"]))}
+        self._look_after("create", subject.name, id_, outputs)
+        return id_, outputs
+
+    def _look_after(self, verb: str, name: str, id_: str, outputs: Values) -> None:
+        if f"{verb} {name}" in self.unhealthy:
+            raise InitFailedError(f"{name} does not come up", id_, outputs, None, ["not ready"])
 
     def read(self, subject: Subject, id_: str, inputs: Values, outputs: Values) -> Live:
         self._call("read", subject.name)
         found = self.objects.get(id_)
         if found is None:
             return Live("", None, None)
-        return Live(id_, {**found, "size": len(str(found["text"]))}, None)
+        outputs = {**found, "size": len(str(found["text"]))}
+        self._look_after("read", subject.name, id_, outputs)
+        # An import has nothing of its own to compare with.
+        return Live(id_, outputs, None if inputs else dict(found))
 
     def update(
         self,
@@ -123,13 +152,17 @@ class Memory:
         preview: bool,
     ) -> Values:
         self._call("update", subject.name)
+        self.timeouts[f"update {subject.name}"] = timeout
         self.objects[id_] = dict(news)
-        return {**news, "size": len(str(news["text"]))}
+        made = {**news, "size": len(str(news["text"]))}
+        self._look_after("update", subject.name, id_, made)
+        return made
 
     def delete(
         self, subject: Subject, id_: str, *, inputs: Values, outputs: Values, timeout: float
     ) -> None:
         self._call("delete", subject.name)
+        self.timeouts[f"delete {subject.name}"] = timeout
         self.objects.pop(id_, None)
 
     def invoke(
@@ -223,6 +256,14 @@ class Stack:
             snapshot, resources=tuple(r.copy() for r in snapshot.resources)
         )
 
+    def load(self) -> Snapshot:
+        return dataclasses.replace(
+            self.stored, resources=tuple(r.copy() for r in self.stored.resources)
+        )
+
+    def recorder(self) -> Recorder:
+        return Rewriting(self.save)
+
     def up(self, *program: Thing, **options: object) -> Ended:
         return self._run(program, "up", options)
 
@@ -249,14 +290,12 @@ class Stack:
         reporter = Reporter(
             events.append, preview=request.preview, refresh_only=operation == "refresh"
         )
-        base = dataclasses.replace(
-            self.stored, resources=tuple(r.copy() for r in self.stored.resources)
-        )
+        base = self.load()
         session = Session(
             request=request,
             base=base,
             registry=MemoryRegistry(self.memory, preview=request.preview),  # type: ignore[arg-type]
-            keeper=Keeper(base, None if request.preview else Rewriting(self.save)),
+            keeper=Keeper(base, None if request.preview else self.recorder()),
             reporter=reporter,
         )
         executor = Executor(session, parallel=1, continue_on_error=request.continue_on_error)
@@ -270,7 +309,7 @@ class Stack:
                 _play(program, registrar)
             if operation != "refresh":
                 run_deletes(session, executor, plan_deletes(session, targets))
-        except CancelledError:
+        except (CancelledError, TargetError):
             pass
         ok = not (executor.errored or registrar.refused or session.saw_error)
         registrar.finish_stack(ok=ok)
@@ -286,13 +325,28 @@ def _play(program: Sequence[Thing], registrar: Registrar) -> None:
         if failed.intersection((*thing.uses, *thing.after, thing.parent)):
             failed.add(thing.name)  # the SDK never gets to register it
             continue
-        registered = registrar.register(_goal(thing, made, stack))
+        goal = _goal(thing, made, stack)
+        registered = _read(goal, thing, registrar) if thing.read else registrar.register(goal)
         made[thing.name] = registered.state
         if registered.result != "success":
             failed.add(thing.name)
         elif thing.component:
             registrar.outputs(registered.state.urn, {"done": True})
     registrar.outputs(stack.urn, {"things": len(made)})
+
+
+def _read(goal: Goal, thing: Thing, registrar: Registrar) -> Registered:
+    state = ResourceState(
+        urn=urns.make("dev", "memory", goal.parent, goal.type, goal.name),
+        type=goal.type,
+        custom=True,
+        id=thing.read,
+        inputs=goal.inputs,
+        parent=goal.parent,
+        external=True,
+        dependencies=goal.dependencies,
+    )
+    return registrar.read(state, "", "")
 
 
 def _goal(thing: Thing, made: Mapping[str, ResourceState], stack: ResourceState) -> Goal:
@@ -322,8 +376,9 @@ def faults(snapshot: Snapshot) -> list[str]:
     everyone = {r.urn for r in snapshot.resources}
     for state in snapshot.resources:
         needs = {state.parent, *state.dependencies, state.provider.rpartition("::")[0]}
-        for urns in state.property_dependencies.values():
-            needs.update(urns)
+        needs.add(state.deleted_with)
+        for needed in state.property_dependencies.values():
+            needs.update(needed)
         for urn in needs - {""}:
             if urn not in everyone:
                 found.append(f"{state.urn} needs {urn}, which is not there")
