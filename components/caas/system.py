@@ -79,7 +79,7 @@ class System(pulumi.ComponentResource):
         self.secrets = secrets.metadata.name
         # A digest of a secret is no secret: it only says that the secret is another one.
         self.settings_digest = pulumi.Output.unsecret(
-            pulumi.Output.all(args.settings, **args.secrets).apply(_digest)
+            pulumi.Output.all(settings=args.settings, secrets=dict(args.secrets)).apply(_digest)
         )
         self.accounts = {
             program: ServiceAccount(

@@ -18,6 +18,8 @@ MADE_UP = "made up for this test"
 SECRETS = {
     "gpu-clusters:kubeconfig": f"clusters: []  # {MADE_UP}",
     "gpu-clusters:ssh-private-key": f"-----BEGIN OPENSSH PRIVATE KEY-----\n{MADE_UP}",
+    "gpu-clusters:controller-ssh-private-key": f"-----BEGIN OPENSSH PRIVATE KEY-----\n{MADE_UP}",
+    "gpu-clusters:bmc-password": MADE_UP,
 }
 
 

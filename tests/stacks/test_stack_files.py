@@ -41,6 +41,7 @@ def test_a_stack_in_a_lab_that_does_not_run_can_be_previewed_and_not_deployed() 
 def test_secrets_reach_only_those_who_need_them() -> None:
     engine = declared(keys("Pulumi.hgx-h100.yaml"), preview=False)
     assert {r.type for r in engine.seen if MADE_UP in str(r.inputs)} == {
+        "kubernetes:core/v1:Secret",
         "pulumi:providers:kubernetes",
         "command:remote:Command",
         "pulumi-python:dynamic/gpu:TenancyPolicy",
