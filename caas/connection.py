@@ -207,7 +207,11 @@ def _decoded(text: bytes) -> dict[str, Any]:
         answer = json.loads(text) if text else {}
     except ValueError:
         answer = None
-    return answer if isinstance(answer, dict) else {"message": text[:300].decode(errors="replace")}
+    return (
+        answer
+        if isinstance(answer, dict)
+        else {"message": text[:300].decode(errors="replace").strip()}
+    )
 
 
 def _refused(method: str, path: str, status: int, answer: Mapping[str, Any]) -> ClusterError:

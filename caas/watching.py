@@ -15,6 +15,7 @@ IDLE_SECONDS = 150.0
 """The server sends a bookmark every minute; a connection on which none comes is dead."""
 LONGEST_PAUSE_SECONDS = 15.0
 
+_NOT_FOUND = 404
 _GONE = 410
 _log = logging.getLogger(__name__)
 
@@ -34,7 +35,8 @@ async def watch(
 ) -> AsyncIterator[Event]:
     """Events without end; what was missed while the server was away comes as events too.
 
-    A collection whose kind does not exist (yet) or may not be read is asked for again and again.
+    A kind that does not exist (yet) has no objects. It is asked for again and again, like a collection
+    that may not be read, which however never comes to a `SYNC`.
     """
     known: dict[str, dict[str, Any]] = {}
     failures = 0
@@ -60,7 +62,12 @@ async def watch(
             if error.status:
                 version = ""
             failures += 1
-            _log.warning("watch of %s: %s", path, error)
+            if error.status == _NOT_FOUND:
+                for event in _differences(known, []):
+                    yield event
+                yield Event("SYNC", {})
+            if failures == 1 or error.status != _NOT_FOUND:
+                _log.warning("watch of %s: %s", path, error)
             pause = min(0.1 * 2.0**failures, LONGEST_PAUSE_SECONDS)
             await asyncio.sleep(pause * random.uniform(0.75, 1.25))  # noqa: S311
 

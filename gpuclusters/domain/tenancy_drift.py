@@ -34,16 +34,27 @@ def foreign_fields(wanted: Object, answered: Object) -> dict[str, Any]:
     Server-side apply leaves the fields of other managers alone; another part of a policy's or a
     quota's spec could widen it.
     """
+    if not _is_whole(wanted):
+        return {}
     patch: dict[str, Any] = {}
     for part in _WHOLE:
         mine, there = wanted.get(part), answered.get(part)
-        if there is None or (part not in wanted and not _is_whole(wanted)):
-            continue
-        if mine is None:
+        if there is not None and mine is None:
             patch[part] = None
-        elif extra := [key for key in there if key not in mine]:
-            patch[part] = dict.fromkeys(extra)
+        elif mine is not None and (extra := _extra(mine, there)):
+            patch[part] = extra
     return patch
+
+
+def _extra(mine: Any, there: Any) -> dict[str, Any]:
+    """Keys that are ours at no depth; lists belong to one manager as a whole."""
+    if not isinstance(mine, Mapping) or not isinstance(there, Mapping):
+        return {}
+    found: dict[str, Any] = {key: None for key in there if key not in mine}
+    for key in mine:
+        if nested := _extra(mine[key], there.get(key)):
+            found[key] = nested
+    return found
 
 
 def _is_whole(wanted: Object) -> bool:

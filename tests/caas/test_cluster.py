@@ -334,3 +334,25 @@ def test_a_watch_goes_on_when_the_server_comes_back() -> None:
 
     asyncio.run(work())
     assert watches == ["3", "4", "3"]
+
+
+def test_a_kind_that_does_not_exist_yet_has_no_objects_until_it_does() -> None:
+    lists = 0
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        nonlocal lists
+        if "watch" in request.query:
+            await asyncio.sleep(30)
+        lists += 1
+        if lists < 3:
+            return web.Response(status=404, text="404 page not found\n")
+        item = {"metadata": {"name": "a", "resourceVersion": "1", "uid": "a"}}
+        return web.json_response({"metadata": {"resourceVersion": "2"}, "items": [item]})
+
+    async def work() -> list[tuple[str, str]]:
+        async with server(answer) as cluster, asyncio.timeout(20):
+            stream = cluster.watch(UNKNOWN)
+            async with aclosing(stream):
+                return await until(stream, "SYNC") + await until(stream, "ADDED")
+
+    assert asyncio.run(work()) == [("SYNC", ""), ("SYNC", ""), ("ADDED", "a")]

@@ -67,6 +67,20 @@ def test_what_others_wrote_beside_us_is_taken_away() -> None:
     assert foreign_fields(WANTED, live()) == {}
 
 
+def test_what_others_wrote_into_a_part_of_ours_is_taken_away_too() -> None:
+    wanted = {"metadata": {}, "spec": {"endpointSelector": {}, "hard": {"pods": "1"}}}
+    answered = {
+        "metadata": {},
+        "spec": {
+            "endpointSelector": {"matchLabels": {"a": "b"}},
+            "hard": {"pods": "1", "count/pods": "9"},
+        },
+    }
+    assert foreign_fields(wanted, answered) == {
+        "spec": {"endpointSelector": {"matchLabels": None}, "hard": {"count/pods": None}}
+    }
+
+
 def test_an_account_may_have_more_than_we_say() -> None:
     wanted = {"metadata": {"name": "default"}, "automountServiceAccountToken": False}
     found = wanted | {"imagePullSecrets": [{"name": "x"}]}
