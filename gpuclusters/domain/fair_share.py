@@ -2,18 +2,19 @@
 
 Turns: the tenant that holds the fewest GPUs is next, and its oldest request; equal tenants by the age
 of that request. Every grant counts at once, so that tenants converge to equal shares (dominant
-resource fairness with GPUs as the one resource that is scarce).
+resource fairness with GPUs as the one resource that is scarce). Requests that do not fit are overtaken
+by what fits (backfill).
 
-Small requests may overtake a large one that does not fit yet (backfill), but not for ever: once a
-request has waited `PATIENCE_SECONDS`, the partition of its size that is nearest to being free is kept
-for it, and nothing else is placed there until it has drained. A tenant has at most one such
-reservation, so that a flood of large requests cannot drain the cluster. How long containers run
-is unknown; a reservation therefore never promises a time.
+So that nobody is overtaken for ever, age counts too. Requests that have waited `PATIENCE_SECONDS`, of
+tenants that hold less than an equal share of all GPUs, come before all turns, the oldest first. The
+first of them that does not fit gets a reservation, the only one: the partition of its size that is
+nearest to being free is kept for it, and nothing else is placed there until it has drained. How long
+containers run is unknown; a reservation therefore never promises a time.
 
-Why every request starts at some time, if containers end and it can fit at all: as its tenant's
-containers end, the tenant is among those that hold the fewest, where age decides. From then on nothing
-is added to the partition kept for it, so the busy GPUs of the best candidate never become more, and become
-fewer with every container on it that ends.
+Why every request starts at some time, if containers end and it can fit at all: its tenant's containers
+end, so that it holds less than its share, and older requests are finitely many. Then the reservation
+is its own. Nothing is added to the partition kept for it, so the busy GPUs of the best candidate never
+become more, and become fewer with every container there that ends.
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ from dataclasses import dataclass
 
 from gpuclusters.domain.placement import BoardView, Placement, place
 
-PATIENCE_SECONDS = 300.0
-"""How long a request lets others overtake it before GPUs are kept for it."""
+PATIENCE_SECONDS = 3600.0
+"""How long a request is overtaken before its age counts. A reserved board stands idle while it drains,
+so less patience costs everybody; `docs/placement.md` has the numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +51,10 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """What to do now: grants in this order, and what is being kept for whom."""
+    """What to do now: grants in this order, and what is being kept for whom, if anything is."""
 
     grants: tuple[Grant, ...]
-    reserved: tuple[Grant, ...]
+    reserved: Grant | None
 
 
 def order(waiting: Sequence[Waiting], holding: Mapping[str, int]) -> list[Waiting]:
@@ -85,39 +87,84 @@ def schedule(
         holding: GPUs that each tenant holds now.
         boards: every host's board, each host once.
         now: by the clock of `Waiting.since`.
-        patience_seconds: how long a request is overtaken before GPUs are kept for it.
+        patience_seconds: how long a request is overtaken before its age counts.
     """
-    views = {board.host: board for board in boards}
-    turns = _Turns(waiting, holding)
-    grants: list[Grant] = []
-    reserved: dict[str, Grant] = {}
-    full: set[int] = set()
-    while (request := turns.next()) is not None:
-        # Within one call GPUs only become fewer: what did not fit once does not fit later.
-        found = None if request.size in full else place(request.size, list(views.values()))
-        if found is not None:
-            grants.append(Grant(request, found))
-            turns.granted(request)
-        else:
-            full.add(request.size)
-            if now - request.since < patience_seconds or request.tenant in reserved:
-                continue
-            kept = [grant.placement for grant in reserved.values()]
-            found = _nearest(request.size, list(views.values()), kept)
-            if found is None:
-                continue
-            reserved[request.tenant] = Grant(request, found)
-        views[found.host] = views[found.host].without(found.partition.modules)
-    return Schedule(tuple(grants), tuple(reserved.values()))
+    round_ = _Round(holding, boards)
+    share = _equal_share(waiting, holding, boards)
+    reserved: Grant | None = None
+    patient = [request for request in waiting if now - request.since < patience_seconds]
+    for request in sorted(set(waiting).difference(patient), key=_age):
+        # Held is read anew each time: what was granted before may have filled the tenant's share.
+        if reserved is not None or round_.held.get(request.tenant, 0) >= share:
+            patient.append(request)
+        elif not round_.grant(request):
+            reserved = round_.reserve(request)
+    turns = _Turns(patient, round_.held)
+    while (turn := turns.next()) is not None:
+        if round_.grant(turn):
+            turns.granted(turn)
+    return Schedule(tuple(round_.grants), reserved)
 
 
-def _nearest(size: int, boards: Sequence[BoardView], kept: Sequence[Placement]) -> Placement | None:
-    """The partition of this size with the fewest busy GPUs that is not kept for somebody yet."""
+class _Round:
+    """What has been granted so far, and what is left."""
+
+    def __init__(self, holding: Mapping[str, int], boards: Sequence[BoardView]) -> None:
+        self.held = dict(holding)
+        self.grants: list[Grant] = []
+        self._views = {board.host: board for board in boards}
+        self._full: set[int] = set()
+
+    def grant(self, request: Waiting) -> bool:
+        """Place a request if it fits."""
+        # Within one round GPUs only become fewer: what did not fit once does not fit later.
+        if request.size in self._full:
+            return False
+        found = place(request.size, list(self._views.values()))
+        if found is None:
+            self._full.add(request.size)
+            return False
+        self.grants.append(Grant(request, found))
+        self.held[request.tenant] = self.held.get(request.tenant, 0) + request.size
+        self._close(found)
+        return True
+
+    def reserve(self, request: Waiting) -> Grant | None:
+        """Keep the partition that is nearest to being free; None if no board can ever have it."""
+        found = _nearest(request.size, list(self._views.values()))
+        if found is None:
+            return None
+        self._close(found)
+        return Grant(request, found)
+
+    def _close(self, taken: Placement) -> None:
+        view = self._views[taken.host]
+        self._views[taken.host] = view.without(taken.partition.modules)
+
+
+def _equal_share(
+    waiting: Sequence[Waiting], holding: Mapping[str, int], boards: Sequence[BoardView]
+) -> float:
+    """GPUs that each tenant would have if all that hold or wait had the same."""
+    tenants = {request.tenant for request in waiting}
+    tenants |= {tenant for tenant, gpus in holding.items() if gpus}
+    usable = (
+        {module for partition in board.offered for module in partition.modules} - board.lost
+        for board in boards
+    )
+    return sum(map(len, usable)) / max(1, len(tenants))
+
+
+def _age(request: Waiting) -> tuple[float, str]:
+    return request.since, request.uid
+
+
+def _nearest(size: int, boards: Sequence[BoardView]) -> Placement | None:
+    """The partition of this size with the fewest busy GPUs, none of them lost."""
     best: tuple[tuple[int, str, int], Placement] | None = None
     for board in boards:
-        closed = board.lost.union(*(k.partition.modules for k in kept if k.host == board.host))
         for partition in board.offered:
-            if partition.size != size or not closed.isdisjoint(partition.modules):
+            if partition.size != size or not board.lost.isdisjoint(partition.modules):
                 continue
             busy = len(set(partition.modules) - board.free)
             key = (busy, board.host, partition.id)
@@ -132,7 +179,7 @@ class _Turns:
     def __init__(self, waiting: Sequence[Waiting], holding: Mapping[str, int]) -> None:
         self._held = dict(holding)
         self._queues: dict[str, deque[Waiting]] = {}
-        for request in sorted(waiting, key=lambda w: (w.since, w.uid)):
+        for request in sorted(waiting, key=_age):
             self._queues.setdefault(request.tenant, deque()).append(request)
         self._next: list[tuple[int, float, str, str]] = []
         for tenant in self._queues:

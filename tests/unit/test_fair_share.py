@@ -47,8 +47,11 @@ def granted(found: Schedule) -> dict[str, tuple[str, int]]:
     return {g.request.uid: (g.placement.host, g.placement.partition.id) for g in found.grants}
 
 
-def kept(found: Schedule) -> dict[str, tuple[str, int]]:
-    return {g.request.uid: (g.placement.host, g.placement.partition.id) for g in found.reserved}
+def kept(found: Schedule) -> tuple[str, str, int] | None:
+    if found.reserved is None:
+        return None
+    placement = found.reserved.placement
+    return found.reserved.request.uid, placement.host, placement.partition.id
 
 
 def test_the_tenant_with_the_fewest_gpus_is_next_whatever_the_age() -> None:
@@ -104,9 +107,12 @@ def test_grants_are_free_partitions_of_the_right_size_and_never_overlap(
     assert len(gpus) == len(set(gpus))
     assert set(gpus) <= {(b.host, module) for b in boards for module in b.free}
     assert all(g.request.size == g.placement.partition.size for g in found.grants)
-    assert len({g.request.uid for g in (*found.grants, *found.reserved)}) == len(
-        found.grants
-    ) + len(found.reserved)
+    served = [grant.request.uid for grant in found.grants]
+    assert len(served) == len(set(served))
+    if found.reserved is not None:
+        assert found.reserved.request.uid not in served
+        host, partition = found.reserved.placement.host, found.reserved.placement.partition
+        assert not {(host, module) for module in partition.modules} & set(gpus)
 
 
 @given(waiting_lists, holdings, free_sets, st.floats(0, 2000))
@@ -115,7 +121,7 @@ def test_nothing_is_refused_that_fits_beside_grants_and_reservations(
 ) -> None:
     boards = {f"hgx-{n:02}": board(f"hgx-{n:02}", free=modules) for n, modules in enumerate(free)}
     found = schedule(waiting, holding, list(boards.values()), now=now)
-    for taken in (*found.grants, *found.reserved):
+    for taken in (*found.grants, *filter(None, [found.reserved])):
         host = taken.placement.host
         boards[host] = boards[host].without(taken.placement.partition.modules)
     served = {grant.request.uid for grant in found.grants}
@@ -125,30 +131,30 @@ def test_nothing_is_refused_that_fits_beside_grants_and_reservations(
 
 
 @given(waiting_lists, holdings, free_sets)
-def test_reservations_wait_for_patience_and_are_one_per_tenant(
+def test_nothing_is_kept_before_patience_is_at_its_end(
     waiting: list[Waiting], holding: dict[str, int], free: list[set[int]]
 ) -> None:
     boards = [board(f"hgx-{n:02}", free=modules) for n, modules in enumerate(free)]
-    assert schedule(waiting, holding, boards, now=0.0).reserved == ()
-    late = schedule(waiting, holding, boards, now=2000.0).reserved
-    tenants = [grant.request.tenant for grant in late]
-    assert len(tenants) == len(set(tenants))
-    gpus = [(g.placement.host, m) for g in late for m in g.placement.partition.modules]
-    assert len(gpus) == len(set(gpus))
+    now = max((request.since for request in waiting), default=0.0)
+    found = schedule(waiting, holding, boards, now=now, patience_seconds=1001)
+    assert found.reserved is None
+    turns = uids(order(waiting, holding))
+    if len(granted(found)) == len(waiting):
+        assert list(granted(found)) == turns
 
 
 def test_a_small_request_overtakes_a_large_one_that_does_not_fit_yet() -> None:
     waiting = [ask("big", "a", 8, since=0), ask("small", "b", 1, since=1)]
     found = schedule(waiting, {}, [board(free=ALL - {1})], now=10.0)
     assert granted(found) == {"small": ("hgx-01", 9)}
-    assert found.reserved == ()
+    assert found.reserved is None
 
 
 def test_after_its_patience_the_board_nearest_to_free_is_kept_for_a_large_request() -> None:
     waiting = [ask("big", "a", 8, since=0), ask("small", "b", 1, since=1)]
     boards = [board("hgx-01", free={1, 2}), board("hgx-02", free=ALL - {8})]
     found = schedule(waiting, {}, boards, now=LATE)
-    assert kept(found) == {"big": ("hgx-02", 0)}
+    assert kept(found) == ("big", "hgx-02", 0)
     assert granted(found) == {"small": ("hgx-01", 7)}, "elsewhere small ones go on"
     alone = schedule(waiting, {}, boards[1:], now=LATE)
     assert granted(alone) == {}, "seven GPUs wait for the eighth"
@@ -157,18 +163,33 @@ def test_after_its_patience_the_board_nearest_to_free_is_kept_for_a_large_reques
 def test_a_board_with_a_gpu_in_quarantine_is_never_kept_for_what_needs_that_gpu() -> None:
     hurt = BoardView("hgx-01", H100.partitions, ALL - {8}, lost=frozenset({8}))
     busy = board("hgx-02", free={1})
-    assert kept(schedule([ask("big", "a", 8)], {}, [hurt, busy], now=LATE)) == {
-        "big": ("hgx-02", 0)
-    }
-    assert kept(schedule([ask("big", "a", 8)], {}, [hurt], now=LATE)) == {}
+    big = [ask("big", "a", 8)]
+    assert kept(schedule(big, {}, [hurt, busy], now=LATE)) == ("big", "hgx-02", 0)
+    assert kept(schedule(big, {}, [hurt], now=LATE)) is None
 
 
-def test_one_tenants_flood_of_large_requests_keeps_one_board_only() -> None:
-    flood = [ask(f"big{n}", "a", 8, since=n) for n in range(5)]
+def test_a_flood_of_large_requests_keeps_one_board_only() -> None:
+    flood = [ask(f"big{n}", "abcde"[n], 8, since=n) for n in range(5)]
     boards = [board(f"hgx-{n:02}", free=ALL - {1}) for n in range(3)]
-    found = schedule([*flood, ask("small", "b", since=9)], {"b": 30}, boards, now=LATE + 9)
-    assert kept(found) == {"big0": ("hgx-00", 0)}
+    found = schedule([*flood, ask("small", "z", since=9)], {"z": 3}, boards, now=LATE + 9)
+    assert kept(found) == ("big0", "hgx-00", 0)
     assert granted(found) == {"small": ("hgx-01", 9)}
+
+
+def test_age_counts_only_for_tenants_below_an_equal_share() -> None:
+    waiting = [ask("rich", "a", 8, since=0), ask("poor", "b", 8, since=5)]
+    boards = [board("hgx-01", free=ALL - {1}), board("hgx-02", free=set())]
+    found = schedule(waiting, {"a": 8, "b": 1}, boards, now=LATE + 5)
+    assert kept(found) == ("poor", "hgx-01", 0), "16 GPUs, two tenants: eight each"
+    assert kept(schedule(waiting[:1], {"a": 8, "b": 1}, boards, now=LATE)) is None
+
+
+def test_an_old_request_that_fits_comes_before_the_turns_of_the_others() -> None:
+    waiting = [ask("old", "a", 1, since=0), ask("new", "b", 1, since=LATE)]
+    boards = [board(free={1}), board("hgx-02", free=set())]
+    assert granted(schedule(waiting, {"a": 2}, boards, now=LATE)) == {"old": ("hgx-01", 7)}
+    young = schedule(waiting, {"a": 2}, boards, now=10.0)
+    assert granted(young) == {"new": ("hgx-01", 7)}
 
 
 def test_a_blocked_request_does_not_count_against_its_tenant() -> None:
@@ -194,11 +215,11 @@ def test_a_large_request_starts_however_many_small_ones_keep_coming(seed: int, s
         holding = Counter[str]()
         for _, tenant, _, modules in running:
             holding[tenant] += len(modules)
-        holding["large"] = 20 if step < 30 else 0  # until then the turn is always another's
+        holding["large"] = 20 if step < 70 else 0  # until then it holds more than its share
         found = schedule(queue, holding, views, now=now)
         for grant in found.grants:
             if grant.request.uid == "big":
-                assert step >= 30
+                assert step >= 70
                 return
             place_ = grant.placement
             end = now + chance.uniform(60, 3600)
