@@ -6,6 +6,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+from google.protobuf.message import DecodeError
+
 from lab.engine.diff import Changes, Diff
 from lab.engine.events import DiffKind, PropertyDiff
 from lab.engine.protocol import provider_pb2, status_pb2
@@ -105,7 +107,17 @@ def failures_of(answer: Any) -> tuple[Failure, ...]:
 
 
 def diff_of(answer: provider_pb2.DiffResponse) -> Diff:
-    """A provider's difference."""
+    """A provider's difference.
+
+    Raises:
+        ProviderError: it is none that this engine knows.
+    """
+    kinds = {d.kind for d in answer.detailedDiff.values()}
+    if answer.changes not in range(len(_CHANGES)) or not kinds <= set(range(len(_KINDS))):
+        raise ProviderError(
+            f"the provider answered a difference that cannot be understood: state {answer.changes},"
+            f" kinds {sorted(kinds)}"
+        )
     detailed = {
         path: PropertyDiff(_KINDS[d.kind], d.inputDiff) for path, d in answer.detailedDiff.items()
     }
@@ -121,7 +133,13 @@ def diff_of(answer: provider_pb2.DiffResponse) -> Diff:
 
 def error_of(message: str, raw: bytes) -> ProviderError:
     """The error that a provider packed into the details of a status (`raw`)."""
-    status = status_pb2.Status.FromString(raw)
+    try:
+        return _error_in(message, status_pb2.Status.FromString(raw))
+    except (DecodeError, ValueError, KeyError) as error:
+        return ProviderError(f"{message} (its details cannot be understood: {error})")
+
+
+def _error_in(message: str, status: status_pb2.Status) -> ProviderError:
     for detail in status.details:
         if detail.Is(provider_pb2.ErrorResourceInitFailed.DESCRIPTOR):
             failed = provider_pb2.ErrorResourceInitFailed()

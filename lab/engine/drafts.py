@@ -136,7 +136,6 @@ class Drafts:
             custom_timeouts=dict(goal.custom_timeouts),
             retain_on_delete=bool(retain),
             deleted_with=deleted_with,
-            replace_with=goal.replace_with,
             source_position=goal.source_position,
             ignore_changes=goal.ignore_changes,
             hide_diff=goal.hide_diffs,

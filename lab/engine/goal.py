@@ -7,6 +7,9 @@ import pathlib
 import re
 from collections.abc import Mapping
 
+from google.protobuf.message import Message
+from google.protobuf.unknown_fields import UnknownFieldSet
+
 from lab.engine.protocol import alias_pb2, resource_pb2
 from lab.engine.state import PROVIDER_TYPE_PREFIX
 from lab.engine.values import Value, Values
@@ -58,7 +61,6 @@ class Goal:
     custom_timeouts: Mapping[str, float] = dataclasses.field(default_factory=dict)
     retain_on_delete: bool | None = None
     deleted_with: str = ""
-    replace_with: tuple[str, ...] = ()
     hide_diffs: tuple[str, ...] = ()
     source_position: str = ""
 
@@ -109,19 +111,35 @@ def from_request(request: resource_pb2.RegisterResourceRequest, root: pathlib.Pa
         custom_timeouts=_timeouts(request.customTimeouts),
         retain_on_delete=request.retainOnDelete if request.HasField("retainOnDelete") else None,
         deleted_with=request.deletedWith,
-        replace_with=tuple(request.replace_with),
         hide_diffs=tuple(request.hideDiffs),
         source_position=_position(request, root),
     )
 
 
+def refuse_unknown(message: Message, who: str) -> None:
+    """Refuse a request with fields that this engine has never heard of.
+
+    Raises:
+        GoalError: there are such fields.
+    """
+    numbers = sorted({field.field_number for field in UnknownFieldSet(message)})
+    if numbers:
+        listed = ", ".join(map(str, numbers))
+        raise GoalError(
+            f"{who} uses an option of a newer Pulumi SDK, which the embedded engine does not know"
+            f" (field {listed} of {message.DESCRIPTOR.name}); run this stack with the Pulumi CLI"
+        )
+
+
 def _refuse(request: resource_pb2.RegisterResourceRequest) -> None:
+    refuse_unknown(request, f"resource '{request.name}' of type {request.type}")
     refused = {
         "remote components": request.remote,
         "parameterized packages": bool(request.packageRef),
         "resource hooks": bool(request.hooks.ListFields()),
         "state migrations": bool(request.state_migrations),
         "environment variable mappings": bool(request.envVarMappings),
+        "replace_with": bool(request.replace_with),
     }
     for what, asked in refused.items():
         if asked:

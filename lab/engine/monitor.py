@@ -127,7 +127,7 @@ class Monitor(resource_pb2_grpc.ResourceMonitorServicer):
     ) -> resource_pb2.ReadResourceResponse:
         """Look up a resource that somebody else manages."""
         try:
-            registered = self._read(request)
+            registered = self._read(request, context)
         except CancelledError:
             _abort(context)
         except ValueError as error:
@@ -144,7 +144,12 @@ class Monitor(resource_pb2_grpc.ResourceMonitorServicer):
             result=_RESULTS[registered.result],
         )
 
-    def _read(self, request: resource_pb2.ReadResourceRequest) -> Registered:
+    def _read(
+        self, request: resource_pb2.ReadResourceRequest, context: grpc.ServicerContext
+    ) -> Registered:
+        goals.refuse_unknown(request, f"reading '{request.name}' of type {request.type}")
+        if request.packageRef:
+            _refuse(context, f"the parameterized package of '{request.name}'")
         asked = self._session.request
         root = self._session.stack_urn
         known = self._session.progress.registered
@@ -167,7 +172,10 @@ class Monitor(resource_pb2_grpc.ResourceMonitorServicer):
         self, request: resource_pb2.ResourceInvokeRequest, context: grpc.ServicerContext
     ) -> provider_pb2.InvokeResponse:
         """Call a function of a provider."""
+        if request.packageRef:
+            _refuse(context, f"functions of parameterized packages: {request.tok}")
         try:
+            goals.refuse_unknown(request, f"the call of {request.tok}")
             args = hashed(unmarshal(request.args), self._folder)
             reference = request.provider or self._registrar.default_provider(
                 request.tok.split(":", 1)[0],

@@ -70,7 +70,13 @@ class PluginProcess:
                 f"the provider for '{self.name}' did not say its port within {START_SECONDS} s"
                 f"{self.last_words()}"
             )
-        if self._port is None or not self._port.isdigit():
+        if self._port is not None and not self._port.isdigit():
+            self.kill()
+            raise PluginError(
+                f"the provider for '{self.name}' said {self._port!r} where its port was expected"
+                f"{self.last_words()}"
+            )
+        if self._port is None:
             code = self._process.wait()
             raise PluginError(
                 f"the provider for '{self.name}' ended with exit code {code} before it served"

@@ -25,7 +25,7 @@ from lab.engine.answers import (
 from lab.engine.diff import Changes, Diff
 from lab.engine.plugins import PluginError, PluginProcess
 from lab.engine.protocol import CHANNEL_OPTIONS, plugin_pb2, provider_pb2, provider_pb2_grpc
-from lab.engine.values import Values
+from lab.engine.values import Values, contains_unknown
 from lab.engine.wire import marshal, unmarshal
 
 
@@ -199,7 +199,8 @@ class Provider:
             raise
         if not preview and not answer.id:
             raise ProviderError(f"the provider gave no ID for the new resource '{subject.urn}'")
-        return answer.id, self._marked(self._unmarshal(answer.properties), inputs)
+        made = self._known(answer.properties, preview=preview)
+        return answer.id, self._marked(made, inputs)
 
     def read(self, subject: Subject, id_: str, inputs: Values, outputs: Values) -> Live:
         """What the object looks like now.
@@ -228,7 +229,7 @@ class Provider:
         found = self._unmarshal(answer.inputs) if answer.HasField("inputs") else None
         return Live(
             answer.id,
-            self._marked(self._unmarshal(answer.properties), outputs),
+            self._marked(self._known(answer.properties), outputs),
             None if found is None else self._marked(found, inputs),
         )
 
@@ -267,7 +268,7 @@ class Provider:
         except InitFailedError as error:
             error.outputs = self._marked(error.outputs, news)
             raise
-        return self._marked(self._unmarshal(answer.properties), news)
+        return self._marked(self._known(answer.properties, preview=preview), news)
 
     def delete(
         self, subject: Subject, id_: str, *, inputs: Values, outputs: Values, timeout: float
@@ -355,6 +356,17 @@ class Provider:
 
     def _marshal(self, values: Values) -> Any:
         return marshal(values, secrets=self.accept_secrets, references=self.accept_resources)
+
+    def _known(self, struct: Any, *, preview: bool = False) -> Values:
+        """The values of an object that exists, or that a preview has made up."""
+        values = self._unmarshal(struct)
+        unknown = [] if preview else [k for k, v in values.items() if contains_unknown(v)]
+        if unknown:
+            raise ProviderError(
+                f"the provider for '{self.process.name}' answered with unknown values although"
+                f" there is an object: {', '.join(unknown)}"
+            )
+        return values
 
     def _unmarshal(self, struct: Any) -> Values:
         try:

@@ -116,6 +116,7 @@ _TEXTS = {
     "provider": "provider",
     "plugin_download_url": "pluginDownloadURL",
     "deleted_with": "deletedWith",
+    "import": "importId",
 }
 
 
@@ -162,6 +163,7 @@ def _take_options(
     for name, target in (
         ("custom_timeouts", "customTimeouts"),
         ("replacement_trigger", "replacement_trigger"),
+        ("hooks", "hooks"),
     ):
         request.ClearField(target)  # type: ignore[arg-type]
         if options.HasField(name):  # type: ignore[arg-type]

@@ -1,0 +1,110 @@
+"""The engine as a command with real processes: a project, its program, what it leaves behind."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+PROVIDER = """\
+import os, pathlib, time
+import pulumi
+from pulumi.dynamic import CreateResult, Resource, ResourceProvider
+
+WORLD = pathlib.Path(os.environ["WORLD"])
+
+class Provider(ResourceProvider):
+    serialize_as_secret_always = False
+    def create(self, props):
+        (WORLD / "created").write_text(str(os.getpid()))
+        if props["what"] == "die":
+            os._exit(3)
+        if props["what"] == "hang":
+            time.sleep(600)
+        if props["what"] == "print":
+            print("a line of the provider")
+        return CreateResult(props["what"], props)
+
+class Thing(Resource, module="test", name="Thing"):
+    def __init__(self, name, what="work", opts=None):
+        super().__init__(Provider(), name, {"what": what}, opts)
+"""
+
+
+class Engine:
+    """A project in a temporary folder and the command that runs it."""
+
+    def __init__(self, root: Path) -> None:
+        self.folder = root / "project"
+        self.world = root / "world"
+        for folder in (self.folder, self.world, root / "state"):
+            folder.mkdir()
+        (self.folder / "Pulumi.yaml").write_text("name: proc\nruntime: python\n")
+        (self.folder / "things.py").write_text(PROVIDER)
+        self.env = {k: v for k, v in os.environ.items() if not k.startswith("PULUMI_")} | {
+            "PULUMI_BACKEND_URL": f"file://{root / 'state'}",
+            "PULUMI_CONFIG_PASSPHRASE": "test",
+            "PULUMI_HOME": str(root / "home"),
+            "WORLD": str(self.world),
+            "MARK": str(root),
+        }
+        self.run("stack", "init", "dev")
+
+    def program(self, text: str) -> None:
+        (self.folder / "__main__.py").write_text(text)
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "lab.engine", *arguments],
+            cwd=self.folder,
+            env=self.env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def run(self, *arguments: str, expect: int = 0) -> str:
+        process = self.start(*arguments)
+        output, _ = process.communicate(timeout=120)
+        assert process.returncode == expect, output
+        return output
+
+    def up(self, expect: int = 0) -> str:
+        return self.run("up", "--yes", "--skip-preview", "--stack", "dev", expect=expect)
+
+    def names(self) -> list[str]:
+        return [r["urn"].split("::")[-1] for r in self.state().get("resources", [])]
+
+    def state(self) -> dict[str, Any]:
+        export: dict[str, Any] = json.loads(self.run("stack", "export", "--stack", "dev"))
+        deployment: dict[str, Any] = export["deployment"]
+        return deployment
+
+    def wait_for(self, name: str) -> None:
+        deadline = time.monotonic() + 60
+        while not (self.world / name).exists():
+            assert time.monotonic() < deadline, f"{name} never came"
+            time.sleep(0.05)
+
+    def processes(self) -> list[int]:
+        """Processes that were started with this engine's environment, this test's own not."""
+        mark = f"MARK={self.env['MARK']}".encode()
+        found = []
+        for entry in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                if mark in (entry / "environ").read_bytes().split(b"\0"):
+                    found.append(int(entry.name))
+        return found
+
+    def end(self) -> None:
+        """End whatever is left."""
+        for pid in self.processes():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
