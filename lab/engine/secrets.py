@@ -125,6 +125,15 @@ class SecretsManager:
         self.salt = salt
         self.crypter = crypter
 
+    def verify(self) -> None:
+        """Make sure of the passphrase now, not when the first secret is met.
+
+        Raises:
+            UserError: it is another one than that of the stack, or there is none.
+        """
+        if isinstance(self.crypter, _CheckedCrypter):
+            self.crypter.verify()
+
     def state(self) -> dict[str, object]:
         """The value of ``secrets_providers`` in a deployment."""
         return {"type": self.type, "state": {"salt": self.salt}}
@@ -173,6 +182,9 @@ class _CheckedCrypter:
     def decrypt(self, ciphertext: str) -> str:
         return self._open().decrypt(ciphertext)
 
+    def verify(self) -> None:
+        self._open()
+
     def _open(self) -> PassphraseCrypter:
         with self._mutex:
             if self._crypter is None:
@@ -180,11 +192,20 @@ class _CheckedCrypter:
                 try:
                     word = crypter.decrypt(self._check)
                 except UserError as error:
-                    raise UserError(INCORRECT) from error
+                    raise UserError(INCORRECT + _origin()) from error
                 if word != CHECK_WORD:
-                    raise UserError(INCORRECT)
+                    raise UserError(INCORRECT + _origin())
                 self._crypter = crypter
             return self._crypter
+
+
+def _origin() -> str:
+    """Where a passphrase that does not fit has come from."""
+    if "PULUMI_CONFIG_PASSPHRASE" in os.environ:
+        return " (the one that was tried is that of PULUMI_CONFIG_PASSPHRASE)"
+    if file := os.environ.get("PULUMI_CONFIG_PASSPHRASE_FILE"):
+        return f" (the one that was tried is in {file})"
+    return ""
 
 
 def read_passphrase(
@@ -207,6 +228,10 @@ def read_passphrase(
         except OSError as error:
             raise UserError(
                 f"unable to read PULUMI_CONFIG_PASSPHRASE_FILE {file}: {error.strerror}"
+            ) from error
+        except UnicodeDecodeError as error:
+            raise UserError(
+                f"unable to read PULUMI_CONFIG_PASSPHRASE_FILE {file}: it is not text in UTF-8"
             ) from error
     asking = sys.stdin.isatty() if interactive is None else interactive
     if not asking:

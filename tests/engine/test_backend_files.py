@@ -359,7 +359,7 @@ def test_saves_from_several_threads_do_not_mix(backend: FileBackend) -> None:
         (b'{"version":4,"features":["views"],"checkpoint":{}}', "features views"),
         (
             b'{"version":3,"checkpoint":{"latest":{"resources":[{"type":"x"}]}}}',
-            "cannot be understood",
+            "resource number 0 has no urn",
         ),
         (b'{"version":3,"checkpoint":{"latest":{"resources":[1]}}}', "cannot be understood"),
         (

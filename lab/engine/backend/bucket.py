@@ -27,8 +27,15 @@ class Bucket:
         return self.folder / key
 
     def exists(self, key: str) -> bool:
-        """Whether there is a file."""
-        return self.path(key).is_file()
+        """Whether there is a file.
+
+        Raises:
+            UserError: nobody can tell: a folder above it must not be searched.
+        """
+        try:
+            return self.path(key).is_file()
+        except OSError as error:
+            raise UserError(f"could not read {self.path(key)}: {explain(error)}") from error
 
     def read(self, key: str) -> bytes:
         """The content.
@@ -39,7 +46,7 @@ class Bucket:
         try:
             return self.path(key).read_bytes()
         except OSError as error:
-            raise UserError(f"could not read {self.path(key)}: {error.strerror}") from error
+            raise UserError(f"could not read {self.path(key)}: {explain(error)}") from error
 
     def write(self, key: str, content: bytes, *, durable: bool = True) -> None:
         """Replace the content in one step.
@@ -81,7 +88,7 @@ class Bucket:
         except FileNotFoundError:
             return []
         except OSError as error:
-            raise UserError(f"could not read {self.path(folder)}: {error.strerror}") from error
+            raise UserError(f"could not read {self.path(folder)}: {explain(error)}") from error
         # Names that start with a dot are files that are being written.
         names = [n for n in entries if not n.endswith(ATTRIBUTES) and not n.startswith(".")]
         return [f"{folder}/{name}" for name in names]
@@ -92,6 +99,8 @@ class Bucket:
             return sorted(entry.name for entry in os.scandir(self.path(folder)) if entry.is_dir())
         except FileNotFoundError:
             return []
+        except OSError as error:
+            raise UserError(f"could not read {self.path(folder)}: {explain(error)}") from error
 
     def delete_folder(self, folder: str) -> None:
         """Remove a folder with all that is in it.

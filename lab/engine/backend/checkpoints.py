@@ -152,6 +152,21 @@ def open_snapshot(
     Raises:
         UserError: a secret cannot be opened, or the state is not valid.
     """
+    try:
+        return opened(checkpoint, manager, encrypter)
+    except StateError as error:
+        raise corrupt(bucket, stack, f"cannot be understood ({error})") from error
+
+
+def opened(
+    checkpoint: Checkpoint, manager: SecretsManager, encrypter: StableEncrypter | None = None
+) -> Snapshot:
+    """The snapshot of a state, its secrets opened.
+
+    Raises:
+        StateError: the state is not valid.
+        UserError: a secret cannot be opened.
+    """
     deployment = checkpoint.deployment
     if deployment is None:
         return Snapshot(secrets_providers=manager.state())
@@ -167,8 +182,8 @@ def open_snapshot(
         ]
         rest = {k: v for k, v in deployment.items() if k not in ("resources", "pending_operations")}
         shell = Snapshot.from_checkpoint(rest, manager.crypter.decrypt)
-    except (StateError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise corrupt(bucket, stack, f"cannot be understood ({error})") from error
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise StateError(str(error)) from error
     return dataclasses.replace(shell, resources=tuple(resources), pending_operations=tuple(pending))
 
 
@@ -205,12 +220,10 @@ def corrupt(bucket: Bucket, stack: StackReference, what: str) -> UserError:
     """What is said of a state that cannot be used, and what to do about it."""
     path = bucket.path(stack.checkpoint)
     backup = bucket.path(f"{stack.checkpoint}.bak")
-    remedy = (
-        f"the state of one step before is in {backup}"
-        if backup.exists()
-        else "there is no backup beside it"
+    before = (
+        f"{backup} has that of before the last change" if backup.exists() else "none is beside it"
     )
     return UserError(
-        f"the state of stack {stack.name} in {path} {what}; {remedy},"
-        f" older ones are in {bucket.path(stack.backups)}"
+        f"the state of stack {stack.name} in {path} {what}; nothing was changed."
+        f" Put an older state in its place: {before}, older ones are in {bucket.path(stack.backups)}"
     )

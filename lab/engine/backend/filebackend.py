@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -119,25 +119,19 @@ class FileBackend:
                 return checkpoints.fold(self.bucket, stack)
         return checkpoint
 
-    def replace(
-        self,
-        stack: StackReference,
-        deployment: Mapping[str, Any],
-        version: int,
-        features: Sequence[str] | None = None,
-    ) -> None:
-        """Put another deployment in place of a stack's own.
-
-        Without `features` the stack has those that it had, as after an edit.
-        """
+    def replace(self, stack: StackReference, deployment: Mapping[str, Any], version: int) -> None:
+        """Put another deployment in place of a stack's own, as after an edit."""
         self.require(stack)
         with locked(self.bucket, stack):
-            if features is None:
-                old = checkpoints.fold(self.bucket, stack)
-                new = dataclasses.replace(old, deployment=deployment, version=version)
-            else:
-                new = Checkpoint(version, deployment, tuple(features))
+            old = checkpoints.fold(self.bucket, stack)
+            new = dataclasses.replace(old, deployment=deployment, version=version)
             checkpoints.write(self.bucket, stack, new)
+
+    def take_in(self, stack: StackReference, checkpoint: Checkpoint) -> None:
+        """Put another state in place of a stack's own, whatever that is: it may be damaged."""
+        self.require(stack)
+        with locked(self.bucket, stack):
+            checkpoints.write(self.bucket, stack, checkpoint)
 
     def cancel(self, stack: StackReference) -> int:
         """Remove all locks of a stack; gives their number.

@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from lab.engine.backend import checkpoints, journalentries, journalfile
+from lab.engine.backend import checkpoints, integrity, journalentries, journalfile
 from lab.engine.backend.bucket import Bucket
 from lab.engine.backend.envelope import CURRENT_VERSION, Checkpoint, to_text
 from lab.engine.backend.journalfile import JournalFile, ReservationError
@@ -78,8 +78,12 @@ class CheckpointStore:
                 f" {', '.join(checkpoint.features)}, which the embedded engine does not understand;"
                 " use the Pulumi CLI for this stack"
             )
+        if fault := integrity.fault(checkpoint.deployment or {}):
+            raise checkpoints.corrupt(self._bucket, self._stack, f"cannot be worked with: {fault}")
         stored = checkpoints.stored_manager(checkpoint, self._open_with)
         if stored is None or stored.salt == self._manager.salt:
+            # A wrong passphrase is better found now than by the first secret of a running program.
+            self._manager.verify()
             snapshot = checkpoints.open_snapshot(
                 self._bucket, self._stack, checkpoint, self._manager, self._encrypter
             )

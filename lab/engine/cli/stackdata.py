@@ -15,7 +15,9 @@ from typing import Any
 
 from lab.engine.atomicfile import write_bytes
 from lab.engine.backend import history
-from lab.engine.backend.checkpoints import Checkpoint, open_snapshot, stored_manager
+from lab.engine.backend.checkpoints import Checkpoint, open_snapshot, opened, stored_manager
+from lab.engine.backend.exchange import exported
+from lab.engine.backend.exchange import imported as taken_in
 from lab.engine.cli.parser import Parser, nested_stack_flag
 from lab.engine.cli.tables import print_json, print_table
 from lab.engine.cli.workspace import Workspace
@@ -25,7 +27,6 @@ from lab.engine.state import STACK_TYPE, ResourceState, Snapshot, StateError
 from lab.engine.usererror import ExitCode, UserError
 from lab.engine.values import Blinded, Plaintext, SecretForm, reveal_all, values_to_state
 
-_VERSIONS = (3, 4)
 _HIDDEN = "[secret]"
 
 
@@ -149,7 +150,7 @@ def _export(arguments: argparse.Namespace) -> int:
     deployment: Mapping[str, Any] | None = checkpoint.deployment
     if arguments.show_secrets and deployment is not None:
         deployment = _opened(workspace, checkpoint).to_json(_ExportedSecrets())
-    document = {"version": checkpoint.version, "deployment": deployment}
+    document = exported(checkpoint, deployment)
     text = json.dumps(document, indent=4, ensure_ascii=False) + "\n"
     if arguments.file:
         write_bytes(Path(arguments.file), text.encode())
@@ -171,25 +172,19 @@ def _import(arguments: argparse.Namespace) -> int:
         raise UserError(f"could not open {arguments.file}: {error.strerror}") from error
     except ValueError as error:
         raise UserError(f"the deployment to import is not valid JSON: {error}") from error
-    version = document.get("version") if isinstance(document, dict) else None
-    deployment = document.get("deployment") if isinstance(document, dict) else None
-    if version not in _VERSIONS or not isinstance(deployment, dict) or document.get("features"):
-        raise UserError(
-            "the deployment to import has to be {version: 3, deployment: {…}}, as `stack export`"
-            f" writes it (got version {version!r})"
-        )
+    imported = taken_in(document, force=arguments.force)
+    deployment = imported.deployment or {}
     if not arguments.force:
         _check_urns(deployment, stack.name, stack.project)
-    imported = Checkpoint(version, deployment)
     manager = stored_manager(imported, workspace.open) or workspace.manager
     try:
-        snapshot = open_snapshot(workspace.backend.bucket, stack, imported, manager)
+        snapshot = opened(imported, manager)
     except StateError as error:
-        raise UserError(f"the deployment to import is not valid: {error}") from error
+        raise UserError(f"the deployment to import cannot be understood: {error}") from error
     # Plain secrets of an export with --show-secrets are encrypted on the way in.
     written = snapshot.to_json(_encrypting(manager.crypter.encrypt))
     written.setdefault("secrets_providers", manager.state())
-    workspace.backend.replace(stack, written, version)
+    workspace.backend.take_in(stack, dataclasses.replace(imported, deployment=written))
     print("Import complete.")
     return 0
 
