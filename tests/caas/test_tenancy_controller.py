@@ -2,11 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
-from tests.fixtures.tenancies import Operator, Tenants
+from gpuclusters.domain.isolation import TENANT_LABEL
+from tests.fixtures.control_plane import KubeCluster
+from tests.fixtures.tenancies import (
+    GPU,
+    LEASES,
+    PREFIX,
+    RUNTIME,
+    TENANCIES,
+    Operator,
+    Request,
+    Tenants,
+    running,
+    until,
+)
 
 pytestmark = pytest.mark.lab
+
+
+def core(name: str, rest: str = "") -> str:
+    return f"/api/v1/namespaces/{name}{rest}"
+
+
+def policy(name: str, which: str = "isolate") -> str:
+    return f"/apis/cilium.io/v2/namespaces/{name}/ciliumnetworkpolicies/{which}"
 
 
 def test_a_tenancy_becomes_ready_when_everything_is_enforced(
@@ -14,3 +38,412 @@ def test_a_tenancy_becomes_ready_when_everything_is_enforced(
 ) -> None:
     name = tenants.make()
     tenants.ready(name)
+    found = tenants.get(name)
+    assert found
+    assert [c["type"] for c in found["status"]["conditions"]] == [
+        "Ready",
+        "NamespaceReady",
+        "QuotaEnforced",
+        "LimitsEnforced",
+        "AccountClosed",
+        "NetworkIsolated",
+        "PodSecurityEnforced",
+        "AdmissionEnforced",
+        "PodsAllowed",
+    ]
+    for condition in found["status"]["conditions"]:
+        assert (condition["status"], condition["reason"]) == ("True", "Enforced")
+        assert condition["observedGeneration"] == found["metadata"]["generation"] == 1
+        assert condition["lastTransitionTime"].endswith("Z")
+    home = tenants.request.get(core(name))
+    assert home
+    assert home["metadata"]["labels"][TENANT_LABEL] == name
+    assert home["metadata"]["annotations"]["gpu-clusters.dev/gpu-sizes"] == "1,2"
+    account = tenants.request.get(core(name, "/serviceaccounts/default"))
+    assert account
+    assert account["automountServiceAccountToken"] is False
+    quota = tenants.request.get(core(name, "/resourcequotas/tenant"))
+    assert quota
+    assert quota["status"]["hard"][f"requests.{GPU}"] == "4"
+    for which in ("isolate", "allow-dns", "allow-nfs"):
+        assert tenants.request.get(policy(name, which))
+
+
+Break = Callable[[Request, str], None]
+
+
+def merged(path: str, patch: dict[str, Any]) -> Break:
+    return lambda request, name: request.merge(path.format(name), patch)
+
+
+def deleted(path: str) -> Break:
+    def delete(request: Request, name: str) -> None:
+        assert request("DELETE", path.format(name))[0] == 200
+
+    return delete
+
+
+OPEN = [{"toEntities": ["all"]}]
+DRIFT: dict[str, tuple[Break, str, Callable[[Any], bool]]] = {
+    "the tenant's label taken away": (
+        merged(core("{}"), {"metadata": {"labels": {TENANT_LABEL: None}}}),
+        core("{}"),
+        lambda o: TENANT_LABEL in o["metadata"]["labels"],
+    ),
+    "Pod Security lowered": (
+        merged(
+            core("{}"),
+            {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "privileged"}}},
+        ),
+        core("{}"),
+        lambda o: o["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted",
+    ),
+    "larger sizes allowed": (
+        merged(core("{}"), {"metadata": {"annotations": {"gpu-clusters.dev/gpu-sizes": "8"}}}),
+        core("{}"),
+        lambda o: o["metadata"]["annotations"]["gpu-clusters.dev/gpu-sizes"] == "1,2",
+    ),
+    "quota raised": (
+        merged(core("{}", "/resourcequotas/tenant"), {"spec": {"hard": {"pods": "999"}}}),
+        core("{}", "/resourcequotas/tenant"),
+        lambda o: o["spec"]["hard"]["pods"] == "10",
+    ),
+    "quota narrowed to some pods": (
+        merged(core("{}", "/resourcequotas/tenant"), {"spec": {"hard": {"count/pods": "1"}}}),
+        core("{}", "/resourcequotas/tenant"),
+        lambda o: "count/pods" not in o["spec"]["hard"],
+    ),
+    "quota deleted": (
+        deleted(core("{}", "/resourcequotas/tenant")),
+        core("{}", "/resourcequotas/tenant"),
+        lambda o: bool(o["spec"]["hard"]),
+    ),
+    "limits deleted": (
+        deleted(core("{}", "/limitranges/tenant")),
+        core("{}", "/limitranges/tenant"),
+        lambda o: bool(o["spec"]["limits"]),
+    ),
+    "account opened": (
+        merged(core("{}", "/serviceaccounts/default"), {"automountServiceAccountToken": True}),
+        core("{}", "/serviceaccounts/default"),
+        lambda o: o["automountServiceAccountToken"] is False,
+    ),
+    "policy deleted": (
+        deleted(policy("{}")),
+        policy("{}"),
+        lambda o: bool(o["spec"]["egress"]),
+    ),
+    "policy widened": (
+        merged(policy("{}"), {"spec": {"egress": OPEN}}),
+        policy("{}"),
+        lambda o: o["spec"]["egress"] != OPEN,
+    ),
+    "policy widened beside what we say": (
+        merged(policy("{}"), {"specs": [{"endpointSelector": {}, "egress": OPEN}]}),
+        policy("{}"),
+        lambda o: "specs" not in o,
+    ),
+    "policy unlabelled and widened": (
+        merged(policy("{}"), {"metadata": {"labels": None}, "spec": {"egress": OPEN}}),
+        policy("{}"),
+        lambda o: o["spec"]["egress"] != OPEN and TENANT_LABEL in o["metadata"]["labels"],
+    ),
+}
+
+
+def test_whatever_is_changed_or_deleted_by_hand_is_put_back(
+    tenants: Tenants, operator: Operator
+) -> None:
+    name = tenants.make()
+    tenants.ready(name)
+    for what, (spoil, path, sound) in DRIFT.items():
+        spoil(tenants.request, name)
+
+        def restored(path: str = path, sound: Callable[[Any], bool] = sound) -> bool:
+            found = tenants.request.get(path.format(name))
+            return bool(found) and sound(found)
+
+        until(restored, 10, f"{what}: its repair")
+    tenants.ready(name)
+
+
+def test_each_part_that_is_not_enforced_keeps_it_unready_and_is_named(
+    tenants: Tenants, operator: Operator
+) -> None:
+    refused = tenants.make(egress={"fqdns": ["example.org"]})
+    tenants.ready(refused)
+    # As Cilium's operator would say it; the stand-in calls every policy valid only once.
+    verdict = {"conditions": [{"type": "Valid", "status": "False", "message": "bad name"}]}
+    tenants.request.merge(policy(refused, "allow-names") + "/status", {"status": verdict})
+    found = tenants.says(refused, "NetworkIsolated", "allow-names: Cilium refuses it: bad name")
+    assert found["reason"] == "Invalid"
+    assert tenants.condition(refused)["status"] == "False"
+    verdict["conditions"][0]["status"] = "True"
+    tenants.request.merge(policy(refused, "allow-names") + "/status", {"status": verdict})
+    tenants.ready(refused)
+
+    unlimited = tenants.make(limits=[])
+    tenants.says(unlimited, "LimitsEnforced", "LimitRange tenant limits nothing")
+    classless = tenants.make(runtimeClasses=["kata-nowhere"])
+    tenants.says(classless, "NetworkIsolated", "RuntimeClass kata-nowhere does not exist")
+    # What could not be tried is not known.
+    assert tenants.condition(classless, "PodSecurityEnforced")["status"] == "Unknown"
+    assert tenants.condition(classless)["status"] == "False"
+
+
+def test_a_server_that_refuses_ordinary_pods_is_quoted(
+    tenants: Tenants, operator: Operator
+) -> None:
+    small = {"cpu": "1", "memory": "1Gi"}
+    large = {"cpu": "2", "memory": "2Gi"}
+    limits = [{"type": "Container", "default": small, "defaultRequest": small, "min": large}]
+    name = tenants.make(limits=limits)
+    found = tenants.says(name, "Ready", "LimitRange")
+    assert found["status"] == "False"
+
+
+def test_a_change_of_the_spec_is_judged_anew(tenants: Tenants, operator: Operator) -> None:
+    name = tenants.make(egress={"internet": True, "nfsCidrs": ["198.51.100.0/28"]})
+    tenants.ready(name)
+    assert tenants.request.get(policy(name, "allow-internet"))
+    hard = {f"requests.{GPU}": "8", "pods": "20"}
+    tenants.declare(name, gpus=8, sizes=[1, 8], quota={"hard": hard}, egress={})
+    tenants.ready(name)
+    found = tenants.get(name)
+    assert found
+    assert found["status"]["observedGeneration"] == found["metadata"]["generation"] == 2
+    quota = tenants.request.get(core(name, "/resourcequotas/tenant"))
+    assert quota
+    assert quota["spec"]["hard"] == quota["status"]["hard"] == hard
+    home = tenants.request.get(core(name))
+    assert home
+    assert home["metadata"]["annotations"]["gpu-clusters.dev/gpu-sizes"] == "1,8"
+    for gone in ("allow-internet", "allow-nfs"):
+        until(lambda gone=gone: tenants.request.get(policy(name, gone)) is None, 10)
+
+
+def test_a_namespace_of_somebody_else_is_not_touched(tenants: Tenants, operator: Operator) -> None:
+    name = tenants.name()
+    body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+    assert tenants.request("POST", "/api/v1/namespaces", body)[0] == 201
+    tenants.declare(name)
+    found = tenants.says(name, "Ready", "is not the tenant's")
+    assert found["reason"] == "Foreign"
+    assert tenants.condition(name, "NamespaceReady")["status"] == "False"
+    home = tenants.request.get(core(name))
+    assert home
+    assert TENANT_LABEL not in home["metadata"]["labels"]
+    assert tenants.request.get(core(name, "/resourcequotas/tenant")) is None
+    tenants.delete(name)
+    until(lambda: tenants.get(name) is None, what="the deletion of the Tenancy")
+    assert "deletionTimestamp" not in (tenants.request.get(core(name)) or {})["metadata"]
+
+
+def pod(gpus: bool = False) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "work"},
+        "spec": {
+            "runtimeClassName": RUNTIME,
+            "securityContext": {
+                "runAsNonRoot": True,
+                "runAsUser": 1,
+                "seccompProfile": {"type": "RuntimeDefault"},
+            },
+            "containers": [
+                {
+                    "name": "main",
+                    "image": "registry.example.com/cuda:1",
+                    "securityContext": {
+                        "allowPrivilegeEscalation": False,
+                        "capabilities": {"drop": ["ALL"]},
+                    },
+                }
+            ],
+        },
+    }
+
+
+def test_a_deletion_ends_the_pods_and_the_namespace(tenants: Tenants, operator: Operator) -> None:
+    name = tenants.make()
+    tenants.ready(name)
+    # A pod that takes its time: a finalizer holds it.
+    held = pod()
+    held["metadata"]["finalizers"] = ["example.com/hold"]
+    status, answer = tenants.request("POST", core(name, "/pods"), held)
+    assert status == 201, answer["message"]
+    tenants.delete(name)
+    tenants.says(name, "Ready", "1 pods are ending")
+    another = pod()
+    another["metadata"]["name"] = "late"
+    status, answer = tenants.request("POST", core(name, "/pods"), another)
+    assert status == 403
+    assert "exceeded quota" in answer["message"]
+    tenants.request.merge(core(name, "/pods/work"), {"metadata": {"finalizers": None}})
+    until(lambda: tenants.get(name) is None, what="the deletion of the Tenancy")
+    assert tenants.request.get(core(name)) is None
+
+
+def test_a_namespace_that_does_not_go_is_told(tenants: Tenants, operator: Operator) -> None:
+    name = tenants.make()
+    tenants.ready(name)
+    keeper = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "stuck", "finalizers": ["example.com/hold"]},
+    }
+    assert tenants.request("POST", core(name, "/configmaps"), keeper)[0] == 201
+    tenants.delete(name)
+    found = tenants.says(name, "Ready", "example.com/hold", 40)
+    assert found["reason"] == "NamespaceEnding"
+    patch = {"metadata": {"finalizers": None}}
+    tenants.request.merge(core(name, "/configmaps/stuck"), patch)
+    until(lambda: tenants.get(name) is None, what="the deletion of the Tenancy")
+
+
+def test_a_controller_that_was_stopped_midway_goes_on_where_it_was(
+    kube_api: KubeCluster, tenants: Tenants
+) -> None:
+    names = [tenants.make() for _ in range(6)]
+    with running(kube_api, tenants.prefix):
+        # Broken off as soon as it has begun.
+        until(lambda: tenants.request.get(core(names[0])))
+    with running(kube_api, tenants.prefix):
+        for name in names:
+            tenants.ready(name)
+        tenants.delete(names[0])
+    with running(kube_api, tenants.prefix):
+        until(lambda: tenants.get(names[0]) is None, what="the deletion of the Tenancy")
+
+
+def test_what_happened_while_no_controller_ran_is_put_back(
+    kube_api: KubeCluster, tenants: Tenants
+) -> None:
+    name = tenants.make()
+    with running(kube_api, tenants.prefix):
+        tenants.ready(name)
+    assert tenants.request("DELETE", policy(name))[0] == 200
+    tenants.request.merge(core(name, "/resourcequotas/tenant"), {"spec": {"hard": {"pods": "999"}}})
+    with running(kube_api, tenants.prefix):
+        until(lambda: tenants.request.get(policy(name)), what="the repair of the policy")
+
+        def lowered() -> bool:
+            quota = tenants.request.get(core(name, "/resourcequotas/tenant"))
+            return bool(quota) and quota["spec"]["hard"]["pods"] == "10"
+
+        until(lowered, what="the repair of the quota")
+
+
+def test_fifty_tenancies_at_once_all_become_ready(tenants: Tenants, operator: Operator) -> None:
+    names = [tenants.make() for _ in range(50)]
+    for name in names:
+        tenants.ready(name, 120)
+    homes = {tenants.request.get(core(name)) is not None for name in names}
+    assert homes == {True}
+
+
+HOLDER = {
+    "namespace": "x",
+    "pod": "work",
+    "podUid": "1",
+    "container": "",
+    "partition": 3,
+    "gpus": [1],
+}
+
+
+def lease(request: Request, name: str, **status: Any) -> None:
+    found = request.get(f"{LEASES}/{name}")
+    assert found
+    found["status"] = {**found.get("status", {}), **status}
+    if status.get("holder") is None:
+        found["status"].pop("holder", None)
+    code, answer = request("PUT", f"{LEASES}/{name}/status", found)
+    assert code == 200, answer["message"]
+
+
+def test_a_deletion_waits_until_the_tenants_gpus_are_scrubbed(
+    lease_api: Request, tenants: Tenants, operator: Operator
+) -> None:
+    name = tenants.make()
+    tenants.ready(name)
+    gpu = f"{name}-gpu1"
+    since = "2026-11-21T00:00:00Z"
+    shown = [
+        {"type": kind, "status": "True", "reason": "Done", "lastTransitionTime": since}
+        for kind in ("ResetDone", "MemoryCleared", "FirmwareVerified")
+    ]
+    body = {
+        "apiVersion": "gpu-clusters.dev/v1alpha1",
+        "kind": "GPULease",
+        "metadata": {"name": gpu},
+        "spec": {"node": name, "module": 1, "pci": "0000:01:00.0", "device": "1"},
+    }
+    assert lease_api("POST", LEASES, body)[0] == 201
+    try:
+        lease(lease_api, gpu, phase="Resetting", since=since, cycle=1)
+        lease(lease_api, gpu, phase="Scrubbing")
+        lease(lease_api, gpu, phase="Verifying")
+        lease(lease_api, gpu, phase="Free", conditions=shown)
+        holder = {**HOLDER, "tenant": name}
+        for phase in ("Reserved", "Activating", "Leased"):
+            lease(lease_api, gpu, phase=phase, holder=holder)
+        tenants.delete(name)
+        tenants.says(name, "Ready", f"GPUs are not yet scrubbed: {gpu} (Leased)")
+        lease(lease_api, gpu, phase="Releasing", holder=holder)
+        tenants.says(name, "Ready", f"{gpu} (Releasing)")
+        lease(lease_api, gpu, phase="Resetting", cycle=2, conditions=[])
+        tenants.says(name, "Ready", f"{gpu} (Resetting)")
+        lease(lease_api, gpu, phase="Scrubbing")
+        found = tenants.says(name, "Ready", f"{gpu} (Scrubbing)")
+        assert found["reason"] == "LeasesNotScrubbed"
+        home = tenants.request.get(core(name))
+        assert home
+        assert "deletionTimestamp" not in home["metadata"]
+        lease(lease_api, gpu, phase="Verifying")
+        lease(lease_api, gpu, phase="Free", conditions=shown)
+        until(lambda: tenants.get(name) is None, what="the deletion of the Tenancy")
+    finally:
+        lease_api("DELETE", f"{LEASES}/{gpu}")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"quota": {"hard": {"pods": "1"}}}, "quota.hard must count the GPUs as requests."),
+        ({"gpus": 8}, "quota.hard must allow as many GPUs as gpus says"),
+        ({"tenant": "other"}, "a Tenancy is named after its tenant"),
+        ({"gpus": -1}, "spec.gpus"),
+        ({"sizes": [3]}, "sizes are those of partitions"),
+        ({"sizes": [8]}, "no size may exceed gpus"),
+        ({"namespace": "kube-system"}, "that namespace is the cluster's own"),
+        ({"namespace": "Not A Name"}, "spec.namespace"),
+        ({"egress": {"nfsCidrs": ["198.51.100.0"]}}, "nfsCidrs are address ranges"),
+        ({"egress": {"fqdns": ["https://example.org"]}}, "spec.egress.fqdns"),
+        ({"podSecurity": {"enforce": "privileged"}}, "spec.podSecurity.enforce"),
+        ({"surprise": 1}, "unknown field"),
+    ],
+)
+def test_the_api_server_itself_refuses_a_tenancy_that_isolates_nothing(
+    tenants: Tenants, change: dict[str, Any], said: str
+) -> None:
+    name = tenants.name()
+    body = {
+        "apiVersion": "gpu-clusters.dev/v1alpha1",
+        "kind": "Tenancy",
+        "metadata": {"name": name},
+        "spec": tenants.spec(name, **change),
+    }
+    status, answer = tenants.request("POST", f"{TENANCIES}?fieldValidation=Strict", body)
+    assert status in (400, 422)
+    assert said in answer["message"]
+
+
+def test_whose_a_tenancy_is_and_where_cannot_be_changed(tenants: Tenants) -> None:
+    name = tenants.make()
+    path = f"{TENANCIES}/{name}"
+    patch = {"spec": {"namespace": f"{PREFIX}elsewhere"}}
+    status, answer = tenants.request("PATCH", path, patch, kind="application/merge-patch+json")
+    assert status == 422
+    assert "cannot be changed; delete the Tenancy and make another" in answer["message"]

@@ -2,277 +2,185 @@
 
 from __future__ import annotations
 
-import json
 import threading
-import time
-from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
 import yaml
 
-from gpuclusters.domain.tenancy_resource import crd
 from gpuclusters.providers.tenancy_policy import TenancyPolicyProvider
 from tests.fixtures.control_plane import KubeCluster
+from tests.fixtures.tenancies import Operator, Tenants, running
 from tests.providers.conftest import StartProvider
 from tests.providers.provider_process import UNKNOWN, StepFailed
 
 pytestmark = pytest.mark.lab
 
 QUOTA = {"requests.nvidia.com/pgpu": "4", "pods": "10", "requests.memory": "1024Gi"}
-LEVELS = {
-    f"pod-security.kubernetes.io/{mode}{suffix}": value
-    for mode in ("enforce", "audit", "warn")
-    for suffix, value in (("", "restricted"), ("-version", "latest"))
-}
 
 
-@dataclass
-class Tenant:
-    """A namespace with everything that isolates a tenant, on the shared cluster."""
-
-    cluster: KubeCluster
-    name: str
-
-    def request(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
-        kind = "application/apply-patch+yaml" if method == "PATCH" else "application/json"
-        if method == "PATCH":
-            path += "?fieldManager=test&force=true"
-        with self.cluster.api() as api:
-            status, answer = api.request(method, path, body, kind)
-        return status, json.loads(answer) if answer.startswith(b"{") else {}
-
-    def apply(self, path: str, api_version: str, kind: str, **body: Any) -> None:
-        name = path.rsplit("/", 1)[1]
-        manifest = {"apiVersion": api_version, "kind": kind, "metadata": {"name": name}, **body}
-        status, answer = self.request("PATCH", path, manifest)
-        assert status < 300, answer["message"]
-
-    def policy(self, name: str) -> str:
-        return f"/apis/cilium.io/v2/namespaces/{self.name}/ciliumnetworkpolicies/{name}"
-
-    @property
-    def admission(self) -> str:
-        return f"pods-of-{self.name}"
-
-    def tenancy(self) -> dict[str, Any]:
-        status, answer = self.request(
-            "GET", f"/apis/gpu-clusters.dev/v1alpha1/tenancies/{self.name}"
-        )
-        return answer if status == 200 else {}
-
-    def wanted(self, **changes: Any) -> dict[str, Any]:
-        return {
-            "cluster": "dev",
-            "kubeconfig": self.cluster.kubeconfig.read_text(),
-            "tenant": self.name,
-            "namespace": self.name,
-            "spec": {
-                "gpus": 4,
-                "quota": {"hard": QUOTA},
-                "runtimeClasses": [f"kata-{self.name}"],
-            },
-            "policies": ["isolate"],
-            "admission_policy": self.admission,
-            "timeout_seconds": 20,
-        } | changes
+def wanted(tenants: Tenants, name: str, **changes: Any) -> dict[str, Any]:
+    spec = tenants.spec(name)
+    del spec["tenant"], spec["namespace"]
+    return {
+        "cluster": "dev",
+        "kubeconfig": tenants.request.cluster.kubeconfig.read_text(),
+        "tenant": name,
+        "namespace": name,
+        "spec": spec,
+        "timeout_seconds": 60,
+    } | changes
 
 
-def isolate(tenant: Tenant) -> None:
-    root, name = f"/api/v1/namespaces/{tenant.name}", tenant.name
-    labels = {"metadata": {"name": name, "labels": LEVELS}}
-    tenant.apply(root, "v1", "Namespace", **labels)
-    tenant.apply(f"{root}/resourcequotas/tenant", "v1", "ResourceQuota", spec={"hard": QUOTA})
-    size = {"cpu": "1", "memory": "1Gi"}
-    limits = [{"type": "Container", "default": size, "defaultRequest": size}]
-    tenant.apply(f"{root}/limitranges/tenant", "v1", "LimitRange", spec={"limits": limits})
-    spec: dict[str, Any] = {"endpointSelector": {}, "egress": [{"toEndpoints": [{}]}]}
-    tenant.apply(tenant.policy("isolate"), "cilium.io/v2", "CiliumNetworkPolicy", spec=spec)
-    tenant.apply(
-        f"/apis/node.k8s.io/v1/runtimeclasses/kata-{name}",
-        "node.k8s.io/v1",
-        "RuntimeClass",
-        handler="kata",
-    )
-    group = "admissionregistration.k8s.io/v1"
-    tenant.apply(
-        f"/apis/{group}/validatingadmissionpolicies/{tenant.admission}",
-        group,
-        "ValidatingAdmissionPolicy",
-        spec={
-            "failurePolicy": "Fail",
-            "matchConstraints": {
-                "resourceRules": [
-                    {
-                        "apiGroups": [""],
-                        "apiVersions": ["v1"],
-                        "operations": ["CREATE"],
-                        "resources": ["pods"],
-                    }
-                ]
-            },
-            "validations": [{"expression": "has(object.spec.runtimeClassName)"}],
-        },
-    )
-    here = {"matchLabels": {"kubernetes.io/metadata.name": name}}
-    tenant.apply(
-        f"/apis/{group}/validatingadmissionpolicybindings/{tenant.admission}",
-        group,
-        "ValidatingAdmissionPolicyBinding",
-        spec={
-            "policyName": tenant.admission,
-            "validationActions": ["Deny"],
-            "matchResources": {"namespaceSelector": here},
-        },
-    )
-
-
-@pytest.fixture
-def tenant(kube_api: KubeCluster, namespace: str) -> Iterator[Tenant]:
-    made = Tenant(kube_api, namespace)
-    definition = crd()
-    path = (
-        f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{definition['metadata']['name']}"
-    )
-    made.apply(path, "apiextensions.k8s.io/v1", definition["kind"], spec=definition["spec"])
-    while made.request("GET", "/apis/gpu-clusters.dev/v1alpha1/tenancies")[0] != 200:
-        time.sleep(0.05)
-    yield made
-    group = "/apis/admissionregistration.k8s.io/v1"
-    for leftover in (
-        f"{group}/validatingadmissionpolicybindings/{made.admission}",
-        f"{group}/validatingadmissionpolicies/{made.admission}",
-        f"/apis/node.k8s.io/v1/runtimeclasses/kata-{made.name}",
-        f"/apis/gpu-clusters.dev/v1alpha1/tenancies/{made.name}",
-    ):
-        made.request("DELETE", leftover)
+def policy(name: str, which: str = "isolate") -> str:
+    return f"/apis/cilium.io/v2/namespaces/{name}/ciliumnetworkpolicies/{which}"
 
 
 def test_a_tenancy_is_ready_when_everything_is_enforced(
-    tenant: Tenant, start_provider: StartProvider
+    tenants: Tenants, operator: Operator, start_provider: StartProvider
 ) -> None:
     provider = start_provider()
-    isolate(tenant)
-    made = provider.create(TenancyPolicyProvider, tenant.wanted())
-    assert made.id == f"dev/{tenant.name}"
+    name = tenants.name()
+    inputs = wanted(tenants, name)
+    made = provider.create(TenancyPolicyProvider, inputs)
+    assert made.id == f"dev/{name}"
     assert made.outputs["ready"] is True
     assert made.outputs["proofs"] == [
-        "tenancy",
+        "controller",
         "namespace",
         "quota",
         "limit-range",
+        "service-account",
         "network-policy/isolate",
+        "network-policy/allow-dns",
+        "network-policy/allow-nfs",
+        "network-baseline",
+        "network-agents",
+        "admission-rules",
         "pod-security",
         "admission-policy",
         "allowed-pod",
     ]
-    live = tenant.tenancy()
-    assert live["spec"]["networkPolicies"] == ["isolate"]
-    assert live["status"]["observedGeneration"] == live["metadata"]["generation"]
-    (ready,) = live["status"]["conditions"]
-    assert (ready["type"], ready["status"], ready["reason"]) == ("Ready", "True", "Enforced")
+    live = tenants.get(name)
+    assert live
+    assert live["status"]["observedGeneration"] == made.outputs["observed_generation"] == 1
 
     assert provider.read(TenancyPolicyProvider, made).outputs == made.outputs
-    assert not provider.diff(TenancyPolicyProvider, made.outputs, tenant.wanted()).changes
-    assert provider.create(TenancyPolicyProvider, tenant.wanted()) == made  # a rerun
+    assert not provider.diff(TenancyPolicyProvider, made.outputs, inputs).changes
+    assert provider.create(TenancyPolicyProvider, inputs) == made  # a rerun
+
+    changed = inputs | {"spec": inputs["spec"] | {"sizes": [1], "egress": {"internet": True}}}
+    assert provider.diff(TenancyPolicyProvider, made.outputs, changed).changes
+    updated = provider.update(TenancyPolicyProvider, made, changed)
+    assert updated.outputs["observed_generation"] == 2
+    assert "network-policy/allow-internet" in updated.outputs["proofs"]
+    made.outputs = updated.outputs
 
     provider.delete(TenancyPolicyProvider, made)
-    assert tenant.tenancy() == {}
+    assert tenants.get(name) is None
+    assert tenants.request.get(f"/api/v1/namespaces/{name}") is None
     assert provider.read(TenancyPolicyProvider, made).id == ""
     provider.delete(TenancyPolicyProvider, made)
 
 
-def test_what_comes_later_is_waited_for(tenant: Tenant, start_provider: StartProvider) -> None:
-    timer = threading.Timer(1, isolate, [tenant])
+def test_a_controller_that_comes_later_is_waited_for(
+    kube_api: KubeCluster, tenants: Tenants, start_provider: StartProvider
+) -> None:
+    name = tenants.name()
+    late = Operator(kube_api, tenants.prefix)
+    timer = threading.Timer(1, late.start)
     timer.start()
-    made = start_provider().create(TenancyPolicyProvider, tenant.wanted())
-    timer.join()
+    try:
+        made = start_provider().create(TenancyPolicyProvider, wanted(tenants, name))
+    finally:
+        timer.join()
+        late.stop()
     assert made.outputs["ready"] is True
 
 
-def test_each_missing_proof_is_named_with_its_reason(
-    tenant: Tenant, start_provider: StartProvider
+def test_without_a_controller_it_is_said_who_should_have_acted(
+    tenants: Tenants, start_provider: StartProvider
 ) -> None:
+    name = tenants.name()
     with pytest.raises(StepFailed) as failed:
-        start_provider().create(TenancyPolicyProvider, tenant.wanted(timeout_seconds=1))
+        start_provider().create(TenancyPolicyProvider, wanted(tenants, name, timeout_seconds=1))
     message = str(failed.value)
     for reason in (
         "isolation is not enforced after 1 s",
-        "namespace: label pod-security.kubernetes.io/enforce is None, not 'restricted'",
-        "quota: ResourceQuota tenant does not exist",
-        "limit-range: LimitRange tenant does not exist",
-        "network-policy/isolate: it does not exist",
-        "pod-security: ",
-        "admission-policy: ",
+        "controller: no controller has looked at the Tenancy",
+        "gpu-clusters-controllers",
+        f"namespace: namespace {name} does not exist",
     ):
         assert reason in message
-    assert tenant.cluster.url in message
-    (ready,) = tenant.tenancy()["status"]["conditions"]
-    assert (ready["status"], ready["reason"]) == ("False", "NotEnforced")
+    assert tenants.request.cluster.url in message
+
+
+def test_what_the_controller_waits_for_is_passed_on(
+    tenants: Tenants, operator: Operator, start_provider: StartProvider
+) -> None:
+    name = tenants.name()
+    inputs = wanted(tenants, name, timeout_seconds=5)
+    inputs["spec"]["limits"] = []
+    with pytest.raises(StepFailed, match="LimitRange tenant limits nothing") as failed:
+        start_provider().create(TenancyPolicyProvider, inputs)
+    assert "controller: the controller says: limit-range: " in str(failed.value)
 
 
 def test_isolation_that_ends_shows_in_a_refresh(
-    tenant: Tenant, start_provider: StartProvider
+    kube_api: KubeCluster, tenants: Tenants, start_provider: StartProvider
 ) -> None:
     provider = start_provider()
-    isolate(tenant)
-    made = provider.create(TenancyPolicyProvider, tenant.wanted())
-    tenant.request("DELETE", tenant.policy("isolate"))
+    name = tenants.name()
+    with running(kube_api, tenants.prefix):
+        made = provider.create(TenancyPolicyProvider, wanted(tenants, name))
+    # Nobody puts it back, and the last word of the controller was that all is well.
+    tenants.request("DELETE", policy(name))
     live = provider.read(TenancyPolicyProvider, made)
     assert live.outputs["ready"] is False
     assert "network-policy/isolate" not in live.outputs["proofs"]
-    assert provider.diff(TenancyPolicyProvider, live.outputs, tenant.wanted()).changes
-    isolate(tenant)
+    assert provider.diff(TenancyPolicyProvider, live.outputs, wanted(tenants, name)).changes
     made.outputs = live.outputs
-    assert provider.update(TenancyPolicyProvider, made, tenant.wanted()).outputs["ready"] is True
+    with running(kube_api, tenants.prefix):
+        updated = provider.update(TenancyPolicyProvider, made, wanted(tenants, name))
+    assert updated.outputs["ready"] is True
+
+
+def test_state_of_an_earlier_version_can_still_be_deleted(
+    tenants: Tenants, operator: Operator, start_provider: StartProvider
+) -> None:
+    provider = start_provider()
+    name = tenants.name()
+    made = provider.create(TenancyPolicyProvider, wanted(tenants, name))
+    made.outputs |= {
+        "spec": {"gpus": 4, "quota": {"hard": QUOTA}, "runtimeClasses": ["kata"]},
+        "policies": ["isolate"],
+        "admission_policy": "gpu-clusters-tenant-pods",
+    }
+    assert provider.diff(TenancyPolicyProvider, made.outputs, wanted(tenants, name)).changes
+    provider.delete(TenancyPolicyProvider, made)
+    assert tenants.get(name) is None
 
 
 def test_a_field_of_another_manager_is_not_taken(
-    tenant: Tenant, start_provider: StartProvider
+    tenants: Tenants, start_provider: StartProvider
 ) -> None:
-    isolate(tenant)
-    spec = {"tenant": tenant.name, "namespace": tenant.name, "quota": {"hard": QUOTA}, "gpus": 2}
-    path = f"/apis/gpu-clusters.dev/v1alpha1/tenancies/{tenant.name}"
-    tenant.apply(path, "gpu-clusters.dev/v1alpha1", "Tenancy", spec=spec)
+    name = tenants.make(sizes=[4])
     with pytest.raises(StepFailed) as failed:
-        start_provider().create(TenancyPolicyProvider, tenant.wanted())
-    assert 'conflict with "test": .spec.gpus' in str(failed.value)
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"quota": {"hard": {"pods": "1"}}}, "quota.hard must count the GPUs as requests."),
-        ({"tenant": "other"}, "a Tenancy is named after its tenant"),
-        ({"gpus": -1}, "spec.gpus"),
-    ],
-)
-def test_the_api_server_itself_refuses_a_tenancy_that_isolates_nothing(
-    tenant: Tenant, change: dict[str, Any], said: str
-) -> None:
-    spec = {"tenant": tenant.name, "namespace": tenant.name, "quota": {"hard": QUOTA}} | change
-    body = {
-        "apiVersion": "gpu-clusters.dev/v1alpha1",
-        "kind": "Tenancy",
-        "metadata": {"name": tenant.name},
-        "spec": spec,
-    }
-    path = f"/apis/gpu-clusters.dev/v1alpha1/tenancies/{tenant.name}"
-    status, answer = tenant.request("PATCH", path, body)
-    assert status == 422
-    assert said in answer["message"]
+        start_provider().create(TenancyPolicyProvider, wanted(tenants, name))
+    assert 'conflict with "test": .spec.sizes' in str(failed.value)
 
 
 def test_an_api_server_that_is_not_there_is_named_without_the_kubeconfig(
-    tenant: Tenant, start_provider: StartProvider
+    tenants: Tenants, start_provider: StartProvider
 ) -> None:
-    kubeconfig = yaml.safe_load(tenant.cluster.kubeconfig.read_text())
+    name = tenants.name()
+    kubeconfig = yaml.safe_load(tenants.request.cluster.kubeconfig.read_text())
     kubeconfig["clusters"][0]["cluster"]["server"] = "https://127.0.0.1:1"
     secret = kubeconfig["users"][0]["user"]["client-key-data"]
     with pytest.raises(StepFailed) as failed:
         start_provider().create(
-            TenancyPolicyProvider, tenant.wanted(kubeconfig=yaml.safe_dump(kubeconfig))
+            TenancyPolicyProvider,
+            wanted(tenants, name, kubeconfig=yaml.safe_dump(kubeconfig)),
         )
     message = str(failed.value)
     assert "API server https://127.0.0.1:1: could not apply Tenancy" in message
