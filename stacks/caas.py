@@ -11,6 +11,7 @@ import pulumi_kubernetes as kubernetes
 
 from components.caas.gpu_host import GpuHost, GpuHostArgs
 from components.caas.kata_runtime import KataRuntime, KataRuntimeArgs
+from components.caas.monitoring import Monitoring, MonitoringArgs
 from components.caas.programs import Programs, ProgramsArgs
 from components.caas.system import System, SystemArgs
 from components.caas.tenancy_api import TenancyApi, TenancyApiArgs
@@ -68,18 +69,21 @@ def build(config: CaasConfig, secrets: Secrets) -> Outputs:
         ),
         in_cluster,
     )
+    system = System("system", _system(config, cluster, secrets), in_cluster)
     programs = Programs(
         "programs",
         ProgramsArgs(
             image=image(config),
             replicas=config.programs.replicas,
             nodes=[node.name for node in cluster.nodes],
-            system=System("system", _system(config, cluster, secrets), in_cluster),
+            system=system,
             image_pull_secret=config.programs.image_pull_secret,
             requires=[api, *hosts.values()],
         ),
         in_cluster,
     )
+    if config.programs.monitoring:
+        Monitoring("monitoring", MonitoringArgs(namespace=system.namespace), in_cluster)
     tenants = {
         tenant.name: Tenant(
             tenant.name, _tenant(config, tenant, kubeconfig, [api, programs]), in_cluster

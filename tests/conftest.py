@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
+from pulumi.runtime.settings import SETTINGS
 
 # In CI the same examples every time: what a change did not break must not fail by chance. On a
 # developer's machine each run looks at others.
@@ -29,5 +30,11 @@ def event_loop_of_the_thread() -> Iterator[None]:
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
     yield
+    # Outputs that no test waited for belong to this loop; the next program would wait for them in its own.
+    left = asyncio.all_tasks(loop)
+    for task in left:
+        task.cancel()
+    loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+    SETTINGS.outputs.clear()
     asyncio.set_event_loop(None)
     loop.close()

@@ -15,6 +15,8 @@ _SECRETS_FOLDER = "/etc/gpu-clusters-secrets"
 _SCRATCH_FOLDER = "/tmp"  # noqa: S108 - an emptyDir of the pod
 
 LABEL = "app.kubernetes.io/name"
+PART_OF = {"app.kubernetes.io/part-of": "gpu-clusters"}
+"""Label of everything that belongs to the cluster's programs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +99,7 @@ def pod_template(args: ProgramArgs) -> dict[str, Any]:
     }
     return {
         "metadata": {
-            "labels": labels(args.program),
+            "labels": {**labels(args.program), **PART_OF},
             "annotations": {"gpu-clusters.dev/settings": args.system.settings_digest},
         },
         "spec": {

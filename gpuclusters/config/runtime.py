@@ -64,5 +64,5 @@ class Programs(Section):
     """Copies of the API and of the controllers; of the latter one is at work."""
     image_pull_secret: DnsLabel | None = None
     """Secret of their namespace for a registry that wants one."""
-    service_monitors: Flag = False
+    monitoring: Flag = False
     """Declare a ServiceMonitor, alert rules and the dashboard; needs the CRDs of the Prometheus Operator."""

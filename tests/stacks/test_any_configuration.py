@@ -25,5 +25,6 @@ def test_a_right_configuration_can_be_previewed(document: dict[str, Any]) -> Non
         table = TABLES[Baseboard(inputs["baseboard"])]
         modules = [m for n in inputs["partitions"] for m in table.partition(int(n)).modules]
         assert sorted(modules) == list(range(1, 9)), "each GPU is in exactly one partition"
-    for inputs in engine.of(":Namespace").values():
-        assert inputs["metadata"]["labels"]["gpu-clusters.dev/tenant"]
+    policies = engine.of(":TenancyPolicy").values()
+    assert len(policies) == len(config.caas.tenants)
+    assert len({inputs["namespace"] for inputs in policies}) == len(policies)

@@ -175,7 +175,7 @@ def _programs(draw: st.DrawFn, *, existing: bool) -> dict[str, Any]:
         "programs": {
             "image": "registry.example.com/gpu-clusters:0.2.0",
             "replicas": draw(st.integers(1, 3)),
-            "service-monitors": draw(_flags),
+            "monitoring": draw(_flags),
         },
     }
 

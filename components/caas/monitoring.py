@@ -1,0 +1,89 @@
+"""What the Prometheus Operator and Grafana are told about the cluster's programs."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pulumi
+import yaml
+from pulumi_kubernetes.apiextensions import CustomResource
+from pulumi_kubernetes.core.v1 import ConfigMap, Service
+
+from components.caas.program import PART_OF
+
+DASHBOARDS = Path(__file__).resolve().parents[2] / "dashboards"
+
+
+@dataclass(frozen=True, kw_only=True)
+class MonitoringArgs:
+    """Where the programs are."""
+
+    namespace: pulumi.Input[str]
+
+
+class Monitoring(pulumi.ComponentResource):
+    """Owns a ServiceMonitor over all programs, the alert rules, and the dashboard for Grafana's sidecar.
+
+    The kinds are the Prometheus Operator's; it must be installed before.
+    """
+
+    def __init__(
+        self, name: str, args: MonitoringArgs, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__("gpu-clusters:caas:Monitoring", name, None, opts)
+        child = pulumi.ResourceOptions(parent=self)
+        service = Service(
+            f"{name}-service",
+            metadata={"name": "metrics", "namespace": args.namespace, "labels": PART_OF},
+            # Headless: every pod is asked for itself, at the port that it calls http.
+            spec={
+                "cluster_ip": "None",
+                "selector": PART_OF,
+                "ports": [{"name": "http", "port": 80, "target_port": "http"}],
+            },
+            opts=child,
+        )
+        CustomResource(
+            f"{name}-monitor",
+            api_version="monitoring.coreos.com/v1",
+            kind="ServiceMonitor",
+            metadata={"name": "gpu-clusters", "namespace": args.namespace, "labels": PART_OF},
+            spec={
+                "selector": {"matchLabels": PART_OF},
+                "endpoints": [{"port": "http", "path": "/metrics", "interval": "15s"}],
+            },
+            opts=pulumi.ResourceOptions(parent=self, depends_on=[service]),
+        )
+        rules = _rules()
+        CustomResource(
+            f"{name}-alerts",
+            api_version=rules["apiVersion"],
+            kind=rules["kind"],
+            metadata={**rules["metadata"], "namespace": args.namespace},
+            spec=rules["spec"],
+            opts=child,
+        )
+        ConfigMap(
+            f"{name}-dashboard",
+            metadata={
+                "name": "gpu-clusters-dashboard",
+                "namespace": args.namespace,
+                "labels": {**PART_OF, "grafana_dashboard": "1"},
+            },
+            data={"gpu-clusters-caas.json": _dashboard()},
+            opts=child,
+        )
+        self.register_outputs({})
+
+
+def _rules() -> Any:
+    return yaml.safe_load((DASHBOARDS / "alerts.yaml").read_text(encoding="utf-8"))
+
+
+def _dashboard() -> str:
+    """In one line: a ConfigMap has a limit, and nobody reads it there."""
+    document = json.loads((DASHBOARDS / "caas.json").read_text(encoding="utf-8"))
+    return json.dumps(document, separators=(",", ":"), sort_keys=True)
