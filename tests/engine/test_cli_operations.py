@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from lab.engine import deployment
-from lab.engine.backend.store import CheckpointStore
 from lab.engine.backend.filebackend import FileBackend
 from lab.engine.backend.layout import StackReference
+from lab.engine.backend.store import CheckpointStore
 from lab.engine.cli.main import DEBUG_VARIABLE
 from lab.engine.events import Cancel, Diagnostic, Prelude, Summary
 from lab.engine.request import Cancellation, ConfigValue, Outcome, Request
@@ -268,7 +268,10 @@ def test_an_internal_fault_is_one_sentence(
         (("up", "--policy-pack=x"), "--policy-pack is not part of the embedded engine"),
         (("destroy", "--target", "x", "--exclude-protected"), "cannot specify --target and"),
         (("up", "--nonsense"), "unknown flag: --nonsense of `python -m lab.engine up`"),
-        (("up", "--targ", "x"), "unknown flag: --targ of `python -m lab.engine up`; did you mean `--target`?"),
+        (
+            ("up", "--targ", "x"),
+            "unknown flag: --targ of `python -m lab.engine up`; did you mean `--target`?",
+        ),
         (("up", "template"), "unknown argument 'template'"),
         (("preview", "--yes"), "unknown flag: --yes of `python -m lab.engine preview`"),
         (("refresh", "--continue-on-error"), "unknown flag: --continue-on-error"),

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from lab.engine.backend.store import CheckpointStore
 from lab.engine.backend.filebackend import FileBackend
 from lab.engine.backend.layout import StackReference
+from lab.engine.backend.store import CheckpointStore
 from lab.engine.secrets import open_manager
 from lab.engine.state import ResourceState, Snapshot
 from lab.engine.values import Secret

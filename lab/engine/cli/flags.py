@@ -133,6 +133,20 @@ def add_run(parser: argparse.ArgumentParser) -> None:
     add("--skip-preview", "-f", action="store_true", help="go ahead without a preview; implies -y")
 
 
+def check_provider(name: str) -> None:
+    """Refuse secrets providers but the default and a passphrase, which are the same here.
+
+    Raises:
+        UserError: it is another provider.
+    """
+    if name not in ("default", "passphrase"):
+        raise UserError(
+            f"secrets provider {name!r}: the embedded engine encrypts under a passphrase only;"
+            " use the Pulumi CLI for others",
+            ExitCode.CONFIGURATION,
+        )
+
+
 def check(arguments: argparse.Namespace) -> None:
     """Refuse flags that do not go together.
 
@@ -153,6 +167,7 @@ def check(arguments: argparse.Namespace) -> None:
         arguments.target or getattr(arguments, "target_replace", [])
     ):
         raise UserError("--target-dependents needs a --target", ExitCode.CONFIGURATION)
+    check_provider(getattr(arguments, "secrets_provider", "default"))
     if arguments.parallel is not None and arguments.parallel < 1:
         raise UserError("--parallel has to be 1 or more", ExitCode.CONFIGURATION)
 

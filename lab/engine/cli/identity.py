@@ -51,10 +51,12 @@ def add_verbs(verbs: Verbs, shared: Parser) -> None:
     verb("version", _version, "print the version of Pulumi that this engine follows")
     login = verb("login", _login, "choose a folder for the state")
     login.add_argument("url", nargs="?", metavar="file://FOLDER")
+    login.add_argument("--cloud-url", "-c", metavar="URL", help="the same")
     login.add_argument("--local", "-l", action="store_true", help="the home folder")
     login.set_defaults(optional=("url",))
     logout = verb("logout", _logout, "forget the chosen folder")
     logout.add_argument("url", nargs="?", metavar="file://FOLDER")
+    logout.add_argument("--cloud-url", "-c", metavar="URL", help="the same")
     logout.add_argument("--local", "-l", action="store_true", help="the home folder")
     logout.add_argument("--all", action="store_true", help="all backends")
     logout.set_defaults(optional=("url",))
@@ -143,9 +145,10 @@ def _packages(*, every: bool) -> list[dict[str, str]]:
 
 def _login(arguments: argparse.Namespace) -> int:
     home = address.pulumi_home()
-    if arguments.local and arguments.url:
+    given = arguments.url or arguments.cloud_url
+    if arguments.local and given:
         raise UserError("--local is the home folder: leave the address out", ExitCode.CONFIGURATION)
-    url = "file://~" if arguments.local else arguments.url or os.environ.get("PULUMI_BACKEND_URL")
+    url = "file://~" if arguments.local else given or os.environ.get("PULUMI_BACKEND_URL")
     if not url:
         raise UserError(
             "a login needs an address: `login file:///path/to/a/folder`, or --local for the home"
@@ -165,14 +168,15 @@ def _login(arguments: argparse.Namespace) -> int:
 
 def _logout(arguments: argparse.Namespace) -> int:
     home = address.pulumi_home()
-    if arguments.all and (arguments.url or arguments.local):
+    given = arguments.url or arguments.cloud_url
+    if arguments.all and (given or arguments.local):
         raise UserError("--all means every address: name none", ExitCode.CONFIGURATION)
     credentials = _credentials(home)
     if arguments.all:
         _save(home, {})
         print("Logged out of everything")
         return 0
-    url = "file://~" if arguments.local else arguments.url or credentials.get("current")
+    url = "file://~" if arguments.local else given or credentials.get("current")
     known = credentials.get("accounts") or {}
     if not url or (url not in known and url != credentials.get("current")):
         raise UserError(f"not logged in{f' to {url}' if url else ''}; nothing was changed")

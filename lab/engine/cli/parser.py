@@ -73,6 +73,11 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
             continue
         raise _unknown(_chosen(parser, known), argument)
     options.refuse_environment()
+    if known.verbose and not known.logtostderr:
+        raise UserError(
+            "--verbose says how much --logtostderr logs: pass both, as no log files are written",
+            ExitCode.CONFIGURATION,
+        )
     return known
 
 

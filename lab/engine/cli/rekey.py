@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 
 from lab.engine.backend.checkpoints import detached, open_snapshot, stored_manager
+from lab.engine.cli.flags import check_provider
 from lab.engine.cli.parser import Parser, nested_stack_flag
 from lab.engine.cli.terminal import interactive
 from lab.engine.cli.workspace import Workspace
@@ -22,20 +23,6 @@ def add_actions(action: Callable[..., Parser]) -> None:
     change = action("change-secrets-provider", _change, "encrypt under another passphrase")
     change.add_argument("provider", metavar="passphrase")
     nested_stack_flag(change)
-
-
-def check_provider(name: str) -> None:
-    """Refuse what is neither the default nor a passphrase.
-
-    Raises:
-        UserError: it is another provider.
-    """
-    if name not in ("default", "passphrase"):
-        raise UserError(
-            f"secrets provider {name!r}: the embedded engine encrypts under a passphrase only;"
-            " use the Pulumi CLI for others",
-            ExitCode.CONFIGURATION,
-        )
 
 
 def recrypt(tree: Tree, old: SecretsManager, new: SecretsManager) -> Tree:

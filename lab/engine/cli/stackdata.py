@@ -13,13 +13,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from lab.engine.atomicfile import write_bytes
 from lab.engine.backend import history
 from lab.engine.backend.checkpoints import Checkpoint, open_snapshot, opened, stored_manager
 from lab.engine.backend.exchange import exported
 from lab.engine.backend.exchange import imported as taken_in
 from lab.engine.cli.parser import Parser, nested_stack_flag
-from lab.engine.cli.tables import print_json, print_table
+from lab.engine.cli.tables import print_json, print_table, write_result
 from lab.engine.cli.workspace import Workspace
 from lab.engine.stackconfig import values
 from lab.engine.stackconfig.values import Tree
@@ -153,7 +152,7 @@ def _export(arguments: argparse.Namespace) -> int:
     document = exported(checkpoint, deployment)
     text = json.dumps(document, indent=4, ensure_ascii=False) + "\n"
     if arguments.file:
-        write_bytes(Path(arguments.file), text.encode())
+        write_result(arguments.file, text, private=True)
     else:
         sys.stdout.write(text)
     return 0

@@ -5,11 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from lab.engine.atomicfile import write_text
 from lab.engine.cli.parser import Parser, nested_stack_flag
+from lab.engine.cli.tables import write_result
 from lab.engine.cli.workspace import Workspace
 
 _DEPENDENCY, _PARENT = "#246C60", "#AA6639"
@@ -38,7 +37,7 @@ def _graph(arguments: argparse.Namespace) -> int:
         short=arguments.short_node_name,
         fragment=arguments.dot_fragment,
     )
-    write_text(Path(arguments.file), text)
+    write_result(arguments.file, text)
     print(f"Wrote stack dependency graph to `{arguments.file}`")
     return 0
 

@@ -8,7 +8,7 @@ from lab.engine.backend import selection
 from lab.engine.backend.checkpoints import empty_deployment
 from lab.engine.backend.layout import StackReference
 from lab.engine.cli import rekey, stackdata, stackgraph, tags
-from lab.engine.cli.flags import add_secrets_provider
+from lab.engine.cli.flags import add_secrets_provider, check_provider
 from lab.engine.cli.parser import Parser, Verbs, nested_stack_flag, stack_flags
 from lab.engine.cli.tables import print_json, print_table
 from lab.engine.cli.terminal import agreed, ask, choose, confirm, interactive
@@ -63,13 +63,13 @@ def add_verbs(verbs: Verbs, shared: Parser) -> None:
     rename.add_argument("name", metavar="NEW-NAME")
     for parser in (init, select, remove, rename):
         nested_stack_flag(parser)
-    tags.add_actions(action("tag", None, "manage tags"))
+    tags.add_actions(action("tag", None, "manage tags"), shared)
     for module in (stackdata, stackgraph, rekey):
         module.add_actions(action)
 
 
 def _init(arguments: argparse.Namespace) -> int:
-    rekey.check_provider(arguments.secrets_provider)
+    check_provider(arguments.secrets_provider)
     name = _given_name(arguments) or _asked_name(arguments)
     workspace = Workspace(arguments)
     stack = workspace.reference(name)
@@ -143,6 +143,7 @@ def _current(workspace: Workspace) -> str | None:
 
 
 def _select(arguments: argparse.Namespace) -> int:
+    check_provider(arguments.secrets_provider)
     workspace = Workspace(arguments)
     name = _given_name(arguments) or _chosen_name(arguments, workspace)
     stack = workspace.reference(name)

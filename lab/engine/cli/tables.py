@@ -1,11 +1,15 @@
-"""Tables and JSON on stdout."""
+"""Tables and JSON on stdout, and files that the user asked for."""
 
 from __future__ import annotations
 
 import json
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
+
+from lab.engine.atomicfile import write_bytes, write_text
+from lab.engine.usererror import UserError
 
 
 def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -21,3 +25,18 @@ def print_json(document: Any, *, indent: int = 2) -> None:
     """A JSON document."""
     json.dump(document, sys.stdout, indent=indent, ensure_ascii=False)
     print()
+
+
+def write_result(name: str, text: str, *, private: bool = False) -> None:
+    """Write a file in a folder that is there; `private`: one that nobody else may read.
+
+    Raises:
+        UserError: the folder is not there, or the file cannot be written.
+    """
+    path = Path(name)
+    if not path.absolute().parent.is_dir():
+        raise UserError(f"could not write {path}: there is no folder {path.parent}")
+    if private:
+        write_bytes(path, text.encode())
+    else:
+        write_text(path, text)

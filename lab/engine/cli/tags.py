@@ -14,7 +14,7 @@ _NAME = re.compile(r"[A-Za-z0-9_.:-]{1,40}")
 _LONGEST = 256
 
 
-def add_actions(tag: Parser) -> None:
+def add_actions(tag: Parser, shared: Parser) -> None:
     """Register the actions below `stack tag`."""
     tag.help_alone()
     below = tag.add_subparsers(dest="tag", metavar="ACTION", parser_class=Parser)
@@ -24,7 +24,7 @@ def add_actions(tag: Parser) -> None:
         ("set", _set, ("name", "value")),
         ("rm", _remove, ("name",)),
     ):
-        parser = below.add_parser(name, allow_abbrev=False)
+        parser = below.add_parser(name, parents=[shared], allow_abbrev=False)
         nested_stack_flag(parser)
         for argument in arguments:
             parser.add_argument(argument, metavar=argument.upper())

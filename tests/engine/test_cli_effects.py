@@ -1,0 +1,266 @@
+"""Each flag of `preview`, `up`, `refresh` and `destroy` changes something that can be seen."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import time
+
+import pytest
+
+from lab.engine import deployment, rerun
+from lab.engine.cli import runs
+from lab.engine.events import (
+    Cancel,
+    Diagnostic,
+    Prelude,
+    ResourceOutputs,
+    ResourcePre,
+    StepMetadata,
+    Summary,
+)
+from lab.engine.pending import Answers
+from lab.engine.request import Outcome, Request
+from lab.engine.state import PendingOperation, ResourceState, Snapshot
+from lab.engine.values import Secret
+from tests.engine.shellkit import Shell, shell
+
+__all__ = ["shell"]
+
+ROOT = "urn:pulumi:dev::refs::pulumi:pulumi:Stack::refs-dev"
+ONE, TWO, THREE = (f"urn:pulumi:dev::refs::a:b:C::{name}" for name in ("one", "two", "three"))
+OUTPUTS = {"key": Secret("hunter22"), "long": "x" * 300}
+
+
+def _resource(urn: str, **more: object) -> ResourceState:
+    return ResourceState(urn, "a:b:C", custom=True, id="i", parent=ROOT, **more)  # type: ignore[arg-type]
+
+
+@dataclasses.dataclass
+class Engine:
+    """Plays a run with a step of each kind, and keeps what it was asked."""
+
+    asked: list[tuple[str, Request]] = dataclasses.field(default_factory=list)
+
+    def named(self, name: str):
+        def run(request, store, emit, cancel, stacks=None) -> Outcome:
+            self.asked.append((name, request))
+            root = ResourceState(ROOT, "pulumi:pulumi:Stack", custom=False, outputs=OUTPUTS)
+            emit(Prelude({}))
+            emit(Diagnostic("debug", "only for developers\n"))
+            emit(Diagnostic("warning", "mind this\n", prefix="warning: "))
+            for op, urn, logical in (
+                ("same", ROOT, True), ("same", ONE, True), ("read", TWO, True),
+                ("create-replacement", THREE, False), ("replace", THREE, True),
+            ):  # fmt: skip
+                state = root if urn == ROOT else _resource(urn, inputs={"text": "y" * 300})
+                old = dataclasses.replace(state, inputs={"text": "z"}, outputs={})
+                step = StepMetadata(op, urn, state.type, "", old, state, logical=logical)
+                emit(ResourcePre(step, request.preview))
+                emit(ResourceOutputs(step, request.preview))
+            changes = {"same": 2, "replace": 1}
+            emit(Summary(changes, "succeeded", 1, is_preview=request.preview))
+            emit(Cancel())
+            return Outcome(ok=True, changes=changes)
+
+        return run
+
+
+@pytest.fixture
+def playing(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> tuple[Shell, Engine]:
+    """A stack with resources and a create that was cut off, an engine that plays, no clock."""
+    shell.ok("stack", "init", "dev")
+    shell.ok("stack", "init", "other", "--no-select")
+    shell.ok("config", "set", "name", "value")
+    (shell.folder / "elsewhere.yaml").write_text("config:\n  refs:name: elsewhere\n")
+    (shell.root / "nested").mkdir()
+    (shell.root / "nested/Pulumi.yaml").write_text("name: refs\nruntime: python\n")
+    checkpoint = json.loads(shell.checkpoint.read_text())
+    snapshot = Snapshot(
+        (ResourceState(ROOT, "pulumi:pulumi:Stack", custom=False), _resource(ONE, protect=True),
+         _resource(TWO)),
+        (PendingOperation(_resource(THREE), "creating"),),
+    )  # fmt: skip
+    checkpoint["checkpoint"]["latest"] |= {
+        key: value
+        for key, value in snapshot.to_checkpoint(str).items()
+        if key in ("resources", "pending_operations")
+    }
+    shell.checkpoint.write_text(json.dumps(checkpoint))
+    engine = Engine()
+    monkeypatch.setattr(deployment, "run", engine.named("run"))
+    monkeypatch.setattr(rerun, "run", engine.named("rerun"))
+    monkeypatch.setattr(time, "time", lambda: 1000.0)
+    monkeypatch.setattr(time, "monotonic", lambda: 1000.0)
+    return shell, engine
+
+
+def _seen(playing: tuple[Shell, Engine], command: str) -> object:
+    """All that a user can see of a command and what the engine was asked."""
+    shell, engine = playing
+    engine.asked.clear()
+    done = shell(*command.split())
+    asked = [(name, dataclasses.replace(r, project=None)) for name, r in engine.asked]  # type: ignore[arg-type]
+    folders = [str(r.project.folder) for _, r in engine.asked]
+    history = [
+        (record["message"], record["config"])
+        for file in sorted((shell.state / ".pulumi/history").rglob("*.history.json"))
+        for record in [json.loads(file.read_text())]
+    ]
+    files = {p.name: p.read_text() for p in shell.folder.glob("*")}
+    text = re.sub(r"\d{4} [\d:.]{15} \d+", "<now>", done.out + done.err)
+    return done.code, text, asked, folders, history[-1:], files, shell.checkpoint.exists()
+
+
+UP = "up --yes --skip-preview"
+DESTROY = "destroy --yes --skip-preview"
+REFRESH = "refresh --yes --skip-preview"
+PENDING = f"--import-pending-creates {THREE} --import-pending-creates id"
+
+
+@pytest.mark.parametrize(
+    ("command", "flag"),
+    [
+        *((UP, flag) for flag in (
+            "--json", "--diff", "--refresh", "--expect-no-changes", f"--target {ONE}",
+            f"--exclude {ONE}", f"--replace {ONE}", f"--target-replace {ONE}", "--parallel 3",
+            "--continue-on-error", "--message hello", "--config size=3", "--config-path",
+            "--config-file elsewhere.yaml", "--show-config", "--show-sames", "--show-reads",
+            "--show-full-output", "--show-secrets",
+            "--suppress-outputs", "--suppress-permalink=false", "--debug", "--logtostderr",
+            "--verbose 3", "--event-log events.json", "--color always", "--cwd /tmp",
+            "--stack other", "--secrets-provider awskms://x", "--target-dependents",
+            "--exclude-dependents",
+        )),
+        (f"{UP} --refresh", "--run-program"),
+        (f"{UP} --target {ONE}", "--target-dependents"),
+        (f"{UP} --exclude {ONE}", "--exclude-dependents"),
+        (f"{UP} --config a.b=c", "--config-path"),
+        (f"{UP} --logtostderr", "--verbose 3"),
+        (f"{UP} --json", "--show-secrets"),
+        (f"{UP} --json", "--suppress-outputs"),
+        (f"{UP} --diff", "--show-reads"),
+        (f"{UP} --diff", "--show-full-output"),
+        ("up --yes", "--skip-preview"),
+        ("up --yes", "--show-replacement-steps"),
+        ("up", "--yes"),
+        *(("preview", flag) for flag in (
+            "--json", "--diff", "--refresh", "--expect-no-changes", f"--target {ONE}",
+            f"--exclude {ONE}", f"--replace {ONE}", f"--target-replace {ONE}", "--parallel 3",
+            "--config size=3", "--show-config", "--show-sames", "--show-reads",
+            "--show-full-output", "--show-replacement-steps", "--show-secrets",
+            "--suppress-outputs", "--debug", "--logtostderr", "--event-log events.json",
+        )),
+        ("preview --json", "--show-secrets"),
+        ("preview --json", "--show-sames"),
+        ("preview --json", "--show-replacement-steps"),
+        ("preview --json", "--suppress-outputs"),
+        *((REFRESH, flag) for flag in (
+            "--json", "--diff", "--expect-no-changes", f"--target {ONE}", f"--exclude {ONE}",
+            "--run-program", "--preview-only", "--clear-pending-creates", PENDING,
+            "--import-pending-creates odd", "--message hello", "--suppress-permalink=false",
+        )),
+        (f"{REFRESH} --clear-pending-creates", "--skip-pending-creates"),
+        *((DESTROY, flag) for flag in (
+            "--json", "--diff", "--refresh", f"--target {ONE}", f"--exclude {ONE}",
+            "--run-program", "--preview-only", "--remove", "--exclude-protected",
+            "--continue-on-error", "--message hello",
+        )),
+    ],
+)  # fmt: skip
+def test_a_flag_makes_a_difference(playing: tuple[Shell, Engine], command: str, flag: str) -> None:
+    without = _seen(playing, command)
+    assert _seen(playing, command) == without, "what is compared varies by itself"
+    assert _seen(playing, f"{command} {flag}") != without
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "command"),
+    [
+        ("PULUMI_PARALLEL", "3", UP),
+        ("PULUMI_CONTINUE_ON_ERROR", "true", UP),
+        ("PULUMI_REFRESH", "true", UP),
+        ("PULUMI_RUN_PROGRAM", "true", REFRESH),
+        ("PULUMI_SKIP_CONFIRMATIONS", "true", "up"),
+        ("PULUMI_STACK", "other", UP),
+        ("PULUMI_BACKEND_URL", "file:///not/there", UP),
+        ("PULUMI_BACKEND_URL", "s3://bucket", UP),
+        ("PULUMI_ENABLE_STREAMING_JSON_PREVIEW", "1", "preview --json"),
+        ("PULUMI_OPTION_MESSAGE", "hello", UP),
+        ("PULUMI_CONFIG_PASSPHRASE_FILE", "/not/there", f"{UP} --stack nobody"),
+    ],
+)
+def test_a_variable_makes_a_difference(
+    playing: tuple[Shell, Engine],
+    monkeypatch: pytest.MonkeyPatch,
+    variable: str,
+    value: str,
+    command: str,
+) -> None:
+    without = _seen(playing, command)
+    monkeypatch.setenv(variable, value)
+    if variable.endswith("_FILE"):
+        monkeypatch.delenv("PULUMI_CONFIG_PASSPHRASE")
+        command = "stack init third"
+    assert _seen(playing, command) != without
+
+
+def test_answers_about_interrupted_creates_reach_the_engine(playing: tuple[Shell, Engine]) -> None:
+    shell, engine = playing
+    shell.ok(*f"{REFRESH} {PENDING}".split())
+    assert engine.asked[-1][1].pending_creates == Answers({THREE: "id"})
+    shell.ok(*f"{REFRESH} --clear-pending-creates".split())
+    assert engine.asked[-1][1].pending_creates == Answers(failed=frozenset({THREE}))
+    shell.ok(*REFRESH.split())
+    assert engine.asked[-1][1].pending_creates == Answers()
+    done = shell(*f"{REFRESH} --import-pending-creates {ONE} --import-pending-creates i".split())
+    assert done.code == 2
+    assert f'"{ONE}" is no pending create ({THREE})' in done.err
+
+
+@pytest.mark.parametrize(
+    ("answers", "outcome"),
+    [
+        (["1"], Answers(failed=frozenset({THREE}))),
+        (["skip"], Answers()),
+        (["nonsense", "3", "", "import", "id-7"], Answers({THREE: "id-7"})),
+    ],
+)
+def test_at_a_terminal_a_refresh_asks_what_became_of_them(
+    playing: tuple[Shell, Engine],
+    monkeypatch: pytest.MonkeyPatch,
+    answers: list[str],
+    outcome: Answers,
+) -> None:
+    shell, engine = playing
+    waiting = iter(answers)
+    monkeypatch.setattr("lab.engine.cli.pending.interactive", lambda _: True)
+    monkeypatch.setattr("builtins.input", lambda _: next(waiting))
+    done = shell.ok(*REFRESH.split())
+    assert f"Options for pending CREATE of {THREE}:" in done.out
+    assert engine.asked[-1][1].pending_creates == outcome
+    assert next(waiting, None) is None
+
+
+def test_a_protected_resource_stays_with_all_that_it_needs(playing: tuple[Shell, Engine]) -> None:
+    shell, engine = playing
+    done = shell.ok(*f"{DESTROY} --exclude-protected".split())
+    assert engine.asked[-1][1].excludes == (ROOT, ONE)
+    assert "There are still 2 protected resources associated with this stack." in done.out
+    shell.ok("state", "protect", "--all", "--yes")
+    engine.asked.clear()
+    done = shell.ok(*f"{DESTROY} --exclude-protected --remove".split())
+    assert not engine.asked
+    assert "There were no unprotected resources to destroy" in done.out
+    assert shell.checkpoint.exists()
+
+
+def test_without_a_terminal_progress_is_lines_with_one_it_is_a_tree(
+    playing: tuple[Shell, Engine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shell, _ = playing
+    monkeypatch.setattr(runs, "interactive", lambda _: True)
+    tree = shell.ok("preview").out
+    assert tree != shell.ok("preview", "--suppress-progress").out
+    assert "Type" in tree

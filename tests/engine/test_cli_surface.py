@@ -1,0 +1,223 @@
+"""Every verb and flag of Pulumi's CLI either does something here or is refused by name."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lab.engine.cli import parser as parsing
+from lab.engine.cli import refusals
+from lab.engine.cli.parser import Parser, build
+from tests.engine.shellkit import Shell, shell
+
+__all__ = ["shell"]
+
+EVERYWHERE = (
+    "--color --cwd --disable-integrity-checking --emoji --fully-qualify-stack-names --logflow"
+    " --logtostderr --memprofilerate --non-interactive --otel-traces --profiling --tracing --verbose"
+)
+_SHOWN = (
+    "--config --config-file --config-path --debug --diff --json --message --parallel --show-config"
+    " --show-replacement-steps --show-sames --stack --suppress-outputs --suppress-permalink"
+    " --suppress-progress --target --target-dependents --exclude --exclude-dependents --event-log"
+    " --run-program --exec-kind --exec-agent --client --remote --neo --copilot"
+)
+_PROGRAM = (
+    "--attach-debugger --expect-no-changes --policy-pack --policy-pack-config --refresh --replace"
+    " --show-policy-remediations --show-reads --show-secrets --target-replace"
+)
+# What `pulumi <command> --help` of the 3.27x line lists, hidden flags included.
+PULUMI = {
+    "preview": f"{_SHOWN} {_PROGRAM} --import-file --save-plan",
+    "up": f"{_SHOWN} {_PROGRAM} --continue-on-error --plan --secrets-provider --show-full-output"
+    " --skip-preview --strict --yes",
+    "refresh": f"{_SHOWN} --expect-no-changes --preview-only --skip-preview --yes"
+    " --clear-pending-creates --import-pending-creates --skip-pending-creates",
+    "destroy": f"{_SHOWN} --continue-on-error --exclude-protected --preview-only --refresh --remove"
+    " --show-full-output --skip-preview --yes",
+    "cancel": "--stack --yes",
+    "stack": "--show-ids --show-name --show-secrets --show-urns --stack",
+    "stack init": "--copy-config-from --no-select --secrets-provider --stack --teams --remote-config",
+    "stack ls": "--all --json --project --tag",
+    "stack select": "--create --secrets-provider --stack",
+    "stack unselect": "",
+    "stack rm": "--force --preserve-config --remove-backups --stack --yes",
+    "stack rename": "--stack",
+    "stack export": "--file --show-secrets --stack --version",
+    "stack import": "--file --force --stack",
+    "stack output": "--json --shell --show-secrets --stack",
+    "stack history": "--full-dates --json --page --page-size --show-secrets --stack",
+    "stack tag ls": "--json --stack",
+    "stack tag get": "--stack",
+    "stack tag set": "--stack",
+    "stack tag rm": "--stack",
+    "stack graph": "--dependency-edge-color --dot-fragment --ignore-dependency-edges"
+    " --ignore-parent-edges --parent-edge-color --short-node-name --stack",
+    "stack change-secrets-provider": "--stack",
+    "config": "--config-file --json --show-secrets --stack",
+    "config get": "--config-file --json --path --stack",
+    "config set": "--config-file --path --plaintext --secret --stack --type --draft",
+    "config rm": "--config-file --path --stack",
+    "config set-all": "--config-file --json --path --plaintext --secret --stack",
+    "config rm-all": "--config-file --path --stack",
+    "config refresh": "--config-file --force --stack",
+    "config cp": "--config-file --dest --path --stack",
+    "state delete": "--all --force --stack --target-dependents --yes",
+    "state rename": "--stack --yes",
+    "state protect": "--all --stack --yes",
+    "state unprotect": "--all --stack --yes",
+    "state taint": "--stack --yes",
+    "state untaint": "--all --stack --yes",
+    "state repair": "--stack --yes",
+    "state upgrade": "--yes",
+    "whoami": "--json --verbose",
+    "about": "--json --stack --transitive",
+    "version": "",
+    "login": "--local --cloud-url --default-org --insecure --interactive",
+    "logout": "--all --local --cloud-url",
+}
+# Commands that need Pulumi Cloud, code generators, or what this engine leaves to the CLI.
+REFUSED = (
+    "ai", "api", "console", "convert", "deployment", "do", "env", "gen-completion", "import",
+    "insights", "install", "logs", "neo", "new", "org", "package", "plugin", "policy", "project",
+    "replay-events", "schema", "template", "watch",
+    "config edit", "config env", "config env ls", "config pin", "config restore", "config web",
+    "stack drift", "stack migrate", "stack schedule", "stack webhook",
+    "state edit", "state eject", "state get", "state move", "state promote",
+)  # fmt: skip
+
+
+def _parser_of(command: str) -> Parser:
+    parser = build()
+    for name in command.split():
+        parser = next(below for _, known, below in parsing._below(parser) if known == name)
+    return parser
+
+
+def _flags(parser: Parser) -> set[str]:
+    return {name for action in parser._actions for name in action.option_strings}
+
+
+@pytest.mark.parametrize("command", PULUMI)
+def test_every_flag_of_a_command_is_known_or_refused(command: str) -> None:
+    known = _flags(_parser_of(command))
+    wanted = {*PULUMI[command].split(), *EVERYWHERE.split()}
+    nameless = {flag for flag in wanted - known if refusals.refuse_flag(flag) is None}
+    assert not nameless
+    both = {flag for flag in known if refusals.refuse_flag(flag) is not None}
+    assert not both
+
+
+@pytest.mark.parametrize("flag", sorted(refusals.FLAGS))
+def test_a_refused_flag_says_why_and_runs_nothing(shell: Shell, flag: str) -> None:
+    done = shell("preview", flag)
+    assert done.code == 2
+    assert re.fullmatch(
+        rf"error: {flag} is not part of the embedded engine: .{{15,}}\n", done.err
+    ), done.err
+    assert not shell.files("**/*")
+
+
+@pytest.mark.parametrize("command", REFUSED)
+def test_a_refused_command_says_why_and_runs_nothing(shell: Shell, command: str) -> None:
+    done = shell(*command.split(), "--whatever", "argument")
+    name = " ".join(command.split()[:2])
+    assert done.code == 2
+    assert done.err.startswith(f"error: `{name}` is not part of the embedded engine: "), done.err
+    assert len(done.err) > len(f"error: `{name}` is not part of the embedded engine: ") + 15
+    assert not shell.files("**/*")
+
+
+def _dests(parser: Parser) -> Iterator[str]:
+    for one in parsing._all(parser):
+        for action in one._actions:
+            if not isinstance(action, (argparse._HelpAction, argparse._SubParsersAction)):
+                yield action.dest
+
+
+def test_every_flag_that_is_taken_is_read_somewhere() -> None:
+    read: set[str] = set()
+    for file in Path(parsing.__file__).parent.glob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
+                read.add(node.attr)
+            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                texts = [a.value for a in node.args if isinstance(a, ast.Constant)]
+                read.update(map(str, texts if node.func.id == "getattr" else ()))
+    assert set(_dests(build())) <= read
+
+
+@pytest.mark.parametrize(
+    ("arguments", "answer"),
+    [
+        (("upp",), 'unknown command "upp" for "python -m lab.engine"; did you mean `up`?'),
+        (("stack", "grpah", "x"), "did you mean `graph`?"),
+        (("state", "protetc"), "did you mean `protect`?"),
+        (("config", "ste", "a", "b"), "did you mean `set`?"),
+        (("stack", "tag", "gte"), "did you mean `get`?"),
+        (("zzzz",), 'unknown command "zzzz" for "python -m lab.engine"\n'),
+        (("up", "--jsno"), "unknown flag: --jsno of `python -m lab.engine up`; did you mean `--json`?"),
+        (("stack", "ls", "--al"), "did you mean `--all`?"),
+        (("config", "get", "x", "--zzz"), "see `python -m lab.engine config get --help`"),
+    ],
+)  # fmt: skip
+def test_what_nobody_knows_is_one_line_with_what_was_probably_meant(
+    shell: Shell, arguments: tuple[str, ...], answer: str
+) -> None:
+    done = shell(*arguments)
+    assert done.code == 2
+    assert answer in done.err
+    assert done.err.count("\n") == 1
+    assert not done.out
+
+
+@pytest.mark.parametrize("command", ["", "state", "stack tag"])
+def test_a_command_that_needs_another_prints_what_there_is(shell: Shell, command: str) -> None:
+    done = shell.ok(*command.split())
+    assert done.out.startswith("usage: ")
+    assert not done.err
+
+
+# -- PULUMI_OPTION_… ---------------------------------------------------------------------
+
+
+def test_any_flag_may_come_from_the_environment(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (
+        ("REFRESH", "1"), ("YES", "true"), ("PARALLEL", "3"), ("TARGET", "a,b"),
+        ("STACK", "other"), ("DIFF", "false"), ("COLOR", "never"), ("SHOW_SAMES", "t"),
+    ):  # fmt: skip
+        monkeypatch.setenv(f"PULUMI_OPTION_{name}", value)
+    known = parsing.parse(["up", "--stack", "dev", "--parallel=5"])
+    assert (known.refresh, known.yes, known.target) == ("true", True, ["a", "b"])
+    assert (known.diff, known.show_sames, known.color) == (False, True, "never")
+    assert (known.stack, known.parallel) == ("dev", 5)
+    assert parsing.parse(["stack", "rm"]).yes
+    assert parsing.parse(["config", "get", "x"]).stack == "other"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "answer"),
+    [
+        ("PARALLEL", "many", "PULUMI_OPTION_PARALLEL=many"),
+        ("COLOR", "blue", "one of always, never, raw, auto"),
+        ("DIFF", "perhaps", "write true or false"),
+        ("REFRESH", "perhaps", "neither true nor false"),
+        ("POLICY_PACK", "x", "--policy-pack is not part of the embedded engine"),
+        ("TRACING", "x", "--tracing is not part of the embedded engine"),
+    ],
+)
+def test_a_variable_that_its_flag_cannot_follow_is_named(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, name: str, value: str, answer: str
+) -> None:
+    monkeypatch.setenv(f"PULUMI_OPTION_{name}", value)
+    done = shell("preview")
+    assert done.code == 2
+    assert answer in done.err
+    assert f"PULUMI_OPTION_{name}" in done.err
