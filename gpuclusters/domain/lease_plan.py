@@ -116,6 +116,8 @@ class Draft:
             lease = self.board.leases.get(module)
             if lease is None or lease.holder is None or lease.phase is Phase.RESERVED:
                 continue
+            if lease.phase is Phase.QUARANTINED and not lease.holder.allocated:
+                continue
             if lease.holder.pod_uid != uid:
                 return True
         return False

@@ -171,11 +171,14 @@ def _findings(draft: Draft, lease: Lease, effect: Effect, result: Result) -> tup
 
 
 def _recheck(draft: Draft, lease: Lease) -> None:
+    """Only an operator takes a GPU out of quarantine, and not while the kubelet lists it for somebody."""
+    if lease.holder is not None:
+        if not lease.holder.allocated:
+            draft.keep(lease, replace(lease, holder=None), "the kubelet has let the GPU go")
+        return
     asked = lease.recheck_asked
     if not asked or asked == lease.recheck:
         return
-    if lease.holder is not None and lease.holder.allocated:
-        return  # the kubelet still lists it for somebody
     again = replace(lease, recheck=asked, recheck_cycle=lease.cycle + 1)
     draft.move(again, Phase.RESETTING, "an operator asked for a recheck")
 

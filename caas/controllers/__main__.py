@@ -1,0 +1,109 @@
+"""The controllers of tenancies and leases: `python -m caas.controllers`.
+
+Several copies may run; one leads and acts, the others stand by. One that has led and does not any more
+ends at once, whatever it was doing: what it began is safe to begin again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import sys
+
+import kopf
+
+from caas import logs, metrics
+from caas.cluster import Cluster, ClusterError
+from caas.controllers import leases, tenancy
+from caas.controllers.health import Health
+from caas.leader import Leader
+from caas.settings import Settings, SettingsError, load, secret
+from gpuclusters.domain.isolation import Network
+
+ELECTION = "gpu-clusters-controllers"
+PORT = 8081
+STOP_SECONDS = 3.0
+_LOG = logging.getLogger("caas.controllers")
+
+
+def main() -> None:
+    """Run until told to end; exit code 1 when leadership was lost or something is wrong."""
+    logs.configure()
+    try:
+        code = asyncio.run(_run(load(), secret("ssh-private-key")))
+    except (SettingsError, ClusterError, OSError) as error:
+        _LOG.error("%s", error)
+        code = 1
+    sys.exit(code)
+
+
+async def _run(settings: Settings, private_key: str) -> int:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    identity = os.environ.get("POD_NAME") or f"{os.uname().nodename}-{os.getpid()}"
+    async with (
+        Cluster.connect() as cluster,
+        Health(os.environ.get("POD_IP", "127.0.0.1"), PORT) as health,
+    ):
+        leader = Leader(cluster, settings.namespace, ELECTION, identity)
+        metrics.LEADER.labels(identity).set(0)
+        health.ready = True
+        stopping = asyncio.create_task(stop.wait())
+        acquiring = asyncio.create_task(leader.acquire())
+        await asyncio.wait({stopping, acquiring}, return_when=asyncio.FIRST_COMPLETED)
+        if not acquiring.done():
+            acquiring.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await acquiring
+            return 0
+        acquiring.result()
+        metrics.LEADER.labels(identity).set(1)
+        return await _lead(settings, private_key, cluster, leader, stopping)
+
+
+async def _lead(
+    settings: Settings,
+    private_key: str,
+    cluster: Cluster,
+    leader: Leader,
+    stopping: asyncio.Task[bool],
+) -> int:
+    registry = kopf.OperatorRegistry()
+    network = Network(
+        infrastructure_cidrs=settings.network.infrastructure_cidrs,
+        storage_cidrs=settings.network.storage_cidrs,
+    )
+    tenancy.register(registry, cluster, network)
+    effects = leases.effects_over_ssh(private_key, lambda: secret("bmc-password"))
+    controller = leases.LeaseController(
+        cluster, settings, effects, identity=leader.identity, fence=leader.check
+    )
+    leases.register(registry, controller)
+    stop = asyncio.Event()
+    operator = asyncio.create_task(
+        kopf.operator(registry=registry, clusterwide=True, standalone=True, stop_flag=stop)
+    )
+    keeping = asyncio.create_task(leader.keep())
+    await asyncio.wait({operator, keeping, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    if keeping.done():
+        # Others may act by now: not even a cleanup is ours to do.
+        _LOG.error("leadership lost; ending")
+        os._exit(1)
+    stop.set()
+    ended = await asyncio.wait({operator}, timeout=STOP_SECONDS)
+    keeping.cancel()
+    if operator in ended[0]:
+        if not stopping.done():
+            operator.result()
+            return 1
+        await leader.release()
+    return 0
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,180 @@
+"""Effects on one machine: its fabric manager, its GPUs, its management controller."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from caas.controllers import gpu_tools
+from caas.controllers.hosts import Done, HostError, SshHost
+from caas.controllers.redfish import Redfish, RedfishError
+from gpuclusters.domain.fabric_state import (
+    ALREADY_ACTIVE,
+    ALREADY_INACTIVE,
+    FabricError,
+    code_of_exit,
+)
+from gpuclusters.domain.firmware import Golden
+from gpuclusters.domain.lease import Limits, Reason
+from gpuclusters.domain.lease_effects import (
+    ActivatePartition,
+    BoardSeen,
+    ClearMemory,
+    DeactivatePartition,
+    Effect,
+    Failed,
+    Outcome,
+    ReadBoard,
+    ReadFirmware,
+    ReadKnobs,
+    Refused,
+    Reset,
+    Succeeded,
+)
+
+READ_SECONDS = 20.0
+FABRIC_SECONDS = 60.0
+_NVLINK_ERROR = -10
+_BAD_RESOURCE = -11
+_FUSER_USED, _FUSER_UNUSED = 0, 1
+
+
+@dataclass(frozen=True, slots=True)
+class Wiring:
+    """What the effects must know of a machine."""
+
+    host: str
+    fabric_manager: str
+    pci: dict[int, str]
+    """Address by module."""
+    golden: Golden
+    limits: Limits
+
+
+class HostEffects:
+    """Does what the machine of the leases wants of one host. Every failure is an outcome."""
+
+    def __init__(self, wiring: Wiring, ssh: SshHost, redfish: Redfish | None) -> None:
+        self._wiring = wiring
+        self._ssh = ssh
+        self._redfish = redfish
+
+    async def do(self, effect: Effect) -> Outcome:
+        """Do it, and say how it ended."""
+        try:
+            return await self._do(effect)
+        except (HostError, RedfishError, _AnswerError) as error:
+            return Failed(effect, str(error))
+
+    async def close(self) -> None:
+        """Let all connections go."""
+        await self._ssh.close()
+        if self._redfish is not None:
+            await self._redfish.close()
+
+    async def _do(self, effect: Effect) -> Outcome:
+        limits = self._wiring.limits
+        match effect:
+            case ReadBoard():
+                return Succeeded(effect, await self._board())
+            case DeactivatePartition(partition):
+                return await self._fabric(effect, "deactivate", "-d", partition, ALREADY_INACTIVE)
+            case ActivatePartition(partition):
+                return await self._fabric(effect, "activate", "-a", partition, ALREADY_ACTIVE)
+            case Reset(module):
+                command = gpu_tools.reset(self._wiring.pci[module])
+                return _judged(effect, await self._ssh.run(command, seconds=limits.resetting))
+            case ClearMemory(module):
+                command = gpu_tools.clear_memory(self._wiring.pci[module])
+                return _judged(effect, await self._ssh.run(command, seconds=limits.scrubbing))
+            case ReadKnobs(module):
+                return await self._knobs(effect, module)
+            case ReadFirmware(module):
+                if self._redfish is None:
+                    return Failed(effect, f"{self._wiring.host} has no BMC in the settings")
+                prefixes = sorted(self._wiring.golden.versions)
+                return Succeeded(effect, await self._redfish.inventory(module, prefixes))
+            case _:
+                raise TypeError(f"not an effect on a host: {effect}")
+
+    async def _board(self) -> BoardSeen:
+        listed, users = await asyncio.gather(self._partitions(), self._users())
+        supported, active = listed
+        return BoardSeen(supported, active, users)
+
+    async def _partitions(self) -> tuple[frozenset[int], frozenset[int]]:
+        done = await self._fmpm(["-l"], READ_SECONDS)
+        if done.code != 0:
+            raise _AnswerError(str(self._error("list partitions", done)))
+        try:
+            table = {
+                int(entry["partitionId"]): bool(entry["isActive"])
+                for entry in json.loads(done.stdout)["partitionInfo"] or ()
+            }
+        except (ValueError, KeyError, TypeError) as error:
+            said = f"{self._wiring.host}: fmpm -l answered what is no table of partitions"
+            raise _AnswerError(said) from error
+        return frozenset(table), frozenset(number for number, on in table.items() if on)
+
+    async def _users(self) -> frozenset[int]:
+        """Modules whose VFIO group a process holds open: asked anew each time, groups may change."""
+        modules = sorted(self._wiring.pci)
+        used = await asyncio.gather(*(self._used(self._wiring.pci[m]) for m in modules))
+        return frozenset(m for m, held in zip(modules, used, strict=True) if held)
+
+    async def _used(self, pci: str) -> bool:
+        link = f"/sys/bus/pci/devices/{pci}/iommu_group"
+        where = await self._ssh.run(["readlink", "-e", link], seconds=READ_SECONDS)
+        group = where.stdout.strip().rsplit("/", 1)[-1]
+        if where.code != 0 or not group.isdecimal():
+            raise _AnswerError(f"{self._wiring.host}: GPU {pci} has no IOMMU group; is it there?")
+        done = await self._ssh.run(["fuser", f"/dev/vfio/{group}"], seconds=READ_SECONDS)
+        if done.code == _FUSER_USED:
+            return True
+        if done.code == _FUSER_UNUSED and not done.stderr.strip():
+            return False
+        said = (done.stderr.strip().splitlines() or [f"exit code {done.code}"])[0]
+        raise _AnswerError(f"{self._wiring.host}: who uses GPU {pci} is unknown: {said[:200]}")
+
+    async def _fabric(
+        self, effect: Effect, verb: str, flag: str, partition: int, already: int
+    ) -> Outcome:
+        done = await self._fmpm([flag, str(partition)], FABRIC_SECONDS)
+        code = code_of_exit(done.code)
+        if code in (0, already):
+            return Succeeded(effect)
+        error = self._error(f"{verb} partition {partition}", done)
+        if code == _NVLINK_ERROR:
+            return Refused(effect, str(error), Reason.NVLINK_ERROR)
+        if code == _BAD_RESOURCE:
+            return Refused(effect, str(error), Reason.PARTITION_UNSUPPORTED)
+        return Failed(effect, str(error))
+
+    async def _fmpm(self, arguments: Sequence[str], seconds: float) -> Done:
+        command = ["fmpm", "--hostname", self._wiring.fabric_manager, *arguments]
+        return await self._ssh.run(command, seconds=seconds)
+
+    def _error(self, action: str, done: Done) -> FabricError:
+        said = (done.stdout or done.stderr).strip().splitlines()
+        output = said[-1][:200] if said else ""
+        return FabricError(self._wiring.host, action, code_of_exit(done.code), output)
+
+    async def _knobs(self, effect: Effect, module: int) -> Outcome:
+        command = gpu_tools.query(self._wiring.pci[module], sorted(self._wiring.golden.knobs))
+        done = await self._ssh.run(command, seconds=self._wiring.limits.verifying)
+        if (wrong := gpu_tools.complaint(done)) is not None:
+            return Refused(effect, wrong) if gpu_tools.verdict(done) else Failed(effect, wrong)
+        return Succeeded(effect, gpu_tools.knobs(done))
+
+
+class _AnswerError(Exception):
+    """An answer that cannot be understood."""
+
+
+def _judged(effect: Effect, done: Done) -> Outcome:
+    wrong = gpu_tools.complaint(done)
+    if wrong is None:
+        return Succeeded(effect)
+    return Refused(effect, wrong) if gpu_tools.verdict(done) else Failed(effect, wrong)

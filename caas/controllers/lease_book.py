@@ -1,0 +1,173 @@
+"""GPULease objects of one host, read into leases and written back as compare-and-swap.
+
+Deadlines are stored by the wall clock and obeyed by a clock that never jumps. A phase that this process
+finds begun by another gets what is left of its time, but at least a quarter: a controller that was away,
+or a clock that was set, must not by itself close every GPU.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+from gpuclusters.domain.custom_resource import Condition
+from gpuclusters.domain.lease import Lease, Limits
+from gpuclusters.domain.lease_plan import Change
+from gpuclusters.domain.lease_resource import (
+    RECHECK_ANNOTATION,
+    ConditionType,
+    GPULeaseSpec,
+    GPULeaseStatus,
+    Phase,
+)
+
+LEAST_SHARE = 0.25
+_Stay = tuple[str, int, int, Phase, bool]
+Wall = Callable[[], float]
+
+
+class LeaseBook:
+    """The newest known objects of one host's GPUs."""
+
+    def __init__(self, limits: Limits, wall: Wall = time.time) -> None:
+        self._limits = limits
+        self._wall = wall
+        self._bodies: dict[int, dict[str, Any]] = {}
+        self._deadlines: dict[_Stay, float | None] = {}
+
+    def body(self, module: int) -> dict[str, Any] | None:
+        """The object as last read or written."""
+        return self._bodies.get(module)
+
+    def offer(self, body: dict[str, Any], now: float) -> Lease | None:
+        """Take in an object. None if a newer one is known, or it has no status yet.
+
+        Args:
+            body: as the API server sent it.
+            now: by the clock of the leases' deadlines.
+        """
+        module = GPULeaseSpec.model_validate(body["spec"]).module
+        known = self._bodies.get(module)
+        if known is not None and _same(known, body) and _version(known) > _version(body):
+            return None
+        self._bodies[module] = body
+        if not body.get("status"):
+            return None
+        return self._lease(body, module, now)
+
+    def forget(self, module: int) -> None:
+        """The object is not there any more."""
+        self._bodies.pop(module, None)
+
+    def first(self, body: dict[str, Any]) -> dict[str, Any]:
+        """The object of a new GPU with its first status: nobody knows who had it."""
+        wall = self._wall()
+        status = GPULeaseStatus(
+            phase=Phase.RESETTING,
+            since=_stamp(wall),
+            deadline=_stamp(wall + self._limits.resetting),
+            cycle=1,
+            observed_generation=body["metadata"].get("generation"),
+            conditions=_conditions((), frozenset(), _stamp(wall)),
+        )
+        return {**body, "status": status.document()}
+
+    def next(self, change: Change, now: float) -> dict[str, Any]:
+        """The object with the status after a change, to be stored in place of the one that was read."""
+        body = self._bodies[change.before.module]
+        before = GPULeaseStatus.model_validate(body["status"])
+        wall = self._wall()
+        lease = change.after
+        moved = lease.phase is not before.phase
+        self._deadlines[_stay(body, lease)] = lease.deadline
+        status = GPULeaseStatus(
+            phase=lease.phase,
+            since=_stamp(wall) if moved else before.since,
+            deadline=None if lease.deadline is None else _stamp(wall + lease.deadline - now),
+            holder=lease.holder,
+            reason=lease.reason,
+            message=lease.message[:1024],
+            cycle=lease.cycle,
+            recheck=lease.recheck,
+            recheck_cycle=lease.recheck_cycle,
+            observed_generation=body["metadata"].get("generation"),
+            conditions=_conditions(before.conditions, lease.shown, _stamp(wall)),
+        )
+        return {**body, "status": status.document()}
+
+    def _lease(self, body: Mapping[str, Any], module: int, now: float) -> Lease:
+        status = GPULeaseStatus.model_validate(body["status"])
+        annotations = body["metadata"].get("annotations") or {}
+        lease = Lease(
+            module=module,
+            phase=status.phase,
+            cycle=status.cycle,
+            holder=status.holder,
+            shown=frozenset(
+                ConditionType(c.type)
+                for c in status.conditions
+                if c.status == "True" and c.type in set(ConditionType)
+            ),
+            reason=status.reason,
+            message=status.message,
+            recheck=status.recheck,
+            recheck_cycle=status.recheck_cycle,
+            recheck_asked=str(annotations.get(RECHECK_ANNOTATION, ""))[:256],
+        )
+        stay = _stay(body, lease)
+        if stay not in self._deadlines:
+            self._deadlines = {k: v for k, v in self._deadlines.items() if k[1] != module}
+            self._deadlines[stay] = self._remaining(status, now)
+        deadline = None if status.deadline is None else self._deadlines[stay]
+        return replace(lease, deadline=deadline)
+
+    def _remaining(self, status: GPULeaseStatus, now: float) -> float | None:
+        if status.deadline is None:
+            return None
+        limit = self._limits.of(status.phase) or self._limits.admission
+        left = datetime.fromisoformat(status.deadline).timestamp() - self._wall()
+        return now + min(max(left, limit * LEAST_SHARE), limit)
+
+
+def _conditions(
+    before: tuple[Condition, ...], shown: frozenset[ConditionType], stamp: str
+) -> tuple[Condition, ...]:
+    known = {condition.type: condition for condition in before}
+    found: list[Condition] = []
+    for type_ in ConditionType:
+        state = "True" if type_ in shown else "False"
+        old = known.get(type_)
+        if old is not None and old.status == state:
+            found.append(old)
+            continue
+        found.append(
+            Condition(
+                type=type_.value,
+                status="True" if type_ in shown else "False",
+                reason="Shown" if type_ in shown else "NotShown",
+                last_transition_time=stamp,
+            )
+        )
+    return tuple(found)
+
+
+def _stay(body: Mapping[str, Any], lease: Lease) -> _Stay:
+    admitted = lease.holder is not None and lease.holder.admitted
+    return (body["metadata"]["uid"], lease.module, lease.cycle, lease.phase, admitted)
+
+
+def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    return bool(one["metadata"]["uid"] == other["metadata"]["uid"])
+
+
+def _version(body: Mapping[str, Any]) -> int:
+    return int(body["metadata"]["resourceVersion"])
+
+
+def _stamp(wall: float) -> str:
+    return (
+        datetime.fromtimestamp(wall, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    )

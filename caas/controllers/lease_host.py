@@ -1,0 +1,341 @@
+"""One host's leases, driven: what the pure machine decides is stored and done, and told to it again.
+
+Killed at any moment nothing is lost but memory: the next one reads the leases and asks everything anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from caas.cluster import Cluster, ClusterError, ConflictError
+from caas.controllers.lease_book import LeaseBook
+from caas.controllers.lease_pods import pod_of
+from caas.controllers.lease_report import LeaseReport
+from gpuclusters.domain.lease import Lease, Orders, Pod, PodState
+from gpuclusters.domain.lease_board import Board
+from gpuclusters.domain.lease_decisions import decide
+from gpuclusters.domain.lease_effects import (
+    AdmitPod,
+    ClearMemory,
+    DeletePod,
+    Effect,
+    Failed,
+    FindPod,
+    Outcome,
+    ReadFirmware,
+    ReadKnobs,
+    Reset,
+    Succeeded,
+)
+from gpuclusters.domain.lease_holding import reserve
+from gpuclusters.domain.lease_plan import Change
+from gpuclusters.domain.lease_resource import (
+    GPU_LEASE,
+    GPULeaseSpec,
+    Holder,
+    lease_name,
+    lease_object,
+)
+from gpuclusters.domain.placement import BoardView
+
+EFFECT_SECONDS = 90.0
+"""The longest that an effect may take, if its phase sets no other time."""
+LONGEST_PAUSE_SECONDS = 5.0
+IDLE_SECONDS = 300.0
+_LOG = logging.getLogger(__name__)
+
+Clock = Callable[[], float]
+Fence = Callable[[], None]
+
+
+class Effects(Protocol):
+    """Does effects; every failure is an outcome."""
+
+    async def do(self, effect: Effect) -> Outcome:
+        """Do it, and say how it ended."""
+
+
+class HostLeases:
+    """The task of one host. `observe` and the like may be called at any time from the same loop."""
+
+    def __init__(
+        self,
+        orders: Orders,
+        gpus: Sequence[GPULeaseSpec],
+        cluster: Cluster,
+        host: Effects,
+        pods: Effects,
+        report: LeaseReport,
+        *,
+        changed: Callable[[], None] = lambda: None,
+        fence: Fence = lambda: None,
+        clock: Clock = time.monotonic,
+    ) -> None:
+        self._orders = orders
+        self._gpus = {gpu.module: gpu for gpu in gpus}
+        self._cluster = cluster
+        self._host = host
+        self._pods = pods
+        self._report = report
+        self._changed = changed
+        self._fence = fence
+        self._clock = clock
+        self._book = LeaseBook(orders.limits)
+        self._board = Board(orders)
+        self._bodies: dict[str, Mapping[str, Any]] = {}
+        self._grants: list[tuple[Holder, Mapping[str, Any], asyncio.Future[bool]]] = []
+        self._missing = set(self._gpus)
+        self._news = asyncio.Event()
+
+    @property
+    def name(self) -> str:
+        """The host."""
+        return self._orders.host
+
+    @property
+    def leases(self) -> Mapping[int, Lease]:
+        """Its leases as last seen."""
+        return self._board.leases
+
+    def view(self) -> BoardView:
+        """What placement may use: partitions that the fabric manager does not offer are left out."""
+        offered = self._orders.offered
+        if (reading := self._board.reading) is not None:
+            offered = tuple(p for p in offered if p.id in reading.seen.supported)
+        phases = {module: lease.phase for module, lease in self._board.leases.items()}
+        return BoardView(
+            self.name,
+            offered,
+            frozenset(m for m, phase in phases.items() if phase == "Free"),
+            frozenset(m for m, phase in phases.items() if phase == "Quarantined"),
+        )
+
+    def holds(self, uid: str) -> bool:
+        """Whether a lease here is that pod's."""
+        return any(
+            lease.holder is not None and lease.holder.pod_uid == uid
+            for lease in self._board.leases.values()
+        )
+
+    def observe(self, body: dict[str, Any]) -> None:
+        """A lease of this host as the API server has it."""
+        spec = GPULeaseSpec.model_validate(body["spec"])
+        if self._gpus.get(spec.module) != spec:
+            _LOG.error(
+                "%s is another GPU than the settings say; delete it when nothing uses it",
+                body["metadata"]["name"],
+            )
+            return
+        lease = self._book.offer(body, self._clock())
+        if lease is not None:
+            self._missing.discard(spec.module)
+            self._accept(lease)
+        elif not body.get("status"):
+            self._missing.add(spec.module)
+        self._news.set()
+
+    def forget(self, body: Mapping[str, Any]) -> None:
+        """A lease was deleted; it will be made again, and its GPU begins anew."""
+        module = int(body["spec"]["module"])
+        known = self._book.body(module)
+        if known is not None and known["metadata"]["uid"] == body["metadata"]["uid"]:
+            self._lost(module)
+
+    def observe_pod(self, body: Mapping[str, Any]) -> None:
+        """A pod that has GPUs of this host, as the API server has it."""
+        self._bodies[body["metadata"]["uid"]] = body
+        self._board = self._board.with_pod(pod_of(body))
+        self._news.set()
+
+    def forget_pod(self, uid: str) -> None:
+        """The pod is not in the API any more."""
+        self._bodies.pop(uid, None)
+        self._board = self._board.with_pod(Pod(uid, PodState.GONE))
+        self._news.set()
+
+    async def grant(self, holder: Holder, pod: Mapping[str, Any]) -> bool:
+        """Reserve a partition for a waiting pod; whether all of its GPUs are reserved."""
+        done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._grants.append((holder, pod, done))
+        self._news.set()
+        return await done
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                await self._work(group)
+        finally:
+            self._report.close()
+            for _, _, done in self._grants:
+                done.cancel()
+
+    async def _work(self, group: asyncio.TaskGroup) -> None:
+        failures = 0
+        while True:
+            self._news.clear()
+            try:
+                if self._missing:
+                    await self._make()
+                await self._reserve()
+                plan = decide(self._board, self._clock())
+                if plan.changes:
+                    await self._store(plan.changes)
+                    failures = 0
+                    continue
+                failures = 0
+            except ClusterError as error:
+                failures += 1
+                pause = min(0.1 * 2.0**failures, LONGEST_PAUSE_SECONDS)
+                _LOG.warning("leases of %s wait: %s", self.name, error)
+                await asyncio.sleep(pause * random.uniform(0.75, 1.25))  # noqa: S311
+                continue
+            for effect in plan.effects:
+                self._fence()
+                self._board = self._board.asked(effect)
+                group.create_task(self._do(effect), name=f"{self.name}: {effect}")
+            await self._wait(plan.wake)
+
+    async def _wait(self, wake: float | None) -> None:
+        seconds = IDLE_SECONDS if wake is None else max(0.0, wake - self._clock())
+        try:
+            async with asyncio.timeout(min(seconds, IDLE_SECONDS)):
+                await self._news.wait()
+        except TimeoutError:
+            pass
+
+    async def _make(self) -> None:
+        """Make leases that are not there, and give those without a status their first."""
+        for module in sorted(self._missing):
+            spec = self._gpus[module]
+            body = await self._cluster.get(GPU_LEASE, lease_name(spec.node, module))
+            if body is None:
+                self._fence()
+                try:
+                    body = await self._cluster.create(GPU_LEASE, lease_object(spec))
+                except ConflictError:
+                    continue
+            if GPULeaseSpec.model_validate(body["spec"]) != spec:
+                self._missing.discard(module)
+            elif not body.get("status"):
+                self._fence()
+                body = await self._cluster.replace_status(GPU_LEASE, self._book.first(body))
+            self.observe(body)
+
+    async def _reserve(self) -> None:
+        while self._grants:
+            holder, pod, done = self._grants.pop(0)
+            try:
+                self._board = self._board.with_pod(pod_of(pod))
+                self._bodies[holder.pod_uid] = pod
+                changes = reserve(self._board, holder, self._clock())
+                stored = bool(changes) and await self._store(changes)
+                if not done.done():
+                    done.set_result(stored)
+            finally:
+                if not done.done():
+                    done.set_result(False)
+
+    async def _store(self, changes: Sequence[Change]) -> bool:
+        """Store all changes at once; whether each was stored. Of those that were not, read what is."""
+        self._fence()
+        swaps = (self._swap(change) for change in changes)
+        results = await asyncio.gather(*swaps, return_exceptions=True)
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+        return all(results)
+
+    async def _swap(self, change: Change) -> bool:
+        module = change.before.module
+        try:
+            body = await self._cluster.replace_status(
+                GPU_LEASE, self._book.next(change, self._clock())
+            )
+        except ConflictError:
+            await self._read(module)
+            return False
+        except ClusterError as error:
+            if error.status != _NOT_FOUND:
+                raise
+            self._lost(module)
+            return False
+        self.observe(body)
+        self._report.changed(change, body)
+        self._changed()
+        return True
+
+    async def _read(self, module: int) -> None:
+        body = await self._cluster.get(GPU_LEASE, lease_name(self.name, module))
+        if body is None:
+            self._lost(module)
+        else:
+            self.observe(body)
+
+    async def _do(self, effect: Effect) -> None:
+        seconds = self._seconds(effect)
+        port = self._pods if isinstance(effect, FindPod | AdmitPod | DeletePod) else self._host
+        try:
+            async with asyncio.timeout(seconds):
+                outcome = await port.do(effect)
+        except TimeoutError:
+            outcome = Failed(effect, f"no answer within {seconds:g} s")
+        self._board = self._board.learnt(outcome, self._clock())
+        if not isinstance(outcome, Succeeded):
+            message = outcome.message
+            _LOG.warning("%s: %s: %s", self.name, type(effect).__name__, message)
+        elif isinstance(effect, AdmitPod) and (pod := self._bodies.get(effect.uid)) is not None:
+            let_go = self._board.pods.get(effect.uid)
+            if let_go is not None and let_go.lease == effect.lease:
+                gpus = sum(self.holds_module(effect.uid, m) for m in self._gpus)
+                self._report.admitted(pod, effect.lease, gpus)
+        elif isinstance(effect, DeletePod) and (pod := self._bodies.get(effect.uid)) is not None:
+            _LOG.warning("%s: deleted pod %s: %s", self.name, effect.name, effect.why)
+        self._news.set()
+
+    def holds_module(self, uid: str, module: int) -> bool:
+        """Whether this GPU is that pod's."""
+        lease = self._board.leases.get(module)
+        return lease is not None and lease.holder is not None and lease.holder.pod_uid == uid
+
+    def _seconds(self, effect: Effect) -> float:
+        limits = self._orders.limits
+        match effect:
+            case Reset():
+                return limits.resetting
+            case ClearMemory():
+                return limits.scrubbing
+            case ReadFirmware() | ReadKnobs():
+                return limits.verifying
+            case _:
+                return EFFECT_SECONDS
+
+    def _accept(self, lease: Lease) -> None:
+        before = self._board.leases.get(lease.module)
+        self._board = self._board.with_lease(lease)
+        self._report.seen(lease.module, lease.phase)
+        if before is None or before.phase is not lease.phase:
+            self._drop_pods()
+            self._changed()
+
+    def _lost(self, module: int) -> None:
+        self._book.forget(module)
+        self._board = self._board.without_lease(module)
+        self._missing.add(module)
+        self._report.seen(module, None)
+        self._news.set()
+
+    def _drop_pods(self) -> None:
+        """Pods without leases here are nobody's business here."""
+        for uid in list(self._board.pods):
+            if not self.holds(uid):
+                self._board = self._board.without_pod(uid)
+                self._bodies.pop(uid, None)
+
+
+_NOT_FOUND = 404

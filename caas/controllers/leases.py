@@ -1,0 +1,223 @@
+"""The GPULease controller: one task per host, a queue over all of them, and their place in the operator."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import kopf
+
+from caas.cluster import Cluster
+from caas.controllers.events import Recorder
+from caas.controllers.host_effects import HostEffects, Wiring
+from caas.controllers.hosts import SshAddress, SshHost
+from caas.controllers.lease_host import Effects, Fence, HostLeases
+from caas.controllers.lease_pods import PodEffects
+from caas.controllers.lease_queue import LeaseQueue
+from caas.controllers.lease_report import LeaseReport
+from caas.controllers.redfish import Redfish
+from caas.controllers.tenancy_mirror import Mirror
+from caas.settings import Host, Settings
+from gpuclusters.domain.container import POD
+from gpuclusters.domain.fabric import TABLES
+from gpuclusters.domain.firmware import Golden
+from gpuclusters.domain.isolation import TENANT_LABEL
+from gpuclusters.domain.lease import Limits, Orders
+from gpuclusters.domain.lease_resource import GPU_LEASE, GPULeaseSpec
+from gpuclusters.domain.tenancy_resource import TENANCY
+
+AGAIN_SECONDS = 5.0
+FLUSH_SECONDS = 2.0
+_LOG = logging.getLogger(__name__)
+
+MakeEffects = Callable[[Host, Orders], Effects]
+
+
+class LeaseController:
+    """All hosts' leases."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        settings: Settings,
+        make_effects: MakeEffects,
+        *,
+        identity: str = "",
+        fence: Fence = lambda: None,
+    ) -> None:
+        self._cluster = cluster
+        self._settings = settings
+        self._make_effects = make_effects
+        self._fence = fence
+        self._recorder = Recorder(cluster, identity or "controllers")
+        self._leases: dict[str, dict[str, dict[str, Any]]] = {}
+        self._hosts: dict[str, HostLeases] = {}
+        self._pods = Mirror(POD, self._pod_changed, labels=TENANT_LABEL)
+        self._tenancies = Mirror(TENANCY, lambda _body: self._queue.look())
+        self._queue = LeaseQueue(
+            self._hosts, self._tenancies.get, self._recorder, settings.gpu_resource
+        )
+        self._config = {host.name: host for host in settings.hosts}
+        self._effects = {
+            host.name: make_effects(host, orders_of(host, settings)) for host in settings.hosts
+        }
+        for host in settings.hosts:
+            self._hosts[host.name] = self._new(host)
+
+    @property
+    def hosts(self) -> Mapping[str, HostLeases]:
+        """The hosts' tasks by name."""
+        return self._hosts
+
+    def observe(self, body: dict[str, Any]) -> None:
+        """A GPULease as the API server has it."""
+        node = body["spec"]["node"]
+        if node in self._hosts:
+            self._leases.setdefault(node, {})[body["metadata"]["name"]] = body
+            self._hosts[node].observe(body)
+
+    def forget(self, body: Mapping[str, Any]) -> None:
+        """A GPULease was deleted."""
+        node = body["spec"]["node"]
+        if node in self._hosts:
+            self._leases.get(node, {}).pop(body["metadata"]["name"], None)
+            self._hosts[node].forget(body)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._recorder.run(), name="events")
+                group.create_task(self._pods.follow(self._cluster), name="pods")
+                group.create_task(self._tenancies.follow(self._cluster), name="tenancies seen")
+                for name in self._config:
+                    group.create_task(self._host(name), name=f"leases of {name}")
+                group.create_task(self._queue.run(), name="queue")
+        finally:
+            await self._recorder.flush(0)
+            for effects in self._effects.values():
+                if isinstance(effects, HostEffects):
+                    await effects.close()
+
+    async def _host(self, name: str) -> None:
+        """A host's task; if it breaks, another begins with nothing but what is stored."""
+        while True:
+            try:
+                await self._hosts[name].run()
+            except Exception:  # noqa: BLE001  (nothing that breaks here may stop the others)
+                _LOG.exception("the leases of %s begin anew", name)
+                await asyncio.sleep(AGAIN_SECONDS)
+                self._hosts[name] = self._new(self._config[name])
+                for body in self._leases.get(name, {}).values():
+                    self._hosts[name].observe(body)
+
+    def _new(self, host: Host) -> HostLeases:
+        orders = orders_of(host, self._settings)
+        return HostLeases(
+            orders,
+            specs_of(host),
+            self._cluster,
+            self._effects[host.name],
+            PodEffects(self._cluster),
+            LeaseReport(host.name, self._recorder),
+            changed=self._queue.look,
+            fence=self._fence,
+        )
+
+    def _pod_changed(self, body: dict[str, Any]) -> None:
+        metadata = body["metadata"]
+        there = self._pods.get(metadata["name"], metadata["namespace"])
+        gone = there is None or there["metadata"]["uid"] != metadata["uid"]
+        if gone:
+            self._queue.forget(metadata["uid"])
+        else:
+            self._queue.observe(body)
+        for host in self._hosts.values():
+            if host.holds(metadata["uid"]):
+                if gone:
+                    host.forget_pod(metadata["uid"])
+                else:
+                    host.observe_pod(body)
+
+
+def orders_of(host: Host, settings: Settings) -> Orders:
+    """What the machine of one host is told to obey."""
+    phases, golden = settings.phases, settings.golden_firmware
+    return Orders(
+        host=host.name,
+        partitions={p.id: p.modules for p in TABLES[host.baseboard].partitions},
+        offered=host.offered,
+        keep_active=host.declared_layout,
+        policy=settings.recycle_policy,
+        golden=Golden(golden.versions, golden.knobs),
+        limits=Limits(**phases.model_dump()),
+    )
+
+
+def specs_of(host: Host) -> list[GPULeaseSpec]:
+    """The GPUs of a host as leases name them."""
+    return [
+        GPULeaseSpec(node=host.name, module=gpu.module, pci=gpu.pci, device=gpu.device)
+        for gpu in host.gpus
+    ]
+
+
+def effects_over_ssh(private_key: str, bmc_password: Callable[[], str]) -> MakeEffects:
+    """Effects on real machines.
+
+    Args:
+        private_key: in OpenSSH's form; reaches every host.
+        bmc_password: read only if a host has a management controller.
+    """
+
+    def make(host: Host, orders: Orders) -> Effects:
+        address = SshAddress(
+            host.name, host.address, host.port, host.user, host.host_key, private_key
+        )
+        redfish = None
+        if host.bmc is not None:
+            redfish = Redfish(host.bmc.url, host.bmc.user, bmc_password(), host.bmc.certificate)
+        wiring = Wiring(
+            host.name,
+            host.fabric_manager,
+            {gpu.module: gpu.pci for gpu in host.gpus},
+            orders.golden,
+            orders.limits,
+        )
+        return HostEffects(wiring, SshHost(address), redfish)
+
+    return make
+
+
+def register(registry: kopf.OperatorRegistry, controller: LeaseController) -> None:
+    """Have an operator work on leases for as long as it runs.
+
+    Args:
+        registry: of the operator, which must be started by whoever leads, cluster-wide.
+        controller: not running yet.
+    """
+    work: list[asyncio.Task[None]] = []
+
+    @kopf.on.startup(registry=registry, id="leases-start")
+    async def start(**_: Any) -> None:
+        work.append(asyncio.create_task(controller.run(), name="leases"))
+
+    @kopf.on.cleanup(registry=registry, id="leases-stop")
+    async def stop(**_: Any) -> None:
+        for task in work:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+    @kopf.on.event(
+        GPU_LEASE.group, GPU_LEASE.version, GPU_LEASE.plural, registry=registry, id="lease-changed"
+    )
+    async def changed(event: Any, **_: Any) -> None:
+        body = dict(event["object"])
+        if event["type"] == "DELETED":
+            controller.forget(body)
+        else:
+            controller.observe(body)

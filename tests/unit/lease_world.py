@@ -1,0 +1,732 @@
+"""A small world around the lease machine, of which every reachable state is visited.
+
+One host, some GPUs and partitions, pods of two tenants, a kubelet with its device plugin, a fabric
+manager, and one or two controllers that run the real `decide`. Everything may happen in any order:
+answers come late, twice or not at all, controllers lose their memory at any moment, work that a dead
+one had begun is done afterwards, deadlines pass, hardware refuses, tenants change firmware.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+from gpuclusters.domain import lease_decisions, lease_holding
+from gpuclusters.domain.fabric import Partition
+from gpuclusters.domain.firmware import Golden
+from gpuclusters.domain.lease import Lease, Orders, Pod, PodState, Reason
+from gpuclusters.domain.lease_board import Attempt, Board, Reading
+from gpuclusters.domain.lease_effects import (
+    FABRIC,
+    ActivatePartition,
+    AdmitPod,
+    BoardSeen,
+    ClearMemory,
+    DeactivatePartition,
+    DeletePod,
+    Effect,
+    Failed,
+    FindPod,
+    Outcome,
+    ReadBoard,
+    ReadFirmware,
+    ReadKnobs,
+    Refused,
+    Reset,
+    Succeeded,
+)
+from gpuclusters.domain.lease_plan import Change, Plan
+from gpuclusters.domain.lease_resource import EDGES, HELD, ConditionType, Holder, Phase
+from gpuclusters.domain.recycle import RecyclePolicy
+
+HOST = "h"
+NOW = 1000.0
+"""Long after everything: pauses are over. Deadlines have passed only where the world says so."""
+
+USED, WAS_RESET, CLEARED, VERIFIED = range(4)
+"""What was really done to a GPU since its last tenant: the ghost that the machine cannot see."""
+
+
+class BrokenError(AssertionError):
+    """An invariant does not hold."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Which world."""
+
+    partitions: dict[int, tuple[int, ...]]
+    pods: tuple[int, ...]
+    """Size of each pod's request."""
+    controllers: int = 1
+    keep_active: bool = False
+    policy: RecyclePolicy = RecyclePolicy.FULL
+    faults: int = 0
+    """How often hardware refuses, or a tenant changes firmware."""
+    rechecks: int = 0
+    crashes: int = 0
+    losses: int = 0
+    """How many answers get lost."""
+    repeats: int = 0
+    """How many answers come a second time."""
+    forced: bool = False
+    """Whether pods may vanish from the API while they run."""
+    expiries: int = 0
+    """How many deadlines pass."""
+    lag: bool = False
+    """Whether a controller sees late what others wrote. What it wrote itself it knows."""
+    start: Phase = Phase.FREE
+    limit: int = 1_000_000
+
+    @property
+    def modules(self) -> tuple[int, ...]:
+        return tuple(sorted({m for modules in self.partitions.values() for m in modules}))
+
+    def orders(self) -> Orders:
+        offered = tuple(Partition(n, m) for n, m in self.partitions.items())
+        golden = Golden({"FW_GPU": ("1",)}, {})
+        return Orders(HOST, self.partitions, offered, self.keep_active, self.policy, golden)
+
+
+class Inventory(dict[str, str]):
+    """An answer that can be part of a state."""
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(frozenset(self.items()))
+
+
+class Vm(NamedTuple):
+    """What the kubelet made of a pod."""
+
+    state: str  # "", allocated, running
+    gpus: tuple[int, ...] = ()
+
+
+class Message(NamedTuple):
+    owner: int  # controller, -1 when it is dead
+    effect: Effect
+    answer: Outcome | None = None
+
+
+class Controller(NamedTuple):
+    leases: tuple[Lease, ...]
+    fresh: bool
+    pods: tuple[Pod, ...]
+    attempts: frozenset[tuple[Effect, Any]]
+    reading: Reading | None
+    pending: tuple[Change, ...] = ()
+
+
+class State(NamedTuple):
+    leases: tuple[Lease, ...]
+    pods: tuple[Pod, ...]
+    vms: tuple[Vm, ...]
+    active: frozenset[int]
+    levels: tuple[int, ...]
+    tampered: frozenset[int]
+    messages: frozenset[Message]
+    controllers: tuple[Controller, ...]
+    budget: tuple[int, int, int, int, int, int]
+    """What may still go wrong: faults, rechecks, crashes, losses, repeats, expiries."""
+
+
+_CONTROLLERS = State._fields.index("controllers")
+FAULTS, RECHECKS, CRASHES, LOSSES, REPEATS, EXPIRIES = range(6)
+
+Step = tuple[str, State]
+
+
+def uid(pod: int) -> str:
+    return f"p{pod}"
+
+
+@dataclass
+class Explored:
+    """What was visited."""
+
+    states: int = 0
+    transitions: int = 0
+    stored: set[tuple[Phase, Phase]] = field(default_factory=set)
+    admitted: int = 0
+
+
+class World:
+    """All that can happen next in a state."""
+
+    def __init__(self, setting: Setting) -> None:
+        self.setting = setting
+        self.orders = setting.orders()
+        self.modules = setting.modules
+        self.at = {module: place for place, module in enumerate(self.modules)}
+        self.calm = setting.controllers == 1 and setting.crashes == 0 and setting.losses == 0
+        self._plans: dict[tuple[Any, ...], Plan] = {}
+        self.explored = Explored()
+
+    def first(self) -> State:
+        shown = frozenset(ConditionType) if self.setting.start is Phase.FREE else frozenset()
+        leases = tuple(Lease(m, self.setting.start, 1, shown=shown) for m in self.modules)
+        level = VERIFIED if self.setting.start is Phase.FREE else USED
+        pods = tuple(Pod(uid(n), PodState.WAITING) for n in range(len(self.setting.pods)))
+        controller = Controller(leases, True, pods, frozenset(), None)
+        s = self.setting
+        return State(
+            leases,
+            pods,
+            tuple(Vm("") for _ in pods),
+            frozenset(),
+            tuple(level for _ in leases),
+            frozenset(),
+            frozenset(),
+            (controller,) * s.controllers,
+            (s.faults, s.rechecks, s.crashes, s.losses, s.repeats, s.expiries),
+        )
+
+    def steps(self, state: State) -> Iterator[Step]:
+        """Everything that may happen next."""
+        for name, after in self._steps(state):
+            yield name, after if self.setting.lag else self._seen(after)
+
+    def _seen(self, state: State) -> State:
+        """Without lag every controller sees at once what others wrote."""
+        pods = tuple(pod for pod in state.pods if pod.state is not PodState.GONE)
+        if all(c.fresh and c.pods == pods for c in state.controllers):
+            return state
+        controllers = []
+        for one in state.controllers:
+            seen = tuple(self.board(one).with_pod(pod).pods[pod.uid] for pod in pods)
+            gone = tuple(p for p in one.pods if p.state is PodState.GONE)
+            pods_seen = tuple(sorted((*seen, *gone), key=lambda p: p.uid))
+            board = self.board(one)
+            if not one.fresh:
+                for lease in state.leases:
+                    board = board.with_lease(lease)
+            attempts = frozenset(board.attempts.items())
+            fresh = one._replace(
+                leases=state.leases, fresh=True, pods=pods_seen, attempts=attempts
+            )
+            controllers.append(fresh if fresh != one else one)
+        return state._replace(controllers=tuple(controllers))
+
+    def _steps(self, state: State) -> Iterator[Step]:
+        for number in range(len(state.controllers)):
+            yield from self._controller(state, number)
+        for message in state.messages:
+            yield from self._message(state, message)
+        for number in range(len(state.pods)):
+            yield from self._pod(state, number)
+        yield from self._outside(state)
+
+    # Controllers
+
+    def board(self, controller: Controller, expired: int | None = None) -> Board:
+        leases = {
+            x.module: x if x.module != expired else replace(x, deadline=0.0)
+            for x in controller.leases
+        }
+        pods = {pod.uid: pod for pod in controller.pods}
+        return Board(self.orders, leases, pods, dict(controller.attempts), controller.reading)
+
+    def plan(self, controller: Controller, expired: int | None = None) -> Plan:
+        key = (controller.leases, controller.pods, controller.attempts, controller.reading, expired)
+        plan = self._plans.get(key)
+        if plan is None:
+            plan = lease_decisions.decide(self.board(controller, expired), NOW)
+            self._plans[key] = plan
+        return plan
+
+    def _controller(self, state: State, number: int) -> Iterator[Step]:
+        me = state.controllers[number]
+        if not me.fresh:
+            board = self.board(me)
+            for lease in state.leases:
+                board = board.with_lease(lease)
+            attempts = frozenset(board.attempts.items())
+            fresh = me._replace(leases=state.leases, fresh=True, attempts=attempts, pending=())
+            yield "refresh leases", self._put(state, number, fresh)
+        seen = {pod.uid: pod for pod in me.pods}
+        if self.setting.lag and any(seen.get(pod.uid) != pod for pod in state.pods if pod.state is not PodState.GONE):
+            # The watch brings what is; that a pod is gone it says by silence.
+            there = tuple(p for p in state.pods if p.state is not PodState.GONE)
+            yield "refresh pods", self._put(state, number, me._replace(pods=there))
+        elif self.setting.lag and any(p.state is PodState.GONE and p.uid in seen for p in state.pods):
+            rest = tuple(p for p in me.pods if state.pods[int(p.uid[1:])].state is not PodState.GONE)
+            if rest != me.pods:
+                yield "pod vanishes from view", self._put(state, number, me._replace(pods=rest))
+        if state.budget[CRASHES]:
+            yield "crash", self._crash(state, number)
+        if me.pending:
+            yield from self._store(state, number, me.pending[0], me.pending[1:])
+            return
+        plan = self.plan(me)
+        for change in plan.changes[:1]:
+            yield from self._store(state, number, change)
+        if not plan.changes and plan.effects:
+            yield "ask", self._ask(state, number, plan.effects)
+        if state.budget[EXPIRIES]:
+            for module in self.modules:
+                late = self.plan(me, module)
+                for change in late.changes:
+                    if change not in plan.changes and change.before.module == module:
+                        change = replace(change, before=replace(change.before, deadline=None))
+                        yield from self._store(self._spend(state, EXPIRIES), number, change)
+                deletes = [e for e in late.effects if isinstance(e, DeletePod)]
+                if deletes and not late.changes:
+                    yield "ask to delete", self._ask(self._spend(state, EXPIRIES), number, deletes)
+        if not plan.changes:
+            yield from self._grants(state, number)
+
+    def _grants(self, state: State, number: int) -> Iterator[Step]:
+        me = state.controllers[number]
+        board = self.board(me)
+        for place, size in enumerate(self.setting.pods):
+            for partition, modules in self.setting.partitions.items():
+                if len(modules) != size:
+                    continue
+                holder = Holder(
+                    tenant=f"t{place}", namespace="n", pod=uid(place), pod_uid=uid(place),
+                    container="", partition=partition, gpus=modules,
+                )  # fmt: skip
+                changes = lease_holding.reserve(board, holder, NOW)
+                if changes:
+                    pending = me._replace(pending=changes)
+                    yield f"grant {place}", self._put(state, number, pending)
+
+    def _ask(self, state: State, number: int, effects: Any) -> State:
+        me = state.controllers[number]
+        attempts = dict(me.attempts)
+        for effect in effects:
+            attempts[effect] = Attempt(in_flight=True)
+        sent = {Message(number, effect) for effect in effects}
+        # An earlier, repeated answer to the same question counts as the answer to this one.
+        old = {m for m in state.messages if m.owner == number and m.effect in effects}
+        state = state._replace(messages=(state.messages - old) | sent | {m for m in old if m.answer})
+        state = self._put(state, number, me._replace(attempts=frozenset(attempts.items())))
+        for message in sent:
+            if isinstance(message.effect, FindPod):
+                # What it says only goes forward; lateness of it is lateness of the view.
+                state = state._replace(messages=state.messages - {message})
+                ((answer, state),) = self._execute(state, message.effect)
+                state = self._deliver(state, number, answer)
+        return state
+
+    def _store(
+        self, state: State, number: int, change: Change, pending: tuple[Change, ...] = ()
+    ) -> Iterator[Step]:
+        me = state.controllers[number]
+        place = self.at[change.before.module]
+        if state.leases[place] != change.before:
+            yield "conflict", self._put(state, number, me._replace(fresh=False, pending=()))
+            return
+        after = replace(change.after, deadline=None, message="")
+        self._check_write(state, state.leases[place], after)
+        self.explored.stored.add((change.before.phase, after.phase))
+        leases = _with(state.leases, place, after)
+        board = self.board(me).with_lease(after)
+        mine = me._replace(
+            leases=_with(me.leases, place, after),
+            attempts=frozenset(board.attempts.items()),
+            pending=pending,
+        )
+        controllers = tuple(
+            mine if n == number else c._replace(fresh=False)
+            for n, c in enumerate(state.controllers)
+        )
+        yield f"store {after.phase}", state._replace(leases=leases, controllers=controllers)
+
+    def _crash(self, state: State, number: int) -> State:
+        """Memory is lost; what was under way may still be done, by whoever does it."""
+        messages = set()
+        for message in state.messages:
+            if message.owner != number:
+                messages.add(message)
+            elif message.answer is None and not isinstance(message.effect, _READS):
+                messages.add(message._replace(owner=-1))
+        there = tuple(p for p in state.pods if p.state is not PodState.GONE)
+        fresh = Controller(state.leases, True, there, frozenset(), None)
+        state = state._replace(messages=frozenset(messages))
+        return self._spend(self._put(state, number, fresh), CRASHES)
+
+    def _put(self, state: State, number: int, controller: Controller) -> State:
+        return state._replace(controllers=_with(state.controllers, number, controller))
+
+    def _spend(self, state: State, which: int) -> State:
+        return state._replace(budget=_with(state.budget, which, state.budget[which] - 1))
+
+    # Messages
+
+    def _message(self, state: State, message: Message) -> Iterator[Step]:
+        rest = state._replace(messages=state.messages - {message})
+        if message.answer is not None:
+            yield "answer", self._deliver(rest, message.owner, message.answer)
+            if state.budget[REPEATS]:
+                again = self._deliver(state, message.owner, message.answer)
+                yield "answer, to be repeated", self._spend(again, REPEATS)
+            return
+        for outcome, after in self._execute(rest, message.effect):
+            if message.owner < 0:
+                yield "done after its controller died", after
+                continue
+            if not isinstance(message.effect, _READS):
+                # That it is done and not yet known is what a lost answer and a death make of it.
+                yield "done and answered", self._deliver(after, message.owner, outcome)
+            else:
+                answered = message._replace(answer=outcome)
+                yield "done", after._replace(messages=after.messages | {answered})
+            if state.budget[LOSSES]:
+                failed = Failed(message.effect, "lost")
+                yield "answer lost", self._spend(self._deliver(after, message.owner, failed), LOSSES)
+        if message.owner < 0:
+            yield "died with its controller", rest
+        elif state.budget[LOSSES]:
+            failed = Failed(message.effect, "lost")
+            yield "question lost", self._spend(self._deliver(rest, message.owner, failed), LOSSES)
+
+    def _deliver(self, state: State, number: int, outcome: Outcome) -> State:
+        me = state.controllers[number]
+        board = self.board(me).learnt(outcome, 0.0)
+        attempts = {e: a for e, a in board.attempts.items() if a.in_flight or a.outcome}
+        reading = board.reading
+        pods = tuple(board.pods[key] for key in sorted(board.pods))
+        changed = me._replace(attempts=frozenset(attempts.items()), reading=reading, pods=pods)
+        return self._put(state, number, changed)
+
+    def _execute(self, state: State, effect: Effect) -> Iterator[tuple[Outcome, State]]:
+        match effect:
+            case ReadBoard():
+                users = frozenset(m for vm in state.vms if vm.state == "running" for m in vm.gpus)
+                seen = BoardSeen(frozenset(self.setting.partitions), state.active, users)
+                yield Succeeded(effect, seen), state
+            case DeactivatePartition(partition):
+                self._check_unused(state, self.setting.partitions[partition], partition)
+                yield Succeeded(effect), state._replace(active=state.active - {partition})
+            case ActivatePartition(partition, entries):
+                modules = set(self.setting.partitions[partition])
+                overlap = any(
+                    q != partition and modules & set(self.setting.partitions[q])
+                    for q in state.active
+                )
+                if overlap:
+                    yield Failed(effect, "in use"), state
+                    return
+                yield Succeeded(effect), state._replace(active=state.active | {partition})
+                if state.budget[FAULTS] and entries:
+                    refused = Refused(effect, "NVLink", Reason.NVLINK_ERROR)
+                    yield refused, self._spend(state, FAULTS)
+            case Reset(module):
+                self._check_unused(state, (module,))
+                yield Succeeded(effect), self._level(state, module, WAS_RESET, at_least=USED)
+                if state.budget[FAULTS]:
+                    yield Refused(effect, "not supported"), self._spend(state, FAULTS)
+            case ClearMemory(module):
+                self._check_unused(state, (module,))
+                yield Succeeded(effect), self._level(state, module, CLEARED, at_least=WAS_RESET)
+                if state.budget[FAULTS]:
+                    yield Refused(effect, "not cleared"), self._spend(state, FAULTS)
+            case ReadFirmware(module):
+                if module in state.tampered:
+                    yield Succeeded(effect, Inventory({f"FW_GPU_{module}": "2"})), state
+                else:
+                    level = self._level(state, module, VERIFIED, at_least=CLEARED)
+                    yield Succeeded(effect, Inventory({f"FW_GPU_{module}": "1"})), level
+            case FindPod(name):
+                yield Succeeded(effect, state.pods[int(name[1:])]), state
+            case AdmitPod(name, _, _, lease):
+                pod = state.pods[int(name[1:])]
+                if pod.state is not PodState.WAITING:
+                    yield Refused(effect, "it does not wait"), state
+                    return
+                self._check_admission(state, name)
+                going = replace(pod, state=PodState.GOING, lease=lease)
+                yield Succeeded(effect, going), self._pod_is(state, int(name[1:]), going)
+            case DeletePod(name):
+                number = int(name[1:])
+                pod = state.pods[number]
+                if pod.state is PodState.WAITING:
+                    pod = replace(pod, state=PodState.GONE)
+                elif pod.state is PodState.GOING:
+                    pod = replace(pod, state=PodState.ENDING)
+                yield Succeeded(effect, pod), self._pod_is(state, number, pod)
+            case _:
+                raise AssertionError(f"nobody asks for {effect}")
+
+    def _level(self, state: State, module: int, level: int, *, at_least: int) -> State:
+        """A GPU that runs somebody's VM stays used, whatever is done to it."""
+        place = self.at[module]
+        if any(vm.state == "running" and module in vm.gpus for vm in state.vms):
+            return state
+        if state.levels[place] < at_least:
+            return state
+        # A reset of what is verified takes nothing away from that.
+        return state._replace(levels=_with(state.levels, place, max(level, state.levels[place])))
+
+    # Pods, kubelet, device plugin
+
+    def _pod_is(self, state: State, number: int, pod: Pod) -> State:
+        return state._replace(pods=_with(state.pods, number, pod))
+
+    def _pod(self, state: State, number: int) -> Iterator[Step]:
+        pod, vm = state.pods[number], state.vms[number]
+        if pod.state is PodState.WAITING:
+            gone = replace(pod, state=PodState.GONE)
+            yield "tenant deletes waiting pod", self._pod_is(state, number, gone)
+        if pod.state is PodState.GOING:
+            ending = replace(pod, state=PodState.ENDING)
+            yield "tenant deletes pod", self._pod_is(state, number, ending)
+            if self.setting.forced:
+                gone = replace(pod, state=PodState.GONE)
+                yield "pod deleted by force", self._pod_is(state, number, gone)
+            if vm.state == "":
+                yield from self._allocate(state, number)
+        if vm.state == "allocated" and pod.state is not PodState.ENDED:
+            levels = list(state.levels)
+            for module in vm.gpus:
+                levels[self.at[module]] = USED
+            running = state._replace(
+                vms=_with(state.vms, number, vm._replace(state="running")), levels=tuple(levels)
+            )
+            self._check_isolation(running)
+            yield "VM starts", running
+            if state.budget[FAULTS]:
+                changed = running._replace(tampered=running.tampered | {vm.gpus[0]})
+                yield "VM starts, firmware changed", self._spend(changed, FAULTS)
+        if vm.state == "running" or (vm.state == "allocated" and pod.state in _ENDING):
+            stopped = state._replace(vms=_with(state.vms, number, vm._replace(state="stopped")))
+            if pod.state in (PodState.GOING, PodState.ENDING):
+                ended = replace(pod, state=PodState.ENDED)
+                stopped = self._pod_is(stopped, number, ended)
+            yield "VM ends", stopped
+        if vm.state in ("", "stopped") and pod.state in (PodState.ENDING, PodState.ENDED):
+            gone = replace(pod, state=PodState.GONE)
+            yield "pod goes", self._pod_is(state, number, gone)
+        if vm.state == "stopped":
+            yield "plugin lets go", self._mark(state, number, allocated=False)._replace(
+                vms=_with(state.vms, number, Vm("done"))
+            )
+
+    def _allocate(self, state: State, number: int) -> Iterator[Step]:
+        """The device plugin: exactly the leased and admitted GPUs, marked by compare and swap."""
+        pod = state.pods[number]
+        mine = [
+            x for x in state.leases
+            if x.holder is not None and x.holder.pod_uid == pod.uid and x.phase is Phase.LEASED
+            and x.holder.admitted and not x.holder.allocated
+            and f"{HOST}/{x.holder.partition}" == pod.lease
+        ]  # fmt: skip
+        if not mine or mine[0].holder is None:
+            return
+        gpus = mine[0].holder.gpus
+        if {x.module for x in mine} == set(gpus):
+            allocated = self._mark(state, number, allocated=True)
+            vms = _with(state.vms, number, Vm("allocated", gpus))
+            yield "kubelet allocates", allocated._replace(vms=vms)
+
+    def _mark(self, state: State, number: int, *, allocated: bool) -> State:
+        leases = tuple(
+            replace(x, holder=x.holder.model_copy(update={"allocated": allocated}))
+            if x.holder is not None and x.holder.pod_uid == uid(number)
+            and (not allocated or x.phase is Phase.LEASED)
+            else x
+            for x in state.leases
+        )  # fmt: skip
+        return self._others_wrote(state, leases)
+
+    def _others_wrote(self, state: State, leases: tuple[Lease, ...]) -> State:
+        controllers = tuple(c._replace(fresh=False) for c in state.controllers)
+        return state._replace(leases=leases, controllers=controllers)
+
+    def _outside(self, state: State) -> Iterator[Step]:
+        if not state.budget[RECHECKS]:
+            return
+        for place, lease in enumerate(state.leases):
+            if lease.phase is Phase.QUARANTINED and lease.recheck_asked == lease.recheck:
+                asked = replace(lease, recheck_asked=f"{state.budget[RECHECKS]}")
+                repaired = state._replace(tampered=state.tampered - {lease.module})
+                written = self._others_wrote(repaired, _with(state.leases, place, asked))
+                yield "operator asks for a recheck", self._spend(written, RECHECKS)
+
+    # Invariants
+
+    def check(self, state: State) -> None:
+        for place, lease in enumerate(state.leases):
+            clean = lease.phase in (Phase.FREE, Phase.RESERVED, Phase.ACTIVATING) or (
+                lease.phase is Phase.LEASED
+                and lease.holder is not None
+                and state.vms[int(lease.holder.pod_uid[1:])].state in ("", "allocated")
+            )
+            _require(
+                not clean or state.levels[place] == VERIFIED,
+                f"GPU {lease.module} is {lease.phase} but not verified since its last tenant",
+            )
+            _require(
+                not clean or lease.module not in state.tampered,
+                f"GPU {lease.module} is {lease.phase} with changed firmware",
+            )
+
+    def _check_isolation(self, state: State) -> None:
+        held: dict[int, int] = {}
+        for number, vm in enumerate(state.vms):
+            if vm.state in ("allocated", "running"):
+                for module in vm.gpus:
+                    _require(module not in held, f"GPU {module} is in two VMs")
+                    held[module] = number
+        for partition in state.active:
+            users = {held[m] for m in self.setting.partitions[partition] if m in held}
+            _require(len(users) <= 1, f"partition {partition} connects two tenants")
+        for number, vm in enumerate(state.vms):
+            if vm.state == "running":
+                lease = state.pods[number].lease
+                active = {f"{HOST}/{p}" for p in state.active}
+                _require(
+                    not self.calm or lease in active,
+                    f"pod {number} runs while its partition is not active",
+                )
+
+    def _check_unused(self, state: State, modules: tuple[int, ...], partition: int = -1) -> None:
+        """With one controller that never dies nothing is done to a GPU that somebody uses."""
+        if not self.calm or (partition >= 0 and partition not in state.active):
+            return
+        for vm in state.vms:
+            used = vm.state == "running" and set(vm.gpus) & set(modules)
+            _require(not used, f"GPUs {modules} of a running VM are touched")
+
+    def _check_admission(self, state: State, name: str) -> None:
+        self.explored.admitted += 1
+        mine = [x for x in state.leases if x.holder is not None and x.holder.pod_uid == name]
+        leased = [x for x in mine if x.phase is Phase.LEASED and x.holder and x.holder.admitted]
+        whole = bool(leased) and any(
+            {x.module for x in leased} >= set(x.holder.gpus) for x in leased if x.holder
+        )
+        _require(whole, f"{name} is let go before all its GPUs are leased")
+
+    def _check_write(self, state: State, before: Lease, after: Lease) -> None:
+        """What the API server would say: the rules of the CRD."""
+        phase = after.phase
+        _require(
+            phase is before.phase or phase in EDGES[before.phase],
+            f"GPU {before.module} goes from {before.phase} to {phase}",
+        )
+        held = phase in HELD
+        allowed = held or phase is Phase.QUARANTINED
+        _require((after.holder is not None) <= allowed, f"{phase} with a holder")
+        _require(held <= (after.holder is not None), f"{phase} without a holder")
+        entered = phase is Phase.RESETTING and before.phase is not Phase.RESETTING
+        _require(after.cycle == before.cycle + entered, "the cycle does not count")
+        _require(phase is not Phase.QUARANTINED or bool(after.reason), "no reason")
+        if phase is Phase.FREE:
+            proofs = {ConditionType.RESET_DONE, ConditionType.MEMORY_CLEARED}
+            _require(proofs <= after.shown, "free without a proof")
+        if before.phase is Phase.QUARANTINED and phase is Phase.RESETTING:
+            _require(after.recheck != before.recheck, "out of quarantine unasked")
+        if phase is Phase.RESETTING and before.holder is not None:
+            _require(not before.holder.allocated, "reset while allocated")
+        if before.holder is not None and after.holder is not None:
+            _require(before.holder.pod_uid == after.holder.pod_uid, "holder replaced")
+
+    def settled(self, state: State) -> bool:
+        """Every GPU is free, in quarantine, or of a pod that lives and has it."""
+        for lease in state.leases:
+            if lease.phase in (Phase.FREE, Phase.QUARANTINED):
+                continue
+            if lease.phase is Phase.LEASED and lease.holder is not None:
+                number = int(lease.holder.pod_uid[1:])
+                if state.vms[number].state in ("allocated", "running"):
+                    continue
+            return False
+        return True
+
+
+_READS = (ReadBoard, ReadFirmware, ReadKnobs, FindPod)
+_ENDING = (PodState.ENDING, PodState.GONE)
+
+Name = tuple[int, ...]
+
+
+class Names:
+    """Short names for states: parts that a step did not touch are not looked at again."""
+
+    def __init__(self) -> None:
+        self._known: dict[Any, int] = {}
+
+    def of(self, state: State, before: State | None = None, name: Name = ()) -> Name:
+        """The state's name; equal states have equal names."""
+        return tuple(
+            name[place]
+            if before is not None and part is before[place]
+            else self._part(place, part)
+            for place, part in enumerate(state)
+        )
+
+    def _part(self, place: int, part: Any) -> int:
+        if place == _CONTROLLERS:
+            part = tuple(self._known.setdefault(c, len(self._known)) for c in part)
+        return self._known.setdefault((place, part), len(self._known))
+
+
+def explore(setting: Setting) -> Explored:
+    """Visit every state that can be reached; raises `BrokenError` where an invariant does not hold.
+
+    At the end: from each state there is a way to one in which every GPU is settled, on which nothing
+    goes wrong any more except that time passes.
+    """
+    world = World(setting)
+    first = world.first()
+    names = Names()
+    start = names.of(first)
+    number: dict[Name, int] = {start: 0}
+    before: list[list[int]] = [[]]
+    parents: list[tuple[int, str]] = [(-1, "start")]
+    settled: list[int] = [0] if world.settled(first) else []
+    todo = deque([(first, start)])
+    transitions = 0
+    while todo:
+        state, name = todo.popleft()
+        here = number[name]
+        try:
+            for what, after in world.steps(state):
+                transitions += 1
+                name_after = names.of(after, state, name)
+                there = number.get(name_after)
+                if there is None:
+                    there = number[name_after] = len(before)
+                    before.append([])
+                    parents.append((here, what))
+                    world.check(after)
+                    if world.settled(after):
+                        settled.append(there)
+                    todo.append((after, name_after))
+                if after.budget == state.budget and there != here:
+                    before[there].append(here)
+        except BrokenError as error:
+            raise BrokenError(f"{error}\n{_story(parents, here)}") from None
+        if len(before) > setting.limit:
+            raise RuntimeError(f"more than {setting.limit} states")
+    reached = set(settled)
+    back = deque(settled)
+    while back:
+        for origin in before[back.popleft()]:
+            if origin not in reached:
+                reached.add(origin)
+                back.append(origin)
+    if lost := next((n for n in range(len(before)) if n not in reached), None):
+        raise BrokenError(f"a GPU is lost: it never settles\n{_story(parents, lost)}")
+    world.explored.states, world.explored.transitions = len(before), transitions
+    return world.explored
+
+
+def _story(parents: list[tuple[int, str]], at: int) -> str:
+    names: list[str] = []
+    while at >= 0:
+        at, name = parents[at]
+        names.append(name)
+    return " → ".join(reversed(names))
+
+
+def _require(holds: bool, message: str) -> None:
+    if not holds:
+        raise BrokenError(message)
+
+
+def _with(values: tuple[Any, ...], place: int, value: Any) -> tuple[Any, ...]:
+    return (*values[:place], value, *values[place + 1 :])
