@@ -74,6 +74,8 @@ class Planner:
         if old is None:
             return [CreateStep(None, new)] if targeted else self._untargeted.skip(new)
         if recreating:
+            if not targeted:
+                new.inputs = old.inputs
             return self._recreate(old, new)
         if not targeted:
             return self._untargeted.keep(old, new.urn)
