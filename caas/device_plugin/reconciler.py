@@ -36,7 +36,7 @@ from gpuclusters.domain.device_plugin import (
 from gpuclusters.domain.lease_resource import GPU_LEASE
 from gpuclusters.domain.ports import ObjectKind
 
-EVENT = ObjectKind("", "v1", "events", "Event", namespaced=True)
+EVENT = ObjectKind("events.k8s.io", "v1", "events", "Event", namespaced=True)
 _ASK_SECONDS = 5.0
 _log = logging.getLogger(__name__)
 
@@ -193,29 +193,30 @@ class Reconciler:
     async def _event(
         self, about: Mapping[str, Any], reason: str, message: str, *, warning: bool = False
     ) -> None:
-        now = _timestamp()
         metadata = about["metadata"]
         body = {
-            "apiVersion": "v1",
-            "kind": "Event",
+            "apiVersion": EVENT.api_version,
+            "kind": EVENT.kind,
             # Of a cluster-scoped object; Kubernetes keeps such events here.
             "metadata": {
                 "name": f"{metadata['name']}.{secrets.token_hex(8)}",
                 "namespace": "default",
             },
-            "involvedObject": {
+            "regarding": {
                 "apiVersion": GPU_LEASE.api_version,
                 "kind": GPU_LEASE.kind,
                 "name": metadata["name"],
                 "uid": metadata["uid"],
             },
             "reason": reason,
-            "message": message,
+            "note": message,
             "type": "Warning" if warning else "Normal",
-            "source": {"component": "gpu-clusters-device-plugin"},
-            "firstTimestamp": now,
-            "lastTimestamp": now,
-            "count": 1,
+            "action": "Reconcile",
+            "eventTime": datetime.now(UTC)
+            .isoformat(timespec="microseconds")
+            .replace("+00:00", "Z"),
+            "reportingController": "gpu-clusters.dev/device-plugin",
+            "reportingInstance": about["spec"]["node"],
         }
         await self._cluster.create(EVENT, body)
 

@@ -1,8 +1,11 @@
 """What the device plugin of one host answers the kubelet, given the leases of its GPUs. Pure.
 
-The lease decides; the kubelet only learns of it. A GPU is announced as healthy while it is free or
-leased to a pod that was let go to this host, and it is given away exactly once per lease: to the one
+The lease decides; the kubelet only learns of it. A GPU is given away exactly once per lease: to the one
 group that was admitted and not yet allocated, whole, and to nobody else.
+
+A GPU is announced as healthy from Free to Leased and unhealthy on its way back. It is not withdrawn
+between Free and the admission of its pod: the kubelet learns of health later than the scheduler of an
+open gate, and would then look for GPUs for the pod among the others, none of which it may have.
 """
 
 from __future__ import annotations
@@ -19,6 +22,8 @@ KUBELET_AGREES = "KubeletAgrees"
 HELD_BY_ANOTHER = "HeldByAnotherPod"
 """Its reason."""
 
+OUTBOUND = frozenset({Phase.FREE, Phase.RESERVED, Phase.ACTIVATING, Phase.LEASED})
+"""Phases on the way to a pod."""
 CLEARABLE = frozenset({Phase.RELEASING, Phase.QUARANTINED})
 """Phases in which a pod's end is awaited: there the kubelet's word that it is over is taken."""
 
@@ -118,10 +123,9 @@ def is_healthy(board: Board, device: DeviceView) -> bool:
     """
     if device.status is None or board.conflict(device) is not None:
         return False
-    if device.status.phase is Phase.LEASED:
-        admitted = device.holder is not None and device.holder.admitted
-        return admitted and (device.allocated or not board.stale)
-    return device.status.phase is Phase.FREE and not board.stale
+    if device.status.phase is Phase.LEASED and device.allocated:
+        return True
+    return device.status.phase in OUTBOUND and not board.stale
 
 
 def preferred(

@@ -72,14 +72,18 @@ def healthy(here: Board) -> set[int]:
     return {view.module for view in here.devices if is_healthy(here, view)}
 
 
-def test_a_gpu_is_healthy_when_free_or_leased_to_an_admitted_pod() -> None:
+def test_a_gpu_is_healthy_on_its_way_to_a_pod_and_unhealthy_on_its_way_back() -> None:
     assert healthy(board()) == set(range(1, 9))
-    assert healthy(board(*leased(3, admitted=False))) == {2, 4, 5, 6, 7, 8}
     assert healthy(board(*leased(3))) == set(range(1, 9))
     held = holder(3)
-    for phase in Phase:
-        if phase not in (Phase.FREE, Phase.LEASED):
-            assert 1 not in healthy(board(device(1, phase, held)))
+    unhealthy = {phase for phase in Phase if 1 not in healthy(board(device(1, phase, held)))}
+    assert unhealthy == {
+        Phase.RELEASING,
+        Phase.RESETTING,
+        Phase.SCRUBBING,
+        Phase.VERIFYING,
+        Phase.QUARANTINED,
+    }
 
 
 def test_a_gpu_without_a_lease_is_unhealthy() -> None:

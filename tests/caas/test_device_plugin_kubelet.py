@@ -161,11 +161,11 @@ def test_leases_decide_what_the_kubelet_may_count_on(folder: Path) -> None:
     async def story(cluster: Leases, node: Node) -> None:
         async with running(cluster, node):
             await until(node.offers(8, 8))
-            cluster.lease(3, "p", admitted=False)
-            await until(node.offers(8, 6))
-            cluster.lease(3, "p")
-            await until(node.offers(8, 8))
             cluster.move("Quarantined", 8)
+            await until(node.offers(8, 7))
+            cluster.move("Resetting", 1, 2)
+            await until(node.offers(8, 5))
+            cluster.move("Free", 1, 2)
             await until(node.offers(8, 7))
 
     play(folder, story)
@@ -199,6 +199,9 @@ def test_pods_without_a_lease_or_of_another_size_get_nothing(folder: Path) -> No
             cluster.lease(3, "p")
             with pytest.raises(AdmissionError, match="rpc error: code = FailedPrecondition"):
                 await node.admit("other", 4)
+            cluster.lease(6, "early", admitted=False)
+            with pytest.raises(AdmissionError, match="not"):
+                await node.admit("early", 8)
             assert cluster.allocated() == set()
             await node.admit("p", 2)
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -266,12 +264,12 @@ def test_killed_kubelets_leave_no_process_behind_and_are_started_again(
 ) -> None:
     kubelet = kubelets()
     core = f"/api/v1/namespaces/{namespace}"
-    sleeper = [sys.executable and "python", "-c", "import time; time.sleep(600)"]
+    sleeper = ["python", "-c", "import time; time.sleep(600)"]
     with kube_api.api() as client:
         post(client, f"{core}/pods", pod_on(kubelet.name, image=IMAGE, command=sleeper))
         eventually(is_ready(client, f"{core}/pods/p"))
         (child,) = processes_of(kubelet.pid)
-        os.kill(kubelet.pid, 9)
+        kubelet.kill()
         eventually(lambda: not psutil.pid_exists(child))
         kubelet.start()
         status = eventually(

@@ -1,0 +1,392 @@
+"""The plugin as it runs in a cluster: a pod on a host, a kubelet, leases in a real API server."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import psutil
+import pytest
+
+from components.caas.permissions import CLUSTER
+from gpuclusters.domain.fabric import TABLES, Baseboard
+from gpuclusters.domain.lease_resource import GPULeaseSpec, crd, lease_object
+from lab import tools
+from lab.control_plane.kube import KubeApi
+from tests.fixtures.control_plane import KubeCluster
+from tests.fixtures.kubelet import IMAGE, Kubelets, KubeletStandIn
+
+pytestmark = pytest.mark.lab
+
+RESOURCE = "nvidia.com/pgpu"
+TABLE = TABLES[Baseboard.HGX_H100]
+LEASES = "/apis/gpu-clusters.dev/v1alpha1/gpuleases"
+SINCE = "2026-11-21T10:00:00Z"
+GATE = "gpu-clusters.dev/lease"
+
+
+def eventually(condition: Callable[[], Any], seconds: float = 40) -> Any:
+    deadline = time.monotonic() + seconds
+    while not (result := condition()):
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.05)
+    return result
+
+
+@dataclass
+class Host:
+    """A host with eight GPUs, its kubelet, and the plugin on it."""
+
+    cluster: KubeCluster
+    kubelet: KubeletStandIn
+    namespace: str
+    api: KubeApi
+
+    @property
+    def name(self) -> str:
+        return self.kubelet.name
+
+    def post(self, path: str, body: dict[str, Any]) -> None:
+        status, answer = self.api.request("POST", path, body)
+        assert status == 201, answer
+
+    def patch(self, path: str, body: dict[str, Any]) -> None:
+        status, answer = self.api.request("PATCH", path, body, "application/merge-patch+json")
+        assert status == 200, answer
+
+    def lease(self, module: int) -> dict[str, Any]:
+        return self.api.get(f"{LEASES}/{self.name}-gpu{module}")
+
+    def move(self, module: int, *phases: str, **more: Any) -> None:
+        """Let a GPU go through phases, as the API server allows it."""
+        for phase in phases:
+            # The plugin writes too.
+            eventually(lambda phase=phase: self._write(module, phase, more))
+
+    def _write(self, module: int, phase: str, more: dict[str, Any]) -> bool:
+        lease = self.lease(module)
+        status = {**lease.get("status", {"cycle": 1}), "phase": phase, "since": SINCE, **more}
+        if phase not in ("Reserved", "Activating", "Leased", "Releasing"):
+            status.pop("holder", None)
+        path = f"{LEASES}/{self.name}-gpu{module}/status"
+        done, answer = self.api.request("PUT", path, {**lease, "status": status})
+        assert done in (200, 409), answer
+        return done == 200
+
+    def free(self, module: int) -> None:
+        shown = [
+            {"type": kind, "status": "True", "reason": "Done", "lastTransitionTime": SINCE}
+            for kind in ("ResetDone", "MemoryCleared")
+        ]
+        self.move(module, "Resetting", "Scrubbing", "Verifying", "Free", conditions=shown)
+
+    def grant(self, partition: int, pod: str, *, admitted: bool = True) -> None:
+        """Lease a partition to a pod, as the lease controller does."""
+        gpus = list(TABLE.partition(partition).modules)
+        holder = {
+            "tenant": "a", "namespace": self.namespace, "pod": pod,
+            "podUid": self.pod(pod)["metadata"]["uid"], "container": pod,
+            "partition": partition, "gpus": gpus, "admitted": False, "allocated": False,
+        }  # fmt: skip
+        for module in gpus:
+            self.move(module, "Reserved", "Activating", "Leased", holder=holder)
+            if admitted:
+                self.move(module, "Leased", holder={**holder, "admitted": True})
+
+    def request(self, pod: str, gpus: int) -> None:
+        """A pod that waits behind the gate."""
+        limits = {RESOURCE: str(gpus)}
+        container = {"name": "main", "image": "any:1", "resources": {"limits": limits}}
+        self.post(
+            f"/api/v1/namespaces/{self.namespace}/pods",
+            {
+                "metadata": {"name": pod},
+                "spec": {"schedulingGates": [{"name": GATE}], "containers": [container]},
+            },
+        )
+
+    def let_go(self, pod: str) -> None:
+        """Open the gate to this host."""
+        selector = {"kubernetes.io/hostname": self.name}
+        path = f"/api/v1/namespaces/{self.namespace}/pods/{pod}"
+        self.patch(path, {"spec": {"schedulingGates": None, "nodeSelector": selector}})
+
+    def pod(self, name: str) -> dict[str, Any]:
+        return self.api.get(f"/api/v1/namespaces/{self.namespace}/pods/{name}")
+
+    def phase(self, name: str) -> str:
+        return str(self.pod(name)["status"]["phase"])
+
+    def wait_for_running(self, name: str) -> None:
+        deadline = time.monotonic() + 40
+        while (pod := self.pod(name))["status"]["phase"] != "Running":
+            told = f"{pod['spec'].get('nodeName')} {pod['status']}\n{self.kubelet.log()}"
+            assert pod["status"]["phase"] != "Failed", told
+            assert time.monotonic() < deadline, told
+            time.sleep(0.05)
+
+    def offers(self, total: int, healthy: int) -> Callable[[], bool]:
+        def look() -> bool:
+            status = self.api.get(f"/api/v1/nodes/{self.name}")["status"]
+            found = (status["capacity"].get(RESOURCE), status["allocatable"].get(RESOURCE))
+            return found == (str(total), str(healthy))
+
+        return look
+
+    def allocated(self) -> set[int]:
+        leases = [self.lease(module) for module in range(1, 9)]
+        return {
+            lease["spec"]["module"]
+            for lease in leases
+            if lease["status"].get("holder", {}).get("allocated")
+        }
+
+    def plugin(self) -> psutil.Process:
+        (process,) = [
+            child
+            for child in psutil.Process(self.kubelet.pid).children()
+            if "caas.device_plugin" in child.cmdline()
+        ]
+        return process
+
+    def kubectl(self, *arguments: str) -> str:
+        done = subprocess.run(
+            [
+                tools.ensure(["kubectl"])["kubectl"], "--kubeconfig", self.cluster.kubeconfig,
+                "-n", self.namespace, *arguments,
+            ],
+            capture_output=True, text=True, timeout=30, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+
+def settings(host: str) -> str:
+    gpus = [
+        {"module": module, "pci": f"0000:{module:02x}:00.0", "device": str(10 + module)}
+        for module in range(1, 9)
+    ]
+    return json.dumps(
+        {
+            "cluster": "test",
+            "runtimeClass": "none",
+            "api": {"issuer": "https://issuer.example"},
+            "hosts": [
+                {
+                    "name": host, "address": "127.0.0.1", "user": "u", "hostKey": "k",
+                    "baseboard": "hgx-h100", "gpus": gpus,
+                    "partitions": [p.id for p in TABLE.partitions], "fabricManager": "127.0.0.1",
+                }
+            ],
+        }
+    )  # fmt: skip
+
+
+def plugin_pod(node: str) -> dict[str, Any]:
+    folders = {
+        "device-plugins": "/var/lib/kubelet/device-plugins",
+        "pod-resources": "/var/lib/kubelet/pod-resources",
+    }
+    fields = {"NODE_NAME": "spec.nodeName", "POD_IP": "status.podIP"}
+    values = {
+        "GPU_CLUSTERS_SETTINGS": "/etc/gpu-clusters/settings.yaml",
+        "KUBELET_DEVICE_PLUGINS": folders["device-plugins"],
+        "KUBELET_POD_RESOURCES": f"{folders['pod-resources']}/kubelet.sock",
+    }
+    container = {
+        "name": "device-plugin",
+        "image": f"{IMAGE}:1",
+        "command": ["python", "-m", "caas.device_plugin"],
+        "env": [
+            *({"name": k, "valueFrom": {"fieldRef": {"fieldPath": v}}} for k, v in fields.items()),
+            *({"name": k, "value": v} for k, v in values.items()),
+        ],
+        "ports": [{"name": "http", "containerPort": 8082}],
+        "readinessProbe": {"httpGet": {"port": "http", "path": "/readyz"}, "periodSeconds": 1},
+        "volumeMounts": [
+            {"name": "settings", "mountPath": "/etc/gpu-clusters"},
+            *({"name": name, "mountPath": path} for name, path in folders.items()),
+        ],
+    }
+    return {
+        "metadata": {"name": "plugin"},
+        "spec": {
+            "nodeName": node,
+            "containers": [container],
+            "volumes": [
+                {"name": "settings", "configMap": {"name": "settings"}},
+                *({"name": name, "hostPath": {"path": path}} for name, path in folders.items()),
+            ],
+        },
+    }
+
+
+@pytest.fixture
+def host(kube_api: KubeCluster, namespace: str, kubelets: Kubelets) -> Iterator[Host]:
+    """A host whose plugin has registered, all GPUs free."""
+    kubelet = kubelets("hgx")
+    with kube_api.api() as api:
+        host = Host(kube_api, kubelet, namespace, api)
+        api.apply(crd())
+        eventually(lambda: api.request("GET", LEASES)[0] == 200)
+        for module in range(1, 9):
+            pci, device = f"0000:{module:02x}:00.0", str(10 + module)
+            spec = GPULeaseSpec(node=host.name, module=module, pci=pci, device=device)
+            host.post(LEASES, lease_object(spec))
+            host.free(module)
+        role = f"device-plugin-{namespace}"
+        rbac = {"apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"name": role}}
+        rules = [
+            {
+                "apiGroups": rule["api_groups"],
+                "resources": rule["resources"],
+                "verbs": rule["verbs"],
+            }
+            for rule in CLUSTER["device-plugin"]
+        ]
+        api.create({**rbac, "kind": "ClusterRole", "rules": rules})
+        api.create(
+            {
+                **rbac,
+                "kind": "ClusterRoleBinding",
+                "roleRef": {
+                    "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role,
+                },
+                "subjects": [
+                    {"kind": "ServiceAccount", "name": "default", "namespace": namespace}
+                ],
+            }
+        )  # fmt: skip
+        core = f"/api/v1/namespaces/{namespace}"
+        config = {"metadata": {"name": "settings"}, "data": {"settings.yaml": settings(host.name)}}
+        host.post(f"{core}/configmaps", config)
+        host.post(f"{core}/pods", plugin_pod(host.name))
+        eventually(host.offers(8, 8))
+        yield host
+        for kind in ("clusterrolebindings", "clusterroles"):
+            api.delete(f"/apis/rbac.authorization.k8s.io/v1/{kind}/{role}")
+        for module in range(1, 9):
+            api.delete(f"{LEASES}/{host.name}-gpu{module}")
+
+
+def test_from_the_gate_to_running_and_back(host: Host) -> None:
+    host.request("p", 2)
+    host.grant(3, "p")
+    assert host.phase("p") == "Pending"
+    assert "nodeName" not in host.pod("p")["spec"]
+    host.let_go("p")
+    host.wait_for_running("p")
+    assert host.pod("p")["spec"]["nodeName"] == host.name
+    assert host.allocated() == {1, 3}
+    checkpoint = json.loads(host.kubelet.node().checkpoint.read_text())
+    (given,) = checkpoint["allocations"]
+    assert given["devices"] == ["11", "13"]
+    assert given["cdi"] == [f"{RESOURCE}=11", f"{RESOURCE}=13"]
+    assert "simulated container any:1" in host.kubectl("logs", "p")
+    events = host.kubectl("get", "events", "-o", "jsonpath={.items[*].reason}").split()
+    assert {"Scheduled", "SandboxCreated", "Started"} <= set(events)
+
+    host.api.delete(f"/api/v1/namespaces/{host.namespace}/pods/p")
+    path = f"/api/v1/namespaces/{host.namespace}/pods/p"
+    eventually(lambda: host.api.request("GET", path)[0] == 404)
+    assert host.allocated() == {1, 3}
+    for module in (1, 3):
+        host.move(module, "Releasing")
+    eventually(lambda: host.allocated() == set())
+    eventually(host.offers(8, 6))
+
+
+def test_a_pod_that_is_not_the_leases_is_rejected_by_the_kubelet(host: Host) -> None:
+    host.request("p", 2)
+    host.grant(3, "p")
+    host.request("thief", 1)
+    host.let_go("thief")
+    eventually(lambda: host.phase("thief") == "Failed")
+    status = host.pod("thief")["status"]
+    assert status["reason"] == "UnexpectedAdmissionError"
+    assert "not leased to this pod" in status["message"] or "together" in status["message"]
+    assert host.allocated() == set()
+    host.let_go("p")
+    host.wait_for_running("p")
+
+
+def test_a_quarantined_gpu_leaves_the_nodes_capacity(host: Host) -> None:
+    host.move(8, "Quarantined", reason="FirmwareChanged")
+    eventually(host.offers(8, 7))
+    host.move(8, "Resetting", cycle=2, recheck="now")
+    host.move(8, "Scrubbing", "Verifying", "Free")
+    eventually(host.offers(8, 8))
+
+
+def test_kubelet_and_plugin_are_killed_and_nothing_is_lost(host: Host) -> None:
+    host.request("p", 4)
+    host.grant(1, "p")
+    host.let_go("p")
+    host.wait_for_running("p")
+
+    host.plugin().kill()
+    eventually(host.offers(8, 0))
+    eventually(host.offers(8, 8))
+
+    host.kubelet.kill()
+    host.kubelet.start()
+    eventually(host.offers(8, 8))
+    assert host.allocated() == {1, 2, 3, 4}
+    assert host.phase("p") == "Running"
+    (given,) = json.loads(host.kubelet.node().checkpoint.read_text())["allocations"]
+    assert given["devices"] == ["11", "12", "13", "14"]
+
+    host.request("q", 4)
+    host.grant(2, "q")
+    host.let_go("q")
+    host.wait_for_running("q")
+    assert host.allocated() == set(range(1, 9))
+
+
+def test_a_gpu_that_a_foreign_pod_has_is_marked_and_an_event_says_so(host: Host) -> None:
+    host.request("p", 1)
+    host.grant(7, "p")
+    host.let_go("p")
+    host.wait_for_running("p")
+    # By hand, past the lease controller: the GPU looks free, the pod still has it.
+    lease = host.lease(1)
+    holder = {**lease["status"]["holder"], "allocated": False}
+    host.move(1, "Releasing", holder=holder)
+    host.move(1, "Resetting", cycle=2)
+    host.move(1, "Scrubbing", "Verifying", "Free")
+    eventually(host.offers(8, 7))
+    eventually(
+        lambda: any(
+            condition["type"] == "KubeletAgrees" and condition["status"] == "False"
+            for condition in host.lease(1)["status"]["conditions"]
+        )
+    )
+
+    def told() -> bool:
+        events = host.api.get("/apis/events.k8s.io/v1/namespaces/default/events")["items"]
+        return any(
+            event["reason"] == "HeldByAnotherPod"
+            and event["regarding"]["name"] == f"{host.name}-gpu1"
+            for event in events
+        )
+
+    eventually(told)
+
+
+def test_the_plugin_ends_soon_when_asked_and_says_how_it_does(host: Host) -> None:
+    import urllib.request
+
+    address = host.pod("plugin")["status"]["podIP"]
+    text = urllib.request.urlopen(f"http://{address}:8082/metrics", timeout=5).read().decode()
+    assert 'gpu_clusters_device_plugin_devices{health="healthy"} 8.0' in text
+    process = host.plugin()
+    began = time.monotonic()
+    process.terminate()
+    process.wait(5)
+    assert time.monotonic() - began < 5
+    for line in host.kubectl("logs", "plugin", "--previous=false").splitlines():
+        assert json.loads(line)["level"] in ("info", "warning"), line
