@@ -197,7 +197,8 @@ _STATUS_RULES: tuple[Rule, ...] = (
         "rule": "!has(self.holder) || !has(oldSelf.holder) || ("
         "self.holder.podUid == oldSelf.holder.podUid && "
         "self.holder.tenant == oldSelf.holder.tenant && "
-        "self.holder.namespace == oldSelf.holder.namespace && "
+        # A word that CEL reserves is written like this.
+        "self.holder.__namespace__ == oldSelf.holder.__namespace__ && "
         "self.holder.pod == oldSelf.holder.pod && "
         "self.holder.partition == oldSelf.holder.partition && "
         "self.holder.gpus == oldSelf.holder.gpus)",
@@ -220,9 +221,13 @@ _STATUS_RULES: tuple[Rule, ...] = (
     },
 )
 
+_NUMBER = "self.metadata.name.substring(size(self.spec.node) + 4)"
+
 _OBJECT_RULES: tuple[Rule, ...] = (
     {
-        "rule": "self.metadata.name == self.spec.node + '-gpu' + string(self.spec.module)",
+        # Not by writing the number as text: the server takes the length of such text for unbounded.
+        "rule": "self.metadata.name.startsWith(self.spec.node + '-gpu') && "
+        f"{_NUMBER}.matches('^[1-9][0-9]?$') && int({_NUMBER}) == self.spec.module",
         "message": "a GPULease is named <node>-gpu<module>",
     },
     {
