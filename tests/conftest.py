@@ -34,7 +34,8 @@ def event_loop_of_the_thread() -> Iterator[None]:
     left = asyncio.all_tasks(loop)
     for task in left:
         task.cancel()
-    loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+    if left:
+        loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
     SETTINGS.outputs.clear()
     asyncio.set_event_loop(None)
     loop.close()
