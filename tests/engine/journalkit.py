@@ -54,6 +54,8 @@ class Watched:
     ) -> None:
         self._store.record(entries, snapshot)
         files = self._stack.backend.bucket
+        if not files.exists(DEV.journal):
+            return  # all that was recorded is in the state
         self._stack.moments.append(
             Moment(
                 files.read(DEV.checkpoint),

@@ -207,7 +207,13 @@ def stored_manager(
     provider = checkpoint.secrets_provider
     if provider is None:
         return None
-    salt = (provider.get("state") or {}).get("salt")
+    state = provider.get("state")
+    salt = state.get("salt") if isinstance(state, dict) else None
+    if provider.get("type") == "passphrase" and not isinstance(salt, str):
+        raise UserError(
+            "the state's secrets are kept under a passphrase, but the state has no salt to open them"
+            " with: take it from an older state, or from 'encryptionsalt' of the stack's settings"
+        )
     if provider.get("type") != "passphrase" or not isinstance(salt, str):
         raise UserError(
             f"the state's secrets are kept by {provider.get('type')!r}; the embedded engine knows"
