@@ -56,9 +56,9 @@ class Environment:
         """
         mounts = self._mounts(container)
         own = await self._variables(container)
-        given = {name: _located(value, mounts) for name, value in own.items()}
+        given = {name: located(value, mounts) for name, value in own.items()}
         words = [*(container.get("command") or ()), *(container.get("args") or ())]
-        words = [_located(_expanded(word, own), mounts) for word in words]
+        words = [located(expanded(word, own), mounts) for word in words]
         if not words or not _PYTHON.fullmatch(words[0]):
             raise ConfigError(
                 f"the stand-in runs Python programs (command: python -m …), not {words[:1]}"
@@ -97,7 +97,7 @@ class Environment:
                 if value is not None:
                     variables[entry["name"]] = value
             else:
-                variables[entry["name"]] = _expanded(entry.get("value", ""), variables)
+                variables[entry["name"]] = expanded(entry.get("value", ""), variables)
         return variables
 
     async def _value(self, name: str, source: Mapping[str, Any]) -> str | None:
@@ -166,7 +166,7 @@ class Environment:
         return path
 
 
-def _expanded(text: str, variables: Mapping[str, str]) -> str:
+def expanded(text: str, variables: Mapping[str, str]) -> str:
     """`$(NAME)` replaced where the variable is known, `$$` by `$`: as Kubernetes does it."""
 
     def replacement(found: re.Match[str]) -> str:
@@ -177,7 +177,7 @@ def _expanded(text: str, variables: Mapping[str, str]) -> str:
     return _REFERENCE.sub(replacement, text)
 
 
-def _located(text: str, mounts: Mapping[str, Path]) -> str:
+def located(text: str, mounts: Mapping[str, Path]) -> str:
     """Paths of mounts replaced by the folders they stand for, the longest first."""
     if not mounts:
         return text

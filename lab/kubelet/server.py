@@ -15,6 +15,7 @@ from typing import Any
 
 import psutil
 
+from caas.cluster import ClusterError
 from lab.control_plane import NodeSpec
 from lab.control_plane.commands import API_SERVER, KUBELET
 from lab.control_plane.layout import Layout
@@ -43,7 +44,9 @@ class Kubelets:
         self._folder = folder
         self._spec = spec
         self._layout = Layout.of(spec.control_plane)
-        port = kept(self._layout.ports)[API_SERVER]
+        port = kept(self._layout.ports).get(API_SERVER)
+        if port is None:
+            raise KubeletError(f"there is no control plane in {spec.control_plane}; start it first")
         server = Server(f"https://{LOOPBACK}:{port}", self._layout.certificate(CA))
         self._kube = Kube(self._layout.kubeconfig_of(KUBELET), server)
         self._port = reserve(folder.ports, [_PORT])[_PORT]
@@ -163,4 +166,7 @@ def serve(path: Path) -> None:
             loop.add_signal_handler(number, stop.set)
         await Kubelets(folder, spec).run(stop)
 
-    asyncio.run(main())
+    try:
+        asyncio.run(main())
+    except ClusterError as error:
+        raise KubeletError(f"the kubelets cannot work: {error}") from error

@@ -5,13 +5,16 @@ from __future__ import annotations
 import subprocess
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
 from lab import tools
+from lab.control_plane import NodeSpec
 from lab.control_plane.kube import KubeApi
+from lab.kubelet import KubeletError, start, status
 from tests.fixtures.control_plane import KubeCluster
 from tests.fixtures.kubelet import IMAGE, Kubelets
 
@@ -218,6 +221,84 @@ def test_a_pod_of_our_image_is_a_process_with_all_that_its_spec_names(
         assert follow.wait(10) == 0
         eventually(lambda: client.request("GET", f"{core}/pods/real")[0] == 404)
     assert processes_of(kubelet.pid) == []
+
+
+ILL = """
+import http.server, os, pathlib, sys
+print(pathlib.Path(sys.argv[1]).read_text(), flush=True)
+print(len(pathlib.Path(os.environ["TOKEN"]).read_text().split(".")), flush=True)
+class Answer(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(500)
+        self.end_headers()
+    def log_message(self, *_):
+        pass
+http.server.HTTPServer((os.environ["POD_IP"], 8080), Answer).serve_forever()
+"""
+
+
+def test_a_process_that_fails_its_liveness_probe_is_restarted_and_its_last_log_kept(
+    kube_api: KubeCluster, namespace: str, kubelets: Kubelets
+) -> None:
+    kubelet = kubelets()
+    core = f"/api/v1/namespaces/{namespace}"
+    pod = pod_on(
+        kubelet.name,
+        image=IMAGE,
+        command=["python", "-c", ILL, "/etc/keys/key"],
+        env=[
+            {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+            {"name": "TOKEN", "value": "/var/run/mine/token"},
+        ],
+        livenessProbe={"httpGet": {"port": 8080}, "periodSeconds": 1, "failureThreshold": 2},
+        volumeMounts=[
+            {"name": "keys", "mountPath": "/etc/keys"},
+            {"name": "token", "mountPath": "/var/run/mine"},
+        ],
+    )
+    token = {"serviceAccountToken": {"path": "token", "audience": "somebody"}}
+    pod["spec"]["volumes"] = [
+        {"name": "keys", "secret": {"secretName": "keys"}},
+        {"name": "token", "projected": {"sources": [token]}},
+    ]
+    with kube_api.api() as client:
+        post(client, f"{core}/secrets", {"metadata": {"name": "keys"}, "stringData": {"key": "k"}})
+        post(client, f"{core}/pods", pod)
+
+        def restarted() -> bool:
+            statuses = client.get(f"{core}/pods/p")["status"].get("containerStatuses", [])
+            return any(s["restartCount"] == 1 and "running" in s["state"] for s in statuses)
+
+        eventually(restarted)
+        log = kubectl(kube_api, "logs", "-n", namespace, "p", "--previous")
+        assert log == "k\n3\n"
+        reasons = kubectl(
+            kube_api, "get", "events", "-n", namespace, "-o", "jsonpath={.items[*].reason}"
+        )
+        assert {"Started", "Killing", "BackOff"} <= set(reasons.split())
+
+
+def test_what_the_stand_in_does_not_do_is_refused(
+    kube_api: KubeCluster, namespace: str, kubelets: Kubelets
+) -> None:
+    kubelet = kubelets()
+    core = f"/api/v1/namespaces/{namespace}"
+    with kube_api.api() as client:
+        pod = pod_on(kubelet.name, image=IMAGE, livenessProbe={"exec": {"command": ["true"]}})
+        post(client, f"{core}/pods", pod)
+        status = eventually(in_phase(client, f"{core}/pods/p", "Failed"))["status"]
+        assert "livenessProbe of container main" in status["message"]
+        other = pod_on(kubelet.name, "other", image=IMAGE, command=["sh", "-c", "true"])
+        post(client, f"{core}/pods", other)
+        eventually(
+            lambda: "runs Python programs" in str(client.get(f"{core}/pods/other")["status"])
+        )
+
+
+def test_kubelets_without_a_control_plane_say_so(tmp_path: Path) -> None:
+    with pytest.raises(KubeletError, match="there is no control plane in"):
+        start(tmp_path / "k", control_plane=tmp_path, nodes=[NodeSpec("n")], image=IMAGE)
+    assert not status(tmp_path / "k").running
 
 
 def processes_of(pid: int) -> list[int]:

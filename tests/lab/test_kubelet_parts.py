@@ -1,0 +1,262 @@
+"""Parts of the stand-in of the kubelets by themselves: no API server, no process."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab.control_plane import NodeSpec, Taint
+from lab.kubelet import status, stop
+from lab.kubelet.addresses import LoopbackAddresses, PodRange
+from lab.kubelet.checkpoint import Allocation, Checkpoint
+from lab.kubelet.environment import expanded, located
+from lab.kubelet.fields import FieldError, field
+from lab.kubelet.folder import KubeletFolder, NodeFolder
+from lab.kubelet.logs import ContainerLog, LogOptions
+from lab.kubelet.model import KubeletSpec
+from lab.kubelet.pod_status import Conditions, ContainerState, running
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+
+
+def allocation(uid: str, *devices: str) -> Allocation:
+    return Allocation(uid, "ns", uid, "main", "r.example/gpu", devices, ("r.example/gpu=1",))
+
+
+def test_what_was_given_away_survives_a_restart(tmp_path: Path) -> None:
+    file = tmp_path / "checkpoint"
+    first = Checkpoint(file)
+    first.register("r.example/gpu")
+    first.add([allocation("a", "1", "2"), allocation("b", "3")])
+    again = Checkpoint(file)
+    assert again.of_pod("a") == [allocation("a", "1", "2")]
+    assert again.in_use("r.example/gpu") == {"1", "2", "3"}
+    assert again.resources == {"r.example/gpu"}
+    assert again.keep_only({"b"})
+    assert not again.free("a")
+    assert Checkpoint(file).in_use("r.example/gpu") == {"3"}
+
+
+def test_a_damaged_checkpoint_is_begun_anew(tmp_path: Path) -> None:
+    file = tmp_path / "checkpoint"
+    file.write_text("{")
+    kept = Checkpoint(file)
+    assert kept.in_use("r.example/gpu") == set()
+    kept.add([allocation("a", "1")])
+    assert json.loads(file.read_text())["allocations"][0]["devices"] == ["1"]
+
+
+MOUNTS = {
+    "/etc/config": Path("/lab/pods/u/volumes/config"),
+    "/etc": Path("/lab/etc"),
+    "/tmp": Path("/lab/pods/u/volumes/scratch"),
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "real"),
+    [
+        ("/etc/config/a.yaml", "/lab/pods/u/volumes/config/a.yaml"),
+        ("/etc/configuration", "/lab/etc/configuration"),
+        ("/etcetera", "/etcetera"),
+        ("--file=/etc/config", "--file=/lab/pods/u/volumes/config"),
+        ("/etc/config:/tmp/x", "/lab/pods/u/volumes/config:/lab/pods/u/volumes/scratch/x"),
+        ("https://host/tmp/x", "https://host/tmp/x"),
+        ("/home/etc/config", "/home/etc/config"),
+        ("nothing", "nothing"),
+    ],
+)
+def test_paths_of_mounts_become_folders_of_the_lab(text: str, real: str) -> None:
+    assert located(text, MOUNTS) == real
+
+
+def test_a_folder_below_the_place_of_another_mount_is_not_replaced_again() -> None:
+    mounts = {"/data": Path("/tmp/lab/data"), "/tmp": Path("/tmp/lab/scratch")}
+    assert located("/data/x", mounts) == "/tmp/lab/data/x"
+
+
+@pytest.mark.parametrize(
+    ("text", "result"),
+    [("$(A)-$(B)", "1-$(B)"), ("$$(A)", "$(A)"), ("$A", "$A"), ("cost: 5$", "cost: 5$")],
+)
+def test_references_to_variables_are_expanded_as_kubernetes_does(text: str, result: str) -> None:
+    assert expanded(text, {"A": "1"}) == result
+
+
+def test_fields_of_the_pod_are_told() -> None:
+    pod = {
+        "metadata": {"name": "p", "namespace": "n", "uid": "u", "labels": {"a.b/c": "l"}},
+        "spec": {"nodeName": "node"},
+    }
+    assert field(pod, "metadata.labels['a.b/c']") == "l"
+    assert field(pod, "metadata.annotations['x']") == ""
+    assert field(pod, "spec.nodeName") == "node"
+    assert field(pod, "status.podIP", "127.1.2.3") == "127.1.2.3"
+    with pytest.raises(FieldError, match=r"spec\.hostname"):
+        field(pod, "spec.hostname")
+
+
+def read(log: ContainerLog, *, ended: bool = True, **options: Any) -> list[str]:
+    async def act() -> list[str]:
+        lines = log.read(LogOptions(**options), lambda: ended)
+        return [line.decode() async for line in lines]
+
+    return asyncio.run(act())
+
+
+def test_a_log_is_read_as_asked(tmp_path: Path) -> None:
+    log = ContainerLog(tmp_path / "log")
+    assert read(log) == []
+    for number in range(3):
+        log.append(0, "stdout", f"line {number}".encode())
+    log.append(1, "stderr", b"second run")
+    assert read(log) == ["second run\n"]
+    assert read(log, previous=True, tail=2) == ["line 1\n", "line 2\n"]
+    assert read(log, previous=True, tail=0) == []
+    assert read(log, previous=True, limit_bytes=9) == ["line 0\n", "li"]
+    (line,) = read(log, timestamps=True)
+    when, text = line.split(" ", 1)
+    assert text == "second run\n"
+    assert abs(datetime.fromisoformat(when) - datetime.now(UTC)) < timedelta(minutes=1)
+    assert read(log, since=datetime.now(UTC) + timedelta(minutes=1)) == []
+
+
+def test_following_a_log_ends_when_the_container_has(tmp_path: Path) -> None:
+    log = ContainerLog(tmp_path / "log")
+
+    async def act() -> list[bytes]:
+        ended = False
+        seen = []
+
+        async def write() -> None:
+            nonlocal ended
+            for number in range(3):
+                await asyncio.sleep(0.05)
+                log.append(0, "stdout", str(number).encode())
+            ended = True
+
+        writing = asyncio.create_task(write())
+        async for line in log.read(LogOptions(follow=True), lambda: ended):
+            seen.append(line)
+        await writing
+        return seen
+
+    assert asyncio.run(act()) == [b"0\n", b"1\n", b"2\n"]
+
+
+def test_addresses_of_processes_are_their_own_and_their_ports_are_free() -> None:
+    addresses = LoopbackAddresses()
+    first = addresses.take([8080])
+    assert first.startswith("127.")
+    assert not first.startswith("127.0.")
+    assert first != addresses.take([8080])
+
+
+def test_an_address_with_a_taken_port_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.7.7.7", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        addresses = LoopbackAddresses()
+        numbers = iter([7, 7, 7, 9, 9, 9])
+        monkeypatch.setattr(addresses._random, "randint", lambda *_: next(numbers))
+        assert addresses.take([port]) == "127.9.9.9"
+
+
+def test_simulated_pods_get_the_lowest_free_address_of_the_nodes_range() -> None:
+    addresses = PodRange()
+    addresses.use("10.128.4.0/24")
+    assert [addresses.take(), addresses.take()] == ["10.128.4.2", "10.128.4.3"]
+    addresses.give_back("10.128.4.2")
+    assert addresses.take() == "10.128.4.2"
+    assert addresses.take("10.128.4.9") == "10.128.4.9"
+
+
+def test_a_folder_whose_path_is_too_long_for_sockets_gets_a_short_name(tmp_path: Path) -> None:
+    deep = KubeletFolder(tmp_path / ("d" * 120))
+    deep.path.mkdir()
+    reachable = deep.within_reach(["node"])
+    try:
+        assert reachable.path != deep.path
+        assert reachable.path.resolve() == deep.path
+        assert len(str(reachable.node("node").registration)) < 108
+        # Doing it again finds it done.
+        assert deep.within_reach(["node"]).path == reachable.path
+    finally:
+        stop(deep.path)
+    assert not reachable.path.is_symlink()
+    short = KubeletFolder(Path("/tmp/x"))
+    assert short.within_reach(["node"]) is short
+
+
+def test_folders_of_the_host_lie_in_the_folder_of_the_node() -> None:
+    node = NodeFolder(Path("/lab/kubelet/n"))
+    assert node.host("/var/lib/kubelet/device-plugins") == node.device_plugins
+    assert node.host("/var/lib/kubelet/pod-resources/kubelet.sock") == node.pod_resources
+    assert node.host("/var/lib/kubelet") == node.path
+    assert node.host("/var/lib/kubelet2") == Path("/lab/kubelet/n/host/var/lib/kubelet2")
+
+
+def test_a_spec_is_read_as_it_was_written(tmp_path: Path) -> None:
+    node = NodeSpec("n", labels={"a": "b"}, taints=(Taint("k", "NoSchedule", "v"),))
+    spec = KubeletSpec(tmp_path, (node,), "image", 0.5)
+    again = KubeletSpec.of(json.loads(json.dumps(spec.document())))
+    assert again == spec
+
+
+def test_what_does_not_run_says_so_and_can_be_stopped(tmp_path: Path) -> None:
+    found = status(tmp_path)
+    assert (found.running, found.detail, found.nodes) == (False, "not started", {})
+    stop(tmp_path)
+    stop(tmp_path / "absent")
+
+
+def pod(**status: Any) -> dict[str, Any]:
+    metadata = {"name": "p", "namespace": "n", "uid": "u"}
+    return {"metadata": metadata, "spec": {"containers": [{}]}, "status": status}
+
+
+@pytest.mark.parametrize(
+    ("states", "phase"),
+    [
+        ([ContainerState("a", "i")], "Pending"),
+        ([ContainerState("a", "i", started=NOW)], "Running"),
+        ([ContainerState("a", "i", started=NOW, finished=NOW)], "Succeeded"),
+        ([ContainerState("a", "i", started=NOW, finished=NOW, exit_code=1)], "Failed"),
+        (
+            [
+                ContainerState("a", "i", started=NOW, finished=NOW, exit_code=1),
+                ContainerState("b", "i", started=NOW),
+            ],
+            "Running",
+        ),
+    ],
+)
+def test_the_phase_of_a_pod_follows_from_its_containers(
+    states: list[ContainerState], phase: str
+) -> None:
+    assert running(pod(), Conditions(pod()), states)["status"]["phase"] == phase
+
+
+def test_a_container_that_crashes_is_no_reason_to_be_pending_again() -> None:
+    crashed = ContainerState("a", "i", waiting="CrashLoopBackOff", last_exit=(3, NOW, NOW))
+    status = running(pod(phase="Running"), Conditions(pod()), [crashed])["status"]
+    assert status["phase"] == "Running"
+    (container,) = status["containerStatuses"]
+    assert container["state"]["waiting"]["reason"] == "CrashLoopBackOff"
+    assert container["lastState"]["terminated"]["exitCode"] == 3
+
+
+def test_a_condition_keeps_its_time_until_it_changes() -> None:
+    before = {"type": "Ready", "status": "True", "lastTransitionTime": "2020-01-01T00:00:00Z"}
+    conditions = Conditions(pod(conditions=[before]))
+    assert conditions.documents({"Ready": True})[0]["lastTransitionTime"] == "2020-01-01T00:00:00Z"
+    changed = conditions.documents({"Ready": False}, "ContainersNotReady")[0]
+    assert changed["lastTransitionTime"] > "2020-01-01T00:00:00Z"
+    assert changed["reason"] == "ContainersNotReady"
