@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,9 @@ from caas.cluster import Cluster
 from caas.controllers.tenancy_controller import TenancyController
 from gpuclusters.domain.isolation import Network
 from gpuclusters.domain.tenancy_resource import TENANCY
+
+RESTART_SECONDS = 1.0
+_log = logging.getLogger(__name__)
 
 
 def register(
@@ -35,7 +39,7 @@ def register(
 
     @kopf.on.startup(registry=registry, id="tenancies-start")
     async def start(**_: Any) -> None:
-        work.append(asyncio.create_task(controller.run(), name="tenancies"))
+        work.append(asyncio.create_task(_kept_up(controller), name="tenancies"))
 
     @kopf.on.cleanup(registry=registry, id="tenancies-stop")
     async def stop(**_: Any) -> None:
@@ -55,3 +59,13 @@ def register(
             controller.forget(body["metadata"]["name"])
         else:
             controller.observe(body)
+
+
+async def _kept_up(controller: TenancyController) -> None:
+    """Begin again after a fault of our own: tenancies must not stay unattended until somebody looks."""
+    while True:
+        try:
+            await controller.run()
+        except Exception:  # noqa: BLE001 - whatever it was, somebody has to go on
+            _log.exception("tenancies: unexpected failure; beginning again")
+            await asyncio.sleep(RESTART_SECONDS)

@@ -32,6 +32,8 @@ MANAGER = "gpu-clusters-tenancy"
 """Field manager of everything that the controller writes."""
 RESYNC_SECONDS = 600.0
 """How often pods are tried again where nothing seems to have changed."""
+WAITING_SECONDS = 3.0
+"""How long what comes by itself as a rule is waited for before the status speaks of it."""
 RETRIAL_SECONDS = 0.3
 """Policies reach the server's admission within some seconds."""
 
@@ -118,12 +120,24 @@ class TenancyController:
             tenancy = await self._keep(tenancy)
         fault = await self._children.ensure(spec, (tenancy.get("status") or {}).get("namespaceUid"))
         proofs = [Proof("namespace", fault)] if fault else await self._proofs(spec, tenancy)
+        if self._expects(name, proofs):
+            return WAITING_SECONDS
         await self._judge(name, spec, proofs)
         if fault:
             return 30.0
         if all(proof.holds for proof in proofs):
             return RESYNC_SECONDS * random.uniform(0.75, 1.25)  # noqa: S311
         return self._patience(proofs)
+
+    def _expects(self, name: str, proofs: list[Proof]) -> bool:
+        """Whether a tenancy that was not ready yet lacks only what others are just about to do."""
+        missing = {proof.fault.reason for proof in proofs if proof.fault}
+        if not missing or not missing <= {"NotObserved", "NotActive", "NotTried"}:
+            return False
+        known = self._tenancies.get(name)
+        if known is None or tenancy_conditions.ready(known):
+            return False
+        return self._gauges.waited(name) < WAITING_SECONDS
 
     @staticmethod
     def _patience(proofs: list[Proof]) -> float | None:

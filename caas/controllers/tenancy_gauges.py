@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -26,6 +27,11 @@ class Gauges:
             return
         if self._asked.get(name, (0, 0.0))[0] != generation:
             self._asked[name] = (generation, time.monotonic())
+
+    def waited(self, name: str) -> float:
+        """Seconds since it was made or changed without having become ready; none counts as ever."""
+        asked = self._asked.get(name)
+        return time.monotonic() - asked[1] if asked else math.inf
 
     def judged(self, tenancy: Tenancy, *, ready: bool) -> None:
         """It was found ready or not."""

@@ -28,7 +28,8 @@ class Mirror:
         self._objects: dict[str, dict[str, Object]] = defaultdict(dict)
 
     async def follow(self, cluster: Cluster) -> None:
-        """Keep up to date until cancelled."""
+        """Keep up to date until cancelled; what was known before is forgotten."""
+        self._objects.clear()
         async for kind, body in cluster.watch(self.kind, labels=self._labels, fields=self._fields):
             if kind == "SYNC":
                 self.synced.set()
