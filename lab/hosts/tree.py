@@ -73,6 +73,7 @@ def build(host: HostFolder, board: Board, identity: Mapping[str, str], *, many_u
     device nodes can be made.
     """
     if host.root.exists():
+        _lock_folder(host.root)  # hosts of earlier versions have none
         return
     draft = host.path / "root.draft"
     if draft.exists():
@@ -82,6 +83,7 @@ def build(host: HostFolder, board: Board, identity: Mapping[str, str], *, many_u
     for name in ("tmp", "var/tmp"):
         (draft / name).mkdir(parents=True)
         (draft / name).chmod(0o1777)
+    _lock_folder(draft)
     (draft / "var/run").symlink_to("../run")
     home = draft / "home" / USER
     home.mkdir(mode=0o750)
@@ -96,6 +98,13 @@ def build(host: HostFolder, board: Board, identity: Mapping[str, str], *, many_u
     (draft / "dev/shm").mkdir(mode=0o1777)
     sysfs.write(draft, board, device_nodes=many_users)
     draft.rename(host.root)
+
+
+def _lock_folder(root: Path) -> None:
+    """Where programs of any user keep their locks (`flock`)."""
+    folder = root / "run/lock"
+    folder.mkdir(parents=True, exist_ok=True)
+    folder.chmod(0o1777)
 
 
 def _files(name: str, board: Board, identity: Mapping[str, str]) -> dict[str, str]:

@@ -356,3 +356,11 @@ def test_the_command_line_says_what_is_wrong(
 def test_there_is_no_gpu_on_a_host_that_is_not_there(host: SimulatedHost) -> None:
     with pytest.raises(HostsError, match="there is no simulated host 'hgx-99'"):
         tenant.use(host.folder, "hgx-99", [1], "acme")
+
+
+def test_programs_of_any_user_can_lock_a_gpu_on_the_host(host: SimulatedHost) -> None:
+    assert host.run("flock --nonblock /run/lock/gpu-3 true").returncode == 0
+    lock = "sudo -n flock --nonblock /run/lock/gpu-4"
+    done = host.run(f"{lock} nvidia_gpu_tools.py --devices {GPU_3} --query-ecc-state")
+    assert (done.returncode, about(done)) == (0, ["ECC is enabled"])
+    assert host.run(f"{lock} {lock} true").returncode == 1, "taken"
