@@ -44,7 +44,7 @@ class Gate:
         body_seconds: float = BODY_SECONDS,
         stop: Callable[[], None] = lambda: None,
     ) -> None:
-        self._app = app
+        self.application = app
         self._callers = callers
         self._rate = rate
         self._max_body_bytes = max_body_bytes
@@ -55,7 +55,7 @@ class Gate:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request, or the life of the program."""
         if scope["type"] != "http":
-            await self._app(scope, receive, send)
+            await self.application(scope, receive, send)
             return
         exchange = _Exchange(scope, send)
         try:
@@ -103,7 +103,7 @@ class Gate:
             given = True
             return {"type": "http.request", "body": body, "more_body": False}
 
-        await self._app(scope, replay, exchange.send)
+        await self.application(scope, replay, exchange.send)
 
     async def _body(self, headers: MutableMapping[bytes, bytes], receive: Receive) -> bytes:
         """The whole body, which is small, or a refusal before it is here."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -17,7 +15,7 @@ from caas.api.containers import Containers
 from caas.api.history import EVENT, history
 from caas.api.kube import Kube, cluster_away
 from caas.api.openapi import problems
-from caas.api.problems import Problem, ProblemError, retry_after
+from caas.api.problems import Problem, retry_after
 from caas.api.store import Store
 from caas.api.streams import LogResponse, LogStreams
 from caas.api.tenancies import Tenancies
@@ -70,7 +68,12 @@ class ListQuery(_Query):
     state: State | None = None
     limit: Annotated[int, Field(ge=1, le=500, description="Containers per page.")] = 100
     cursor: Annotated[
-        str | None, Field(max_length=256, description="`next` of the page before.")
+        str | None,
+        Field(
+            max_length=128,
+            pattern=r"^[-0-9TZ:.]+~[-a-z0-9]+$",
+            description="`next` of the page before.",
+        ),
     ] = None
 
 
@@ -142,12 +145,12 @@ async def listing(
     """The tenant's containers, oldest first."""
     found = using.containers.list(caller.tenant, query.state)
     if query.cursor is not None:
-        after = _decoded(query.cursor)
-        found = [one for one in found if _place(one) > after]
+        created, _, container = query.cursor.partition("~")
+        found = [one for one in found if _place(one) > (created, container)]
     page = found[: query.limit]
     return answers.ContainersAnswer(
         items=[answers.ContainerAnswer.model_validate(one) for one in page],
-        next=_encoded(page[-1]) if len(found) > len(page) else None,
+        next=_cursor(page[-1]) if len(found) > len(page) else None,
     )
 
 
@@ -155,7 +158,7 @@ async def listing(
     "/containers/{container}",
     tags=["containers"],
     summary="Look at a container",
-    responses=problems(404),
+    responses=problems(404, 422),
 )
 async def read(container: Id, caller: By, using: Using) -> answers.ContainerAnswer:
     """One container."""
@@ -169,7 +172,7 @@ async def read(container: Id, caller: By, using: Using) -> answers.ContainerAnsw
     tags=["containers"],
     summary="End a container",
     response_model=answers.ContainerAnswer,
-    responses={204: {"description": "There is none such (any more).", "content": None}},
+    responses={**problems(422), 204: {"description": "There is none such (any more)."}},
 )
 async def delete(container: Id, caller: By, using: Using) -> Any:
     """Stop it (SIGTERM, 30 s later SIGKILL) and forget it. May be repeated."""
@@ -183,6 +186,7 @@ async def delete(container: Id, caller: By, using: Using) -> Any:
     "/containers/{container}/logs",
     tags=["containers"],
     summary="Read a container's log",
+    status_code=200,
     response_class=LogResponse,
     responses={
         **problems(404, 409, 422),
@@ -216,7 +220,7 @@ async def logs(
     "/containers/{container}/events",
     tags=["containers"],
     summary="What happened to a container",
-    responses=problems(404),
+    responses=problems(404, 422),
 )
 async def events(container: Id, caller: By, using: Using) -> answers.EventsAnswer:
     """What happened to it, oldest first; kept for an hour."""
@@ -268,17 +272,5 @@ def _place(container: Container) -> tuple[str, str]:
     return container.created_at, container.id
 
 
-def _encoded(container: Container) -> str:
-    return base64.urlsafe_b64encode("\n".join(_place(container)).encode()).decode()
-
-
-def _decoded(cursor: str) -> tuple[str, str]:
-    try:
-        created, container = base64.urlsafe_b64decode(cursor).decode().split("\n")
-    except (binascii.Error, ValueError):
-        raise ProblemError(
-            Problem.INVALID,
-            "the cursor is not one that this API gave",
-            {"errors": [{"field": "query.cursor", "message": "use `next` of the page before"}]},
-        ) from None
-    return created, container
+def _cursor(container: Container) -> str:
+    return "~".join(_place(container))

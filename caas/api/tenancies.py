@@ -96,8 +96,8 @@ class Tenancies:
         return tenancy
 
     def _sizes(self, spec: Mapping[str, Any]) -> tuple[int, ...]:
-        """What the tenancy allows, of what the machines offer; all of that if it says nothing."""
-        allowed = spec.get("gpuSizes") or GPU_COUNTS
+        """What the tenancy allows, of what the machines offer."""
+        allowed = spec.get("sizes") or ()
         return tuple(sorted(set(allowed) & self._offered & set(GPU_COUNTS)))
 
 

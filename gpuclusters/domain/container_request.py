@@ -33,6 +33,16 @@ LabelValue = Annotated[str, StringConstraints(max_length=63, pattern=_LABEL_VALU
 GPU_COUNTS = (1, 2, 4, 8)
 
 
+def _whole(value: Any) -> Any:
+    """JSON knows one kind of number: 2.0 is the integer 2. `true` is no number."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return None if isinstance(value, bool) else value
+
+
+Count = Annotated[int, BeforeValidator(_whole)]
+
+
 class ContainerRequest(BaseModel):
     """One container with GPUs, in a virtual machine of its own."""
 
@@ -63,7 +73,7 @@ class ContainerRequest(BaseModel):
     ]
     gpus: Annotated[
         Literal[1, 2, 4, 8],
-        BeforeValidator(lambda value: None if isinstance(value, bool) else value),
+        BeforeValidator(_whole),
         Field(description="GPUs of one host, joined by NVLink; `GET /v1/tenancy` tells the sizes."),
     ]
     name: Annotated[Name | None, Field(description="For people; need not be unique.")] = None
@@ -80,19 +90,19 @@ class ContainerRequest(BaseModel):
         Field(max_length=128, description="Passed as written; answers give the names only."),
     ] = Field(default_factory=dict)
     cpu: Annotated[
-        int | None,
+        Count | None,
         Field(ge=1, le=1024, description="Cores; by default the tenancy's default."),
     ] = None
     memory_gib: Annotated[
-        int | None,
+        Count | None,
         Field(ge=1, le=16_384, description="GiB; by default the tenancy's default."),
     ] = None
     storage_gib: Annotated[
-        int | None,
+        Count | None,
         Field(ge=1, le=65_536, description="GiB of disk that is gone with the container."),
     ] = None
     user: Annotated[
-        int,
+        Count,
         Field(ge=1, le=2_147_483_647, description="Numeric user; nothing runs as root."),
     ] = 1000
     labels: Annotated[

@@ -79,6 +79,7 @@ def tenancy(tenant: str, *, gpus: int = 4, ready: bool = True, **spec: Any) -> d
             "namespace": f"tenant-{tenant}",
             "gpus": gpus,
             "gpuResource": GPU,
+            "sizes": [1, 2, 4, 8],
             "quota": {"name": "tenant", "hard": {f"requests.{GPU}": str(gpus)}},
             **spec,
         },
@@ -375,7 +376,7 @@ def play(
 
 @asynccontextmanager
 async def served(
-    cluster: FakeCluster | None,
+    cluster: Any,
     issuer: FakeIssuer | None,
     options: Mapping[str, Any],
     *,
@@ -444,6 +445,8 @@ async def listening(
             running.stop = lambda: setattr(server, "should_exit", True)
             task = asyncio.create_task(server.serve(sockets=[listener]))
             while not server.started:
+                if task.done():
+                    await task
                 await asyncio.sleep(0.005)
             limits = httpx.Limits(max_connections=None)
             async with httpx.AsyncClient(

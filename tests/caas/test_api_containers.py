@@ -226,7 +226,7 @@ def test_at_once_no_more_containers_are_made_than_a_tenant_may_have() -> None:
 
 def test_a_size_that_the_tenancy_does_not_allow_is_refused() -> None:
     cluster = FakeCluster()
-    cluster.put("tenancies", tenancy("acme", gpus=8, gpuSizes=[1, 2]))
+    cluster.put("tenancies", tenancy("acme", gpus=8, sizes=[1, 2]))
 
     async def act(api: Api) -> None:
         answer = await api.post("acme", gpus=4)

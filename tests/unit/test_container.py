@@ -210,6 +210,8 @@ def test_an_image_that_could_be_anything_is_refused(image: str) -> None:
         {"gpus": "2"},
         {"cpu": 0},
         {"cpu": True},
+        {"cpu": float("inf")},
+        {"cpu": 1.5},
         {"memoryGib": 1.5},
         {"memory_gib": 2},
         {"env": {"1A": "x"}},

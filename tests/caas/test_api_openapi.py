@@ -1,0 +1,146 @@
+"""The API does what its own description says, whatever is sent to it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Iterator
+from typing import Any, cast
+
+import jsonschema
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, given, settings
+from hypothesis.errors import Unsatisfiable
+from schemathesis import GenerationMode
+
+from caas.api.app import create_app
+from caas.api.problems import Problem
+from caas.cluster import Cluster
+from tests.caas.apikit import Api, FakeCluster, FakeIssuer, listening, play, tenancy
+from tests.caas.apikit import settings as api_settings
+
+OPEN = {"/healthz", "/readyz"}
+
+
+class Endless(FakeCluster):
+    """Never runs out of quota; what is deleted goes."""
+
+    def _count(self, *_: Any) -> None:
+        """Everything fits."""
+
+    async def delete(self, kind: Any, name: str, namespace: str = "", **_: Any) -> None:
+        if (namespace, name) in self.objects["pods"]:
+            self.remove("pods", name, namespace)
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[tuple[str, str]]:
+    """Address of an API, and a token of its tenant acme."""
+    loop = asyncio.new_event_loop()
+    issuer = FakeIssuer()
+    ready: list[str] = []
+    begun, end = threading.Event(), asyncio.Event()
+
+    async def live() -> None:
+        cluster = Endless()
+        cluster.put("tenancies", tenancy("acme"))
+        cluster.put("namespaces", {"metadata": {"name": "gpu-clusters-system"}})
+        many = {"requestsPerSecond": 100_000, "burst": 100_000, "maxContainers": 100_000}
+        async with listening(cluster, issuer, **many) as (api, port):
+            # Something to be found.
+            await api.post("acme", key="k")
+            ready.append(f"http://127.0.0.1:{port}")
+            begun.set()
+            await end.wait()
+
+    thread = threading.Thread(target=lambda: loop.run_until_complete(live()))
+    thread.start()
+    try:
+        assert begun.wait(30), "the API did not start"
+        yield ready[0], issuer.token("acme", exp=9_000_000_000)
+    finally:
+        loop.call_soon_threadsafe(end.set)
+        thread.join(30)
+        loop.close()
+
+
+def described() -> dict[str, Any]:
+    """The document, without a server."""
+    app: Any = create_app(api_settings(), cast(Cluster, FakeCluster()))
+    return cast(dict[str, Any], app.application.openapi())
+
+
+SCHEMA = schemathesis.openapi.from_dict(described())
+OPERATIONS = {found.ok().label: found.ok() for found in SCHEMA.get_all_operations()}
+
+
+@pytest.mark.parametrize("mode", GenerationMode)
+@pytest.mark.parametrize("label", OPERATIONS)
+def test_every_answer_is_as_described(
+    label: str, mode: GenerationMode, served: tuple[str, str]
+) -> None:
+    base, token = served
+    cases = OPERATIONS[label].as_strategy(generation_mode=mode)
+
+    @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(cases)
+    def ask(case: schemathesis.Case) -> None:
+        case.call_and_validate(base_url=base, headers={"Authorization": f"Bearer {token}"})
+
+    with contextlib.suppress(Unsatisfiable):  # nothing about this operation can be wrong
+        ask()
+
+
+def test_every_route_of_tenants_asks_for_a_token_and_describes_its_refusals() -> None:
+    said = described()
+    (scheme,) = said["components"]["securitySchemes"]
+    for path, operations in said["paths"].items():
+        for method, operation in operations.items():
+            guarded = path not in OPEN
+            assert (operation.get("security") == [{scheme: []}]) is guarded, (method, path)
+            wanted = {"401", "403", "429", "503"} if guarded else {"503"}
+            assert wanted <= operation["responses"].keys(), (method, path)
+            for status, response in operation["responses"].items():
+                if int(status) >= 400:
+                    assert response["content"].keys() == {"application/problem+json"}, (
+                        path,
+                        status,
+                    )
+
+
+def test_examples_fit_their_schemas() -> None:
+    said = described()
+    body = said["components"]["schemas"]["ContainerRequest"]
+    for example in body["examples"]:
+        jsonschema.validate(example, {**body, "components": said["components"]})
+    problem = said["components"]["schemas"]["ProblemAnswer"]
+    shown: set[str] = set()
+    for operations in said["paths"].values():
+        for operation in operations.values():
+            for status, response in operation["responses"].items():
+                if int(status) >= 400:
+                    for example in response["content"]["application/problem+json"][
+                        "examples"
+                    ].values():
+                        jsonschema.validate(
+                            example["value"], {**problem, "components": said["components"]}
+                        )
+                        shown.add(example["value"]["type"])
+    everywhere = {problem.uri for problem in Problem}
+    # Those of any server: every route has them, none describes them.
+    assert everywhere - shown == {
+        Problem.INTERNAL.uri,
+        Problem.METHOD.uri,
+        Problem.HEADERS_TOO_LARGE.uri,
+    }
+
+
+def test_the_page_for_people_is_there() -> None:
+    async def act(api: Api) -> None:
+        answer = await api.client.get("/docs")
+        assert answer.status_code == 200
+        assert "/openapi.json" in answer.text
+
+    play(act)
