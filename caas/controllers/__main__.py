@@ -74,6 +74,8 @@ async def _lead(
     stopping: asyncio.Task[bool],
 ) -> int:
     registry = kopf.OperatorRegistry()
+    # A registry of one's own has no way to log in; a token that has expired is read again.
+    kopf.on.login(registry=registry, id="login")(kopf.login_via_client)
     network = Network(
         infrastructure_cidrs=settings.network.infrastructure_cidrs,
         storage_cidrs=settings.network.storage_cidrs,

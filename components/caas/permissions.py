@@ -53,6 +53,7 @@ CLUSTER: Mapping[str, Any] = {
         # Pods wait for their lease; `create` is for dry runs that prove what is refused.
         _rule("", ["pods"], [*_READ, "create", "patch", "update", "delete"]),
         _rule("", ["nodes"], _READ),
+        _rule("node.k8s.io", ["runtimeclasses"], _READ),
         _rule("apiextensions.k8s.io", ["customresourcedefinitions"], _READ),
         _rule("", ["events"], ["create", "patch"]),
         _EVENTS,
@@ -76,5 +77,7 @@ OWN_NAMESPACE: Mapping[str, Any] = {
     "controllers": [
         _rule("coordination.k8s.io", ["leases"], ["get", "create", "update", "patch"]),
     ],
+    # Its own namespace is what it asks for to see whether the cluster answers.
+    "api": [_rule("", ["namespaces"], ["get"])],
 }
 """Rules of each program's Role in its own namespace."""

@@ -25,6 +25,10 @@ class HostFolder:
 
     name: str
     path: str
+    variable: str
+    """Environment variable by which the program is told where it is."""
+    socket: str = ""
+    """The file in it that the variable names; by default the folder itself."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +78,8 @@ def pod_template(args: ProgramArgs) -> dict[str, Any]:
         secret = {"secret_name": args.system.secrets, "default_mode": 0o440}
         volumes.append({"name": "secrets", "secret": secret})
     for folder in args.host_folders:
+        where = f"{folder.path}/{folder.socket}" if folder.socket else folder.path
+        environment[folder.variable] = {"value": where}
         mounts.append({"name": folder.name, "mount_path": folder.path})
         volumes.append(
             {"name": folder.name, "host_path": {"path": folder.path, "type": "Directory"}}

@@ -19,8 +19,17 @@ CONTROLLERS_PORT = 8081
 DEVICE_PLUGIN_PORT = 8082
 
 KUBELET_FOLDERS = (
-    HostFolder(name="device-plugins", path="/var/lib/kubelet/device-plugins"),
-    HostFolder(name="pod-resources", path="/var/lib/kubelet/pod-resources"),
+    HostFolder(
+        name="device-plugins",
+        path="/var/lib/kubelet/device-plugins",
+        variable="KUBELET_DEVICE_PLUGINS",
+    ),
+    HostFolder(
+        name="pod-resources",
+        path="/var/lib/kubelet/pod-resources",
+        variable="KUBELET_POD_RESOURCES",
+        socket="kubelet.sock",
+    ),
 )
 
 

@@ -24,7 +24,7 @@ from gpuclusters.config.inventory import read_inventory
 from gpuclusters.domain import evidence
 from gpuclusters.domain.container import POD
 from gpuclusters.domain.evidence import Evidence, Outcome
-from lab import issuer
+from lab import issuer, kubelet
 
 _API_LABEL = ("app.kubernetes.io/name", "gpu-clusters-api")
 _API_PORT = 8080
@@ -120,7 +120,7 @@ def lab_api(kubeconfig: str, config: CaasConfig) -> str | None:
         conditions = pod.get("status", {}).get("conditions") or ()
         ready = any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
         if labels.get(label) == value and ready and not pod["metadata"].get("deletionTimestamp"):
-            return f"http://{pod['status']['podIP']}:{_API_PORT}"
+            return f"http://{kubelet.reachable(pod['status']['podIP'])}:{_API_PORT}"
     return None
 
 

@@ -7,8 +7,9 @@ registration, ListAndWatch, preferred allocation, Allocate, checkpoint), PodReso
 HTTPS log endpoint that the API server asks. A node that it plays is none of KWOK's.
 
 Pods whose image is the one named run as processes of this machine, with the service account, volumes,
-environment, probes and restarts that their spec asks for, each at a loopback address of its own. All other
-pods are simulated: admitted as by a kubelet, then said to run; nothing runs.
+environment, probes and restarts that their spec asks for, each at a loopback address of its own
+(`reachable` gives it for the address that the pod's status says). All other pods are simulated:
+admitted as by a kubelet, then said to run; nothing runs.
 
 What it does not do, so that nobody relies on it:
 
@@ -21,7 +22,8 @@ What it does not do, so that nobody relies on it:
 - Its log endpoint trusts every certificate of the lab's authority.
 """
 
+from lab.kubelet.addresses import reachable
 from lab.kubelet.model import KubeletError, KubeletSpec, KubeletStatus
 from lab.kubelet.process import start, status, stop
 
-__all__ = ["KubeletError", "KubeletSpec", "KubeletStatus", "start", "status", "stop"]
+__all__ = ["KubeletError", "KubeletSpec", "KubeletStatus", "reachable", "start", "status", "stop"]

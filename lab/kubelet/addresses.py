@@ -8,6 +8,19 @@ import socket
 from collections.abc import Sequence
 
 _TRIES = 100
+_SAID, _LISTENED = "198", "127"
+_SECOND = (18, 19)
+"""198.18.0.0/15 is for benchmarks and never routed (RFC 2544)."""
+
+
+def public(listened: str) -> str:
+    """What the cluster is told of an address that a process listens on: endpoints must not be loopback."""
+    return f"{_SAID}{listened.removeprefix(_LISTENED)}"
+
+
+def reachable(pod_ip: str) -> str:
+    """Where this machine reaches the process of a pod that says it has this address."""
+    return f"{_LISTENED}{pod_ip.removeprefix(_SAID)}"
 
 
 class LoopbackAddresses:
@@ -20,9 +33,8 @@ class LoopbackAddresses:
     def take(self, ports: Sequence[int]) -> str:
         """An address that no pod has and on which all ports can be listened at."""
         for _ in range(_TRIES):
-            # Not 127.0.x.x, where everything else listens.
-            parts = (127, self._random.randint(1, 254), self._random.randint(0, 255))
-            address = ".".join(map(str, (*parts, self._random.randint(1, 254))))
+            parts = (self._random.choice(_SECOND), self._random.randint(0, 255))
+            address = ".".join(map(str, (_LISTENED, *parts, self._random.randint(1, 254))))
             if address not in self._used and all(_is_free(address, port) for port in ports):
                 self._used.add(address)
                 return address

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from caas.cluster import ClusterError
+from lab.kubelet.addresses import public
 from lab.kubelet.environment import Environment
 from lab.kubelet.pod_status import Conditions, running
 from lab.kubelet.process_container import ProcessContainer
@@ -104,7 +105,7 @@ class ProcessPod:
 
     async def _write(self) -> None:
         states = [container.state for container in self._containers]
-        body = running(self._pod, self._conditions, states, address=self._address)
+        body = running(self._pod, self._conditions, states, address=public(self._address))
         await self._runtime.kube.set_status(body)
 
     async def _sync(self) -> None:

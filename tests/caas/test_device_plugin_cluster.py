@@ -17,6 +17,7 @@ from gpuclusters.domain.fabric import TABLES, Baseboard
 from gpuclusters.domain.lease_resource import GPULeaseSpec, crd, lease_object
 from lab import tools
 from lab.control_plane.kube import KubeApi
+from lab.kubelet import reachable
 from tests.fixtures.control_plane import KubeCluster
 from tests.fixtures.kubelet import IMAGE, Kubelets, KubeletStandIn
 
@@ -380,7 +381,7 @@ def test_a_gpu_that_a_foreign_pod_has_is_marked_and_an_event_says_so(host: Host)
 def test_the_plugin_ends_soon_when_asked_and_says_how_it_does(host: Host) -> None:
     import urllib.request
 
-    address = host.pod("plugin")["status"]["podIP"]
+    address = reachable(host.pod("plugin")["status"]["podIP"])
     text = urllib.request.urlopen(f"http://{address}:8082/metrics", timeout=5).read().decode()
     assert 'gpu_clusters_device_plugin_devices{health="healthy"} 8.0' in text
     process = host.plugin()
