@@ -61,5 +61,6 @@ def knobs(done: Done) -> dict[str, str]:
 
 def _tool(pci: str) -> list[str]:
     # One at a time per GPU, also across controllers: what a dead one began is not met by another.
-    lock = f"/run/lock/gpu-clusters-{pci.replace(':', '-')}"
+    # The GPU's own folder is the lock, which is there where the GPU is.
+    lock = f"/sys/bus/pci/devices/{pci}"
     return ["flock", "--nonblock", lock, "nvidia_gpu_tools.py", "--devices", pci]

@@ -19,7 +19,6 @@ from gpuclusters.domain.firmware import Golden
 from gpuclusters.domain.lease import Lease, Orders, Pod, PodState, Reason
 from gpuclusters.domain.lease_board import Attempt, Board, Reading
 from gpuclusters.domain.lease_effects import (
-    FABRIC,
     ActivatePartition,
     AdmitPod,
     BoardSeen,
@@ -78,7 +77,8 @@ class Setting:
     lag: bool = False
     """Whether a controller sees late what others wrote. What it wrote itself it knows."""
     start: Phase = Phase.FREE
-    limit: int = 1_000_000
+    depth: int = 0
+    """How many steps from the start are looked at; 0: all."""
 
     @property
     def modules(self) -> tuple[int, ...]:
@@ -203,9 +203,7 @@ class World:
                 for lease in state.leases:
                     board = board.with_lease(lease)
             attempts = frozenset(board.attempts.items())
-            fresh = one._replace(
-                leases=state.leases, fresh=True, pods=pods_seen, attempts=attempts
-            )
+            fresh = one._replace(leases=state.leases, fresh=True, pods=pods_seen, attempts=attempts)
             controllers.append(fresh if fresh != one else one)
         return state._replace(controllers=tuple(controllers))
 
@@ -246,12 +244,18 @@ class World:
             fresh = me._replace(leases=state.leases, fresh=True, attempts=attempts, pending=())
             yield "refresh leases", self._put(state, number, fresh)
         seen = {pod.uid: pod for pod in me.pods}
-        if self.setting.lag and any(seen.get(pod.uid) != pod for pod in state.pods if pod.state is not PodState.GONE):
+        if self.setting.lag and any(
+            seen.get(pod.uid) != pod for pod in state.pods if pod.state is not PodState.GONE
+        ):
             # The watch brings what is; that a pod is gone it says by silence.
             there = tuple(p for p in state.pods if p.state is not PodState.GONE)
             yield "refresh pods", self._put(state, number, me._replace(pods=there))
-        elif self.setting.lag and any(p.state is PodState.GONE and p.uid in seen for p in state.pods):
-            rest = tuple(p for p in me.pods if state.pods[int(p.uid[1:])].state is not PodState.GONE)
+        elif self.setting.lag and any(
+            p.state is PodState.GONE and p.uid in seen for p in state.pods
+        ):
+            rest = tuple(
+                p for p in me.pods if state.pods[int(p.uid[1:])].state is not PodState.GONE
+            )
             if rest != me.pods:
                 yield "pod vanishes from view", self._put(state, number, me._replace(pods=rest))
         if state.budget[CRASHES]:
@@ -301,7 +305,9 @@ class World:
         sent = {Message(number, effect) for effect in effects}
         # An earlier, repeated answer to the same question counts as the answer to this one.
         old = {m for m in state.messages if m.owner == number and m.effect in effects}
-        state = state._replace(messages=(state.messages - old) | sent | {m for m in old if m.answer})
+        state = state._replace(
+            messages=(state.messages - old) | sent | {m for m in old if m.answer}
+        )
         state = self._put(state, number, me._replace(attempts=frozenset(attempts.items())))
         for message in sent:
             if isinstance(message.effect, FindPod):
@@ -376,7 +382,10 @@ class World:
                 yield "done", after._replace(messages=after.messages | {answered})
             if state.budget[LOSSES]:
                 failed = Failed(message.effect, "lost")
-                yield "answer lost", self._spend(self._deliver(after, message.owner, failed), LOSSES)
+                yield (
+                    "answer lost",
+                    self._spend(self._deliver(after, message.owner, failed), LOSSES),
+                )
         if message.owner < 0:
             yield "died with its controller", rest
         elif state.budget[LOSSES]:
@@ -501,8 +510,11 @@ class World:
             gone = replace(pod, state=PodState.GONE)
             yield "pod goes", self._pod_is(state, number, gone)
         if vm.state == "stopped":
-            yield "plugin lets go", self._mark(state, number, allocated=False)._replace(
-                vms=_with(state.vms, number, Vm("done"))
+            yield (
+                "plugin lets go",
+                self._mark(state, number, allocated=False)._replace(
+                    vms=_with(state.vms, number, Vm("done"))
+                ),
             )
 
     def _allocate(self, state: State, number: int) -> Iterator[Step]:
@@ -652,9 +664,7 @@ class Names:
     def of(self, state: State, before: State | None = None, name: Name = ()) -> Name:
         """The state's name; equal states have equal names."""
         return tuple(
-            name[place]
-            if before is not None and part is before[place]
-            else self._part(place, part)
+            name[place] if before is not None and part is before[place] else self._part(place, part)
             for place, part in enumerate(state)
         )
 
@@ -668,7 +678,7 @@ def explore(setting: Setting) -> Explored:
     """Visit every state that can be reached; raises `BrokenError` where an invariant does not hold.
 
     At the end: from each state there is a way to one in which every GPU is settled, on which nothing
-    goes wrong any more except that time passes.
+    goes wrong any more. Not said where only a number of steps is looked at.
     """
     world = World(setting)
     first = world.first()
@@ -678,11 +688,13 @@ def explore(setting: Setting) -> Explored:
     before: list[list[int]] = [[]]
     parents: list[tuple[int, str]] = [(-1, "start")]
     settled: list[int] = [0] if world.settled(first) else []
-    todo = deque([(first, start)])
+    todo = deque([(first, start, 0)])
     transitions = 0
     while todo:
-        state, name = todo.popleft()
+        state, name, depth = todo.popleft()
         here = number[name]
+        if setting.depth and depth >= setting.depth:
+            continue
         try:
             for what, after in world.steps(state):
                 transitions += 1
@@ -695,13 +707,14 @@ def explore(setting: Setting) -> Explored:
                     world.check(after)
                     if world.settled(after):
                         settled.append(there)
-                    todo.append((after, name_after))
+                    todo.append((after, name_after, depth + 1))
                 if after.budget == state.budget and there != here:
                     before[there].append(here)
         except BrokenError as error:
             raise BrokenError(f"{error}\n{_story(parents, here)}") from None
-        if len(before) > setting.limit:
-            raise RuntimeError(f"more than {setting.limit} states")
+    world.explored.states, world.explored.transitions = len(before), transitions
+    if setting.depth:
+        return world.explored
     reached = set(settled)
     back = deque(settled)
     while back:
@@ -711,7 +724,6 @@ def explore(setting: Setting) -> Explored:
                 back.append(origin)
     if lost := next((n for n in range(len(before)) if n not in reached), None):
         raise BrokenError(f"a GPU is lost: it never settles\n{_story(parents, lost)}")
-    world.explored.states, world.explored.transitions = len(before), transitions
     return world.explored
 
 

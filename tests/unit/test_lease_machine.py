@@ -1,0 +1,248 @@
+"""Every state that GPU leases can reach in small worlds, and proof that a broken machine is caught."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gpuclusters.domain import lease_decisions, lease_holding, lease_recycling
+from gpuclusters.domain.lease import Lease, PodState, Reason
+from gpuclusters.domain.lease_board import Board
+from gpuclusters.domain.lease_effects import AdmitPod, ClearMemory, Effect, Reset, Succeeded
+from gpuclusters.domain.lease_group import Group
+from gpuclusters.domain.lease_plan import Draft
+from gpuclusters.domain.lease_resource import EDGES, ConditionType, Phase
+from gpuclusters.domain.recycle import RecyclePolicy
+from tests.unit.lease_world import BrokenError, Setting, explore
+
+ONE = {7: (1,)}
+PAIR = {0: (1, 2)}
+OVERLAPPING = {0: (1, 2), 7: (1,), 8: (2,)}
+
+# What is explored, and at least how many states and transitions that has.
+WORLDS: dict[str, tuple[Setting, int, int]] = {
+    "two tenants take turns on one GPU": (Setting(ONE, (1, 1)), 3_000, 5_000),
+    "hardware refuses, time passes, pods vanish, an operator rechecks": (
+        Setting(ONE, (1,), faults=1, expiries=1, rechecks=1, forced=True),
+        4_000,
+        7_000,
+    ),
+    "a controller dies while it sees everything late": (
+        Setting(ONE, (1,), crashes=1, lag=True, forced=True),
+        3_000,
+        10_000,
+    ),
+    "answers are lost and come twice": (Setting(ONE, (1,), losses=1, repeats=1), 500, 1_000),
+    "two GPUs in one partition, a deadline passes": (
+        Setting(PAIR, (2,), expiries=1),
+        5_000,
+        10_000,
+    ),
+    "two GPUs in one partition, hardware refuses": (
+        Setting(PAIR, (2,), faults=1, rechecks=1),
+        7_000,
+        12_000,
+    ),
+    "two GPUs in one partition, a controller dies": (
+        Setting(PAIR, (2,), crashes=1),
+        15_000,
+        50_000,
+    ),
+    "two GPUs in one partition, an answer is lost": (Setting(PAIR, (2,), losses=1), 2_000, 4_000),
+    "new GPUs of a layout that stays active": (
+        Setting(PAIR, (2,), keep_active=True, start=Phase.RESETTING),
+        1_000,
+        2_000,
+    ),
+    "every hand-over ends with an operator": (
+        Setting(ONE, (1,), policy=RecyclePolicy.QUARANTINE_ALWAYS, rechecks=1),
+        300,
+        400,
+    ),
+    "partitions that overlap, two tenants": (
+        Setting(OVERLAPPING, (2, 1), depth=30),
+        15_000,
+        30_000,
+    ),
+    "two controllers at once": (
+        Setting(ONE, (1,), controllers=2, crashes=1, depth=18),
+        5_000,
+        15_000,
+    ),
+    "two controllers at once that see everything late": (
+        Setting(PAIR, (2,), controllers=2, lag=True, depth=14),
+        3_000,
+        9_000,
+    ),
+}
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_no_reachable_state_breaks_a_promise(
+    world: str, record_property: Callable[[str, object], None]
+) -> None:
+    setting, states, transitions = WORLDS[world]
+    explored = explore(setting)
+    print(f"{world}: {explored.states} states, {explored.transitions} transitions")
+    record_property("states", explored.states)
+    record_property("transitions", explored.transitions)
+    assert explored.states >= states
+    assert explored.transitions >= transitions
+
+
+def test_the_explored_worlds_use_every_edge_of_the_machine() -> None:
+    stored: set[tuple[Phase, Phase]] = set()
+    for world in (
+        Setting(ONE, (1,), faults=1, expiries=1, rechecks=1),
+        Setting(PAIR, (2,), expiries=1, depth=25),
+        Setting(PAIR, (2,), keep_active=True, start=Phase.RESETTING, faults=1, depth=40),
+    ):
+        stored |= explore(world).stored
+    edges = {(a, b) for a, after in EDGES.items() for b in after}
+    # A free GPU is quarantined only when its layout cannot be activated again.
+    missing = edges - stored - {(Phase.FREE, Phase.QUARANTINED)}
+    assert missing == set()
+
+
+Patch = Callable[[pytest.MonkeyPatch], None]
+
+
+def _memory_is_not_cleared(patch: pytest.MonkeyPatch) -> None:
+    def scrub(draft: Draft, lease: Lease) -> None:
+        draft.show(lease, Phase.VERIFYING, ConditionType.MEMORY_CLEARED, "")
+
+    patch.setattr(lease_recycling, "_scrub", scrub)
+
+
+def _gpu_is_not_reset(patch: pytest.MonkeyPatch) -> None:
+    def reset(draft: Draft, lease: Lease) -> None:
+        draft.show(lease, Phase.SCRUBBING, ConditionType.RESET_DONE, "")
+
+    patch.setattr(lease_recycling, "_reset", reset)
+
+
+def _findings_are_ignored(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(lease_recycling, "_findings", lambda *_: ())
+
+
+def _silence_counts_as_good(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(lease_recycling, "_finding", lambda *_: "")
+
+
+def _release_does_not_wait(patch: pytest.MonkeyPatch) -> None:
+    def release(draft: Draft, _group: Group, releasing: tuple[Lease, ...]) -> None:
+        for lease in releasing:
+            draft.move(lease, Phase.RESETTING, "")
+
+    patch.setattr(lease_holding, "_release", release)
+
+
+def _pod_is_let_go_early(patch: pytest.MonkeyPatch) -> None:
+    def admit(draft: Draft, present: list[Group]) -> None:
+        for group in present:
+            if group.within(Phase.LEASED) and group.pod and group.pod.state is PodState.WAITING:
+                holder = group.holder
+                draft.want(AdmitPod(holder.pod_uid, holder.namespace, holder.pod, group.lease))
+
+    patch.setattr(lease_holding, "admit", admit)
+
+
+def _evidence_of_an_earlier_cycle_counts(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(lease_recycling, "Reset", lambda module, _cycle: Reset(module, 0))
+    patch.setattr(lease_recycling, "ClearMemory", lambda module, _cycle: ClearMemory(module, 0))
+    patch.setattr(Board, "_outdated", lambda *_: False)
+
+
+def _deadlines_free_the_gpu(patch: pytest.MonkeyPatch) -> None:
+    def quarantine(self: Draft, lease: Lease, _reason: Reason, message: str) -> None:
+        self.move(lease, Phase.FREE, message)
+
+    patch.setattr(Draft, "quarantine", quarantine)
+
+
+def _held_gpus_are_reserved(patch: pytest.MonkeyPatch) -> None:
+    def reserve(board: Board, holder: Any, now: float) -> Any:
+        draft = Draft(board, now)
+        for module in holder.gpus:
+            lease = replace(board.leases[module], holder=holder)
+            draft.move(lease, Phase.RESERVED, "")
+        return draft.plan().changes
+
+    patch.setattr(lease_holding, "reserve", reserve)
+
+
+def _quarantine_ends_by_itself(patch: pytest.MonkeyPatch) -> None:
+    def recheck(draft: Draft, lease: Lease) -> None:
+        draft.move(lease, Phase.RESETTING, "")
+
+    patch.setattr(lease_recycling, "_recheck", recheck)
+
+
+def _quarantine_forgets_who_has_the_gpu(patch: pytest.MonkeyPatch) -> None:
+    whole = Draft.quarantine
+
+    def quarantine(self: Draft, lease: Lease, reason: Reason, message: str) -> None:
+        whole(self, replace(lease, holder=None), reason, message)
+
+    patch.setattr(Draft, "quarantine", quarantine)
+
+
+def _a_lost_answer_counts_as_done(patch: pytest.MonkeyPatch) -> None:
+    def failed(self: Board, effect: Effect, _message: str, _now: float) -> Board:
+        return self._answered(Succeeded(effect))
+
+    patch.setattr(Board, "_failed", failed)
+
+
+def _nothing_is_tried_again(patch: pytest.MonkeyPatch) -> None:
+    def failed(self: Board, effect: Effect, _message: str, _now: float) -> Board:
+        return self.asked(effect)
+
+    patch.setattr(Board, "_failed", failed)
+
+
+def _partition_is_not_activated(patch: pytest.MonkeyPatch) -> None:
+    def activate(draft: Draft, _group: Group, activating: tuple[Lease, ...]) -> None:
+        for lease in activating:
+            draft.move(lease, Phase.LEASED, "")
+
+    patch.setattr(lease_holding, "_activate", activate)
+
+
+def _recycling_stands_still(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(lease_decisions, "decide_recycling", lambda _: None)
+
+
+SMALL = Setting(ONE, (1,))
+MUTATIONS: dict[Patch, tuple[Setting, str]] = {
+    _memory_is_not_cleared: (SMALL, "not verified"),
+    _gpu_is_not_reset: (SMALL, "not verified"),
+    _findings_are_ignored: (replace(SMALL, faults=1), "not verified"),
+    _silence_counts_as_good: (SMALL, "not verified"),
+    _release_does_not_wait: (SMALL, "reset while allocated"),
+    _pod_is_let_go_early: (Setting(PAIR, (2,)), "let go before"),
+    _evidence_of_an_earlier_cycle_counts: (Setting(ONE, (1, 1)), "not verified"),
+    _deadlines_free_the_gpu: (replace(SMALL, expiries=1), "goes from"),
+    _held_gpus_are_reserved: (Setting(ONE, (1, 1)), "goes from"),
+    _quarantine_ends_by_itself: (replace(SMALL, expiries=1), "unasked"),
+    _quarantine_forgets_who_has_the_gpu: (
+        replace(SMALL, expiries=1, rechecks=1),
+        "not verified|not active",
+    ),
+    _a_lost_answer_counts_as_done: (replace(SMALL, losses=1), "not verified|never settles"),
+    _nothing_is_tried_again: (replace(SMALL, losses=1), "never settles"),
+    _partition_is_not_activated: (SMALL, "not active"),
+    _recycling_stands_still: (SMALL, "never settles"),
+}
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda m: m.__name__.strip("_"))
+def test_a_broken_machine_is_caught(mutation: Patch, monkeypatch: pytest.MonkeyPatch) -> None:
+    setting, said = MUTATIONS[mutation]
+    explore(setting)
+    mutation(monkeypatch)
+    with pytest.raises(BrokenError, match=said):
+        explore(setting)
