@@ -18,6 +18,7 @@ from gpuclusters.domain.container import CONTAINER_LABEL
 from gpuclusters.domain.fair_share import Grant, Waiting, schedule
 from gpuclusters.domain.isolation import TENANT_LABEL
 from gpuclusters.domain.lease_resource import HELD, Holder
+from gpuclusters.domain.placement import BoardView, partition_states
 
 LOOK_AGAIN_SECONDS = 5.0
 """How soon the queue is looked at again when nothing happens: patience runs out by time alone."""
@@ -98,10 +99,10 @@ class LeaseQueue:
             if uid not in having and uid not in self._granting
             if (request := self._request(uid, body)) is not None
         ]
-        self._count(waiting)
+        boards = [host.view() for host in self._hosts.values()]
+        self._count(waiting, boards)
         if not waiting:
             return ()
-        boards = [host.view() for host in self._hosts.values()]
         return schedule(waiting, holding, boards, now=time.time()).grants
 
     def _request(self, uid: str, body: Object) -> Waiting | None:
@@ -153,7 +154,9 @@ class LeaseQueue:
             self._granting.discard(grant.request.uid)
             self._news.set()
 
-    def _count(self, waiting: list[Waiting]) -> None:
+    def _count(self, waiting: list[Waiting], boards: list[BoardView]) -> None:
+        for (size, state), count in partition_states(boards).items():
+            metrics.CAPACITY_PARTITIONS.labels(str(size), state).set(count)
         counts = Counter(request.tenant for request in waiting)
         for tenant in self._tenants - set(counts):
             metrics.QUEUE_PODS.labels(tenant).set(0)

@@ -11,6 +11,7 @@ from typing import Any
 import kopf
 
 from caas.cluster import Cluster
+from caas.controllers.boot_times import BootTimes
 from caas.controllers.events import Recorder
 from caas.controllers.host_effects import HostEffects, Wiring
 from caas.controllers.hosts import SshAddress, SshHost
@@ -60,6 +61,7 @@ class LeaseController:
         self._queue = LeaseQueue(
             self._hosts, self._tenancies.get, self._recorder, settings.gpu_resource
         )
+        self._boots = BootTimes(settings.gpu_resource)
         self._config = {host.name: host for host in settings.hosts}
         self._effects = {
             host.name: make_effects(host, orders_of(host, settings)) for host in settings.hosts
@@ -133,8 +135,10 @@ class LeaseController:
         gone = there is None or there["metadata"]["uid"] != metadata["uid"]
         if gone:
             self._queue.forget(metadata["uid"])
+            self._boots.forget(metadata["uid"])
         else:
             self._queue.observe(body)
+            self._boots.observe(body)
         for host in self._hosts.values():
             if host.holds(metadata["uid"]):
                 if gone:

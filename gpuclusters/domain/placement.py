@@ -14,10 +14,23 @@ The same input always gives the same answer. Nothing is moved: a running contain
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 from gpuclusters.domain.fabric import Partition
+
+
+class PartitionState(StrEnum):
+    """Whether a partition could be given to somebody; the words of the metric's label."""
+
+    FREE = "free"
+    """Every GPU is."""
+    BUSY = "busy"
+    """A GPU is leased or being recycled, in this partition or in another one that overlaps."""
+    BROKEN = "broken"
+    """A GPU is lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +49,12 @@ class BoardView:
     def has_free(self, partition: Partition) -> bool:
         """Whether every GPU of the partition is free."""
         return self.free.issuperset(partition.modules)
+
+    def state(self, partition: Partition) -> PartitionState:
+        """What can be said of the partition as a whole."""
+        if not self.lost.isdisjoint(partition.modules):
+            return PartitionState.BROKEN
+        return PartitionState.FREE if self.has_free(partition) else PartitionState.BUSY
 
     def without(self, modules: Sequence[int] | frozenset[int]) -> BoardView:
         """The board when these GPUs are not free."""
@@ -77,6 +96,15 @@ def free_partitions(boards: Sequence[BoardView]) -> Mapping[int, int]:
         for partition in board.offered:
             counts[partition.size] = counts.get(partition.size, 0) + board.has_free(partition)
     return dict(sorted(counts.items()))
+
+
+def partition_states(
+    boards: Sequence[BoardView],
+) -> Mapping[tuple[int, PartitionState], int]:
+    """How many partitions there are by size and state: every state of each size on offer, 0 included."""
+    found = Counter((p.size, board.state(p)) for board in boards for p in board.offered)
+    sizes = sorted({size for size, _ in found})
+    return {(size, state): found[size, state] for size in sizes for state in PartitionState}
 
 
 def _broken(partition: Partition, whole: Sequence[Partition]) -> tuple[int, ...]:

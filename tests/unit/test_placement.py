@@ -9,7 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuclusters.domain.fabric import TABLES, Baseboard, Partition, PartitionTable, plan_layout
-from gpuclusters.domain.placement import BoardView, Placement, free_partitions, place
+from gpuclusters.domain.placement import (
+    BoardView,
+    PartitionState,
+    Placement,
+    free_partitions,
+    partition_states,
+    place,
+)
 
 H100 = TABLES[Baseboard.HGX_H100]
 ALL = frozenset(range(1, 9))
@@ -150,3 +157,22 @@ def test_free_partitions_are_counted_by_size() -> None:
     assert free_partitions([board(free=ALL - {1}), board("hgx-02")]) == {1: 15, 2: 7, 4: 3, 8: 1}
     assert free_partitions([board(free=set())]) == {1: 0, 2: 0, 4: 0, 8: 0}
     assert free_partitions([]) == {}
+
+
+def test_every_partition_is_free_busy_or_broken() -> None:
+    view = BoardView("hgx-01", H100.partitions, ALL - {1, 8}, lost=frozenset({8}))
+    counts = partition_states([view])
+    assert {(size, state.value): count for (size, state), count in counts.items()} == {
+        **{(8, "free"): 0, (8, "busy"): 0, (8, "broken"): 1},
+        **{(4, "free"): 0, (4, "busy"): 1, (4, "broken"): 1},
+        **{(2, "free"): 2, (2, "busy"): 1, (2, "broken"): 1},
+        **{(1, "free"): 6, (1, "busy"): 1, (1, "broken"): 1},
+    }
+
+
+@given(boards())
+def test_states_add_up_to_what_is_on_offer(views: list[BoardView]) -> None:
+    counts = partition_states(views)
+    assert sum(counts.values()) == sum(len(view.offered) for view in views)
+    free = {size: n for (size, state), n in counts.items() if state is PartitionState.FREE}
+    assert free == free_partitions(views)
