@@ -16,6 +16,7 @@ from lab.engine.events import Cancel, Event, Prelude, Summary
 from lab.engine.executor import Executor
 from lab.engine.keeper import Keeper
 from lab.engine.monitor import Monitor
+from lab.engine.pending import Answers, complete
 from lab.engine.planner import Planner
 from lab.engine.plugins import Plugins
 from lab.engine.program import MESSAGE_SHOWN, Program, ProgramError
@@ -26,6 +27,7 @@ from lab.engine.registrar import Registrar
 from lab.engine.reporter import Reporter
 from lab.engine.request import Cancellation, Outcome, Request, SnapshotStore, StackOutputs
 from lab.engine.session import Session
+from lab.engine.state import Snapshot
 from lab.engine.stack_reference import StackReferences
 from lab.engine.targets import Targets
 
@@ -56,7 +58,9 @@ class Deployment:
         emit: Callable[[Event], None],
         cancel: Cancellation,
         stacks: StackOutputs | None,
+        start: Snapshot | None = None,
     ) -> None:
+        """See `run`; `start`: the state to go on from, if it is another than the stored one."""
         self._request = request
         self._cancel = cancel
         self._began = time.monotonic()
@@ -71,16 +75,19 @@ class Deployment:
             options=CHANNEL_OPTIONS,
         )
         self._address = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
-        base = store.load()
+        stored = store.load() if start is None else start
+        base = complete(stored, request.pending_creates)
         plugins = Plugins(request, self._address, self._say_of_plugin)
         self._registry = Registry(request, plugins, self._address)
         self._session = Session(
             request=request,
             base=base,
             registry=self._registry,
-            keeper=Keeper(base, None if request.preview else store),
+            keeper=Keeper(stored, None if request.preview else store),
             reporter=reporter,
         )
+        if request.pending_creates != Answers():
+            self._session.keeper.rebase(base)
         self._registry.serve(StackReferences(stacks))
         self._targets = Targets(request)
         self._executor = self._new_executor(continue_on_error=request.continue_on_error)
@@ -88,6 +95,10 @@ class Deployment:
         planner = Planner(self._session, drafts, self._targets)
         self._registrar = Registrar(self._session, drafts, planner, self._executor)
         self._monitor = Monitor(self._session, self._registrar, self._executor)
+
+    def result(self) -> Snapshot:
+        """The state that it has come to; a preview stores it nowhere."""
+        return self._session.keeper.snapshot()
 
     def run(self) -> Outcome:
         """Carry it out."""
@@ -186,8 +197,7 @@ class Deployment:
             return
         try:
             steps = plan_deletes(self._session, self._targets)
-        except TargetError as error:
-            self._fail(str(error))
+        except TargetError:
             return
         run_deletes(self._session, self._executor, steps)
 

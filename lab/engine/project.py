@@ -10,7 +10,9 @@ from typing import Any
 
 import yaml
 
+from lab.engine.state import VERSION
 from lab.engine.usererror import UserError
+from lab.engine.versions import VersionError, satisfies
 
 FILE_NAMES = ("Pulumi.yaml", "Pulumi.yml")
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")
@@ -99,31 +101,66 @@ def _project(document: dict[str, Any], file: Path) -> Project:
             f" (got {name!r}; letters, digits, '-', '_' and '.' are allowed)"
         )
     runtime, options = _runtime(document.get("runtime"), file)
-    config = document.get("config") or {}
-    folder = document.get("stackConfigDir") or ""
-    if isinstance(config, str):
+    _require_version(document, file)
+    folder = _text(document, "stackConfigDir", file)
+    if isinstance(document.get("config"), str):
         # The former meaning of `config`: the folder of the stack files.
-        config, folder = {}, config
-    backend = document.get("backend") or {}
-    refresh = (document.get("options") or {}).get("refresh")
+        folder, document = document["config"], {**document, "config": None}
+    config = _mapping(document, "config", file)
+    plugins = _mapping(document, "plugins", file)
+    if not all(isinstance(entry, dict) for entries in plugins.values() for entry in _list(entries)):
+        raise UserError(f"{file}: 'plugins' has to hold lists of mappings with name and path")
     return Project(
         name=name,
         file=file,
         runtime=runtime,
         runtime_options=options,
-        main=document.get("main") or "",
-        description=document.get("description") or "",
+        main=_text(document, "main", file),
+        description=_text(document, "description", file),
         config=tuple(_declaration(str(key), value, name, file) for key, value in config.items()),
         config_folder=folder,
-        backend_url=backend.get("url"),
-        always_refresh=refresh == "always",
-        plugins=document.get("plugins") or {},
+        backend_url=_mapping(document, "backend", file).get("url"),
+        always_refresh=_mapping(document, "options", file).get("refresh") == "always",
+        plugins=plugins,
     )
+
+
+def _mapping(document: Mapping[str, Any], key: str, file: Path) -> dict[str, Any]:
+    value = document.get(key) or {}
+    if not isinstance(value, dict):
+        raise UserError(f"{file}: '{key}' has to be a mapping, not {value!r}")
+    return value
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _text(document: Mapping[str, Any], key: str, file: Path) -> str:
+    value = document.get(key) or ""
+    if not isinstance(value, str):
+        raise UserError(f"{file}: '{key}' has to be a text, not {value!r}")
+    return value
+
+
+def _require_version(document: Mapping[str, Any], file: Path) -> None:
+    wanted = _text(document, "requiredPulumiVersion", file)
+    try:
+        fits = not wanted or satisfies(VERSION, wanted)
+    except VersionError as error:
+        raise UserError(
+            f"{file}: 'requiredPulumiVersion' is no range of versions: {error}"
+        ) from None
+    if not fits:
+        raise UserError(
+            f"{file}: the project wants Pulumi {wanted}; this engine follows {VERSION}. Use a Pulumi"
+            " CLI of such a version, or change 'requiredPulumiVersion'"
+        )
 
 
 def _runtime(value: Any, file: Path) -> tuple[str, dict[str, Any]]:
     if isinstance(value, dict):
-        name, options = value.get("name"), value.get("options") or {}
+        name, options = value.get("name"), _mapping(value, "options", file)
     else:
         name, options = value, {}
     if name != "python":

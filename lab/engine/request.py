@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal, Protocol
 
 from lab.engine.keeper import Recorder
+from lab.engine.pending import Answers
 from lab.engine.state import Snapshot
 
 
@@ -55,6 +56,9 @@ class Request:
     `config` has full keys (`project:key`), defaults of Pulumi.yaml included. `refresh` is
     `--refresh` of up and preview. `run_environment` is added to the environment of the program
     and the providers. `parallel` is the number of steps that may run at a time.
+    `providers_only`: the program runs for its providers' configuration; outputs stay as they are.
+    `debug`: what the program logs for its developers is wanted too.
+    `pending_creates` is what is known of creates that were cut off.
     """
 
     project: Project
@@ -72,7 +76,10 @@ class Request:
     replace: tuple[str, ...] = ()
     continue_on_error: bool = False
     message: str = ""
+    debug: bool = False
+    providers_only: bool = False
     clear_pending_creates: bool = False
+    pending_creates: Answers = dataclasses.field(default_factory=Answers)
     run_environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from lab.engine.stackconfig import (
     effective,
     parse_key,
     parse_path_key,
+    refuse_unsupported,
     validate,
     values,
     yamltext,
@@ -330,3 +332,44 @@ def test_a_key_declared_secret_has_to_be_encrypted(tmp_path: Path) -> None:
     validate(declared, "dev", {ConfigKey("gpu", "k"): Secure("c")})
     with pytest.raises(UserError, match="must be encrypted"):
         validate(declared, "dev", {ConfigKey("gpu", "k"): "plain"})
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("name: p\nruntime: python\noptions: x\n", "'options' has to be a mapping"),
+        ("name: p\nruntime: python\nbackend: x\n", "'backend' has to be a mapping"),
+        ("name: p\nruntime: python\nplugins: [x]\n", "'plugins' has to be a mapping"),
+        ("name: p\nruntime: python\nplugins: {providers: x}\n", "lists of mappings"),
+        ("name: p\nruntime: python\nmain: [x]\n", "'main' has to be a text"),
+        ("name: p\nruntime: python\nconfig: [x]\n", "'config' has to be a mapping"),
+        ("name: p\nruntime: {name: python, options: 3}\n", "'options' has to be a mapping"),
+        ("name: p\nruntime: nodejs\n", "Python programs only"),
+        ("name: p\n", "Python programs only"),
+        ("name: 'a b'\nruntime: python\n", "valid 'name'"),
+        ("- x\n", "expected a mapping"),
+        ("name: [\n", "could not parse"),
+        ("name: p\nruntime: python\nrequiredPulumiVersion: '>=4.0.0'\n", "wants Pulumi >=4.0.0"),
+        ("name: p\nruntime: python\nrequiredPulumiVersion: newest\n", "no range of versions"),
+    ],
+)
+def test_a_project_that_cannot_be_used_is_named_with_its_fault(
+    tmp_path: Path, text: str, what: str
+) -> None:
+    (tmp_path / "Pulumi.yaml").write_text(text)
+    with pytest.raises(UserError, match=re.escape(what)) as caught:
+        load(tmp_path)
+    assert str(tmp_path / "Pulumi.yaml") in str(caught.value)
+
+
+def test_a_project_may_ask_for_the_version_that_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "Pulumi.yaml").write_text(
+        "name: p\nruntime: python\nrequiredPulumiVersion: '>=3.100.0 <4.0.0'\n"
+    )
+    assert load(tmp_path).name == "p"
+
+
+def test_a_setting_for_another_engine_is_refused() -> None:
+    refuse_unsupported({ConfigKey("pulumi", "disable-default-providers"): ["*"]})
+    with pytest.raises(UserError, match="pulumi:autonaming"):
+        refuse_unsupported({ConfigKey("pulumi", "autonaming"): {"mode": "verbatim"}})

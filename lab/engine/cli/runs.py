@@ -14,7 +14,7 @@ from lab.engine.backend.history import UpdateRecord
 from lab.engine.cli import flags, pending
 from lab.engine.cli.terminal import coloured, confirm, interactive, truthy
 from lab.engine.cli.workspace import Workspace
-from lab.engine.stackconfig import validate, values
+from lab.engine.stackconfig import refuse_unsupported, validate, values
 from lab.engine.usererror import ExitCode, UserError
 
 if TYPE_CHECKING:
@@ -251,6 +251,7 @@ class Session:
         """Check the configuration; gives all secret texts in it, which no output may show."""
         workspace = self._workspace
         runs_program = self._operation == "up"
+        refuse_unsupported(workspace.config)
         if runs_program and not self._arguments.skip_config_validation:
             validate(workspace.project, workspace.stack.name, workspace.config)
         self._blinded = {

@@ -24,6 +24,20 @@ def effective(project: Project, stack: Mapping[ConfigKey, Tree]) -> dict[ConfigK
     return merged
 
 
+def refuse_unsupported(config: Mapping[ConfigKey, Tree]) -> None:
+    """Refuse settings for the engine itself that this one does not follow.
+
+    Raises:
+        UserError: there is one.
+    """
+    if any(str(key) == "pulumi:autonaming" for key in config):
+        raise UserError(
+            "pulumi:autonaming is set, which the embedded engine does not hand to providers; give"
+            " resources their names in the program",
+            ExitCode.CONFIGURATION,
+        )
+
+
 def validate(project: Project, stack: str, config: Mapping[ConfigKey, Tree]) -> None:
     """Compare the merged configuration with the declarations of Pulumi.yaml.
 
