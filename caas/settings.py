@@ -15,6 +15,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
+from caas import logs
 from gpuclusters.domain.fabric import TABLES, Baseboard, Partition
 from gpuclusters.domain.recycle import RecyclePolicy
 
@@ -96,7 +97,8 @@ class GoldenFirmware(_Part):
     versions: Mapping[str, tuple[str, ...]] = Field(default_factory=dict)
     """Accepted versions by prefix of the inventory item's id; names vary by BMC release."""
     knobs: Mapping[str, str] = Field(default_factory=dict)
-    """Expected answer of the on-host tool by name: ecc, mig, cc, ppcie."""
+    """Expected answer of `nvidia_gpu_tools.py` by name: ecc and mig `enabled` or `disabled`, cc and ppcie `on`
+    or `off`."""
 
 
 class Network(_Part):
@@ -168,7 +170,7 @@ def load(path: Path | None = None) -> Settings:
 
 
 def secret(name: str) -> str:
-    """A secret's content.
+    """A secret's content, which from now on is blotted out of the log.
 
     Raises:
         SettingsError: the file is not there.
@@ -177,6 +179,8 @@ def secret(name: str) -> str:
     if not folder:
         raise SettingsError(f"{SECRETS_VARIABLE} must name the folder of the secrets")
     try:
-        return (Path(folder) / name).read_text().rstrip("\n")
+        value = (Path(folder) / name).read_text().rstrip("\n")
     except OSError as error:
         raise SettingsError(f"the secret {name} cannot be read: {error.strerror}") from error
+    logs.hide(value)
+    return value

@@ -11,6 +11,14 @@ from caas import settings
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.plan import CaasPlan, NodePlan
 
+_KNOB_WORDS = {
+    "ecc": ("disabled", "enabled"),
+    "mig": ("disabled", "enabled"),
+    "cc": ("off", "on"),
+    "ppcie": ("off", "on"),
+}
+"""How `nvidia_gpu_tools.py` calls a knob that is off and one that is on."""
+
 LAB_IMAGE = "gpu-clusters/caas:lab"
 """What pods of the programs name in the lab; its kubelets run the checkout itself for it."""
 
@@ -55,7 +63,7 @@ def settings_file(
         hosts=tuple(_host(plan, node, hosts[node.name]) for node in plan.nodes),
         golden_firmware=settings.GoldenFirmware(
             versions={item: tuple(versions) for item, versions in golden_firmware.items()},
-            knobs={name: "on" if wanted else "off" for name, wanted in knobs.items()},
+            knobs={name: _KNOB_WORDS[name][wanted] for name, wanted in knobs.items()},
         ),
         network=settings.Network(
             infrastructure_cidrs=plan.infrastructure_cidrs, storage_cidrs=plan.storage_cidrs
