@@ -122,7 +122,8 @@ def refuse_unknown(message: Message, who: str) -> None:
     Raises:
         GoalError: there are such fields.
     """
-    numbers = sorted({field.field_number for field in UnknownFieldSet(message)})
+    unknown = UnknownFieldSet(message)
+    numbers = sorted({unknown[i].field_number for i in range(len(unknown))})
     if numbers:
         listed = ", ".join(map(str, numbers))
         raise GoalError(

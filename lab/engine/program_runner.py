@@ -71,7 +71,8 @@ def _run(program: str, workers: int, *, debug: bool) -> int:
     if not debug:
         # Nobody is shown them, and the SDK waits for an answer to each: three a resource.
         pulumi.log.debug = _say_nothing
-    pulumi.runtime.stack.wait_for_rpcs = _waiting_in_bulk(pulumi.runtime.stack.wait_for_rpcs)
+    stack = pulumi.runtime.stack
+    stack.wait_for_rpcs = _waiting_in_bulk(stack.wait_for_rpcs)  # type: ignore[assignment]
     # After a failure tasks are left unfinished on purpose.
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     code = MESSAGE_SHOWN

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
-import grpc
 from google.protobuf import empty_pb2
 
 from lab.engine.answers import (
@@ -18,13 +16,13 @@ from lab.engine.answers import (
     ProviderError,
     Subject,
     diff_of,
-    error_of,
     failures_of,
     mark_secrets,
 )
+from lab.engine.connection import Connection
 from lab.engine.diff import Changes, Diff
-from lab.engine.plugins import PluginError, PluginProcess
-from lab.engine.protocol import CHANNEL_OPTIONS, plugin_pb2, provider_pb2, provider_pb2_grpc
+from lab.engine.plugins import PluginProcess
+from lab.engine.protocol import plugin_pb2, provider_pb2
 from lab.engine.values import Values, contains_unknown
 from lab.engine.wire import marshal, unmarshal
 
@@ -34,13 +32,11 @@ class Provider:
 
     def __init__(self, process: PluginProcess) -> None:
         self.process = process
-        self._channel: grpc.Channel | None = None
-        self._stub: Any = None
-        self._connecting = threading.Lock()
+        self._connection = Connection(process)
+        self._call = self._connection.call
         self.accept_secrets = False
         self.accept_resources = False
         self.supports_preview = False
-        self._gone = False
 
     # -- configuration -------------------------------------------------------------------
 
@@ -81,9 +77,7 @@ class Provider:
     def check_config(self, subject: Subject, olds: Values, news: Values) -> Checked:
         """Check the provider's own configuration. Secrets are sent in the clear."""
         request = provider_pb2.CheckRequest(
-            urn=subject.urn,
-            name=subject.name,
-            type=subject.type,
+            **_about(subject),
             olds=marshal(olds, secrets=False),
             news=marshal(news, secrets=False),
         )
@@ -99,10 +93,7 @@ class Provider:
     ) -> Diff:
         """Compare two configurations of the provider. Secrets are sent in the clear."""
         request = provider_pb2.DiffRequest(
-            id=id_,
-            urn=subject.urn,
-            name=subject.name,
-            type=subject.type,
+            **_about(subject, id_),
             olds=marshal(old_outputs, secrets=False),
             old_inputs=marshal(old_inputs, secrets=False),
             news=marshal(news, secrets=False),
@@ -127,10 +118,7 @@ class Provider:
             acceptResources=True,
             sends_old_inputs=True,
             sends_old_inputs_to_delete=True,
-            id=id_,
-            urn=subject.urn,
-            name=subject.name,
-            type=subject.type,
+            **_about(subject, id_),
         )
         answer = self._call("Configure", request)
         self.accept_secrets = answer.acceptSecrets
@@ -142,9 +130,7 @@ class Provider:
     def check(self, subject: Subject, olds: Values, news: Values, *, seed: bytes) -> Checked:
         """Fill in defaults and refuse what cannot be."""
         request = provider_pb2.CheckRequest(
-            urn=subject.urn,
-            name=subject.name,
-            type=subject.type,
+            **_about(subject),
             olds=self._marshal(olds),
             news=self._marshal(news),
             randomSeed=seed,
@@ -164,10 +150,7 @@ class Provider:
     ) -> Diff:
         """Compare a resource with new inputs."""
         request = provider_pb2.DiffRequest(
-            id=id_,
-            urn=subject.urn,
-            name=subject.name,
-            type=subject.type,
+            **_about(subject, id_),
             olds=self._marshal(old_outputs),
             old_inputs=self._marshal(old_inputs),
             news=self._marshal(news),
@@ -185,9 +168,7 @@ class Provider:
             ProviderError: it was not made.
         """
         request = provider_pb2.CreateRequest(
-            urn=subject.urn,
-            name=subject.name,
-            type=subject.type,
+            **_about(subject),
             properties=self._marshal(inputs),
             timeout=timeout,
             preview=preview,
@@ -210,10 +191,7 @@ class Provider:
             ProviderError: it could not be read.
         """
         request = provider_pb2.ReadRequest(
-            id=id_,
-            urn=subject.urn,
-            name=subject.name,
-            type=subject.type,
+            **_about(subject, id_),
             inputs=self._marshal(inputs),
             properties=self._marshal(outputs),
         )
@@ -252,10 +230,7 @@ class Provider:
             ProviderError: it was not changed.
         """
         request = provider_pb2.UpdateRequest(
-            id=id_,
-            urn=subject.urn,
-            name=subject.name,
-            type=subject.type,
+            **_about(subject, id_),
             olds=self._marshal(old_outputs),
             old_inputs=self._marshal(old_inputs),
             news=self._marshal(news),
@@ -279,10 +254,7 @@ class Provider:
             ProviderError: it is still there, as far as the provider knows.
         """
         request = provider_pb2.DeleteRequest(
-            id=id_,
-            urn=subject.urn,
-            name=subject.name,
-            type=subject.type,
+            **_about(subject, id_),
             properties=self._marshal(outputs),
             old_inputs=self._marshal(inputs),
             timeout=timeout,
@@ -301,58 +273,17 @@ class Provider:
 
     def cancel(self) -> None:
         """Ask the provider to end running calls soon; one that cannot is left alone."""
-        try:
-            self._connect().Cancel(empty_pb2.Empty(), timeout=1)
-        except (grpc.RpcError, ProviderError, PluginError, ValueError):
-            # It never served, has ended, or its channel is closed: nothing runs that could be ended.
-            return
+        self._connection.cancel()
 
     def mark_gone(self) -> None:
         """Say that the process is about to be ended: calls that fail now are no news."""
-        self._gone = True
+        self._connection.mark_gone()
 
     def close(self) -> None:
         """End the process; running calls fail."""
-        self.mark_gone()
-        self.process.kill()
+        self._connection.close()
 
     # -- below ---------------------------------------------------------------------------
-
-    def _connect(self) -> Any:
-        with self._connecting:
-            if self._stub is None:
-                address = self.process.address()
-                self._channel = grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
-                self._stub = provider_pb2_grpc.ResourceProviderStub(self._channel)
-            return self._stub
-
-    def _call(self, method: str, request: Any) -> Any:
-        try:
-            return getattr(self._connect(), method)(request)
-        except grpc.RpcError as error:
-            raise self._translate(method, cast(grpc.Call, error)) from None
-        except ValueError:
-            # grpc says so of a channel that `close` has closed.
-            raise ProviderError(f"the provider for '{self.process.name}' was stopped") from None
-
-    def _translate(self, method: str, error: grpc.Call) -> ProviderError:
-        code, details = error.code(), error.details() or ""
-        if code is grpc.StatusCode.UNIMPLEMENTED:
-            return NotImplementedByProviderError(
-                f"the provider for '{self.process.name}' does not implement {method}: {details}"
-            )
-        if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED):
-            if self._gone:
-                return ProviderError(f"the provider for '{self.process.name}' was stopped")
-            if (ended := self.process.ended()) is not None:
-                return ProviderError(
-                    f"the provider for '{self.process.name}' ended with exit code {ended} during"
-                    f" {method}{self.process.last_words()}"
-                )
-        for key, value in error.trailing_metadata() or ():
-            if key == "grpc-status-details-bin" and isinstance(value, bytes):
-                return error_of(details, value)
-        return ProviderError(details or f"{method} failed with {code.name}")
 
     def _marshal(self, values: Values) -> Any:
         return marshal(values, secrets=self.accept_secrets, references=self.accept_resources)
@@ -378,3 +309,9 @@ class Provider:
 
     def _marked(self, values: Values, sent: Values) -> Values:
         return values if self.accept_secrets else mark_secrets(values, sent)
+
+
+def _about(subject: Subject, id_: str | None = None) -> dict[str, Any]:
+    """The fields by which a request says which resource it is about."""
+    fields = {"urn": subject.urn, "name": subject.name, "type": subject.type}
+    return fields if id_ is None else {**fields, "id": id_}

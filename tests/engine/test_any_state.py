@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, assume, given, settings
 
 from lab.engine import urn as urns
 from lab.engine.state import STACK_TYPE, ResourceState, Snapshot
+from lab.engine.values import Values
 from tests.engine.enginekit import TYPE, CrashError, Ended, Stack, Thing, faults
 from tests.engine.test_any_program import NAMES, programs, verbs
 
@@ -63,7 +64,7 @@ def resource(
     type_ = TYPE if custom else "mem:index:Group"
     uses = draw(some) if custom else []
     rare = st.integers(0, 7).map(lambda n: n == 0)
-    inputs: dict[str, object] = {
+    inputs: Values = {
         "text": draw(st.sampled_from(["one", "two"])),
         "key": draw(st.sampled_from(["k", "l"])),
     }
@@ -75,8 +76,8 @@ def resource(
         type=type_,
         custom=custom,
         id=f"{name}@0{suffix}" if custom else "",
-        inputs=dict(inputs) if custom else {},  # type: ignore[arg-type]
-        outputs={**inputs, "size": 3} if custom else {},  # type: ignore[arg-type]
+        inputs=inputs if custom else {},
+        outputs={**inputs, "size": 3} if custom else {},
         parent=parent,
         provider=f"{PROVIDER}::{PROVIDER_ID}" if custom else "",
         dependencies=(*uses, *draw(some)),

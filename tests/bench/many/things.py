@@ -20,3 +20,12 @@ class Nothing(Resource, module="bench", name="Nothing"):
 
     def __init__(self, name: str, number: int) -> None:
         super().__init__(NothingProvider(), name, {"number": number})
+
+
+class Slow(pulumi.CustomResource):
+    """A resource of the plugin in `tests/engine/oddity`, whose create takes a second."""
+
+    answer: pulumi.Output[str]
+
+    def __init__(self, name: str) -> None:
+        super().__init__("odd:index:Odd", name, {"answer": "slow"})
