@@ -221,3 +221,18 @@ def test_a_variable_that_its_flag_cannot_follow_is_named(
     assert done.code == 2
     assert answer in done.err
     assert f"PULUMI_OPTION_{name}" in done.err
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *refusals.FLAGS,
+        *refusals.VERBS,
+        *(f"{verb} {name}" for verb, below in refusals.BELOW.items() for name in below),
+    ],
+)
+def test_what_is_refused_stands_in_the_limits(name: str) -> None:
+    limits = (Path(__file__).parents[2] / "docs/limits.md").read_text()
+    table = limits[limits.index("### Verbs and flags that are refused") :]
+    family = re.sub(r"^(--git-).*", r"\1…", name)
+    assert f"`{name}`" in table or f"`{family}`" in table
