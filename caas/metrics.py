@@ -5,7 +5,7 @@ another one does. `docs/observability.md` explains them to whoever is paged; the
 alert rules in `dashboards/` are tested against this module.
 
 Counters and histograms begin at zero when a program starts. Gauges of the controllers describe what
-the leading one sees; one that does not lead must `forget()` them.
+the leading one sees; one that stops leading ends.
 """
 
 from __future__ import annotations
@@ -152,15 +152,6 @@ DEVICE_PLUGIN_DEVICES: Final = Gauge(
     ("health",),
     registry=DEVICE_PLUGIN,
 )
-
-_LEADERS_GAUGES = (LEASES, QUEUE_PODS, TENANCIES, CAPACITY_PARTITIONS)
-
-
-def forget() -> None:
-    """Drop what only the leader may say; for controllers that no longer lead."""
-    for gauge in _LEADERS_GAUGES:
-        gauge.clear()
-    QUEUE_WAIT_SECONDS.set(0)
 
 
 def exposition(registry: CollectorRegistry) -> tuple[bytes, str]:

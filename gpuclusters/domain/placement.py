@@ -86,18 +86,6 @@ def place(size: int, boards: Sequence[BoardView]) -> Placement | None:
     return None if best is None else best[1]
 
 
-def free_partitions(boards: Sequence[BoardView]) -> Mapping[int, int]:
-    """How many partitions of each size on offer are free; overlapping ones count in each size.
-
-    As partitions of one size do not overlap, that many requests of the size fit at once.
-    """
-    counts: dict[int, int] = {}
-    for board in boards:
-        for partition in board.offered:
-            counts[partition.size] = counts.get(partition.size, 0) + board.has_free(partition)
-    return dict(sorted(counts.items()))
-
-
 def partition_states(
     boards: Sequence[BoardView],
 ) -> Mapping[tuple[int, PartitionState], int]:

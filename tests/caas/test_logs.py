@@ -6,11 +6,13 @@ import io
 import json
 import logging
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from caas import logs
+from caas.settings import secret
 
 TOKEN = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJhIn0.c2lnbmF0dXJl"
 KEY = "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXk\n-----END OPENSSH PRIVATE KEY-----"
@@ -99,6 +101,15 @@ def test_a_hidden_value_never_appears(stream: io.StringIO) -> None:
     logs.hide("correct horse")
     logging.getLogger("x").info("said correct horse", extra={"fields": {"a": ["correct horse"]}})
     assert "horse" not in stream.getvalue()
+
+
+def test_what_is_read_as_a_secret_never_appears(
+    stream: io.StringIO, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "bmc-password").write_text("battery-staple\n")
+    monkeypatch.setenv("GPU_CLUSTERS_SECRETS", str(tmp_path))
+    logging.getLogger("x").info("login with %s failed", secret("bmc-password"))
+    assert entries(stream)[0]["message"] == "login with (redacted) failed"
 
 
 def test_servers_in_the_process_log_in_the_same_form(stream: io.StringIO) -> None:

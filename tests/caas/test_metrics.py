@@ -56,18 +56,6 @@ def test_a_boot_of_half_an_hour_and_a_request_of_milliseconds_fall_into_buckets(
     assert value(metrics.API, "api_request_seconds_bucket", {**requests, "le": "0.005"}) == 1
 
 
-def test_controllers_that_no_longer_lead_say_nothing_about_leases() -> None:
-    metrics.LEASES.labels(phase="Free", host="hgx-01").set(8)
-    metrics.QUEUE_PODS.labels(tenant="a").set(1)
-    metrics.QUEUE_WAIT_SECONDS.set(90)
-    metrics.QUARANTINED.labels(reason="firmware").inc()
-    metrics.forget()
-    assert value(metrics.CONTROLLERS, "leases", {"phase": "Free", "host": "hgx-01"}) is None
-    assert value(metrics.CONTROLLERS, "queue_pods", {"tenant": "a"}) is None
-    assert value(metrics.CONTROLLERS, "queue_wait_seconds", {}) == 0
-    assert value(metrics.CONTROLLERS, "quarantined_total", {"reason": "firmware"}) == 1
-
-
 def test_the_page_about_metrics_names_each_reason_of_a_quarantine() -> None:
     page = (Path(__file__).parents[2] / "docs" / "observability.md").read_text()
     assert [reason for reason in Reason if f"`{reason}`" not in page] == []
