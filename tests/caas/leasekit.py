@@ -1,0 +1,300 @@
+"""A lease controller on a real API server with simulated hosts, for one test."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from caas.cluster import Cluster, ClusterError, ConflictError
+from caas.controllers.leases import LeaseController, MakeEffects, effects_over_ssh
+from caas.settings import Settings
+from gpuclusters.domain import lease_resource, tenancy_resource
+from gpuclusters.domain.container import CONTAINER_LABEL, LEASE_GATE, POD
+from gpuclusters.domain.isolation import TENANT_LABEL
+from gpuclusters.domain.lease_resource import GPU_LEASE, RECHECK_ANNOTATION, lease_name
+from gpuclusters.domain.ports import ObjectKind
+from gpuclusters.domain.tenancy_resource import TENANCY
+from lab.hosts import firmware, gpus
+from lab.hosts.board import board
+from tests.fixtures.control_plane import KubeCluster
+from tests.fixtures.hosts import SimulatedHost
+
+CRD = ObjectKind(
+    "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", False
+)
+PGPU = "nvidia.com/pgpu"
+PHASES: dict[str, float] = {
+    "reserved": 20,
+    "activating": 20,
+    "admission": 60,
+    "releasing": 30,
+    "resetting": 20,
+    "scrubbing": 20,
+    "verifying": 20,
+}
+EVERY = tuple(range(15))
+GOLDEN = {"versions": dict(firmware.GOLDEN), "knobs": dict(gpus.DEFAULT_KNOBS)}
+Lease = dict[str, Any]
+
+
+def settings_of(
+    named: Sequence[tuple[str, SimulatedHost]],
+    *,
+    partitions: Sequence[int] = EVERY,
+    declared_layout: bool = False,
+    policy: str = "full",
+    phases: dict[str, float] | None = None,
+    golden: dict[str, Any] | None = None,
+) -> Settings:
+    """Settings of some simulated hosts, each under a name of its own."""
+    entries = []
+    for name, host in named:
+        endpoint = host.endpoint
+        entries.append(
+            {
+                "name": name,
+                "address": endpoint.address,
+                "port": endpoint.port,
+                "user": endpoint.user,
+                "host_key": endpoint.host_key,
+                "baseboard": "hgx-h100",
+                "gpus": [
+                    {"module": module, "pci": device.address, "device": str(device.iommu_group)}
+                    for module, device in sorted(board("supermicro-hgx-h100").gpus.items())
+                ],
+                "partitions": tuple(partitions),
+                "declared_layout": declared_layout,
+                "fabric_manager": "127.0.0.1",
+                "bmc": {
+                    "url": endpoint.bmc.url,
+                    "user": endpoint.bmc.user,
+                    "certificate": endpoint.bmc.certificate,
+                },
+            }
+        )
+    return Settings.model_validate(
+        {
+            "cluster": "test",
+            "runtime_class": "kata-qemu-nvidia-gpu",
+            "recycle_policy": policy,
+            "phases": PHASES | (phases or {}),
+            "hosts": entries,
+            "golden_firmware": GOLDEN if golden is None else golden,
+            "api": {"issuer": "https://id.example.com"},
+        }
+    )
+
+
+def unique(host: SimulatedHost) -> str:
+    """A name that no other test's lease has: all share one API server."""
+    return f"{host.name}-{secrets.token_hex(4)}"
+
+
+async def define(cluster: Cluster) -> None:
+    """The kinds of our own exist and answer."""
+    for crd in (lease_resource.crd(), tenancy_resource.crd()):
+        await cluster.apply(CRD, crd, manager="tests", force=True)
+    for kind in (GPU_LEASE, TENANCY):
+        async for event in cluster.watch(kind):
+            if event.kind == "SYNC":
+                break
+
+
+@dataclass
+class LeaseLab:
+    """What a test does and sees."""
+
+    cluster: Cluster
+    settings: Settings
+    namespace: str
+    make_effects: MakeEffects
+    running: asyncio.Task[None] | None = None
+    controller: LeaseController | None = None
+
+    async def start(self) -> None:
+        """Start a controller; it knows nothing but what is stored."""
+        self.controller = LeaseController(self.cluster, self.settings, self.make_effects)
+        self.running = asyncio.create_task(self._run(self.controller))
+
+    async def stop(self) -> None:
+        """Kill the controller wherever it is."""
+        if self.running is not None:
+            self.running.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self.running
+            self.running = None
+
+    async def _run(self, controller: LeaseController) -> None:
+        async def feed() -> None:
+            async for kind, body in self.cluster.watch(GPU_LEASE):
+                if kind == "DELETED":
+                    controller.forget(body)
+                elif kind != "SYNC":
+                    controller.observe(body)
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(feed())
+            group.create_task(controller.run())
+
+    @property
+    def host(self) -> str:
+        return self.settings.hosts[0].name
+
+    async def tenant(self, name: str = "", *, ready: bool = True) -> str:
+        """A tenancy of the test's namespace."""
+        tenant = name or f"t-{secrets.token_hex(4)}"
+        spec = {"tenant": tenant, "namespace": self.namespace}
+        quota = {"hard": {f"requests.{PGPU}": "100"}}
+        body = {
+            "apiVersion": TENANCY.api_version,
+            "kind": TENANCY.kind,
+            "metadata": {"name": tenant},
+            "spec": {**spec, "gpus": 100, "quota": quota},
+        }
+        made = await self.cluster.create(TENANCY, body)
+        await self.say_ready(made, ready)
+        return tenant
+
+    async def say_ready(self, tenancy: dict[str, Any], ready: bool) -> None:
+        """What the Tenancy controller would say."""
+        now = "2026-01-01T00:00:00Z"
+        condition = {
+            "type": "Ready",
+            "status": "True" if ready else "False",
+            "reason": "Test",
+            "observedGeneration": tenancy["metadata"]["generation"],
+            "lastTransitionTime": now,
+        }
+        status = {"conditions": [condition]}
+        await self.cluster.patch(
+            TENANCY, tenancy["metadata"]["name"], "", {"status": status}, subresource="status"
+        )
+
+    async def pod(self, tenant: str, size: int) -> dict[str, Any]:
+        """A request for GPUs."""
+        name = f"c-{secrets.token_hex(6)}"
+        return await self.cluster.create(
+            POD,
+            {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": {
+                    "name": name,
+                    "namespace": self.namespace,
+                    "labels": {TENANT_LABEL: tenant, CONTAINER_LABEL: name},
+                },
+                "spec": {
+                    "schedulingGates": [{"name": LEASE_GATE}],
+                    "restartPolicy": "Never",
+                    "automountServiceAccountToken": False,
+                    "containers": [
+                        {
+                            "name": "main",
+                            "image": "registry.example.com/app:1",
+                            "resources": {"limits": {PGPU: str(size)}},
+                        }
+                    ],
+                },
+            },
+        )
+
+    async def delete(self, pod: dict[str, Any]) -> None:
+        """The pod is gone, as when its node has ended it."""
+        metadata = pod["metadata"]
+        await self.cluster.delete(POD, metadata["name"], self.namespace, grace_seconds=0)
+
+    async def leases(self, host: str = "") -> dict[int, Lease]:
+        """Status of each GPU's lease, by module."""
+        host = host or self.host
+        found = {}
+        for body in await self.cluster.list(GPU_LEASE):
+            if body["spec"]["node"] == host and body.get("status"):
+                found[body["spec"]["module"]] = body["status"]
+        return found
+
+    async def phases(self, host: str = "") -> dict[int, str]:
+        """Phase of each GPU."""
+        return {m: status["phase"] for m, status in sorted((await self.leases(host)).items())}
+
+    async def until(self, holds: Callable[[dict[int, Lease]], bool], seconds: float = 30) -> None:
+        """Wait until the leases of the first host are so."""
+        deadline = time.monotonic() + seconds
+        while not holds(await self.leases()):
+            if self.running is not None and self.running.done():
+                self.running.result()
+            assert time.monotonic() < deadline, await self.leases()
+            await asyncio.sleep(0.05)
+
+    async def all_free(self, seconds: float = 30) -> None:
+        """Wait until every GPU is free."""
+        await self.until(
+            lambda x: len(x) == 8 and all(s["phase"] == "Free" for s in x.values()), seconds
+        )
+
+    async def admitted(self, pod: dict[str, Any], seconds: float = 30) -> dict[str, Any]:
+        """Wait until the pod's gate is open; the pod as it is then."""
+        deadline = time.monotonic() + seconds
+        while True:
+            body = await self.cluster.get(POD, pod["metadata"]["name"], self.namespace)
+            assert body is not None
+            if not body["spec"].get("schedulingGates"):
+                return body
+            assert time.monotonic() < deadline, await self.leases()
+            await asyncio.sleep(0.05)
+
+    async def allocate(self, pod: dict[str, Any], *, allocated: bool = True) -> None:
+        """What the device plugin does for the kubelet."""
+        uid = pod["metadata"]["uid"]
+        for body in await self.cluster.list(GPU_LEASE):
+            while (body.get("status") or {}).get("holder", {}).get("podUid") == uid:
+                body["status"]["holder"]["allocated"] = allocated
+                try:
+                    await self.cluster.replace_status(GPU_LEASE, body)
+                    break
+                except ConflictError:
+                    body = await self.cluster.get(GPU_LEASE, body["metadata"]["name"]) or {}
+
+    async def recheck(self, module: int, value: str = "") -> None:
+        """What an operator does."""
+        patch = {"metadata": {"annotations": {RECHECK_ANNOTATION: value or secrets.token_hex(4)}}}
+        await self.cluster.patch(GPU_LEASE, lease_name(self.host, module), "", patch)
+
+    async def clean(self) -> None:
+        """Take away what is not in the namespace."""
+        await self.stop()
+        for host in self.settings.hosts:
+            for gpu in host.gpus:
+                await self.cluster.delete(GPU_LEASE, lease_name(host.name, gpu.module))
+        for body in await self.cluster.list(TENANCY):
+            if body["spec"]["namespace"] == self.namespace:
+                with contextlib.suppress(ClusterError):
+                    await self.cluster.delete(TENANCY, body["metadata"]["name"])
+
+
+@asynccontextmanager
+async def lease_lab(
+    kube_api: KubeCluster,
+    namespace: str,
+    hosts: Sequence[SimulatedHost],
+    *,
+    wrap: Callable[[MakeEffects], MakeEffects] = lambda make: make,
+    **options: Any,
+) -> AsyncIterator[LeaseLab]:
+    """A running controller of these hosts; everything is gone afterwards."""
+    settings = settings_of([(unique(host), host) for host in hosts], **options)
+    key = hosts[0].client_key.read_text()
+    effects = wrap(effects_over_ssh(key, lambda: hosts[0].endpoint.bmc.password))
+    async with Cluster.connect(kube_api.kubeconfig) as cluster:
+        await define(cluster)
+        lab = LeaseLab(cluster, settings, namespace, effects)
+        try:
+            await lab.start()
+            yield lab
+        finally:
+            await lab.clean()
