@@ -34,7 +34,8 @@ CLUSTER: Mapping[str, Any] = {
             ["namespaces", "resourcequotas", "limitranges"],
             [*_READ, "create", "patch", "update", "delete"],
         ),
-        _rule("", ["serviceaccounts"], [*_READ, "patch", "update"]),
+        # `create`: the namespace may be quicker than the account that Kubernetes makes in it.
+        _rule("", ["serviceaccounts"], [*_READ, "create", "patch", "update"]),
         _rule(
             "cilium.io",
             ["ciliumnetworkpolicies"],

@@ -186,7 +186,6 @@ def crd() -> dict[str, Any]:
         spec=spec,
         status=structural(TenancyStatus),
         columns=[
-            ("Tenant", "string", ".spec.tenant"),
             ("Namespace", "string", ".spec.namespace"),
             ("GPUs", "integer", ".spec.gpus"),
             ("Ready", "string", ".status.conditions[?(@.type=='Ready')].status"),

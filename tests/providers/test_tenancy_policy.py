@@ -87,7 +87,7 @@ def test_a_controller_that_comes_later_is_waited_for(
     kube_api: KubeCluster, tenants: Tenants, start_provider: StartProvider
 ) -> None:
     name = tenants.name()
-    late = Operator(kube_api, tenants.prefix)
+    late = Operator(kube_api, tenants.prefix, kube_api.kubeconfig)
     timer = threading.Timer(1, late.start)
     timer.start()
     try:
