@@ -97,8 +97,8 @@ class GoldenFirmware(_Part):
     versions: Mapping[str, tuple[str, ...]] = Field(default_factory=dict)
     """Accepted versions by prefix of the inventory item's id; names vary by BMC release."""
     knobs: Mapping[str, str] = Field(default_factory=dict)
-    """Expected answer of `nvidia_gpu_tools.py` by name: ecc and mig `enabled` or `disabled`, cc and ppcie `on`
-    or `off`."""
+    """Expected answer of `nvidia_gpu_tools.py` by name: ecc and mig `enabled` or `disabled`, cc and ppcie
+    `on` or `off`."""
 
 
 class Network(_Part):

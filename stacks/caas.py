@@ -39,7 +39,14 @@ def build(config: CaasConfig, secrets: Secrets) -> Outputs:
     """Declare the cluster."""
     cluster = plan(config)
     kubeconfig = secrets.kubeconfig
-    provider = kubernetes.Provider("cluster", kubeconfig=kubeconfig, enable_server_side_apply=True)
+    provider = kubernetes.Provider(
+        "cluster",
+        kubeconfig=kubeconfig,
+        enable_server_side_apply=True,
+        # Settings change in place; pods carry their digest and are rolled.
+        enable_config_map_mutable=True,
+        enable_secret_mutable=True,
+    )
     in_cluster = pulumi.ResourceOptions(providers=[provider])
 
     hosts = {
