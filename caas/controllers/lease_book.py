@@ -151,6 +151,8 @@ def _conditions(
                 last_transition_time=stamp,
             )
         )
+    # What others say about the GPU, such as the device plugin, is theirs.
+    found += [condition for condition in before if condition.type not in set(ConditionType)]
     return tuple(found)
 
 
