@@ -73,7 +73,7 @@ class Drafts:
             PlanError: it is taken.
         """
         progress = self._session.progress
-        if urn in progress.registered:
+        if urn in progress.registered and urn not in progress.early:
             raise PlanError(f"Duplicate resource URN '{urn}'; try giving it a unique name", urn)
         if urn in progress.aliased:
             raise PlanError(

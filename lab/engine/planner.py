@@ -68,6 +68,10 @@ class Planner:
         if self._is_import(goal, old):
             return self._import(draft, recreating=recreating)
         targeted = self._targets.includes(new)
+        if old is not None and (
+            steps := self._untargeted.kept_early(old, new.urn, targeted=targeted)
+        ):
+            return steps
         if goal.custom and targeted:
             fresh = recreating or old is None or old.external or self._is_forced(new.urn, old)
             self._check(draft, fresh=fresh)

@@ -23,7 +23,8 @@ class Progress:
 
     `registered` are the URNs that the program has claimed; `aliased` maps an old URN to the one
     that took it over; `kept` are old URNs that are not to be deleted at the end; `deleted` are
-    URNs with a delete step; `condemned` are old states with one.
+    URNs with a delete step; `condemned` are old states with one; `early` is what was kept because
+    something else needs it, before the program has registered it.
     """
 
     lock: threading.RLock = dataclasses.field(default_factory=threading.RLock)
@@ -38,6 +39,7 @@ class Progress:
     failed: set[str] = dataclasses.field(default_factory=set)
     skipped_creates: set[str] = dataclasses.field(default_factory=set)
     news: dict[str, ResourceState] = dataclasses.field(default_factory=dict)
+    early: dict[str, ResourceState] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(slots=True)

@@ -8,9 +8,17 @@ from lab.engine import urn as urns
 from lab.engine.changes import SameStep, SkippedCreateStep
 from lab.engine.drafts import PlanError
 from lab.engine.graph import needs
+from lab.engine.keeper import Keeper
 from lab.engine.session import Session
 from lab.engine.state import ResourceState
 from lab.engine.step import Step
+
+
+class KeptStep(SameStep):
+    """Says that a resource is as it was; that is written down already."""
+
+    def commit(self, keeper: Keeper, *, ok: bool) -> None:
+        """Nothing is left to be recorded."""
 
 
 class Untargeted:
@@ -39,6 +47,26 @@ class Untargeted:
         with progress.lock:
             self._require_provider(old, urn)
             return [*self._needed(old, urn), self._same(old, urn)]
+
+    def kept_early(self, old: ResourceState, urn: str, *, targeted: bool) -> Sequence[Step]:
+        """The steps for what stands in the state already, as something else needs it; or none.
+
+        Raises:
+            PlanError: it is a target, and should not stay as it was.
+        """
+        progress = self._session.progress
+        with progress.lock:
+            kept = progress.early.pop(old.urn, None)
+            if kept is None:
+                return ()
+            progress.news[urn] = kept
+        if targeted:
+            raise PlanError(
+                f"'{urn}' is a target, but something that is none and needed it before was"
+                " registered first, and stays as it was; make both a target",
+                urn,
+            )
+        return [KeptStep(old, kept)]
 
     def check(self, steps: Iterable[Step]) -> bool:
         """Tell the user of every step that needs something which is not made; whether all is well."""
@@ -85,6 +113,7 @@ class Untargeted:
             steps += self._needed(state, user)
             if urn not in progress.registered:
                 steps.append(self._same(state, urn))
+                progress.early[urn] = progress.news[urn]
         return steps
 
     def _require_provider(self, old: ResourceState, user: str) -> None:

@@ -20,12 +20,19 @@ if TYPE_CHECKING:
 
 def measure(file: pathlib.Path) -> None:
     used = resource.getrusage(resource.RUSAGE_SELF)
-    fields = dict(
-        line.split(": ") for line in pathlib.Path("/proc/self/io").read_text().splitlines()
-    )
+    # The peak that getrusage gives begins with that of the process which started this one.
+    fields = {
+        key: value.split()[0]
+        for file_ in ("io", "status")
+        for key, _, value in (
+            line.partition(":")
+            for line in pathlib.Path("/proc/self", file_).read_text().splitlines()
+        )
+        if key in ("wchar", "VmHWM")
+    }
     taken = {
         "cpu_seconds": used.ru_utime + used.ru_stime,
-        "peak_bytes": used.ru_maxrss * 1024,
+        "peak_bytes": int(fields["VmHWM"]) * 1024,
         "written_bytes": int(fields["wchar"]),
     }
     file.write_text(json.dumps(taken))

@@ -137,6 +137,22 @@ def test_a_chain_of_dropped_dependencies_stays_in_order(stack: Stack) -> None:
     assert not faults(ended.snapshot)
 
 
+def test_a_dependency_that_the_program_registers_later_now_stays_before_its_user(
+    stack: Stack,
+) -> None:
+    stack.up(Thing("a"), Thing("b", uses=("a",)), Thing("c"))
+    program = [Thing("b"), Thing("a", text="new"), Thing("c", text="new")]
+    ended = stack.up(*program, targets=(urn("c"),))
+    assert ended.ok, messages(ended)
+    assert [r.name for r in ended.snapshot.resources].count("a") == 1
+    assert not faults(ended.snapshot)
+    refused = stack.up(*program, targets=(urn("a"),))
+    assert not refused.ok
+    assert f"'{urn('a')}' is a target, but something" in messages(refused)
+    assert not faults(refused.snapshot)
+    assert stack.up(*program).ok
+
+
 def test_what_is_no_target_keeps_its_old_name_until_it_is_one(stack: Stack) -> None:
     stack.up(Thing("old"), Thing("other"))
     renamed = Thing("new", options={"aliases": (Alias(name="old"),)})
