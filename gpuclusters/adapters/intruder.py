@@ -198,21 +198,23 @@ def _api_attempts(
             api.call("DELETE", f"/v1/containers/{answer.body['id']}", token)
         yield finding(attempt, answer, refused=answer.status in (400, 422))
 
-    unknown = api.call("GET", f"/v1/containers/{_NOBODY}", token)
     for other in others:
         theirs = target.tokens.get(other)
         listed = api.call("GET", "/v1/containers", theirs).body if theirs else None
-        for one in (listed or {}).get("containers") or ():
-            path = f"/v1/containers/{one['id']}"
+        for one in ((listed or {}).get("items") or ())[:1]:
             for attempt, method, tail in (
                 (f"see a container of {other}", "GET", ""),
                 (f"read the log of a container of {other}", "GET", "/logs"),
                 (f"stop a container of {other}", "DELETE", ""),
             ):
-                answer = api.call(method, path + tail, token)
-                same = answer.status == 404 and _title(answer) == _title(unknown)
-                yield finding(attempt, answer, refused=same)
-            break
+                # Refused is what nobody could tell from a container that never was, and what did nothing.
+                answer = api.call(method, f"/v1/containers/{one['id']}{tail}", token)
+                never = api.call(method, f"/v1/containers/{_NOBODY}{tail}", token)
+                kept = api.call("GET", f"/v1/containers/{one['id']}", theirs).body
+                same = (answer.status, _title(answer)) == (never.status, _title(never))
+                yield finding(
+                    attempt, answer, refused=same and (kept or {}).get("state") != "deleting"
+                )
 
 
 def _title(answer: Answer) -> Any:
