@@ -75,6 +75,21 @@ class Subject:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Comparison:
+    """An object as it is known, and the inputs (`news`) that it should have.
+
+    Changes of the properties in `ignored` do not count.
+    """
+
+    subject: Subject
+    id: str
+    old_inputs: Values
+    old_outputs: Values
+    news: Values
+    ignored: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Live:
     """What `read` found; `outputs` is None where there is nothing."""
 

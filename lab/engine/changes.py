@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from lab.engine.answers import InitFailedError
+from lab.engine.answers import Comparison, InitFailedError
 from lab.engine.events import StepOp
 from lab.engine.keeper import Keeper
 from lab.engine.providers import own_outputs
@@ -145,16 +145,10 @@ class UpdateStep(Step):
             new.outputs = new.inputs
             return
         try:
-            new.outputs = provider.update(
-                subject(new),
-                old.id,
-                old_inputs=old.inputs,
-                old_outputs=old.outputs,
-                news=new.inputs,
-                timeout=new.custom_timeouts.get("update", 0),
-                ignored=self.ignored,
-                preview=session.preview,
-            )
+            known = (old.id, old.inputs, old.outputs)
+            wanted = Comparison(subject(new), *known, new.inputs, self.ignored)
+            timeout = new.custom_timeouts.get("update", 0)
+            new.outputs = provider.update(wanted, timeout=timeout, preview=session.preview)
         except InitFailedError as error:
             new.id = error.id or new.id
             new.outputs, new.init_errors = error.outputs, error.reasons

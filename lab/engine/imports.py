@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 import os
 
-from lab.engine.answers import SEED_BYTES, InitFailedError, Live
-from lab.engine.diff import Changes, ignore_changes, resolve_unknown
+from lab.engine.answers import SEED_BYTES, Comparison, InitFailedError, Live
+from lab.engine.diff import Changes, ignore_changes
 from lab.engine.events import StepOp
 from lab.engine.keeper import Keeper
 from lab.engine.messages import refusals
+from lab.engine.resource_provider import compare
 from lab.engine.session import Session
 from lab.engine.state import ResourceState
 from lab.engine.step import Step, StepError, replaced, subject
@@ -78,15 +79,9 @@ class ImportStep(Step):
         return live.inputs
 
     def _compare(self, session: Session, new: ResourceState, found: Values) -> None:
-        diff = session.provider_for(new).diff(
-            subject(new),
-            new.id,
-            old_inputs=found,
-            old_outputs=new.outputs,
-            news=new.inputs,
-            ignored=self.ignored,
-        )
-        diff = resolve_unknown(diff, found, new.inputs, self.ignored)
+        known = (new.id, found, new.outputs)
+        wanted = Comparison(subject(new), *known, new.inputs, self.ignored)
+        diff = compare(session.provider_for(new), wanted)
         self.diffs, self.detailed = diff.changed_keys, diff.detailed
         if diff.changes is Changes.SOME:
             listed = " ".join(diff.changed_keys)

@@ -6,14 +6,13 @@ import dataclasses
 import os
 from collections.abc import Sequence
 
-from lab.engine.answers import SEED_BYTES, Failure
+from lab.engine.answers import SEED_BYTES, Comparison, Failure
 from lab.engine.changes import CreateStep, ReplaceStep, SameStep, UpdateStep
 from lab.engine.diff import (
     NO_CHANGES,
     Changes,
     Diff,
     apply_replace_on_changes,
-    resolve_unknown,
 )
 from lab.engine.drafts import Draft, Drafts, PlanError
 from lab.engine.goal import Goal
@@ -21,6 +20,7 @@ from lab.engine.imports import ImportStep
 from lab.engine.messages import refusals
 from lab.engine.reads import ReadStep
 from lab.engine.replacement import Replacements
+from lab.engine.resource_provider import compare
 from lab.engine.session import Session
 from lab.engine.state import ResourceState
 from lab.engine.step import Step, subject
@@ -216,15 +216,9 @@ class Planner:
             return NO_CHANGES if same else Diff(Changes.SOME)
         if self._replacements.is_triggered(old, new):
             return Diff(Changes.SOME, forced=True)
-        diff = self._session.registry.get(new.provider).diff(
-            subject(new),
-            old.id,
-            old_inputs=old.inputs,
-            old_outputs=old.outputs,
-            news=new.inputs,
-            ignored=goal.ignore_changes,
-        )
-        return resolve_unknown(diff, old.inputs, new.inputs, goal.ignore_changes)
+        known = (old.id, old.inputs, old.outputs)
+        wanted = Comparison(subject(new), *known, new.inputs, goal.ignore_changes)
+        return compare(self._session.registry.get(new.provider), wanted)
 
 
 def _update(old: ResourceState, new: ResourceState, goal: Goal, diff: Diff) -> Step:

@@ -9,6 +9,7 @@ from google.protobuf import empty_pb2
 
 from lab.engine.answers import (
     Checked,
+    Comparison,
     Failure,
     InitFailedError,
     Live,
@@ -138,24 +139,9 @@ class Provider:
         answer = self._call("Check", request)
         return Checked(self._marked(self._unmarshal(answer.inputs), news), failures_of(answer))
 
-    def diff(
-        self,
-        subject: Subject,
-        id_: str,
-        *,
-        old_inputs: Values,
-        old_outputs: Values,
-        news: Values,
-        ignored: tuple[str, ...] = (),
-    ) -> Diff:
+    def diff(self, wanted: Comparison) -> Diff:
         """Compare a resource with new inputs."""
-        request = provider_pb2.DiffRequest(
-            **_about(subject, id_),
-            olds=self._marshal(old_outputs),
-            old_inputs=self._marshal(old_inputs),
-            news=self._marshal(news),
-            ignoreChanges=ignored,
-        )
+        request = provider_pb2.DiffRequest(**self._compared(wanted))
         return diff_of(self._call("Diff", request))
 
     def create(
@@ -211,18 +197,7 @@ class Provider:
             None if found is None else self._marked(found, inputs),
         )
 
-    def update(
-        self,
-        subject: Subject,
-        id_: str,
-        *,
-        old_inputs: Values,
-        old_outputs: Values,
-        news: Values,
-        timeout: float,
-        ignored: tuple[str, ...],
-        preview: bool,
-    ) -> Values:
+    def update(self, wanted: Comparison, *, timeout: float, preview: bool) -> Values:
         """Change the object in place; in a preview, say what it would look like.
 
         Raises:
@@ -230,20 +205,14 @@ class Provider:
             ProviderError: it was not changed.
         """
         request = provider_pb2.UpdateRequest(
-            **_about(subject, id_),
-            olds=self._marshal(old_outputs),
-            old_inputs=self._marshal(old_inputs),
-            news=self._marshal(news),
-            timeout=timeout,
-            ignoreChanges=ignored,
-            preview=preview,
+            **self._compared(wanted), timeout=timeout, preview=preview
         )
         try:
             answer = self._call("Update", request)
         except InitFailedError as error:
-            error.outputs = self._marked(error.outputs, news)
+            error.outputs = self._marked(error.outputs, wanted.news)
             raise
-        return self._marked(self._known(answer.properties, preview=preview), news)
+        return self._marked(self._known(answer.properties, preview=preview), wanted.news)
 
     def delete(
         self, subject: Subject, id_: str, *, inputs: Values, outputs: Values, timeout: float
@@ -287,6 +256,15 @@ class Provider:
 
     def _marshal(self, values: Values) -> Any:
         return marshal(values, secrets=self.accept_secrets, references=self.accept_resources)
+
+    def _compared(self, wanted: Comparison) -> dict[str, Any]:
+        return {
+            **_about(wanted.subject, wanted.id),
+            "olds": self._marshal(wanted.old_outputs),
+            "old_inputs": self._marshal(wanted.old_inputs),
+            "news": self._marshal(wanted.news),
+            "ignoreChanges": wanted.ignored,
+        }
 
     def _known(self, struct: Any, *, preview: bool = False) -> Values:
         """The values of an object that exists, or that a preview has made up."""

@@ -5,15 +5,15 @@ from __future__ import annotations
 import dataclasses
 
 from lab.engine import urn as urns
-from lab.engine.answers import InitFailedError
-from lab.engine.diff import Changes, Diff, compare_inputs, ignore_changes
+from lab.engine.answers import Comparison, InitFailedError
+from lab.engine.diff import Changes, Diff
 from lab.engine.events import StepOp
 from lab.engine.executor import Executor
+from lab.engine.resource_provider import compare
 from lab.engine.session import Session
 from lab.engine.state import PendingOperation, ResourceState
 from lab.engine.step import Step, subject
 from lab.engine.targets import Targets
-from lab.engine.values import Values
 
 
 @dataclasses.dataclass(eq=False, slots=True)
@@ -68,17 +68,9 @@ class RefreshStep(Step):
         self.new = new
         if old.external:
             return
-        diff = provider.diff(
-            subject(new),
-            new.id,
-            old_inputs=new.inputs,
-            old_outputs=new.outputs,
-            news=old.inputs,
-            ignored=old.ignore_changes,
-        )
-        if diff.changes is Changes.UNKNOWN:
-            diff = compare_inputs(new.inputs, _ignoring(old, new.inputs))
-        self.diff = diff
+        told, found = subject(new), (new.inputs, new.outputs)
+        wanted = Comparison(told, new.id, *found, old.inputs, old.ignore_changes)
+        self.diff = diff = compare(provider, wanted)
         self.diffs, self.detailed = diff.changed_keys, diff.detailed
 
 
@@ -133,7 +125,3 @@ def _strip(state: ResourceState, there: set[str]) -> None:
         state.deleted_with = ""
     if state.parent and state.parent not in there:
         state.parent = next((u for u in there if urns.is_stack(u)), "")
-
-
-def _ignoring(old: ResourceState, found: Values) -> Values:
-    return ignore_changes(old.inputs, found, old.ignore_changes)

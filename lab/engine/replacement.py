@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lab.engine import urn as urns
+from lab.engine.answers import Comparison
 from lab.engine.changes import CreateStep, ReplaceStep
 from lab.engine.deletes import DeleteStep
-from lab.engine.diff import Diff, apply_replace_on_changes, resolve_unknown
+from lab.engine.diff import Diff, apply_replace_on_changes
 from lab.engine.drafts import PlanError
+from lab.engine.resource_provider import compare
 from lab.engine.session import Session
 from lab.engine.state import ResourceState
 from lab.engine.step import Step, subject
@@ -142,15 +144,9 @@ class Replacements:
         if state.is_provider:
             diff = self._session.registry.diff(subject(state), state, inputs)
         else:
-            diff = self._session.provider_for(state).diff(
-                subject(state),
-                state.id,
-                old_inputs=state.inputs,
-                old_outputs=state.outputs,
-                news=inputs,
-                ignored=state.ignore_changes,
-            )
-            diff = resolve_unknown(diff, state.inputs, inputs, state.ignore_changes)
+            known = (state.id, state.inputs, state.outputs)
+            wanted = Comparison(subject(state), *known, inputs, state.ignore_changes)
+            diff = compare(self._session.provider_for(state), wanted)
         diff = apply_replace_on_changes(diff, state.replace_on_changes, init_errors=False)
         return diff.replace_keys if diff.replace else None
 

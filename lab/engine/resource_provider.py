@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from lab.engine.answers import Checked, Failure, Live, Subject
-from lab.engine.diff import Changes, Diff
+from lab.engine.answers import Checked, Comparison, Failure, Live, Subject
+from lab.engine.diff import Changes, Diff, resolve_unknown
 from lab.engine.values import Values
 
 
@@ -17,16 +17,7 @@ class ResourceProvider(Protocol):
     def check(self, subject: Subject, olds: Values, news: Values, *, seed: bytes) -> Checked:
         """See `Provider.check`."""
 
-    def diff(
-        self,
-        subject: Subject,
-        id_: str,
-        *,
-        old_inputs: Values,
-        old_outputs: Values,
-        news: Values,
-        ignored: tuple[str, ...] = (),
-    ) -> Diff:
+    def diff(self, wanted: Comparison) -> Diff:
         """See `Provider.diff`."""
 
     def create(
@@ -37,18 +28,7 @@ class ResourceProvider(Protocol):
     def read(self, subject: Subject, id_: str, inputs: Values, outputs: Values) -> Live:
         """See `Provider.read`."""
 
-    def update(
-        self,
-        subject: Subject,
-        id_: str,
-        *,
-        old_inputs: Values,
-        old_outputs: Values,
-        news: Values,
-        timeout: float,
-        ignored: tuple[str, ...],
-        preview: bool,
-    ) -> Values:
+    def update(self, wanted: Comparison, *, timeout: float, preview: bool) -> Values:
         """See `Provider.update`."""
 
     def delete(
@@ -60,6 +40,17 @@ class ResourceProvider(Protocol):
         self, token: str, args: Values, *, preview: bool
     ) -> tuple[Values, tuple[Failure, ...]]:
         """See `Provider.invoke`."""
+
+
+def compare(provider: ResourceProvider, wanted: Comparison) -> Diff:
+    """The difference as the provider sees it; where it leaves that to the engine, of the inputs.
+
+    Raises:
+        ProviderError: the provider does not answer.
+        IgnoreChangesError: an ignored property cannot be put back.
+    """
+    diff = provider.diff(wanted)
+    return resolve_unknown(diff, wanted.old_inputs, wanted.news, wanted.ignored)
 
 
 class Unconfigured:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lab.engine.answers import Checked, Failure, Live, ProviderError, Subject
+from lab.engine.answers import Checked, Comparison, Failure, Live, ProviderError, Subject
 from lab.engine.diff import Changes, Diff
 from lab.engine.request import StackOutputs
 from lab.engine.state import STACK_TYPE
@@ -25,18 +25,9 @@ class StackReferences:
             raise ProviderError(f"the engine has no resource of the type '{subject.type}'")
         return Checked(news)
 
-    def diff(
-        self,
-        subject: Subject,  # noqa: ARG002
-        id_: str,  # noqa: ARG002
-        *,
-        old_inputs: Values,
-        old_outputs: Values,  # noqa: ARG002
-        news: Values,
-        ignored: tuple[str, ...] = (),  # noqa: ARG002
-    ) -> Diff:
+    def diff(self, wanted: Comparison) -> Diff:
         """Another name is another stack."""
-        if old_inputs.get("name") == news.get("name"):
+        if wanted.old_inputs.get("name") == wanted.news.get("name"):
             return Diff(Changes.NONE)
         return Diff(Changes.SOME, replace_keys=("name",))
 

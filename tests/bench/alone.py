@@ -13,11 +13,10 @@ class Mocks(pulumi.runtime.Mocks):
     def new_resource(self, args: pulumi.runtime.MockResourceArgs) -> tuple[str, dict[str, object]]:
         return args.name, dict(args.inputs)
 
-    def call(self, args: pulumi.runtime.MockCallArgs) -> dict[str, object]:
-        return {}
+    def call(self, args: pulumi.runtime.MockCallArgs) -> tuple[dict[str, object], None]:
+        return {}, None
 
 
-@pulumi.runtime.test
 def declare() -> None:
     for number in range(int(sys.argv[1])):
         Nothing(f"thing-{number}", number)
@@ -25,5 +24,5 @@ def declare() -> None:
 
 pulumi.runtime.set_mocks(Mocks(), preview=False)
 begin = time.perf_counter()
-declare()
+pulumi.runtime.test(declare)()
 print(time.perf_counter() - begin)

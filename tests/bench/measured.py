@@ -44,7 +44,7 @@ def rewrite() -> None:
     def save(self: CheckpointStore, _entries: object, snapshot: Callable[[], Snapshot]) -> None:
         self.save(snapshot())
 
-    CheckpointStore.record = CheckpointStore.fold = save  # type: ignore[method-assign]
+    CheckpointStore.record = CheckpointStore.fold = save  # type: ignore[assignment, method-assign]
 
 
 atexit.register(measure, pathlib.Path(sys.argv[1]))

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from lab.engine import urn as urns
 from lab.engine.answers import (
     Checked,
+    Comparison,
     Failure,
     InitFailedError,
     Live,
@@ -90,27 +91,20 @@ class Memory:
             return Checked(news, (Failure("text", "is refused"),))
         return Checked(news)
 
-    def diff(
-        self,
-        subject: Subject,
-        id_: str,
-        *,
-        old_inputs: Values,
-        old_outputs: Values,
-        news: Values,
-        ignored: tuple[str, ...] = (),
-    ) -> Diff:
-        self.diffs.append(subject.name)
-        if subject.name in self.silent:
+    def diff(self, wanted: Comparison) -> Diff:
+        name = wanted.subject.name
+        self.diffs.append(name)
+        if name in self.silent:
             return Diff(Changes.UNKNOWN)
-        changed = tuple(k for k in ("text", "key", "of") if old_outputs.get(k) != news.get(k))
+        before, after = wanted.old_outputs, wanted.news
+        changed = tuple(k for k in ("text", "key", "of") if before.get(k) != after.get(k))
         if not changed:
             return Diff(Changes.NONE)
         return Diff(
             Changes.SOME,
             replace_keys=tuple(k for k in changed if k == "key"),
             changed_keys=changed,
-            delete_before_replace=subject.name in self.delete_first,
+            delete_before_replace=name in self.delete_first,
         )
 
     def create(
@@ -139,23 +133,13 @@ class Memory:
         # An import has nothing of its own to compare with.
         return Live(id_, outputs, None if inputs else dict(found))
 
-    def update(
-        self,
-        subject: Subject,
-        id_: str,
-        *,
-        old_inputs: Values,
-        old_outputs: Values,
-        news: Values,
-        timeout: float,
-        ignored: tuple[str, ...],
-        preview: bool,
-    ) -> Values:
-        self._call("update", subject.name)
-        self.timeouts[f"update {subject.name}"] = timeout
-        self.objects[id_] = dict(news)
+    def update(self, wanted: Comparison, *, timeout: float, preview: bool) -> Values:
+        name, news = wanted.subject.name, wanted.news
+        self._call("update", name)
+        self.timeouts[f"update {name}"] = timeout
+        self.objects[wanted.id] = dict(news)
         made = {**news, "size": len(str(news["text"]))}
-        self._look_after("update", subject.name, id_, made)
+        self._look_after("update", name, wanted.id, made)
         return made
 
     def delete(
