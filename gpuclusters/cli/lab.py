@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from gpuclusters.adapters.errors import AdapterError
 from gpuclusters.cli.errors import RunError
 from gpuclusters.cli.project import Project
 from gpuclusters.cli.stack_config import read_valid
@@ -41,6 +42,7 @@ def one_sentence() -> Iterator[None]:
         issuer.IssuerError,
         kubelet.KubeletError,
         tools.ToolError,
+        AdapterError,
     ) as error:
         raise RunError(str(error)) from error
     except OSError as error:

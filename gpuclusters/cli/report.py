@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
+from gpuclusters.cli.access import Access
 from gpuclusters.cli.project import Project
 
 
@@ -20,17 +21,24 @@ def show(
     stack: str,
     outputs: Mapping[str, Any],
     unchanged: bool,
+    access: Access,
 ) -> None:
-    """Print the table of what exists and three things to try."""
+    """Print the table of what exists, a token for each tenant, and what to try."""
     console.print()
     if unchanged:
         console.print("[bold]no changes[/bold]: everything is as the configuration says")
     console.print(_table(project, stack, outputs))
     kubeconfig = _relative(project, "kubeconfig")
     command = _called_as(project)
+    for tenant, path in access.tokens.items():
+        console.print(f"\n[bold]token of {tenant}[/bold] (good for a day)")
+        # In one line, to be copied.
+        console.print(path.read_text(encoding="utf-8"), soft_wrap=True)
     console.print("\n[bold]try[/bold]")
     for line, why in (
-        (f"kubectl --kubeconfig {kubeconfig} get tenancies,resourcequotas,cnp -A", "the tenants"),
+        *_curls(project, access),
+        (f"kubectl --kubeconfig {kubeconfig} get tenancies,gpuleases", "tenants, and every GPU"),
+        (f"{command} verify", "what a hostile tenant would try, and evidence of what came of it"),
         (f"{command} lab exec hgx-01 fmpm -l", "what the fabric manager says is active"),
         (
             f"edit partition-layout in Pulumi.{stack}.yaml, then: {command} preview --diff",
@@ -40,6 +48,16 @@ def show(
         console.print(f"  {line}\n    [dim]{why}[/dim]", soft_wrap=True)
 
 
+def _curls(project: Project, access: Access) -> Iterator[tuple[str, str]]:
+    if access.url is None or not access.tokens:
+        return
+    token = _relative(project, f"tokens/{next(iter(access.tokens))}")
+    call = f'curl -s -H "Authorization: Bearer $(cat {token})" {access.url}/v1'
+    ask = """'{"image": "registry.example.com/train:1", "gpus": 2}'"""
+    yield f"{call}/capacity", "what a tenant may have, and what is free"
+    yield f"{call}/containers --json {ask}", "run a container in a VM with two GPUs"
+
+
 def _table(project: Project, stack: str, outputs: Mapping[str, Any]) -> Table:
     table = Table(title=f"stack {stack}", title_justify="left", show_header=False)
     table.add_column(style="bold")
@@ -47,7 +65,8 @@ def _table(project: Project, stack: str, outputs: Mapping[str, Any]) -> Table:
     table.add_row("kubeconfig", _relative(project, "kubeconfig"))
     for host, facts in sorted((outputs.get("hosts") or {}).items()):
         active = ", ".join(str(int(number)) for number in facts["active_partitions"])
-        table.add_row(f"host {host}", f"{len(facts['cdi_devices'])} GPUs, partitions {active}")
+        cut = f"partitions {active}" if active else "partitions by lease"
+        table.add_row(f"host {host}", f"{len(facts['cdi_devices'])} GPUs, {cut}")
     sizes = outputs.get("capacity_by_partition_size") or {}
     table.add_row(
         "capacity",

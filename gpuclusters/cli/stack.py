@@ -12,6 +12,7 @@ from rich.console import Console
 from gpuclusters.cli import engine as engines
 from gpuclusters.cli import lab as lab_command
 from gpuclusters.cli import report
+from gpuclusters.cli.access import Access, open_access
 from gpuclusters.cli.errors import RunError
 from gpuclusters.cli.project import Project
 from gpuclusters.cli.stack_config import read_valid, uses_lab
@@ -78,6 +79,7 @@ def up(project: Project, stack: str, *, refresh: bool) -> int:
             stack=stack,
             outputs=session.read("stack", "output") or {},
             unchanged=_unchanged(session),
+            access=_access(session),
         )
     return code
 
@@ -126,6 +128,11 @@ def _ensure_stack(session: Session) -> None:
         )
         if code:
             raise RunError(f"the stack {session.stack!r} cannot be made; see above")
+
+
+def _access(session: Session) -> Access:
+    with lab_command.one_sentence():
+        return open_access(session.project, session.config.section)
 
 
 def _unchanged(session: Session) -> bool:

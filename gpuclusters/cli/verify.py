@@ -16,18 +16,16 @@ from gpuclusters.adapters.container_api import ContainerApi
 from gpuclusters.adapters.errors import AdapterError
 from gpuclusters.adapters.intruder import Target, attack
 from gpuclusters.adapters.kubernetes_objects import KubernetesObjects
+from gpuclusters.cli.access import api_url
 from gpuclusters.cli.errors import RunError, UsageError
 from gpuclusters.cli.project import Project
 from gpuclusters.cli.stack_config import read_valid, uses_lab
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.inventory import read_inventory
 from gpuclusters.domain import evidence
-from gpuclusters.domain.container import POD
 from gpuclusters.domain.evidence import Evidence, Outcome
-from lab import issuer, kubelet
+from lab import issuer
 
-_API_LABEL = ("app.kubernetes.io/name", "gpu-clusters-api")
-_API_PORT = 8080
 _TOKEN_SECONDS = 600
 _SIMULATED = (
     "The machines are simulated and no data plane runs: that packets are dropped was not tried, only that "
@@ -109,19 +107,7 @@ def _lab_target(project: Project, config: CaasConfig, api: str | None) -> Target
         tenant.name: issuer.token(folder, tenant.name, _TOKEN_SECONDS) for tenant in config.tenants
     }
     text = inventory.kubeconfig.read_text(encoding="utf-8")
-    return _target(config, text, api or lab_api(text, config), tokens)
-
-
-def lab_api(kubeconfig: str, config: CaasConfig) -> str | None:
-    """Address of the API in a lab, where pods have addresses of this machine; None if it does not run."""
-    label, value = _API_LABEL
-    for pod in KubernetesObjects(kubeconfig).list(POD, config.programs.namespace):
-        labels = pod["metadata"].get("labels") or {}
-        conditions = pod.get("status", {}).get("conditions") or ()
-        ready = any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
-        if labels.get(label) == value and ready and not pod["metadata"].get("deletionTimestamp"):
-            return f"http://{kubelet.reachable(pod['status']['podIP'])}:{_API_PORT}"
-    return None
+    return _target(config, text, api or api_url(text, config), tokens)
 
 
 def _target(config: CaasConfig, kubeconfig: str, api: str | None, tokens: dict[str, str]) -> Target:

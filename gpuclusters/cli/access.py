@@ -1,0 +1,62 @@
+"""How tenants of a lab reach its API: the address of a pod that is ready, and a token for each tenant."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpuclusters.adapters.kubernetes_objects import KubernetesObjects
+from gpuclusters.cli.project import Project
+from gpuclusters.config.caas import CaasConfig
+from gpuclusters.domain.container import POD
+from lab import issuer, kubelet
+
+_LABEL = ("app.kubernetes.io/name", "gpu-clusters-api")
+_PORT = 8080
+_HOURS = 24
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Where the API is, and a file with a token for each tenant."""
+
+    url: str | None
+    """None: no copy of the API is ready."""
+    tokens: Mapping[str, Path]
+
+
+def open_access(project: Project, config: CaasConfig) -> Access:
+    """Write a token for each tenant, good for a day, and find the API.
+
+    Raises:
+        IssuerError: the lab's issuer was never started.
+        AdapterError: the API server is not reached.
+    """
+    folder = project.lab_folder / "tokens"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    tokens = {tenant.name: folder / tenant.name for tenant in config.tenants}
+    for tenant, path in tokens.items():
+        text = issuer.token(project.lab_folder / "issuer", tenant, _HOURS * 3600)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            file.write(text)
+    kubeconfig = (project.lab_folder / "kubeconfig").read_text(encoding="utf-8")
+    return Access(api_url(kubeconfig, config), tokens)
+
+
+def api_url(kubeconfig: str, config: CaasConfig) -> str | None:
+    """Address of the API in a lab, whose pods are processes of this machine; None if none is ready.
+
+    Raises:
+        AdapterError: the API server is not reached.
+    """
+    label, value = _LABEL
+    for pod in KubernetesObjects(kubeconfig).list(POD, config.programs.namespace):
+        labels = pod["metadata"].get("labels") or {}
+        conditions = pod.get("status", {}).get("conditions") or ()
+        ready = any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+        if labels.get(label) == value and ready and not pod["metadata"].get("deletionTimestamp"):
+            return f"http://{kubelet.reachable(pod['status']['podIP'])}:{_PORT}"
+    return None
