@@ -37,6 +37,8 @@ class Redfish:
             headers={"Accept": "application/json"},
             limits=httpx.Limits(max_connections=REQUESTS),
         )
+        self._turn = asyncio.Semaphore(REQUESTS)
+        self._queued: dict[str, asyncio.Task[dict[str, Any]]] = {}
 
     async def inventory(self, module: int, prefixes: Sequence[str]) -> Mapping[str, str | None]:
         """Versions of the items that concern one GPU and begin with one of the prefixes.
@@ -81,6 +83,29 @@ class Redfish:
         return version if isinstance(version, str) else None
 
     async def _get(self, path: str) -> dict[str, Any]:
+        """What is at the path, read after this was asked.
+
+        Eight GPUs that are verified at once ask for much the same: a request that has not begun yet
+        answers all who wait for it.
+        """
+        task = self._queued.get(path)
+        if task is None:
+            task = asyncio.create_task(self._fetch(path), name=f"GET {path}")
+            task.add_done_callback(_look_at)
+            self._queued[path] = task
+        return await asyncio.shield(task)
+
+    async def _fetch(self, path: str) -> dict[str, Any]:
+        try:
+            async with self._turn:
+                # From here on it is too late to wait for this one.
+                self._queued.pop(path, None)
+                return await self._request(path)
+        finally:
+            if self._queued.get(path) is asyncio.current_task():
+                del self._queued[path]
+
+    async def _request(self, path: str) -> dict[str, Any]:
         try:
             async with asyncio.timeout(REQUEST_SECONDS):
                 answer = await self._client.get(path)
@@ -101,6 +126,12 @@ class Redfish:
         if not isinstance(body, dict):
             raise RedfishError(f"the BMC {self._place} answered GET {path} with no object")
         return body
+
+
+def _look_at(task: asyncio.Task[dict[str, Any]]) -> None:
+    """Nobody may be waiting any more: an error is then nobody's, and not worth a warning."""
+    if not task.cancelled():
+        task.exception()
 
 
 def _trust(certificate: str | None) -> ssl.SSLContext:

@@ -176,7 +176,7 @@ def test_what_cannot_be_asked_in_time_is_closed_and_a_recheck_opens_it(
             await lab.stop()
             host.clear_faults()
             lab.settings = lab.settings.model_copy(
-                update={"phases": lab.settings.phases.model_copy(update=dict.fromkeys(phases, 30))}
+                update={"phases": lab.settings.phases.model_copy(update=dict.fromkeys(phases, 200))}
             )
             await lab.start()
             await asyncio.gather(*(lab.recheck(module) for module in range(1, 9)))

@@ -1,0 +1,107 @@
+"""A machine in this process: does effects after a fixed time, and remembers what was really done."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from caas.controllers.lease_host import Effects
+from caas.settings import Host
+from gpuclusters.domain.fabric import TABLES
+from gpuclusters.domain.lease import Orders
+from gpuclusters.domain.lease_effects import (
+    ActivatePartition,
+    BoardSeen,
+    ClearMemory,
+    DeactivatePartition,
+    Effect,
+    Failed,
+    Outcome,
+    ReadBoard,
+    ReadFirmware,
+    ReadKnobs,
+    Reset,
+    Succeeded,
+)
+
+Interrupt = Callable[[str], None]
+
+
+class FakeHost:
+    """One board. `dirty` are GPUs that a tenant had and that were not reset, cleared and read since."""
+
+    def __init__(self, host: Host, orders: Orders, *, seconds: float = 0.0) -> None:
+        self.table = {p.id: set(p.modules) for p in TABLES[host.baseboard].partitions}
+        self.orders = orders
+        self.seconds = seconds
+        self.active: set[int] = set()
+        self.level: dict[int, int] = {gpu.module: 0 for gpu in host.gpus}
+        self.effects = 0
+        self.at_boundary: Interrupt = lambda _where: None
+
+    def use(self, modules: set[int]) -> None:
+        """A tenant's VM ran on these GPUs."""
+        for module in modules:
+            self.level[module] = 0
+
+    def verified(self, modules: set[int]) -> bool:
+        """Whether each was reset, cleared and read, in this order, since its last tenant."""
+        return all(self.level[module] == 3 for module in modules)
+
+    async def do(self, effect: Effect) -> Outcome:
+        """Do it; killed before or after, as the test says."""
+        self.effects += 1
+        self.at_boundary("before")
+        await asyncio.sleep(self.seconds)
+        outcome = self._do(effect)
+        self.at_boundary("after")
+        await asyncio.sleep(0)
+        return outcome
+
+    def _do(self, effect: Effect) -> Outcome:
+        match effect:
+            case ReadBoard():
+                offered = frozenset(self.table)
+                return Succeeded(effect, BoardSeen(offered, frozenset(self.active), frozenset()))
+            case ActivatePartition(partition):
+                if any(
+                    q != partition and self.table[q] & self.table[partition] for q in self.active
+                ):
+                    return Failed(effect, "in use")
+                self.active.add(partition)
+                return Succeeded(effect)
+            case DeactivatePartition(partition):
+                self.active.discard(partition)
+                return Succeeded(effect)
+            case Reset(module):
+                self.level[module] = max(self.level[module], 1)
+                return Succeeded(effect)
+            case ClearMemory(module):
+                if self.level[module] == 1:
+                    self.level[module] = 2
+                return Succeeded(effect)
+            case ReadFirmware(module):
+                if self.level[module] == 2:
+                    self.level[module] = 3
+                return Succeeded(effect, {f"FW_GPU_{module}": "1"})
+            case ReadKnobs():
+                return Succeeded(effect, {})
+            case _:
+                raise AssertionError(f"not for a host: {effect}")
+
+
+class FakeHosts:
+    """Makes them, and keeps them over restarts of controllers: machines do not forget."""
+
+    def __init__(self, *, seconds: float = 0.0) -> None:
+        self.seconds = seconds
+        self.by_name: dict[str, FakeHost] = {}
+
+    def __call__(self, host: Host, orders: Orders) -> Effects:
+        """The machine of that name."""
+        if host.name not in self.by_name:
+            self.by_name[host.name] = FakeHost(host, orders, seconds=self.seconds)
+        return self.by_name[host.name]
+
+
+GOLDEN = {"versions": {"FW_GPU": ["1"]}, "knobs": {}}

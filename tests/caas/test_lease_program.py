@@ -1,0 +1,163 @@
+"""`python -m caas.controllers` as it runs in the cluster: elected, watched by probes, ended by a signal."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import yaml
+
+from caas.cluster import Cluster
+from caas.settings import Settings
+from gpuclusters.domain.lease_resource import GPU_LEASE, lease_name
+from tests.caas.leasekit import PATIENCE_SECONDS, define, settings_of, unique
+from tests.fixtures.control_plane import KubeCluster
+from tests.fixtures.hosts import Hosts, SimulatedHost
+
+pytestmark = pytest.mark.lab
+
+
+class Program:
+    """One copy of the controllers, on a loopback address of its own."""
+
+    def __init__(self, folder: Path, kube_api: KubeCluster) -> None:
+        self.identity = f"copy-{secrets.token_hex(3)}"
+        numbers = secrets.token_bytes(2)
+        self.address = f"127.77.{numbers[0]}.{max(1, numbers[1] % 255)}"
+        self._log = (folder / f"{self.identity}.log").open("w+")
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "caas.controllers"],
+            env={
+                **os.environ,
+                "GPU_CLUSTERS_SETTINGS": str(folder / "settings.yaml"),
+                "GPU_CLUSTERS_SECRETS": str(folder / "secrets"),
+                "KUBECONFIG": str(kube_api.kubeconfig),
+                "POD_NAME": self.identity,
+                "POD_IP": self.address,
+            },
+            stderr=self._log,
+        )
+
+    @property
+    def log(self) -> str:
+        self._log.seek(0)
+        return self._log.read()
+
+    def get(self, path: str) -> tuple[int, str]:
+        """Status and text; 0 when nothing answers yet."""
+        try:
+            with urllib.request.urlopen(f"http://{self.address}:8081{path}", timeout=5) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, ""
+        except OSError:
+            return 0, ""
+
+    def leads(self) -> bool:
+        return f'gpu_clusters_leader{{identity="{self.identity}"}} 1.0' in self.get("/metrics")[1]
+
+    def end(self) -> float:
+        """SIGTERM; seconds until it ended."""
+        began = time.monotonic()
+        self.process.send_signal(signal.SIGTERM)
+        self.process.wait(30)
+        return time.monotonic() - began
+
+    def close(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            self.process.kill()
+        self.process.wait()
+        self._log.close()
+
+
+@contextmanager
+def prepared(folder: Path, settings: Settings, host: SimulatedHost) -> Iterator[Path]:
+    document = settings.model_dump(mode="json", by_alias=True)
+    # An election of its own: all tests share one cluster.
+    (folder / "settings.yaml").write_text(yaml.safe_dump(document))
+    (folder / "secrets").mkdir()
+    (folder / "secrets" / "ssh-private-key").write_text(host.client_key.read_text())
+    (folder / "secrets" / "bmc-password").write_text(host.endpoint.bmc.password)
+    yield folder
+
+
+def wait_for(holds: object, what: str, *programs: Program) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    assert callable(holds)
+    while not holds():
+        for program in programs:
+            assert program.process.poll() is None, program.log[-3000:]
+        assert time.monotonic() < deadline, what + "\n" + "\n".join(p.log[-3000:] for p in programs)
+        time.sleep(0.1)
+
+
+def test_one_copy_leads_and_frees_gpus_and_another_follows_when_it_ends(
+    kube_api: KubeCluster, namespace: str, hosts: Hosts, tmp_path: Path
+) -> None:
+    (host,) = hosts()
+    name = unique(host)
+    settings = settings_of([(name, host)]).model_copy(update={"namespace": namespace})
+
+    async def phases() -> list[str]:
+        async with Cluster.connect(kube_api.kubeconfig) as cluster:
+            await define(cluster)
+            bodies = [await cluster.get(GPU_LEASE, lease_name(name, m)) for m in range(1, 9)]
+            return [(b or {}).get("status", {}).get("phase", "") for b in bodies]
+
+    async def clean() -> None:
+        async with Cluster.connect(kube_api.kubeconfig) as cluster:
+            for module in range(1, 9):
+                await cluster.delete(GPU_LEASE, lease_name(name, module))
+
+    assert asyncio.run(phases()) == [""] * 8
+    with prepared(tmp_path, settings, host):
+        first = Program(tmp_path, kube_api)
+        second: Program | None = None
+        try:
+            wait_for(lambda: first.get("/readyz")[0] == 200, "not ready", first)
+            assert first.get("/healthz")[0] == 200
+            wait_for(first.leads, "does not lead", first)
+            second = Program(tmp_path, kube_api)
+            wait_for(lambda: second.get("/readyz")[0] == 200, "not ready", first, second)
+            wait_for(lambda: asyncio.run(phases()) == ["Free"] * 8, "not free", first, second)
+            assert not second.leads()
+            text = first.get("/metrics")[1]
+            assert f'gpu_clusters_leases{{host="{name}",phase="Free"}} 8.0' in text
+            assert first.end() < 5
+            assert first.process.returncode == 0, first.log[-3000:]
+            wait_for(second.leads, "does not follow", second)
+            assert second.end() < 5
+            for program in (first, second):
+                assert host.endpoint.bmc.password not in program.log
+                assert "Traceback" not in program.log
+        finally:
+            first.close()
+            if second is not None:
+                second.close()
+            asyncio.run(clean())
+
+
+def test_settings_that_cannot_be_used_are_named_in_one_line(
+    kube_api: KubeCluster, tmp_path: Path
+) -> None:
+    (tmp_path / "settings.yaml").write_text("cluster: [")
+    (tmp_path / "secrets").mkdir()
+    program = Program(tmp_path, kube_api)
+    try:
+        assert program.process.wait(60) == 1
+        assert "settings.yaml is not YAML" in program.log
+        assert "Traceback" not in program.log
+    finally:
+        program.close()

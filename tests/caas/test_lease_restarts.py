@@ -1,0 +1,168 @@
+"""A controller that is killed before and after each of its effects, and between its writes."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from caas.cluster import Cluster
+from caas.settings import Settings
+from gpuclusters.domain.lease_resource import GPU_LEASE
+from lab.hosts.board import board
+from tests.caas.fakehost import GOLDEN, FakeHosts
+from tests.caas.leasekit import PHASES, LeaseLab, define
+from tests.fixtures.control_plane import KubeCluster
+
+pytestmark = pytest.mark.lab
+
+
+def settings_of(names: list[str], *, partitions: tuple[int, ...] = tuple(range(15))) -> Settings:
+    """Settings of machines that exist in this process only."""
+    hosts = [
+        {
+            "name": name,
+            "address": "192.0.2.1",
+            "user": "nobody",
+            "host_key": "none",
+            "baseboard": "hgx-h100",
+            "gpus": [
+                {"module": m, "pci": d.address, "device": str(d.iommu_group)}
+                for m, d in sorted(board("supermicro-hgx-h100").gpus.items())
+            ],
+            "partitions": partitions,
+            "declared_layout": False,
+            "fabric_manager": "127.0.0.1",
+        }
+        for name in names
+    ]
+    return Settings.model_validate(
+        {
+            "cluster": "test",
+            "runtime_class": "kata",
+            "phases": PHASES,
+            "hosts": hosts,
+            "golden_firmware": GOLDEN,
+            "api": {"issuer": "https://id.example.com"},
+        }
+    )
+
+
+@asynccontextmanager
+async def fake_lab(
+    kube_api: KubeCluster, namespace: str, machines: FakeHosts, names: list[str]
+) -> AsyncIterator[LeaseLab]:
+    """A controller of machines in this process, on a real API server."""
+    async with Cluster.connect(kube_api.kubeconfig) as cluster:
+        await define(cluster)
+        lab = LeaseLab(cluster, settings_of(names), namespace, machines)
+        try:
+            await lab.start()
+            yield lab
+        finally:
+            await lab.clean()
+
+
+class Killed:
+    """Counts boundaries, and says when the one has come at which the controller dies."""
+
+    def __init__(self, at: int) -> None:
+        self.left = at
+        self.come = asyncio.Event()
+
+    def __call__(self, _where: str) -> None:
+        self.left -= 1
+        if self.left == 0:
+            self.come.set()
+
+
+async def _dies_and_rises(lab: LeaseLab, machines: FakeHosts, goal: Any) -> int:
+    """Kill the controller at its first boundary, the next one at its second, ... until all is done."""
+    deaths = 0
+    while True:
+        killed = Killed(deaths + 1)
+        machines.by_name[lab.host].at_boundary = killed
+        reached = asyncio.create_task(goal())
+        dies = asyncio.create_task(killed.come.wait())
+        await asyncio.wait({reached, dies}, return_when=asyncio.FIRST_COMPLETED)
+        dies.cancel()
+        if reached.done():
+            machines.by_name[lab.host].at_boundary = lambda _where: None
+            reached.result()
+            return deaths
+        reached.cancel()
+        await lab.stop()
+        deaths += 1
+        await lab.start()
+
+
+def test_killed_at_every_boundary_no_gpu_is_lost_or_handed_on_unverified(
+    kube_api: KubeCluster, namespace: str
+) -> None:
+    async def story() -> None:
+        machines = FakeHosts()
+        name = f"fake-{secrets.token_hex(4)}"
+        async with fake_lab(kube_api, namespace, machines, [name]) as lab:
+            machine = machines.by_name[name]
+            deaths = await _dies_and_rises(lab, machines, lab.all_free)
+            assert machine.verified(set(range(1, 9)))
+            acme = await lab.tenant()
+            pod = await lab.pod(acme, 4)
+            deaths += await _dies_and_rises(lab, machines, lambda: lab.admitted(pod))
+            mine = {m for m, p in (await lab.phases()).items() if p == "Leased"}
+            assert len(mine) == 4
+            assert machine.verified(mine)
+            await lab.allocate(pod)
+            machine.use(mine)
+            await lab.delete(pod)
+            await lab.allocate(pod, allocated=False)
+            deaths += await _dies_and_rises(lab, machines, lab.all_free)
+            assert machine.verified(set(range(1, 9)))
+            assert machine.active == set()
+            assert deaths >= 8
+
+    asyncio.run(story())
+
+
+def test_two_controllers_at_once_lease_no_gpu_twice(kube_api: KubeCluster, namespace: str) -> None:
+    """As when leadership failed to keep them apart."""
+
+    async def story() -> None:
+        machines = FakeHosts(seconds=0.01)
+        name = f"fake-{secrets.token_hex(4)}"
+        async with fake_lab(kube_api, namespace, machines, [name]) as lab:
+            other = LeaseLab(lab.cluster, lab.settings, namespace, machines)
+            await other.start()
+            try:
+                await lab.all_free()
+                acme = await lab.tenant()
+                pods = [await lab.pod(acme, size) for size in (4, 2, 2, 1)]
+                for _ in range(40):
+                    holders: dict[int, str] = {}
+                    for body in await lab.cluster.list(GPU_LEASE):
+                        holder = (body.get("status") or {}).get("holder")
+                        if body["spec"]["node"] == name and holder:
+                            holders[body["spec"]["module"]] = holder["podUid"]
+                            if holder["admitted"] and not holder["allocated"]:
+                                uid = holder["podUid"]
+                                (pod,) = [p for p in pods if p["metadata"]["uid"] == uid]
+                                await lab.allocate(pod)
+                    for pod in pods:
+                        uid = pod["metadata"]["uid"]
+                        size = int(
+                            pod["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/pgpu"]
+                        )
+                        assert sum(u == uid for u in holders.values()) <= size
+                    await asyncio.sleep(0.05)
+                for pod in pods:
+                    await lab.delete(pod)
+                    await lab.allocate(pod, allocated=False)
+                await lab.all_free()
+            finally:
+                await other.stop()
+
+    asyncio.run(story())
