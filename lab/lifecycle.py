@@ -66,6 +66,7 @@ def start(folder: Path, spec: LabSpec, report: Report) -> None:
             nodes=spec.nodes,
             image=spec.image,
             report=report,
+            hosts=folder / "hosts",
         )
         inventory = {
             "version": INVENTORY_VERSION,

@@ -27,6 +27,8 @@ class KubeletSpec:
     nodes: tuple[NodeSpec, ...]
     image: str
     boot_seconds: float = 0.3
+    hosts: Path | None = None
+    """Folder of the simulated hosts whose nodes these are; None if there are none."""
 
     def document(self) -> dict[str, Any]:
         """For a JSON file."""
@@ -34,6 +36,7 @@ class KubeletSpec:
             "control-plane": str(self.control_plane),
             "image": self.image,
             "boot-seconds": self.boot_seconds,
+            "hosts": str(self.hosts) if self.hosts else None,
             "nodes": [
                 {
                     "name": node.name,
@@ -54,7 +57,11 @@ class KubeletSpec:
             for node in document["nodes"]
         )
         return cls(
-            Path(document["control-plane"]), nodes, document["image"], document["boot-seconds"]
+            Path(document["control-plane"]),
+            nodes,
+            document["image"],
+            document["boot-seconds"],
+            Path(document["hosts"]) if document["hosts"] else None,
         )
 
 

@@ -38,6 +38,7 @@ def start(
     image: str,
     report: Report = lambda _: None,
     boot_seconds: float = 0.3,
+    hosts: Path | None = None,
 ) -> KubeletStatus:
     """Play the kubelets of exactly these nodes until stopped; wait until all are Ready.
 
@@ -51,12 +52,14 @@ def start(
         image: pods of this image run as real processes.
         report: receives a line for each step that takes time.
         boot_seconds: what each of the two steps of a simulated pod with devices takes.
+        hosts: folder of the simulated hosts of the same names; a pod with GPUs is a virtual machine there.
 
     Raises:
         KubeletError: it did not come up; the message says why.
     """
     paths = KubeletFolder(folder.resolve())
-    spec = KubeletSpec(control_plane.resolve(), tuple(nodes), image, boot_seconds)
+    machines = hosts.resolve() if hosts else None
+    spec = KubeletSpec(control_plane.resolve(), tuple(nodes), image, boot_seconds, machines)
     try:
         paths.path.mkdir(parents=True, exist_ok=True, mode=0o700)
         with _only_one(paths):

@@ -13,6 +13,7 @@ from lab.kubelet.device_manager import DeviceManager
 from lab.kubelet.folder import NodeFolder
 from lab.kubelet.kube import Kube
 from lab.kubelet.logs import ContainerLog
+from lab.kubelet.machine import Machine
 from lab.kubelet.probes import is_supported
 
 _PROBES = ("startupProbe", "readinessProbe", "livenessProbe")
@@ -30,6 +31,8 @@ class NodeRuntime:
     authority: Path
     image: str
     boot_seconds: float
+    machine: Machine | None
+    """The simulated host of the same name, if the lab has hosts."""
     process_folder: Path
     """Names the stand-in in the environment of every process."""
 

@@ -27,6 +27,7 @@ from lab.kubelet.device_manager import DeviceManager
 from lab.kubelet.folder import KubeletFolder
 from lab.kubelet.kube import POD, Kube, Server
 from lab.kubelet.log_server import LogServer
+from lab.kubelet.machine import Machine
 from lab.kubelet.model import KubeletError, KubeletSpec
 from lab.kubelet.node import Node
 from lab.kubelet.pod_worker import PodWorker
@@ -92,6 +93,7 @@ class Kubelets:
             authority=self._layout.certificate(CA),
             image=self._spec.image,
             boot_seconds=self._spec.boot_seconds,
+            machine=Machine(self._spec.hosts, spec.name) if self._spec.hosts else None,
             process_folder=self._folder.path,
         )
         return Node(spec, runtime, self._port, told)

@@ -63,6 +63,8 @@ class SimulatedPod:
             replace(c, ready=False, started=c.started or now, finished=now, exit_code=code)
             for c in self._containers
         ]
+        if self._runtime.machine is not None:
+            await self._runtime.machine.end(self._pod)
         await self._write()
         self._over.set()
 
@@ -80,6 +82,9 @@ class SimulatedPod:
         if devices:
             await self._pause()
             await self._write()
+            if self._runtime.machine is not None:
+                ids = [device for allocation in devices for device in allocation.devices]
+                await self._runtime.machine.begin(self._pod, ids)
             await self._tell("SandboxCreated", f"Sandbox runs with {cdi_names(devices)}")
             await self._pause()
         if self._stopping.is_set():

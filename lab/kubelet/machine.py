@@ -1,0 +1,65 @@
+"""The simulated host under a node: to the program both are one machine.
+
+A pod that was given GPUs is a virtual machine there: it holds the GPUs' VFIO groups open, leaves its
+tenant's data in their memory, and is gone before the pod is said to have ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gpuclusters.domain.container import LEASE_ANNOTATION
+from gpuclusters.domain.isolation import TENANT_LABEL
+from lab.hosts import HostsError, faults, tenant
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """One host of a folder of hosts."""
+
+    hosts: Path
+    name: str
+
+    async def begin(self, pod: Mapping[str, Any], devices: Iterable[str]) -> None:
+        """The pod's virtual machine runs on the GPUs with these ids, which are module numbers."""
+        partition = _partition(pod)
+        if partition is None:
+            return
+        metadata = pod["metadata"]
+        holder = f"{metadata['namespace']}/{metadata['name']}"
+        owner = (metadata.get("labels") or {}).get(TENANT_LABEL, metadata["namespace"])
+        modules = sorted(map(int, devices))
+
+        def boot() -> None:
+            faults.set_partition_in_use(self.hosts, self.name, partition, holder)
+            tenant.use(self.hosts, self.name, modules, owner)
+
+        await self._do(boot)
+
+    async def end(self, pod: Mapping[str, Any]) -> None:
+        """The pod's virtual machine is gone."""
+        partition = _partition(pod)
+        if partition is not None:
+            await self._do(
+                lambda: faults.set_partition_in_use(self.hosts, self.name, partition, None)
+            )
+
+    async def _do(self, act: Any) -> None:
+        try:
+            await asyncio.to_thread(act)
+        except HostsError as error:
+            # A lab whose hosts are being stopped has no machine to change.
+            _log.warning("%s: %s", self.name, error)
+
+
+def _partition(pod: Mapping[str, Any]) -> int | None:
+    lease = (pod["metadata"].get("annotations") or {}).get(LEASE_ANNOTATION, "")
+    _, slash, number = lease.rpartition("/")
+    return int(number) if slash and number.isdecimal() else None
