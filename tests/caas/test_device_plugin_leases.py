@@ -1,0 +1,104 @@
+"""The lease controller, the device plugin and a kubelet together: pods come, run, and leave clean GPUs."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from caas.device_plugin.plugin import Kubelet, Pace, Plugin
+from gpuclusters.domain.container import POD
+from tests.caas.leasekit import PGPU, LeaseLab, lease_lab
+from tests.fixtures.control_plane import KubeCluster
+from tests.fixtures.hosts import Hosts
+from tests.fixtures.kubelet import Kubelets
+
+pytestmark = pytest.mark.lab
+
+
+@asynccontextmanager
+async def plugged(lab: LeaseLab, kubelets: Kubelets) -> AsyncIterator[None]:
+    """The host of the lab has a kubelet and a plugin."""
+    kubelet = await asyncio.to_thread(kubelets, lab.host, unique_already=True)
+    folder = kubelet.node()
+    plugin = Plugin(
+        lab.cluster,
+        lab.settings.hosts[0],
+        Kubelet(device_plugins=folder.device_plugins, pod_resources=folder.pod_resources),
+        resource=PGPU,
+        cdi_kind=PGPU,
+        pace=Pace(reconcile=1, release=0.2),
+    )
+    work = asyncio.create_task(plugin.run())
+    try:
+        yield
+    finally:
+        work.cancel()
+        await asyncio.gather(work, return_exceptions=True)
+
+
+async def runs(lab: LeaseLab, pod: dict[str, Any]) -> dict[str, Any]:
+    name = pod["metadata"]["name"]
+    deadline = time.monotonic() + 120
+    while True:
+        body = await lab.cluster.get(POD, name, lab.namespace)
+        assert body is not None, f"{name} was deleted"
+        assert body["status"]["phase"] != "Failed", body["status"]
+        if body["status"]["phase"] == "Running":
+            return body
+        assert time.monotonic() < deadline, (body["status"], await lab.leases())
+        await asyncio.sleep(0.05)
+
+
+def test_pods_of_two_tenants_share_a_host_and_all_gpus_come_back(
+    kube_api: KubeCluster, namespace: str, hosts: Hosts, kubelets: Kubelets
+) -> None:
+    (host,) = hosts()
+
+    async def story() -> None:
+        async with lease_lab(kube_api, namespace, [host]) as lab, plugged(lab, kubelets):
+            await lab.all_free()
+            acme, other = await lab.tenant(), await lab.tenant()
+            # All at once: one pod at a time is let go to the host, each gets its own GPUs.
+            pods = [await lab.pod(acme, 2), await lab.pod(other, 4), await lab.pod(acme, 1)]
+            for pod in pods:
+                await runs(lab, pod)
+            leases = await lab.leases()
+            holders = {m: s["holder"] for m, s in leases.items() if s["phase"] == "Leased"}
+            assert len(holders) == 7
+            assert all(holder["allocated"] for holder in holders.values())
+            for pod in pods:
+                name = pod["metadata"]["name"]
+                await lab.cluster.delete(POD, name, namespace)
+            await lab.all_free()
+            assert {s["cycle"] for s in (await lab.leases()).values()} == {1, 2}
+            assert host.active_partitions() == []
+
+    asyncio.run(story())
+
+
+def test_gpus_pass_from_pod_to_pod_many_times(
+    kube_api: KubeCluster, namespace: str, hosts: Hosts, kubelets: Kubelets
+) -> None:
+    (host,) = hosts()
+
+    async def one(lab: LeaseLab, tenant: str, size: int) -> None:
+        for _ in range(2):
+            pod = await lab.pod(tenant, size)
+            await runs(lab, pod)
+            await lab.cluster.delete(POD, pod["metadata"]["name"], namespace)
+
+    async def story() -> None:
+        async with lease_lab(kube_api, namespace, [host]) as lab, plugged(lab, kubelets):
+            await lab.all_free()
+            acme, other = await lab.tenant(), await lab.tenant()
+            await asyncio.gather(
+                *(one(lab, tenant, size) for tenant in (acme, other) for size in (2, 4))
+            )
+            await lab.all_free(60)
+
+    asyncio.run(story())
