@@ -34,7 +34,12 @@ def test_what_is_used_is_told_and_what_is_missing_as_well(shell: Shell) -> None:
     shell.ok("stack", "init", "dev")
     about = shell.ok("about", "--json").json
     assert isinstance(about, dict)
-    assert about["currentStack"] == {"name": "organization/refs/dev", "resources": 0}
+    assert about["currentStack"] == {
+        "name": "dev",
+        "fullyQualifiedName": "organization/refs/dev",
+        "resources": [],
+        "pendingOps": [],
+    }
     assert not about["errors"]
     names = [package["name"] for package in about["dependencies"]]
     assert "pulumi" in names

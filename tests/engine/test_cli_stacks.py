@@ -53,7 +53,7 @@ def test_a_new_stack_is_selected_and_has_a_salt(shell: Shell) -> None:
     assert shell.stack_file.read_text().startswith("encryptionsalt: v1:")
     assert shell.ok("stack", "--show-name").out == "dev\n"
     assert shell.ok("stack", "ls", "--json").json == [
-        {"name": "dev", "current": True, "resourceCount": 0}
+        {"name": "dev", "current": True, "updateInProgress": False, "resourceCount": 0}
     ]
 
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import argparse
 import ast
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -206,7 +209,7 @@ def test_any_flag_may_come_from_the_environment(
     ("name", "value", "answer"),
     [
         ("PARALLEL", "many", "PULUMI_OPTION_PARALLEL=many"),
-        ("COLOR", "blue", "one of always, never, raw, auto"),
+        ("COLOR", "blue", "not one of always, never, auto"),
         ("DIFF", "perhaps", "write true or false"),
         ("REFRESH", "perhaps", "neither true nor false"),
         ("POLICY_PACK", "x", "--policy-pack is not part of the embedded engine"),
@@ -236,3 +239,23 @@ def test_what_is_refused_stands_in_the_limits(name: str) -> None:
     table = limits[limits.index("### Verbs and flags that are refused") :]
     family = re.sub(r"^(--git-).*", r"\1…", name)
     assert f"`{name}`" in table or f"`{family}`" in table
+
+
+@pytest.mark.parametrize("command", [("stack", "--help"), ("stack", "export"), ("stack", "ls")])
+def test_a_reader_that_goes_away_costs_no_traceback(shell: Shell, command: tuple[str, ...]) -> None:
+    shell.ok("stack", "init", "dev")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "lab.engine", *command],
+        cwd=shell.folder,
+        env={**os.environ, "PYTHONPATH": str(Path(parsing.__file__).parents[3])},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    process.stdout.close()
+    assert process.stderr is not None
+    errors = process.stderr.read()
+    process.stderr.close()
+    process.wait(60)
+    assert not errors

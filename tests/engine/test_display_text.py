@@ -14,6 +14,7 @@ from lab.engine.display.base import Display, Options
 from lab.engine.display.colours import Painter
 from lab.engine.display.difference import Differences, compare
 from lab.engine.display.lines import Lines
+from lab.engine.display.log import Log
 from lab.engine.display.masking import Masker
 from lab.engine.display.rows import short_type
 from lab.engine.display.steps import COUNTED, KINDS
@@ -341,3 +342,124 @@ def test_a_preview_lists_only_outputs_that_change_secrets_included(
     out = capsys.readouterr().out
     assert "  ~ b  : 1 => 2\n  ~ key: [secret] => [secret]\n" in out
     assert " a" not in out.split("Outputs:")[1]
+
+
+def replacement() -> list[Event]:
+    old, new = file("a", text="one"), file("a", text="two")
+    return [
+        event
+        for op, before, after, logical in (
+            ("create-replacement", old, new, False),
+            ("replace", old, new, True),
+            ("delete-replaced", old, None, False),
+        )
+        for event in (
+            begin(op, before, after, logical=logical),
+            end(op, before, after, logical=logical),
+        )
+    ]
+
+
+def test_a_run_tells_each_part_of_a_replacement_once(capsys: pytest.CaptureFixture[str]) -> None:
+    play(Lines(options()), replacement())
+    lines = re.findall(r"a:b:File a ([a-z ]+)", capsys.readouterr().out)
+    assert [line.strip() for line in lines] == [
+        "creating replacement",
+        "created replacement",
+        "replacing",
+        "replaced",
+        "deleting original",
+        "deleted original",
+    ]
+
+
+def test_the_tree_tells_a_replacement_as_one_thing(capsys: pytest.CaptureFixture[str]) -> None:
+    play(Tree(options()), replacement())
+    out = capsys.readouterr().out
+    assert "replaced" in out
+    assert "original" not in out
+
+
+@pytest.mark.parametrize("display", [Lines, Differences])
+def test_what_is_only_read_is_shown_on_request_or_when_it_fails(
+    capsys: pytest.CaptureFixture[str], display: type[Display]
+) -> None:
+    events = [begin("read", None, file("r")), end("read", None, file("r"))]
+    play(display(options()), events)
+    assert "a:b:File" not in capsys.readouterr().out
+    play(display(options(show_reads=True)), events)
+    assert "a:b:File" in capsys.readouterr().out
+    failed = [
+        begin("read", None, file("r")),
+        ResourceFailed(step("read", None, file("r"))),
+        Diagnostic("error", "no such thing\n", file("r").urn, "error: "),
+    ]
+    play(display(options()), failed)
+    assert "no such thing" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("display", [Lines, Differences, Tree])
+def test_the_configuration_is_shown_on_request(
+    capsys: pytest.CaptureFixture[str], display: type[Display]
+) -> None:
+    config = {"refs:a": "1", "refs:password": "[secret]"}
+    play(display(options(config=config, show_config=True)), [])
+    out = capsys.readouterr().out
+    assert "Configuration:\n    refs:a       : 1\n    refs:password: [secret]\n" in out
+    play(display(options(config=config)), [])
+    assert "Configuration" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("display", [Lines, Differences, Tree])
+def test_what_programs_log_for_developers_is_shown_on_request(
+    capsys: pytest.CaptureFixture[str], display: type[Display]
+) -> None:
+    events = [Diagnostic("debug", "inner workings\n")]
+    play(display(options()), events)
+    assert "inner workings" not in capsys.readouterr().out
+    play(display(options(debug=True)), events)
+    assert "inner workings" in capsys.readouterr().out
+
+
+def test_long_values_are_whole_on_request(capsys: pytest.CaptureFixture[str]) -> None:
+    events = [begin("create", None, stack(x="y" * 300)), end("create", None, stack(x="y" * 300))]
+    play(Lines(options()), events)
+    assert "y" * 300 not in capsys.readouterr().out
+    play(Lines(options(show_full=True)), events)
+    assert "y" * 300 in capsys.readouterr().out
+
+
+def test_a_program_that_came_to_no_outputs_takes_none_away(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    play(Lines(options()), [begin("same", stack(x=1), stack())])
+    assert "Outputs" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("level", "there", "missing"),
+    [
+        (0, ["] run: bad"], ["good", "begin"]),
+        (1, ["] run: bad", "good"], ["begin"]),
+        (2, ["begin create", "end create", "succeeded after 1 s"], ["text"]),
+        (3, ['new={"inputs": {"text": "[secret]"}'], ["hello"]),
+    ],
+)
+def test_a_log_says_as_much_as_is_asked_for(
+    capsys: pytest.CaptureFixture[str], level: int, there: list[str], missing: list[str]
+) -> None:
+    events = [
+        Diagnostic("info", "good\n"),
+        Diagnostic("error", "bad\n"),
+        begin("create", None, file("a", text="hello")),
+        end("create", None, file("a", text="hello")),
+        Summary({"create": 1}, "succeeded", 1, is_preview=False),
+    ]
+    play(Log(options(), level), events)
+    captured = capsys.readouterr()
+    assert not captured.out
+    for text in there:
+        assert text in captured.err
+    for text in missing:
+        assert text not in captured.err
+    assert re.match(r"[EI]\d{4} \d\d:\d\d:\d\d\.\d{6} \d+ ", captured.err)

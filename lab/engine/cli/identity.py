@@ -89,7 +89,11 @@ def _about(arguments: argparse.Namespace) -> int:
             "version": platform.release(),
             "arch": platform.machine(),
         },
-        "python": {"version": platform.python_version(), "executable": sys.executable},
+        "runtime": {
+            "language": "python",
+            "executable": sys.executable,
+            "version": platform.python_version(),
+        },
         "backend": {"name": socket.gethostname(), "url": None, "user": _user()},
     }
     errors = []
@@ -100,8 +104,7 @@ def _about(arguments: argparse.Namespace) -> int:
             "file": str(workspace.project.file),
         }
         document["backend"]["url"] = workspace.backend.url
-        count = len(workspace.backend.checkpoint(workspace.stack).resources)
-        document["currentStack"] = {"name": str(workspace.stack), "resources": count}
+        document["currentStack"] = _stack(workspace)
     except UserError as error:
         # What is missing is part of the answer.
         errors.append(str(error))
@@ -114,6 +117,20 @@ def _about(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _stack(workspace: Workspace) -> dict[str, Any]:
+    checkpoint = workspace.backend.checkpoint(workspace.stack)
+    pending = (checkpoint.deployment or {}).get("pending_operations") or ()
+    return {
+        "name": workspace.stack.name,
+        "fullyQualifiedName": str(workspace.stack),
+        "resources": [{"type": r["type"], "urn": r["urn"]} for r in checkpoint.resources],
+        "pendingOps": [
+            {"type": operation["type"], "urn": operation["resource"]["urn"]}
+            for operation in pending
+        ],
+    }
+
+
 def _print_about(document: dict[str, Any]) -> None:
     titles = {"cliAbout": "CLI", "currentStack": "Current stack"}
     for key, value in document.items():
@@ -122,7 +139,8 @@ def _print_about(document: dict[str, Any]) -> None:
         print(titles.get(key, key.capitalize()))
         if isinstance(value, dict):
             for name, text in value.items():
-                print(f"  {name:<12}{text}")
+                shown = len(text) if isinstance(text, list) else text
+                print(f"  {name:<20}{shown}")
         elif key == "dependencies":
             for package in value:
                 print(f"  {package['name']:<28}{package['version']}")

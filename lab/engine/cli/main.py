@@ -45,4 +45,7 @@ def _carry_out(arguments: Sequence[str]) -> int:
         if not folder.is_dir():
             raise UserError(f"--cwd {folder}: there is no such folder", ExitCode.CONFIGURATION)
         os.chdir(folder)
-    return int(parsed.run(parsed))
+    code = int(parsed.run(parsed))
+    # What is left in the buffer may find no reader; here that can still be dealt with.
+    sys.stdout.flush()
+    return code

@@ -194,14 +194,26 @@ def build() -> Parser:
     return parser
 
 
+def _colour(text: str) -> str:
+    if text == "raw":
+        raise argparse.ArgumentTypeError(
+            "raw is not part of the embedded engine: Pulumi's own marks for colours are not used"
+            " here; write always, never or auto"
+        )
+    if text not in ("always", "never", "auto"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not one of always, never, auto")
+    return text
+
+
 def global_flags(default: object) -> Parser:
     """The flags that every command has."""
     flags = Parser(add_help=False, allow_abbrev=False)
     flags.add_argument("--cwd", "-C", default=default, metavar="FOLDER", help="run as if there")
     flags.add_argument(
         "--color",
-        choices=("always", "never", "raw", "auto"),
+        type=_colour,
         default=default,
+        metavar="always|never|auto",
         help="when to colour the output",
     )
     flags.add_argument(

@@ -7,6 +7,7 @@ import argparse
 from lab.engine.backend import selection
 from lab.engine.backend.checkpoints import empty_deployment
 from lab.engine.backend.layout import StackReference
+from lab.engine.backend.locks import held
 from lab.engine.cli import rekey, stackdata, stackgraph, tags
 from lab.engine.cli.flags import add_secrets_provider, check_provider
 from lab.engine.cli.parser import Parser, Verbs, nested_stack_flag, stack_flags
@@ -112,6 +113,7 @@ def _list(arguments: argparse.Namespace) -> int:
                     "name": workspace.shown(stack),
                     "current": current,
                     **({"lastUpdate": updated} if updated else {}),
+                    "updateInProgress": bool(held(workspace.backend.bucket, stack)),
                     "resourceCount": count,
                 }
                 for stack, current, updated, count in rows

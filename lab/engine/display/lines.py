@@ -50,7 +50,7 @@ class Lines(Display):
         if row.metadata is not None and row.metadata.op == "refresh" and row.status == "running":
             return  # every resource is read; only what was found is worth a line
         parts = self.options.show_replacement_steps or not self.options.preview
-        if row.metadata is not None and is_replacement_part(row.metadata) and not parts:
+        if row.part is not None and is_replacement_part(row.part) and not parts:
             return
         text = self._line(row)
         if self._said.get(row.urn) != text:
@@ -59,8 +59,8 @@ class Lines(Display):
             print(text + taken, flush=True)
 
     def _line(self, row: Row) -> str:
-        kind = KINDS[row.metadata.op if row.metadata else "same"]
-        words = row.words(preview=self.options.preview)
+        kind = KINDS[row.part.op if row.part else "same"]
+        words = row.words(preview=self.options.preview, part=True)
         info = row.info()
         text = f" {kind.sign:<2} {short_type(row.type)} {row.name} {words}".rstrip()
         colour = "red" if row.status == "failed" else kind.colour

@@ -24,13 +24,17 @@ Status = Literal["waiting", "running", "done", "failed"]
 
 @dataclass
 class Row:
-    """One resource. Times are in seconds of a clock without a date."""
+    """One resource. Times are in seconds of a clock without a date.
+
+    `metadata` is what is done to it as a whole, `part` the step of that which came last.
+    """
 
     urn: str
     type: str
     name: str
     parent: str = ""
     metadata: StepMetadata | None = None
+    part: StepMetadata | None = None
     status: Status = "waiting"
     start: float = 0.0
     end: float = 0.0
@@ -53,11 +57,12 @@ class Row:
             return 0.0
         return (self.end or time.monotonic()) - self.start
 
-    def words(self, *, preview: bool) -> str:
-        """What is, was or will be done to it."""
-        if self.metadata is None:
+    def words(self, *, preview: bool, part: bool = False) -> str:
+        """What is, was or will be done to it: as a whole, or with its last step."""
+        step = self.part if part else self.metadata
+        if step is None:
             return ""
-        kind = KINDS[self.metadata.op]
+        kind = KINDS[step.op]
         if self.status == "failed":
             return f"{kind.doing or 'run'} failed"
         if preview:
@@ -123,6 +128,7 @@ class Rows:
         if not (replaced and event.metadata.op != "replace"):
             # A replacement is told as one thing, not as the parts it consists of.
             row.metadata = event.metadata
+        row.part = event.metadata
         if isinstance(event, ResourcePre):
             row.status = "running"
             row.start = row.start or time.monotonic()
