@@ -9,8 +9,11 @@ import functools
 import hashlib
 import json
 import os
+import shutil
 import socket
+import tempfile
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,9 +22,10 @@ from lab.engine import atomicfile, secrets
 from lab.engine.backend import checkpoints, history, locks
 from lab.engine.backend.address import backend_folder, parse
 from lab.engine.backend.bucket import Bucket
-from lab.engine.backend.store import CheckpointStore
 from lab.engine.backend.filebackend import FileBackend, StackNotFoundError
 from lab.engine.backend.layout import StackReference, parse_reference
+from lab.engine.backend.store import CheckpointStore
+from lab.engine.journal import End
 from lab.engine.secrets import PassphraseCrypter, SecretsManager
 from lab.engine.state import PendingOperation, ResourceState, Snapshot
 from lab.engine.usererror import UserError
@@ -386,6 +390,125 @@ def test_a_damaged_state_says_where_older_ones_are(backend: FileBackend) -> None
         kept.load()
 
 
+ROOT = URN.format("pulumi:pulumi:Stack", "refs-dev")
+ONE = URN.format("a:b:C", "one")
+
+
+def broken(*resources: dict[str, object], **more: object) -> bytes:
+    latest = {"resources": [{"custom": True, "type": "a:b:C", **r} for r in resources], **more}
+    return json.dumps({"version": 3, "checkpoint": {"stack": "x", "latest": latest}}).encode()
+
+
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [
+        (broken({"urn": ONE}, {"urn": ONE}), "is there twice"),
+        (broken({"urn": ONE, "parent": ROOT}), f"the parent {ROOT} .* is not there"),
+        (broken({"urn": ONE, "dependencies": [ROOT]}), "the dependency .* is not there"),
+        (broken({"urn": ONE, "propertyDependencies": {"a": [ROOT]}}), "the dependency .* is not"),
+        (broken({"urn": ONE, "deletedWith": ROOT}), "the 'deletedWith' .* is not there"),
+        (broken({"urn": ONE, "provider": f"{ROOT}::1"}), "the provider .* is not there"),
+        (broken({"urn": ONE, "parent": ROOT}, {"urn": ROOT}), "stands before its parent"),
+        (broken({"urn": ONE, "dependencies": "one"}), "'dependencies' that is not a list"),
+        (broken({"urn": ONE, "dependencies": [1]}), "'dependencies' that is not a list of texts"),
+        (broken({"urn": ONE, "inputs": []}), "'inputs' that is not an object"),
+        (broken({"urn": ONE, "protect": "yes"}), "'protect' that is not true or false"),
+        (broken({"urn": ONE, "id": 7}), "'id' that is not a text"),
+        (broken({"urn": ONE, "custom": False, "id": "7"}), "has an id but is not custom"),
+        (broken({"urn": 7}), "'urn' that is not a text"),
+        (broken(pending_operations=[{"type": "creating"}]), "has no resource"),
+        (broken(pending_operations=[{"resource": {"urn": ONE, "type": "t"}}]), "has no type"),
+        (broken(manifest=[]), "'manifest' is not an object"),
+        (broken({"urn": ONE, "inputs": {"a": {"4dabf18193072939515e22adb298388d": "x"}}}), "'x'"),
+        (b'{"version":3,"features":"x","checkpoint":{}}', "'features' that are not a list"),
+        (b'{"version":4,"features":["lab-engine-journal"],"checkpoint":{}}', "which journal"),
+        (b"[" * 100_000, "not valid JSON"),
+        (b'{"version":3,"checkpoint":{"latest":"\xff"}}', "not valid JSON"),
+        (bytes(4096), "is empty"),
+    ],
+)
+def test_a_broken_state_is_named_with_its_first_fault_and_left_alone(
+    backend: FileBackend, content: bytes, what: str
+) -> None:
+    backend.bucket.write(DEV.checkpoint, content)
+    with pytest.raises(UserError, match=what) as caught:
+        store(backend).load()
+    assert "\n" not in str(caught.value)
+    assert str(backend.bucket.path(DEV.checkpoint)) in str(caught.value)
+    assert caught.value.exit_code == 1
+    assert backend.bucket.read(DEV.checkpoint) == content
+
+
+def test_two_of_one_urn_are_fine_if_one_is_to_be_deleted(backend: FileBackend) -> None:
+    backend.bucket.write(DEV.checkpoint, broken({"urn": ONE}, {"urn": ONE, "delete": True}))
+    assert len(store(backend).load().resources) == 2
+
+
+def test_an_empty_state_says_where_the_one_before_is(backend: FileBackend) -> None:
+    kept = store(backend)
+    kept.save(Snapshot((resource("one"),)))
+    kept.save(Snapshot())
+    backend.bucket.path(DEV.checkpoint).write_bytes(b"")
+    with pytest.raises(UserError, match=r"is empty.*Put an older state.*dev\.json\.bak") as caught:
+        kept.load()
+    backup = backend.bucket.path(f"{DEV.checkpoint}.bak")
+    assert str(backup) in str(caught.value)
+    backend.bucket.path(DEV.checkpoint).write_bytes(backup.read_bytes())
+    assert [r.name for r in kept.load().resources] == ["one"]
+
+
+def test_a_damaged_stack_can_be_removed_by_force(backend: FileBackend) -> None:
+    backend.bucket.write(DEV.checkpoint, b"{")
+    with pytest.raises(UserError, match="not valid JSON"):
+        backend.remove(DEV, force=False, backups=False)
+    backend.remove(DEV, force=True, backups=False)
+    assert not backend.exists(DEV)
+
+
+@pytest.fixture
+def powerless() -> Iterator[FileBackend]:
+    """A backend, and a process whose user is nobody in particular."""
+    folder = Path(tempfile.mkdtemp())
+    folder.chmod(0o777)
+    made = FileBackend(folder)
+    made.prepare()
+    store(made).save(Snapshot((resource("one"),)))
+    root = os.geteuid() == 0
+    if root:
+        os.seteuid(65534)
+    try:
+        yield made
+    finally:
+        if root:
+            os.seteuid(0)
+        for path in (folder, *folder.rglob("*")):
+            if path.is_dir():
+                path.chmod(0o700)
+        shutil.rmtree(folder)
+
+
+def test_a_state_that_must_not_be_read_is_named(powerless: FileBackend) -> None:
+    path = powerless.bucket.path(DEV.checkpoint)
+    if os.geteuid() == path.stat().st_uid:
+        path.chmod(0)
+    with pytest.raises(UserError, match="permission denied; check who owns the file") as caught:
+        powerless.checkpoint(DEV)
+    assert str(path) in str(caught.value)
+
+
+def test_a_state_that_must_not_be_written_is_left_as_it_is(powerless: FileBackend) -> None:
+    path = powerless.bucket.path(DEV.checkpoint)
+    if os.geteuid() == path.stat().st_uid:
+        path.parent.chmod(0o500)
+    kept = store(powerless)
+    with pytest.raises(UserError, match="permission denied; check who owns the file") as caught:
+        kept.record([End(new=resource("two"))], Snapshot)
+    assert str(path.parent) in str(caught.value)
+    with pytest.raises(UserError, match="permission denied"):
+        kept.fold([], Snapshot)
+    assert not powerless.bucket.exists(DEV.journal)
+
+
 # -- locks -----------------------------------------------------------------------------------
 
 
@@ -422,9 +545,10 @@ def test_the_lock_of_a_process_that_is_gone_is_called_that(backend: FileBackend)
 
 
 def test_a_damaged_lock_is_a_lock(backend: FileBackend) -> None:
-    backend.bucket.write(f"{DEV.locks}/x.json", b"{")
-    with pytest.raises(UserError, match="unknown@unknown"), locks.locked(backend.bucket, DEV):
-        pytest.fail("two at a time")
+    for content in (b"{", b"[]", b'{"pid":"x"}', b""):
+        backend.bucket.write(f"{DEV.locks}/x.json", content)
+        with pytest.raises(UserError, match="unknown@unknown"), locks.locked(backend.bucket, DEV):
+            pytest.fail("two at a time")
 
 
 def test_of_many_that_start_together_at_most_one_goes_on(backend: FileBackend) -> None:

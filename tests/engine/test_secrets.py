@@ -135,3 +135,35 @@ def test_what_was_read_is_written_as_it_was() -> None:
     encrypter = StableEncrypter(crypter)
     read, write = encrypter.reader("r"), encrypter.writer("r")
     assert [write(plain) for plain in [read(text) for text in stored]] == stored
+
+
+@pytest.mark.parametrize(
+    ("variable", "what"),
+    [
+        ("PULUMI_CONFIG_PASSPHRASE", "is that of PULUMI_CONFIG_PASSPHRASE"),
+        ("PULUMI_CONFIG_PASSPHRASE_FILE", "is in {file}"),
+    ],
+)
+def test_a_wrong_passphrase_is_told_with_where_it_came_from_before_anything_is_done(
+    tmp_path, monkeypatch, variable, what
+) -> None:
+    file = tmp_path / "passphrase"
+    file.write_text("another-one\n")
+    monkeypatch.delenv("PULUMI_CONFIG_PASSPHRASE", raising=False)
+    monkeypatch.setenv(variable, str(file) if variable.endswith("FILE") else "another-one")
+    manager = open_manager(PULUMI_STATE, lambda: secrets.read_passphrase("?", interactive=False))
+    with pytest.raises(UserError, match="incorrect passphrase") as caught:
+        manager.verify()
+    assert what.format(file=file) in str(caught.value)
+    assert "another-one" not in str(caught.value)
+    assert caught.value.exit_code == 1
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe", None])
+def test_a_passphrase_file_that_cannot_be_read_is_named(tmp_path, content) -> None:
+    file = tmp_path / "passphrase"
+    file.mkdir() if content is None else file.write_bytes(content)
+    env = {"PULUMI_CONFIG_PASSPHRASE_FILE": str(file)}
+    with pytest.raises(UserError, match="unable to read PULUMI_CONFIG_PASSPHRASE_FILE") as caught:
+        secrets.read_passphrase("?", environ=env, interactive=False)
+    assert str(file) in str(caught.value)

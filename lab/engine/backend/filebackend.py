@@ -149,9 +149,10 @@ class FileBackend:
             UserError: it still has resources and `force` is not given.
         """
         with locked(self.bucket, stack):
-            resources = checkpoints.fold(self.bucket, stack).resources
+            # With force a state that nobody can read any more goes as well.
+            resources = [] if force else checkpoints.fold(self.bucket, stack).resources
             only_root = len(resources) == 1 and resources[0].get("type") == STACK_TYPE
-            if resources and not only_root and not force:
+            if resources and not only_root:
                 raise UserError(
                     f"'{stack.name}' still has resources; removal rejected."
                     " Possible actions: run `destroy` first, or pass --force to forget them"

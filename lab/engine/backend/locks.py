@@ -49,13 +49,16 @@ def held(bucket: Bucket, stack: StackReference) -> list[Lock]:
             content = json.loads(bucket.path(key).read_bytes())
         except FileNotFoundError:
             continue  # let go since the folder was listed
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
+            content = None
+        if not isinstance(content, dict):
             # Being written, or damaged: somebody holds it all the same.
             content = {}
+        pid = content.get("pid")
         found.append(
             Lock(
                 key=key,
-                pid=int(content.get("pid", 0)),
+                pid=pid if isinstance(pid, int) else 0,
                 username=str(content.get("username", "unknown")),
                 hostname=str(content.get("hostname", "unknown")),
                 timestamp=str(content.get("timestamp", "unknown time")),
