@@ -22,11 +22,21 @@ import yaml
 from caas.cluster import Cluster
 from caas.settings import Settings
 from gpuclusters.domain.lease_resource import GPU_LEASE, lease_name
+from lab import control_plane
 from tests.caas.leasekit import PATIENCE_SECONDS, define, settings_of, unique
 from tests.fixtures.control_plane import KubeCluster
 from tests.fixtures.hosts import Hosts, SimulatedHost
 
 pytestmark = pytest.mark.lab
+
+
+@pytest.fixture
+def own_cluster(tools_at_hand: None, tmp_path: Path) -> Iterator[KubeCluster]:
+    """A cluster that no other test sees: the whole program works on everything that it finds."""
+    folder = tmp_path / "lab"
+    plane = control_plane.start(folder, [control_plane.NodeSpec("hgx-01")])
+    yield KubeCluster(folder, plane.kubeconfig, plane.url, ("hgx-01",))
+    control_plane.stop(folder)
 
 
 class Program:
@@ -85,7 +95,6 @@ class Program:
 @contextmanager
 def prepared(folder: Path, settings: Settings, host: SimulatedHost) -> Iterator[Path]:
     document = settings.model_dump(mode="json", by_alias=True)
-    # An election of its own: all tests share one cluster.
     (folder / "settings.yaml").write_text(yaml.safe_dump(document))
     (folder / "secrets").mkdir()
     (folder / "secrets" / "ssh-private-key").write_text(host.client_key.read_text())
@@ -104,22 +113,18 @@ def wait_for(holds: object, what: str, *programs: Program) -> None:
 
 
 def test_one_copy_leads_and_frees_gpus_and_another_follows_when_it_ends(
-    kube_api: KubeCluster, namespace: str, hosts: Hosts, tmp_path: Path
+    own_cluster: KubeCluster, hosts: Hosts, tmp_path: Path
 ) -> None:
+    kube_api = own_cluster
     (host,) = hosts()
     name = unique(host)
-    settings = settings_of([(name, host)]).model_copy(update={"namespace": namespace})
+    settings = settings_of([(name, host)]).model_copy(update={"namespace": "default"})
 
     async def phases() -> list[str]:
         async with Cluster.connect(kube_api.kubeconfig) as cluster:
             await define(cluster)
             bodies = [await cluster.get(GPU_LEASE, lease_name(name, m)) for m in range(1, 9)]
             return [(b or {}).get("status", {}).get("phase", "") for b in bodies]
-
-    async def clean() -> None:
-        async with Cluster.connect(kube_api.kubeconfig) as cluster:
-            for module in range(1, 9):
-                await cluster.delete(GPU_LEASE, lease_name(name, module))
 
     assert asyncio.run(phases()) == [""] * 8
     with prepared(tmp_path, settings, host):
@@ -146,7 +151,6 @@ def test_one_copy_leads_and_frees_gpus_and_another_follows_when_it_ends(
             first.close()
             if second is not None:
                 second.close()
-            asyncio.run(clean())
 
 
 def test_settings_that_cannot_be_used_are_named_in_one_line(
