@@ -40,7 +40,12 @@ def _whole(value: Any) -> Any:
     return None if isinstance(value, bool) else value
 
 
-Count = Annotated[int, BeforeValidator(_whole)]
+Cores = Annotated[int, Field(ge=1, le=1024), BeforeValidator(_whole)]
+Memory = Annotated[int, Field(ge=1, le=16_384), BeforeValidator(_whole)]
+Storage = Annotated[int, Field(ge=1, le=65_536), BeforeValidator(_whole)]
+User = Annotated[int, Field(ge=1, le=2_147_483_647), BeforeValidator(_whole)]
+_NO_OTHERS: dict[str, Any] = {"additionalProperties": False}
+"""Names that do not fit their pattern are refused, which a schema does not say by itself."""
 
 
 class ContainerRequest(BaseModel):
@@ -87,26 +92,28 @@ class ContainerRequest(BaseModel):
     ] = ()
     env: Annotated[
         dict[VariableName, VariableValue],
-        Field(max_length=128, description="Passed as written; answers give the names only."),
+        Field(
+            max_length=128,
+            description="Passed as written; answers give the names only.",
+            json_schema_extra=_NO_OTHERS,
+        ),
     ] = Field(default_factory=dict)
     cpu: Annotated[
-        Count | None,
-        Field(ge=1, le=1024, description="Cores; by default the tenancy's default."),
+        Cores | None,
+        Field(description="Cores; by default the tenancy's default."),
     ] = None
     memory_gib: Annotated[
-        Count | None,
-        Field(ge=1, le=16_384, description="GiB; by default the tenancy's default."),
+        Memory | None,
+        Field(description="GiB; by default the tenancy's default."),
     ] = None
     storage_gib: Annotated[
-        Count | None,
-        Field(ge=1, le=65_536, description="GiB of disk that is gone with the container."),
+        Storage | None,
+        Field(description="GiB of disk that is gone with the container."),
     ] = None
-    user: Annotated[
-        Count,
-        Field(ge=1, le=2_147_483_647, description="Numeric user; nothing runs as root."),
-    ] = 1000
+    user: Annotated[User, Field(description="Numeric user; nothing runs as root.")] = 1000
     labels: Annotated[
-        dict[LabelKey, LabelValue], Field(max_length=16, description="For people and tools.")
+        dict[LabelKey, LabelValue],
+        Field(max_length=16, description="For people and tools.", json_schema_extra=_NO_OTHERS),
     ] = Field(default_factory=dict)
 
     def digest(self) -> str:

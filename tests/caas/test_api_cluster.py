@@ -13,6 +13,7 @@ import pytest
 from caas.cluster import Cluster
 from gpuclusters.domain.container import CONTAINER_LABEL
 from tests.caas.apikit import Api, FakeIssuer, served
+from tests.caas.lognode import log_node
 from tests.caas.test_api_containers import kind
 from tests.fixtures.control_plane import KubeCluster
 from tests.fixtures.tenancies import Operator, Request, Tenants
@@ -188,3 +189,39 @@ def test_a_tenancy_that_is_not_ready_starts_nothing(
         assert kind(await api.post(name)) == "503 tenancy-not-ready"
 
     play(kube_api, act)
+
+
+def test_a_log_comes_from_the_machine_that_has_it(
+    kube_api: KubeCluster, lease_api: Request, pair: tuple[str, str]
+) -> None:
+    async def act(api: Api) -> None:
+        answer = await api.post(pair[0])
+        assert answer.status_code == 201, answer.text
+        made = answer.json()["id"]
+        path = f"/v1/containers/{made}/logs"
+        assert kind(await api.get(pair[0], path)) == "409 not-started"
+        await asyncio.to_thread(node.let_go, pair[0], made)
+        await asyncio.to_thread(node.run, pair[0], made)
+        for _ in range(200):
+            told = (await api.get(pair[0], f"/v1/containers/{made}")).json()
+            if told["state"] == "running":
+                break
+            await asyncio.sleep(0.02)
+        assert told["state"] == "running"
+        assert node.name not in str(told)
+        node.lines += [b"one\n", b"two\n", b"three\n"]
+        assert (await api.get(pair[0], path)).text == "one\ntwo\nthree\n"
+        assert (await api.get(pair[0], f"{path}?tail=1&since=60")).text == "three\n"
+        assert node.asked[-1]["sinceSeconds"] == ["60"]
+        assert kind(await api.get(pair[1], path)) == "404 not-found"
+        later = asyncio.create_task(api.get(pair[0], f"{path}?follow=true"))
+        await asyncio.sleep(0.3)
+        node.lines.append(b"four\n")
+        await asyncio.sleep(0.3)
+        node.ended.set()
+        assert (await later).text == "one\ntwo\nthree\nfour\n"
+        assert (await api.delete(pair[0], made)).json()["state"] == "deleting"
+        await asyncio.to_thread(node.end, pair[0], made)
+
+    with log_node(kube_api, lease_api) as node:
+        play(kube_api, act)

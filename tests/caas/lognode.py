@@ -1,0 +1,196 @@
+"""A node of the cluster that runs nothing, and has the logs that a test gives it.
+
+Its kubelet is this process: the API server asks it for logs over TLS, as it asks any kubelet.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import secrets
+import ssl
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from gpuclusters.domain.container import LEASE_ANNOTATION
+from gpuclusters.domain.tenancy_network import AGENT_IS_UP
+from lab.control_plane.kube import tls
+from lab.control_plane.layout import Layout
+from lab.control_plane.pki import SERVING
+from tests.fixtures.control_plane import KubeCluster
+from tests.fixtures.tenancies import CONTROLLERS, Request, until
+
+NOW = "2026-11-21T12:00:00Z"
+
+
+@dataclass
+class LogNode:
+    """The node. `lines` is every container's log; what is added is followed."""
+
+    request: Request
+    name: str
+    lines: list[bytes] = field(default_factory=list)
+    ended: threading.Event = field(default_factory=threading.Event)
+    asked: list[dict[str, list[str]]] = field(default_factory=list)
+
+    def let_go(self, namespace: str, pod: str) -> None:
+        """What the lease controller does when the GPUs are leased; waits until it is scheduled."""
+        path = f"/api/v1/namespaces/{namespace}/pods/{pod}"
+        patch = [
+            {"op": "remove", "path": "/spec/schedulingGates"},
+            {
+                "op": "add",
+                "path": f"/metadata/annotations/{LEASE_ANNOTATION.replace('/', '~1')}",
+                "value": f"{self.name}/3",
+            },
+            {
+                "op": "add",
+                "path": "/spec/nodeSelector",
+                "value": {"kubernetes.io/hostname": self.name},
+            },
+        ]
+        cluster = self.request.cluster
+        port = int(cluster.url.rsplit(":", 1)[1])
+        connection = http.client.HTTPSConnection(
+            "127.0.0.1", port, context=tls(Layout.of(cluster.folder), "admin")
+        )
+        headers = {
+            "Content-Type": "application/json-patch+json",
+            "Impersonate-User": CONTROLLERS,
+            "Impersonate-Group": "system:masters",
+        }
+        connection.request("PATCH", path, json.dumps(patch), headers)
+        answer = connection.getresponse()
+        said = answer.read()
+        connection.close()
+        assert answer.status == 200, said
+        until(
+            lambda: (self.request.get(path) or {"spec": {}})["spec"].get("nodeName") == self.name,
+            what=f"{pod} on {self.name}",
+        )
+
+    def run(self, namespace: str, pod: str) -> None:
+        """Say that it runs."""
+        status = {
+            "phase": "Running",
+            "containerStatuses": [
+                {
+                    "name": "main",
+                    "image": "x",
+                    "imageID": "x",
+                    "ready": True,
+                    "restartCount": 0,
+                    "state": {"running": {"startedAt": NOW}},
+                }
+            ],
+        }
+        path = f"/api/v1/namespaces/{namespace}/pods/{pod}/status"
+        self.request.merge(path, {"status": status})
+
+    def end(self, namespace: str, pod: str) -> None:
+        """What a kubelet does when a pod that is being deleted has ended."""
+        path = f"/api/v1/namespaces/{namespace}/pods/{pod}"
+        self.request("DELETE", f"{path}?gracePeriodSeconds=0")
+        until(lambda: self.request.get(path) is None, what=f"the end of {pod}")
+
+
+@contextmanager
+def log_node(cluster: KubeCluster, request: Request) -> Iterator[LogNode]:
+    """A Ready node with eight GPUs, for as long as the context lasts."""
+    made = LogNode(request, f"log-{secrets.token_hex(4)}")
+    layout = Layout.of(cluster.folder)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(layout.certificate(SERVING), layout.key(SERVING))
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(made))
+    server.daemon_threads = True
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+    try:
+        _register(request, made.name, server.server_address[1])
+        yield made
+    finally:
+        made.ended.set()
+        request("DELETE", f"/api/v1/nodes/{made.name}")
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def _register(request: Request, name: str, port: int) -> None:
+    # Room for the one pod that is sent here, not for those of other tests.
+    amounts = {
+        "cpu": "1",
+        "memory": "1Gi",
+        "ephemeral-storage": "1Ti",
+        "pods": "1",
+        "nvidia.com/pgpu": "8",
+    }
+    labels = {"kubernetes.io/hostname": name}
+    code, answer = request(
+        "POST",
+        "/api/v1/nodes",
+        {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}},
+    )
+    assert code == 201, answer
+    beat = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    # A node without an agent of Cilium would make every tenancy of the cluster not ready.
+    conditions = [
+        {
+            "type": kind,
+            "status": value,
+            "reason": reason,
+            "message": "",
+            "lastHeartbeatTime": beat,
+            "lastTransitionTime": beat,
+        }
+        for kind, value, reason in (
+            ("NetworkUnavailable", "False", AGENT_IS_UP),
+            ("Ready", "True", "Test"),
+        )
+    ]
+    status = {
+        "capacity": amounts,
+        "allocatable": amounts,
+        "conditions": conditions,
+        "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
+        "daemonEndpoints": {"kubeletEndpoint": {"Port": port}},
+    }
+    request.merge(f"/api/v1/nodes/{name}/status", {"status": status})
+
+    def usable() -> bool:
+        found = request.get(f"/api/v1/nodes/{name}") or {"spec": {"taints": ["?"]}}
+        return not found["spec"].get("taints")
+
+    until(usable, what=f"{name} ready")
+
+
+def _handler(node: LogNode) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            query: dict[str, list[str]] = parse_qs(urlsplit(self.path).query)
+            node.asked.append(query)
+            self.send_response(200)
+            self.send_header("Content-Type", "text/plain")
+            self.end_headers()
+            sent = max(0, len(node.lines) - int(query.get("tailLines", ["1000000"])[0]))
+            try:
+                while True:
+                    for line in node.lines[sent:]:
+                        self.wfile.write(line)
+                    sent = len(node.lines)
+                    if "follow" not in query or node.ended.wait(0.02):
+                        return
+            except OSError:
+                return
+
+        def log_message(self, *_: Any) -> None:
+            """Nothing to say."""
+
+    return Handler
