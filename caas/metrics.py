@@ -23,6 +23,8 @@ from prometheus_client import (
     generate_latest,
 )
 
+from gpuclusters.domain.lease import Reason
+
 # A creation time per series, for which nothing asks.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
@@ -152,6 +154,13 @@ DEVICE_PLUGIN_DEVICES: Final = Gauge(
     ("health",),
     registry=DEVICE_PLUGIN,
 )
+
+
+# A series that begins with its first event hides that event from `increase`: these begin at zero.
+for _reason in Reason:
+    QUARANTINED.labels(_reason)
+for _result in ("granted", "refused", "error"):
+    DEVICE_PLUGIN_ALLOCATIONS.labels(_result)
 
 
 def exposition(registry: CollectorRegistry) -> tuple[bytes, str]:

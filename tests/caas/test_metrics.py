@@ -56,6 +56,15 @@ def test_a_boot_of_half_an_hour_and_a_request_of_milliseconds_fall_into_buckets(
     assert value(metrics.API, "api_request_seconds_bucket", {**requests, "le": "0.005"}) == 1
 
 
+def test_what_alerts_count_begins_at_zero_so_that_the_first_event_is_seen() -> None:
+    for reason in Reason:
+        assert value(metrics.CONTROLLERS, "quarantined_total", {"reason": reason}) is not None
+    for result in ("granted", "refused", "error"):
+        labels = {"result": result}
+        found = value(metrics.DEVICE_PLUGIN, "device_plugin_allocations_total", labels)
+        assert found is not None
+
+
 def test_the_page_about_metrics_names_each_reason_of_a_quarantine() -> None:
     page = (Path(__file__).parents[2] / "docs" / "observability.md").read_text()
     assert [reason for reason in Reason if f"`{reason}`" not in page] == []
