@@ -27,7 +27,9 @@ MESSAGE_SHOWN = 32
 """Exit code: the program failed, and the user has been told why."""
 
 LOOK_SECONDS = 0.5
-"""How often is looked for work that was begun while others were waited for."""
+LOOK_SECONDS_EACH = 5e-5
+"""How often is looked for work that was begun while others were waited for: at all, and for each
+that is waited for."""
 
 
 def main() -> int:
@@ -117,7 +119,9 @@ def _waiting_in_bulk(
             for task in outputs:
                 if task.done():
                     await task
-            await asyncio.wait(outputs, timeout=LOOK_SECONDS, return_when=asyncio.FIRST_EXCEPTION)
+            # A look costs more the more there is to look at.
+            timeout = max(LOOK_SECONDS, len(outputs) * LOOK_SECONDS_EACH)
+            await asyncio.wait(outputs, timeout=timeout, return_when=asyncio.FIRST_EXCEPTION)
         await wait_for_rpcs(*args, **kwargs)
 
     return wait

@@ -1,0 +1,123 @@
+"""Which provider serves what, and what functions answer: with real programs and a real plugin.
+
+Reference: pulumi/pulumi, pkg/resource/deploy/source_eval.go (default providers by version,
+Invoke), sdk/python/lib/pulumi/resource.py (providers of components); pulumi.com/docs, "Explicit
+provider configuration".
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.engine.processkit import Engine
+
+ODDITY = Path(__file__).parents[1] / "oddity"
+HEAD = """\
+import pulumi
+class Odd(pulumi.CustomResource):
+    def __init__(self, name, opts=None):
+        super().__init__("odd:index:Odd", name, {"answer": name}, opts)
+class Odds(pulumi.ProviderResource):
+    def __init__(self, name, opts=None):
+        super().__init__("odd", name, {"room": name}, opts)
+class Group(pulumi.ComponentResource):
+    def __init__(self, name, opts=None):
+        super().__init__("odd:index:Group", name, None, opts)
+Options = pulumi.ResourceOptions
+"""
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[Engine]:
+    made = Engine(tmp_path)
+    python = Path(sys.executable).parent
+    made.env["PATH"] = os.pathsep.join([str(ODDITY), str(python), made.env["PATH"]])
+    yield made
+    made.end()
+
+
+def providers(resources: list[dict[str, Any]]) -> dict[str, str]:
+    """The name of each resource's provider."""
+    return {
+        r["urn"].split("::")[-1]: r["provider"].split("::")[-2]
+        for r in resources
+        if r.get("provider")
+    }
+
+
+def test_a_resource_has_its_own_provider_or_its_parents_or_the_default_of_its_version(
+    engine: Engine,
+) -> None:
+    engine.program(
+        HEAD + "mine = Odds('mine')\nother = Odds('other')\n"
+        "group = Group('group', Options(providers=[mine]))\n"
+        "inner = Group('inner', Options(parent=group))\n"
+        "Odd('child', Options(parent=group))\n"
+        "Odd('grandchild', Options(parent=inner))\n"
+        "Odd('stubborn', Options(parent=group, provider=other))\n"
+        "Odd('alone')\n"
+        "Odd('old', Options(version='1.2.3'))\n"
+    )
+    engine.up()
+    assert providers(engine.state()["resources"]) == {
+        "child": "mine",
+        "grandchild": "mine",
+        "stubborn": "other",
+        "alone": "default",
+        "old": "default_1_2_3",
+    }
+    # Another default provider of the same package is no reason for a new object.
+    engine.program(HEAD + "Odd('old', Options(version='1.3.0'))\n")
+    engine.up()
+    assert providers(engine.state()["resources"]) == {"old": "default_1_3_0"}
+    ids = [r["id"] for r in engine.state()["resources"] if r["type"] == "odd:index:Odd"]
+    assert ids == ["1"]
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [("fail", "this function always fails"), ("refuse", "is not wanted")],
+)
+def test_a_function_that_fails_fails_the_program(
+    engine: Engine, function: str, message: str
+) -> None:
+    engine.program(
+        HEAD + f"pulumi.runtime.invoke('odd:index:{function}', {{'what': 'it'}})\nOdd('never')\n"
+    )
+    output = engine.up(expect=1)
+    assert message in output
+    assert "never" not in engine.names()
+
+
+def test_a_function_waits_for_what_its_arguments_come_from(engine: Engine) -> None:
+    engine.program(
+        HEAD + "made = Odd('made')\n"
+        "found = pulumi.runtime.invoke_output('odd:index:echo', {'id': made.id})\n"
+        "pulumi.export('found', found.apply(lambda answer: answer['id']))\n"
+    )
+    engine.up()
+    (stack,) = (r for r in engine.state()["resources"] if r["type"] == "pulumi:pulumi:Stack")
+    assert stack["outputs"] == {"found": "1"}
+
+
+def test_a_transform_of_the_stack_reaches_options_too(engine: Engine) -> None:
+    engine.program(
+        HEAD + "def change(args):\n"
+        "    options = Options.merge(args.opts, Options(protect=True, ignore_changes=['answer'],"
+        " custom_timeouts=pulumi.CustomTimeouts(create='90s')))\n"
+        "    return pulumi.ResourceTransformResult({**args.props, 'more': 'yes'}, options)\n"
+        "pulumi.runtime.register_resource_transform(change)\n"
+        "Odd('it')\n"
+    )
+    engine.up()
+    (state,) = (r for r in engine.state()["resources"] if r["type"] == "odd:index:Odd")
+    assert state["inputs"]["more"] == "yes"
+    assert state["protect"] is True
+    assert state["ignoreChanges"] == ["answer"]
+    assert state["customTimeouts"] == {"create": 90}
