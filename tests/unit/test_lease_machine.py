@@ -63,9 +63,9 @@ WORLDS: dict[str, tuple[Setting, int, int]] = {
         400,
     ),
     "partitions that overlap, two tenants": (
-        Setting(OVERLAPPING, (2, 1), depth=30),
-        15_000,
-        30_000,
+        Setting(OVERLAPPING, (2, 1), depth=40),
+        8_000,
+        14_000,
     ),
     "two controllers at once": (
         Setting(ONE, (1,), controllers=2, crashes=1, depth=18),
