@@ -92,13 +92,15 @@ class Cluster:
         return items
 
     async def create(
-        self, kind: ObjectKind, body: Body, *, dry_run: bool = False
+        self, kind: ObjectKind, body: Body, *, manager: str = "", dry_run: bool = False
     ) -> dict[str, Any]:
         """Create it; `ConflictError` with reason `AlreadyExists` when it is there already.
 
         `dry_run` asks every admission step and stores nothing.
         """
         query = [("dryRun", "All")] if dry_run else []
+        if manager:
+            query.append(("fieldManager", manager))
         return await self._connection.ask(
             "POST", object_path(kind, _namespace(body)), query, dict(body), repeatable=dry_run
         )

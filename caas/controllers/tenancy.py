@@ -19,6 +19,21 @@ RESTART_SECONDS = 1.0
 _log = logging.getLogger(__name__)
 
 
+class NoDifferences(kopf.DiffBaseStorage):
+    """Kopf else copies each object several times to find differences, for which nobody asks it here."""
+
+    def build(self, **_: Any) -> Any:
+        """Nothing of the object counts."""
+        return {}
+
+    def fetch(self, **_: Any) -> Any:
+        """Nothing was kept."""
+        return None
+
+    def store(self, **_: Any) -> None:
+        """Nothing is kept."""
+
+
 def register(
     registry: kopf.OperatorRegistry,
     cluster: Cluster,
@@ -38,7 +53,8 @@ def register(
     work: list[asyncio.Task[None]] = []
 
     @kopf.on.startup(registry=registry, id="tenancies-start")
-    async def start(**_: Any) -> None:
+    async def start(settings: kopf.OperatorSettings, **_: Any) -> None:
+        settings.persistence.diffbase_storage = NoDifferences()
         work.append(asyncio.create_task(_kept_up(controller), name="tenancies"))
 
     @kopf.on.cleanup(registry=registry, id="tenancies-stop")

@@ -64,7 +64,7 @@ class Children:
         live = self._view.namespaces.get(child.name)
         if live is None:
             try:
-                live = await self._cluster.create(NAMESPACE, child.body)
+                live = await self._cluster.create(NAMESPACE, child.body, manager=self._manager)
             except ConflictError:
                 live = await self._cluster.get(NAMESPACE, child.name)
             if live is None:
@@ -88,11 +88,21 @@ class Children:
         known = answered if before == child.body else None
         if live is not None and not tenancy_drift.drifted(child.body, live, known):
             return
-        found = await self._cluster.apply(child.kind, child.body, manager=self._manager, force=True)
+        found = await self._made(child) if live is None else await self._applied(child)
         if foreign := tenancy_drift.foreign_fields(child.body, found):
             found = await self._cluster.patch(child.kind, child.name, namespace, foreign)
         self._settled[key] = (dict(child.body), found)
         mirror.offer(found)
+
+    async def _made(self, child: Child) -> Object:
+        # Costs the server half of what an apply of something new does.
+        try:
+            return await self._cluster.create(child.kind, child.body, manager=self._manager)
+        except ConflictError:
+            return await self._applied(child)
+
+    async def _applied(self, child: Child) -> Object:
+        return await self._cluster.apply(child.kind, child.body, manager=self._manager, force=True)
 
     def _stale(self, spec: TenancySpec, wanted: Sequence[Child]) -> list[Awaitable[None]]:
         """Deletions of what an earlier spec wanted."""

@@ -100,6 +100,9 @@ class TenancyController:
         try:
             return await self._settle(name, tenancy)
         except ClusterError as error:
+            if error.status == 404 and await self._cluster.get(TENANCY, name) is None:
+                self.forget(name)
+                return None
             # A conflict means that what was read is old: the watch brings the new one.
             if error.status != 409:
                 await self._say_failed(name, error)
@@ -182,17 +185,16 @@ class TenancyController:
 
     async def _keep(self, tenancy: Object) -> Object:
         """Put our finalizer on it, before there is anything to clear up."""
-        body = {
-            "apiVersion": TENANCY.api_version,
-            "kind": TENANCY.kind,
+        metadata = tenancy["metadata"]
+        patch = {
             "metadata": {
-                "name": tenancy["metadata"]["name"],
-                # Not another of the same name that came meanwhile.
-                "uid": tenancy["metadata"]["uid"],
-                "finalizers": [FINALIZER],
-            },
+                # Of this very object, as it was read: the list of finalizers is replaced.
+                "uid": metadata["uid"],
+                "resourceVersion": metadata["resourceVersion"],
+                "finalizers": [*(metadata.get("finalizers") or ()), FINALIZER],
+            }
         }
-        kept = await self._cluster.apply(TENANCY, body, manager=MANAGER, force=True)
+        kept = await self._cluster.patch(TENANCY, metadata["name"], "", patch)
         self._take(kept)
         return kept
 
