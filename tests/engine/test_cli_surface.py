@@ -166,6 +166,7 @@ def test_every_flag_that_is_taken_is_read_somewhere() -> None:
         (("zzzz",), 'unknown command "zzzz" for "python -m lab.engine"\n'),
         (("up", "--jsno"), "unknown flag: --jsno of `python -m lab.engine up`; did you mean `--json`?"),
         (("stack", "ls", "--al"), "did you mean `--all`?"),
+        (("up", "template"), "templates and addresses are not part of the embedded engine"),
         (("config", "get", "x", "--zzz"), "see `python -m lab.engine config get --help`"),
     ],
 )  # fmt: skip
@@ -177,6 +178,20 @@ def test_what_nobody_knows_is_one_line_with_what_was_probably_meant(
     assert answer in done.err
     assert done.err.count("\n") == 1
     assert not done.out
+
+
+def test_help_and_version_have_two_spellings(
+    shell: Shell, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert shell.ok("--version").out == shell.ok("version").out
+    texts = []
+    for command in (["help", "stack", "ls"], ["stack", "ls", "--help"]):
+        with pytest.raises(SystemExit) as ended:
+            parsing.parse(command)
+        assert ended.value.code == 0
+        texts.append(capsys.readouterr().out)
+    assert texts[0] == texts[1]
+    assert texts[0].startswith("usage: python -m lab.engine stack ls")
 
 
 @pytest.mark.parametrize("command", ["", "state", "stack tag"])

@@ -61,6 +61,11 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     Raises:
         UserError: an unknown verb or flag, or one that Pulumi has and the engine has not.
     """
+    first = next(iter(arguments), "")
+    if first == "help":
+        arguments = [*arguments[1:], "--help"]
+    elif first == "--version":
+        arguments = ["version", *arguments[1:]]
     parser = build()
     options.apply_environment(_all(parser))
     known, unknown = parser.parse_known_args(_normalised(arguments, _switches(parser)))
@@ -90,6 +95,12 @@ def nearest(name: str, names: Sequence[str]) -> str:
 def _unknown(parser: Parser, argument: str) -> UserError:
     flag = argument.partition("=")[0]
     if not flag.startswith("-"):
+        if parser.prog.split()[-1] in ("up", "update"):
+            return UserError(
+                f"unknown argument {argument!r} of `{parser.prog}`: templates and addresses are not"
+                " part of the embedded engine; run it in the folder of a project",
+                ExitCode.CONFIGURATION,
+            )
         return UserError(
             f"unknown argument {argument!r} of `{parser.prog}`; see `{parser.prog} --help`",
             ExitCode.CONFIGURATION,

@@ -45,7 +45,7 @@ def _change(arguments: argparse.Namespace) -> int:
     document = snapshot.to_json(Encrypted(new.crypter.encrypt))
     document["secrets_providers"] = new.state()
     # The state first: from its own salt it can be opened whatever becomes of the file.
-    backend.replace(stack, document, checkpoint.version)
+    backend.replace(stack, document, checkpoint)
     for key, tree in plain.items():
         if tree is not None:
             file.put(key, (), _sealed(tree, new))

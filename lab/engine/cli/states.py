@@ -134,6 +134,6 @@ def _edit(
         deployment["resources"] = resources
     else:
         deployment.pop("resources", None)
-    workspace.backend.replace(stack, deployment, checkpoint.version)
+    workspace.backend.replace(stack, deployment, checkpoint)
     print(done)
     return 0
