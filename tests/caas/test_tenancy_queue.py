@@ -1,0 +1,99 @@
+"""Names that have to be looked at: none is lost, none is looked at by two at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+from caas.controllers.tenancy_queue import Failed, WorkQueue
+
+
+async def worked(queue: WorkQueue, seconds: float) -> None:
+    work = asyncio.create_task(queue.run())
+    await asyncio.sleep(seconds)
+    work.cancel()
+    await asyncio.gather(work, return_exceptions=True)
+
+
+def test_what_is_added_many_times_before_its_turn_is_looked_at_once() -> None:
+    seen: Counter[str] = Counter()
+
+    async def look(name: str) -> None:
+        seen[name] += 1
+
+    async def work() -> None:
+        queue = WorkQueue(look, workers=4)
+        for _ in range(100):
+            queue.add("a")
+            queue.add("b")
+        await worked(queue, 0.05)
+
+    asyncio.run(work())
+    assert seen == {"a": 1, "b": 1}
+
+
+def test_what_changes_while_it_is_looked_at_is_looked_at_again_and_never_twice_at_once() -> None:
+    seen: list[str] = []
+    busy = 0
+
+    async def work() -> None:
+        async def look(name: str) -> None:
+            nonlocal busy
+            assert busy == 0
+            busy += 1
+            seen.append(name)
+            if len(seen) == 1:
+                queue.add("a")
+                queue.add("a")
+            await asyncio.sleep(0.02)
+            busy -= 1
+
+        queue = WorkQueue(look, workers=4)
+        queue.add("a")
+        await worked(queue, 0.2)
+
+    asyncio.run(work())
+    assert seen == ["a", "a"]
+
+
+def test_a_step_says_when_it_wants_to_look_again_and_an_event_comes_before() -> None:
+    times: list[float] = []
+
+    async def look(name: str) -> float | None:
+        times.append(asyncio.get_running_loop().time())
+        return {1: 0.05, 2: 30.0}.get(len(times))
+
+    async def work() -> None:
+        queue = WorkQueue(look, workers=2)
+        queue.add("a")
+        working = asyncio.create_task(worked(queue, 0.4))
+        await asyncio.sleep(0.2)
+        queue.add("a")
+        await working
+
+    asyncio.run(work())
+    assert len(times) == 3
+    assert times[1] - times[0] >= 0.05
+
+
+def test_a_failure_is_repeated_later_and_holds_nobody_else_up() -> None:
+    seen: Counter[str] = Counter()
+
+    async def look(name: str) -> None:
+        seen[name] += 1
+        if name == "bad" and seen[name] == 1:
+            raise Failed("not now")
+        if name == "worse":
+            raise RuntimeError("a fault of our own")
+
+    async def work() -> None:
+        queue = WorkQueue(look, workers=1)
+        for name in ("bad", "worse", "good"):
+            queue.add(name)
+        await worked(queue, 1.2)
+
+    asyncio.run(work())
+    assert seen["good"] == 1
+    assert seen["bad"] == 2
+    # 0.4 s, then 0.8 s, a quarter more or less.
+    assert seen["worse"] in (2, 3)
