@@ -27,9 +27,9 @@ class ContainerAnswer(Answer):
     command: tuple[str, ...]
     args: tuple[str, ...]
     env: Annotated[tuple[str, ...], Field(description="Names only.", examples=[["NCCL_DEBUG"]])]
-    cpu: Annotated[float | None, Field(description="Cores.", examples=[48])]
-    memory_gib: Annotated[float | None, Field(examples=[384])]
-    storage_gib: Annotated[float | None, Field(examples=[None])]
+    cpu: Annotated[int | float | None, Field(description="Cores.", examples=[48])]
+    memory_gib: Annotated[int | float | None, Field(examples=[384])]
+    storage_gib: Annotated[int | float | None, Field(examples=[None])]
     user: int | None
     labels: Mapping[str, str]
     state: Annotated[
