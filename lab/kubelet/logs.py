@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO
 
+LARGEST_BYTES = 10 << 20
 _POLL_SECONDS = 0.1
 
 
@@ -38,7 +40,11 @@ class ContainerLog:
         """One line, without its end."""
         now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
         self._folder.mkdir(parents=True, exist_ok=True)
-        with self.run(run).open("ab") as file:
+        path = self.run(run)
+        if path.exists() and path.stat().st_size > LARGEST_BYTES:
+            # As a kubelet does: the older part goes, and cannot be asked for any more.
+            path.unlink()
+        with path.open("ab") as file:
             file.write(f"{now} {stream} F ".encode() + text + b"\n")
 
     def latest(self) -> int | None:
@@ -71,7 +77,8 @@ async def _lines(
         if ended():
             return
         await asyncio.sleep(_POLL_SECONDS)
-    with file.open("rb") as log:
+    log = file.open("rb")
+    try:
         kept = [line for line in _whole_lines(log) if _is_wanted(line, options.since)]
         for line in (
             kept if options.tail is None else kept[len(kept) - min(options.tail, len(kept)) :]
@@ -85,6 +92,21 @@ async def _lines(
             if over:
                 return
             await asyncio.sleep(_POLL_SECONDS)
+            if _was_replaced(log, file):
+                for line in _whole_lines(log):
+                    yield _shown(line, timestamps=options.timestamps)
+                log.close()
+                log = file.open("rb")
+    finally:
+        log.close()
+
+
+def _was_replaced(log: BinaryIO, file: Path) -> bool:
+    try:
+        return file.stat().st_ino != os.fstat(log.fileno()).st_ino
+    except FileNotFoundError:
+        # Between two parts, or the pod is gone.
+        return False
 
 
 def _whole_lines(log: BinaryIO) -> list[bytes]:

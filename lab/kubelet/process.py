@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -15,12 +16,14 @@ from typing import Any
 import psutil
 
 from lab.control_plane import NodeSpec
+from lab.control_plane.ports import LOOPBACK
 from lab.hosts.folder import read_json, write_json
 from lab.kubelet.folder import KubeletFolder
 from lab.kubelet.model import KubeletError, KubeletSpec, KubeletStatus
 
 _START_SECONDS = 90.0
 _STOP_SECONDS = 20.0
+_ANSWER_SECONDS = 5.0
 _SAME_TIME_SECONDS = 1.0
 _POLL_SECONDS = 0.02
 
@@ -110,15 +113,30 @@ def _serve(paths: KubeletFolder, wanted: dict[str, Any], report: Report) -> None
     server = _server(paths)
     if server is not None and read_json(paths.specs) == wanted:
         _wait_until_ready(paths, server)
-        return
-    if server is not None:
+        if _answers(paths):
+            return
+        report("restarting the kubelets: they do not answer")
+    elif server is not None:
         report("restarting the kubelets: their settings changed")
+    if server is not None:
         _end(server)
     _end_leftovers(paths)
     paths.within_reach([node["name"] for node in wanted["nodes"]])
     write_json(paths.specs, wanted)
     report(f"starting the kubelets of {len(wanted['nodes'])} nodes")
     _launch(paths)
+
+
+def _answers(paths: KubeletFolder) -> bool:
+    """Whether somebody listens: a process that is being killed still counts as running for a while."""
+    ready: dict[str, Any] | None = read_json(paths.ready)
+    if ready is None:
+        return False
+    try:
+        socket.create_connection((LOOPBACK, ready["port"]), timeout=_ANSWER_SECONDS).close()
+    except OSError:
+        return False
+    return True
 
 
 @contextmanager
@@ -186,8 +204,11 @@ def _wait_until_ready(paths: KubeletFolder, server: psutil.Process) -> None:
 
 
 def _end(server: psutil.Process) -> None:
-    children = server.children(recursive=True)
-    server.terminate()
+    try:
+        children = server.children(recursive=True)
+        server.terminate()
+    except psutil.NoSuchProcess:
+        return
     try:
         server.wait(_STOP_SECONDS)
     except psutil.TimeoutExpired:

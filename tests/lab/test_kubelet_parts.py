@@ -13,7 +13,7 @@ import pytest
 
 from lab.control_plane import NodeSpec, Taint
 from lab.kubelet import status, stop
-from lab.kubelet.addresses import LoopbackAddresses, PodRange
+from lab.kubelet.addresses import LoopbackAddresses, PodRange, public, reachable
 from lab.kubelet.checkpoint import Allocation, Checkpoint
 from lab.kubelet.environment import expanded, located
 from lab.kubelet.fields import FieldError, field
@@ -150,23 +150,53 @@ def test_following_a_log_ends_when_the_container_has(tmp_path: Path) -> None:
     assert asyncio.run(act()) == [b"0\n", b"1\n", b"2\n"]
 
 
+def test_a_log_does_not_grow_for_ever_and_who_follows_it_misses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lab.kubelet.logs.LARGEST_BYTES", 300)
+    log = ContainerLog(tmp_path / "log")
+    log.append(0, "stdout", b"0")
+
+    async def act() -> list[bytes]:
+        ended = False
+
+        async def write() -> None:
+            nonlocal ended
+            for number in range(1, 30):
+                await asyncio.sleep(0.02)
+                log.append(0, "stdout", str(number).encode())
+            ended = True
+
+        writing = asyncio.create_task(write())
+        seen = [line async for line in log.read(LogOptions(follow=True), lambda: ended)]
+        await writing
+        return seen
+
+    assert asyncio.run(act()) == [f"{number}\n".encode() for number in range(30)]
+    assert log.run(0).stat().st_size < 400
+
+
 def test_addresses_of_processes_are_their_own_and_their_ports_are_free() -> None:
     addresses = LoopbackAddresses()
     first = addresses.take([8080])
     assert first.startswith("127.")
     assert not first.startswith("127.0.")
     assert first != addresses.take([8080])
+    # Endpoints of Services must not be loopback: the cluster is told another address for it.
+    assert public(first).startswith("198.")
+    assert reachable(public(first)) == first
 
 
 def test_an_address_with_a_taken_port_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket() as taken:
-        taken.bind(("127.7.7.7", 0))
+        taken.bind(("127.18.7.7", 0))
         taken.listen()
         port = taken.getsockname()[1]
         addresses = LoopbackAddresses()
-        numbers = iter([7, 7, 7, 9, 9, 9])
+        numbers = iter([7, 7, 9, 9])
         monkeypatch.setattr(addresses._random, "randint", lambda *_: next(numbers))
-        assert addresses.take([port]) == "127.9.9.9"
+        monkeypatch.setattr(addresses._random, "choice", lambda _: 18)
+        assert addresses.take([port]) == "127.18.9.9"
 
 
 def test_simulated_pods_get_the_lowest_free_address_of_the_nodes_range() -> None:
