@@ -212,6 +212,18 @@ def test_a_stack_with_resources_is_not_removed(backend: FileBackend) -> None:
     assert [p for p in backend.bucket.folder.rglob("*dev*") if p.is_file()] == []
 
 
+def test_an_edit_of_a_state_that_has_changed_meanwhile_is_refused(backend: FileBackend) -> None:
+    store(backend).save(Snapshot((resource("one"),)))
+    seen = backend.checkpoint(DEV)
+    store(backend).save(Snapshot((resource("one"), resource("two"))))
+    before = backend.bucket.read(DEV.checkpoint)
+    with pytest.raises(UserError, match="changed by somebody else meanwhile"):
+        backend.replace(DEV, {}, seen)
+    assert backend.bucket.read(DEV.checkpoint) == before
+    backend.replace(DEV, {"metadata": {}}, backend.checkpoint(DEV))
+    assert backend.checkpoint(DEV).resources == []
+
+
 def test_a_renamed_stack_has_its_name_in_its_urns_but_not_in_its_data(backend: FileBackend) -> None:
     root = ResourceState(
         URN.format("pulumi:pulumi:Stack", "refs-dev"), "pulumi:pulumi:Stack", custom=False

@@ -232,7 +232,7 @@ def test_what_is_not_understood_survives_a_rename_and_an_edit(odd: DiskStack) ->
     new = StackReference("memory", "prod")
     odd.backend.rename(DEV, new)
     checkpoint = odd.backend.checkpoint(new)
-    odd.backend.replace(new, dict(checkpoint.deployment or {}), checkpoint.version)
+    odd.backend.replace(new, dict(checkpoint.deployment or {}), checkpoint)
     assert oddities(json.loads(odd.backend.bucket.read(new.checkpoint))) == before
 
 

@@ -119,12 +119,25 @@ class FileBackend:
                 return checkpoints.fold(self.bucket, stack)
         return checkpoint
 
-    def replace(self, stack: StackReference, deployment: Mapping[str, Any], version: int) -> None:
-        """Put another deployment in place of a stack's own, as after an edit."""
+    def replace(
+        self, stack: StackReference, deployment: Mapping[str, Any], seen: Checkpoint
+    ) -> None:
+        """Put another deployment in place of a stack's own, as after an edit of what was `seen`.
+
+        Raises:
+            UserError: somebody has changed the state meanwhile, or is about to.
+        """
         self.require(stack)
         with locked(self.bucket, stack):
-            old = checkpoints.fold(self.bucket, stack)
-            new = dataclasses.replace(old, deployment=deployment, version=version)
+            now = checkpoints.fold(self.bucket, stack)
+            if (now.resources, now.pending_operations) != (
+                seen.resources, seen.pending_operations,
+            ):  # fmt: skip
+                raise UserError(
+                    f"the state of stack {stack.name} was changed by somebody else meanwhile;"
+                    " this command has changed nothing: run it again"
+                )
+            new = dataclasses.replace(now, deployment=deployment)
             checkpoints.write(self.bucket, stack, new)
 
     def take_in(self, stack: StackReference, checkpoint: Checkpoint) -> None:
