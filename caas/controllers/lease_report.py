@@ -25,11 +25,12 @@ class LeaseReport:
         self._phases: dict[int, Phase] = {}
         self._entered: dict[int, float] = {}
         self._released: dict[int, float] = {}
+        self._closed = False
 
     def seen(self, module: int, phase: Phase | None) -> None:
         """The GPU is in this phase; None: its lease is gone."""
         before = self._phases.get(module)
-        if before is phase:
+        if before is phase or self._closed:
             return
         if before is not None:
             metrics.LEASES.labels(before, self._host).dec()
@@ -40,9 +41,13 @@ class LeaseReport:
             metrics.LEASES.labels(phase, self._host).inc()
 
     def close(self) -> None:
-        """Nothing more is said about this host."""
+        """Nothing more is said about the phases on this host, whatever is still seen of it.
+
+        The task that takes over counts all of its GPUs anew.
+        """
         for module in list(self._phases):
             self.seen(module, None)
+        self._closed = True
 
     def changed(self, change: Change, body: Mapping[str, Any]) -> None:
         """A change was stored.
