@@ -51,7 +51,7 @@ class LeaseBook:
         """
         module = GPULeaseSpec.model_validate(body["spec"]).module
         known = self._bodies.get(module)
-        if known is not None and _same(known, body) and _version(known) > _version(body):
+        if known is not None and _version(known) > _version(body):
             return None
         self._bodies[module] = body
         if not body.get("status"):
@@ -159,10 +159,6 @@ def _conditions(
 def _stay(body: Mapping[str, Any], lease: Lease) -> _Stay:
     admitted = lease.holder is not None and lease.holder.admitted
     return (body["metadata"]["uid"], lease.module, lease.cycle, lease.phase, admitted)
-
-
-def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    return bool(one["metadata"]["uid"] == other["metadata"]["uid"])
 
 
 def _version(body: Mapping[str, Any]) -> int:

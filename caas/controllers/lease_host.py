@@ -244,19 +244,20 @@ class HostLeases:
     async def _store(self, changes: Sequence[Change]) -> bool:
         """Store all changes at once; whether each was stored. Of those that were not, read what is."""
         self._fence()
-        swaps = (self._swap(change) for change in changes)
+        # Before anything else can happen: what is stored must be what was decided about.
+        now = self._clock()
+        bodies = [self._book.next(change, now) for change in changes]
+        swaps = (self._swap(change, body) for change, body in zip(changes, bodies, strict=True))
         results = await asyncio.gather(*swaps, return_exceptions=True)
         for result in results:
             if isinstance(result, BaseException):
                 raise result
         return all(results)
 
-    async def _swap(self, change: Change) -> bool:
+    async def _swap(self, change: Change, body: dict[str, Any]) -> bool:
         module = change.before.module
         try:
-            body = await self._cluster.replace_status(
-                GPU_LEASE, self._book.next(change, self._clock())
-            )
+            body = await self._cluster.replace_status(GPU_LEASE, body)
         except ConflictError:
             await self._read(module)
             return False
