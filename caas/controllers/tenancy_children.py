@@ -17,6 +17,7 @@ from gpuclusters.domain.tenancy_objects import (
     NAMESPACE,
     NETWORK_POLICY,
     RESOURCE_QUOTA,
+    SERVICE_ACCOUNT,
     Child,
 )
 from gpuclusters.domain.tenancy_resource import TenancySpec
@@ -95,7 +96,10 @@ class Children:
         mirror.offer(found)
 
     async def _made(self, child: Child) -> Object:
-        # Costs the server half of what an apply of something new does.
+        # Costs the server half of what an apply of something new does. Kubernetes, however, makes
+        # the account, as a rule before we come to it.
+        if child.kind == SERVICE_ACCOUNT:
+            return await self._applied(child)
         try:
             return await self._cluster.create(child.kind, child.body, manager=self._manager)
         except ConflictError:

@@ -32,7 +32,7 @@ MANAGER = "gpu-clusters-tenancy"
 """Field manager of everything that the controller writes."""
 RESYNC_SECONDS = 600.0
 """How often pods are tried again where nothing seems to have changed."""
-WAITING_SECONDS = 3.0
+WAITING_SECONDS = 10.0
 """How long what comes by itself as a rule is waited for before the status speaks of it."""
 RETRIAL_SECONDS = 0.3
 """Policies reach the server's admission within some seconds."""

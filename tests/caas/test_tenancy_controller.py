@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ import yaml
 
 from components.caas import permissions
 from gpuclusters.domain.isolation import TENANT_LABEL
+from lab import control_plane
 from tests.fixtures.control_plane import KubeCluster
 from tests.fixtures.tenancies import (
     GPU,
@@ -21,6 +24,7 @@ from tests.fixtures.tenancies import (
     Operator,
     Request,
     Tenants,
+    declare,
     running,
     until,
 )
@@ -386,6 +390,31 @@ def test_the_rights_that_the_stack_gives_are_enough(
         assert status == 201, answer["message"]
         tenants.delete(name)
         until(lambda: tenants.get(name) is None, what="the deletion of the Tenancy")
+
+
+def test_an_api_server_that_is_killed_and_comes_back_is_watched_again(
+    tools_at_hand: None, tmp_path: Path
+) -> None:
+    """On a control plane of its own: everybody else's would go too."""
+    nodes = [control_plane.NodeSpec("hgx-01")]
+    try:
+        plane = control_plane.start(tmp_path, nodes)
+        cluster = KubeCluster(tmp_path, plane.kubeconfig, plane.url)
+        tenants = Tenants(declare(cluster), f"{PREFIX}again")
+        with running(cluster, tenants.prefix):
+            first = tenants.make()
+            tenants.ready(first)
+            (server,) = (p for p in control_plane.status(tmp_path) if p.name == "kube-apiserver")
+            os.kill(server.pid, signal.SIGKILL)
+            control_plane.start(tmp_path, nodes)
+            assert tenants.request("DELETE", policy(first))[0] == 200
+            until(lambda: tenants.request.get(policy(first)), 60, "the repair of the policy")
+            second = tenants.make()
+            tenants.ready(second, 90)
+            tenants.delete(first)
+            until(lambda: tenants.get(first) is None, what="the deletion of the Tenancy")
+    finally:
+        control_plane.stop(tmp_path)
 
 
 def test_fifty_tenancies_at_once_all_become_ready(tenants: Tenants, operator: Operator) -> None:
