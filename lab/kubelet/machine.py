@@ -16,6 +16,7 @@ from typing import Any
 from gpuclusters.domain.container import LEASE_ANNOTATION
 from gpuclusters.domain.isolation import TENANT_LABEL
 from lab.hosts import HostsError, faults, tenant
+from lab.hosts.folder import HostsFolder, read_json
 
 _log = logging.getLogger(__name__)
 
@@ -33,7 +34,7 @@ class Machine:
         if partition is None:
             return
         metadata = pod["metadata"]
-        holder = f"{metadata['namespace']}/{metadata['name']}"
+        holder = _holder(pod)
         owner = (metadata.get("labels") or {}).get(TENANT_LABEL, metadata["namespace"])
         modules = sorted(map(int, devices))
 
@@ -51,12 +52,29 @@ class Machine:
                 lambda: faults.set_partition_in_use(self.hosts, self.name, partition, None)
             )
 
+    async def keep_only(self, pods: Iterable[Mapping[str, Any]]) -> None:
+        """After a restart: virtual machines of pods that are gone are gone too."""
+        known = {_holder(pod) for pod in pods}
+
+        def clear() -> None:
+            file = HostsFolder(self.hosts).host(self.name).virtual_machines
+            for partition, user in (read_json(file) or {}).items():
+                # Others than pods, which tests put there, are called otherwise.
+                if "/" in user["holder"] and user["holder"] not in known:
+                    faults.set_partition_in_use(self.hosts, self.name, int(partition), None)
+
+        await self._do(clear)
+
     async def _do(self, act: Any) -> None:
         try:
             await asyncio.to_thread(act)
         except HostsError as error:
             # A lab whose hosts are being stopped has no machine to change.
             _log.warning("%s: %s", self.name, error)
+
+
+def _holder(pod: Mapping[str, Any]) -> str:
+    return f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
 
 
 def _partition(pod: Mapping[str, Any]) -> int | None:

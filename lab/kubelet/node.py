@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -69,9 +69,11 @@ class Node:
         await self._resources.close()
         await self._runtime.devices.close()
 
-    def known(self, uids: Iterable[str]) -> None:
-        """These pods are all there are on the node: devices of others are free."""
-        self._runtime.devices.keep_only(frozenset(uids))
+    async def known(self, pods: Sequence[Mapping[str, Any]]) -> None:
+        """These pods are all there are on the node: what others had is free."""
+        if self._runtime.machine is not None:
+            await self._runtime.machine.keep_only(pods)
+        self._runtime.devices.keep_only(frozenset(pod["metadata"]["uid"] for pod in pods))
 
     def saw(self, pod: Mapping[str, Any]) -> None:
         """A pod of this node is there, or changed."""

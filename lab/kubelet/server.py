@@ -112,7 +112,7 @@ class Kubelets:
             async for kind, body in self._kube.cluster.watch(POD, fields="spec.nodeName!="):
                 if kind == "SYNC":
                     if not complete:
-                        self._know(listed)
+                        await self._know(listed)
                     complete = True
                     continue
                 node = self._nodes.get(body["spec"].get("nodeName", ""))
@@ -129,10 +129,10 @@ class Kubelets:
             _log.exception("the watch of pods broke")
             stop.set()
 
-    def _know(self, listed: Mapping[str, list[dict[str, Any]]]) -> None:
+    async def _know(self, listed: Mapping[str, list[dict[str, Any]]]) -> None:
         """The first list is complete: only now is it known whose devices are free."""
         for name, pods in listed.items():
-            self._nodes[name].known(pod["metadata"]["uid"] for pod in pods)
+            await self._nodes[name].known(pods)
             for pod in pods:
                 self._nodes[name].saw(pod)
 

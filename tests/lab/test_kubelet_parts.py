@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
+from gpuclusters.domain.container import LEASE_ANNOTATION
 from lab.control_plane import NodeSpec, Taint
+from lab.hosts.folder import HostsFolder
 from lab.kubelet import status, stop
 from lab.kubelet.addresses import LoopbackAddresses, PodRange, public, reachable
 from lab.kubelet.checkpoint import Allocation, Checkpoint
@@ -19,8 +21,10 @@ from lab.kubelet.environment import expanded, located
 from lab.kubelet.fields import FieldError, field
 from lab.kubelet.folder import KubeletFolder, NodeFolder
 from lab.kubelet.logs import ContainerLog, LogOptions
+from lab.kubelet.machine import Machine
 from lab.kubelet.model import KubeletSpec
 from lab.kubelet.pod_status import Conditions, ContainerState, running
+from tests.fixtures.hosts import Hosts
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
@@ -290,3 +294,30 @@ def test_a_condition_keeps_its_time_until_it_changes() -> None:
     changed = conditions.documents({"Ready": False}, "ContainersNotReady")[0]
     assert changed["lastTransitionTime"] > "2020-01-01T00:00:00Z"
     assert changed["reason"] == "ContainersNotReady"
+
+
+def test_virtual_machines_of_pods_that_are_gone_are_gone_after_a_restart(hosts: Hosts) -> None:
+    (host,) = hosts()
+    machine = Machine(host.folder, host.name)
+    first, second = (
+        {
+            "metadata": {
+                "name": name,
+                "namespace": "n",
+                "annotations": {LEASE_ANNOTATION: f"{host.name}/{partition}"},
+            }
+        }
+        for name, partition in (("a", 3), ("b", 4))
+    )
+    asyncio.run(machine.begin(first, ["1", "3"]))
+    asyncio.run(machine.begin(second, ["2", "4"]))
+    host.set_partition_in_use(6, "by-hand")
+    asyncio.run(machine.keep_only([second]))
+    users = json.loads(HostsFolder(host.folder).host(host.name).virtual_machines.read_text())
+    assert {number: user["holder"] for number, user in users.items()} == {
+        "4": "n/b",
+        "6": "by-hand",
+    }
+    asyncio.run(machine.end(second))
+    users = json.loads(HostsFolder(host.folder).host(host.name).virtual_machines.read_text())
+    assert list(users) == ["6"]
