@@ -12,7 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from caas.controllers.hosts import Done
 
-_FAULT = re.compile(r"^\S+ \S+ (?:ERROR|CRITICAL)\s+(.*)$", re.MULTILINE)
+_FAULT = re.compile(r"^(?:\S+ \S+ (?:ERROR|CRITICAL)\s+|(?:\w+\.)*Gpu\w*: )(.*)$", re.MULTILINE)
+"""A line of its log of level ERROR or above, or the last line of a traceback about a GPU."""
 _KNOBS: Mapping[str, tuple[str, re.Pattern[str]]] = {
     "ecc": ("--query-ecc-state", re.compile(r"\bECC is (\w+)\s*$", re.MULTILINE)),
     "mig": ("--query-mig-mode", re.compile(r"\bMIG mode is (\w+)\s*$", re.MULTILINE)),

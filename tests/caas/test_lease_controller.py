@@ -135,13 +135,12 @@ def test_gpus_that_cannot_be_reset_or_cleared_are_closed_and_the_others_serve(
     host.inject(faults.ResetNotSupported(module=1), faults.MemoryNotCleared(module=2))
 
     async def story() -> None:
-        async with lease_lab(kube_api, namespace, [host], phases={"scrubbing": 30}) as lab:
+        async with lease_lab(kube_api, namespace, [host]) as lab:
             await lab.until(phase_is("Quarantined", 1, 2))
             await lab.until(phase_is("Free", 3, 4, 5, 6, 7, 8))
             leases = await lab.leases()
             assert leases[1]["reason"] == "ResetFailed"
-            # The tool gives up after some seconds and is asked again until time is up.
-            assert leases[2]["reason"] == "ScrubTimedOut"
+            assert leases[2]["reason"] == "MemoryNotCleared"
             assert "memory_clear_finished" in leases[2]["message"]
             pod = await lab.pod(await lab.tenant(), 8)
             await asyncio.sleep(1)
