@@ -12,7 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from caas.controllers.hosts import Done
 
-_FAULT = re.compile(r"^(?:\S+ \S+ (?:ERROR|CRITICAL)\s+|(?:\w+\.)*Gpu\w*: )(.*)$", re.MULTILINE)
+_FAULT = re.compile(
+    r"^(?:(?:\S+\s+){0,2}(?:ERROR|CRITICAL)\b\s*|(?:\w+\.)*Gpu\w*: )(.*)$", re.MULTILINE
+)
 """A line of its log of level ERROR or above, or the last line of a traceback about a GPU."""
 _KNOBS: Mapping[str, tuple[str, re.Pattern[str]]] = {
     "ecc": ("--query-ecc-state", re.compile(r"\bECC is (\w+)\s*$", re.MULTILINE)),
