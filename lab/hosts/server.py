@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
+import logging
 import os
 import shutil
 import signal
@@ -157,6 +158,10 @@ def serve(folder: HostsFolder) -> None:
     except BlockingIOError:
         raise HostsError(f"another server already serves the hosts in {folder.path}") from None
 
+    # A client that went away while commands of its connection still print: its business alone.
+    logging.getLogger("asyncio").addFilter(
+        lambda record: record.getMessage() != "socket.send() raised exception."
+    )
     process = psutil.Process()
     write_json(folder.process, {"pid": process.pid, "created": process.create_time()})
 
