@@ -43,12 +43,12 @@ class Services:
     streams: LogStreams
 
 
-def _services(request: Request) -> Services:
+async def _services(request: Request) -> Services:
     services: Services = request.app.state.services
     return services
 
 
-def _caller(request: Request, _: Annotated[Any, Depends(_BEARER)]) -> Caller:
+async def _caller(request: Request, _: Annotated[Any, Depends(_BEARER)]) -> Caller:
     caller: Caller = request.scope["state"]["caller"]
     return caller
 

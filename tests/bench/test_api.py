@@ -1,0 +1,162 @@
+"""The API under steady load for a while: no error, nothing that grows; P50 and P99 of each kind of request.
+
+`BENCH_API_SECONDS` (60) and `BENCH_API_RATE` (200 requests per second) change how long and how much. The
+program runs as in a cluster, against a real API server; tokens are of the lab's issuer, every tenth
+request makes a container, every tenth ends one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import statistics
+import time
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+
+from lab import issuer
+from tests.caas import apikit
+from tests.caas.test_api_docs import served
+from tests.fixtures.control_plane import KubeCluster
+from tests.fixtures.tenancies import Operator, Request, Tenants
+
+pytestmark = [pytest.mark.bench, pytest.mark.lab, pytest.mark.timeout(900)]
+
+SECONDS = float(os.environ.get("BENCH_API_SECONDS", "60"))
+RATE = float(os.environ.get("BENCH_API_RATE", "200"))
+WARM_SECONDS = 5.0
+GPUS = 64
+KEPT = 16
+
+
+@dataclass
+class Load:
+    """What was asked and how it was answered."""
+
+    client: httpx.AsyncClient
+    tokens: list[str]
+    seconds: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    answers: Counter[str] = field(default_factory=Counter)
+    made: list[tuple[int, str]] = field(default_factory=list)
+
+    async def one(self, number: int) -> None:
+        """The request with this number."""
+        tenant = number % len(self.tokens)
+        kind = number % 10
+        if kind == 0 and len(self.made) < GPUS:
+            body = {"image": apikit.IMAGE, "gpus": 1}
+            answer = await self._ask("POST", tenant, "/v1/containers", json=body)
+            if answer.status_code == 201:
+                self.made.append((tenant, answer.json()["id"]))
+        elif kind == 5 and len(self.made) > KEPT:
+            owner, container = self.made.pop(0)
+            await self._ask("DELETE", owner, f"/v1/containers/{container}")
+        elif kind in (3, 7) and self.made:
+            # The youngest: the eldest may just be on its way out.
+            owner, container = self.made[-1]
+            await self._ask("GET", owner, f"/v1/containers/{container}")
+        else:
+            path = ("/v1/containers", "/v1/capacity", "/v1/tenancy")[number % 3]
+            await self._ask("GET", tenant, path)
+
+    async def _ask(self, method: str, tenant: int, path: str, **options: Any) -> httpx.Response:
+        headers = {"Authorization": f"Bearer {self.tokens[tenant]}"}
+        began = time.perf_counter()
+        answer = await self.client.request(method, path, headers=headers, **options)
+        self.seconds[method].append(time.perf_counter() - began)
+        self.answers[f"{method} {answer.status_code}"] += 1
+        return answer
+
+    async def steady(self, seconds: float) -> float:
+        """Ask at the rate, late or not; gives the rate that it was."""
+        began = time.perf_counter()
+        asked: set[asyncio.Task[None]] = set()
+        count = int(seconds * RATE)
+        for number in range(count):
+            await asyncio.sleep(max(0.0, began + number / RATE - time.perf_counter()))
+            task = asyncio.create_task(self.one(number))
+            asked.add(task)
+            task.add_done_callback(asked.discard)
+            if task.done():
+                task.result()
+        await asyncio.gather(*asked)
+        return count / (time.perf_counter() - began)
+
+    async def empty(self) -> None:
+        """End what is left."""
+        while self.made:
+            owner, container = self.made.pop()
+            await self._ask("DELETE", owner, f"/v1/containers/{container}")
+
+
+def share(values: list[float], part: float) -> str:
+    return f"{sorted(values)[min(int(len(values) * part), len(values) - 1)] * 1000:.1f} ms"
+
+
+def test_two_hundred_requests_a_second_for_a_minute(
+    kube_api: KubeCluster,
+    lease_api: Request,
+    tenants: Tenants,
+    operator: Operator,
+    tmp_path: Path,
+) -> None:
+    quota = {"requests.nvidia.com/pgpu": str(GPUS), "requests.memory": "1Ti"}
+    names = [tenants.make(gpus=GPUS, quota={"hard": quota}) for _ in range(2)]
+    for name in names:
+        tenants.ready(name)
+    folder = tmp_path / "issuer"
+    limits = {"requestsPerSecond": 100_000, "burst": 100_000, "maxContainers": 10_000}
+    settings = apikit.settings(issuer=issuer.start(folder).url, **limits)
+    try:
+        with served(tmp_path, kube_api, settings.model_dump(mode="json", by_alias=True)) as address:
+            tokens = [issuer.token(folder, name) for name in names]
+            process = program(address)
+            asyncio.run(measure(address, tokens, process))
+    finally:
+        issuer.stop(folder)
+
+
+async def measure(address: str, tokens: list[str], process: psutil.Process) -> None:
+    pool = httpx.Limits(max_connections=64, max_keepalive_connections=64)
+    async with httpx.AsyncClient(
+        base_url=address, limits=pool, timeout=30, trust_env=False
+    ) as client:
+        warm = Load(client, tokens)
+        await warm.steady(WARM_SECONDS)
+        await warm.empty()
+        load = Load(client, tokens)
+        before, cpu = process.memory_info().rss, process.cpu_times()
+        rate = await load.steady(SECONDS)
+        spent = process.cpu_times()
+        await load.empty()
+    await asyncio.sleep(1)
+    after, files = process.memory_info().rss, process.num_fds()
+    # Kept connections are closed; those to the API server and the watches stay.
+    print(f"\n{rate:.0f} requests/s for {SECONDS:g} s; {dict(sorted(load.answers.items()))}")
+    for method, values in sorted(load.seconds.items()):
+        median = statistics.median(values) * 1000
+        print(f"{method:6} P50 {median:.1f} ms  P99 {share(values, 0.99)}  max {share(values, 1)}")
+    busy = (spent.user + spent.system - cpu.user - cpu.system) / SECONDS
+    print(
+        f"memory {before / 2**20:.0f} -> {after / 2**20:.0f} MiB, {files} files, {busy:.0%} of a core"
+    )
+    failed = {kind: n for kind, n in load.answers.items() if kind.split()[1][0] not in "2"}
+    assert not failed, failed
+    assert after - before < 30 * 2**20
+    assert files < 100
+
+
+def program(address: str) -> psutil.Process:
+    """The process that listens there."""
+    port = int(address.rsplit(":", 1)[1])
+    for child in psutil.Process().children(recursive=True):
+        for connection in child.net_connections("tcp"):
+            if connection.status == psutil.CONN_LISTEN and connection.laddr.port == port:
+                return child
+    raise AssertionError(f"nobody listens on {address}")

@@ -1,0 +1,103 @@
+"""What the API remembers of the cluster, when its own writing and its watch overtake one another."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from caas.api.store import Cache
+from caas.cluster import Event
+
+
+def pod(version: int, name: str = "c-1", **more: Any) -> dict[str, Any]:
+    return {"metadata": {"name": name, "namespace": "n", "resourceVersion": str(version), **more}}
+
+
+def cache() -> Cache:
+    return Cache(lambda body: str(body["metadata"]["namespace"]))
+
+
+def names(found: Cache) -> set[str]:
+    assert {key[1] for key in found.of("n")} == {body["metadata"]["name"] for body in found.all()}
+    return {key[1] for key in found.of("n")}
+
+
+def test_what_was_written_is_there_before_the_watch_tells_of_it() -> None:
+    found = cache()
+    found.wrote(pod(5))
+    assert found.get("c-1", "n") == pod(5)
+    found.take(Event("ADDED", pod(5)))
+    found.take(Event("DELETED", pod(7)))
+    assert names(found) == set()
+
+
+def test_a_late_answer_does_not_bring_back_what_was_deleted() -> None:
+    found = cache()
+    found.take(Event("ADDED", pod(5)))
+    found.take(Event("DELETED", pod(6)))
+    found.wrote(pod(5))
+    assert names(found) == set()
+
+
+def test_a_late_answer_does_not_undo_a_change() -> None:
+    found = cache()
+    found.take(Event("MODIFIED", pod(6, labels={"new": "yes"})))
+    found.wrote(pod(5))
+    assert found.get("c-1", "n") == pod(6, labels={"new": "yes"})
+
+
+def test_what_came_and_went_while_nobody_watched_is_not_kept() -> None:
+    found = cache()
+    found.wrote(pod(5))
+    found.wrote(pod(12, "c-2"))
+    # A new list, in which it is not; what is newer than the list may yet be told of.
+    found.take(Event("SYNC", {"resourceVersion": "10"}))
+    assert names(found) == {"c-2"}
+
+
+def test_an_end_that_was_asked_for_is_seen_unless_more_is_known() -> None:
+    found = cache()
+    found.take(Event("ADDED", pod(5)))
+    before = found.get("c-1", "n")
+    assert before is not None
+    found.changed(before, pod(5, deletionTimestamp="now"))
+    assert found.get("c-1", "n") == pod(5, deletionTimestamp="now")
+    found.take(Event("DELETED", pod(6)))
+    found.changed(before, pod(5, deletionTimestamp="now"))
+    assert names(found) == set()
+
+
+def test_what_is_remembered_is_not_what_nobody_reads() -> None:
+    found = cache()
+    found.take(Event("ADDED", pod(5, managedFields=[{"manager": "x" * 1000}])))
+    assert found.get("c-1", "n") == pod(5)
+
+
+@given(st.data())
+def test_however_writing_and_watching_interleave_the_end_is_what_the_cluster_has(
+    data: st.DataObject,
+) -> None:
+    """Answers come at any time after the writing, events in their order and after it too."""
+    ids = st.sampled_from(["a", "b", "c"])
+    steps = data.draw(st.lists(st.tuples(st.booleans(), ids), max_size=12))
+    there: dict[str, int] = {}
+    events: list[Event] = []
+    answers: list[dict[str, Any]] = []
+    for version, (create, name) in enumerate(steps, start=1):
+        if create and name not in there:
+            there[name] = version
+            events.append(Event("ADDED", pod(version, name)))
+            answers.append(pod(version, name))
+        elif not create and name in there:
+            del there[name]
+            events.append(Event("DELETED", pod(version, name)))
+    found = cache()
+    while events or answers:
+        answer = answers and data.draw(st.booleans())
+        if answer or not events:
+            found.wrote(answers.pop(data.draw(st.integers(0, len(answers) - 1))))
+        else:
+            found.take(events.pop(0))
+    assert names(found) == set(there)
