@@ -210,8 +210,8 @@ _STATUS_RULES: tuple[Rule, ...] = (
         "message": "a pod is admitted when its GPU is leased",
     },
     {
-        "rule": "!has(self.holder) || !has(oldSelf.holder) || "
-        "!self.holder.allocated || oldSelf.holder.allocated || "
+        "rule": "!has(self.holder) || !self.holder.allocated || "
+        "(has(oldSelf.holder) && oldSelf.holder.allocated) || "
         "(self.phase == 'Leased' && self.holder.admitted)",
         "message": "a GPU is allocated to an admitted pod, while it is leased",
     },
