@@ -1,4 +1,7 @@
-"""The SDK alone: registers as many resources as the argument says, under mocks; says how long."""
+"""The SDK alone: registers as many resources as the argument says, under mocks.
+
+Says how many seconds that took, and how many of a processor.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +26,6 @@ def declare() -> None:
 
 
 pulumi.runtime.set_mocks(Mocks(), preview=False)
-begin = time.perf_counter()
+begin, used = time.perf_counter(), time.process_time()
 pulumi.runtime.test(declare)()
-print(time.perf_counter() - begin)
+print(time.perf_counter() - begin, time.process_time() - used)

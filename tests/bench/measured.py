@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 def measure(file: pathlib.Path) -> None:
     used = resource.getrusage(resource.RUSAGE_SELF)
+    theirs = resource.getrusage(resource.RUSAGE_CHILDREN)
     # The peak that getrusage gives begins with that of the process which started this one.
     fields = {
         key: value.split()[0]
@@ -32,6 +33,7 @@ def measure(file: pathlib.Path) -> None:
     }
     taken = {
         "cpu_seconds": used.ru_utime + used.ru_stime,
+        "others_cpu_seconds": theirs.ru_utime + theirs.ru_stime,
         "peak_bytes": int(fields["VmHWM"]) * 1024,
         "written_bytes": int(fields["wchar"]),
     }
