@@ -18,7 +18,10 @@ import yaml
 from lab import hosts, tools
 
 SOURCE = Path(__file__).resolve().parents[2]
-LINKED = ("Pulumi.yaml", "__main__.py", "components", "stacks", "gpuclusters", "scripts", "lab")
+LINKED = (
+    *("Pulumi.yaml", "__main__.py", "components", "stacks", "gpuclusters", "scripts", "lab"),
+    *("caas", "dashboards"),
+)
 COMMAND_SECONDS = 240
 
 
