@@ -27,8 +27,8 @@ from lab.engine.registrar import Registrar
 from lab.engine.reporter import Reporter
 from lab.engine.request import Cancellation, Outcome, Request, SnapshotStore, StackOutputs
 from lab.engine.session import Session
-from lab.engine.state import Snapshot
 from lab.engine.stack_reference import StackReferences
+from lab.engine.state import Snapshot
 from lab.engine.targets import Targets
 
 _SPARE_WORKERS = 32
@@ -237,8 +237,6 @@ class Deployment:
         self._reporter.emit(Cancel())
 
     def _flush(self) -> None:
-        if self._executor.terminated.is_set():
-            return
         try:
             self._session.keeper.flush()
         except Exception as error:  # noqa: BLE001 (told to the user when all has been ended)

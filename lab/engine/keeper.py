@@ -10,6 +10,7 @@ from typing import Protocol
 from lab.engine import urn as urns
 from lab.engine.journal import Base, Begin, End, Entry, Merge, Pending
 from lab.engine.state import PendingOperation, ResourceState, Snapshot
+from lab.engine.usererror import UserError
 
 
 class Recorder(Protocol):
@@ -63,6 +64,7 @@ class Keeper:
         self._waiting: list[Entry[ResourceState]] = []
         self._version = 0
         self._written = 0
+        self._over = False
         self._start(base)
         self._merge = Merge(*_copied(base))
 
@@ -88,6 +90,8 @@ class Keeper:
         """
         if self._recorder is None:
             return
+        if self._over:
+            raise UserError("the run is over: nothing can be begun any more")
         with self._lock:
             self._begun += 1
             self._operations[id(state)] = self._begun
@@ -148,10 +152,14 @@ class Keeper:
         self._write()
 
     def flush(self) -> None:
-        """Put everything that was recorded into the stored state itself."""
+        """Put everything that was recorded into the stored state itself: the run is over.
+
+        Calls that were given up may still come back; what they say is not recorded any more.
+        """
         if self._recorder is None:
             return
         with self._writing:
+            self._over = True
             entries, version = self._take()
             self._recorder.fold(entries, self.snapshot)
             self._written = version
@@ -192,7 +200,7 @@ class Keeper:
             wanted = self._version
         # Steps that end while another one is being written down share the next write.
         with self._writing:
-            if self._written >= wanted:
+            if self._over or self._written >= wanted:
                 return
             entries, version = self._take()
             self._recorder.record(entries, self.snapshot)

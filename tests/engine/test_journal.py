@@ -7,6 +7,7 @@ import errno
 import itertools
 import json
 import os
+import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -43,6 +44,9 @@ SECOND = [
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    # These tests end no machine, so nothing has to reach the disk itself.
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+    monkeypatch.setattr(os, "fdatasync", lambda _: None)
     monkeypatch.setattr(secrets, "ITERATIONS", 1)
     secrets._derive.cache_clear()
     manager.cache_clear()
@@ -444,6 +448,69 @@ def test_a_state_that_cannot_be_folded_is_folded_the_next_time(
     assert {r.name for r in stack.load().resources} >= {"group", "a", "b", "c", "d"}
     assert set(stack.up(*FIRST).changes) == {"same"}
     assert not stack.journal.exists()
+
+
+OPERATIONS = (
+    (journalfile.os, "pwrite"),
+    (journalfile.os, "posix_fallocate"),
+    (journalfile.os, "fdatasync"),
+    (journalfile.os, "open"),
+    (atomicfile.os, "fsync"),
+    (atomicfile.os, "fchmod"),
+    (atomicfile.os, "link"),
+    (atomicfile.tempfile, "mkstemp"),
+    (Path, "replace"),
+    (Path, "unlink"),
+)
+
+
+@pytest.mark.parametrize("lasting", [True, False])
+def test_whatever_the_disk_refuses_nothing_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, lasting: bool
+) -> None:
+    first = DiskStack(tmp_path / "first")
+    assert first.up(*FIRST).ok
+    old, ended_well = names(first.load()), False
+    for number in itertools.count():
+        shutil.copytree(tmp_path / "first", tmp_path / str(number))
+        stack = DiskStack(tmp_path / str(number))
+        stack.memory.delete_first = {"c"}
+        stack.memory.made, stack.memory.objects = first.memory.made, dict(first.memory.objects)
+        left = [number]
+
+        def refusing(real, left=left):  # type: ignore[no-untyped-def]
+            def call(*args, **options):  # type: ignore[no-untyped-def]
+                left[0] -= 1
+                if left[0] < 0 if lasting else left[0] == -1:
+                    full()
+                return real(*args, **options)
+
+            return call
+
+        with monkeypatch.context() as patch:
+            for place, name in OPERATIONS:
+                patch.setattr(place, name, refusing(getattr(place, name)))
+            try:
+                ok = stack.up(*SECOND).ok
+            except UserError as error:
+                assert "\n" not in str(error)  # noqa: PT017
+                ok = False
+        ended_well = left[0] >= 0
+        found = stack.backend.checkpoint(DEV)
+        assert found.journal == "", number
+        loaded = stack.load()
+        assert not faults(loaded), number
+        known = {id_ for _, id_ in names(loaded)}
+        cut_off = {op.resource.name for op in loaded.pending_operations}
+        for id_ in stack.memory.objects:
+            assert id_ in known or id_.split("@")[0] in cut_off, (number, id_)
+        if not stack.memory.calls:
+            assert names(loaded) == old, number
+        if ended_well:
+            assert ok
+            break
+        assert stack.up(*SECOND).ok
+    assert ended_well
 
 
 # -- several threads -----------------------------------------------------------------------------

@@ -128,7 +128,12 @@ class Bucket:
             "md5": base64.b64encode(hashlib.md5(content, usedforsecurity=False).digest()).decode(),
         }
         text = json.dumps(attributes, separators=(",", ":")) + "\n"
-        write_bytes(self.path(key + ATTRIBUTES), text.encode(), durable=False)
+        try:
+            write_bytes(self.path(key + ATTRIBUTES), text.encode(), durable=False)
+        except UserError:
+            # The content is there, so this write has succeeded; old attributes would be wrong ones.
+            with contextlib.suppress(OSError):
+                self.path(key + ATTRIBUTES).unlink(missing_ok=True)
 
     def _share(self, source: Path, target: Path) -> None:
         # Files are replaced, never changed in place, so two names may share one content.

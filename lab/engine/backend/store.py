@@ -80,10 +80,10 @@ class CheckpointStore:
             )
         if fault := integrity.fault(checkpoint.deployment or {}):
             raise checkpoints.corrupt(self._bucket, self._stack, f"cannot be worked with: {fault}")
+        # A wrong passphrase is better found now than by the first secret of a running program.
+        self._manager.verify()
         stored = checkpoints.stored_manager(checkpoint, self._open_with)
         if stored is None or stored.salt == self._manager.salt:
-            # A wrong passphrase is better found now than by the first secret of a running program.
-            self._manager.verify()
             snapshot = checkpoints.open_snapshot(
                 self._bucket, self._stack, checkpoint, self._manager, self._encrypter
             )
@@ -205,8 +205,8 @@ class CheckpointStore:
             checkpoints.keep_previous(self._bucket, self._stack)
             self._replace(base.resources, base.pending, journal=id_)
         except UserError:
+            # It stays: who can tell whether the state names it by now? If not, nobody reads it.
             journal.close()
-            journalfile.remove(path)
             raise
         return journal
 
