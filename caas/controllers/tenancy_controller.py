@@ -26,7 +26,7 @@ from gpuclusters.domain.tenancy_proof import Proof, Trials, prove
 from gpuclusters.domain.tenancy_resource import FINALIZER, TENANCY, TenancySpec
 from gpuclusters.domain.tenancy_trials import trial_pods
 
-WORKERS = 32
+WORKERS = 12
 """Tenancies that are worked on at once; each makes up to ten requests at once."""
 MANAGER = "gpu-clusters-tenancy"
 """Field manager of everything that the controller writes."""
@@ -62,7 +62,7 @@ class TenancyController:
         # A change of the status is our own, as a rule.
         if known is None or _asked(known) != _asked(body):
             self._gauges.asked(body)
-            self._queue.add(name)
+            self._queue.add(name, new=known is None)
 
     def forget(self, name: str) -> None:
         """A Tenancy is gone."""

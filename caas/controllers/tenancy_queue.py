@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 
 FIRST_PAUSE_SECONDS = 0.2
 LONGEST_PAUSE_SECONDS = 60.0
+PRECEDENCE = 10_000
 
 _log = logging.getLogger(__name__)
 
@@ -26,22 +27,28 @@ class WorkQueue:
     def __init__(self, step: Step, *, workers: int) -> None:
         self._step = step
         self._count = workers
-        self._ready: asyncio.Queue[str] = asyncio.Queue()
+        self._ready: asyncio.PriorityQueue[tuple[int, str]] = asyncio.PriorityQueue()
+        self._turns = 0
         self._waiting: set[str] = set()
         self._busy: set[str] = set()
         self._again: set[str] = set()
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._failures: dict[str, int] = {}
 
-    def add(self, name: str) -> None:
-        """Look at it as soon as a worker is free."""
+    def add(self, name: str, *, new: bool = False) -> None:
+        """Look at it as soon as a worker is free.
+
+        What was begun comes before what is `new`, so that of many the first are done early; but
+        nothing waits for more than `PRECEDENCE` others that came later.
+        """
         if timer := self._timers.pop(name, None):
             timer.cancel()
         if name in self._busy:
             self._again.add(name)
         elif name not in self._waiting:
             self._waiting.add(name)
-            self._ready.put_nowait(name)
+            self._turns += 1
+            self._ready.put_nowait((self._turns - (0 if new else PRECEDENCE), name))
 
     def add_later(self, name: str, seconds: float) -> None:
         """Look at it then, unless it is added before."""
@@ -62,7 +69,7 @@ class WorkQueue:
 
     async def _work(self) -> None:
         while True:
-            name = await self._ready.get()
+            _, name = await self._ready.get()
             self._waiting.discard(name)
             self._busy.add(name)
             try:

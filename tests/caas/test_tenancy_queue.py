@@ -97,3 +97,21 @@ def test_a_failure_is_repeated_later_and_holds_nobody_else_up() -> None:
     assert seen["bad"] == 2
     # 0.4 s, then 0.8 s, a quarter more or less.
     assert seen["worse"] in (2, 3)
+
+
+def test_what_was_begun_comes_before_what_is_new() -> None:
+    seen: list[str] = []
+
+    async def look(name: str) -> None:
+        seen.append(name)
+
+    async def work() -> None:
+        queue = WorkQueue(look, workers=1)
+        for name in ("new-1", "new-2"):
+            queue.add(name, new=True)
+        for name in ("begun-1", "begun-2"):
+            queue.add(name)
+        await worked(queue, 0.1)
+
+    asyncio.run(work())
+    assert seen == ["begun-1", "begun-2", "new-1", "new-2"]
