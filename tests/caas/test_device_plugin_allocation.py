@@ -260,6 +260,22 @@ def test_many_requests_two_plugins_and_restarts_never_give_a_gpu_twice(seed: int
     assert {int(device) - 10 for device in given} <= cluster.allocated()
 
 
+def test_of_two_requests_for_the_same_gpus_one_is_granted() -> None:
+    for seed in range(20):
+        cluster = FakeCluster(random.Random(seed))
+        cluster.lease(1, "four")
+
+        async def both(cluster: FakeCluster = cluster) -> list[Grant | Refusal | BaseException]:
+            asked = ("11", "12", "13", "14")
+            return await asyncio.gather(
+                ask(cluster, *asked), ask(cluster, *asked), return_exceptions=True
+            )
+
+        answers = asyncio.run(both())
+        assert sum(isinstance(answer, Grant) for answer in answers) == 1
+        assert cluster.allocated() == {1, 2, 3, 4}
+
+
 def test_a_mark_without_compare_and_swap_would_be_found() -> None:
     """The test above notices when the one thing that it is about is missing."""
 
