@@ -1,0 +1,105 @@
+"""Leases read from objects and written back: deadlines under clocks that jump, objects that are old."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from caas.controllers.lease_book import LeaseBook
+from gpuclusters.domain.lease import Limits
+from gpuclusters.domain.lease_plan import Change
+from gpuclusters.domain.lease_resource import (
+    ConditionType,
+    GPULeaseSpec,
+    Phase,
+    lease_object,
+)
+
+LIMITS = Limits(resetting=100, scrubbing=900)
+START = 1_800_000_000.0
+
+
+class Wall:
+    """A clock that somebody sets."""
+
+    def __init__(self) -> None:
+        self.now = START
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def resetting(wall: Wall) -> dict[str, Any]:
+    """The object of a GPU that has just begun its first cycle."""
+    body = lease_object(GPULeaseSpec(node="n", module=1, pci="0000:0f:00.0", device="1"))
+    body["metadata"] |= {"uid": "u", "resourceVersion": "10", "generation": 1}
+    return LeaseBook(LIMITS, wall).first(body)
+
+
+def newer(body: dict[str, Any], version: str) -> dict[str, Any]:
+    return {**body, "metadata": {**body["metadata"], "resourceVersion": version}}
+
+
+def test_a_phase_begun_by_another_gets_what_is_left_of_its_time() -> None:
+    wall = Wall()
+    body = resetting(wall)
+    wall.now += 40
+    lease = LeaseBook(LIMITS, wall).offer(body, now=5.0)
+    assert lease is not None
+    assert lease.deadline == 65.0
+
+
+def test_a_clock_set_forward_or_back_neither_ends_a_phase_nor_prolongs_it() -> None:
+    wall = Wall()
+    body = resetting(wall)
+    wall.now = START + 1_000_000
+    late = LeaseBook(LIMITS, wall).offer(body, now=5.0)
+    wall.now = START - 1_000_000
+    early = LeaseBook(LIMITS, wall).offer(body, now=5.0)
+    assert late is not None
+    assert early is not None
+    assert late.deadline == 5.0 + 25.0, "a quarter of the time at least"
+    assert early.deadline == 5.0 + 100.0, "the whole time at most"
+
+
+def test_a_deadline_stays_while_others_write_to_the_same_stay() -> None:
+    wall = Wall()
+    book = LeaseBook(LIMITS, wall)
+    body = resetting(wall)
+    first = book.offer(body, now=5.0)
+    wall.now += 1_000_000
+    again = book.offer(newer(body, "11"), now=30.0)
+    assert first is not None
+    assert again is not None
+    assert again.deadline == first.deadline
+
+
+def test_an_older_object_is_not_taken_for_what_is() -> None:
+    wall = Wall()
+    book = LeaseBook(LIMITS, wall)
+    body = resetting(wall)
+    assert book.offer(newer(body, "11"), now=0.0) is not None
+    assert book.offer(newer(body, "9"), now=0.0) is None
+
+
+def test_what_is_written_is_read_again_with_the_time_of_each_condition() -> None:
+    wall = Wall()
+    book = LeaseBook(LIMITS, wall)
+    lease = book.offer(resetting(wall), now=0.0)
+    assert lease is not None
+    wall.now += 60
+    after = replace(
+        lease,
+        phase=Phase.SCRUBBING,
+        deadline=900.0,
+        shown=frozenset({ConditionType.RESET_DONE}),
+    )
+    stored = book.next(Change(lease, after, "the GPU was reset"), now=0.0)
+    status = stored["status"]
+    assert status["since"] == "2027-01-15T08:01:00.000Z"
+    assert status["deadline"] == "2027-01-15T08:16:00.000Z"
+    times = {c["type"]: (c["status"], c["lastTransitionTime"]) for c in status["conditions"]}
+    assert times["ResetDone"] == ("True", "2027-01-15T08:01:00.000Z")
+    assert times["MemoryCleared"] == ("False", "2027-01-15T08:00:00.000Z")
+    again = book.offer(newer(stored, "11"), now=1.0)
+    assert again == after
