@@ -54,6 +54,11 @@ class Cache:
             self.synced.set()
             return
         self._latest = max(self._latest, _version_of(event.object))
+        known = self._objects.get(_key(event.object))
+        if event.kind != "DELETED" and known and _version_of(known) == _version_of(event.object):
+            # Our own writing, told back; what is known of it beyond that stays.
+            self._unseen.discard(_key(event.object))
+            return
         self._remove(_key(event.object))
         if event.kind != "DELETED":
             self._put(event.object)
@@ -70,7 +75,8 @@ class Cache:
 
     def changed(self, before: Object, after: Object) -> None:
         """Take in what will be heard of in a moment, unless more is known already."""
-        if self._objects.get(_key(before)) is before:
+        known = self._objects.get(_key(before))
+        if known is not None and _version_of(known) == _version_of(before):
             self._remove(_key(before))
             self._put(after)
 

@@ -74,7 +74,7 @@ class Load:
         return answer
 
     async def steady(self, seconds: float) -> float:
-        """Ask at the rate, late or not; gives the rate that it was."""
+        """Ask at the rate, late or not; gives how many seconds it took until all was answered."""
         began = time.perf_counter()
         asked: set[asyncio.Task[None]] = set()
         count = int(seconds * RATE)
@@ -86,7 +86,7 @@ class Load:
             if task.done():
                 task.result()
         await asyncio.gather(*asked)
-        return count / (time.perf_counter() - began)
+        return time.perf_counter() - began
 
     async def empty(self) -> None:
         """End what is left."""
@@ -132,17 +132,18 @@ async def measure(address: str, tokens: list[str], process: psutil.Process) -> N
         await warm.empty()
         load = Load(client, tokens)
         before, cpu = process.memory_info().rss, process.cpu_times()
-        rate = await load.steady(SECONDS)
+        took = await load.steady(SECONDS)
         spent = process.cpu_times()
         await load.empty()
     await asyncio.sleep(1)
     after, files = process.memory_info().rss, process.num_fds()
     # Kept connections are closed; those to the API server and the watches stay.
-    print(f"\n{rate:.0f} requests/s for {SECONDS:g} s; {dict(sorted(load.answers.items()))}")
+    rate = SECONDS * RATE / took
+    print(f"\n{rate:.0f} requests/s for {took:.0f} s; {dict(sorted(load.answers.items()))}")
     for method, values in sorted(load.seconds.items()):
         median = statistics.median(values) * 1000
         print(f"{method:6} P50 {median:.1f} ms  P99 {share(values, 0.99)}  max {share(values, 1)}")
-    busy = (spent.user + spent.system - cpu.user - cpu.system) / SECONDS
+    busy = (spent.user + spent.system - cpu.user - cpu.system) / took
     print(
         f"memory {before / 2**20:.0f} -> {after / 2**20:.0f} MiB, {files} files, {busy:.0%} of a core"
     )

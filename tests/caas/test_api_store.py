@@ -60,9 +60,10 @@ def test_what_came_and_went_while_nobody_watched_is_not_kept() -> None:
 def test_an_end_that_was_asked_for_is_seen_unless_more_is_known() -> None:
     found = cache()
     found.take(Event("ADDED", pod(5)))
-    before = found.get("c-1", "n")
-    assert before is not None
+    before = pod(5)  # the same, told of twice
     found.changed(before, pod(5, deletionTimestamp="now"))
+    assert found.get("c-1", "n") == pod(5, deletionTimestamp="now")
+    found.take(Event("ADDED", pod(5)))
     assert found.get("c-1", "n") == pod(5, deletionTimestamp="now")
     found.take(Event("DELETED", pod(6)))
     found.changed(before, pod(5, deletionTimestamp="now"))
