@@ -17,6 +17,7 @@ from caas.connection import Connection
 from caas.controllers.tenancy_controller import WORKERS
 from gpuclusters.domain import tenancy_conditions
 from gpuclusters.domain.ports import ObjectKind
+from gpuclusters.domain.tenancy_objects import NETWORK_POLICY
 from gpuclusters.domain.tenancy_resource import TENANCY, TenancySpec, tenancy_object
 from tests.fixtures.tenancies import Operator, Tenants
 
@@ -30,6 +31,32 @@ def percentile(values: list[float], share: float) -> float:
     return sorted(values)[min(int(len(values) * share), len(values) - 1)]
 
 
+async def verdicts(cluster: Cluster) -> None:
+    """Calls every new network policy valid at once, as Cilium's operator does.
+
+    The lab's stand-in does too, but four at a time: with hundreds it is the stand-in that is measured.
+    """
+    told: set[asyncio.Task[Any]] = set()
+    async for event in cluster.watch(NETWORK_POLICY):
+        if event.kind not in ("ADDED", "MODIFIED"):
+            continue
+        if (event.object.get("status") or {}).get("conditions"):
+            continue
+        metadata = event.object["metadata"]
+        said = {"conditions": [{"type": "Valid", "status": "True", "message": "bench"}]}
+        work = asyncio.create_task(
+            cluster.patch(
+                NETWORK_POLICY,
+                metadata["name"],
+                metadata["namespace"],
+                {"status": said},
+                subresource="status",
+            )
+        )
+        told.add(work)
+        work.add_done_callback(told.discard)
+
+
 async def to_ready(tenants: Tenants, count: int) -> list[float]:
     """Seconds from asking for all of them at once to each being ready."""
     names = [tenants.name() for _ in range(count)]
@@ -41,6 +68,7 @@ async def to_ready(tenants: Tenants, count: int) -> list[float]:
             async for event in stream:
                 if event.kind == "SYNC":
                     break
+            operating = asyncio.create_task(verdicts(cluster))
             began = time.monotonic()
             asking = [asyncio.create_task(cluster.create(TENANCY, body)) for body in bodies]
             async for event in stream:
@@ -51,6 +79,8 @@ async def to_ready(tenants: Tenants, count: int) -> list[float]:
                 if not missing:
                     break
             await asyncio.gather(*asking)
+            operating.cancel()
+            await asyncio.gather(operating, return_exceptions=True)
     return took
 
 
@@ -84,7 +114,8 @@ def written(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     async def counted(self: Connection, method: str, path: str, *args: Any, **kw: Any) -> Any:
         query = args[0] if args else kw.get("query", ())
-        if method != "GET" and ("dryRun", "All") not in query:
+        others = "ciliumnetworkpolicies" in path and path.endswith("/status")
+        if method != "GET" and ("dryRun", "All") not in query and not others:
             seen.append(path)
         return await ask(self, method, path, *args, **kw)
 
