@@ -73,7 +73,7 @@ async def grant_and_return(lab: LeaseLab, tenant: str, size: int) -> tuple[float
         or host.leases[m].phase in ("Resetting", "Scrubbing", "Verifying")
         for m in mine
     ):
-        await asyncio.sleep(0.005)
+        await asyncio.sleep(0.05)
     return granted, time.perf_counter() - began
 
 
