@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import json
 import re
+import time
 
 import pytest
 
+from lab.control_plane.kube import KubeApi
+from lab.control_plane.layout import Layout
+from lab.control_plane.ports import kept
 from lab.hosts import faults
 from tests.e2e.conftest import SOURCE, Checkout
 
 pytestmark = pytest.mark.lab
 
-SINGLES = list(range(7, 15))
+COMMITTED = [1, 5, 12, 14]
+"""Of the layout 4, 2, 1, 1."""
 PAIRS = [3, 4, 5, 6]
 
 
@@ -59,7 +64,7 @@ def test_the_cluster_is_what_the_configuration_says(cluster: Checkout) -> None:
 def test_each_machine_has_its_partitions_active_and_its_gpus_described(
     cluster: Checkout, host: str
 ) -> None:
-    assert cluster.active_partitions(host) == SINGLES
+    assert cluster.active_partitions(host) == COMMITTED
     spec = json.loads(cluster.on_host(host, "sudo -n cat /etc/cdi/nvidia.com-pgpu.json"))
     assert spec["kind"] == "nvidia.com/pgpu"
     assert [device["name"] for device in spec["devices"]] == [str(n) for n in range(1, 9)]
@@ -71,17 +76,22 @@ def test_each_machine_has_its_partitions_active_and_its_gpus_described(
 def test_another_layout_updates_the_boards_in_place_and_back(dev: Checkout) -> None:
     dev.configure(partition_layout=[2, 2, 2, 2])
     assert kinds(dev.plan()) == [
+        # The programs read which partitions may be leased; their pods carry the digest of the settings.
+        "update ConfigMap system-settings",
+        "update DaemonSet programs-device-plugin",
+        "update Deployment programs-api",
+        "update Deployment programs-controllers",
         "update FabricPartitions hgx-01-fabric",
         "update FabricPartitions hgx-02-fabric",
         # How many GPUs a container may ask for follows the layout.
-        "update Namespace acme-namespace",
-        "update Namespace globex-namespace",
+        "update TenancyPolicy acme-policy",
+        "update TenancyPolicy globex-policy",
     ]
     dev.up()
     assert dev.active_partitions("hgx-01") == dev.active_partitions("hgx-02") == PAIRS
     dev.reset()
     dev.up()
-    assert dev.active_partitions("hgx-01") == SINGLES
+    assert dev.active_partitions("hgx-01") == COMMITTED
     assert dev.plan() == []
 
 
@@ -98,22 +108,26 @@ def test_a_host_file_changed_by_hand_is_named_by_a_refresh_and_put_back(dev: Che
     assert dev.plan("--refresh") == []
 
 
-def test_a_policy_deleted_by_hand_comes_back_and_is_proven_again(dev: Checkout) -> None:
-    dev.kubectl("get", "cnp", "isolate", "-n", "tenant-acme")
-    dev._call(
-        [
-            *("kubectl", "--kubeconfig", str(dev.lab / "kubeconfig")),
-            *("delete", "cnp", "isolate", "-n", "tenant-acme"),
-        ],
-        dev.env,
-    )
-    dev.up("--refresh")
-    dev.kubectl("get", "cnp", "isolate", "-n", "tenant-acme")
+def test_a_policy_deleted_by_hand_is_put_back_by_the_controller(cluster: Checkout) -> None:
+    before = cluster.kubectl("get", "cnp", "isolate", "-n", "tenant-acme")["metadata"]["uid"]
+    delete = "/apis/cilium.io/v2/namespaces/tenant-acme/ciliumnetworkpolicies/isolate"
+    layout = Layout.of(cluster.lab)
+    with KubeApi(layout, kept(layout.ports)["kube-apiserver"]) as api:
+        api.delete(delete)
+    deadline = time.monotonic() + 60
+    while True:
+        found = cluster.kubectl("get", "cnp", "-n", "tenant-acme")["items"]
+        uids = {p["metadata"]["name"]: p["metadata"]["uid"] for p in found}
+        if uids.get("isolate", before) != before:
+            break
+        assert time.monotonic() < deadline, "nobody put the policy back"
+        time.sleep(0.2)
+    assert cluster.plan("--refresh") == []
 
 
 def test_a_partition_in_use_stays_and_everything_else_goes_on(dev: Checkout) -> None:
     folder = dev.lab / "hosts"
-    faults.set_partition_in_use(folder, "hgx-01", 7, "vm-acme")
+    faults.set_partition_in_use(folder, "hgx-01", 1, "vm-acme")
     try:
         dev.configure(partition_layout=[2, 2, 2, 2])
         done = dev.run("up")
@@ -122,10 +136,10 @@ def test_a_partition_in_use_stays_and_everything_else_goes_on(dev: Checkout) -> 
         assert "hgx-01" in said
         assert "in use" in said
         assert "Traceback" not in said
-        assert 7 in dev.active_partitions("hgx-01")
+        assert 1 in dev.active_partitions("hgx-01")
         assert dev.active_partitions("hgx-02") == PAIRS
     finally:
-        faults.set_partition_in_use(folder, "hgx-01", 7, None)
+        faults.set_partition_in_use(folder, "hgx-01", 1, None)
     dev.up()
     assert dev.active_partitions("hgx-01") == PAIRS
 
@@ -151,7 +165,7 @@ def test_a_machine_with_another_key_gets_no_command(dev: Checkout) -> None:
     assert done.returncode == 1
     assert "is pinned for it" in done.stdout + done.stderr
     faults.clear(dev.lab / "hosts", "hgx-01")
-    assert dev.active_partitions("hgx-01") == SINGLES
+    assert dev.active_partitions("hgx-01") == COMMITTED
 
 
 def test_wrong_configuration_ends_with_all_faults_before_anything_starts(dev: Checkout) -> None:
@@ -171,7 +185,16 @@ def test_destroy_removes_what_up_made_from_hosts_and_cluster(dev: Checkout) -> N
     assert dev.active_partitions("hgx-01") == []
     assert "nvidia.com-pgpu.json" not in dev.on_host("hgx-01", "ls /etc/cdi || true")
     names = {n["metadata"]["name"] for n in dev.kubectl("get", "namespaces")["items"]}
-    assert not {name for name in names if name.startswith("tenant-")}
+    assert not {name for name in names if name.startswith(("tenant-", "gpu-clusters-"))}
+    assert cluster_wide(dev) == []
+
+
+def cluster_wide(dev: Checkout) -> list[str]:
+    """What of ours is left in the cluster outside of namespaces."""
+    kinds = "clusterroles,clusterrolebindings,customresourcedefinitions,validatingadmissionpolicies"
+    found = dev.kubectl("get", kinds)["items"]
+    names = [item["metadata"]["name"] for item in found]
+    return [name for name in names if "gpu-clusters" in name]
 
 
 def test_no_secret_of_the_lab_stands_in_clear_in_its_state(cluster: Checkout) -> None:

@@ -1,0 +1,84 @@
+"""What the image holds is enough for every program, and holds no Pulumi."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROJECT = Path(__file__).resolve().parents[2]
+DOCKERFILE = PROJECT / "caas" / "Dockerfile"
+LOCK = PROJECT / "caas" / "requirements.lock"
+
+# Imports every module of the programs where no package can be found but those of the image.
+_PROBE = """
+import importlib.metadata, pkgutil, re, sys
+allowed = set(sys.argv[1].split(","))
+
+def normal(name):
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+provided = importlib.metadata.packages_distributions()
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        top = name.partition(".")[0]
+        owners = provided.get(top)
+        if owners and not any(normal(owner) in allowed for owner in owners):
+            raise ModuleNotFoundError(f"{top} is not in the image", name=top)
+        return None
+
+sys.meta_path.insert(0, Missing())
+import caas
+for module in pkgutil.walk_packages(caas.__path__, "caas."):
+    if not module.name.endswith("__main__"):
+        __import__(module.name)
+for program in ("api", "controllers", "device_plugin"):
+    __import__(f"caas.{program}.__main__")
+assert not {name for name in sys.modules if name.partition(".")[0] in ("pulumi", "lab")}
+"""
+
+
+def _copied(into: Path) -> Path:
+    """The sources that the Dockerfile copies, where it copies them."""
+    for line in DOCKERFILE.read_text().splitlines():
+        found = re.fullmatch(r"COPY (\S+) /opt/gpu-clusters/src/(\S+)", line)
+        if found:
+            source, target = PROJECT / found[1], into / found[2]
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if source.is_dir():
+                shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
+            else:
+                shutil.copy(source, target)
+    return into
+
+
+def test_every_program_starts_from_what_the_image_holds(tmp_path: Path) -> None:
+    locked = re.findall(r"^([A-Za-z0-9._-]+)==", LOCK.read_text(), re.MULTILINE)
+    names = ",".join(re.sub(r"[-_.]+", "-", name).lower() for name in locked)
+    run = subprocess.run(
+        [sys.executable, "-c", _PROBE, names],
+        cwd=_copied(tmp_path),
+        env={"PYTHONPATH": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1", "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+
+
+def test_what_is_in_the_image_is_what_was_tested() -> None:
+    def pins(path: Path) -> dict[str, str]:
+        return dict(re.findall(r"^([A-Za-z0-9._-]+)==(\S+)", path.read_text(), re.MULTILINE))
+
+    image, project = pins(LOCK), pins(PROJECT / "requirements.lock")
+    assert image.items() <= project.items()
+    assert not [name for name in image if name.startswith("pulumi")]
+
+
+@pytest.mark.parametrize("line", ["--require-hashes", "USER 65532:65532"])
+def test_the_image_is_installed_by_hash_and_runs_as_nobody(line: str) -> None:
+    assert line in DOCKERFILE.read_text()
