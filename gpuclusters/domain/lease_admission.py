@@ -22,12 +22,18 @@ def admit(draft: Draft, present: Sequence[Group]) -> None:
                 draft.keep(
                     lease, replace(lease, deadline=None), "the kubelet has allocated the GPU"
                 )
-    going = [group for group in leased if group.admitted and not group.allocated]
+    going = [group for group in leased if group.admitted and not _arrived(group)]
     ready = going or [group for group in leased if group.wanted and not group.admitted]
     for group in ready[:1]:
         if group.pod is None or not group.wanted:
             continue
         _let_go(draft, group, group.pod)
+
+
+def _arrived(group: Group) -> bool:
+    """Whether the kubelet has the pod's GPUs; not while the gate is closed, whatever anybody marked."""
+    waits = group.pod is not None and group.pod.state is PodState.WAITING
+    return group.allocated and not waits
 
 
 def _let_go(draft: Draft, group: Group, pod: Pod) -> None:

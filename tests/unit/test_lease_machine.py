@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from gpuclusters.domain import lease_decisions, lease_holding, lease_recycling
-from gpuclusters.domain.lease import Lease, PodState, Reason
+from gpuclusters.domain.lease import Lease, Pod, PodState, Reason
 from gpuclusters.domain.lease_board import Board
 from gpuclusters.domain.lease_effects import AdmitPod, ClearMemory, Effect, Reset, Succeeded
 from gpuclusters.domain.lease_group import Group
 from gpuclusters.domain.lease_plan import Draft
-from gpuclusters.domain.lease_resource import EDGES, ConditionType, Phase
+from gpuclusters.domain.lease_resource import EDGES, ConditionType, Holder, Phase
 from gpuclusters.domain.recycle import RecyclePolicy
 from tests.unit.lease_world import BrokenError, Setting, explore
 
@@ -246,3 +246,18 @@ def test_a_broken_machine_is_caught(mutation: Patch, monkeypatch: pytest.MonkeyP
     mutation(monkeypatch)
     with pytest.raises(BrokenError, match=said):
         explore(setting)
+
+
+def test_a_pod_whose_gpus_are_marked_allocated_too_early_is_still_let_go() -> None:
+    setting = Setting(ONE, (1,))
+    holder = Holder(
+        tenant="t", namespace="n", pod="p0", pod_uid="p0", container="", partition=7, gpus=(1,),
+        admitted=True, allocated=True,
+    )  # fmt: skip
+    board = Board(
+        setting.orders(),
+        {1: Lease(1, Phase.LEASED, 1, holder)},
+        {"p0": Pod("p0", PodState.WAITING)},
+    )
+    plan = lease_decisions.decide(board, 0.0)
+    assert plan.effects == (AdmitPod("p0", "n", "p0", "h/7"),)
