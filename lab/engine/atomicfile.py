@@ -57,7 +57,9 @@ def explain(error: OSError) -> str:
     if error.errno == errno.EFBIG:
         return "the file would be larger than is allowed (ulimit -f); raise the limit"
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return f"{(error.strerror or 'not allowed').lower()}; check who owns the file and its folder"
+        return (
+            f"{(error.strerror or 'not allowed').lower()}; check who owns the file and its folder"
+        )
     return error.strerror or str(error)
 
 
