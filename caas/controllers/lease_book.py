@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from gpuclusters.domain.custom_resource import Condition
+from gpuclusters.domain.device_plugin import KUBELET_AGREES
 from gpuclusters.domain.lease import Lease, Limits
 from gpuclusters.domain.lease_plan import Change
 from gpuclusters.domain.lease_resource import (
@@ -88,6 +89,7 @@ class LeaseBook:
             since=_stamp(wall) if moved else before.since,
             deadline=None if lease.deadline is None else _stamp(wall + lease.deadline - now),
             holder=lease.holder,
+            last_tenant=lease.last_tenant or None,
             reason=lease.reason,
             message=lease.message[:1024],
             cycle=lease.cycle,
@@ -116,6 +118,10 @@ class LeaseBook:
             recheck=status.recheck,
             recheck_cycle=status.recheck_cycle,
             recheck_asked=str(annotations.get(RECHECK_ANNOTATION, ""))[:256],
+            disputed=any(
+                c.type == KUBELET_AGREES and c.status == "False" for c in status.conditions
+            ),
+            last_tenant=status.last_tenant or "",
         )
         stay = _stay(body, lease)
         if stay not in self._deadlines:

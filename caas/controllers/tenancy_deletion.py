@@ -41,8 +41,7 @@ async def step(
     """
     if FINALIZER not in (tenancy["metadata"].get("finalizers") or ()):
         return None
-    before = (tenancy.get("status") or {}).get("awaitedLeases") or ()
-    awaited = tenancy_leases.awaited(spec.tenant, before, await _leases(cluster, view))
+    awaited = tenancy_leases.awaited(spec.tenant, await _leases(cluster, view))
     leases = tuple(awaited)
     # A namespace of the same name that is not the tenant's is left alone.
     home = await cluster.get(NAMESPACE, spec.namespace)

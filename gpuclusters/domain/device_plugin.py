@@ -236,7 +236,8 @@ def reconcile(board: Board, unseen: Collection[str]) -> tuple[Finding, ...]:
         )
         if pod is not None:
             findings.append(Disagree(device, pod))
-        elif marked:
+        elif marked and device.status.phase in CLEARABLE:
+            # In any other phase the mark waits until the lease controller has acted on it.
             findings.append(Agree(device))
         own = board.listed.get(device.device) and pod is None
         if own and device.waits:

@@ -36,6 +36,7 @@ class Reason(StrEnum):
     FIRMWARE_CHANGED = "FirmwareChanged"
     KNOBS_CHANGED = "KnobsChanged"
     NO_GOLDEN_SET = "NoGoldenSet"
+    HELD_BY_ANOTHER_POD = "HeldByAnotherPod"
     POLICY = "Policy"
 
 
@@ -57,6 +58,10 @@ class Lease:
     recheck_cycle: int = 0
     recheck_asked: str = ""
     """The value of the annotation as it is now."""
+    disputed: bool = False
+    """The device plugin found the kubelet to have given the GPU to another pod than the lease's."""
+    last_tenant: str = ""
+    """Who had the GPU last, from the end of the holding until it is free."""
 
     @property
     def entry(self) -> Entry:

@@ -42,6 +42,11 @@ class Group:
         return self.pod.state is PodState.WAITING or self.pod.lease == self.lease
 
     @property
+    def disputed(self) -> bool:
+        """Whether the kubelet has given one of its GPUs to another pod."""
+        return any(lease.disputed for lease in self.leases)
+
+    @property
     def admitted(self) -> bool:
         """Whether any of its leases says that the pod was let go."""
         return any(lease.holder is not None and lease.holder.admitted for lease in self.leases)

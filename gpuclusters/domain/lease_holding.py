@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from gpuclusters.domain.lease import OVER, Entry, Lease, PodState, Reason
+from gpuclusters.domain.lease import LEAVING, OVER, Entry, Lease, PodState, Reason
 from gpuclusters.domain.lease_admission import admit
 from gpuclusters.domain.lease_board import Board, Reading
 from gpuclusters.domain.lease_effects import (
     ActivatePartition,
     DeactivatePartition,
+    DeletePod,
     Refused,
     Succeeded,
 )
@@ -38,7 +39,7 @@ def reserve(board: Board, holder: Holder, now: float) -> tuple[Change, ...]:
     draft = Draft(board, now)
     for module in holder.gpus:
         lease = board.leases.get(module)
-        if lease is None or lease.phase is not Phase.FREE:
+        if lease is None or lease.phase is not Phase.FREE or lease.disputed:
             return ()
         draft.move(
             replace(lease, holder=holder),
@@ -54,7 +55,7 @@ def decide_groups(draft: Draft) -> None:
     for group in present:
         if group.pod is None:
             draft.want_pod(group.holder)
-        elif not group.wanted or not group.whole:
+        elif not group.wanted or not group.whole or group.disputed:
             _dissolve(draft, group)
         elif reserved := group.within(Phase.RESERVED):
             _begin(draft, reserved)
@@ -69,7 +70,10 @@ def decide_groups(draft: Draft) -> None:
 
 def _dissolve(draft: Draft, group: Group) -> None:
     """The pod does not need the GPUs, or cannot have all of them: none is kept."""
-    why = "its pod ends" if group.whole else "another GPU of the partition was lost"
+    if group.disputed:
+        why = "the kubelet has given a GPU of the partition to another pod"
+    else:
+        why = "its pod ends" if group.whole else "another GPU of the partition was lost"
     for lease in group.within(Phase.RESERVED):
         draft.move(lease, Phase.FREE, f"{why}; nothing was done to the GPU yet")
     for lease in group.within(Phase.ACTIVATING, Phase.LEASED):
@@ -184,16 +188,23 @@ def _used(reading: Reading, modules: Sequence[int]) -> bool:
 
 
 def _release(draft: Draft, group: Group, releasing: Sequence[Lease]) -> None:
-    """Wait until nothing of the pod can touch the GPUs again; they leave together.
+    """Wait until nothing of the pod, or of another, can touch the GPUs again; they leave together.
 
     A pod that was never let go to these GPUs cannot touch them: the device plugin refuses it.
     """
     for lease in releasing:
         if draft.expired(lease):
             draft.quarantine(lease, Reason.RELEASE_TIMED_OUT, _who_holds_on(draft, group, lease))
-    if group.pod is None or (group.pod.state not in OVER and group.pod.lease == group.lease):
+    if group.pod is None:
         return
-    if any(lease.holder is not None and lease.holder.allocated for lease in releasing):
+    let_go = group.admitted or group.pod.lease == group.lease
+    if let_go and group.pod.state not in LEAVING:
+        # It can never get all of its GPUs any more, but the kubelet might still give it some.
+        holder, why = group.holder, "its GPUs were taken back"
+        draft.want(DeletePod(holder.pod_uid, holder.namespace, holder.pod, why))
+    if let_go and group.pod.state not in OVER:
+        return
+    if any(x.disputed or (x.holder is not None and x.holder.allocated) for x in releasing):
         return
     entries = [lease.entry for lease in releasing]
     reading = draft.reading(entries)
@@ -210,6 +221,8 @@ def _who_holds_on(draft: Draft, group: Group, lease: Lease) -> str:
     pod = f"pod {group.holder.namespace}/{group.holder.pod}"
     if group.pod is None or group.pod.state not in OVER:
         return f"{pod} has not ended"
+    if lease.disputed:
+        return "the kubelet lists the GPU for another pod than its lease's"
     if lease.holder is not None and lease.holder.allocated:
         return f"the kubelet still lists the GPU for {pod}"
     reading = draft.board.reading

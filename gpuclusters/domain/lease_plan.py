@@ -132,6 +132,7 @@ class Draft:
             reason="",
             message="",
             holder=lease.holder if phase in HELD else None,
+            last_tenant="" if phase is Phase.FREE or phase in HELD else _last_tenant(lease),
         )
         if phase is Phase.LEASED:
             after = replace(after, shown=lease.shown | {ConditionType.PARTITION_ACTIVE})
@@ -152,6 +153,7 @@ class Draft:
             phase=Phase.QUARANTINED,
             deadline=None,
             holder=holder,
+            last_tenant=_last_tenant(lease),
             reason=reason.value,
             message=message,
             # A recheck that was asked for before the reason for it was known is not one.
@@ -175,6 +177,11 @@ class Draft:
     def _change(self, before: Lease, after: Lease, why: str) -> None:
         stored = self.board.leases[before.module]
         self._changes.setdefault(before.module, Change(stored, after, why))
+
+
+def _last_tenant(lease: Lease) -> str:
+    """Who had the GPU last, to be said once nobody has it."""
+    return lease.last_tenant if lease.holder is None else lease.holder.tenant
 
 
 def _concerns(effect: Effect, entry: Entry) -> bool:

@@ -27,6 +27,10 @@ from gpuclusters.domain.recycle import RecyclePolicy
 def decide_recycling(draft: Draft) -> None:
     """What follows for all GPUs that nobody holds."""
     for _, lease in sorted(draft.board.leases.items()):
+        if lease.disputed and lease.phase in _NOBODYS:
+            said = "the kubelet lists the GPU for a pod although it is nobody's"
+            draft.quarantine(lease, Reason.HELD_BY_ANOTHER_POD, said)
+            continue
         match lease.phase:
             case Phase.RESETTING:
                 _reset(draft, lease)
@@ -41,6 +45,10 @@ def decide_recycling(draft: Draft) -> None:
     if draft.board.orders.keep_active:
         for partition in draft.board.orders.offered:
             _keep_active(draft, partition)
+
+
+_NOBODYS = frozenset({Phase.FREE, Phase.RESETTING, Phase.SCRUBBING, Phase.VERIFYING})
+"""Phases in which no pod can have the GPU: what was shown is void if one has it all the same."""
 
 
 def _reset(draft: Draft, lease: Lease) -> None:
@@ -177,7 +185,7 @@ def _recheck(draft: Draft, lease: Lease) -> None:
             draft.keep(lease, replace(lease, holder=None), "the kubelet has let the GPU go")
         return
     asked = lease.recheck_asked
-    if not asked or asked == lease.recheck:
+    if lease.disputed or not asked or asked == lease.recheck:
         return
     again = replace(lease, recheck=asked, recheck_cycle=lease.cycle + 1)
     draft.move(again, Phase.RESETTING, "an operator asked for a recheck")

@@ -123,6 +123,8 @@ class GPULeaseStatus(Part):
     deadline: Timestamp | None = None
     """When the phase must have ended; afterwards the GPU is quarantined."""
     holder: Holder | None = None
+    last_tenant: Name | None = None
+    """Who had the GPU last, from the end of the holding until it is free; in quarantine it stays."""
     reason: Annotated[str, Field(max_length=64)] = ""
     """Why it is quarantined, or what last failed; one word."""
     message: Annotated[str, Field(max_length=1024)] = ""
@@ -206,7 +208,8 @@ _STATUS_RULES: tuple[Rule, ...] = (
     },
     {
         "rule": "!has(self.holder) || !self.holder.admitted || "
-        "self.phase in ['Leased', 'Releasing']",
+        "self.phase in ['Leased', 'Releasing'] || "
+        "(self.phase == 'Quarantined' && has(oldSelf.holder) && oldSelf.holder.admitted)",
         "message": "a pod is admitted when its GPU is leased",
     },
     {

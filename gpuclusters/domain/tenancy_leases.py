@@ -21,18 +21,13 @@ def held_by(tenant: str, leases: Sequence[Lease]) -> list[str]:
     )
 
 
-def awaited(tenant: str, before: Sequence[str], leases: Sequence[Lease]) -> dict[str, str]:
-    """Phase by name of the leases that have yet to be scrubbed.
-
-    A lease loses its holder when it is released, so those that the tenant once held (`before`) are
-    followed by name until they are Free or Quarantined. One that another tenant holds was Free since.
-    """
-    waiting: dict[str, str] = {}
-    for lease in leases:
-        name, holder, phase = lease["metadata"]["name"], _holder(lease), _phase(lease)
-        follows = name in before and holder is None and phase not in _DONE
-        if holder == tenant or follows:
-            waiting[name] = phase
+def awaited(tenant: str, leases: Sequence[Lease]) -> dict[str, str]:
+    """Phase by name of the leases that the tenant holds, or had last and that are not yet scrubbed."""
+    waiting = {
+        lease["metadata"]["name"]: _phase(lease)
+        for lease in leases
+        if tenant in (_holder(lease), _left_by(lease))
+    }
     return dict(sorted(waiting.items()))
 
 
@@ -41,6 +36,15 @@ def _holder(lease: Lease) -> str | None:
     if status.get("phase") not in HELD:
         return None
     tenant = (status.get("holder") or {}).get("tenant")
+    return str(tenant) if tenant else None
+
+
+def _left_by(lease: Lease) -> str | None:
+    """Who had the GPU last, until it is scrubbed."""
+    status = lease.get("status") or {}
+    if status.get("phase") in _DONE | HELD:
+        return None
+    tenant = status.get("lastTenant")
     return str(tenant) if tenant else None
 
 

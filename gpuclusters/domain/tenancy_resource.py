@@ -109,7 +109,7 @@ class TenancyStatus(Part):
     namespace_uid: Annotated[str, Field(max_length=64)] | None = None
     """The namespace that was made for the tenant; any other of its name is foreign."""
     awaited_leases: Annotated[tuple[ObjectName, ...], Field(max_length=4096)] = ()
-    """GPUs that the tenant held when its deletion began and that are not yet scrubbed."""
+    """GPUs that the deletion waits for: the tenant has them, or had them last and they are not scrubbed."""
     conditions: Annotated[tuple[Condition, ...], Field(max_length=16)] = ()
 
 

@@ -344,6 +344,10 @@ def test_a_gpu_that_the_kubelet_gave_to_another_pod_is_marked_and_offered_to_nob
             assert [event["reason"] for event in cluster.events] == ["HeldByAnotherPod"]
             node.end("p")
             await until(node.offers(8, 8))
+            # The mark stays until the lease controller has seen it.
+            await asyncio.sleep(0.2)
+            assert cluster.status(1)["conditions"][0]["status"] == "False"
+            cluster.move("Quarantined", 1)
             await until(lambda: cluster.status(1)["conditions"][0]["status"] == "True")
 
     play(folder, story)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from gpuclusters.domain import lease_decisions, lease_holding
+from gpuclusters.domain.device_plugin import CLEARABLE
 from gpuclusters.domain.fabric import Partition
 from gpuclusters.domain.firmware import Golden
 from gpuclusters.domain.lease import Lease, Orders, Pod, PodState, Reason
@@ -74,6 +75,8 @@ class Setting:
     """Whether pods may vanish from the API while they run."""
     expiries: int = 0
     """How many deadlines pass."""
+    disputes: int = 0
+    """How often the kubelet gives a GPU to another pod than its lease's."""
     lag: bool = False
     """Whether a controller sees late what others wrote. What it wrote itself it knows."""
     start: Phase = Phase.FREE
@@ -128,12 +131,12 @@ class State(NamedTuple):
     tampered: frozenset[int]
     messages: frozenset[Message]
     controllers: tuple[Controller, ...]
-    budget: tuple[int, int, int, int, int, int]
-    """What may still go wrong: faults, rechecks, crashes, losses, repeats, expiries."""
+    budget: tuple[int, int, int, int, int, int, int]
+    """What may still go wrong: faults, rechecks, crashes, losses, repeats, expiries, disputes."""
 
 
 _CONTROLLERS = State._fields.index("controllers")
-FAULTS, RECHECKS, CRASHES, LOSSES, REPEATS, EXPIRIES = range(6)
+FAULTS, RECHECKS, CRASHES, LOSSES, REPEATS, EXPIRIES, DISPUTES = range(7)
 
 Step = tuple[str, State]
 
@@ -180,7 +183,7 @@ class World:
             frozenset(),
             frozenset(),
             (controller,) * s.controllers,
-            (s.faults, s.rechecks, s.crashes, s.losses, s.repeats, s.expiries),
+            (s.faults, s.rechecks, s.crashes, s.losses, s.repeats, s.expiries, s.disputes),
         )
 
     def steps(self, state: State) -> Iterator[Step]:
@@ -463,6 +466,8 @@ class World:
     def _level(self, state: State, module: int, level: int, *, at_least: int) -> State:
         """A GPU that runs somebody's VM stays used, whatever is done to it."""
         place = self.at[module]
+        if state.leases[place].disputed:
+            return state
         if any(vm.state == "running" and module in vm.gpus for vm in state.vms):
             return state
         if state.levels[place] < at_least:
@@ -549,6 +554,15 @@ class World:
         return state._replace(leases=leases, controllers=controllers)
 
     def _outside(self, state: State) -> Iterator[Step]:
+        for place, lease in enumerate(state.leases):
+            if lease.disputed and lease.phase in CLEARABLE:
+                agreed = _with(state.leases, place, replace(lease, disputed=False))
+                yield "the other pod lets go", self._others_wrote(state, agreed)
+            elif state.budget[DISPUTES] and not lease.disputed:
+                given = _with(state.leases, place, replace(lease, disputed=True))
+                used = state._replace(levels=_with(state.levels, place, USED))
+                spent = self._spend(self._others_wrote(used, given), DISPUTES)
+                yield "the kubelet gives a GPU to another pod", spent
         if not state.budget[RECHECKS]:
             return
         for place, lease in enumerate(state.leases):
@@ -567,6 +581,10 @@ class World:
                 and lease.holder is not None
                 and state.vms[int(lease.holder.pod_uid[1:])].state in ("", "allocated")
             )
+            # The kubelet does as it likes; what is marked as such must not be given to anybody.
+            clean = clean and not lease.disputed
+            if lease.disputed and lease.phase not in CLEARABLE:
+                self._check_dispute(state, lease.module)
             _require(
                 not clean or state.levels[place] == VERIFIED,
                 f"GPU {lease.module} is {lease.phase} but not verified since its last tenant",
@@ -575,6 +593,13 @@ class World:
                 not clean or lease.module not in state.tampered,
                 f"GPU {lease.module} is {lease.phase} with changed firmware",
             )
+
+    def _check_dispute(self, state: State, module: int) -> None:
+        """A controller that sees that a GPU is with another pod does something, at once."""
+        for me in state.controllers:
+            plan = self.plan(me)
+            busy = me.pending or not me.fresh or state.messages or plan.changes or plan.effects
+            _require(bool(busy), f"GPU {module} is with another pod and nothing is done about it")
 
     def _check_isolation(self, state: State) -> None:
         held: dict[int, int] = {}
@@ -606,7 +631,9 @@ class World:
     def _check_admission(self, state: State, name: str) -> None:
         self.explored.admitted += 1
         mine = [x for x in state.leases if x.holder is not None and x.holder.pod_uid == name]
-        leased = [x for x in mine if x.phase is Phase.LEASED and x.holder and x.holder.admitted]
+        # A gate may be opening while the GPUs are taken back; they are then held until the pod is over.
+        phases = {Phase.LEASED, Phase.RELEASING} if self.setting.disputes else {Phase.LEASED}
+        leased = [x for x in mine if x.phase in phases and x.holder and x.holder.admitted]
         whole = bool(leased) and any(
             {x.module for x in leased} >= set(x.holder.gpus) for x in leased if x.holder
         )
@@ -633,12 +660,22 @@ class World:
             _require(after.recheck != before.recheck, "out of quarantine unasked")
         if phase is Phase.RESETTING and before.holder is not None:
             _require(not before.holder.allocated, "reset while allocated")
+        admitted = after.holder is not None and after.holder.admitted
+        kept = phase is Phase.QUARANTINED and before.holder is not None and before.holder.admitted
+        leased = phase in (Phase.LEASED, Phase.RELEASING)
+        _require(not admitted or leased or kept, f"admitted in {phase}")
+        _require(phase is not Phase.RESERVED or not after.disputed, "reserved while another has it")
+        tenant = before.last_tenant if before.holder is None else before.holder.tenant
+        scrubbed = phase is Phase.FREE or held
+        _require(after.last_tenant == ("" if scrubbed else tenant), "its last tenant is forgotten")
         if before.holder is not None and after.holder is not None:
             _require(before.holder.pod_uid == after.holder.pod_uid, "holder replaced")
 
     def settled(self, state: State) -> bool:
-        """Every GPU is free, in quarantine, or of a pod that lives and has it."""
+        """Every GPU is free, in quarantine, or of a pod that lives and has it; of no other pod."""
         for lease in state.leases:
+            if lease.disputed and lease.phase is not Phase.QUARANTINED:
+                return False
             if lease.phase in (Phase.FREE, Phase.QUARANTINED):
                 continue
             if lease.phase is Phase.LEASED and lease.holder is not None:

@@ -8,10 +8,17 @@ from typing import Any
 
 import pytest
 
-from gpuclusters.domain import lease_decisions, lease_holding, lease_recycling
+from gpuclusters.domain import lease_decisions, lease_holding, lease_plan, lease_recycling
 from gpuclusters.domain.lease import Lease, Pod, PodState, Reason
 from gpuclusters.domain.lease_board import Board
-from gpuclusters.domain.lease_effects import AdmitPod, ClearMemory, Effect, Reset, Succeeded
+from gpuclusters.domain.lease_effects import (
+    AdmitPod,
+    ClearMemory,
+    DeletePod,
+    Effect,
+    Reset,
+    Succeeded,
+)
 from gpuclusters.domain.lease_group import Group
 from gpuclusters.domain.lease_plan import Draft
 from gpuclusters.domain.lease_resource import EDGES, ConditionType, Holder, Phase
@@ -61,6 +68,16 @@ WORLDS: dict[str, tuple[Setting, int, int]] = {
         Setting(ONE, (1,), policy=RecyclePolicy.QUARANTINE_ALWAYS, rechecks=1),
         300,
         400,
+    ),
+    "the kubelet gives a GPU to another pod": (
+        Setting(ONE, (1,), disputes=1, rechecks=1),
+        2_000,
+        4_000,
+    ),
+    "the kubelet gives one of two GPUs to another pod": (
+        Setting(PAIR, (2,), disputes=1),
+        10_000,
+        25_000,
     ),
     "partitions that overlap, two tenants": (
         Setting(OVERLAPPING, (2, 1), depth=40),
@@ -185,7 +202,8 @@ def _quarantine_forgets_who_has_the_gpu(patch: pytest.MonkeyPatch) -> None:
     whole = Draft.quarantine
 
     def quarantine(self: Draft, lease: Lease, reason: Reason, message: str) -> None:
-        whole(self, replace(lease, holder=None), reason, message)
+        tenant = lease.last_tenant if lease.holder is None else lease.holder.tenant
+        whole(self, replace(lease, holder=None, last_tenant=tenant), reason, message)
 
     patch.setattr(Draft, "quarantine", quarantine)
 
@@ -216,6 +234,27 @@ def _recycling_stands_still(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(lease_decisions, "decide_recycling", lambda _: None)
 
 
+def _what_the_kubelet_gave_to_another_pod_stays_leased(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Group, "disputed", False)
+
+
+def _what_nobody_may_have_stays_open_though_a_pod_has_it(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(lease_recycling, "_NOBODYS", frozenset())
+
+
+def _the_last_tenant_is_forgotten(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(lease_plan, "_last_tenant", lambda _: "")
+
+
+def _pod_is_admitted_before_its_gpu_is_leased(patch: pytest.MonkeyPatch) -> None:
+    def begin(draft: Draft, reserved: tuple[Lease, ...]) -> None:
+        for lease in reserved:
+            holder = lease.holder and lease.holder.model_copy(update={"admitted": True})
+            draft.move(replace(lease, holder=holder), Phase.ACTIVATING, "")
+
+    patch.setattr(lease_holding, "_begin", begin)
+
+
 SMALL = Setting(ONE, (1,))
 MUTATIONS: dict[Patch, tuple[Setting, str]] = {
     _memory_is_not_cleared: (SMALL, "not verified"),
@@ -236,6 +275,16 @@ MUTATIONS: dict[Patch, tuple[Setting, str]] = {
     _nothing_is_tried_again: (replace(SMALL, losses=1), "never settles"),
     _partition_is_not_activated: (SMALL, "not active"),
     _recycling_stands_still: (SMALL, "never settles"),
+    _what_the_kubelet_gave_to_another_pod_stays_leased: (
+        replace(SMALL, disputes=1),
+        "nothing is done about it",
+    ),
+    _what_nobody_may_have_stays_open_though_a_pod_has_it: (
+        replace(SMALL, disputes=1),
+        "nothing is done about it",
+    ),
+    _the_last_tenant_is_forgotten: (SMALL, "last tenant is forgotten"),
+    _pod_is_admitted_before_its_gpu_is_leased: (SMALL, "admitted in"),
 }
 
 
@@ -261,3 +310,49 @@ def test_a_pod_whose_gpus_are_marked_allocated_too_early_is_still_let_go() -> No
     )
     plan = lease_decisions.decide(board, 0.0)
     assert plan.effects == (AdmitPod("p0", "n", "p0", "h/7"),)
+
+
+def test_a_pod_whose_gpu_the_kubelet_gave_to_another_is_deleted_and_gives_back_all_of_them() -> (
+    None
+):
+    setting = Setting(PAIR, (2,))
+    holder = Holder(
+        tenant="t", namespace="n", pod="p0", pod_uid="p0", container="", partition=0, gpus=(1, 2),
+        admitted=True, allocated=True,
+    )  # fmt: skip
+    pod = Pod("p0", PodState.GOING, "h/0")
+    leased = {m: Lease(m, Phase.LEASED, 1, holder, disputed=m == 2) for m in (1, 2)}
+    board = Board(setting.orders(), leased, {"p0": pod})
+    plan = lease_decisions.decide(board, 0.0)
+    assert {change.after.phase for change in plan.changes} == {Phase.RELEASING}
+    assert len(plan.changes) == 2
+    assert "to another pod" in plan.changes[0].why
+    for change in plan.changes:
+        board = board.with_lease(change.after)
+    (effect,) = lease_decisions.decide(board, 0.0).effects
+    assert isinstance(effect, DeletePod)
+    # As long as the other pod has it, it is not reset; afterwards it is closed.
+    ended = board.with_pod(replace(pod, state=PodState.GONE))
+    for lease in ended.leases.values():
+        let_go = holder.model_copy(update={"allocated": False})
+        ended = ended.with_lease(replace(lease, holder=let_go))
+    assert lease_decisions.decide(ended, 0.0).changes == ()
+    late = lease_decisions.decide(ended, 1e9).changes
+    assert {change.after.phase for change in late} == {Phase.QUARANTINED}
+    assert {change.after.last_tenant for change in late} == {"t"}
+
+
+@pytest.mark.parametrize("phase", ["Free", "Resetting", "Scrubbing", "Verifying"])
+def test_a_gpu_that_is_nobodys_is_closed_when_the_kubelet_gives_it_to_a_pod(phase: str) -> None:
+    lease = Lease(1, Phase(phase), 1, disputed=True)
+    plan = lease_decisions.decide(Board(Setting(ONE, (1,)).orders(), {1: lease}), 0.0)
+    (change,) = plan.changes
+    assert change.after.phase is Phase.QUARANTINED
+    assert change.after.reason == "HeldByAnotherPod"
+    # A recheck waits until the kubelet has let it go.
+    asked = replace(change.after, recheck_asked="again")
+    board = Board(Setting(ONE, (1,)).orders(), {1: asked})
+    assert lease_decisions.decide(board, 0.0).changes == ()
+    agreed = board.with_lease(replace(asked, disputed=False))
+    (change,) = lease_decisions.decide(agreed, 0.0).changes
+    assert change.after.phase is Phase.RESETTING
