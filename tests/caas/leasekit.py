@@ -16,6 +16,7 @@ from caas.controllers.leases import LeaseController, MakeEffects, effects_over_s
 from caas.settings import Settings
 from gpuclusters.domain import lease_resource, tenancy_resource
 from gpuclusters.domain.container import CONTAINER_LABEL, LEASE_GATE, POD
+from gpuclusters.domain.device_plugin import HELD_BY_ANOTHER, KUBELET_AGREES
 from gpuclusters.domain.isolation import TENANT_LABEL
 from gpuclusters.domain.lease_resource import GPU_LEASE, RECHECK_ANNOTATION, lease_name
 from gpuclusters.domain.ports import ObjectKind
@@ -259,6 +260,21 @@ class LeaseLab:
                     break
                 except ConflictError:
                     body = await self.cluster.get(GPU_LEASE, body["metadata"]["name"]) or {}
+
+    async def dispute(self, module: int, *, disputed: bool = True) -> None:
+        """What the device plugin says when the kubelet has given the GPU to another pod."""
+        condition = {
+            "type": KUBELET_AGREES,
+            "status": "False" if disputed else "True",
+            "reason": HELD_BY_ANOTHER if disputed else "Agrees",
+        }
+        while True:
+            body = await self.cluster.get(GPU_LEASE, lease_name(self.host, module)) or {}
+            others = [c for c in body["status"]["conditions"] if c["type"] != KUBELET_AGREES]
+            body["status"]["conditions"] = [*others, condition]
+            with contextlib.suppress(ConflictError):
+                await self.cluster.replace_status(GPU_LEASE, body)
+                return
 
     async def recheck(self, module: int, value: str = "") -> None:
         """What an operator does."""

@@ -252,6 +252,64 @@ def test_one_pod_at_a_time_goes_to_a_host_that_has_not_allocated_yet(
     asyncio.run(story())
 
 
+def test_a_pod_whose_gpu_the_kubelet_gave_to_another_is_deleted_and_its_gpus_wait_for_the_other(
+    kube_api: KubeCluster, namespace: str, hosts: Hosts
+) -> None:
+    (host,) = hosts()
+
+    async def story() -> None:
+        async with lease_lab(kube_api, namespace, [host], phases={"releasing": 4}) as lab:
+            await lab.all_free()
+            acme = await lab.tenant()
+            pod = await lab.admitted(await lab.pod(acme, 2))
+            await lab.allocate(pod)
+            one, other = sorted(m for m, p in (await lab.phases()).items() if p == "Leased")
+            await lab.dispute(one)
+            await lab.until(phase_is("Releasing", one, other))
+            while body := await lab.cluster.get(POD, pod["metadata"]["name"], namespace):
+                assert body["metadata"].get("deletionTimestamp")
+                # It has a node, so that a kubelet would end it.
+                await lab.delete(pod)
+            # The other pod keeps what it has: nothing is reset under it.
+            host.forget()
+            await lab.until(phase_is("Quarantined", one))
+            status = (await lab.leases())[one]
+            assert status["reason"] == "ReleaseTimedOut"
+            assert status["lastTenant"] == acme
+            assert status["holder"]["admitted"] is True
+            assert not [c for c in host.commands() if "reset" in c]
+            await lab.allocate(pod, allocated=False)
+            await lab.dispute(one, disputed=False)
+            await lab.until(lambda x: "holder" not in x[one] and "holder" not in x[other])
+            await asyncio.gather(lab.recheck(one), lab.recheck(other))
+            await lab.all_free()
+            assert not any("lastTenant" in s for s in (await lab.leases()).values())
+
+    asyncio.run(story())
+
+
+def test_a_free_gpu_that_the_kubelet_gave_to_a_pod_is_closed(
+    kube_api: KubeCluster, namespace: str, hosts: Hosts
+) -> None:
+    (host,) = hosts()
+
+    async def story() -> None:
+        async with lease_lab(kube_api, namespace, [host]) as lab:
+            await lab.all_free()
+            await lab.dispute(3)
+            await lab.until(phase_is("Quarantined", 3))
+            leases = await lab.leases()
+            assert leases[3]["reason"] == "HeldByAnotherPod"
+            assert {m for m, s in leases.items() if s["phase"] == "Free"} == set(leases) - {3}
+            await lab.recheck(3)
+            await asyncio.sleep(0.5)
+            assert (await lab.phases())[3] == "Quarantined", "the other pod still has it"
+            await lab.dispute(3, disputed=False)
+            await lab.all_free()
+
+    asyncio.run(story())
+
+
 def test_a_declared_layout_stays_active_between_tenants(
     kube_api: KubeCluster, namespace: str, hosts: Hosts
 ) -> None:

@@ -150,6 +150,26 @@ def test_a_gpu_that_the_kubelet_still_lists_is_not_reset(kube_api: KubeCluster) 
     asyncio.run(work())
 
 
+def test_quarantine_keeps_a_holder_that_was_admitted_and_admits_none(kube_api: KubeCluster) -> None:
+    async def work() -> None:
+        async with Cluster.connect(kube_api.kubeconfig) as cluster, lease(cluster) as body:
+            body = await leased(cluster, body)
+            held = HOLDER | {"admitted": True, "allocated": True}
+            body = await to(cluster, body, "Leased", holder=held)
+            body = await to(cluster, body, "Releasing")
+            timed_out = {"reason": "ReleaseTimedOut", "lastTenant": "acme"}
+            body = await to(cluster, body, "Quarantined", holder=held, **timed_out)
+            # As the device plugin writes it, and the machine afterwards.
+            let_go = held | {"allocated": False}
+            body = await to(cluster, body, "Quarantined", holder=let_go)
+            body = await to(cluster, body, "Quarantined", holder=None)
+            assert body["status"]["lastTenant"] == "acme"
+            with pytest.raises(ClusterError, match="when its GPU is leased"):
+                await to(cluster, body, "Quarantined", holder=let_go)
+
+    asyncio.run(work())
+
+
 def test_which_gpu_a_lease_is_of_cannot_be_changed_or_misnamed(kube_api: KubeCluster) -> None:
     async def work() -> None:
         async with Cluster.connect(kube_api.kubeconfig) as cluster, lease(cluster) as body:
