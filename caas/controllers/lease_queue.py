@@ -22,6 +22,11 @@ from gpuclusters.domain.placement import BoardView, partition_states
 
 LOOK_AGAIN_SECONDS = 5.0
 """How soon the queue is looked at again when nothing happens: patience runs out by time alone."""
+REST = 3.0
+"""How long to rest after a look, in times of what it took: what happens meanwhile is one look's work.
+
+A look goes over all GPUs, and each GPU changes about ten times for each tenant.
+"""
 _LOG = logging.getLogger(__name__)
 
 Object = Mapping[str, Any]
@@ -73,10 +78,12 @@ class LeaseQueue:
         async with asyncio.TaskGroup() as group:
             while True:
                 self._news.clear()
+                began = time.monotonic()
                 for grant in self.turns():
                     uid = grant.request.uid
                     self._granting.add(uid)
                     group.create_task(self._grant(grant, self._pods[uid]))
+                await asyncio.sleep(REST * (time.monotonic() - began))
                 try:
                     async with asyncio.timeout(LOOK_AGAIN_SECONDS if self._pods else None):
                         await self._news.wait()

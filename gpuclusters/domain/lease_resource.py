@@ -222,6 +222,11 @@ _STATUS_RULES: tuple[Rule, ...] = (
         "rule": "self.phase != 'Resetting' || !has(oldSelf.holder) || !oldSelf.holder.allocated",
         "message": "a GPU is reset after the kubelet has let it go",
     },
+    {
+        "rule": "self.phase == 'Free' ? !has(self.lastTenant) : !has(oldSelf.lastTenant) || "
+        "(has(self.lastTenant) && self.lastTenant == oldSelf.lastTenant)",
+        "message": "the last tenant of a GPU is named until it is free",
+    },
 )
 
 _NUMBER = "self.metadata.name.substring(size(self.spec.node) + 4)"

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from caas.controllers.lease_book import LeaseBook
+from gpuclusters.domain.device_plugin import HELD_BY_ANOTHER, KUBELET_AGREES
 from gpuclusters.domain.lease import Limits
 from gpuclusters.domain.lease_plan import Change
 from gpuclusters.domain.lease_resource import (
@@ -103,3 +104,23 @@ def test_what_is_written_is_read_again_with_the_time_of_each_condition() -> None
     assert times["MemoryCleared"] == ("False", "2027-01-15T08:00:00.000Z")
     again = book.offer(newer(stored, "11"), now=1.0)
     assert again == after
+
+
+def test_a_lease_says_who_had_the_gpu_last_and_that_the_kubelet_gave_it_to_another_pod() -> None:
+    wall = Wall()
+    body = resetting(wall)
+    body["status"]["lastTenant"] = "acme"
+    said = {"type": KUBELET_AGREES, "status": "False", "reason": HELD_BY_ANOTHER}
+    body["status"]["conditions"].append(said)
+    book = LeaseBook(LIMITS, wall)
+    lease = book.offer(body, now=5.0)
+    assert lease is not None
+    assert lease.disputed
+    assert lease.last_tenant == "acme"
+    closed = replace(lease, phase=Phase.QUARANTINED, deadline=None, reason="HeldByAnotherPod")
+    status = book.next(Change(lease, closed, ""), now=6.0)["status"]
+    assert status["lastTenant"] == "acme"
+    (said,) = [c for c in status["conditions"] if c["type"] == KUBELET_AGREES]
+    assert said["status"] == "False"
+    freed = replace(lease, phase=Phase.FREE, deadline=None, last_tenant="")
+    assert "lastTenant" not in book.next(Change(lease, freed, ""), now=6.0)["status"]

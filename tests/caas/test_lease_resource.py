@@ -70,6 +70,14 @@ async def quarantined(cluster: Cluster, body: Body) -> Body:
     return await to(cluster, body, "Quarantined", reason="Test")
 
 
+async def scrubbed_after_acme(cluster: Cluster, body: Body) -> Body:
+    return await to(cluster, body, "Scrubbing", lastTenant="acme")
+
+
+async def verified_after_acme(cluster: Cluster, body: Body) -> Body:
+    return await to(cluster, await scrubbed_after_acme(cluster, body), "Verifying")
+
+
 async def same(_cluster: Cluster, body: Body) -> Body:
     return body
 
@@ -108,6 +116,24 @@ REFUSED: dict[str, tuple[Prepare, str, dict[str, Any], str]] = {
         "Reserved",
         {"holder": HOLDER | {"admitted": True}},
         "when its GPU is leased",
+    ),
+    "the last tenant is not forgotten before the GPU is free": (
+        scrubbed_after_acme,
+        "Verifying",
+        {"lastTenant": None},
+        "named until it is free",
+    ),
+    "the last tenant is not exchanged": (
+        scrubbed_after_acme,
+        "Verifying",
+        {"lastTenant": "globex"},
+        "named until it is free",
+    ),
+    "a free GPU has no last tenant": (
+        verified_after_acme,
+        "Free",
+        {"conditions": PROOFS},
+        "named until it is free",
     ),
     "holder.gpus names the GPU": (
         free,
