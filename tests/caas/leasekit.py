@@ -285,8 +285,8 @@ class LeaseLab:
         """Take away what is not in the namespace."""
         await self.stop()
         for host in self.settings.hosts:
-            for gpu in host.gpus:
-                await self.cluster.delete(GPU_LEASE, lease_name(host.name, gpu.module))
+            names = [lease_name(host.name, gpu.module) for gpu in host.gpus]
+            await asyncio.gather(*(self.cluster.delete(GPU_LEASE, name) for name in names))
         for body in await self.cluster.list(TENANCY):
             if body["spec"]["namespace"] == self.namespace:
                 with contextlib.suppress(ClusterError):

@@ -47,12 +47,13 @@ def test_the_exposition_is_prometheus_text_and_holds_the_process_too(program: st
 
 
 def test_a_boot_of_half_an_hour_and_a_request_of_milliseconds_fall_into_buckets() -> None:
-    metrics.BOOT_SECONDS.labels(phase="started", gpus="8").observe(25 * 60)
-    metrics.API_REQUEST_SECONDS.labels(method="GET", route="/v1/capacity").observe(0.004)
-    boots = {"phase": "started", "gpus": "8"}
+    # Of a size and a route that nothing else in this process observes.
+    boots = {"phase": "started", "gpus": "64"}
+    requests = {"method": "GET", "route": "/v1/buckets"}
+    metrics.BOOT_SECONDS.labels(**boots).observe(25 * 60)
+    metrics.API_REQUEST_SECONDS.labels(**requests).observe(0.004)
     assert value(metrics.CONTROLLERS, "boot_seconds_bucket", {**boots, "le": "1800.0"}) == 1
     assert value(metrics.CONTROLLERS, "boot_seconds_bucket", {**boots, "le": "900.0"}) == 0
-    requests = {"method": "GET", "route": "/v1/capacity"}
     assert value(metrics.API, "api_request_seconds_bucket", {**requests, "le": "0.005"}) == 1
 
 

@@ -198,6 +198,34 @@ def test_each_part_that_is_not_enforced_keeps_it_unready_and_is_named(
     assert tenants.condition(classless)["status"] == "False"
 
 
+def test_events_tell_when_it_becomes_ready_and_when_it_is_no_more(
+    tenants: Tenants, operator: Operator
+) -> None:
+    name = tenants.make()
+    tenants.ready(name)
+    # A class that does not exist cannot be waited for.
+    tenants.declare(name, runtimeClasses=["kata-nowhere"])
+    tenants.says(name, "Ready", "RuntimeClass kata-nowhere does not exist")
+    tenants.declare(name)
+    tenants.ready(name)
+    chosen = f"fieldSelector=regarding.name={name}"
+    place = f"/apis/events.k8s.io/v1/namespaces/default/events?{chosen}"
+
+    def told() -> list[dict[str, Any]] | None:
+        found = (tenants.request.get(place) or {}).get("items", [])
+        return sorted(found, key=lambda e: str(e["eventTime"])) if len(found) >= 3 else None
+
+    events = until(told, 10, "the third event")
+    assert [(e["type"], e["reason"]) for e in events] == [
+        ("Normal", "Ready"),
+        ("Warning", "NotReady"),
+        ("Normal", "Ready"),
+    ]
+    assert "RuntimeClass kata-nowhere does not exist" in events[1]["note"]
+    assert {e["reportingController"] for e in events} == {"gpu-clusters.dev/tenancies"}
+    assert {e["regarding"]["kind"] for e in events} == {"Tenancy"}
+
+
 def test_a_server_that_refuses_ordinary_pods_is_quoted(
     tenants: Tenants, operator: Operator
 ) -> None:

@@ -195,7 +195,8 @@ def cluster_wide(dev: Checkout) -> list[str]:
     found = dev.kubectl("get", kinds)["items"]
     names = [item["metadata"]["name"] for item in found]
     # The lab has roles of its own, for what plays kubelets.
-    return [n for n in names if "gpu-clusters" in n and not n.endswith(("-kubelet", "-kwok"))]
+    theirs = ("gpu-clusters-kubelet", "gpu-clusters-kwok")
+    return [n for n in names if "gpu-clusters" in n and not n.startswith(theirs)]
 
 
 def test_no_secret_of_the_lab_stands_in_clear_in_its_state(cluster: Checkout) -> None:

@@ -354,8 +354,8 @@ def test_the_command_line_says_what_is_wrong(
 
 
 def test_there_is_no_gpu_on_a_host_that_is_not_there(host: SimulatedHost) -> None:
-    with pytest.raises(HostsError, match="there is no simulated host 'hgx-99'"):
-        tenant.use(host.folder, "hgx-99", [1], "acme")
+    with pytest.raises(HostsError, match="there is no simulated host 'hgx-none'"):
+        tenant.use(host.folder, "hgx-none", [1], "acme")
 
 
 def test_programs_of_any_user_can_lock_a_gpu_on_the_host(host: SimulatedHost) -> None:

@@ -45,8 +45,12 @@ VALID: dict[type, dict[str, Any]] = {
         "kubeconfig": "apiVersion: v1",
         "tenant": "acme",
         "namespace": "acme",
-        "spec": {"gpus": 4.0, "quota": {"hard": {"requests.nvidia.com/pgpu": "4"}}},
-        "policies": ["isolate"],
+        "spec": {
+            "gpus": 4.0,
+            "sizes": [1.0, 2.0],
+            "quota": {"hard": {"requests.nvidia.com/pgpu": "4"}},
+            "runtimeClasses": ["kata-qemu-nvidia-gpu"],
+        },
         "timeout_seconds": 5.0,
     },
 }
