@@ -83,7 +83,7 @@ async def _lead(
         infrastructure_cidrs=settings.network.infrastructure_cidrs,
         storage_cidrs=settings.network.storage_cidrs,
     )
-    tenancy.register(registry, cluster, network)
+    tenancy.register(registry, cluster, network, identity=leader.identity)
     effects = leases.effects_over_ssh(private_key, lambda: secret("bmc-password"))
     controller = leases.LeaseController(
         cluster, settings, effects, identity=leader.identity, fence=leader.check

@@ -1,4 +1,4 @@
-"""Events (events.k8s.io/v1) about leases and pods: what an operator reads first.
+"""Events (events.k8s.io/v1) about leases, pods and tenancies: what an operator reads first.
 
 Best effort and never in the way: they are sent from a queue of their own, and what does not fit into it
 or is refused is dropped with a line in the log.
@@ -28,9 +28,10 @@ _LOG = logging.getLogger(__name__)
 class Recorder:
     """Sends events in the background."""
 
-    def __init__(self, cluster: Cluster, instance: str) -> None:
+    def __init__(self, cluster: Cluster, instance: str, controller: str = CONTROLLER) -> None:
         self._cluster = cluster
         self._instance = instance
+        self._controller = controller
         self._queue: asyncio.Queue[dict[str, Any]] = asyncio.Queue(QUEUE)
 
     def note(
@@ -63,7 +64,7 @@ class Recorder:
             "eventTime": datetime.now(UTC)
             .isoformat(timespec="microseconds")
             .replace("+00:00", "Z"),
-            "reportingController": CONTROLLER,
+            "reportingController": self._controller,
             "reportingInstance": self._instance[:128],
             "action": action,
             "reason": reason,

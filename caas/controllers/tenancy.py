@@ -40,6 +40,7 @@ def register(
     network: Network,
     *,
     mine: Callable[[str], bool] = lambda _name: True,
+    identity: str = "",
 ) -> None:
     """Have an operator work on tenancies for as long as it runs.
 
@@ -48,8 +49,9 @@ def register(
         cluster: entered, and kept open until the operator has ended.
         network: ranges of the cluster's own machines.
         mine: chooses tenancies by name, where several operators share a cluster.
+        identity: of this program, as events name it.
     """
-    controller = TenancyController(cluster, network)
+    controller = TenancyController(cluster, network, identity)
     work: list[asyncio.Task[None]] = []
 
     @kopf.on.startup(registry=registry, id="tenancies-start")

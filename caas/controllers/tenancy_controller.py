@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-import time
-from collections.abc import Mapping
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,17 +13,18 @@ from pydantic import ValidationError
 
 from caas.cluster import Cluster, ClusterError
 from caas.controllers import tenancy_deletion
+from caas.controllers.events import Recorder
 from caas.controllers.tenancy_children import Children
 from caas.controllers.tenancy_gauges import Gauges
 from caas.controllers.tenancy_mirror import Object
+from caas.controllers.tenancy_patience import Patience
 from caas.controllers.tenancy_queue import Failed, WorkQueue
+from caas.controllers.tenancy_trials import Trier
 from caas.controllers.tenancy_view import TenancyView
 from gpuclusters.domain import tenancy_conditions
 from gpuclusters.domain.isolation import Network
-from gpuclusters.domain.tenancy_objects import POD
-from gpuclusters.domain.tenancy_proof import Proof, Trials, prove
+from gpuclusters.domain.tenancy_proof import Proof, prove
 from gpuclusters.domain.tenancy_resource import FINALIZER, TENANCY, TenancySpec
-from gpuclusters.domain.tenancy_trials import trial_pods
 
 WORKERS = 12
 """Tenancies that are worked on at once; each makes up to ten requests at once."""
@@ -36,6 +36,10 @@ WAITING_SECONDS = 10.0
 """How long what comes by itself as a rule is waited for before the status speaks of it."""
 RETRIAL_SECONDS = 0.3
 """Policies reach the server's admission within some seconds."""
+SILENT_TRIALS = 4
+"""So many trials in a row have to fail before the status of what was not ready yet speaks of it."""
+REPORTER = "gpu-clusters.dev/tenancies"
+"""Whom events about tenancies name."""
 
 _log = logging.getLogger(__name__)
 
@@ -43,10 +47,13 @@ _log = logging.getLogger(__name__)
 class TenancyController:
     """Works on whatever tenancy it is told of; `run` it as long as this program leads."""
 
-    def __init__(self, cluster: Cluster, network: Network) -> None:
+    def __init__(self, cluster: Cluster, network: Network, identity: str = "") -> None:
         self._cluster = cluster
         self._tenancies: dict[str, Object] = {}
-        self._tried: dict[str, tuple[object, Trials, float]] = {}
+        self._ending: set[str] = set()
+        self._trier = Trier(cluster)
+        self._patience = Patience()
+        self._recorder = Recorder(cluster, identity or "controllers", REPORTER)
         self._queue = WorkQueue(self._reconcile, workers=WORKERS)
         self._view = TenancyView(self._concerns, self._everybody, self._leaving)
         self._children = Children(cluster, self._view, network, MANAGER)
@@ -58,7 +65,7 @@ class TenancyController:
         known = self._tenancies.get(name)
         if known and _older(body, known):
             return
-        self._tenancies[name] = body
+        self._remember(body)
         # A change of the status is our own, as a rule.
         if known is None or _asked(known) != _asked(body):
             self._gauges.asked(body)
@@ -67,13 +74,16 @@ class TenancyController:
     def forget(self, name: str) -> None:
         """A Tenancy is gone."""
         self._tenancies.pop(name, None)
-        self._tried.pop(name, None)
+        self._ending.discard(name)
+        self._trier.forget(name)
+        self._patience.forget(name)
         self._gauges.forget(name)
 
     async def run(self) -> None:
         """Work until cancelled."""
         try:
             async with asyncio.TaskGroup() as group:
+                group.create_task(self._recorder.run())
                 group.create_task(self._view.follow(self._cluster))
                 await self._view.synced()
                 group.create_task(self._queue.run())
@@ -89,9 +99,8 @@ class TenancyController:
             self._queue.add(name)
 
     def _leaving(self) -> None:
-        for name, body in self._tenancies.items():
-            if body["metadata"].get("deletionTimestamp"):
-                self._queue.add(name)
+        for name in self._ending:
+            self._queue.add(name)
 
     async def _reconcile(self, name: str) -> float | None:
         tenancy = self._tenancies.get(name)
@@ -121,33 +130,31 @@ class TenancyController:
             return await self._leave(spec, tenancy)
         if FINALIZER not in (tenancy["metadata"].get("finalizers") or ()):
             tenancy = await self._keep(tenancy)
+        self._patience.begin(tenancy)
         fault = await self._children.ensure(spec, (tenancy.get("status") or {}).get("namespaceUid"))
         proofs = [Proof("namespace", fault)] if fault else await self._proofs(spec, tenancy)
-        if self._expects(name, proofs):
-            return WAITING_SECONDS
+        silent = self._silent(name, proofs)
+        if silent is not None:
+            return silent
         await self._judge(name, spec, proofs)
         if fault:
             return 30.0
         if all(proof.holds for proof in proofs):
             return RESYNC_SECONDS * random.uniform(0.75, 1.25)  # noqa: S311
-        return self._patience(proofs)
+        return RETRIAL_SECONDS if _only_trials(proofs) else None
 
-    def _expects(self, name: str, proofs: list[Proof]) -> bool:
-        """Whether a tenancy that was not ready yet lacks only what others are just about to do."""
+    def _silent(self, name: str, proofs: list[Proof]) -> float | None:
+        """When to look again, if what was not ready yet lacks only what others are just about to do."""
         missing = {proof.fault.reason for proof in proofs if proof.fault}
-        if not missing or not missing <= {"NotObserved", "NotActive", "NotTried"}:
-            return False
         known = self._tenancies.get(name)
-        if known is None or tenancy_conditions.ready(known):
-            return False
-        return self._gauges.waited(name) < WAITING_SECONDS
-
-    @staticmethod
-    def _patience(proofs: list[Proof]) -> float | None:
-        """What comes by a watch is not asked for again; what the server's admission says is."""
-        tried = {"pod-security", "admission-policy", "allowed-pod"}
-        missing = [proof for proof in proofs if proof.fault and proof.fault.reason != "NotTried"]
-        return RETRIAL_SECONDS if all(proof.name in tried for proof in missing) else None
+        if not missing or known is None or tenancy_conditions.ready(known):
+            return None
+        if missing <= {"NotObserved", "NotActive", "NotTried"}:
+            left = WAITING_SECONDS - self._patience.waited(name)
+            return left if left > 0 else None
+        if _only_trials(proofs) and self._trier.failures(name) < SILENT_TRIALS:
+            return RETRIAL_SECONDS
+        return None
 
     async def _proofs(self, spec: TenancySpec, tenancy: Object) -> list[Proof]:
         home = self._view.namespaces.get(spec.namespace)
@@ -157,31 +164,17 @@ class TenancyController:
             home["metadata"]["uid"] if home else None,
             self._view.rules_version(),
         )
-        before, known, at = self._tried.get(spec.tenant, (None, None, 0.0))
-        recent = before == key and time.monotonic() - at < RESYNC_SECONDS / 2
-        proofs = prove(spec, self._view.evidence(spec, known if recent else None))
-        if recent or any(proof.fault and proof.fault.reason != "NotTried" for proof in proofs):
+        known = self._trier.known(spec.tenant, key)
+        proofs = prove(spec, self._view.evidence(spec, known))
+        if known or any(proof.fault and proof.fault.reason != "NotTried" for proof in proofs):
             return list(proofs)
-        trials = await self._try(spec)
+        trials = await self._trier.ask(spec)
         proofs = prove(spec, self._view.evidence(spec, trials))
         if all(proof.holds for proof in proofs):
-            self._tried[spec.tenant] = (key, trials, time.monotonic())
+            self._trier.proved(spec.tenant, key, trials)
+        elif _only_trials(proofs):
+            self._trier.failed(spec.tenant, key)
         return list(proofs)
-
-    async def _try(self, spec: TenancySpec) -> Trials:
-        pods = trial_pods(spec)
-        answers = await asyncio.gather(*(self._refusal(pod) for pod in pods.values()))
-        return Trials(**dict(zip(pods, answers, strict=True)))
-
-    async def _refusal(self, pod: Mapping[str, Any]) -> str | None:
-        try:
-            await self._cluster.create(POD, pod, dry_run=True)
-        except ClusterError as error:
-            unable = error.status in (0, 401, 429) or error.status >= 500
-            if unable or " cannot create resource " in str(error):
-                raise
-            return str(error)
-        return None
 
     async def _keep(self, tenancy: Object) -> Object:
         """Put our finalizer on it, before there is anything to clear up."""
@@ -248,7 +241,20 @@ class TenancyController:
             return
         patch = {"metadata": {"uid": tenancy["metadata"]["uid"]}, "status": new}
         name = tenancy["metadata"]["name"]
-        self._take(await self._cluster.patch(TENANCY, name, "", patch, subresource="status"))
+        written = await self._cluster.patch(TENANCY, name, "", patch, subresource="status")
+        self._take(written)
+        if news := tenancy_conditions.news(tenancy, written):
+            self._recorder.note(
+                written, reason=news.reason, action="Judge", note=news.note, kind=news.kind
+            )
+
+    def _remember(self, body: Object) -> None:
+        name = body["metadata"]["name"]
+        self._tenancies[name] = body
+        if body["metadata"].get("deletionTimestamp"):
+            self._ending.add(name)
+        else:
+            self._ending.discard(name)
 
     def _take(self, body: Object) -> None:
         name = body["metadata"]["name"]
@@ -257,7 +263,14 @@ class TenancyController:
             # What was asked for may be newer than what is being worked on.
             if known["metadata"]["generation"] != body["metadata"]["generation"]:
                 self._queue.add(name)
-            self._tenancies[name] = body
+            self._remember(body)
+
+
+def _only_trials(proofs: Sequence[Proof]) -> bool:
+    """What comes by a watch is not asked for again; what the server's admission says is."""
+    tried = {"pod-security", "admission-policy", "allowed-pod"}
+    missing = [proof for proof in proofs if proof.fault and proof.fault.reason != "NotTried"]
+    return bool(missing) and all(proof.name in tried for proof in missing)
 
 
 def _older(one: Object, other: Object) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -17,7 +16,8 @@ class Gauges:
     """Of the leader; begins with nothing and leaves nothing behind."""
 
     def __init__(self) -> None:
-        self._ready: dict[str, bool] = {}
+        self._judged: set[str] = set()
+        self._ready: set[str] = set()
         self._asked: dict[str, tuple[int, float]] = {}
 
     def asked(self, tenancy: Tenancy) -> None:
@@ -28,15 +28,11 @@ class Gauges:
         if self._asked.get(name, (0, 0.0))[0] != generation:
             self._asked[name] = (generation, time.monotonic())
 
-    def waited(self, name: str) -> float:
-        """Seconds since it was made or changed without having become ready; none counts as ever."""
-        asked = self._asked.get(name)
-        return time.monotonic() - asked[1] if asked else math.inf
-
     def judged(self, tenancy: Tenancy, *, ready: bool) -> None:
         """It was found ready or not."""
         name, generation = tenancy["metadata"]["name"], tenancy["metadata"]["generation"]
-        self._ready[name] = ready
+        self._judged.add(name)
+        (self._ready.add if ready else self._ready.discard)(name)
         if ready and self._asked.get(name, (0, 0.0))[0] == generation:
             _, since = self._asked.pop(name)
             metrics.TENANCY_READY_SECONDS.observe(time.monotonic() - since)
@@ -44,7 +40,8 @@ class Gauges:
 
     def forget(self, name: str) -> None:
         """It is gone."""
-        self._ready.pop(name, None)
+        self._judged.discard(name)
+        self._ready.discard(name)
         self._asked.pop(name, None)
         self._show()
 
@@ -53,6 +50,5 @@ class Gauges:
         metrics.TENANCIES.clear()
 
     def _show(self) -> None:
-        ready = sum(self._ready.values())
-        metrics.TENANCIES.labels("true").set(ready)
-        metrics.TENANCIES.labels("false").set(len(self._ready) - ready)
+        metrics.TENANCIES.labels("true").set(len(self._ready))
+        metrics.TENANCIES.labels("false").set(len(self._judged) - len(self._ready))

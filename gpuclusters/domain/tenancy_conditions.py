@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from gpuclusters.domain.tenancy_proof import Proof
 
@@ -27,6 +28,15 @@ PARTS: Mapping[str, str] = {
 }
 
 Condition = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """What an event says of a change."""
+
+    reason: str
+    note: str
+    kind: Literal["Normal", "Warning"]
 
 
 def conditions(proofs: Sequence[Proof], generation: int) -> list[Condition]:
@@ -86,9 +96,23 @@ def merged(new: Sequence[Condition], old: Sequence[Mapping[str, Any]], now: str)
 def ready(tenancy: Mapping[str, Any]) -> bool:
     """Whether the controller has found everything enforced as of the object's generation."""
     generation = tenancy["metadata"].get("generation")
-    return any(
-        condition.get("type") == READY
-        and condition.get("status") == "True"
-        and condition.get("observedGeneration") == generation
-        for condition in (tenancy.get("status") or {}).get("conditions") or ()
+    found = _ready(tenancy)
+    return found.get("status") == "True" and found.get("observedGeneration") == generation
+
+
+def news(before: Mapping[str, Any], now: Mapping[str, Any]) -> News | None:
+    """What there is to tell when a tenancy's status has changed; None unless `Ready` has."""
+    found = _ready(now)
+    if not found or found.get("status") == _ready(before).get("status"):
+        return None
+    if found["status"] == "True":
+        return News("Ready", "everything that isolates the tenant is enforced", "Normal")
+    ending = now["metadata"].get("deletionTimestamp")
+    return News(
+        "NotReady", f"{found['reason']}: {found['message']}", "Normal" if ending else "Warning"
     )
+
+
+def _ready(tenancy: Mapping[str, Any]) -> Mapping[str, Any]:
+    said = (tenancy.get("status") or {}).get("conditions") or ()
+    return next((condition for condition in said if condition.get("type") == READY), {})

@@ -469,6 +469,8 @@ def lease(request: Request, name: str, **status: Any) -> None:
     found["status"] = {**found.get("status", {}), **status}
     if status.get("holder") is None:
         found["status"].pop("holder", None)
+    if found["status"].get("phase") == "Free":
+        found["status"].pop("lastTenant", None)
     code, answer = request("PUT", f"{LEASES}/{name}/status", found)
     assert code == 200, answer["message"]
 
@@ -503,7 +505,7 @@ def test_a_deletion_waits_until_the_tenants_gpus_are_scrubbed(
         tenants.says(name, "Ready", f"GPUs are not yet scrubbed: {gpu} (Leased)")
         lease(lease_api, gpu, phase="Releasing", holder=holder)
         tenants.says(name, "Ready", f"{gpu} (Releasing)")
-        lease(lease_api, gpu, phase="Resetting", cycle=2, conditions=[])
+        lease(lease_api, gpu, phase="Resetting", cycle=2, conditions=[], lastTenant=name)
         tenants.says(name, "Ready", f"{gpu} (Resetting)")
         lease(lease_api, gpu, phase="Scrubbing")
         found = tenants.says(name, "Ready", f"{gpu} (Scrubbing)")
