@@ -53,7 +53,7 @@ def test_an_up_killed_at_every_step_converges(tmp_path_factory: pytest.TempPathF
             process = dev.start_engine("up", "--yes", "--skip-preview", "--json")
             groups.append(process.pid)
             # By turns: steps have just ended and others are in the air; or one has just begun.
-            event, number = (ENDS, 4 + run % 4) if run % 4 else (STARTS, 9)
+            event, number = (ENDS, 6 + run % 4) if run % 4 else (STARTS, 12)
             if not kill_at(process, event, number, whole_group=bool(run % 2)):
                 break
             assert dev.engine("cancel", "--yes").returncode == 0
