@@ -22,6 +22,7 @@ from gpuclusters.domain.placement import BoardView, partition_states
 
 LOOK_AGAIN_SECONDS = 5.0
 """How soon the queue is looked at again when nothing happens: patience runs out by time alone."""
+LONGEST_REST_SECONDS = 1.0
 REST = 3.0
 """How long to rest after a look, in times of what it took: what happens meanwhile is one look's work.
 
@@ -83,7 +84,8 @@ class LeaseQueue:
                     uid = grant.request.uid
                     self._granting.add(uid)
                     group.create_task(self._grant(grant, self._pods[uid]))
-                await asyncio.sleep(REST * (time.monotonic() - began))
+                rest = REST * (time.monotonic() - began)
+                await asyncio.sleep(min(rest, LONGEST_REST_SECONDS))
                 try:
                     async with asyncio.timeout(LOOK_AGAIN_SECONDS if self._pods else None):
                         await self._news.wait()

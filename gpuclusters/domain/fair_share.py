@@ -24,7 +24,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from gpuclusters.domain.placement import BoardView, Placement, place
+from gpuclusters.domain.placement import BoardView, Cost, Placement, best_of, cheapest
 
 PATIENCE_SECONDS = 3600.0
 """How long a request is overtaken before its age counts. A reserved board stands idle while it drains,
@@ -114,13 +114,15 @@ class _Round:
         self.grants: list[Grant] = []
         self._views = {board.host: board for board in boards}
         self._full: set[int] = set()
+        self._best: dict[int, dict[str, tuple[Cost, Placement] | None]] = {}
+        """By size and host; a thousand requests must not look at every board a thousand times."""
 
     def grant(self, request: Waiting) -> bool:
         """Place a request if it fits."""
         # Within one round GPUs only become fewer: what did not fit once does not fit later.
         if request.size in self._full:
             return False
-        found = place(request.size, list(self._views.values()))
+        found = self._place(request.size)
         if found is None:
             self._full.add(request.size)
             return False
@@ -137,9 +139,18 @@ class _Round:
         self._close(found)
         return Grant(request, found)
 
+    def _place(self, size: int) -> Placement | None:
+        best = self._best.setdefault(size, {})
+        for host, view in self._views.items():
+            if host not in best:
+                best[host] = best_of(size, view)
+        return cheapest(best.values())
+
     def _close(self, taken: Placement) -> None:
         view = self._views[taken.host]
         self._views[taken.host] = view.without(taken.partition.modules)
+        for best in self._best.values():
+            best.pop(taken.host, None)
 
 
 def _equal_share(

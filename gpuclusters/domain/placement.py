@@ -15,7 +15,7 @@ The same input always gives the same answer. Nothing is moved: a running contain
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -71,18 +71,35 @@ class Placement:
 
 def place(size: int, boards: Sequence[BoardView]) -> Placement | None:
     """The partition that a request for `size` GPUs gets now; None when no board has one free."""
-    best: tuple[tuple[tuple[int, ...], int, str, int], Placement] | None = None
-    for board in boards:
-        whole = sorted(
-            (p for p in board.offered if p.size > size and board.has_free(p)),
-            key=lambda p: -p.size,
-        )
-        for partition in board.offered:
-            if partition.size != size or not board.has_free(partition):
-                continue
-            key = (_broken(partition, whole), len(board.free), board.host, partition.id)
-            if best is None or key < best[0]:
-                best = key, Placement(board.host, partition)
+    return cheapest(best_of(size, board) for board in boards)
+
+
+Cost = tuple[tuple[int, ...], int, str, int]
+"""What a placement takes from later requests; no two are the same."""
+
+
+def best_of(size: int, board: BoardView) -> tuple[Cost, Placement] | None:
+    """What one board has for the request."""
+    whole = sorted(
+        (p for p in board.offered if p.size > size and board.has_free(p)), key=lambda p: -p.size
+    )
+    return min(
+        (
+            (
+                (_broken(partition, whole), len(board.free), board.host, partition.id),
+                Placement(board.host, partition),
+            )
+            for partition in board.offered
+            if partition.size == size and board.has_free(partition)
+        ),
+        key=lambda found: found[0],
+        default=None,
+    )
+
+
+def cheapest(found: Iterable[tuple[Cost, Placement] | None]) -> Placement | None:
+    """The best of what the boards have; None if none has anything."""
+    best = min((one for one in found if one), key=lambda one: one[0], default=None)
     return None if best is None else best[1]
 
 

@@ -176,6 +176,11 @@ def test_grant_and_return_at_800_gpus(
             for size in SIZES:
                 alone = asyncio.Barrier(1)
                 show(size, [await world.grant_and_return(size, alone) for _ in range(ROUNDS)])
+            say(head(f"{HOSTS * 8} raw writes at once"))
+            began = time.perf_counter()
+            many = (raw_write(lab, RAW + number) for number in range(HOSTS * 8))
+            say(row("raw write", await asyncio.gather(*many)))
+            say(f"{'all written':<34} {time.perf_counter() - began:>6.1f} s")
             for size in (8, 1):
                 say(head(f"{HOSTS * 8 // size} requests for all 800 GPUs at once"))
                 await at_once(world, size)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import random
 from collections import Counter
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpuclusters.domain import fair_share
 from gpuclusters.domain.fabric import TABLES, Baseboard
 from gpuclusters.domain.fair_share import PATIENCE_SECONDS, Schedule, Waiting, order, schedule
-from gpuclusters.domain.placement import BoardView, place
+from gpuclusters.domain.placement import BoardView, Cost, Placement, best_of, place
 
 H100 = TABLES[Baseboard.HGX_H100]
 ALL = frozenset(range(1, 9))
@@ -227,3 +229,19 @@ def test_a_large_request_starts_however_many_small_ones_keep_coming(seed: int, s
         served = {grant.request.uid for grant in found.grants}
         queue = [request for request in queue if request.uid not in served][:200]
     raise AssertionError("the large request never started")
+
+
+def test_a_board_is_looked_at_again_only_after_something_was_placed_on_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looks: list[str] = []
+
+    def counted(size: int, view: BoardView) -> tuple[Cost, Placement] | None:
+        looks.append(view.host)
+        return best_of(size, view)
+
+    monkeypatch.setattr(fair_share, "best_of", counted)
+    boards = [board(f"hgx-{n:02}") for n in range(20)]
+    found = schedule([ask(f"w{n:03}", "a") for n in range(160)], {}, boards, now=0)
+    assert len(found.grants) == 160
+    assert len(looks) <= 20 + 160
