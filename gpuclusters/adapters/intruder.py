@@ -19,14 +19,11 @@ from gpuclusters.domain import container, intrusion
 from gpuclusters.domain.container_request import ContainerRequest
 from gpuclusters.domain.evidence import Finding, Outcome
 from gpuclusters.domain.lease_resource import GPU_LEASE
-from gpuclusters.domain.ports import ObjectKind
+from gpuclusters.domain.tenancy_objects import NETWORK_POLICY
 from gpuclusters.domain.tenancy_resource import TENANCY
 
 _IMAGE = "registry.example.com/intruder:1"
 _NOBODY = "c-00000000000000000000"
-_POLICY = ObjectKind(
-    "cilium.io", "v2", "ciliumnetworkpolicies", "CiliumNetworkPolicy", namespaced=True
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +130,7 @@ def _pods(target: Target, tenant: str, tenancy: Mapping[str, Any]) -> Iterator[F
 
 
 def _network(target: Target, tenant: str, tenancy: Mapping[str, Any]) -> Iterator[Finding]:
-    found = target.objects.list(_POLICY, tenancy["spec"]["namespace"])
+    found = target.objects.list(NETWORK_POLICY, tenancy["spec"]["namespace"])
     by_name = {policy["metadata"]["name"]: policy for policy in found}
     isolating = by_name.get("isolate")
     conditions = ((isolating or {}).get("status") or {}).get("conditions") or ()

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +23,10 @@ from lab.hosts.model import (
     HostSpec,
     ServerStatus,
 )
+from lab.server_process import end, living, one_at_a_time, spawn
 
 _START_SECONDS = 60.0
 _STOP_SECONDS = 10.0
-_SAME_TIME_SECONDS = 1.0
 _POLL_SECONDS = 0.02
 
 Report = Callable[[str], None]
@@ -67,7 +62,7 @@ def start(
     try:
         paths.path.mkdir(parents=True, exist_ok=True)
         wanted = {"hosts": hosts, "client-key": ensure_key(key, "gpu-clusters")}
-        with _only_one(paths):
+        with one_at_a_time(paths.start_lock):
             return _serve(paths, wanted, report)
     except OSError as error:
         raise HostsError(
@@ -82,7 +77,7 @@ def _serve(paths: HostsFolder, wanted: dict[str, Any], report: Report) -> dict[s
     if server is not None:
         _wait_until_ready(paths, server)
         if not _is_current(read_json(paths.ready)):
-            _end(server)
+            end(server, _STOP_SECONDS)
             server = None
     before = read_json(paths.specs) or wanted
     # A server that could not make one of the hosts does not serve all that it was told to.
@@ -90,7 +85,7 @@ def _serve(paths: HostsFolder, wanted: dict[str, Any], report: Report) -> dict[s
     if server is not None and before == wanted and set(served) == set(wanted["hosts"]):
         return _endpoints(paths, read_json(paths.ready))
     if server is not None and before["client-key"] != wanted["client-key"]:
-        _end(server)
+        end(server, _STOP_SECONDS)
         server = None
     write_json(paths.specs, wanted)
     if server is not None:
@@ -106,10 +101,10 @@ def stop(folder: Path) -> None:
     paths = HostsFolder(folder.resolve())
     if not paths.path.exists():
         return
-    with _only_one(paths):
+    with one_at_a_time(paths.start_lock):
         server = _server(paths)
         if server is not None:
-            _end(server)
+            end(server, _STOP_SECONDS)
         paths.ready.unlink(missing_ok=True)
 
 
@@ -137,44 +132,16 @@ def _checked(specs: Sequence[HostSpec]) -> dict[str, str]:
     return hosts
 
 
-@contextmanager
-def _only_one(paths: HostsFolder) -> Iterator[None]:
-    lock = os.open(paths.start_lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(lock)
-
-
 def _server(paths: HostsFolder) -> psutil.Process | None:
-    """The living server process. A pid alone does not prove it: pids are used again."""
-    found: dict[str, Any] | None = read_json(paths.process)
-    if found is None:
-        return None
-    try:
-        process = psutil.Process(found["pid"])
-        same = abs(process.create_time() - found["created"]) < _SAME_TIME_SECONDS
-        alive = process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return None
-    return process if same and alive else None
+    """The living server process."""
+    return living(read_json(paths.process))
 
 
 def _launch(paths: HostsFolder) -> None:
     paths.ready.unlink(missing_ok=True)
-    import_path = os.pathsep.join(filter(None, [_project(), os.environ.get("PYTHONPATH", "")]))
     with paths.log.open("ab") as log:
         begin = log.tell()
-        process = subprocess.Popen(
-            [sys.executable, "-m", "lab.hosts", "serve", str(paths.path)],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-            cwd="/",
-            env={**os.environ, "PYTHONPATH": import_path},
-        )
+        process = spawn("lab.hosts", paths.path, log)
     try:
         _wait_until_ready(paths, psutil.Process(process.pid))
     except (HostsError, psutil.NoSuchProcess):
@@ -197,22 +164,6 @@ def _wait_until_ready(paths: HostsFolder, server: psutil.Process) -> None:
                 + f"; see {paths.log}"
             )
         time.sleep(_POLL_SECONDS)
-
-
-def _project() -> str:
-    return str(Path(__file__).resolve().parents[2])
-
-
-def _end(server: psutil.Process) -> None:
-    children = server.children(recursive=True)
-    server.terminate()
-    try:
-        server.wait(_STOP_SECONDS)
-    except psutil.TimeoutExpired:
-        server.kill()
-        server.wait(_STOP_SECONDS)
-    # They end with the server; waiting for it is what makes "stopped" true.
-    psutil.wait_procs(children, _STOP_SECONDS)
 
 
 def _endpoints(paths: HostsFolder, ready: dict[str, Any]) -> dict[str, HostEndpoint]:

@@ -1,12 +1,9 @@
-"""Small JSON files that are there whole or not at all, and a lock."""
+"""Small JSON files that are there whole or not at all."""
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,14 +23,3 @@ def write_json(path: Path, value: Any) -> None:
     with os.fdopen(descriptor, "w") as file:
         json.dump(value, file, indent=1, sort_keys=True)
     temporary.replace(path)
-
-
-@contextmanager
-def exclusive(lock: Path) -> Iterator[None]:
-    """One at a time; waits."""
-    descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)

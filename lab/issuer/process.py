@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import psutil
 
-from lab.issuer.files import exclusive, read_json
+from lab.issuer.files import read_json
 from lab.issuer.model import IssuerError, IssuerFolder, IssuerStatus
 from lab.issuer.tokens import ensure_key, url
+from lab.server_process import end, living, one_at_a_time, spawn
 
 _START_SECONDS = 30.0
 _STOP_SECONDS = 10.0
-_SAME_TIME_SECONDS = 1.0
 _POLL_SECONDS = 0.02
 
 
@@ -31,7 +28,7 @@ def start(folder: Path) -> IssuerStatus:
     paths = IssuerFolder(folder.resolve())
     paths.path.mkdir(parents=True, exist_ok=True)
     paths.path.chmod(0o700)
-    with exclusive(paths.lock):
+    with one_at_a_time(paths.lock):
         if _server(paths) is None:
             ensure_key(paths)
             _launch(paths)
@@ -43,15 +40,10 @@ def stop(folder: Path) -> None:
     paths = IssuerFolder(folder.resolve())
     if not paths.path.exists():
         return
-    with exclusive(paths.lock):
+    with one_at_a_time(paths.lock):
         server = _server(paths)
         if server is not None:
-            server.terminate()
-            try:
-                server.wait(_STOP_SECONDS)
-            except psutil.TimeoutExpired:
-                server.kill()
-                server.wait(_STOP_SECONDS)
+            end(server, _STOP_SECONDS)
         paths.process.unlink(missing_ok=True)
 
 
@@ -68,33 +60,14 @@ def status(folder: Path) -> IssuerStatus:
 
 
 def _server(paths: IssuerFolder) -> psutil.Process | None:
-    """The living process. A pid alone does not prove it: pids are used again."""
-    found = read_json(paths.process)
-    if found is None:
-        return None
-    try:
-        process = psutil.Process(found["pid"])
-        same = abs(process.create_time() - found["created"]) < _SAME_TIME_SECONDS
-        alive = process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return None
-    return process if same and alive else None
+    """The living process."""
+    return living(read_json(paths.process))
 
 
 def _launch(paths: IssuerFolder) -> None:
     paths.process.unlink(missing_ok=True)
-    project = str(Path(__file__).resolve().parents[2])
-    import_path = os.pathsep.join(filter(None, [project, os.environ.get("PYTHONPATH", "")]))
     with paths.log.open("wb") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "lab.issuer", "serve", str(paths.path)],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-            cwd="/",
-            env={**os.environ, "PYTHONPATH": import_path},
-        )
+        process = spawn("lab.issuer", paths.path, log)
     deadline = time.monotonic() + _START_SECONDS
     while not paths.process.exists():
         if process.poll() is not None:

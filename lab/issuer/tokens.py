@@ -12,8 +12,9 @@ import jwt
 from cryptography.hazmat.primitives.asymmetric import ec
 from jwt.algorithms import ECAlgorithm
 
-from lab.issuer.files import exclusive, read_json, write_json
+from lab.issuer.files import read_json, write_json
 from lab.issuer.model import ADDRESS, AUDIENCE, CLAIM, IssuerError, IssuerFolder
+from lab.server_process import one_at_a_time
 
 ALGORITHM = "ES256"
 
@@ -68,7 +69,7 @@ def rotate(folder: Path, *, keep_old: bool = True) -> str:
     False.
     """
     paths = IssuerFolder(folder.resolve())
-    with exclusive(paths.lock):
+    with one_at_a_time(paths.lock):
         return _new_key(paths, keep_old=keep_old)
 
 

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
 import socket
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +15,11 @@ from lab.control_plane.ports import LOOPBACK
 from lab.hosts.folder import read_json, write_json
 from lab.kubelet.folder import KubeletFolder
 from lab.kubelet.model import KubeletError, KubeletSpec, KubeletStatus
+from lab.server_process import end, living, one_at_a_time, spawn
 
 _START_SECONDS = 90.0
 _STOP_SECONDS = 20.0
 _ANSWER_SECONDS = 5.0
-_SAME_TIME_SECONDS = 1.0
 _POLL_SECONDS = 0.02
 
 FOLDER_VARIABLE = "GPU_CLUSTERS_KUBELET"
@@ -65,7 +60,7 @@ def start(
     spec = KubeletSpec(control_plane.resolve(), tuple(nodes), image, boot_seconds, machines)
     try:
         paths.path.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with _only_one(paths):
+        with one_at_a_time(paths.start_lock):
             _serve(paths, spec.document(), report)
     except OSError as error:
         raise KubeletError(
@@ -80,10 +75,10 @@ def stop(folder: Path) -> None:
     paths = KubeletFolder(folder.resolve())
     if not paths.path.exists():
         return
-    with _only_one(paths):
+    with one_at_a_time(paths.start_lock):
         server = _server(paths)
         if server is not None:
-            _end(server)
+            end(server, _STOP_SECONDS)
         _end_leftovers(paths)
         paths.ready.unlink(missing_ok=True)
         if paths.link.is_symlink():
@@ -119,7 +114,7 @@ def _serve(paths: KubeletFolder, wanted: dict[str, Any], report: Report) -> None
     elif server is not None:
         report("restarting the kubelets: their settings changed")
     if server is not None:
-        _end(server)
+        end(server, _STOP_SECONDS)
     _end_leftovers(paths)
     paths.within_reach([node["name"] for node in wanted["nodes"]])
     write_json(paths.specs, wanted)
@@ -139,45 +134,16 @@ def _answers(paths: KubeletFolder) -> bool:
     return True
 
 
-@contextmanager
-def _only_one(paths: KubeletFolder) -> Iterator[None]:
-    lock = os.open(paths.start_lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(lock)
-
-
 def _server(paths: KubeletFolder) -> psutil.Process | None:
-    """The living process. A pid alone does not prove it: pids are used again."""
-    found: dict[str, Any] | None = read_json(paths.process)
-    if found is None:
-        return None
-    try:
-        process = psutil.Process(found["pid"])
-        same = abs(process.create_time() - found["created"]) < _SAME_TIME_SECONDS
-        alive = process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return None
-    return process if same and alive else None
+    """The living process."""
+    return living(read_json(paths.process))
 
 
 def _launch(paths: KubeletFolder) -> None:
     paths.ready.unlink(missing_ok=True)
-    project = str(Path(__file__).resolve().parents[2])
-    import_path = os.pathsep.join(filter(None, [project, os.environ.get("PYTHONPATH", "")]))
     with paths.log.open("ab") as log:
         begin = log.tell()
-        process = subprocess.Popen(
-            [sys.executable, "-m", "lab.kubelet", "serve", str(paths.path)],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-            cwd="/",
-            env={**os.environ, "PYTHONPATH": import_path},
-        )
+        process = spawn("lab.kubelet", paths.path, log)
     try:
         _wait_until_ready(paths, psutil.Process(process.pid))
     except (KubeletError, psutil.NoSuchProcess) as error:
@@ -201,20 +167,6 @@ def _wait_until_ready(paths: KubeletFolder, server: psutil.Process) -> None:
                 + f"; see {paths.log}"
             )
         time.sleep(_POLL_SECONDS)
-
-
-def _end(server: psutil.Process) -> None:
-    try:
-        children = server.children(recursive=True)
-        server.terminate()
-    except psutil.NoSuchProcess:
-        return
-    try:
-        server.wait(_STOP_SECONDS)
-    except psutil.TimeoutExpired:
-        server.kill()
-        server.wait(_STOP_SECONDS)
-    psutil.wait_procs(children, _STOP_SECONDS)
 
 
 def _end_leftovers(paths: KubeletFolder) -> None:

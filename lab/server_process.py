@@ -1,0 +1,74 @@
+"""A server of the lab that outlives the command that starts it: found again, started, ended."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import psutil
+
+_SAME_TIME_SECONDS = 1.0
+_PROJECT = Path(__file__).resolve().parents[1]
+
+
+def living(record: Mapping[str, Any] | None) -> psutil.Process | None:
+    """The process of a record with `pid` and `created`, if it still runs.
+
+    A pid alone does not prove it: pids are used again.
+    """
+    if record is None:
+        return None
+    try:
+        process = psutil.Process(record["pid"])
+        same = abs(process.create_time() - record["created"]) < _SAME_TIME_SECONDS
+        alive = process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return None
+    return process if same and alive else None
+
+
+def spawn(module: str, folder: Path, log: IO[bytes]) -> subprocess.Popen[bytes]:
+    """`python -m MODULE serve FOLDER` in a session of its own, from this checkout."""
+    import_path = os.pathsep.join(filter(None, [str(_PROJECT), os.environ.get("PYTHONPATH", "")]))
+    return subprocess.Popen(
+        [sys.executable, "-m", module, "serve", str(folder)],
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+        start_new_session=True,
+        cwd="/",
+        env={**os.environ, "PYTHONPATH": import_path},
+    )
+
+
+def end(server: psutil.Process, seconds: float) -> None:
+    """Ask it to end, insist after so many seconds; afterwards neither it nor a child of it runs."""
+    try:
+        children = server.children(recursive=True)
+        server.terminate()
+    except psutil.NoSuchProcess:
+        return
+    try:
+        server.wait(seconds)
+    except psutil.TimeoutExpired:
+        server.kill()
+        server.wait(seconds)
+    # They end with the server; waiting for it is what makes "stopped" true.
+    psutil.wait_procs(children, seconds)
+
+
+@contextmanager
+def one_at_a_time(lock: Path) -> Iterator[None]:
+    """Hold a lock that belongs to this process alone and goes with it; waits."""
+    descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
