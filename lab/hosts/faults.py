@@ -15,21 +15,23 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
-from uuid import uuid4
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
+from pydantic import Field, TypeAdapter, ValidationError, field_validator
 
 from lab.hosts import control
 from lab.hosts.board import board
+from lab.hosts.fabric_faults import BaseFault as _Fault
+from lab.hosts.fabric_faults import FabricAnswers as FabricAnswers
+from lab.hosts.fabric_faults import FabricManager as FabricManager
+from lab.hosts.fabric_faults import FabricRestarts as FabricRestarts
+from lab.hosts.fabric_faults import LinksDegraded as LinksDegraded
+from lab.hosts.fabric_faults import ModuleMapShuffled as ModuleMapShuffled
+from lab.hosts.fabric_faults import ModuleNameUnknown as ModuleNameUnknown
+from lab.hosts.fabric_faults import PartitionBusy as PartitionBusy
+from lab.hosts.fabric_faults import PartitionUnsupported as PartitionUnsupported
+from lab.hosts.fabric_faults import ToolMissing as ToolMissing
 from lab.hosts.folder import HostFolder, HostsFolder, read_json, write_json
 from lab.hosts.model import HostsError
-
-
-class _Fault(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    token: str = Field(default_factory=lambda: uuid4().hex)
-    """Tells two equal faults apart, for those that end after some times."""
 
 
 class _CommandFault(_Fault):
@@ -106,27 +108,6 @@ class CommandFails(_CommandFault):
     times: int | None = Field(default=None, ge=1)
 
 
-class FabricManager(_Fault):
-    """The fabric manager is initialising, not reachable, of another version, or sees link errors."""
-
-    kind: Literal["fabric-manager"] = "fabric-manager"
-    state: Literal["restarting", "down", "version-mismatch", "nvlink-error", "not-supported"]
-
-
-class PartitionBusy(_Fault):
-    """The fabric manager answers "in use" whenever this partition is to be activated or dropped."""
-
-    kind: Literal["partition-busy"] = "partition-busy"
-    partition: int = Field(ge=0)
-
-
-class PartitionUnsupported(_Fault):
-    """A GPU failed at start: the fabric manager leaves out the partitions that contain it."""
-
-    kind: Literal["partition-unsupported"] = "partition-unsupported"
-    module: int = Field(ge=1, le=8)
-
-
 class PackageManagerLocked(_Fault):
     """Another process holds the package manager's lock."""
 
@@ -200,6 +181,12 @@ Fault = Annotated[
     | FabricManager
     | PartitionBusy
     | PartitionUnsupported
+    | FabricAnswers
+    | FabricRestarts
+    | LinksDegraded
+    | ModuleMapShuffled
+    | ModuleNameUnknown
+    | ToolMissing
     | PackageManagerLocked
     | SudoNeedsPassword
     | ResetNotSupported

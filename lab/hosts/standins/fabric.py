@@ -7,13 +7,21 @@ Sources: NVIDIA Fabric Manager User Guide (shared NVSwitch mode, resiliency rest
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
 from lab.hosts import gpus
-from lab.hosts.faults import FabricManager, Faults, PartitionBusy, PartitionUnsupported
+from lab.hosts.faults import (
+    FabricAnswers,
+    FabricManager,
+    FabricRestarts,
+    Faults,
+    LinksDegraded,
+    PartitionBusy,
+    PartitionUnsupported,
+)
 from lab.hosts.machine import Machine
 
 INITIALISING_SECONDS = 0.3
@@ -21,6 +29,10 @@ INITIALISING_SECONDS = 0.3
 
 UNIT = "nvidia-fabricmanager.service"
 CONFIGURATION = "/usr/share/nvidia/nvswitch/fabricmanager.cfg"
+
+
+CLIENT_VERSION = "595.58.03"
+"""The version of `libnvfm` that the host's `fmpm` is built with."""
 
 
 class Return(IntEnum):
@@ -37,9 +49,25 @@ class Return(IntEnum):
     NOT_CONFIGURED = -8
     CONNECTION_NOT_VALID = -9
     NVLINK_ERROR = -10
+    RESOURCE_BAD = -11
     RESOURCE_IN_USE = -12
+    RESOURCE_NOT_IN_USE = -13
+    RESOURCE_EXHAUSTED = -14
+    RESOURCE_NOT_READY = -15
+    PARTITION_EXISTS = -16
     PARTITION_ID_IN_USE = -17
     PARTITION_ID_NOT_IN_USE = -18
+    PARTITION_NAME_IN_USE = -19
+    PARTITION_NAME_NOT_IN_USE = -20
+    PARTITION_ID_NAME_MISMATCH = -21
+    NOT_READY = -22
+    RESOURCE_USED_IN_THIS_PARTITION = -23
+    RESOURCE_USED_IN_ANOTHER_PARTITION = -24
+    MISWIRED_TRUNKS = -25
+    INSUFFICIENT_TRUNKS = -26
+    MISSING_SWITCHES = -27
+    NETWORK_CONFIG_ERROR = -28
+    ROUTE_PROGRAMMING_ERROR = -29
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +79,24 @@ class Configuration:
     bind_interface: str
 
 
-def configuration(machine: Machine) -> Configuration:
-    """Read the host's fabricmanager.cfg; the defaults are the fabric manager's own."""
+def settings(text: str) -> dict[str, str]:
+    """Keys and values of a fabricmanager.cfg."""
     values: dict[str, str] = {}
-    for line in (machine.read_text(CONFIGURATION) or "").splitlines():
+    for line in text.splitlines():
         key, separator, value = line.partition("=")
         if separator and not key.startswith("#"):
             values[key.strip()] = value.strip()
+    return values
+
+
+def configuration(machine: Machine) -> Configuration:
+    """What the fabric manager was started with; the defaults are its own.
+
+    That is the file in the VM that was powered on with it, else the one on the host, which stands
+    for it as long as no VM was built.
+    """
+    power = (machine.state.get("fabric") or {}).get("power")
+    values = power["config"] if power else settings(machine.read_text(CONFIGURATION) or "")
     return Configuration(
         mode=int(values.get("FABRIC_MODE", "0")),
         resilient=values.get("FABRIC_MODE_RESTART", "0") == "1",
@@ -81,16 +120,74 @@ class Fabric:
         """The partitions that it believes to be active."""
         return tuple(self._state["active"])
 
+    @property
+    def version(self) -> str:
+        """Version of the fabric manager that runs, or ran last."""
+        power = self._state.get("power")
+        return str(power["version"]) if power else CLIENT_VERSION
+
+    def power_on(self, version: str, config: Mapping[str, str]) -> None:
+        """The VM that holds the switches booted, with this fabric manager and fabricmanager.cfg.
+
+        From then on the configuration is the VM's own and not a file of the host. Call it again to
+        reboot the VM, or after a change of its configuration.
+
+        Args:
+            version: of the package in the VM, like "595.58.03".
+            config: keys and values of its fabricmanager.cfg (`settings` reads them out of a text).
+        """
+        self._state["power"] = {"version": version, "config": dict(config), "on": True}
+        self.started()
+
+    def power_off(self) -> None:
+        """The VM ended. What is routed stays routed; nobody answers until `power_on`."""
+        power = self._state.get("power") or {"version": CLIENT_VERSION, "config": {}}
+        self._state["power"] = {**power, "on": False}
+
+    @property
+    def powered(self) -> bool | None:
+        """Whether the VM runs; None while only the host's own domain and service say so."""
+        power = self._state.get("power")
+        return None if power is None else bool(power["on"])
+
     def connect(self, host: str, *, running: bool) -> Return:
-        """`fmConnect`: reachable on the address it was told to bind, and of our version."""
+        """`fmConnect`: reachable on the address it was told to bind, and of our version.
+
+        `running`: whether the service and its VM run, where `power_on` was never called.
+        """
         fault = self._faults.first(FabricManager)
-        if not running or (fault and fault.state == "down"):
+        answers = running if self.powered is None else self.powered
+        if not answers or (fault and fault.state == "down"):
             return Return.CONNECTION_NOT_VALID
         if host not in {"localhost", configuration(self._machine).bind_interface}:
             return Return.TIMEOUT
-        if fault and fault.state == "version-mismatch":
+        if self.version != CLIENT_VERSION or (fault and fault.state == "version-mismatch"):
             return Return.VERSION_MISMATCH
         return Return.SUCCESS
+
+    def injected(self, operation: str, partition: int | None) -> Return:
+        """What a fault makes it answer to this operation instead of doing it."""
+        seen: dict[str, int] = self._state.setdefault("answered", {})
+        for fault in self._faults.all(FabricAnswers):
+            meant = fault.operation in {operation, "any"} and fault.partition in {partition, None}
+            if not meant or (fault.times is not None and seen.get(fault.token, 0) >= fault.times):
+                continue
+            seen[fault.token] = seen.get(fault.token, 0) + 1
+            return Return(fault.code)
+        return Return.SUCCESS
+
+    def afterwards(self, operation: str) -> None:
+        """What a fault makes happen once the operation is done."""
+        done: list[str] = self._state.setdefault("restarted", [])
+        for fault in self._faults.all(FabricRestarts):
+            if fault.after == operation and fault.token not in done:
+                done.append(fault.token)
+                self.started()
+
+    def links(self, module: int) -> int:
+        """How many NVLinks of a GPU trained."""
+        degraded = [f for f in self._faults.all(LinksDegraded) if f.module == module]
+        return degraded[0].available if degraded else self._machine.board.links_per_gpu
 
     def supported(self) -> tuple[int, ...]:
         """The partitions whose GPUs all came up."""

@@ -102,6 +102,7 @@ def _parse(arguments: tuple[str, ...]) -> tuple[str, list[int], str]:
     return operation, ids, host
 
 
+_CHANGES = {"activate", "deactivate"}
 _QUERIES = {
     "-l": "list",
     "-v": "version",
@@ -146,6 +147,16 @@ def _ids(text: str) -> list[int]:
 def _operate(fabric: Fabric, call: Call, operation: str, ids: list[int]) -> tuple[Return, str]:
     if operation == "none":
         return Return.SUCCESS, ""
+    injected = fabric.injected(operation, ids[0] if operation in _CHANGES else None)
+    if injected:
+        return injected, ""
+    code, text = _perform(fabric, call, operation, ids)
+    if not code:
+        fabric.afterwards(operation)
+    return code, text
+
+
+def _perform(fabric: Fabric, call: Call, operation: str, ids: list[int]) -> tuple[Return, str]:
     if operation == "activate":
         return fabric.activate(ids[0]), ""
     if operation == "deactivate":
@@ -182,7 +193,7 @@ def _partition_list(fabric: Fabric, call: Call) -> dict[str, Any]:
                         "physicalId": module,
                         "uuid": "",
                         "pciBusId": "00000000:00:00.0",
-                        "numNvLinksAvailable": board.links_per_gpu,
+                        "numNvLinksAvailable": fabric.links(module),
                         "maxNumNvLinks": board.links_per_gpu if partition.size > 1 else 0,
                         "nvlinkLineRateMBps": board.link_rate_mbps,
                     }
