@@ -30,6 +30,7 @@ def run_script(
     content: bytes | None = None,
     repeatable: bool = False,
     accept: Sequence[int] = (0,),
+    timeout_seconds: float | None = None,
 ) -> Completed:
     """Run a script as root on the host, in one round trip.
 
@@ -43,6 +44,7 @@ def run_script(
             could not read the rest of the stream itself.
         repeatable: the script only reads.
         accept: exit statuses that are no failure.
+        timeout_seconds: how long it may take at least; None for a script that is quick.
 
     Raises:
         AdapterError: the host was not reached, or the script failed.
@@ -52,7 +54,11 @@ def run_script(
         encoded = base64.encodebytes(content).decode()
         text += f"\nmain \"$@\" <<'{_MARKER}'\n{encoded}{_MARKER}\n"
     completed = host.run(
-        ["sh", "-s", "--", *arguments], tried=tried, stdin=text.encode(), repeatable=repeatable
+        ["sh", "-s", "--", *arguments],
+        tried=tried,
+        stdin=text.encode(),
+        repeatable=repeatable,
+        timeout_seconds=timeout_seconds,
     )
     if completed.status not in accept:
         raise command_error(host, tried, completed)

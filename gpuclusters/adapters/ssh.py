@@ -68,7 +68,13 @@ class SshHost:
         return pool().lock(self.connection)
 
     def run(
-        self, argv: Sequence[str], *, tried: str, stdin: bytes = b"", repeatable: bool = False
+        self,
+        argv: Sequence[str],
+        *,
+        tried: str,
+        stdin: bytes = b"",
+        repeatable: bool = False,
+        timeout_seconds: float | None = None,
     ) -> Completed:
         """Run a command as root and wait for its end, whatever its exit status.
 
@@ -77,30 +83,32 @@ class SshHost:
             tried: what this is for, in the words of the error.
             stdin: given to the command.
             repeatable: it only reads, so that it is run again when the connection breaks.
+            timeout_seconds: how long it may take at least; None for a command that is quick.
 
         Raises:
             AdapterError: not reached, not allowed in, broken off, timed out, too much output.
         """
         command = shlex.join(argv if self.connection.user == "root" else ["sudo", "-n", *argv])
         attempts = READ_ATTEMPTS if repeatable else 1
+        timeout = max(self._timeout, timeout_seconds or 0)
         while True:
             attempts -= 1
             try:
-                return pool().run(self._execute(command, tried, stdin))
+                return pool().run(self._execute(command, tried, stdin, timeout))
             except UnreachableError as error:
                 if attempts <= 0 or not isinstance(error, BrokenOffError):
                     raise
 
-    async def _execute(self, command: str, tried: str, stdin: bytes) -> Completed:
+    async def _execute(self, command: str, tried: str, stdin: bytes, timeout: float) -> Completed:
         link = await pool().link(self.connection, self._credentials, tried)
         try:
-            async with asyncio.timeout(self._timeout):
+            async with asyncio.timeout(timeout):
                 return await self._communicate(link, command, tried, stdin)
         except TimeoutError as error:
             raise CommandTimeoutError(
                 self.place,
                 tried,
-                f"the command did not end within {self._timeout:g} s ({command[:200]})",
+                f"the command did not end within {timeout:g} s ({command[:200]})",
                 "look on the host for what it waits for; the step can simply be run again "
                 f"(a slow host: set {COMMAND_TIMEOUT_VARIABLE})",
             ) from error
