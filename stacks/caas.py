@@ -22,6 +22,7 @@ from gpuclusters.config.loader import Secrets
 from gpuclusters.config.plan import CaasPlan, NodePlan, TenantPlan, plan
 from gpuclusters.config.programs import image, settings_file
 from gpuclusters.domain import drop_ins, isolation, lease_resource, quantity, tenancy_resource
+from gpuclusters.providers.node_maintenance import NodeMaintenance
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,6 +92,17 @@ def build(config: CaasConfig, secrets: Secrets) -> Outputs:
     )
     if config.programs.monitoring:
         Monitoring("monitoring", MonitoringArgs(namespace=system.namespace), in_cluster)
+    for node in cluster.nodes:
+        if node.maintenance is not None:
+            NodeMaintenance(
+                f"{node.name}-maintenance",
+                cluster=config.name,
+                kubeconfig=kubeconfig,
+                node=node.name,
+                drain=node.maintenance.value,
+                # The controllers take back what the containers had.
+                opts=pulumi.ResourceOptions(depends_on=[programs]),
+            )
     tenants = {
         tenant.name: Tenant(
             tenant.name, _tenant(config, tenant, kubeconfig, [api, programs]), in_cluster

@@ -77,14 +77,14 @@ class KubernetesObjects:
         name = body["metadata"]["name"]
         return self._apply(_path(kind, "", name), body, f"apply {_called(kind, name)}")
 
-    def delete(self, kind: ObjectKind, name: str) -> None:
-        """Delete a cluster-scoped object and wait until it is gone; absent is fine.
+    def delete(self, kind: ObjectKind, name: str, namespace: str = "") -> None:
+        """Delete an object and wait until it is gone; absent is fine.
 
         Raises:
             CommandTimeoutError: a finalizer keeps it.
             AdapterError: not reached or not allowed.
         """
-        path, tried = _path(kind, "", name), f"delete {_called(kind, name)}"
+        path, tried = _path(kind, namespace, name), f"delete {_called(kind, name)}"
         deadline = time.monotonic() + DELETE_TIMEOUT_SECONDS
         left = self._or_none("DELETE", path, tried)
         while left is not None and (left := self._or_none("GET", path, tried)) is not None:

@@ -17,6 +17,7 @@ from gpuclusters.config.base import (
     checked,
     refusal,
 )
+from gpuclusters.domain.maintenance import Drain
 
 MIXED = "mixed"
 BY_LEASE = "by-lease"
@@ -127,5 +128,8 @@ class Node(Section):
     """Version of the machine's Linux kernel; before 6.12 mapping GPUs takes minutes (a warning)."""
     qemu: Annotated[Text | None, checked(13)] = None
     """Version of QEMU that runs the VMs, if it is not Kata's own; before 9.2 it is slow (a warning)."""
+    maintenance: Drain | None = None
+    """Take the machine out of service: wait until its containers end, or evict them. Nothing new is placed on
+    it; `up` ends when all its GPUs are free or in quarantine. Leave it out when the machine may serve."""
     bmc: Bmc | None = None
     """Its management controller; the lab's machines have their own."""

@@ -13,6 +13,7 @@ from gpuclusters.config.hosts import LabHosts
 from gpuclusters.config.nodes import BY_LEASE, Node
 from gpuclusters.config.tenants import ContainerSize, Egress, NfsMount, Tenant
 from gpuclusters.domain import fabric, naming, sizing
+from gpuclusters.domain.maintenance import Drain
 from gpuclusters.domain.platforms import PRESETS, Preset
 from gpuclusters.domain.tenancy import CPU_PER_GPU, MEMORY_GIB_PER_GPU, Share, Size
 from gpuclusters.domain.topology import Board
@@ -30,6 +31,8 @@ class NodePlan:
     """The partitions that may be leased."""
     declared: bool
     """Whether they are a declared cut, each GPU in exactly one, which stays active while nobody has it."""
+    maintenance: Drain | None
+    """What becomes of its containers while it is out of service; None when it serves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +221,7 @@ def plan(config: CaasConfig) -> CaasPlan:
             board(config, node),
             partitions(config, node),
             declared=config.partition_layout != BY_LEASE,
+            maintenance=node.maintenance,
         )
         for node in config.nodes
     )

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from gpuclusters.domain.module_map import ModuleReading
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +26,8 @@ class PciFunction:
 
     `iommu_group` is None when the machine has no IOMMU switched on, `driver` when none is bound,
     `users` are the processes that hold the group open (a VM that owns the device, as a rule).
+    `vfio_device` is the name of its own character device, like "vfio3", on kernels that have that
+    and /dev/iommu (IOMMUFD); None elsewhere.
     """
 
     address: str
@@ -30,6 +35,7 @@ class PciFunction:
     iommu_group: str | None = None
     driver: str | None = None
     users: tuple[int, ...] = ()
+    vfio_device: str | None = None
 
 
 class NodeFiles(Protocol):
@@ -61,6 +67,17 @@ class PciDevices(Protocol):
 
     def inspect(self, addresses: Sequence[str]) -> Mapping[str, PciFunction]:
         """What the kernel says now about each address."""
+
+
+class ModuleMap(Protocol):
+    """Which GPU sits in which module, as one host's GPUs say themselves."""
+
+    @property
+    def place(self) -> str:
+        """The host as errors name it."""
+
+    def read(self, addresses: Sequence[str]) -> ModuleReading:
+        """In which module the GPU at each address sits."""
 
 
 class FabricManager(Protocol):
@@ -125,8 +142,8 @@ class ClusterObjects(Protocol):
     def apply(self, kind: ObjectKind, body: Mapping[str, Any]) -> dict[str, Any]:
         """Server-side apply of a cluster-scoped object; takes no field from another manager."""
 
-    def delete(self, kind: ObjectKind, name: str) -> None:
-        """Delete a cluster-scoped object and wait until it is gone; absent is fine."""
+    def delete(self, kind: ObjectKind, name: str, namespace: str = "") -> None:
+        """Delete an object and wait until it is gone; absent is fine."""
 
     def try_pod(self, namespace: str, body: Mapping[str, Any]) -> str | None:
         """Dry-run creation: None if the server would accept the pod, else why it refused."""

@@ -11,6 +11,7 @@ from pulumi.dynamic.dynamic import serialize_provider
 from gpuclusters.providers.cdi_spec import CdiSpec, CdiSpecProvider
 from gpuclusters.providers.fabric_partitions import FabricPartitions, FabricPartitionsProvider
 from gpuclusters.providers.host_file import HostFile, HostFileProvider
+from gpuclusters.providers.node_maintenance import NodeMaintenance, NodeMaintenanceProvider
 from gpuclusters.providers.tenancy_policy import TenancyPolicy, TenancyPolicyProvider
 
 GOLDEN = {
@@ -20,6 +21,10 @@ GOLDEN = {
         "FabricPartitionsProvider",
     ),
     HostFileProvider: ("gpuclusters.providers.host_file", "HostFileProvider"),
+    NodeMaintenanceProvider: (
+        "gpuclusters.providers.node_maintenance",
+        "NodeMaintenanceProvider",
+    ),
     TenancyPolicyProvider: ("gpuclusters.providers.tenancy_policy", "TenancyPolicyProvider"),
 }
 
@@ -46,6 +51,7 @@ def test_the_state_token_of_a_provider_never_changes(provider: type[ResourceProv
         (CdiSpec, "dynamic/gpu:CdiSpec"),
         (FabricPartitions, "dynamic/gpu:FabricPartitions"),
         (HostFile, "dynamic/gpu:HostFile"),
+        (NodeMaintenance, "dynamic/gpu:NodeMaintenance"),
         (TenancyPolicy, "dynamic/gpu:TenancyPolicy"),
     ],
 )

@@ -83,7 +83,7 @@ class Cluster:
         self.objects[key] = new
         return new
 
-    def delete(self, kind: ObjectKind, name: str) -> None:
+    def delete(self, kind: ObjectKind, name: str, namespace: str = "") -> None:
         self.objects.pop((kind.plural, name), None)
 
     def try_pod(self, namespace: str, body: Mapping[str, Any]) -> str | None:

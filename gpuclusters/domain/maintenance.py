@@ -1,0 +1,175 @@
+"""A node that is taken out of service: nothing new is placed on it, and its GPUs are waited for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from gpuclusters.domain.custom_resource import GROUP, Name
+from gpuclusters.domain.lease_resource import GPU_LEASE, HELD, Phase
+from gpuclusters.domain.ports import Clock, ClusterObjects, Journal
+from gpuclusters.domain.refusals import RefusalError
+from gpuclusters.domain.tenancy_objects import NODE, POD
+
+ANNOTATION = f"{GROUP}/maintenance"
+"""Says which stack cordoned the node, so that a cordon of somebody else's is never lifted."""
+DEFAULT_TIMEOUT_SECONDS = 3600.0
+POLL_SECONDS = 2.0
+_AT_REST = frozenset({Phase.FREE, Phase.QUARANTINED})
+
+
+class Drain(StrEnum):
+    """What becomes of the containers that run on the node."""
+
+    WAIT = "wait"
+    """They end when their tenants end them."""
+    EVICT = "evict"
+    """They are ended."""
+
+
+class MaintenanceInputs(BaseModel):
+    """Inputs of a node's maintenance."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    cluster: Name
+    kubeconfig: str = Field(min_length=1, repr=False)
+    node: Name
+    drain: Drain = Drain.WAIT
+    timeout_seconds: float = Field(default=DEFAULT_TIMEOUT_SECONDS, gt=0, le=86_400)
+
+    @property
+    def natural_id(self) -> str:
+        """`cluster/node`."""
+        return f"{self.cluster}/{self.node}"
+
+
+@dataclass(frozen=True, slots=True)
+class Duty:
+    """A node in maintenance, as it is now."""
+
+    cordoned: bool
+    busy: tuple[str, ...]
+    """GPUs that somebody holds, or that are being taken back: "lease (phase, tenant/pod)"."""
+    quarantined: tuple[str, ...]
+
+    def outputs(self) -> dict[str, Any]:
+        """What the resource tells."""
+        return {
+            "cordoned": self.cordoned,
+            "busy": list(self.busy),
+            "quarantined": list(self.quarantined),
+        }
+
+
+def begin(
+    inputs: MaintenanceInputs, cluster: ClusterObjects, clock: Clock, journal: Journal
+) -> Duty:
+    """Cordon the node, end its containers if asked, and wait until no GPU of it is anybody's.
+
+    Raises:
+        RefusalError: there is no such node, or GPUs are still held when the time is over. The node
+            stays cordoned: what was waited for is not lost.
+    """
+    place = f"{cluster.place}: node {inputs.node}"
+    if cluster.get(NODE, inputs.node) is None:
+        raise RefusalError(
+            place, "the cluster has no such node", "take `maintenance` out of its entry"
+        )
+    cluster.apply(NODE, _cordon(inputs.cluster, inputs.node))
+    evicted: set[tuple[str, str]] = set()
+    started, told = clock.now(), tuple[str, ...]()
+    while True:
+        leases = _leases(cluster, inputs.node)
+        if inputs.drain is Drain.EVICT:
+            for namespace, pod in sorted(_holders(leases) - evicted):
+                journal.note(f"{place}: ends pod {namespace}/{pod}")
+                cluster.delete(POD, pod, namespace)
+                evicted.add((namespace, pod))
+        duty = _duty(leases, cordoned=True)
+        if not duty.busy:
+            return duty
+        if clock.now() - started + POLL_SECONDS > inputs.timeout_seconds:
+            break
+        if duty.busy != told:
+            journal.note(f"{place}: waits for {len(duty.busy)} GPUs: {', '.join(duty.busy)}")
+            told = duty.busy
+        clock.sleep(POLL_SECONDS)
+    raise RefusalError(
+        place,
+        f"GPUs are still held after {inputs.timeout_seconds:g} s: {', '.join(duty.busy)}; the node "
+        "stays cordoned",
+        "run again to wait longer, have the tenants end these containers, or set "
+        "`maintenance: evict`, which ends them",
+    )
+
+
+def observe(inputs: MaintenanceInputs, cluster: ClusterObjects) -> Duty | None:
+    """The node now; None when it is gone or not in our maintenance any more."""
+    node = cluster.get(NODE, inputs.node)
+    if node is None or not _is_ours(node, inputs.cluster):
+        return None
+    cordoned = bool(node.get("spec", {}).get("unschedulable"))
+    return _duty(_leases(cluster, inputs.node), cordoned=cordoned)
+
+
+def end(inputs: MaintenanceInputs, cluster: ClusterObjects) -> None:
+    """Give the node back to the scheduler, unless somebody else cordoned it; absent is fine."""
+    node = cluster.get(NODE, inputs.node)
+    if node is not None and _is_ours(node, inputs.cluster):
+        # An apply that says less: what it leaves out, and nobody else has set, goes.
+        cluster.apply(NODE, _named(inputs.node))
+
+
+def is_out_of_service(node: Mapping[str, Any]) -> bool:
+    """Whether the scheduler may not place anything on the node, whoever said so."""
+    return bool((node.get("spec") or {}).get("unschedulable"))
+
+
+def _named(node: str) -> dict[str, Any]:
+    return {"apiVersion": NODE.api_version, "kind": NODE.kind, "metadata": {"name": node}}
+
+
+def _cordon(cluster: str, node: str) -> dict[str, Any]:
+    body = _named(node)
+    body["metadata"]["annotations"] = {ANNOTATION: cluster}
+    return body | {"spec": {"unschedulable": True}}
+
+
+def _is_ours(node: Mapping[str, Any], cluster: str) -> bool:
+    return (node["metadata"].get("annotations") or {}).get(ANNOTATION) == cluster
+
+
+def _leases(cluster: ClusterObjects, node: str) -> list[Mapping[str, Any]]:
+    return [
+        lease for lease in cluster.list(GPU_LEASE) if (lease.get("spec") or {}).get("node") == node
+    ]
+
+
+def _holders(leases: Sequence[Mapping[str, Any]]) -> set[tuple[str, str]]:
+    """Namespace and name of the pods that hold GPUs."""
+    found = set()
+    for lease in leases:
+        status = lease.get("status") or {}
+        holder = status.get("holder")
+        if holder and status.get("phase") in HELD:
+            found.add((str(holder["namespace"]), str(holder["pod"])))
+    return found
+
+
+def _duty(leases: Sequence[Mapping[str, Any]], *, cordoned: bool) -> Duty:
+    busy, quarantined = [], []
+    for lease in sorted(leases, key=lambda lease: str(lease["metadata"]["name"])):
+        name, status = str(lease["metadata"]["name"]), lease.get("status") or {}
+        phase, holder = str(status.get("phase", "unknown")), status.get("holder")
+        who = f", {holder['tenant']}/{holder['pod']}" if holder else ""
+        if phase == Phase.QUARANTINED:
+            quarantined.append(name)
+        # In quarantine a GPU keeps its holder as long as the pod has it.
+        if phase not in _AT_REST or holder:
+            busy.append(f"{name} ({phase}{who})")
+    return Duty(cordoned, tuple(busy), tuple(quarantined))

@@ -1,0 +1,99 @@
+"""A node out of service, on a real API server through the SDK's provider process."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from gpuclusters.domain.lease_resource import GPULeaseSpec, lease_object
+from gpuclusters.providers.node_maintenance import NodeMaintenanceProvider
+from tests.fixtures.tenancies import LEASES, Request
+from tests.providers.conftest import StartProvider
+from tests.providers.provider_process import StepFailed
+
+pytestmark = pytest.mark.lab
+BEING_RESET = {"phase": "Resetting", "since": "2026-01-01T00:00:00Z", "cycle": 1}
+
+
+@pytest.fixture
+def node(lease_api: Request) -> Iterator[str]:
+    """A node with one GPU's lease, which is being taken back."""
+    name = f"away-{secrets.token_hex(3)}"
+    lease = lease_object(GPULeaseSpec(node=name, module=1, pci="0000:0f:00.0", device="1"))
+    path = f"{LEASES}/{lease['metadata']['name']}"
+    lease_api.apply(f"/api/v1/nodes/{name}", "v1", "Node")
+    assert lease_api("POST", LEASES, lease)[0] == 201
+    lease_api.merge(f"{path}/status", {"status": BEING_RESET})
+    yield name
+    lease_api("DELETE", path)
+    lease_api("DELETE", f"/api/v1/nodes/{name}")
+
+
+def inputs(api: Request, node: str, **changes: Any) -> dict[str, Any]:
+    return {
+        "cluster": "dev",
+        "kubeconfig": api.cluster.kubeconfig.read_text(),
+        "node": node,
+        "drain": "wait",
+        "timeout_seconds": 0.1,
+    } | changes
+
+
+def live(api: Request, node: str) -> dict[str, Any]:
+    found = api.get(f"/api/v1/nodes/{node}")
+    assert found
+    return found
+
+
+def test_a_node_is_out_of_service_as_long_as_the_resource_exists(
+    lease_api: Request, node: str, start_provider: StartProvider
+) -> None:
+    provider, wanted = start_provider(), inputs(lease_api, node)
+    with pytest.raises(StepFailed) as failed:
+        provider.create(NodeMaintenanceProvider, wanted)
+    assert f"GPUs are still held after 0.1 s: {node}-gpu1 (Resetting)" in str(failed.value)
+    assert "`maintenance: evict`" in str(failed.value)
+    assert live(lease_api, node)["spec"]["unschedulable"] is True, "what was begun is kept"
+
+    lease_api("DELETE", f"{LEASES}/{node}-gpu1")
+    made = provider.create(NodeMaintenanceProvider, wanted)  # the same `up` again
+    assert made.id == f"dev/{node}"
+    assert made.outputs["cordoned"] is True
+    assert made.outputs["busy"] == []
+    assert provider.read(NodeMaintenanceProvider, made).outputs == made.outputs
+    assert not provider.diff(NodeMaintenanceProvider, made.outputs, wanted).changes
+
+    lease_api.merge(f"/api/v1/nodes/{node}", {"spec": {"unschedulable": None}})
+    seen = provider.read(NodeMaintenanceProvider, made)
+    assert seen.outputs["cordoned"] is False
+    assert provider.diff(NodeMaintenanceProvider, seen.outputs, wanted).changes
+    made.outputs = seen.outputs
+    made.outputs = provider.update(NodeMaintenanceProvider, made, wanted).outputs
+    assert live(lease_api, node)["spec"]["unschedulable"] is True
+
+    provider.delete(NodeMaintenanceProvider, made)
+    assert "unschedulable" not in live(lease_api, node)["spec"]
+    assert provider.read(NodeMaintenanceProvider, made).id == ""
+    provider.delete(NodeMaintenanceProvider, made)
+
+
+def test_a_cordon_of_somebody_else_stays(
+    lease_api: Request, node: str, start_provider: StartProvider
+) -> None:
+    provider, wanted = start_provider(), inputs(lease_api, node)
+    lease_api("DELETE", f"{LEASES}/{node}-gpu1")
+    lease_api.merge(f"/api/v1/nodes/{node}", {"spec": {"unschedulable": True}})
+    made = provider.create(NodeMaintenanceProvider, wanted)
+    provider.delete(NodeMaintenanceProvider, made)
+    assert live(lease_api, node)["spec"]["unschedulable"] is True
+
+
+def test_a_node_that_is_not_there_is_not_made(
+    lease_api: Request, start_provider: StartProvider
+) -> None:
+    with pytest.raises(StepFailed, match="the cluster has no such node"):
+        start_provider().create(NodeMaintenanceProvider, inputs(lease_api, "nobody"))
+    assert lease_api.get("/api/v1/nodes/nobody") is None
