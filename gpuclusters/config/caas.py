@@ -13,6 +13,7 @@ from gpuclusters.config.kata import DeviceAccess, GpuOperator, Kata
 from gpuclusters.config.kubernetes import Kubernetes
 from gpuclusters.config.leases import Leases
 from gpuclusters.config.nodes import Layout, Node
+from gpuclusters.config.preparation import Preparation
 from gpuclusters.config.runtime import Api, Programs
 from gpuclusters.config.tenants import Tenant
 from gpuclusters.domain.platforms import Platform
@@ -57,6 +58,8 @@ class CaasConfig(Section):
     """What a tenant's namespace begins with, if the tenant names none."""
     versions: Versions = Field(default_factory=Versions)
     """Versions that must agree."""
+    preparation: Preparation = Field(default_factory=Preparation)
+    """How the machines are made ready: kernel, drivers, packages, limits, reboots."""
     service_vm: ServiceVm = Field(default_factory=ServiceVm)
     """The VM that runs the fabric manager."""
     kata: Kata = Field(default_factory=Kata)

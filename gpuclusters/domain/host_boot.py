@@ -1,0 +1,275 @@
+"""What a host has to boot with so that its GPUs can be passed through: arguments, files, and when to reboot.
+
+Pure. The sources of each setting:
+
+- `intel_iommu=on` / `amd_iommu=on iommu=pt`: NVIDIA's GPU Operator with Kata and the kernel's VFIO
+  documentation: without an IOMMU there are no groups, and `pt` spares the host's own devices the mapping;
+- no nouveau, no NVIDIA driver on the host: NVIDIA's driver installation guide (blacklist, `modeset=0`) and
+  its documentation of Kata, "host must have no NVIDIA driver"; `module_blacklist=` holds even against an
+  explicit modprobe, files in modprobe.d only against automatic loading;
+- `softdep nvidia pre: vfio-pci`: vfio-pci is there before any NVIDIA module could be;
+- pages of 1 GiB: see `huge_pages`;
+- `vfio_iommu_type1 dma_entry_limit`: the kernel's default of 65535 mappings for each VM.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from gpuclusters.domain import huge_pages, kernel_command_line
+from gpuclusters.domain.connection import HostConnection
+from gpuclusters.domain.host_file import check_content, check_path, sha256_of
+
+MARK = "# Written by gpu-clusters; changes are put back."
+
+GRUB_FILE = "/etc/default/grub.d/90-gpu-clusters.cfg"
+"""After 50-cloudimg-settings.cfg of cloud images, which starts the line anew."""
+ARGUMENTS_FILE = "/etc/gpu-clusters/kernel-arguments"
+"""Where there is no folder for others: what grubby was told, so that exactly this can be taken out again."""
+MODPROBE_FILE = "/etc/modprobe.d/gpu-clusters.conf"
+MODULES_FILE = "/etc/modules-load.d/gpu-clusters.conf"
+SYSCTL_FILE = "/etc/sysctl.d/90-gpu-clusters.conf"
+LIMITS_FILE = "/etc/security/limits.d/90-gpu-clusters.conf"
+LIBVIRT_FILE = "/etc/systemd/system/libvirtd.service.d/90-gpu-clusters.conf"
+
+BLOCKED_MODULES = (
+    "nouveau",
+    "nova_core",
+    "nova_drm",
+    "nvidia",
+    "nvidia_drm",
+    "nvidia_modeset",
+    "nvidia_peermem",
+    "nvidia_uvm",
+    "nvidiafb",
+)
+"""Drivers that would take a GPU before a virtual machine gets it."""
+
+
+class Cpu(StrEnum):
+    """Whose processors the machine has: decides how its IOMMU is switched on."""
+
+    INTEL = "intel"
+    AMD = "amd"
+
+
+class RebootPolicy(StrEnum):
+    """Whether a host may be rebooted for what only a boot can change."""
+
+    ALLOW = "allow"
+    REFUSE = "refuse"
+
+
+class BootMethod(StrEnum):
+    """How a host's boot loader is told about arguments."""
+
+    GRUB_FOLDER = "grub.d"
+    """Debian and Ubuntu: a file in /etc/default/grub.d, then update-grub."""
+    GRUBBY = "grubby"
+    """The RHEL family: grubby, which changes every entry and what new kernels get."""
+
+
+def kernel_arguments(
+    *,
+    cpu: Cpu,
+    huge_pages_1g_by_numa_node: Mapping[int, int],
+    early_claim: Sequence[str] = (),
+    extra: Sequence[str] = (),
+) -> tuple[str, ...]:
+    """All arguments that a host needs.
+
+    Args:
+        cpu: whose IOMMU is switched on.
+        huge_pages_1g_by_numa_node: pages of 1 GiB to reserve.
+        early_claim: PCI ids that vfio-pci takes by itself as soon as it is loaded, for machines on which
+            another driver would be faster; all functions with the id are taken, so addresses are better.
+        extra: what else the operator wants on the line.
+    """
+    claim = (f"vfio-pci.ids={','.join(sorted(set(early_claim)))}",) if early_claim else ()
+    return (
+        f"{cpu}_iommu=on",
+        "iommu=pt",
+        *huge_pages.arguments(huge_pages_1g_by_numa_node),
+        f"module_blacklist={','.join(BLOCKED_MODULES)}",
+        *claim,
+        *extra,
+    )
+
+
+def host_files(
+    *,
+    disable_idle_d3: bool = True,
+    dma_entry_limit: int | None = None,
+    inotify_instances: int = 8192,
+    inotify_watches: int = 1_048_576,
+) -> Mapping[str, str]:
+    """Files of modprobe, sysctl and limits, by path.
+
+    Args:
+        disable_idle_d3: vfio-pci leaves unused GPUs awake; waking one that slept can fail on H100 boards.
+        dma_entry_limit: mappings that one VM may have; None for the kernel's own 65535.
+        inotify_instances: for each user; every kubelet, containerd and Kata shim takes some.
+        inotify_watches: for each user.
+    """
+    modprobe = [MARK, *(f"blacklist {name}" for name in BLOCKED_MODULES)]
+    modprobe += ["options nouveau modeset=0", "softdep nvidia pre: vfio-pci"]
+    if disable_idle_d3:
+        modprobe.append("options vfio-pci disable_idle_d3=1")
+    if dma_entry_limit is not None:
+        modprobe.append(f"options vfio_iommu_type1 dma_entry_limit={dma_entry_limit}")
+    sysctl = [
+        MARK,
+        f"fs.inotify.max_user_instances = {inotify_instances}",
+        f"fs.inotify.max_user_watches = {inotify_watches}",
+    ]
+    # VFIO pins all memory of a guest; libvirt raises the limit for its own guests only when it sees a device.
+    limits = [MARK, *(f"@kvm {kind} memlock unlimited" for kind in ("soft", "hard"))]
+    return {
+        MODPROBE_FILE: _lines(modprobe),
+        MODULES_FILE: _lines([MARK, "vfio-pci"]),
+        SYSCTL_FILE: _lines(sysctl),
+        LIMITS_FILE: _lines(limits),
+        LIBVIRT_FILE: _lines([MARK, "[Service]", "LimitMEMLOCK=infinity"]),
+    }
+
+
+_FOLDERS = (
+    "/etc/modprobe.d/",
+    "/etc/modules-load.d/",
+    "/etc/sysctl.d/",
+    "/etc/security/limits.d/",
+    "/etc/systemd/system/",
+)
+
+
+def _check_files(files: Mapping[str, str]) -> Mapping[str, str]:
+    for path, content in files.items():
+        check_path(path)
+        check_content(content)
+        if not path.startswith(_FOLDERS):
+            raise ValueError(f"{path} is in none of the folders {', '.join(_FOLDERS)}")
+        if not content.startswith(MARK):
+            raise ValueError(f"{path} does not begin with the mark {MARK!r}")
+    return files
+
+
+def _check_pages(pages: Mapping[str, int]) -> Mapping[str, int]:
+    if any(not node.isdecimal() or count < 0 for node, count in pages.items()):
+        raise ValueError("write the number of a NUMA node and how many pages, like {'0': 512}")
+    return pages
+
+
+class HostBootInputs(BaseModel):
+    """Inputs of what a host boots with."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    connection: HostConnection
+    kernel_arguments: tuple[Annotated[str, AfterValidator(kernel_command_line.check)], ...]
+    files: Annotated[Mapping[str, str], AfterValidator(_check_files)] = Field(default_factory=dict)
+    huge_pages_1g: Annotated[Mapping[str, int], AfterValidator(_check_pages)] = Field(
+        default_factory=dict
+    )
+    """Pages that have to be there after a boot, by NUMA node."""
+    reboot: RebootPolicy = RebootPolicy.REFUSE
+    reboot_timeout_seconds: Annotated[int, Field(ge=1, le=7200)] = 1200
+    adopt: bool = False
+
+    @property
+    def natural_id(self) -> str:
+        """`host/boot`."""
+        return f"{self.connection.host}/boot"
+
+    @property
+    def pages(self) -> Mapping[int, int]:
+        """Pages of 1 GiB by NUMA node."""
+        return {int(node): count for node, count in self.huge_pages_1g.items()}
+
+    @property
+    def initramfs_digest(self) -> str:
+        """Digest of the files that have to be in the initramfs."""
+        parts = [f"{p}\n{c}" for p, c in sorted(self.files.items()) if p.startswith(_FOLDERS[0])]
+        return sha256_of("\0".join(parts).encode())
+
+
+@dataclass(frozen=True, slots=True)
+class BootState:
+    """What a host boots with, as found now."""
+
+    boot_id: str
+    running: str
+    """/proc/cmdline."""
+    method: BootMethod | None
+    others: str
+    """What the next boot would get without our part."""
+    ours: tuple[str, ...]
+    """What we have added to it."""
+    next_boot: str
+    """The line that the boot loader will really pass: written by update-grub or grubby."""
+    initramfs: str
+    """Digest of the files with which we last built the initramfs; empty: never."""
+    huge_pages_1g: Mapping[int, int] = field(default_factory=dict)
+    device_users: tuple[int, ...] = ()
+    """Processes that hold a VFIO group or device open: virtual machines."""
+
+
+@dataclass(frozen=True, slots=True)
+class BootPlan:
+    """What has to be done on a host, in this order."""
+
+    add: tuple[str, ...]
+    """Our part of the line."""
+    write_arguments: bool
+    update_loader: bool
+    update_initramfs: bool
+    reboot_for: tuple[str, ...]
+    """Arguments that the running kernel lacks."""
+
+    @property
+    def changes_the_host(self) -> bool:
+        """Whether anything is to be written."""
+        return self.write_arguments or self.update_loader or self.update_initramfs
+
+
+def plan(inputs: HostBootInputs, state: BootState) -> BootPlan:
+    """Compare; `state` must be free of conflicts."""
+    add = kernel_command_line.additions(state.others, inputs.kernel_arguments)
+    stale = [argument for argument in state.ours if argument not in add]
+    lacking_next = kernel_command_line.lacking(state.next_boot, inputs.kernel_arguments)
+    return BootPlan(
+        add=add,
+        write_arguments=state.ours != add,
+        update_loader=state.ours != add or bool(lacking_next) or _has(state.next_boot, stale),
+        update_initramfs=state.initramfs != inputs.initramfs_digest,
+        reboot_for=kernel_command_line.lacking(state.running, inputs.kernel_arguments),
+    )
+
+
+def render_grub_file(arguments: Sequence[str]) -> str:
+    """Our file in /etc/default/grub.d: appends to what others have set."""
+    joined = " ".join(arguments)
+    return _lines(
+        [
+            MARK,
+            "# Kernel arguments for GPU passthrough, behind all others. Removed with its resource.",
+            f'GRUB_CMDLINE_LINUX="${{GRUB_CMDLINE_LINUX:+$GRUB_CMDLINE_LINUX }}{joined}"',
+        ]
+    )
+
+
+def render_arguments_file(arguments: Sequence[str]) -> str:
+    """Our note of what grubby was told."""
+    return _lines([MARK, *arguments])
+
+
+def _has(line: str, arguments: Sequence[str]) -> bool:
+    return bool(set(kernel_command_line.split(line)) & set(arguments))
+
+
+def _lines(lines: Sequence[str]) -> str:
+    return "".join(f"{line}\n" for line in lines)

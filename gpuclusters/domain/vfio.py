@@ -1,0 +1,162 @@
+"""Which PCI functions of a host belong to vfio-pci, and what forbids to take one. Pure.
+
+A function is named by its address and proven by its ids: a wrong address in the configuration meets another
+device, whose ids differ, and nothing is touched. What an operating system uses (a disk, a network card, a
+GPU under load) is never taken away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from gpuclusters.domain import topology
+from gpuclusters.domain.connection import HostConnection
+from gpuclusters.domain.text import matches
+
+DRIVER = "vfio-pci"
+UNIT = "gpu-clusters-vfio.service"
+SCRIPT_PATH = "/usr/local/sbin/gpu-clusters-vfio"
+LIST_PATH = "/etc/gpu-clusters/vfio-functions"
+
+GPU_CLASS, SWITCH_CLASS = "0302", "0680"
+"""3D controller and bridge of no kind that PCI names: what an HGX board's GPUs and NVSwitches are."""
+FALLEN_HEADER = "7f"
+"""Header type of a function that answers nothing but ones: it fell off the bus."""
+
+
+def _address(value: str) -> str:
+    if not topology.is_pci_address(value):
+        raise ValueError(
+            "is not a full PCI address; write domain:bus:device.function, like 0000:0f:00.0"
+        )
+    return value
+
+
+class VfioFunction(BaseModel):
+    """One function: where it is, and what has to be found there."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    address: Annotated[str, AfterValidator(_address)]
+    pci_id: Annotated[
+        str, matches(r"[0-9a-f]{4}:[0-9a-f]{4}", "write vendor:device, like '10de:2330'")
+    ]
+    pci_class: Annotated[
+        str, matches(r"([0-9a-f]{2}){0,3}", "write the first digits of its class, like '0302'")
+    ] = ""
+    """Class that it must have, from the left; empty: any but a bridge of buses."""
+
+    @property
+    def entry(self) -> str:
+        """As a word of the list on the host."""
+        return f"{self.address}={self.pci_id}={self.pci_class}"
+
+
+class VfioBindingInputs(BaseModel):
+    """Inputs of the binding of one host."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    connection: HostConnection
+    functions: Annotated[tuple[VfioFunction, ...], Field(min_length=1)]
+    adopt: bool = False
+
+    @property
+    def natural_id(self) -> str:
+        """`host/vfio`: a host has one list."""
+        return f"{self.connection.host}/vfio"
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """The functions by address, sorted."""
+        return tuple(sorted(function.address for function in self.functions))
+
+
+@dataclass(frozen=True, slots=True)
+class FoundFunction:
+    """What the kernel says about a function now. `users` in words, like `pid:4711` or `net:eth0`."""
+
+    address: str
+    present: bool
+    pci_id: str = ""
+    pci_class: str = ""
+    driver: str | None = None
+    iommu_group: str | None = None
+    override: str | None = None
+    header: str = ""
+    users: tuple[str, ...] = ()
+
+
+def render_list(functions: Sequence[VfioFunction]) -> str:
+    """The list on the host that the unit reads at every boot."""
+    head = (
+        "# Written by gpu-clusters. PCI functions that belong to vfio-pci, and what must be found there:\n"
+        "# address=vendor:device=class. Nothing else is ever taken from its driver.\n"
+    )
+    return head + "".join(f"{f.entry}\n" for f in sorted(functions, key=lambda f: f.address))
+
+
+def problems(
+    functions: Sequence[VfioFunction], found: Mapping[str, FoundFunction]
+) -> tuple[str, ...]:
+    """All that forbids to bind these functions, each in words with what to do."""
+    said: list[str] = []
+    for function in sorted(functions, key=lambda f: f.address):
+        said += _problem(function, found[function.address])
+    return tuple(said)
+
+
+def is_it(function: VfioFunction, live: FoundFunction) -> bool:
+    """Whether what is at the address is what was named."""
+    return (
+        live.present
+        and live.pci_id == function.pci_id
+        and live.pci_class.startswith(function.pci_class)
+        and not _is_bus_bridge(live)
+    )
+
+
+def drift(functions: Sequence[VfioFunction], found: Mapping[str, FoundFunction]) -> tuple[str, ...]:
+    """In words, which functions are not on vfio-pci now."""
+    said: list[str] = []
+    for function in sorted(functions, key=lambda f: f.address):
+        live = found[function.address]
+        if not is_it(function, live):
+            said.append(f"{function.address} is not {function.pci_id} any more")
+        elif live.driver != DRIVER:
+            said.append(f"{function.address} is on {live.driver or 'no driver'}")
+    return tuple(said)
+
+
+def _problem(function: VfioFunction, live: FoundFunction) -> list[str]:
+    where = function.address
+    if not live.present:
+        return [
+            f"{where} is not there: no PCI function has this address; compare with `lspci -Dnn`"
+        ]
+    if live.header == FALLEN_HEADER or live.pci_id == "ffff:ffff":
+        return [f"{where} fell off the bus (it answers ff); power the machine off and on again"]
+    if live.pci_id != function.pci_id:
+        return [
+            f"{where} is {live.pci_id}, not {function.pci_id}: another device has this address; "
+            f"compare with `lspci -Dnn -d {function.pci_id}` and correct the configuration"
+        ]
+    if not is_it(function, live):
+        return [
+            f"{where} has class {live.pci_class}, not {function.pci_class or 'that of an endpoint'}; "
+            "compare with `lspci -Dnn` and correct the configuration"
+        ]
+    if live.driver != DRIVER and live.users:
+        return [
+            f"{where} is in use on driver {live.driver or 'none'} ({', '.join(live.users)}); end "
+            "what uses it, then run again"
+        ]
+    return []
+
+
+def _is_bus_bridge(live: FoundFunction) -> bool:
+    return live.pci_class.startswith("0604")
