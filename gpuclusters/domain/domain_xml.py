@@ -1,0 +1,181 @@
+"""libvirt's XML of the service VM and of its network, built as documents, never as text.
+
+Source: libvirt's "Domain XML format" and "Network XML format"; the shape of the VM is that of NVIDIA's
+shared NVSwitch guide WP-12736-002 and of the working setups that follow it.
+"""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+from collections.abc import Mapping
+
+from gpuclusters.domain.service_vm import MAC, ServiceVmInputs, VmNetwork
+
+QEMU = "http://libvirt.org/schemas/domain/qemu/1.0"
+OURS = "https://gpu-clusters.dev/libvirt/service-vm/1"
+"""Namespace of our mark in the metadata: whose the domain is, and what it was started with."""
+MARK = f"{{{OURS}}}service-vm"
+
+PREF64_RESERVE = 512 * 1024**3
+"""Window of 64-bit prefetchable memory that each root port opens; QEMU's own is too small for boards
+whose functions have large BARs."""
+_FIRST_PORT_NUMBER = 0x10
+
+ET.register_namespace("qemu", QEMU)
+ET.register_namespace("gpu-clusters", OURS)
+
+
+def domain(vm: ServiceVmInputs, *, seed_digest: str) -> ET.Element:
+    """The domain.
+
+    Args:
+        vm: what it is made of.
+        seed_digest: digest of what cloud-init is told; a running VM with another one has to restart.
+    """
+    root = ET.Element("domain", {"type": "kvm"})
+    _text(root, "name", vm.name)
+    mark = ET.SubElement(ET.SubElement(root, "metadata"), MARK)
+    mark.attrib.update({"seed": seed_digest, "image": vm.image.sha256})
+    _text(root, "memory", str(vm.memory_mib * 1024), {"unit": "KiB"})
+    _text(root, "vcpu", str(vm.vcpus), {"placement": "static"})
+    _firmware(root, vm)
+    features = ET.SubElement(root, "features")
+    ET.SubElement(features, "acpi")
+    ET.SubElement(features, "apic")
+    cpu = ET.SubElement(root, "cpu", {"mode": "host-passthrough", "check": "none"})
+    # As many physical address bits as the host has: OVMF sizes its window for large BARs by them.
+    ET.SubElement(cpu, "maxphysaddr", {"mode": "passthrough"})
+    ET.SubElement(root, "clock", {"offset": "utc"})
+    _text(root, "on_poweroff", "destroy")
+    _text(root, "on_reboot", "restart")
+    _text(root, "on_crash", "restart")
+    _devices(ET.SubElement(root, "devices"), vm)
+    commandline = ET.SubElement(root, f"{{{QEMU}}}commandline")
+    for value in ("-global", f"pcie-root-port.pref64-reserve={PREF64_RESERVE}"):
+        ET.SubElement(commandline, f"{{{QEMU}}}arg", {"value": value})
+    return root
+
+
+def _firmware(root: ET.Element, vm: ServiceVmInputs) -> None:
+    os = ET.SubElement(root, "os", {"firmware": "efi"})
+    _text(os, "type", "hvm", {"arch": "x86_64", "machine": "q35"})
+    firmware = ET.SubElement(os, "firmware")
+    for feature in ("enrolled-keys", "secure-boot"):  # NVIDIA's module is signed with nobody's key
+        ET.SubElement(firmware, "feature", {"enabled": "no", "name": feature})
+    _text(os, "loader", vm.firmware.code, {"readonly": "yes", "type": "pflash"})
+    _text(os, "nvram", vm.nvram, {"template": vm.firmware.variables})
+    ET.SubElement(os, "boot", {"dev": "hd"})
+
+
+def _devices(devices: ET.Element, vm: ServiceVmInputs) -> None:
+    _disk(devices, vm.disk, "qcow2", "vda", "virtio", cdrom=False)
+    _disk(devices, vm.seed, "raw", "sda", "sata", cdrom=True)
+    ET.SubElement(devices, "controller", {"type": "pci", "index": "0", "model": "pcie-root"})
+    for index in range(1, len(vm.functions) + 1):
+        port = ET.SubElement(
+            devices,
+            "controller",
+            {"type": "pci", "index": str(index), "model": "pcie-root-port"},
+        )
+        # Chassis and port are what the guest tells slots apart by: no two root ports share them.
+        number = hex(_FIRST_PORT_NUMBER + index - 1)
+        ET.SubElement(port, "target", {"chassis": str(index), "port": number})
+    interface = ET.SubElement(devices, "interface", {"type": "network"})
+    ET.SubElement(interface, "mac", {"address": MAC})
+    ET.SubElement(interface, "source", {"network": vm.network.name})
+    ET.SubElement(interface, "model", {"type": "virtio"})
+    serial = ET.SubElement(devices, "serial", {"type": "pty"})
+    # What the VM says while it boots; started anew with each start of the VM.
+    ET.SubElement(serial, "log", {"file": vm.console, "append": "off"})
+    ET.SubElement(serial, "target", {"port": "0"})
+    for index, address in enumerate(vm.functions, start=1):
+        _function(devices, address, bus=index)
+    ET.SubElement(devices, "watchdog", {"model": "i6300esb", "action": "reset"})
+    ET.SubElement(devices, "memballoon", {"model": "none"})
+    rng = ET.SubElement(devices, "rng", {"model": "virtio"})
+    _text(rng, "backend", "/dev/urandom", {"model": "random"})
+
+
+def _disk(
+    devices: ET.Element, path: str, kind: str, target: str, bus: str, *, cdrom: bool
+) -> None:
+    disk = ET.SubElement(devices, "disk", {"type": "file", "device": "cdrom" if cdrom else "disk"})
+    ET.SubElement(disk, "driver", {"name": "qemu", "type": kind})
+    ET.SubElement(disk, "source", {"file": path})
+    ET.SubElement(disk, "target", {"dev": target, "bus": bus})
+    if cdrom:
+        ET.SubElement(disk, "readonly")
+
+
+def _function(devices: ET.Element, address: str, *, bus: int) -> None:
+    """A PCI function behind a root port of its own.
+
+    `managed='no'`: our unit binds it to vfio-pci at boot, and libvirt never gives it back to a driver.
+    """
+    hostdev = ET.SubElement(
+        devices, "hostdev", {"mode": "subsystem", "type": "pci", "managed": "no"}
+    )
+    ET.SubElement(hostdev, "driver", {"name": "vfio"})
+    ET.SubElement(ET.SubElement(hostdev, "source"), "address", pci_attributes(address))
+    guest = pci_attributes(f"0000:{bus:02x}:00.0")
+    ET.SubElement(hostdev, "address", {"type": "pci", **guest})
+
+
+def network(net: VmNetwork) -> ET.Element:
+    """The host-only network: without `forward` libvirt lets nothing in or out."""
+    root = ET.Element("network")
+    _text(root, "name", net.name)
+    ET.SubElement(root, "bridge", {"name": net.bridge, "stp": "on", "delay": "0"})
+    ET.SubElement(root, "dns", {"enable": "no"})
+    ET.SubElement(root, "ip", {"address": net.host_address, "prefix": str(net.prefix_length)})
+    return root
+
+
+def text(root: ET.Element) -> str:
+    """The document, indented as `virsh dumpxml` prints."""
+    ET.indent(root)
+    return ET.tostring(root, encoding="unicode") + "\n"
+
+
+def parse(document: str) -> ET.Element | None:
+    """The document that libvirt printed, or None if it is no XML."""
+    try:
+        # What root's own hypervisor says; entities are not expanded by this parser's callers.
+        return ET.fromstring(document)  # noqa: S314
+    except ET.ParseError:
+        return None
+
+
+def pci_attributes(address: str) -> dict[str, str]:
+    """`0000:05:00.0` as libvirt writes it."""
+    number, bus, rest = address.split(":")
+    slot, _, function = rest.partition(".")
+    return {
+        "domain": f"0x{number}",
+        "bus": f"0x{bus}",
+        "slot": f"0x{slot}",
+        "function": f"0x{function}",
+    }
+
+
+def pci_address(attributes: Mapping[str, str]) -> str | None:
+    """The address of libvirt's attributes, or None if they are none."""
+    try:
+        number, bus, slot, function = (
+            int(attributes.get(key, "0"), 16) for key in ("domain", "bus", "slot", "function")
+        )
+    except ValueError:
+        return None
+    return f"{number:04x}:{bus:02x}:{slot:02x}.{function:x}"
+
+
+def mark_of(root: ET.Element) -> Mapping[str, str] | None:
+    """Our mark in a domain's metadata: `seed` and `image`; None if the domain is not ours."""
+    mark = root.find(f"metadata/{MARK}")
+    return None if mark is None else dict(mark.attrib)
+
+
+def _text(
+    parent: ET.Element, name: str, value: str, attributes: Mapping[str, str] | None = None
+) -> None:
+    ET.SubElement(parent, name, dict(attributes or {})).text = value

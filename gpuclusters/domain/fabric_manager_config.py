@@ -1,0 +1,178 @@
+"""`fabricmanager.cfg` of the fabric manager in the service VM, and the file of a custom partition table.
+
+Source: NVIDIA Fabric Manager User Guide, "Fabric Manager Config Options" and "Shared NVSwitch".
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from ipaddress import IPv4Address
+from pathlib import PurePosixPath
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+from gpuclusters.domain.text import matches
+
+CONFIG_PATH = "/usr/share/nvidia/nvswitch/fabricmanager.cfg"
+PARTITIONS_PATH = "/usr/share/nvidia/nvswitch/gpu-clusters-partitions.json"
+STATE_FILE = "/var/lib/nvidia-fabricmanager/state"
+API_PORT = 6666
+INTERNAL_PORT = 16000
+STATE_FILE_LENGTH = 256
+LOST_AT_REBOOT = ("/tmp", "/var/tmp", "/run", "/var/run", "/dev/shm")  # noqa: S108 - refused
+
+Port = Annotated[int, Field(ge=1, le=65535)]
+FailureMode = Literal[0, 1]
+
+
+def check_bind_address(text: str) -> str:
+    """The address, if a VM can listen on it and only its host can reach it there.
+
+    Raises:
+        ValueError: no IPv4 address, all of them, or one that the host cannot reach.
+    """
+    try:
+        address = IPv4Address(text)
+    except ValueError as error:
+        raise ValueError("write an IPv4 address, like '192.168.250.2'") from error
+    if address.is_unspecified:
+        raise ValueError(
+            "the API has neither authentication nor TLS and must not listen on every network; "
+            "write the service VM's address on the network that it shares with its host alone"
+        )
+    if address.is_loopback or address.is_multicast or address.is_link_local or address.is_reserved:
+        raise ValueError(
+            "the host cannot reach it there; write the service VM's address on the network that it "
+            "shares with its host alone"
+        )
+    return text
+
+
+def check_state_file(path: str) -> str:
+    """The path, if it lies on a disk and the fabric manager reads all of it.
+
+    Raises:
+        ValueError: relative, a folder, lost at reboot, or too long.
+    """
+    file = PurePosixPath(path)
+    if not file.is_absolute() or ".." in file.parts or path.endswith("/"):
+        raise ValueError(f"write the absolute path of a file, like {STATE_FILE}")
+    if any(file.is_relative_to(lost) for lost in LOST_AT_REBOOT):
+        raise ValueError(
+            "it is lost when the service VM reboots, and with it which partitions are in use; "
+            f"write a path on a disk, like {STATE_FILE}"
+        )
+    if len(path) > STATE_FILE_LENGTH:
+        raise ValueError(f"the fabric manager reads {STATE_FILE_LENGTH} characters at most")
+    return path
+
+
+class FabricManagerSettings(BaseModel):
+    """What the fabric manager is told, and which version it must be."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    version: Annotated[
+        str,
+        matches(r"[0-9]{3,4}(\.[0-9]{1,4}){1,3}", "write the exact version, like '595.58.03'"),
+    ]
+    """Exactly the driver version of the guests (row 2)."""
+    bind_address: Annotated[str, AfterValidator(check_bind_address)] = "192.168.250.2"
+    """FM_CMD_BIND_INTERFACE."""
+    port: Port = API_PORT
+    """FM_CMD_PORT_NUMBER."""
+    internal_port: Port = INTERNAL_PORT
+    """STARTING_TCP_PORT."""
+    mode: Literal[1] = 1
+    """FABRIC_MODE; 1 is shared NVSwitch, the only one that lets one board serve several VMs."""
+    restart: bool = True
+    """FABRIC_MODE_RESTART: start again without resetting the switches; the client then tells which
+    partitions are active."""
+    state_file: Annotated[str, AfterValidator(check_state_file)] | None = STATE_FILE
+    """STATE_FILE_NAME."""
+    stay_resident_on_failures: bool = False
+    """FM_STAY_RESIDENT_ON_FAILURES: the process lives on after a failed start, and serves nothing."""
+    access_link_failure_mode: FailureMode = 0
+    """0: partitions with the failed GPU are dropped; 1: its switch (and the peer) is disabled."""
+    trunk_link_failure_mode: FailureMode = 0
+    """As above, for links between two baseboards; without effect on eight GPUs."""
+    nvswitch_failure_mode: FailureMode = 0
+    """0: partitions that need the failed switch are dropped; 1: all go on with less bandwidth."""
+    partition_rail_policy: Literal["greedy", "symmetric"] | None = None
+    """PARTITION_RAIL_POLICY; boards since Blackwell."""
+    partitions: Mapping[str, tuple[int, ...]] | None = None
+    """A custom table: module numbers by partition id; None: the one of the baseboard."""
+    daemonize: bool = True
+    """DAEMONIZE: 1 belongs to a unit of Type=forking, as NVIDIA's package has it."""
+    log_level: Annotated[int, Field(ge=0, le=4)] = 4
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> FabricManagerSettings:
+        if self.restart and self.state_file is None:
+            raise ValueError(
+                "state_file: is missing while restart is set: a fabric manager that restarts without "
+                f"resetting the switches reads from it what they do; write {STATE_FILE}"
+            )
+        if self.port == self.internal_port:
+            raise ValueError("internal_port: is also the port of the API; write another")
+        return self
+
+
+def render(settings: FabricManagerSettings) -> str:
+    """The text of fabricmanager.cfg."""
+    values: list[tuple[str, str]] = [
+        ("LOG_LEVEL", str(settings.log_level)),
+        ("LOG_FILE_NAME", "/var/log/fabricmanager.log"),
+        ("LOG_APPEND_TO_LOG", "1"),
+        ("LOG_USE_SYSLOG", "0"),
+        ("DAEMONIZE", _flag(settings.daemonize)),
+        ("BIND_INTERFACE_IP", "127.0.0.1"),
+        ("STARTING_TCP_PORT", str(settings.internal_port)),
+        ("FABRIC_MODE", str(settings.mode)),
+        ("FABRIC_MODE_RESTART", _flag(settings.restart)),
+        ("FM_CMD_BIND_INTERFACE", settings.bind_address),
+        ("FM_CMD_PORT_NUMBER", str(settings.port)),
+        ("FM_STAY_RESIDENT_ON_FAILURES", _flag(settings.stay_resident_on_failures)),
+        ("ACCESS_LINK_FAILURE_MODE", str(settings.access_link_failure_mode)),
+        ("TRUNK_LINK_FAILURE_MODE", str(settings.trunk_link_failure_mode)),
+        ("NVSWITCH_FAILURE_MODE", str(settings.nvswitch_failure_mode)),
+        ("TOPOLOGY_FILE_PATH", "/usr/share/nvidia/nvswitch"),
+    ]
+    if settings.state_file is not None:
+        values.append(("STATE_FILE_NAME", settings.state_file))
+    if settings.partition_rail_policy is not None:
+        values.append(("PARTITION_RAIL_POLICY", settings.partition_rail_policy))
+    if settings.partitions is not None:
+        values.append(("SHARED_PARTITION_DEFINITION_FILE", PARTITIONS_PATH))
+    head = "# Managed by gpu-clusters: written when the service VM first boots from its seed.\n"
+    return head + "".join(f"{key}={value}\n" for key, value in values)
+
+
+def parse(text: str) -> dict[str, str]:
+    """Keys and values of a fabricmanager.cfg; comments and blank lines are left out."""
+    found: dict[str, str] = {}
+    for line in text.splitlines():
+        key, separator, value = line.partition("=")
+        if separator and not key.lstrip().startswith("#"):
+            found[key.strip()] = value.strip()
+    return found
+
+
+def render_partitions(partitions: Mapping[str, tuple[int, ...]]) -> str:
+    """The file of a custom partition table; the fabric manager reads it once, at start."""
+    document = {
+        "version": "1",
+        "name": "gpu-clusters",
+        "time": "1970-01-01 00:00:00",
+        "partitionInfo": [
+            {"partitionId": int(number), "gpuModuleIds": list(modules)}
+            for number, modules in sorted(partitions.items(), key=lambda item: int(item[0]))
+        ],
+    }
+    return json.dumps(document, indent=2) + "\n"
+
+
+def _flag(value: bool) -> str:  # noqa: FBT001 - the value of a key
+    return "1" if value else "0"
