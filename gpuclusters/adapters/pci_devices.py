@@ -35,7 +35,12 @@ class SshPciDevices:
         """
         tried = f"look at the PCI functions {', '.join(addresses)}"
         done = run_script(
-            self._host, "inspect_pci", [self._want, *addresses], tried=tried, repeatable=True
+            self._host,
+            "inspect_pci",
+            [self._want, *addresses],
+            tried=tried,
+            after=("vfio_users",),
+            repeatable=True,
         )
         lines = done.stdout.decode(errors="replace").splitlines()
         found = {f.address: f for f in map(_parse, lines) if f is not None}
@@ -48,12 +53,19 @@ class SshPciDevices:
 
 def _parse(line: str) -> PciFunction | None:
     fields = line.split()
-    if len(fields) != 4:
+    if len(fields) != 5:
         return None
-    address, group, driver, users = (None if f == "-" else f for f in fields)
+    address, group, driver, users, own = (None if f == "-" else f for f in fields)
     if address is None:
         return None
     if group == "absent":
         return PciFunction(address, present=False)
     pids = tuple(int(u) for u in users.split(",") if u.isdigit()) if users else ()
-    return PciFunction(address, present=True, iommu_group=group, driver=driver, users=pids)
+    return PciFunction(
+        address,
+        present=True,
+        iommu_group=group,
+        driver=driver,
+        users=pids,
+        vfio_device=own,
+    )

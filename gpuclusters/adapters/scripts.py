@@ -27,6 +27,7 @@ def run_script(
     arguments: Sequence[str],
     *,
     tried: str,
+    after: Sequence[str] = (),
     content: bytes | None = None,
     repeatable: bool = False,
     accept: Sequence[int] = (0,),
@@ -39,6 +40,7 @@ def run_script(
         name: file in `scripts/host`, without suffix.
         arguments: its parameters; never a secret.
         tried: what this is for, in the words of the error.
+        after: scripts that only define functions, sent before it.
         content: given in base64 to the script's function `main` as standard input. It follows
             the script in the same stream: a shell may read ahead, so that a command in the script
             could not read the rest of the stream itself.
@@ -49,7 +51,7 @@ def run_script(
     Raises:
         AdapterError: the host was not reached, or the script failed.
     """
-    text = _text(name)
+    text = "".join(_text(part) for part in (*after, name))
     if content is not None:
         encoded = base64.encodebytes(content).decode()
         text += f"\nmain \"$@\" <<'{_MARKER}'\n{encoded}{_MARKER}\n"

@@ -143,7 +143,10 @@ class Host:
             request.environment,
         )
         line = " ".join([request.name, *request.arguments])
-        answer = STAND_INS[request.name](call)
+        if any(fault.tool == request.name for fault in call.faults.all(faults.ToolMissing)):
+            answer = Answer.error(f"sh: 1: {request.name}: not found", _NOT_AVAILABLE)
+        else:
+            answer = STAND_INS[request.name](call)
         self.machine.save()
         self.machine.note(
             "stand-in",

@@ -6,7 +6,13 @@ from typing import NoReturn
 
 from lab.hosts import gpus
 from lab.hosts.board import PciDevice
-from lab.hosts.faults import MemoryNotCleared, ResetHangs, ResetNotSupported
+from lab.hosts.faults import (
+    MemoryNotCleared,
+    ModuleMapShuffled,
+    ModuleNameUnknown,
+    ResetHangs,
+    ResetNotSupported,
+)
 from lab.hosts.standins.call import Call
 from lab.hosts.standins.gpu_tools_options import Options
 from lab.hosts.standins.gpu_tools_output import SWITCH_CLASS, EndError, HangError, Output
@@ -130,6 +136,8 @@ class Device:
         if options.query_ppcie_mode:
             self._info(f"PPCIe mode is {self._knob('ppcie')}")
         if options.query_module_name:
+            if module is not None and self._nameless(module):
+                self._error("does not support module name query")
             self._info(f"module name {self._module_name()}")
         if options.block_all_nvlinks:
             if module is not None:
@@ -149,8 +157,15 @@ class Device:
             chosen = defaults if "all" in names else names
             self._pend({name: gpus.DEFAULT_KNOBS[name] for name in chosen})
 
+    def _nameless(self, module: int) -> bool:
+        return any(f.module == module for f in self._call.faults.all(ModuleNameUnknown))
+
     def _module_name(self) -> str:
         if self._module is not None:
+            for fault in self._call.faults.all(ModuleMapShuffled):
+                one, other = fault.modules
+                if self._module in fault.modules:
+                    return f"SXM_{other if self._module == one else one}"
             return f"SXM_{self._module}"
         switches = [d for d in self._call.machine.board.devices if d.class_code == SWITCH_CLASS]
         return f"NVSwitch_{switches.index(self._device)}"

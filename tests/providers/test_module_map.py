@@ -1,0 +1,132 @@
+"""The module map of a host, through its script over real SSH."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuclusters.adapters.credentials import find_credentials
+from gpuclusters.adapters.errors import CommandFailedError
+from gpuclusters.adapters.module_map import SshModuleMap
+from gpuclusters.adapters.ssh import SshHost
+from gpuclusters.domain.connection import HostConnection
+from gpuclusters.domain.module_map import require_map
+from gpuclusters.domain.platforms import PRESETS, Platform
+from gpuclusters.domain.refusals import RefusalError
+from lab.hosts import faults
+from tests.fixtures.hosts import Hosts, SimulatedHost
+
+GPUS = PRESETS[Platform.SUPERMICRO_HGX_H100].gpus
+ADDRESSES = sorted(GPUS.values())
+KEPT = "/run/gpu-clusters/gpu-modules"
+
+
+@pytest.fixture(scope="module")
+def shared(hosts_pool: Any) -> SimulatedHost:
+    """One host for all tests of this file."""
+    (made,) = hosts_pool.add(1, "supermicro-hgx-h100")
+    return made
+
+
+@pytest.fixture
+def host(shared: SimulatedHost) -> Iterator[SimulatedHost]:
+    """That host, as if it had just booted."""
+    shared.path(KEPT).unlink(missing_ok=True)
+    reached(shared).forget()
+    shared.forget()
+    yield shared
+    shared.clear_faults()
+    for partition in range(15):
+        shared.set_partition_in_use(partition, None)
+
+
+def reached(host: SimulatedHost) -> SshModuleMap:
+    connection = HostConnection.model_validate(host.connection)
+    return SshModuleMap(SshHost(connection, find_credentials(None)))
+
+
+@pytest.fixture(autouse=True)
+def key(shared: SimulatedHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPU_CLUSTERS_SSH_KEY_FILE", str(shared.client_key))
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+
+
+def asked(host: SimulatedHost) -> list[str]:
+    lines = [str(e["command"]) for e in host.journal("stand-in")]
+    return [line for line in lines if line.startswith("nvidia_gpu_tools.py")]
+
+
+def test_the_gpus_say_where_they_sit_and_are_asked_once(host: SimulatedHost) -> None:
+    assert dict(reached(host).read(ADDRESSES).modules) == {a: m for m, a in GPUS.items()}
+    assert len(asked(host)) == 1
+    reached(host).read(ADDRESSES)
+    assert len(host.commands()) == 1  # known in this run, by whomever it was asked
+    reached(host).forget()  # another run on the same boot
+    assert len(reached(host).read(ADDRESSES).modules) == 8
+    assert len(asked(host)) == 1
+
+
+def test_nothing_is_written_where_nothing_may_be(host: SimulatedHost) -> None:
+    assert len(reached(host).read(ADDRESSES, keep=False).modules) == 8
+    assert not host.path(KEPT).exists()
+
+
+def test_answers_from_before_a_boot_count_for_nothing(host: SimulatedHost) -> None:
+    reached(host).read(ADDRESSES)
+    reached(host).forget()
+    text = host.path(KEPT).read_text()
+    host.path(KEPT).write_text(re.sub("^boot .*", "boot another", text))
+    assert len(reached(host).read(ADDRESSES).modules) == 8
+    assert len(asked(host)) == 2
+
+
+def test_gpus_that_changed_places_are_refused_with_both_maps_and_what_to_write(
+    host: SimulatedHost,
+) -> None:
+    host.inject(faults.ModuleMapShuffled(modules=(3, 6)))
+    with pytest.raises(RefusalError) as refused:
+        require_map("hgx-01", GPUS, reached(host).read(ADDRESSES))
+    said = str(refused.value)
+    assert "GPUs 3, 6 are not at the PCI addresses" in said
+    assert re.search(r"3 +0000:87:00.0 +0000:41:00.0  <--", said)
+    assert re.search(r"1 +0000:86:00.0 +0000:86:00.0\n", said)
+    assert '    "3": "0000:41:00.0"\n' in said
+    assert said.count('": "0000:') == 8
+
+
+def test_a_gpu_that_a_vm_has_is_not_touched_and_known_from_before(host: SimulatedHost) -> None:
+    host.set_partition_in_use(3, "vm-acme")  # GPUs 1 and 3
+    reading = reached(host).read(ADDRESSES)
+    assert sorted(reading.held) == ["0000:86:00.0", "0000:87:00.0"]
+    assert len(reading.modules) == 6
+    assert not any("86:00.0" in line or "87:00.0" in line for line in asked(host))
+    require_map("hgx-01", GPUS, reading)
+    host.set_partition_in_use(3, None)
+    assert len(reached(host).read(ADDRESSES).modules) == 8
+    host.set_partition_in_use(3, "vm-acme")
+    reached(host).forget()
+    assert len(reached(host).read(ADDRESSES).modules) == 8
+
+
+def test_a_gpu_that_does_not_answer_is_refused_by_name(host: SimulatedHost) -> None:
+    host.inject(faults.ModuleNameUnknown(module=5))  # at the first address: the tool stops there
+    with pytest.raises(RefusalError) as refused:
+        require_map("hgx-01", GPUS, reached(host).read(ADDRESSES))
+    assert "GPU 5 (0000:0f:00.0)" in str(refused.value)
+    assert "does not support module name query" in str(refused.value)
+
+
+def test_a_gpu_off_the_bus_is_refused_by_name(host: SimulatedHost) -> None:
+    host.inject(faults.GpuFellOffTheBus(module=4))
+    with pytest.raises(RefusalError, match=r"GPU 4 \(0000:bb:00.0\)"):
+        require_map("hgx-01", GPUS, reached(host).read(ADDRESSES))
+
+
+def test_without_the_tool_it_is_said_where_to_get_it(host: SimulatedHost) -> None:
+    host.inject(faults.ToolMissing(tool="nvidia_gpu_tools.py"))
+    with pytest.raises(CommandFailedError, match="gpu-admin-tools"):
+        reached(host).read(ADDRESSES)
