@@ -18,7 +18,8 @@ _MARKER = "GPU_CLUSTERS_CONTENT"
 
 @cache
 def _text(name: str) -> str:
-    return (FOLDER / f"{name}.sh").read_text()
+    folder = FOLDER.parent if "/" in name else FOLDER
+    return (folder / f"{name}.sh").read_text()
 
 
 def run_script(
@@ -37,7 +38,7 @@ def run_script(
 
     Args:
         host: where.
-        name: file in `scripts/host`, without suffix.
+        name: file in `scripts/host`, without suffix; `folder/name` in another folder of `scripts`.
         arguments: its parameters; never a secret.
         tried: what this is for, in the words of the error.
         after: scripts that only define functions, sent before it.
