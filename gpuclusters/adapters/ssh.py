@@ -75,8 +75,9 @@ class SshHost:
         stdin: bytes = b"",
         repeatable: bool = False,
         timeout_seconds: float | None = None,
+        as_root: bool = True,
     ) -> Completed:
-        """Run a command as root and wait for its end, whatever its exit status.
+        """Run a command, as root as a rule, and wait for its end, whatever its exit status.
 
         Args:
             argv: program and arguments; never a secret, they are in the process list.
@@ -84,11 +85,13 @@ class SshHost:
             stdin: given to the command.
             repeatable: it only reads, so that it is run again when the connection breaks.
             timeout_seconds: how long it may take at least; None for a command that is quick.
+            as_root: with `sudo`, unless the account is root itself.
 
         Raises:
             AdapterError: not reached, not allowed in, broken off, timed out, too much output.
         """
-        command = shlex.join(argv if self.connection.user == "root" else ["sudo", "-n", *argv])
+        with_sudo = as_root and self.connection.user != "root"
+        command = shlex.join(["sudo", "-n", *argv] if with_sudo else argv)
         attempts = READ_ATTEMPTS if repeatable else 1
         timeout = max(self._timeout, timeout_seconds or 0)
         while True:

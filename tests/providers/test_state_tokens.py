@@ -12,6 +12,7 @@ from gpuclusters.providers.cdi_spec import CdiSpec, CdiSpecProvider
 from gpuclusters.providers.fabric_partitions import FabricPartitions, FabricPartitionsProvider
 from gpuclusters.providers.host_file import HostFile, HostFileProvider
 from gpuclusters.providers.node_maintenance import NodeMaintenance, NodeMaintenanceProvider
+from gpuclusters.providers.preflight import Preflight, PreflightProvider
 from gpuclusters.providers.tenancy_policy import TenancyPolicy, TenancyPolicyProvider
 
 GOLDEN = {
@@ -25,6 +26,7 @@ GOLDEN = {
         "gpuclusters.providers.node_maintenance",
         "NodeMaintenanceProvider",
     ),
+    PreflightProvider: ("gpuclusters.providers.preflight", "PreflightProvider"),
     TenancyPolicyProvider: ("gpuclusters.providers.tenancy_policy", "TenancyPolicyProvider"),
 }
 
@@ -52,6 +54,7 @@ def test_the_state_token_of_a_provider_never_changes(provider: type[ResourceProv
         (FabricPartitions, "dynamic/gpu:FabricPartitions"),
         (HostFile, "dynamic/gpu:HostFile"),
         (NodeMaintenance, "dynamic/gpu:NodeMaintenance"),
+        (Preflight, "dynamic/gpu:Preflight"),
         (TenancyPolicy, "dynamic/gpu:TenancyPolicy"),
     ],
 )

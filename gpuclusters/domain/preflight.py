@@ -1,0 +1,94 @@
+"""Whether a machine can be prepared, or is prepared: all findings at once. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+from gpuclusters.domain import (
+    preflight_fabric,
+    preflight_functions,
+    preflight_iommu,
+    preflight_machine,
+    preflight_software,
+)
+from gpuclusters.domain.preflight_expects import Expects, Stage
+from gpuclusters.domain.preflight_facts import HostFacts
+from gpuclusters.domain.preflight_finding import Check, Finding, Look
+from gpuclusters.domain.preflight_kind import Severity
+from gpuclusters.domain.refusals import RefusalError
+
+CHECKS: tuple[Check, ...] = (
+    *preflight_machine.CHECKS,
+    *preflight_iommu.CHECKS,
+    *preflight_functions.CHECKS,
+    *preflight_software.CHECKS,
+    *preflight_fabric.CHECKS,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What was found on one machine."""
+
+    failures: tuple[Finding, ...]
+    warnings: tuple[Finding, ...]
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """All, failures first."""
+        return self.failures + self.warnings
+
+
+def judge(facts: HostFacts, expects: Expects, stage: Stage) -> Verdict:
+    """Hold what was read against what is expected."""
+    look = Look(facts, expects, stage)
+    found = chain.from_iterable(check(look) for check in CHECKS)
+    held = [finding for finding in found if stage in finding.kind.stages]
+    return Verdict(
+        tuple(f for f in held if f.kind.severity is Severity.FAILURE),
+        tuple(f for f in held if f.kind.severity is Severity.WARNING),
+    )
+
+
+class PreflightError(RefusalError):
+    """A machine that cannot go on, with all that is wrong with it."""
+
+    def __init__(self, where: str, stage: Stage, findings: Sequence[Finding]) -> None:
+        count = "one finding" if len(findings) == 1 else f"{len(findings)} findings"
+        state = "cannot be prepared" if stage is Stage.BARE else "is not ready for virtual machines"
+        super().__init__(
+            where,
+            f"the machine {state}, {count}; nothing was changed by this step",
+            "\n".join(finding.text for finding in findings),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.problem}\n{self.remedy}"
+
+
+def outputs(facts: HostFacts, expects: Expects, verdict: Verdict) -> Mapping[str, Any]:
+    """What the resource says of the machine: only what does not change by itself."""
+    return {
+        "kernel": facts.kernel,
+        "qemu": facts.qemu or "",
+        "libvirt": facts.libvirt or "",
+        "memory_gib": facts.memory_kib // 2**20,
+        "gpus": _functions(facts, expects.gpus.values()),
+        "warnings": [finding.line for finding in verdict.warnings],
+        "findings": [finding.line for finding in verdict.failures],
+    }
+
+
+def _functions(facts: HostFacts, addresses: Iterable[str]) -> dict[str, dict[str, Any]]:
+    found = {a: facts.functions[a] for a in addresses if a in facts.functions}
+    return {
+        address: {
+            "iommu_group": function.iommu_group or "",
+            "driver": function.driver or "",
+            "numa_node": -1 if function.numa_node is None else function.numa_node,
+        }
+        for address, function in sorted(found.items())
+    }

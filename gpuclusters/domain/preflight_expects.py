@@ -1,0 +1,188 @@
+"""What a machine of the configuration is expected to be, for the preflight to compare with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+from gpuclusters.domain.connection import HostConnection
+from gpuclusters.domain.fabric import TABLES, Baseboard
+from gpuclusters.domain.platforms import Preset, SwitchAccess
+from gpuclusters.domain.text import matches
+from gpuclusters.domain.topology import Board, is_pci_address, repeated
+
+GPU_BARS_MIB: Mapping[Baseboard, Mapping[int, int]] = {
+    # BAR0 16 MiB, BAR2 128 GiB, BAR4 32 MiB on H100 80 GB; 64 MiB, 256 GiB, 32 MiB on B200
+    # (published `lspci -vv` of both). Of H200 only the large one is published.
+    Baseboard.HGX_H100: {0: 16, 2: 128 * 1024, 4: 32},
+    Baseboard.HGX_H200: {2: 256 * 1024},
+    Baseboard.HGX_B200: {0: 64, 2: 256 * 1024, 4: 32},
+}
+"""Size of each memory window of a GPU, in MiB, by number of its BAR."""
+
+KERNEL_MINIMUM = "6.12"
+"""From this kernel on vfio-pci maps large BARs by huge pages; before it takes minutes."""
+QEMU_MINIMUM = "9.2"
+"""From this QEMU on BARs are mapped aligned, so that the kernel can use huge pages."""
+LIBVIRT_MINIMUM = "8.7"
+"""The first libvirt that knows `<maxphysaddr>`, which VMs with large BARs need."""
+DISK_GIB = 20
+"""Packages, the image of the service VM and its copy."""
+CLOCK_OFFSET_SECONDS = 60
+"""Certificates and tokens are refused beyond that by the first who looks."""
+
+
+class Stage(StrEnum):
+    """When a machine is looked at."""
+
+    BARE = "bare"
+    """Before anything was changed: what preparation cannot put right, or what makes it dangerous."""
+    PREPARED = "prepared"
+    """After preparation: everything."""
+
+
+class VfioBackend(StrEnum):
+    """Through which device nodes VMs get their GPUs."""
+
+    LEGACY = "legacy"
+    """/dev/vfio/<group>."""
+    IOMMUFD = "iommufd"
+    """/dev/iommu and /dev/vfio/devices/vfio<n>."""
+    AUTO = "auto"
+    """The second where the kernel has it, else the first."""
+
+
+def _pci(text: str) -> str:
+    if not is_pci_address(text):
+        raise ValueError("write the full address as `lspci -D` does, like 0000:0f:00.0")
+    return text
+
+
+PciAddress = Annotated[str, AfterValidator(_pci)]
+PciId = Annotated[
+    str, matches(r"[0-9a-f]{4}:[0-9a-f]{4}", "write vendor and device like 10de:2330")
+]
+Version = Annotated[str, matches(r"[0-9]+(\.[0-9]+){1,3}", "write numbers like 6.12")]
+Number = Annotated[str, matches(r"[0-9]{1,2}", "write a number as text, like '1'")]
+
+
+class Expects(BaseModel):
+    """What is compared with. A value that is absent is not compared."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    gpus: Mapping[Number, PciAddress]
+    """PCI address by module number."""
+    switches: tuple[PciAddress, ...] = ()
+    extra_functions: tuple[PciAddress, ...] = ()
+    """Functions that go to the service VM beside the switches."""
+    gpu_pci_id: PciId | None = None
+    switch_pci_id: PciId | None = None
+    extra_pci_id: PciId | None = None
+    gpu_bars_mib: Mapping[Number, int] = Field(default_factory=dict)
+    """Size of each memory window of a GPU by number of its BAR."""
+    memory_gib: int | None = None
+    numa_nodes: int | None = None
+    huge_pages_1g: Mapping[Number, int] = Field(default_factory=dict)
+    """Pages of 1 GiB that are reserved at boot, by NUMA node."""
+    kernel_minimum: Version = KERNEL_MINIMUM
+    qemu_minimum: Version = QEMU_MINIMUM
+    libvirt_minimum: Version = LIBVIRT_MINIMUM
+    vfio: VfioBackend = VfioBackend.AUTO
+    partitions: int | None = None
+    """How many partitions the board's table has."""
+    disk_gib: int = DISK_GIB
+    clock_offset_seconds: int = CLOCK_OFFSET_SECONDS
+
+    @model_validator(mode="after")
+    def _each_function_once(self) -> Expects:
+        twice = repeated(self.functions)
+        if twice:
+            raise ValueError(f"gpus: {', '.join(twice)} stands more than once; name it once")
+        return self
+
+    @property
+    def functions(self) -> tuple[str, ...]:
+        """All functions that leave the host for a VM."""
+        return (*self.gpus.values(), *self.switches, *self.extra_functions)
+
+    def name(self, address: str) -> str:
+        """A function as an operator knows it."""
+        for module, gpu in self.gpus.items():
+            if gpu == address:
+                return f"GPU {module} ({address})"
+        if address in self.switches:
+            return f"NVSwitch {address}"
+        if address in self.extra_functions:
+            return f"extra function {address}"
+        return address
+
+    def wanted_id(self, address: str) -> str | None:
+        """The PCI id that the function at an address must have, if it is known."""
+        if address in self.gpus.values():
+            return self.gpu_pci_id
+        if address in self.switches:
+            return self.switch_pci_id
+        # Beside the platform's own there may be functions that only this machine has in the group.
+        return self.extra_pci_id if len(self.extra_functions) == 1 else None
+
+
+class PreflightInputs(BaseModel):
+    """Inputs of the resource `Preflight`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    connection: HostConnection
+    stage: Stage
+    expects: Expects
+
+    @property
+    def natural_id(self) -> str:
+        """The machine and the moment."""
+        return f"{self.connection.host}/preflight-{self.stage}"
+
+
+NVSWITCH_PCI_ID = "10de:22a3"
+"""NVSwitch of the third generation, on HGX H100 and H200."""
+
+
+def expects_of(
+    preset: Preset,
+    board: Board,
+    *,
+    memory_gib: int | None = None,
+    huge_pages_1g: Sequence[int] = (),
+    vfio: VfioBackend = VfioBackend.AUTO,
+) -> Expects:
+    """What a machine of a platform must be, with its own addresses.
+
+    Args:
+        preset: its platform.
+        board: its PCI functions.
+        memory_gib: what the configuration says of this machine; None: the preset's word.
+        huge_pages_1g: pages to reserve on each NUMA node, in their order.
+        vfio: how VMs get their GPUs.
+    """
+    has_switches = preset.switch_access is SwitchAccess.NVSWITCH
+    return Expects(
+        gpus={str(module): address for module, address in sorted(board.gpus.items())},
+        switches=board.switches,
+        extra_functions=board.extra_functions,
+        gpu_pci_id=preset.gpu_pci_id,
+        switch_pci_id=NVSWITCH_PCI_ID if has_switches else None,
+        extra_pci_id=preset.extra_pci_id,
+        gpu_bars_mib={str(n): mib for n, mib in GPU_BARS_MIB[preset.baseboard].items()},
+        memory_gib=preset.memory_gib if memory_gib is None else memory_gib,
+        numa_nodes=preset.numa_nodes,
+        huge_pages_1g={str(node): pages for node, pages in enumerate(huge_pages_1g) if pages},
+        vfio=vfio,
+        partitions=len(TABLES[preset.baseboard].partitions),
+    )
+
+
+def listed(names: Iterable[str]) -> str:
+    """Names in a sentence."""
+    return ", ".join(names) or "none"

@@ -1,0 +1,240 @@
+#!/bin/sh
+# Print what decides whether this machine can give its GPUs to virtual machines: one fact a line, a
+# word and its values, separated by tabs. Reads only; also runs without root, and then says less.
+# Usage: sh -s -- FABRIC_MANAGER|- ADDRESS...
+#   FABRIC_MANAGER  address of the fabric manager's API, or "-" not to ask for it
+#   ADDRESS         PCI functions whose registers are read, like 0000:0f:00.0
+set -eu
+LC_ALL=C
+export LC_ALL
+fabric=$1
+shift
+tab=$(printf '\t')
+
+say() {
+    word=$1
+    shift
+    line=$word
+    for value; do
+        line=$line$tab$value
+    done
+    printf '%s\n' "$line"
+}
+
+# The first line of a file as $line; empty where there is none or it cannot be read.
+first_line() {
+    line=""
+    { IFS= read -r line <"$1"; } 2>/dev/null || true
+}
+
+has() {
+    command -v "$1" >/dev/null 2>&1
+}
+
+identity() {
+    say format 1
+    say user "$(id -u)"
+    first_line /proc/sys/kernel/osrelease
+    say kernel "$line"
+    first_line /proc/cmdline
+    say command-line "$line"
+    first_line /proc/sys/kernel/random/boot_id
+    say boot-id "$line"
+    first_line /etc/machine-id
+    say machine-id "$line"
+    first_line /sys/class/dmi/id/product_name
+    say product "$line"
+}
+
+processor() {
+    # The first processor speaks for all.
+    awk -F ': *' '
+        /^vendor_id/ && !vendor { vendor = $2 }
+        /^flags/ && !flags { flags = $2 }
+        END {
+            printf "cpu\t%s", vendor
+            n = split(flags, flag, " ")
+            for (i = 1; i <= n; i++)
+                if (flag[i] ~ /^(vmx|svm|hypervisor|pdpe1gb)$/) printf "\t%s", flag[i]
+            print ""
+        }' /proc/cpuinfo
+    for table in DMAR IVRS; do
+        if [ -e "/sys/firmware/acpi/tables/$table" ]; then
+            say acpi "$table"
+        fi
+    done
+}
+
+memory() {
+    awk '/^MemTotal:/ { printf "memory\t%s\n", $2 }' /proc/meminfo
+    for node in /sys/devices/system/node/node[0-9]*; do
+        if [ -r "$node/meminfo" ]; then
+            total=$(awk '/MemTotal:/ { print $4 }' "$node/meminfo")
+            first_line "$node/hugepages/hugepages-1048576kB/nr_hugepages"
+            say numa "${node##*/node}" "$total" "${line:-0}"
+        fi
+    done
+}
+
+# No process is started for a function here: a machine has hundreds of them.
+functions() {
+    for folder in /sys/bus/pci/devices/*; do
+        if [ -e "$folder/vendor" ]; then
+            first_line "$folder/vendor"
+            vendor=${line#0x}
+            first_line "$folder/device"
+            device=${line#0x}
+            first_line "$folder/class"
+            class=${line#0x}
+            first_line "$folder/numa_node"
+            say pci "${folder##*/}" "$vendor:$device" "$class" "${line:--1}"
+        fi
+    done
+    for folder in /sys/kernel/iommu_groups/*; do
+        if [ -d "$folder" ]; then
+            say group "${folder##*/}"
+            for member in "$folder"/devices/*; do
+                if [ -L "$member" ]; then
+                    say member "${folder##*/}" "${member##*/}"
+                fi
+            done
+        fi
+    done
+    for bound in /sys/bus/pci/drivers/*/*:*:*.*; do
+        if [ -L "$bound" ]; then
+            driver=${bound%/*}
+            say driver "${driver##*/}" "${bound##*/}"
+        fi
+    done
+}
+
+registers() {
+    for address; do
+        folder=/sys/bus/pci/devices/$address
+        if [ ! -e "$folder" ]; then
+            continue
+        fi
+        # Read from the device itself; the files beside it are what the kernel saw at boot.
+        bytes=$(od -An -v -tx1 -N16 "$folder/config" 2>/dev/null | tr -d ' \n' || true)
+        if [ -n "$bytes" ]; then
+            say header "$address" "$bytes"
+        fi
+        number=0
+        if [ -r "$folder/resource" ]; then
+            while [ "$number" -lt 6 ] && IFS=' ' read -r start end rest; do
+                if [ -n "$rest" ]; then
+                    say bar "$address" "$number" "$start" "$end"
+                fi
+                number=$((number + 1))
+            done <"$folder/resource"
+        fi
+        if [ -e "$folder/reset" ]; then
+            say reset "$address" yes
+        else
+            say reset "$address" no
+        fi
+        for device in "$folder"/vfio-dev/vfio*; do
+            if [ -e "$device" ]; then
+                say vfio-device "$address" "${device##*/}"
+            fi
+        done
+    done
+}
+
+modules() {
+    if [ ! -r /proc/modules ]; then
+        return 0 # a kernel without modules
+    fi
+    while read -r name rest; do
+        case $name in
+        nvidia | nvidia_* | nouveau | vfio* | iommufd | kvm*) say module "$name" ;;
+        esac
+    done </proc/modules
+}
+
+nodes() {
+    for node in /dev/kvm /dev/iommu /dev/vfio/vfio /dev/vfio/[0-9]* /dev/vfio/devices/vfio* \
+        /dev/nvidia[0-9]* /dev/nvidiactl; do
+        if [ -e "$node" ]; then
+            say node "$node"
+        fi
+    done
+}
+
+# fuser prints process ids on its standard output and ends with 1 if there are none.
+holders() {
+    through=$1
+    shift
+    there=0
+    for node; do
+        if [ -e "$node" ]; then
+            there=1
+        fi
+    done
+    if [ "$there" = 0 ]; then
+        return 0
+    fi
+    for pid in $(fuser "$@" 2>/dev/null || true); do
+        first_line "/proc/$pid/comm"
+        say holder "$through" "$pid" "$line"
+    done
+}
+
+software() {
+    for name in systemctl apt-get dnf fuser lspci virsh; do
+        if has "$name"; then
+            say command "$name"
+        fi
+    done
+    if has dpkg-query; then
+        # The status begins with "ii" for what is installed; other lines are leftovers.
+        dpkg-query --show --showformat='${db:Status-Abbrev}\t${Package}\t${Version}\n' \
+            '*nvidia*' 'cuda-drivers*' 2>/dev/null |
+            while IFS=$tab read -r status name version; do
+                case $status in
+                ii*) say package "$name" "$version" ;;
+                esac
+            done || true
+    fi
+    if has rpm; then
+        rpm -qa --queryformat 'package\t%{NAME}\t%{VERSION}\n' '*nvidia*' 'cuda-drivers*' 2>/dev/null || true
+    fi
+    if has qemu-system-x86_64; then
+        say qemu "$(qemu-system-x86_64 --version 2>/dev/null | head -n 1)"
+    fi
+    if has virsh; then
+        say libvirt "$(virsh --version 2>/dev/null | head -n 1)"
+    fi
+    for file in /usr/share/OVMF/OVMF_CODE_4M.fd /usr/share/OVMF/OVMF_CODE.fd \
+        /usr/share/edk2/ovmf/OVMF_CODE.fd /usr/share/qemu/ovmf-x86_64-code.bin; do
+        if [ -e "$file" ]; then
+            say firmware "$file"
+        fi
+    done
+}
+
+# What it prints ends with the last line but one; the status follows.
+fabric_manager() {
+    status=0
+    answer=$(fmpm -l --hostname "$fabric" 2>&1) || status=$?
+    say fabric "$status" "$(printf '%s' "$answer" | base64 | tr -d '\n')"
+}
+
+identity
+processor
+memory
+functions
+registers "$@"
+modules
+nodes
+if has fuser; then
+    holders vfio /dev/vfio/[0-9]* /dev/vfio/devices/vfio*
+    holders nvidia /dev/nvidia[0-9]* /dev/nvidiactl
+fi
+software
+if [ "$fabric" != - ]; then
+    fabric_manager
+fi
+df -Pk / | awk 'NR == 2 { printf "disk\t%s\n", $4 }'
+# The last fact, so that the time of the answer's arrival is closest to it.
+say clock "$(date +%s)"
