@@ -196,8 +196,10 @@ class BootProfile:
 
     @property
     def pod_start_deadline(self) -> int:
-        """How long a pod that has its GPUs may take until its container runs: longer than the kubelet tries
-        once, so that the kubelet's own error is seen first. Deadline of the API and of the lease."""
+        """How long a pod that has its GPUs may take until its container runs.
+
+        Longer than the kubelet tries once, so that the kubelet's own error is seen first.
+        """
         return self.kubelet_request_timeout + _POD_SLACK_SECONDS
 
     @property

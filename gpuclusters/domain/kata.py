@@ -33,6 +33,11 @@ class Shim(StrEnum):
         return self in {Shim.GO_SNP, Shim.GO_TDX, Shim.RUST_SNP, Shim.RUST_TDX}
 
     @property
+    def rust(self) -> bool:
+        """Whether it is of the runtime written in Rust, whose configuration has other keys."""
+        return self.value.endswith("-runtime-rs")
+
+    @property
     def shares_files(self) -> bool:
         """Whether what the kubelet mounts stays live in the VM.
 
@@ -51,6 +56,13 @@ class Shim(StrEnum):
         return selector
 
 
+KATA_LABEL = "katacontainers.io/kata-runtime"
+"""On a node: kata-deploy has installed Kata on it ("true")."""
+WORKLOAD_LABEL = "nvidia.com/gpu.workload.config"
+"""On a node: what its GPUs are for; the GPU Operator and our installer go by it."""
+PASSTHROUGH = "vm-passthrough"
+
+
 class DeploymentMode(StrEnum):
     """How `kata-deploy` puts Kata on the nodes."""
 
@@ -62,8 +74,30 @@ class DeploymentMode(StrEnum):
 class Installation:
     """What the chart records at installation and refuses to change afterwards."""
 
-    deployment_mode: DeploymentMode
+    deployment_mode: DeploymentMode = DeploymentMode.DAEMONSET
     multi_install_suffix: str = ""
+
+    @property
+    def prefix(self) -> str:
+        """Where kata-deploy puts Kata on a machine."""
+        return (
+            f"/opt/kata-{self.multi_install_suffix}" if self.multi_install_suffix else "/opt/kata"
+        )
+
+    def handler(self, shim: Shim) -> str:
+        """What containerd and the RuntimeClass call the shim."""
+        suffix = f"-{self.multi_install_suffix}" if self.multi_install_suffix else ""
+        return f"{shim.runtime_class}{suffix}"
+
+    def node_selector(self, shim: Shim) -> dict[str, str]:
+        """Labels of nodes on which a pod with this shim can start, as the chart's RuntimeClass has them."""
+        return {**shim.node_selector, KATA_LABEL: "true"}
+
+    @property
+    def containerd_drop_in(self) -> str:
+        """Where kata-deploy tells a containerd 2.2 or newer of its handlers, on plain Kubernetes."""
+        suffix = f"-{self.multi_install_suffix}" if self.multi_install_suffix else ""
+        return f"/etc/containerd/conf.d/kata-deploy{suffix}.toml"
 
 
 def kata_deploy_change(old: Installation, new: Installation) -> tuple[str, ...]:

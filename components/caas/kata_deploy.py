@@ -1,0 +1,112 @@
+"""Kata Containers on the machines: the chart `kata-deploy` in a namespace of its own.
+
+Owns: the namespace, the labels by which machines are chosen, the Helm release. Deliberately does not own: the
+RuntimeClass (`KataRuntime`), which must be known at preview and outlive the chart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pulumi
+from pulumi_kubernetes.core.v1 import Namespace, NodePatch
+from pulumi_kubernetes.helm.v3 import Release, RepositoryOptsArgs
+from pulumi_kubernetes.meta.v1 import ObjectMetaArgs, ObjectMetaPatchArgs
+
+from gpuclusters.domain import kata_chart
+
+_POD_SECURITY = "pod-security.kubernetes.io"
+# What the chart keeps in a ConfigMap and refuses to change: the release is removed and installed again.
+_IDENTITY = ["values.deploymentMode", "values.env.multiInstallSuffix"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chart:
+    """Where a chart comes from: a reference that Helm resolves, or a folder or archive on this machine."""
+
+    reference: str
+    """`oci://…`, a path, or a name within `repository`."""
+    version: str | None = None
+    """None for a path, whose version stands in the chart."""
+    repository: str | None = None
+    """Address of a repository that is not OCI."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class KataDeployArgs:
+    """What is installed where, and how long it may take."""
+
+    chart: Chart
+    values: Mapping[str, Any]
+    """As `kata_chart.chart_values` gives them."""
+    nodes: Sequence[str]
+    """Names of the nodes that get Kata."""
+    node_labels: Mapping[str, str]
+    """Labels that this program sets on each of them, among them those that `values` select by."""
+    timeout_seconds: int
+    """How long Helm waits until Kata is on all nodes; of the boot profile."""
+    namespace: str = kata_chart.NAMESPACE
+    requires: Sequence[pulumi.Resource] = ()
+    """What must be there first: the machines with their containerd drop-ins."""
+
+
+class KataDeploy(pulumi.ComponentResource):
+    """Owns the Helm release. It is there when the installer says on every node that it is done."""
+
+    release: pulumi.Resource
+    """What to depend on: it is there once Kata is on all nodes."""
+
+    def __init__(
+        self, name: str, args: KataDeployArgs, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__("gpu-clusters:caas:KataDeploy", name, None, opts)
+        child = pulumi.ResourceOptions(parent=self)
+        namespace = Namespace(
+            f"{name}-namespace",
+            metadata=ObjectMetaArgs(
+                name=args.namespace,
+                # The installer mounts the machine's file system; nothing else belongs here.
+                labels={
+                    f"{_POD_SECURITY}/{mode}": "privileged" for mode in ("enforce", "audit", "warn")
+                },
+            ),
+            opts=child,
+        )
+        labels = [
+            NodePatch(
+                f"{node}-labels",
+                metadata=ObjectMetaPatchArgs(name=node, labels=dict(args.node_labels)),
+                opts=pulumi.ResourceOptions(parent=self, depends_on=list(args.requires)),
+            )
+            for node in args.nodes
+        ]
+        self.release = Release(
+            f"{name}-release",
+            name=kata_chart.RELEASE,
+            chart=args.chart.reference,
+            version=args.chart.version,
+            repository_opts=(
+                RepositoryOptsArgs(repo=args.chart.repository) if args.chart.repository else None
+            ),
+            namespace=namespace.metadata.name,
+            values=dict(args.values),
+            timeout=args.timeout_seconds,
+            # Removing Kata from all machines because one was slow would end what runs on the others.
+            atomic=False,
+            cleanup_on_fail=False,
+            max_history=5,
+            opts=pulumi.ResourceOptions(
+                parent=self,
+                depends_on=[*labels, *args.requires],
+                replace_on_changes=_IDENTITY,
+                delete_before_replace=True,
+                custom_timeouts=pulumi.CustomTimeouts(
+                    create=f"{args.timeout_seconds}s",
+                    update=f"{args.timeout_seconds}s",
+                    delete=f"{args.timeout_seconds}s",
+                ),
+            ),
+        )
+        self.register_outputs({})

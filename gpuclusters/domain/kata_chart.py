@@ -1,0 +1,248 @@
+"""The chart `kata-deploy`: which keys its values have, and the values that this program gives it.
+
+Helm takes any key and ignores those that the chart does not read, so that a mistyped one changes nothing and
+says nothing. The tree below is what chart 4.1.0 reads (its `values.yaml` with the schema of a shim that it
+describes in comments); what is not in it is refused.
+
+The RuntimeClass is not the chart's: its overhead is what quotas count, its node selector what admission lets
+tenants write, and both must be known at preview and outlive an upgrade of the chart.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from gpuclusters.domain.kata import Installation, Shim
+
+REPOSITORY: Final = "oci://ghcr.io/kata-containers/kata-deploy-charts/kata-deploy"
+RELEASE: Final = "kata-deploy"
+NAMESPACE: Final = "kata-system"
+VERSION: Final = "4.1.0"
+"""The release whose tree of values this is."""
+
+SHIMS: Final = (
+    "clh",
+    "clh-azure",
+    "clh-azure-runtime-rs",
+    "clh-runtime-rs",
+    "dragonball",
+    "fc",
+    "openvmm-azure-runtime-rs",
+    "qemu",
+    "qemu-coco-dev",
+    "qemu-coco-dev-runtime-rs",
+    "qemu-nvidia-cpu",
+    "qemu-nvidia-cpu-runtime-rs",
+    "qemu-nvidia-gpu",
+    "qemu-nvidia-gpu-runtime-rs",
+    "qemu-nvidia-gpu-snp",
+    "qemu-nvidia-gpu-snp-runtime-rs",
+    "qemu-nvidia-gpu-tdx",
+    "qemu-nvidia-gpu-tdx-runtime-rs",
+    "qemu-runtime-rs",
+    "qemu-se",
+    "qemu-se-runtime-rs",
+    "qemu-snp",
+    "qemu-snp-runtime-rs",
+    "qemu-tdx",
+    "qemu-tdx-runtime-rs",
+    "remote",
+)
+DISTRIBUTIONS: Final = ("k8s", "k3s", "rke2", "k0s", "microk8s")
+
+Tree = Mapping[str, "Tree | None"]
+"""Known keys; None where the chart takes any value, mappings included."""
+
+
+def _leaves(*names: str) -> dict[str, Tree | None]:
+    return dict.fromkeys(names)
+
+
+_IMAGE: Tree = _leaves("reference", "tag")
+_PROBE: Tree = _leaves("enabled", "periodSeconds", "failureThreshold", "timeoutSeconds")
+_SHIM: Tree = {
+    **_leaves("enabled", "supportedArches", "allowedHypervisorAnnotations", "dropIn"),
+    "containerd": _leaves("snapshotter", "forceGuestPull"),
+    "crio": _leaves("guestPull"),
+    "agent": _leaves("httpsProxy", "noProxy"),
+    "runtimeClass": _leaves("nodeSelector", "overhead", "overheadEnabled"),
+}
+VALUES: Final[Tree] = {
+    **_leaves(
+        "deploymentMode",
+        "imagePullPolicy",
+        "imagePullSecrets",
+        "k8sDistribution",
+        "nodeSelector",
+        "tolerations",
+        "startupTaints",
+        "podLabels",
+        "podAnnotations",
+        "affinity",
+        "priorityClassName",
+        "updateStrategy",
+        "resources",
+        "debug",
+        "devkit",
+        "logLevel",
+    ),
+    "job": {
+        "dispatcherImage": _IMAGE,
+        **_leaves(
+            "dispatcherNodeSelector",
+            "dispatcherTolerations",
+            "parallelism",
+            "nodes",
+            "waitForNodesSeconds",
+            "nodeSettleSeconds",
+            "waitNodeReadySeconds",
+            "ttlSecondsAfterFinished",
+            "activeDeadlineSeconds",
+            "backoffLimit",
+        ),
+        "cleanup": _leaves("nodes", "nodeSelector", "nodeAffinity"),
+    },
+    "image": _IMAGE,
+    "kubectlImage": _IMAGE,
+    "monitor": {
+        "image": _IMAGE,
+        **_leaves(
+            "enabled",
+            "listenAddress",
+            "runtimeEndpoint",
+            "logLevel",
+            "port",
+            "securityContext",
+            "resources",
+        ),
+    },
+    "containerd": _leaves("configDir", "runtimeSocket", "configFileName", "userDropIn"),
+    "health": {
+        "port": None,
+        "startupProbe": {**_PROBE, "initialDelaySeconds": None},
+        "livenessProbe": _PROBE,
+        "readinessProbe": _PROBE,
+    },
+    "snapshotter": _leaves("setup", "erofsMergeMode", "erofsSnapshotterMode", "erofsDmverity"),
+    "shims": {"disableAll": None, **dict.fromkeys(SHIMS, _SHIM)},
+    "defaultShim": _leaves("amd64", "arm64", "s390x", "ppc64le"),
+    "runtimeClasses": _leaves("enabled", "createDefault", "defaultName", "overheadEnabled"),
+    "env": _leaves("installationPrefix", "hostOS", "multiInstallSuffix"),
+    # Values of the subchart, whose own keys are not this chart's.
+    "node-feature-discovery": None,
+    "nodeFeatureRules": _leaves("create"),
+    "verification": _leaves("namespace", "timeout", "daemonsetTimeout", "pod"),
+    "customRuntimes": {"enabled": None, "runtimes": None},
+}
+
+OWNED: Final = (
+    "deploymentMode",
+    "k8sDistribution",
+    "nodeSelector",
+    "shims",
+    "defaultShim",
+    "runtimeClasses",
+    "env",
+    "node-feature-discovery",
+    "snapshotter",
+    "customRuntimes",
+)
+"""Keys that follow from the configuration and are not to be given beside it."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownKey:
+    """A key that the chart does not read."""
+
+    path: tuple[str, ...]
+    nearest: str | None
+    """The known key that it was probably meant to be."""
+    known: tuple[str, ...]
+    """All keys at its place."""
+
+
+def unknown_keys(values: Mapping[str, Any], tree: Tree = VALUES) -> tuple[UnknownKey, ...]:
+    """All keys that the chart does not read, in the order in which they stand."""
+    return tuple(_unknown((), values, tree))
+
+
+def _unknown(path: tuple[str, ...], values: Mapping[str, Any], tree: Tree) -> Iterable[UnknownKey]:
+    for key, value in values.items():
+        here = (*path, str(key))
+        if key not in tree:
+            near = difflib.get_close_matches(str(key)[:100], list(tree), n=1, cutoff=0.6)
+            yield UnknownKey(here, near[0] if near else None, tuple(sorted(tree)))
+            continue
+        below = tree[key]
+        if below is not None and isinstance(value, Mapping):
+            yield from _unknown(here, value, below)
+
+
+def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Both, key by key, as Helm merges values; lists are replaced."""
+    result = dict(base)
+    for key, value in over.items():
+        below = result.get(key)
+        both = isinstance(value, Mapping) and isinstance(below, Mapping)
+        result[key] = merged(below, value) if both else value  # type: ignore[arg-type]
+    return result
+
+
+def chart_values(
+    *,
+    shim: Shim,
+    installation: Installation,
+    distribution: str,
+    drop_in: str,
+    snapshotter: str,
+    node_selector: Mapping[str, str],
+    at_once: int = 1,
+    node_feature_discovery: bool = False,
+    tolerations: Sequence[Mapping[str, Any]] = (),
+) -> dict[str, Any]:
+    """The values of a release: one shim and nothing else.
+
+    Args:
+        shim: the only one that is installed; the chart's own default installs all.
+        installation: what the chart refuses to change afterwards.
+        distribution: of Kubernetes; the installer refuses a wrong one on each machine.
+        drop_in: the shim's configuration as TOML, see `kata_configuration`.
+        snapshotter: of containerd; overlayfs needs no installation.
+        node_selector: labels of the machines that get Kata.
+        at_once: on how many machines an upgrade is at work at the same time.
+        node_feature_discovery: whether the chart brings its own.
+        tolerations: of the installer's pods.
+    """
+    special = snapshotter not in ("", "overlayfs")
+    return {
+        "deploymentMode": installation.deployment_mode.value,
+        "k8sDistribution": distribution,
+        # A tag of a release never changes; with `Always` a registry that is down stops every reboot.
+        "imagePullPolicy": "IfNotPresent",
+        "nodeSelector": dict(node_selector),
+        "tolerations": [dict(toleration) for toleration in tolerations],
+        "updateStrategy": {
+            "type": "RollingUpdate",
+            "rollingUpdate": {"maxUnavailable": at_once},
+        },
+        "job": {"parallelism": at_once},
+        "snapshotter": {"setup": [snapshotter] if special else []},
+        "shims": {
+            "disableAll": True,
+            shim.value: {
+                "enabled": True,
+                "supportedArches": ["amd64"],
+                # No pod may change the VM that it runs in.
+                "allowedHypervisorAnnotations": [],
+                "dropIn": drop_in,
+                "containerd": {"snapshotter": snapshotter if special else ""},
+            },
+        },
+        "defaultShim": {"amd64": shim.value},
+        "runtimeClasses": {"enabled": False, "createDefault": False},
+        "env": {"multiInstallSuffix": installation.multi_install_suffix},
+        "node-feature-discovery": {"enabled": node_feature_discovery},
+    }

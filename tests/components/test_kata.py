@@ -1,0 +1,122 @@
+"""What the components of Kata and of tenants' storage declare, without an engine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pulumi
+import pytest
+
+from components.caas.kata_deploy import Chart, KataDeploy, KataDeployArgs
+from components.caas.tenant_storage import TenantStorage, TenantStorageArgs
+from gpuclusters.domain.tenant_volume import AccessMode, Mounter, TenantVolume
+from tests.components.recorder import record
+
+VOLUME = TenantVolume(
+    tenant="acme",
+    namespace="tenant-acme",
+    name="datasets",
+    server="10.30.0.17",
+    path="/export/acme",
+    size_gib=500,
+)
+
+
+@pytest.fixture(params=[False, True], ids=["up", "preview"])
+def preview(request: pytest.FixtureRequest) -> bool:
+    return bool(request.param)
+
+
+def deploy_args(**changes: Any) -> KataDeployArgs:
+    values: dict[str, Any] = {
+        "chart": Chart(reference="oci://example.com/kata-deploy", version="4.1.0"),
+        "values": {"deploymentMode": "daemonset"},
+        "nodes": ["hgx-01", "hgx-02"],
+        "node_labels": {"nvidia.com/cc.ready.state": "false"},
+        "timeout_seconds": 1800,
+    }
+    return KataDeployArgs(**{**values, **changes})
+
+
+def test_kata_is_a_release_in_a_namespace_that_lets_its_installer_in(preview: bool) -> None:
+    engine = record(lambda: KataDeploy("kata", deploy_args()), preview=preview)
+    (namespace,) = engine.of(":Namespace").values()
+    assert namespace["metadata"]["name"] == "kata-system"
+    assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "privileged"
+    (release,) = engine.of(":Release").values()
+    assert release["chart"] == "oci://example.com/kata-deploy"
+    assert release["version"] == "4.1.0"
+    assert release["namespace"] == "kata-system"
+    assert release["values"] == {"deploymentMode": "daemonset"}
+    assert release["timeout"] == 1800
+    assert not release["atomic"]
+
+
+def test_every_node_gets_the_labels_by_which_it_is_chosen(preview: bool) -> None:
+    engine = record(lambda: KataDeploy("kata", deploy_args()), preview=preview)
+    patches = engine.of(":NodePatch")
+    assert {name: patch["metadata"]["name"] for name, patch in patches.items()} == {
+        "hgx-01-labels": "hgx-01",
+        "hgx-02-labels": "hgx-02",
+    }
+    for patch in patches.values():
+        assert patch["metadata"]["labels"] == {"nvidia.com/cc.ready.state": "false"}
+
+
+@pytest.mark.parametrize("mounter", Mounter)
+def test_a_volume_can_be_claimed_in_its_tenants_namespace_alone(
+    preview: bool, mounter: Mounter
+) -> None:
+    args = TenantStorageArgs(volumes=[VOLUME], mounter=mounter)
+    engine = record(lambda: TenantStorage("acme-storage", args), preview=preview)
+    (volume,) = engine.of(":PersistentVolume").values()
+    (claim,) = engine.of(":PersistentVolumeClaim").values()
+    spec = volume["spec"]
+    assert volume["metadata"]["name"] == "tenant-acme.datasets"
+    assert spec["claimRef"] == {"namespace": "tenant-acme", "name": "datasets"}
+    assert claim["metadata"]["namespace"] == "tenant-acme"
+    assert claim["metadata"]["name"] == "datasets"
+    assert claim["spec"]["volumeName"] == "tenant-acme.datasets"
+    # No provisioner may answer the claim, and the files outlive it.
+    assert spec["storageClassName"] == claim["spec"]["storageClassName"] == ""
+    assert spec["persistentVolumeReclaimPolicy"] == "Retain"
+    assert spec["mountOptions"] == ["hard", "nfsvers=4.1", "nosuid", "nodev"]
+    assert spec["capacity"] == claim["spec"]["resources"]["requests"] == {"storage": "500Gi"}
+
+
+def test_the_file_server_stands_where_its_mounter_looks() -> None:
+    kubelet = VOLUME.persistent_volume_spec(Mounter.KUBELET)
+    assert kubelet["nfs"] == {"server": "10.30.0.17", "path": "/export/acme", "readOnly": False}
+    csi = VOLUME.persistent_volume_spec(Mounter.CSI)["csi"]
+    assert csi["driver"] == "nfs.csi.k8s.io"
+    assert csi["volumeAttributes"] == {"server": "10.30.0.17", "share": "/export/acme"}
+    assert csi["volumeHandle"] == "10.30.0.17#/export/acme#tenant-acme.datasets"
+
+
+def test_a_folder_that_may_only_be_read_is_mounted_so() -> None:
+    shared = TenantVolume(
+        tenant="acme",
+        namespace="tenant-acme",
+        name="models",
+        server="10.30.0.17",
+        path="/export/models",
+        size_gib=1,
+        mode=AccessMode.READ_ONLY_MANY,
+    )
+    for mounter in Mounter:
+        spec = shared.persistent_volume_spec(mounter)
+        assert spec["accessModes"] == ["ReadOnlyMany"] == shared.claim_spec()["accessModes"]
+        assert (spec.get("nfs") or spec["csi"])["readOnly"] is True
+
+
+def test_a_tenant_is_told_its_claims() -> None:
+    told: list[Any] = []
+
+    def declare() -> object:
+        storage = TenantStorage(
+            "acme-storage", TenantStorageArgs(volumes=[VOLUME], mounter=Mounter.KUBELET)
+        )
+        return pulumi.Output.from_input(storage.claims).apply(told.append)
+
+    record(declare)
+    assert told == [{"datasets": "tenant-acme.datasets"}]

@@ -1,0 +1,150 @@
+"""What kata-deploy is told: values that its chart reads, and a configuration that its shims read."""
+
+from __future__ import annotations
+
+import tomllib
+
+import pytest
+
+from gpuclusters.domain import kata_chart
+from gpuclusters.domain.boot_profile import BootProfile, Guest
+from gpuclusters.domain.kata import DeploymentMode, Installation, Shim
+from gpuclusters.domain.kata_configuration import ShimConfiguration
+
+PROFILE = BootProfile.of(Guest(gpus=8, memory_gib=256, huge_pages=True, kernel=(6, 17)))
+
+
+def values(shim: Shim = Shim.GO, **changes: object) -> dict[str, object]:
+    given = {
+        "installation": Installation(),
+        "distribution": "k8s",
+        "drop_in": "x = 1\n",
+        "snapshotter": "overlayfs",
+        "node_selector": {"a": "b"},
+        **changes,
+    }
+    return kata_chart.chart_values(shim=shim, **given)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("shim", Shim)
+@pytest.mark.parametrize("mode", DeploymentMode)
+def test_every_value_that_is_set_is_one_that_the_chart_reads(
+    shim: Shim, mode: DeploymentMode
+) -> None:
+    assert not kata_chart.unknown_keys(values(shim, installation=Installation(mode, "b")))
+
+
+def test_our_shim_and_no_other_is_installed() -> None:
+    shims = values()["shims"]
+    assert isinstance(shims, dict)
+    assert shims.keys() == {"disableAll", "qemu-nvidia-gpu"}
+    assert shims["disableAll"] is True
+    assert shims["qemu-nvidia-gpu"]["allowedHypervisorAnnotations"] == []
+    assert values()["snapshotter"] == {"setup": []}
+    assert values(snapshotter="erofs")["snapshotter"] == {"setup": ["erofs"]}
+
+
+def test_shims_are_shims_of_the_chart() -> None:
+    assert {shim.value for shim in Shim} <= set(kata_chart.SHIMS)
+
+
+@pytest.mark.parametrize(
+    ("given", "path", "nearest"),
+    [
+        ({"deployMode": "job"}, ("deploymentMode",), "deploymentMode"),
+        ({"nfd": {"enabled": True}}, ("nfd",), None),
+        ({"shims": {"qemu-nvida-gpu": {}}}, ("shims", "qemu-nvida-gpu"), "qemu-nvidia-gpu"),
+        ({"shims": {"fc": {"dropin": ""}}}, ("shims", "fc", "dropin"), "dropIn"),
+        ({"env": {"multiInstalSuffix": ""}}, ("env", "multiInstalSuffix"), "multiInstallSuffix"),
+        ({1: 2}, ("1",), None),
+    ],
+)
+def test_row_6_a_key_that_the_chart_does_not_read_is_told_with_the_nearest_known(
+    given: dict[object, object], path: tuple[str, ...], nearest: str | None
+) -> None:
+    (unknown,) = kata_chart.unknown_keys(given)  # type: ignore[arg-type]
+    assert unknown.nearest == nearest
+    assert unknown.path[:-1] == path[:-1]
+    assert nearest is None or nearest in unknown.known
+
+
+def test_values_that_the_chart_passes_on_have_keys_of_their_own() -> None:
+    assert not kata_chart.unknown_keys(
+        {
+            "affinity": {"nodeAffinity": {"x": 1}},
+            "podLabels": {"any": "thing"},
+            "resources": {"limits": {"cpu": "1"}},
+            "customRuntimes": {"runtimes": {"mine": {"baseConfig": "qemu"}}},
+        }
+    )
+
+
+def test_values_are_merged_as_helm_does() -> None:
+    assert kata_chart.merged(
+        {"a": {"b": 1, "c": [1]}, "d": 1}, {"a": {"c": [2]}, "d": {"e": 1}}
+    ) == {
+        "a": {"b": 1, "c": [2]},
+        "d": {"e": 1},
+    }
+
+
+def test_the_go_shim_has_its_timeouts_in_seconds_under_runtime() -> None:
+    document = tomllib.loads(ShimConfiguration(shim=Shim.GO, profile=PROFILE).toml())
+    assert document["runtime"]["create_container_timeout"] == 1200
+    assert document["agent"]["kata"] == {"dial_timeout": 1200}
+    qemu = document["hypervisor"]["qemu"]
+    assert qemu["cold_plug_vfio"] == "root-port"
+    assert qemu["hot_plug_vfio"] == "no-port"
+    assert qemu["enable_annotations"] == []
+    assert qemu["default_memory"] == 8192
+    assert "pod_resource_api_sock" not in document["runtime"]
+
+
+def test_the_rust_shim_has_them_under_its_agent_and_one_in_milliseconds() -> None:
+    document = tomllib.loads(ShimConfiguration(shim=Shim.RUST, profile=PROFILE).toml())
+    assert document["agent"]["kata"] == {
+        "create_container_timeout": 1200,
+        "reconnect_timeout_ms": 1_200_000,
+    }
+    assert "create_container_timeout" not in document["runtime"]
+    assert "hot_plug_vfio" not in document["hypervisor"]["qemu"]
+
+
+@pytest.mark.parametrize("shim", Shim)
+def test_the_guests_command_line_keeps_what_katas_build_puts_there(shim: Shim) -> None:
+    document = tomllib.loads(ShimConfiguration(shim=shim, profile=PROFILE).toml())
+    words = document["hypervisor"]["qemu"]["kernel_params"].split()
+    assert words[:4] == ["cgroup_no_v1=all", "pci=realloc", "pci=nocrs", "pci=assign-busses"]
+    assert ("nvrc.smi.srs=1" in words) is shim.confidential
+    assert words[-1] == "agent.cdi_timeout=600"
+
+
+@pytest.mark.parametrize("huge_pages", [False, True])
+def test_the_memory_of_vms_is_of_huge_pages_only_where_asked(huge_pages: bool) -> None:
+    configuration = ShimConfiguration(shim=Shim.GO, profile=PROFILE, huge_pages=huge_pages)
+    document = tomllib.loads(configuration.toml())
+    assert document["hypervisor"]["qemu"]["enable_hugepages"] is huge_pages
+
+
+def test_a_kubelet_that_lives_elsewhere_is_found_there() -> None:
+    configuration = ShimConfiguration(shim=Shim.GO, profile=PROFILE, kubelet_root="/data/kubelet")
+    runtime = tomllib.loads(configuration.toml())["runtime"]
+    assert runtime["kubelet_root_dir"] == "/data/kubelet"
+    assert runtime["pod_resource_api_sock"] == "/data/kubelet/pod-resources/kubelet.sock"
+
+
+def test_everything_of_a_second_installation_has_its_suffix() -> None:
+    second = Installation(DeploymentMode.DAEMONSET, "b")
+    configuration = ShimConfiguration(shim=Shim.RUST, profile=PROFILE, installation=second)
+    assert second.handler(Shim.RUST) == "kata-qemu-nvidia-gpu-runtime-rs-b"
+    assert second.containerd_drop_in == "/etc/containerd/conf.d/kata-deploy-b.toml"
+    assert configuration.drop_in_path == (
+        "/opt/kata-b/share/defaults/kata-containers/runtime-rs/runtimes/qemu-nvidia-gpu-runtime-rs"
+        "/config.d/50-user-overrides.toml"
+    )
+    first = ShimConfiguration(shim=Shim.GO, profile=PROFILE)
+    assert first.folder == "/opt/kata/share/defaults/kata-containers/runtimes/qemu-nvidia-gpu"
+    assert Installation().node_selector(Shim.GO) == {
+        "nvidia.com/cc.ready.state": "false",
+        "katacontainers.io/kata-runtime": "true",
+    }
