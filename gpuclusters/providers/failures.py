@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from gpuclusters.adapters.errors import AdapterError
 from gpuclusters.domain.fabric_state import FabricError
 from gpuclusters.domain.refusals import RefusalError
+from gpuclusters.domain.rke2_ports import JoinError
 
 # Shorter texts would make the message unreadable and are no secret worth the name.
 SHORTEST_SECRET = 12
@@ -52,7 +53,7 @@ class InvalidStateError(Exception):
 
 
 # Errors whose text is written for the user. All others are defects of this program.
-FOR_THE_USER = (AdapterError, FabricError, RefusalError, InvalidStateError)
+FOR_THE_USER = (AdapterError, FabricError, JoinError, RefusalError, InvalidStateError)
 
 
 @contextmanager

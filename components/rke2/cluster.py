@@ -1,0 +1,164 @@
+"""An RKE2 cluster on hosts that are reached over SSH: first server, other servers, agents.
+
+Owns: RKE2 on every host, the cluster's tokens, the kubeconfig. Deliberately does not own: the hosts, their
+drivers, the fixed registration address (a virtual IP, a load balancer or DNS), anything inside the cluster.
+Serves the `rke2` cluster type and `caas` clusters with `kubernetes.source: rke2` alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pulumi
+
+from components.host_connection import HostConnection
+from gpuclusters.domain import rke2_config
+from gpuclusters.domain.rke2 import Role
+from gpuclusters.domain.rke2_config import Settings
+from gpuclusters.domain.rke2_plan import Join, join_order
+from gpuclusters.providers.rke2_node import Rke2Node
+from gpuclusters.providers.rke2_tokens import Rke2Tokens
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rke2Host:
+    """One host; its name in the configuration is the name of its node too."""
+
+    connection: HostConnection
+    node_ip: str | None = None
+    """Address of the node, where the host has several."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    taints: Sequence[str] = ()
+    """At the first registration only."""
+    files: Mapping[str, str] = field(default_factory=dict)
+    """Files of this host alone, by path, which RKE2 reads when it starts."""
+    requires: Sequence[pulumi.Resource] = ()
+    """What must be done on the host before RKE2 starts on it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rke2ClusterArgs:
+    """What a cluster needs to know."""
+
+    version: str
+    """Release, like `v1.35.7+rke2r1`. Another one updates every host in place, servers first."""
+    artifacts: Mapping[str, Any]
+    """`source` (`download` or `folder`), `location`, `checksum` (of the release's own list), `images`."""
+    settings: Settings
+    """What all hosts agree on."""
+    servers: Sequence[Rke2Host]
+    """1, 3 or 5; the first makes the cluster."""
+    agents: Sequence[Rke2Host]
+    agents_at_once: int = 10
+    """How many agents may be on their way at the same time, joining or being upgraded."""
+    server_token: pulumi.Input[str] | None = None
+    """Made and kept in the state if it is None."""
+    agent_token: pulumi.Input[str] | None = None
+    join_timeout_seconds: int = 900
+    drain_timeout_seconds: int = 600
+    adopt: bool = False
+
+
+class Rke2Cluster(pulumi.ComponentResource):
+    """All hosts of one cluster, each one resource named `<host>-rke2`."""
+
+    kubeconfig: pulumi.Output[str]
+    """Admin kubeconfig with the registration address; known when all servers have joined. Secret."""
+    joined: Mapping[str, pulumi.Output[bool]]
+    """By host."""
+    certificate_expires: Mapping[str, pulumi.Output[str]]
+    """By host, as UTC. RKE2 renews them when it starts within 90 days of the end."""
+    nodes: Mapping[str, Rke2Node]
+    """By host, to depend on."""
+
+    def __init__(
+        self, name: str, args: Rke2ClusterArgs, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__("gpu-clusters:rke2:Rke2Cluster", name, None, opts)
+        tokens = self._tokens(name, args)
+        hosts = {host.connection.host: host for host in (*args.servers, *args.agents)}
+        order = join_order(
+            [host.connection.host for host in args.servers],
+            [host.connection.host for host in args.agents],
+            args.agents_at_once,
+        )
+        made: dict[str, Rke2Node] = {}
+        for join in order:
+            made[join.host] = self._node(name, args, join, hosts[join.host], made, tokens)
+        self.nodes = made
+        self.joined = {host: node.joined for host, node in made.items()}
+        self.certificate_expires = {host: node.certificate_expires for host, node in made.items()}
+        servers = [made[host.connection.host] for host in args.servers]
+        # Known when the last server is there, so that nobody builds on a cluster that still changes shape.
+        self.kubeconfig = pulumi.Output.secret(
+            pulumi.Output.all(servers[0].kubeconfig, *(one.joined for one in servers)).apply(_first)
+        )
+        self.register_outputs({"kubeconfig": self.kubeconfig, "joined": self.joined})
+
+    def _tokens(
+        self, name: str, args: Rke2ClusterArgs
+    ) -> tuple[pulumi.Input[str], pulumi.Input[str]]:
+        if args.server_token is not None and args.agent_token is not None:
+            return args.server_token, args.agent_token
+        made = Rke2Tokens(
+            f"{name}-tokens",
+            cluster=name,
+            # A token that is lost cannot be made again, and every snapshot is sealed with it.
+            opts=pulumi.ResourceOptions(parent=self),
+        )
+        return args.server_token or made.server, args.agent_token or made.agent
+
+    def _node(
+        self,
+        name: str,
+        args: Rke2ClusterArgs,
+        join: Join,
+        host: Rke2Host,
+        made: Mapping[str, Rke2Node],
+        tokens: tuple[pulumi.Input[str], pulumi.Input[str]],
+    ) -> Rke2Node:
+        settings, is_server = args.settings, join.role is Role.SERVER
+        requires: list[pulumi.Resource] = [*host.requires]
+        if join.after is not None:
+            requires.append(made[join.after])
+        return Rke2Node(
+            f"{join.host}-rke2",
+            connection=host.connection.as_input(),
+            cluster=name,
+            node_name=join.host,
+            role=join.role.value,
+            first=join.first,
+            control=[
+                server.connection.as_input()
+                for server in args.servers
+                if server.connection.host != join.host
+            ],
+            registration_address=settings.registration_address,
+            version=args.version,
+            artifacts=args.artifacts,
+            config=rke2_config.config(
+                settings,
+                join.role,
+                first=join.first,
+                node_name=join.host,
+                node_ip=host.node_ip,
+                labels=host.labels,
+                taints=host.taints,
+            ),
+            files={**rke2_config.files(settings, join.role), **host.files},
+            labels=dict(host.labels),
+            cis=settings.cis,
+            selinux=settings.selinux,
+            token=tokens[0] if is_server else tokens[1],
+            agent_token=tokens[1] if is_server else None,
+            join_timeout_seconds=args.join_timeout_seconds,
+            drain_timeout_seconds=args.drain_timeout_seconds,
+            adopt=args.adopt,
+            opts=pulumi.ResourceOptions(parent=self, depends_on=requires),
+        )
+
+
+def _first(values: Sequence[Any]) -> str:
+    return str(values[0])

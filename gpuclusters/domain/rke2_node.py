@@ -1,0 +1,233 @@
+"""One host of an RKE2 cluster: what it must be, what it is, and what has to be done about it. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+from gpuclusters.domain import rke2, rke2_config
+from gpuclusters.domain.connection import HostConnection
+from gpuclusters.domain.host_file import check_path
+from gpuclusters.domain.rke2 import Role, Version, parse_version
+from gpuclusters.domain.text import matches
+
+LONGEST_CLOCK_DIFFERENCE_SECONDS = 30
+"""More, and certificates that a server has just made are not valid yet on the host."""
+SHORTEST_TOKEN = 16
+
+
+class Source(StrEnum):
+    """Where the artifacts of a release come from."""
+
+    DOWNLOAD = "download"
+    FOLDER = "folder"
+
+
+def _version(text: str) -> str:
+    parse_version(text)
+    return text
+
+
+def _token(text: str) -> str:
+    if len(text) < SHORTEST_TOKEN:
+        raise ValueError(f"a token has at least {SHORTEST_TOKEN} characters")
+    if text.startswith("K10"):
+        # The full form names the hash of a certificate authority that the first server has yet to make.
+        raise ValueError("write the short token, without K10…::server: before it")
+    if not text.isascii() or not text.isprintable() or any(c in text for c in " :'\"\\"):
+        raise ValueError("a token is made of letters, digits and signs other than : ' \" \\")
+    return text
+
+
+class Artifacts(BaseModel):
+    """The files of a release, by one digest: that of the release's own list of digests."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    source: Source = Source.DOWNLOAD
+    location: str
+    """Address up to and without the release (`…/releases/download`), or a folder on the host."""
+    checksum: Annotated[
+        str, matches(r"[0-9a-f]{64}", "write the sha256 of sha256sum-amd64.txt, 64 digits")
+    ]
+    images: tuple[str, ...] = ()
+    """Archives of images that are brought along; none where nodes pull from a registry."""
+
+
+class Rke2NodeInputs(BaseModel):
+    """Inputs of one host. `config` and `files` hold no secret; tokens come apart."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    connection: HostConnection
+    cluster: Annotated[str, Field(min_length=1, max_length=63)]
+    node_name: Annotated[
+        str, matches(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?", "write a name that Kubernetes accepts")
+    ]
+    role: Role
+    first: bool = False
+    control: tuple[HostConnection, ...] = ()
+    """Servers that can be asked about the cluster, in order of preference; never the host itself."""
+    registration_address: Annotated[str, Field(min_length=1, max_length=253)]
+    version: Annotated[str, AfterValidator(_version)]
+    artifacts: Artifacts
+    config: dict[str, Any]
+    files: dict[Annotated[str, AfterValidator(check_path)], str] = {}
+    labels: dict[str, str] = {}
+    cis: bool = False
+    selinux: bool = False
+    token: Annotated[str, AfterValidator(_token)]
+    agent_token: Annotated[str, AfterValidator(_token)] | None = None
+    join_timeout_seconds: Annotated[int, Field(ge=1, le=7200)] = 900
+    drain_timeout_seconds: Annotated[int, Field(ge=0, le=86_400)] = 600
+    """0: pods are left where they are."""
+    adopt: bool = False
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Rke2NodeInputs:
+        if self.first and self.role is not Role.SERVER:
+            raise ValueError("first: only a server makes a cluster; an agent joins one")
+        if not self.first and not self.control:
+            raise ValueError("control: name the servers of the cluster that this host joins")
+        if any(one.host == self.connection.host for one in self.control):
+            raise ValueError("control: a host cannot vouch for itself; leave it out")
+        return self
+
+    @property
+    def natural_id(self) -> str:
+        """`cluster/host`."""
+        return f"{self.cluster}/{self.connection.host}"
+
+    @property
+    def wanted(self) -> Version:
+        """The release."""
+        return parse_version(self.version)
+
+    def contents(self) -> dict[str, str]:
+        """Every file of the host that holds no secret, by path."""
+        return {rke2.CONFIG: rke2_config.document(self.config), **self.files}
+
+    def tokens(self) -> str:
+        """The file with the tokens."""
+        known = {"token": self.token}
+        if self.role is Role.SERVER and self.agent_token is not None:
+            known["agent-token"] = self.agent_token
+        return rke2_config.document(known)
+
+    @property
+    def digest(self) -> str:
+        """Of all that a start of RKE2 reads: when it is written on the host, the host runs with it.
+
+        The token is part of it, yet cannot be found from it: it has far more than 64 random bits.
+        """
+        known = [
+            self.version,
+            self.role.value,
+            self.contents(),
+            self.tokens(),
+            self.artifacts.checksum,
+        ]
+        return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class LiveHost:
+    """What is on the host now."""
+
+    version: str = ""
+    """Of the program that is installed; empty if there is none."""
+    method: str = ""
+    """How it was installed: `tar` or `rpm`."""
+    active: Mapping[Role, str] = field(default_factory=dict)
+    """systemd's ActiveState of each unit."""
+    applied: str = ""
+    """Digest of what it last joined with; empty if that was never finished."""
+    owner: str = ""
+    """`cluster/host` that wrote the digest, or began to write."""
+    digests: Mapping[str, str] = field(default_factory=dict)
+    """sha256 of our files that are there, by path."""
+    clock: int = 0
+    """Seconds since 1970."""
+    architecture: str = ""
+    default_route: bool = True
+    selinux: str = ""
+    selinux_policy: bool = False
+    firewalld: bool = False
+    nm_cloud_setup: bool = False
+    expires: str = ""
+    """When the first of its certificates ends; empty if it has none."""
+
+    def release(self) -> Version | None:
+        """The installed release; None if there is none."""
+        try:
+            return parse_version(self.version)
+        except ValueError:
+            return None
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterNode:
+    """The node as the API knows it."""
+
+    ready: bool
+    version: str
+    labels: Mapping[str, str]
+    unschedulable: bool
+    drained_for: str
+    """The release for which we drained it; empty if we did not."""
+
+
+def parse_live(text: str) -> LiveHost:
+    """What `scripts/rke2/inspect.sh` printed: `key value` lines."""
+    single: dict[str, str] = {}
+    digests: dict[str, str] = {}
+    for line in text.splitlines():
+        key, _, value = line.partition(" ")
+        if key == "file":
+            digest, _, path = value.partition(" ")
+            digests[path] = digest
+        else:
+            single[key] = value.strip()
+    clock = single.get("clock", "")
+    return LiveHost(
+        version=single.get("version", ""),
+        method=single.get("method", ""),
+        active={role: single.get(f"active-{role}", "") for role in Role},
+        applied=single.get("applied", ""),
+        owner=single.get("owner", ""),
+        digests=digests,
+        clock=int(clock) if clock.isdecimal() else 0,
+        architecture=single.get("architecture", ""),
+        default_route=single.get("default-route", "yes") == "yes",
+        selinux=single.get("selinux", ""),
+        selinux_policy=single.get("selinux-policy") == "yes",
+        firewalld=single.get("firewalld") == "active",
+        nm_cloud_setup=single.get("nm-cloud-setup") == "enabled",
+        expires=single.get("expires", ""),
+    )
+
+
+def parse_node(text: str) -> ClusterNode | None:
+    """What `kubectl get node NAME --ignore-not-found -o json` printed; None if there is no such node."""
+    if not text.strip():
+        return None
+    body = json.loads(text)
+    metadata, spec, status = body["metadata"], body.get("spec", {}), body.get("status", {})
+    conditions = {one["type"]: one["status"] for one in status.get("conditions", ())}
+    return ClusterNode(
+        ready=conditions.get("Ready") == "True",
+        version=status.get("nodeInfo", {}).get("kubeletVersion", ""),
+        labels=metadata.get("labels") or {},
+        unschedulable=bool(spec.get("unschedulable")),
+        drained_for=(metadata.get("annotations") or {}).get(DRAINED, ""),
+    )
+
+
+DRAINED = "gpu-clusters.dev/drained-for"
+"""Annotation of a node that was closed for an upgrade, so that a later run knows to open it again."""

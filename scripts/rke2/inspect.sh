@@ -1,0 +1,81 @@
+#!/bin/sh
+# Print what is known of RKE2 on this host, one "key value" per line; changes nothing.
+# Usage: sh -s -- PATH...     prints "file SHA256 PATH" for each of these files that is there.
+set -eu
+LC_ALL=C
+export LC_ALL
+state=/var/lib/gpu-clusters/rke2
+
+say() {
+    printf '%s %s\n' "$1" "$2"
+}
+
+active() {
+    systemctl is-active "$1" 2>/dev/null || true
+}
+
+rke2=""
+for candidate in /usr/local/bin/rke2 /opt/rke2/bin/rke2 /usr/bin/rke2; do
+    if [ -x "$candidate" ]; then
+        rke2=$candidate
+        break
+    fi
+done
+if [ -n "$rke2" ]; then
+    # "rke2 version v1.35.7+rke2r1 (commit)", then the version of Go.
+    say version "$("$rke2" --version | sed -n 's/^rke2 version \([^ ]*\).*/\1/p')"
+    if [ "$rke2" = /usr/bin/rke2 ]; then say method rpm; else say method tar; fi
+fi
+for role in server agent; do
+    say "active-$role" "$(active "rke2-$role.service")"
+done
+for mark in owner applied; do
+    if [ -f "$state/$mark" ]; then
+        say "$mark" "$(cat "$state/$mark")"
+    fi
+done
+for path; do
+    if [ -f "$path" ]; then
+        sum=$(sha256sum <"$path")
+        say file "${sum%% *} $path"
+    fi
+done
+say clock "$(date +%s)"
+say architecture "$(uname -m)"
+
+# Destination 00000000 with the flag "up" in the kernel's routing table, or ::/0 in that of IPv6.
+route=no
+if [ -r /proc/net/route ] && awk '$2 == "00000000" && $8 == "00000000" { found = 1 } END { exit !found }' /proc/net/route; then
+    route=yes
+elif [ -r /proc/net/ipv6_route ] && awk '$1 ~ /^0+$/ && $2 == "00" && $NF != "lo" { found = 1 } END { exit !found }' /proc/net/ipv6_route; then
+    route=yes
+fi
+say default-route "$route"
+
+if command -v getenforce >/dev/null 2>&1; then
+    say selinux "$(getenforce)"
+    if command -v rpm >/dev/null 2>&1 && rpm -q rke2-selinux >/dev/null 2>&1; then
+        say selinux-policy yes
+    fi
+fi
+say firewalld "$(active firewalld.service)"
+say nm-cloud-setup "$(systemctl is-enabled nm-cloud-setup.service 2>/dev/null || true)"
+
+# The certificate that ends first; kubelet and API server have some each.
+if command -v openssl >/dev/null 2>&1; then
+    first=""
+    for certificate in /var/lib/rancher/rke2/agent/*.crt /var/lib/rancher/rke2/server/tls/*.crt; do
+        case $certificate in
+        *-ca.crt | *'*'*) continue ;; # authorities live for ten years
+        esac
+        ends=$(openssl x509 -noout -enddate -in "$certificate" 2>/dev/null | sed 's/^notAfter=//') || continue
+        [ -n "$ends" ] || continue
+        utc=$(date -u -d "$ends" +%Y-%m-%dT%H:%M:%SZ 2>/dev/null) || continue
+        if [ -z "$first" ] || [ "$(printf '%s\n%s\n' "$utc" "$first" | sort | head -n 1)" = "$utc" ]; then
+            first=$utc
+        fi
+    done
+    if [ -n "$first" ]; then
+        say expires "$first"
+    fi
+fi
