@@ -1,7 +1,7 @@
 """What cloud-init in the service VM is told: user-data, meta-data, network-config (NoCloud).
 
-There is no secret in it. The VM's SSH host key and the key that lets its host in are made on the host and
-added there as vendor-data; they never leave it.
+There is no secret in it. The VM's SSH host key and its account, which the host enters with a key, are made on
+the host and added there as vendor-data; they never leave it.
 
 Source: cloud-init's documentation of NoCloud, its module reference, and network config version 2.
 """
@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 
 from gpuclusters.domain import fabric_manager_config
-from gpuclusters.domain.service_vm import ACCOUNT, MAC, ServiceVmInputs
+from gpuclusters.domain.service_vm import MAC, ServiceVmInputs
 
 GUEST_SCRIPT = "/usr/local/sbin/gpu-clusters-fabric-manager"
 UNIT = "nvidia-fabricmanager.service"
@@ -70,16 +70,6 @@ def _user_data(vm: ServiceVmInputs, guest_script: str) -> str:
         "manage_etc_hosts": True,
         "ssh_pwauth": False,
         "disable_root": True,
-        "users": [
-            {
-                "name": ACCOUNT,
-                "gecos": "enters with its host's key",
-                "groups": ["adm", "systemd-journal"],
-                "shell": "/bin/bash",
-                "sudo": "ALL=(ALL) NOPASSWD:ALL",
-                "lock_passwd": True,
-            }
-        ],
         "package_update": False,
         "package_upgrade": False,
         "write_files": _files(vm, guest_script),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ET
 from collections.abc import Mapping
+from uuid import UUID, uuid5
 
 from gpuclusters.domain.service_vm import MAC, ServiceVmInputs, VmNetwork
 
@@ -20,6 +21,7 @@ PREF64_RESERVE = 512 * 1024**3
 """Window of 64-bit prefetchable memory that each root port opens; QEMU's own is too small for boards
 whose functions have large BARs."""
 _FIRST_PORT_NUMBER = 0x10
+_UUIDS = UUID("6f0d2c53-0f0e-5d0c-9b7a-3f5b5ce0a2d4")
 
 ET.register_namespace("qemu", QEMU)
 ET.register_namespace("gpu-clusters", OURS)
@@ -34,6 +36,8 @@ def domain(vm: ServiceVmInputs, *, seed_digest: str) -> ET.Element:
     """
     root = ET.Element("domain", {"type": "kvm"})
     _text(root, "name", vm.name)
+    # libvirt refuses to define a name anew that has another uuid.
+    _text(root, "uuid", uuid_of(vm.natural_id))
     mark = ET.SubElement(ET.SubElement(root, "metadata"), MARK)
     mark.attrib.update({"seed": seed_digest, "image": vm.image.sha256})
     _text(root, "memory", str(vm.memory_mib * 1024), {"unit": "KiB"})
@@ -96,9 +100,7 @@ def _devices(devices: ET.Element, vm: ServiceVmInputs) -> None:
     _text(rng, "backend", "/dev/urandom", {"model": "random"})
 
 
-def _disk(
-    devices: ET.Element, path: str, kind: str, target: str, bus: str, *, cdrom: bool
-) -> None:
+def _disk(devices: ET.Element, path: str, kind: str, target: str, bus: str, *, cdrom: bool) -> None:
     disk = ET.SubElement(devices, "disk", {"type": "file", "device": "cdrom" if cdrom else "disk"})
     ET.SubElement(disk, "driver", {"name": "qemu", "type": kind})
     ET.SubElement(disk, "source", {"file": path})
@@ -121,14 +123,20 @@ def _function(devices: ET.Element, address: str, *, bus: int) -> None:
     ET.SubElement(hostdev, "address", {"type": "pci", **guest})
 
 
-def network(net: VmNetwork) -> ET.Element:
+def network(net: VmNetwork, *, host: str) -> ET.Element:
     """The host-only network: without `forward` libvirt lets nothing in or out."""
     root = ET.Element("network")
     _text(root, "name", net.name)
+    _text(root, "uuid", uuid_of(f"{host}/network/{net.name}"))
     ET.SubElement(root, "bridge", {"name": net.bridge, "stp": "on", "delay": "0"})
     ET.SubElement(root, "dns", {"enable": "no"})
     ET.SubElement(root, "ip", {"address": net.host_address, "prefix": str(net.prefix_length)})
     return root
+
+
+def uuid_of(identity: str) -> str:
+    """The same uuid for the same thing at every time."""
+    return str(uuid5(_UUIDS, identity))
 
 
 def text(root: ET.Element) -> str:

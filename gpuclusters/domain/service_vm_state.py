@@ -111,7 +111,7 @@ def wanted(vm: ServiceVmInputs, scripts: Mapping[str, str]) -> WantedVm:
         vm,
         seed,
         domain_xml.domain(vm, seed_digest=seed.digest),
-        domain_xml.network(vm.network),
+        domain_xml.network(vm.network, host=vm.connection.host),
         files,
     )
 

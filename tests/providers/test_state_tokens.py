@@ -13,6 +13,7 @@ from gpuclusters.providers.fabric_partitions import FabricPartitions, FabricPart
 from gpuclusters.providers.host_file import HostFile, HostFileProvider
 from gpuclusters.providers.node_maintenance import NodeMaintenance, NodeMaintenanceProvider
 from gpuclusters.providers.preflight import Preflight, PreflightProvider
+from gpuclusters.providers.service_vm import ServiceVm, ServiceVmProvider
 from gpuclusters.providers.tenancy_policy import TenancyPolicy, TenancyPolicyProvider
 
 GOLDEN = {
@@ -27,6 +28,7 @@ GOLDEN = {
         "NodeMaintenanceProvider",
     ),
     PreflightProvider: ("gpuclusters.providers.preflight", "PreflightProvider"),
+    ServiceVmProvider: ("gpuclusters.providers.service_vm", "ServiceVmProvider"),
     TenancyPolicyProvider: ("gpuclusters.providers.tenancy_policy", "TenancyPolicyProvider"),
 }
 
@@ -55,6 +57,7 @@ def test_the_state_token_of_a_provider_never_changes(provider: type[ResourceProv
         (HostFile, "dynamic/gpu:HostFile"),
         (NodeMaintenance, "dynamic/gpu:NodeMaintenance"),
         (Preflight, "dynamic/gpu:Preflight"),
+        (ServiceVm, "dynamic/gpu:ServiceVm"),
         (TenancyPolicy, "dynamic/gpu:TenancyPolicy"),
     ],
 )

@@ -1,0 +1,188 @@
+"""Whether the fabric manager in a service VM serves, and if not, why (row 16).
+
+That the VM runs, or that the service is active, proves nothing: with FM_STAY_RESIDENT_ON_FAILURES the process
+lives on after a failed start. Only an answered list of partitions does.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+
+from gpuclusters.domain.fabric_state import FabricError
+from gpuclusters.domain.ports import Clock, FabricManager
+from gpuclusters.domain.refusals import RefusalError
+from gpuclusters.domain.service_vm import ServiceVmInputs
+from gpuclusters.domain.service_vm_port import ServiceVmHost
+
+NOT_SUPPORTED, TIMEOUT, VERSION_MISMATCH, NOT_CONFIGURED, NO_CONNECTION = -3, -5, -6, -8, -9
+SETTLE_SECONDS = 20.0
+"""After a restart the fabric manager answers -8 until it is told what is active, and while it initialises."""
+FIRST_PAUSE_SECONDS = 0.5
+LONGEST_PAUSE_SECONDS = 5.0
+
+_SAID = re.compile(r"gpu-clusters: fabric-manager (.*)")
+
+
+class Health(StrEnum):
+    """What the fabric manager answers."""
+
+    READY = "ready"
+    """The list of partitions."""
+    WAITING = "waiting-for-list"
+    """-8: after a restart, until it is told which partitions are active; or it still initialises."""
+    UNREACHABLE = "unreachable"
+    WRONG_MODE = "wrong-mode"
+    VERSION_MISMATCH = "version-mismatch"
+    FAILED = "failed"
+    STOPPED = "stopped"
+    """The VM does not run."""
+
+
+class UnhealthyError(RefusalError):
+    """The fabric manager does not serve; what was found and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What the VM's own script wrote to its console."""
+
+    version: str = ""
+    wanted: str = ""
+    state: str = ""
+
+
+def said(console: str) -> Said:
+    """The last word of the VM's script on its console."""
+    found = Said()
+    for line in _SAID.findall(console):
+        words = dict(word.split("=", 1) for word in line.split() if "=" in word)
+        found = Said(
+            words.get("version", found.version), words.get("wanted", ""), words.get("state", "")
+        )
+    return found
+
+
+def of_code(code: int) -> Health:
+    """The health behind an fmReturn code."""
+    return {
+        0: Health.READY,
+        NOT_CONFIGURED: Health.WAITING,
+        NO_CONNECTION: Health.UNREACHABLE,
+        TIMEOUT: Health.UNREACHABLE,
+        NOT_SUPPORTED: Health.WRONG_MODE,
+        VERSION_MISMATCH: Health.VERSION_MISMATCH,
+    }.get(code, Health.FAILED)
+
+
+def ask(fabric: FabricManager) -> tuple[Health, str]:
+    """One question: the health, and the fabric manager's words."""
+    try:
+        table = fabric.partitions()
+    except FabricError as error:
+        return of_code(error.code), f"fabric manager answered {error.code} ({error.output})"
+    if not table:
+        return Health.FAILED, "it lists no partition"
+    return Health.READY, ""
+
+
+def wait(vm: ServiceVmInputs, host: ServiceVmHost, fabric: FabricManager, clock: Clock) -> Health:
+    """Wait until the fabric manager serves.
+
+    Raises:
+        UnhealthyError: it does not, with the reason that can be seen from here.
+    """
+    begin, pause = clock.now(), FIRST_PAUSE_SECONDS
+    while True:
+        health, words = ask(fabric)
+        passed = clock.now() - begin
+        if health is Health.READY:
+            return health
+        if health is Health.WAITING and vm.fabric_manager.restart and passed >= SETTLE_SECONDS:
+            return health
+        if health in {Health.WRONG_MODE, Health.VERSION_MISMATCH, Health.FAILED}:
+            raise unhealthy(vm, host.place, health, words, host.look().console)
+        state = host.state()
+        if state != "running":
+            raise unhealthy(vm, host.place, Health.STOPPED, f"it is {state}", host.look().console)
+        console = host.look().console if health is Health.UNREACHABLE else ""
+        if passed >= vm.boot_timeout_seconds or said(console).wanted:
+            raise unhealthy(vm, host.place, health, words, console)
+        clock.sleep(min(pause, max(vm.boot_timeout_seconds - passed, 0.1)))
+        pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
+
+
+def unhealthy(
+    vm: ServiceVmInputs, place: str, health: Health, words: str, console: str
+) -> UnhealthyError:
+    """The error for a fabric manager that does not serve: each cause with its own remedy."""
+    where = f"{place}: service VM {vm.name}"
+    problem, remedy = _cause(vm, health, words, console)
+    return UnhealthyError(where, problem, remedy)
+
+
+def _cause(vm: ServiceVmInputs, health: Health, words: str, console: str) -> tuple[str, str]:
+    settings = vm.fabric_manager
+    script = said(console)
+    last = _last_lines(console)
+    if health is Health.STOPPED:
+        return (
+            f"the VM ended while it was waited for ({words}){last}",
+            f"read /var/log/libvirt/qemu/{vm.name}.log on the host",
+        )
+    if health is Health.WRONG_MODE:
+        return (
+            f"the fabric manager does not share its switches ({words})",
+            "FABRIC_MODE has to be 1 in the VM's fabricmanager.cfg, which the seed writes: find out "
+            "who else changes it",
+        )
+    if health is Health.VERSION_MISMATCH:
+        return (
+            f"fmpm on the host and the fabric manager are of different versions ({words})",
+            f"install the fmpm that belongs to {settings.version} on the host",
+        )
+    if health is Health.FAILED:
+        return (
+            f"the fabric manager did not come up right: {words}",
+            "read /var/log/fabricmanager.log in the VM; every NVSwitch of the board has to be in it",
+        )
+    if script.wanted:
+        return (
+            f"its image holds fabric manager {script.version}, not {script.wanted}; it was not started",
+            f"use an image with {script.wanted}, or set the versions of fabric manager and guest "
+            "driver to the image's",
+        )
+    if health is Health.WAITING:
+        return (
+            f"the fabric manager was still initialising after {vm.boot_timeout_seconds} s ({words})",
+            "read /var/log/fabricmanager.log in the VM: links that do not train, or a switch that fails",
+        )
+    if script.state == "active":
+        return (
+            f"its service is active, yet the API does not answer at {settings.bind_address}:"
+            f"{settings.port} ({words}): it failed at start and stays resident, or listens elsewhere",
+            "read /var/log/fabricmanager.log in the VM; all NVSwitches have to be there, and "
+            "FM_CMD_BIND_INTERFACE has to be that address",
+        )
+    if script.state:
+        return (
+            f"its service is {script.state} ({words}): the fabric manager could not start",
+            "read /var/log/fabricmanager.log in the VM; all NVSwitches have to be there, and the "
+            "NVIDIA driver of the image has to be of the fabric manager's version",
+        )
+    if not console.strip():
+        return (
+            f"it does not boot: its console says nothing after {vm.boot_timeout_seconds} s ({words})",
+            f"check that the image boots with UEFI: `virsh console {vm.name}` on the host",
+        )
+    return (
+        f"it booted but the fabric manager did not answer within {vm.boot_timeout_seconds} s "
+        f"({words}){last}",
+        f"look at `virsh console {vm.name}` on the host: cloud-init has to read its seed",
+    )
+
+
+def _last_lines(console: str) -> str:
+    lines = [line.strip() for line in console.splitlines() if line.strip()]
+    return f"; its console ends with: {' | '.join(lines[-3:])[:300]}" if lines else ""
