@@ -65,7 +65,7 @@ class NumaFact:
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A process that has a GPU open. `through`: `vfio` or `nvidia`, the kind of device node."""
+    """A process that has a GPU open. `through`: `vfio`, or `driver` for the node of a host driver."""
 
     through: str
     pid: int

@@ -146,10 +146,10 @@ def _node(function: PciFact, *, iommufd: bool, must: bool) -> str | None:
 
 def nobody_uses_the_gpus(look: Look) -> Iterator[Finding]:
     """No process has a GPU open through the host's driver; VMs on vfio-pci are what it is all for."""
-    users = [h for h in look.facts.holders if h.through == "nvidia"]
+    users = [h for h in look.facts.holders if h.through == "driver"]
     if users:
         shown = listed(f"{h.name or 'process'} ({h.pid})" for h in users)
-        yield Finding("gpus-in-use", f"/dev/nvidia* is held open by {shown}", "nobody")
+        yield Finding("gpus-in-use", f"held open through the host's driver by {shown}", "nobody")
 
 
 CHECKS: tuple[Check, ...] = (

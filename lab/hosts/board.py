@@ -50,6 +50,7 @@ class Board:
     links_per_gpu: int
     link_rate_mbps: int
     devices: tuple[PciDevice, ...]
+    memory_gib: int = 2048
 
     @property
     def table(self) -> PartitionTable:
@@ -60,6 +61,11 @@ class Board:
     def gpus(self) -> dict[int, PciDevice]:
         """The GPUs by module number."""
         return {d.module: d for d in self.devices if d.module is not None}
+
+    @property
+    def numa_nodes(self) -> int:
+        """How many NUMA nodes its machine has: one for each socket."""
+        return len({d.numa_node for d in self.devices})
 
     def vfio_groups(self, partition_id: int) -> tuple[int, ...]:
         """The IOMMU groups of the GPUs of a partition."""

@@ -1,9 +1,15 @@
-"""Writes the fake `/sys` and `/dev/vfio` of a host: what a board's PCI functions look like there."""
+"""Writes the fake `/sys` and `/dev/vfio` of a host: what a board's PCI functions look like there.
+
+Sources: the kernel's `Documentation/ABI/testing/sysfs-bus-pci` (devices), `sysfs-kernel-iommu_groups`,
+`Documentation/ABI/stable/sysfs-devices-node`, `sysfs-firmware-acpi` (tables) and
+`Documentation/filesystems/proc.rst` (cpuinfo, meminfo).
+"""
 
 from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from lab.hosts.board import Board, PciDevice
@@ -12,6 +18,14 @@ _BAR_BASE = 0x20_0000_0000
 _BAR_STRIDE = 0x40_0000_0000
 _MEMORY_64_PREFETCH = 0x14220C
 _VFIO_MAJOR, _VFIO_CONTROL = 243, (10, 196)
+_KVM = (10, 232)
+
+KERNEL = "6.14.0-37-generic"
+"""Release of the kernel that hosts run."""
+CPU_FLAGS = ("fpu", "vme", "sse4_2", "aes", "pdpe1gb", "rdtscp", "lm", "vmx", "ept", "vpid")
+# Firmware and kernel take theirs before MemTotal is counted; the structures of pages alone are 1.6 %.
+_COUNTED = 0.983
+_KIB_IN_GIB = 2**20
 
 
 def write(root: Path, board: Board, *, device_nodes: bool) -> None:
@@ -32,7 +46,48 @@ def write(root: Path, board: Board, *, device_nodes: bool) -> None:
             _write(folder / name, "", mode=0o200)
     for index, device in enumerate(board.devices):
         _write_device(root, device, index)
+    _write(root / "sys/firmware/acpi/tables/DMAR", "")
+    share = board.memory_gib // board.numa_nodes
+    for number in range(board.numa_nodes):
+        folder = root / f"sys/devices/system/node/node{number}"
+        _write(folder / "meminfo", node_memory_info(number, share).rstrip("\n"))
+    _make_node(root / "dev/kvm", _KVM, 0o660, device_nodes=device_nodes)
     _write_vfio(root / "dev/vfio", board, device_nodes=device_nodes)
+
+
+def proc_files(board: Board) -> Mapping[str, str]:
+    """What the host's /proc says instead of the machine's: content by name."""
+    return {
+        "cpuinfo": cpu_info(CPU_FLAGS),
+        "meminfo": memory_info(board.memory_gib),
+        "osrelease": f"{KERNEL}\n",
+    }
+
+
+def cpu_info(flags: Iterable[str]) -> str:
+    """/proc/cpuinfo; one processor of each socket stands for all."""
+    return "".join(
+        f"processor\t: {number}\nvendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 143\n"
+        "model name\t: Intel(R) Xeon(R) Platinum 8480+\n"
+        f"physical id\t: {number}\nflags\t\t: {' '.join(flags)}\n"
+        "address sizes\t: 46 bits physical, 57 bits virtual\n\n"
+        for number in range(2)
+    )
+
+
+def memory_info(gib: int) -> str:
+    """/proc/meminfo of a machine with so much memory built in."""
+    total = int(gib * _KIB_IN_GIB * _COUNTED)
+    return (
+        f"MemTotal:       {total} kB\nMemFree:        {total - 9_000_000} kB\n"
+        f"MemAvailable:   {total - 8_000_000} kB\n"
+    )
+
+
+def node_memory_info(number: int, gib: int) -> str:
+    """`meminfo` of a NUMA node in sysfs."""
+    total = int(gib * _KIB_IN_GIB * _COUNTED)
+    return f"Node {number} MemTotal:       {total} kB\nNode {number} MemFree:        {total} kB\n"
 
 
 def _write_device(root: Path, device: PciDevice, index: int) -> None:
@@ -128,14 +183,18 @@ def _write_vfio(folder: Path, board: Board, *, device_nodes: bool) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name, (major, minor) in nodes.items():
         mode = 0o666 if name == "vfio" else 0o600
-        path = folder / name
-        if path.exists():
-            continue
-        if device_nodes:
-            os.mknod(path, stat.S_IFCHR | mode, os.makedev(major, minor))
-        else:
-            path.touch()
-        path.chmod(mode)
+        _make_node(folder / name, (major, minor), mode, device_nodes=device_nodes)
+
+
+def _make_node(path: Path, number: tuple[int, int], mode: int, *, device_nodes: bool) -> None:
+    if path.exists():
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if device_nodes:
+        os.mknod(path, stat.S_IFCHR | mode, os.makedev(*number))
+    else:
+        path.touch()
+    path.chmod(mode)
 
 
 def _write(path: Path, content: str, mode: int = 0o644) -> None:

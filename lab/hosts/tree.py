@@ -73,7 +73,9 @@ def build(host: HostFolder, board: Board, identity: Mapping[str, str], *, many_u
     device nodes can be made.
     """
     if host.root.exists():
-        _lock_folder(host.root)  # hosts of earlier versions have none
+        # Hosts of earlier versions have neither.
+        _lock_folder(host.root)
+        _write_proc(host.root, board)
         return
     draft = host.path / "root.draft"
     if draft.exists():
@@ -96,6 +98,7 @@ def build(host: HostFolder, board: Board, identity: Mapping[str, str], *, many_u
         (draft / "dev").mkdir(exist_ok=True)
         (draft / "dev" / name).symlink_to(f"/proc/self/fd{target}")
     (draft / "dev/shm").mkdir(mode=0o1777)
+    _write_proc(draft, board)
     sysfs.write(draft, board, device_nodes=many_users)
     draft.rename(host.root)
 
@@ -105,6 +108,15 @@ def _lock_folder(root: Path) -> None:
     folder = root / "run/lock"
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o1777)
+
+
+def _write_proc(root: Path, board: Board) -> None:
+    """What /proc says of the machine, where it does not say so yet."""
+    for name, content in sysfs.proc_files(board).items():
+        path = root / LIB / "proc" / name
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(content)
 
 
 def _files(name: str, board: Board, identity: Mapping[str, str]) -> dict[str, str]:
@@ -181,6 +193,9 @@ def mounts(host: HostFolder, stand_ins: frozenset[str]) -> Mounts:
             (f"{fake}/boot_id", "/proc/sys/kernel/random/boot_id"),
             (f"{fake}/cmdline", "/proc/cmdline"),
             (f"{fake}/modules", "/proc/modules"),
+            (f"{fake}/cpuinfo", "/proc/cpuinfo"),
+            (f"{fake}/meminfo", "/proc/meminfo"),
+            (f"{fake}/osrelease", "/proc/sys/kernel/osrelease"),
         ),
     )
 

@@ -165,18 +165,30 @@ nodes() {
 holders() {
     through=$1
     shift
-    there=0
-    for node; do
+    for node; do # a pattern that fits nothing stands for itself
+        shift
         if [ -e "$node" ]; then
-            there=1
+            set -- "$@" "$node"
         fi
     done
-    if [ "$there" = 0 ]; then
+    if [ $# -eq 0 ]; then
         return 0
     fi
-    for pid in $(fuser "$@" 2>/dev/null || true); do
+    # Each once, though a process holds several.
+    for pid in $(fuser "$@" 2>/dev/null | tr -s ' \t' '\n' | sort -un || true); do
         first_line "/proc/$pid/comm"
         say holder "$through" "$pid" "$line"
+    done
+}
+
+# The nodes that a driver of the host, like nouveau, made for these functions.
+graphics_nodes() {
+    for address; do
+        for node in "/sys/bus/pci/devices/$address"/drm/card* "/sys/bus/pci/devices/$address"/drm/renderD*; do
+            if [ -e "$node" ]; then
+                printf '%s\n' "/dev/dri/${node##*/}"
+            fi
+        done
     done
 }
 
@@ -229,7 +241,8 @@ modules
 nodes
 if has fuser; then
     holders vfio /dev/vfio/[0-9]* /dev/vfio/devices/vfio*
-    holders nvidia /dev/nvidia[0-9]* /dev/nvidiactl
+    # shellcheck disable=SC2046 # paths of device nodes, without blanks
+    holders driver /dev/nvidia[0-9]* /dev/nvidiactl $(graphics_nodes "$@")
 fi
 software
 if [ "$fabric" != - ]; then
