@@ -144,6 +144,12 @@ def _node(function: PciFact, *, iommufd: bool, must: bool) -> str | None:
     return f"/dev/vfio/{function.iommu_group}"
 
 
+def the_kernel_runs_vms(look: Look) -> Iterator[Finding]:
+    """KVM is loaded."""
+    if "/dev/kvm" not in look.facts.nodes:
+        yield Finding("kvm-missing", "/dev/kvm is not there", "/dev/kvm")
+
+
 def nobody_uses_the_gpus(look: Look) -> Iterator[Finding]:
     """No process has a GPU open through the host's driver; VMs on vfio-pci are what it is all for."""
     users = [h for h in look.facts.holders if h.through == "driver"]
@@ -162,5 +168,6 @@ CHECKS: tuple[Check, ...] = (
     no_driver_of_the_host_is_loaded,
     functions_are_on_vfio,
     vms_can_open_them,
+    the_kernel_runs_vms,
     nobody_uses_the_gpus,
 )
