@@ -15,6 +15,8 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, urlencode, urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 from kubernetes.aio import config
@@ -29,6 +31,7 @@ ATTEMPTS = 5
 LONGEST_PAUSE_SECONDS = 10.0
 
 _TOO_MANY = 429
+_NEVER_CONNECTED = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
 _TRY_LATER = frozenset({500, 502, 503, 504})
 _log = logging.getLogger(__name__)
 
@@ -76,6 +79,11 @@ class Connection:
                 config.load_incluster_config(  # type: ignore[no-untyped-call]
                     client_configuration=configuration
                 )
+            # Else a thread is asked before each request whether the environment names a proxy.
+            configuration.client_session_kwargs = {
+                "trust_env": _has_proxy(configuration.host),
+                "cookie_jar": aiohttp.DummyCookieJar(),
+            }
             client = ApiClient(configuration)
         except (config.ConfigException, OSError, ValueError) as error:
             where = f"kubeconfig {named}" if named else "service account of this pod"
@@ -120,7 +128,7 @@ class Connection:
                     )
             except (aiohttp.ClientError, TimeoutError, OSError) as error:
                 # A connection that was never made carried nothing to the server.
-                harmless = repeatable or isinstance(error, aiohttp.ClientConnectorError)
+                harmless = repeatable or isinstance(error, _NEVER_CONNECTED)
                 if not harmless or attempt >= ATTEMPTS:
                     raise self._unreachable(method, path, error) from error
                 await asyncio.sleep(_pause(attempt, None))
@@ -169,13 +177,14 @@ class Connection:
         content_type: str,
         timeout: aiohttp.ClientTimeout,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        headers = {"Accept": JSON, "Content-Type": content_type}
-        _, url, headers, *_ = await self._client.param_serialize(
-            method, path, query_params=list(query), header_params=headers,
-            auth_settings=["BearerToken"],
-        )  # fmt: skip
-        answer = await self._client.call_api(
-            method, url, header_params=headers, body=body, _request_timeout=timeout
+        headers = {"Accept": JSON, "Content-Type": content_type, **self._client.default_headers}
+        known = self._client.configuration
+        if token := (await known.auth_settings()).get("BearerToken"):
+            headers[token["key"]] = token["value"]
+        url = f"{known.host}{path}{'?' + urlencode(query, quote_via=quote) if query else ''}"
+        # Not through the client's own methods: they walk through every object to find models in it.
+        answer = await self._client.rest_client.request(
+            method, url, headers=headers, body=body, _request_timeout=timeout
         )
         response: aiohttp.ClientResponse = answer.response
         try:
@@ -189,6 +198,13 @@ class Connection:
         return ClusterError(
             f"{self.place} did not answer {method} {path}: {said}", reason="Unreachable"
         )
+
+
+def _has_proxy(address: str) -> bool:
+    """Whether the environment names a proxy for requests to this address."""
+    to = urlsplit(address)
+    proxied = to.scheme in getproxies() or "all" in getproxies()
+    return proxied and not proxy_bypass(to.netloc)
 
 
 async def _lines(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

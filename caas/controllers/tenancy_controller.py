@@ -28,6 +28,8 @@ from gpuclusters.domain.tenancy_resource import FINALIZER, TENANCY, TenancySpec
 
 WORKERS = 12
 """Tenancies that are worked on at once; each makes up to ten requests at once."""
+BEGUN_AT_ONCE = 16
+"""New tenancies that are begun and not judged yet."""
 MANAGER = "gpu-clusters-tenancy"
 """Field manager of everything that the controller writes."""
 RESYNC_SECONDS = 600.0
@@ -54,7 +56,7 @@ class TenancyController:
         self._trier = Trier(cluster)
         self._patience = Patience()
         self._recorder = Recorder(cluster, identity or "controllers", REPORTER)
-        self._queue = WorkQueue(self._reconcile, workers=WORKERS)
+        self._queue = WorkQueue(self._reconcile, workers=WORKERS, begun_at_once=BEGUN_AT_ONCE)
         self._view = TenancyView(self._concerns, self._everybody, self._leaving)
         self._children = Children(cluster, self._view, network, MANAGER)
         self._gauges = Gauges()
@@ -78,6 +80,7 @@ class TenancyController:
         self._trier.forget(name)
         self._patience.forget(name)
         self._gauges.forget(name)
+        self._queue.settled(name)
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -229,6 +232,7 @@ class TenancyController:
         self, tenancy: Object, said: list[tenancy_conditions.Condition], **extra: Any
     ) -> None:
         """Write the status if it says something new."""
+        self._queue.settled(tenancy["metadata"]["name"])
         old = tenancy.get("status") or {}
         conditions = tenancy_conditions.merged(said, old.get("conditions") or (), _now())
         new = {

@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from collections import deque
 from collections.abc import Awaitable, Callable
 
 FIRST_PAUSE_SECONDS = 0.2
 LONGEST_PAUSE_SECONDS = 60.0
 PRECEDENCE = 10_000
+BEGUN_SECONDS = 10.0
+"""How long what was begun counts as such where nobody says that it is settled."""
 
 _log = logging.getLogger(__name__)
 
@@ -22,11 +25,18 @@ class Failed(Exception):  # noqa: N818
 
 
 class WorkQueue:
-    """A name that is added again while it is being looked at is looked at once more afterwards."""
+    """A name that is added again while it is being looked at is looked at once more afterwards.
 
-    def __init__(self, step: Step, *, workers: int) -> None:
+    Of many new names only some are begun at once, so that the first are settled while others have not
+    been begun, instead of all at the end.
+    """
+
+    def __init__(self, step: Step, *, workers: int, begun_at_once: int = 1_000_000) -> None:
         self._step = step
         self._count = workers
+        self._begun_at_once = begun_at_once
+        self._held: deque[str] = deque()
+        self._begun: dict[str, asyncio.TimerHandle] = {}
         self._ready: asyncio.PriorityQueue[tuple[int, str]] = asyncio.PriorityQueue()
         self._turns = 0
         self._waiting: set[str] = set()
@@ -47,14 +57,23 @@ class WorkQueue:
             self._again.add(name)
         elif name not in self._waiting:
             self._waiting.add(name)
-            self._turns += 1
-            self._ready.put_nowait((self._turns - (0 if new else PRECEDENCE), name))
+            if new:
+                self._held.append(name)
+                self._begin()
+            else:
+                self._put(name, PRECEDENCE)
 
     def add_later(self, name: str, seconds: float) -> None:
         """Look at it then, unless it is added before."""
         if timer := self._timers.pop(name, None):
             timer.cancel()
         self._timers[name] = asyncio.get_running_loop().call_later(seconds, self.add, name)
+
+    def settled(self, name: str) -> None:
+        """What was begun with it is done, or can go on only when others have done something."""
+        if timer := self._begun.pop(name, None):
+            timer.cancel()
+            self._begin()
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -63,9 +82,21 @@ class WorkQueue:
                 for _ in range(self._count):
                     group.create_task(self._work())
         finally:
-            for timer in self._timers.values():
+            for timer in (*self._timers.values(), *self._begun.values()):
                 timer.cancel()
             self._timers.clear()
+            self._begun.clear()
+
+    def _begin(self) -> None:
+        loop = asyncio.get_running_loop()
+        while self._held and len(self._begun) < self._begun_at_once:
+            name = self._held.popleft()
+            self._begun[name] = loop.call_later(BEGUN_SECONDS, self.settled, name)
+            self._put(name, 0)
+
+    def _put(self, name: str, precedence: int) -> None:
+        self._turns += 1
+        self._ready.put_nowait((self._turns - precedence, name))
 
     async def _work(self) -> None:
         while True:
@@ -92,6 +123,7 @@ class WorkQueue:
         else:
             self._failures.pop(name, None)
             return pause
+        self.settled(name)
         failures = self._failures[name] = self._failures.get(name, 0) + 1
         pause = min(FIRST_PAUSE_SECONDS * 2.0**failures, LONGEST_PAUSE_SECONDS)
         return pause * random.uniform(0.75, 1.25)  # noqa: S311

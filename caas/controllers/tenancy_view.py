@@ -9,7 +9,7 @@ from typing import Any
 from caas.cluster import Cluster
 from caas.controllers.tenancy_mirror import Mirror, Object
 from gpuclusters.domain.admission_policy import POD_POLICY
-from gpuclusters.domain.isolation import BASELINE, TENANT_LABEL
+from gpuclusters.domain.isolation import BASELINE, POLICY, TENANT_LABEL
 from gpuclusters.domain.lease_resource import GPU_LEASE
 from gpuclusters.domain.ports import ObjectKind
 from gpuclusters.domain.tenancy_network import node_view
@@ -106,7 +106,7 @@ class TenancyView:
             quota=self.children[RESOURCE_QUOTA].get(spec.quota.name, home),
             limit_range=self.children[LIMIT_RANGE].get(LIMIT_RANGE_NAME, home),
             service_account=self.children[SERVICE_ACCOUNT].get(DEFAULT_ACCOUNT, home),
-            network_policies=self.children[NETWORK_POLICY].within(home),
+            network_policy=self.children[NETWORK_POLICY].get(POLICY, home),
             shared=self.shared(),
             trials=trials,
         )

@@ -18,6 +18,7 @@ from gpuclusters.adapters.kubernetes_objects import KubernetesObjects
 from gpuclusters.domain import container, intrusion
 from gpuclusters.domain.container_request import ContainerRequest
 from gpuclusters.domain.evidence import Finding, Outcome
+from gpuclusters.domain.isolation import POLICY
 from gpuclusters.domain.lease_resource import GPU_LEASE
 from gpuclusters.domain.tenancy_objects import NETWORK_POLICY
 from gpuclusters.domain.tenancy_resource import TENANCY
@@ -132,7 +133,7 @@ def _pods(target: Target, tenant: str, tenancy: Mapping[str, Any]) -> Iterator[F
 def _network(target: Target, tenant: str, tenancy: Mapping[str, Any]) -> Iterator[Finding]:
     found = target.objects.list(NETWORK_POLICY, tenancy["spec"]["namespace"])
     by_name = {policy["metadata"]["name"]: policy for policy in found}
-    isolating = by_name.get("isolate")
+    isolating = by_name.get(POLICY)
     conditions = ((isolating or {}).get("status") or {}).get("conditions") or ()
     valid = any(c["type"] == "Valid" and c["status"] == "True" for c in conditions)
     yield Finding(

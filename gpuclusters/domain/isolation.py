@@ -33,6 +33,8 @@ FABRIC_MANAGER_PORT = 6666
 KUBELET_PORTS = (10250, 10255)
 BASELINE = "gpu-clusters-tenants"
 """Name of the cluster-wide network policy of all tenants."""
+POLICY = "isolate"
+"""Name of the network policy of one tenant."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +62,23 @@ def _ports(*numbers: tuple[int, str]) -> list[Spec]:
     ]
 
 
-def network_policies(egress: Egress, network: Network) -> Mapping[str, Spec]:
-    """The CiliumNetworkPolicies of a tenant's namespace, spec by name.
+def network_policy(egress: Egress, network: Network) -> list[Spec]:
+    """The `specs` of a tenant's CiliumNetworkPolicy; each says in its description what it is for.
+
+    One policy with all rules: Cilium judges it once, and no rule is ever in force without the others.
+    """
+    rules = network_rules(egress, network)
+    return [{"description": name, **rule} for name, rule in rules.items()]
+
+
+def network_rules(egress: Egress, network: Network) -> Mapping[str, Spec]:
+    """What a tenant's pods may reach and be reached from, rule by name.
 
     `isolate` closes both directions except inside the namespace; the others open what the tenant needs.
     DNS always works, through Cilium's DNS proxy: without it name-based rules never match.
     """
     inside: Spec = {}  # in a CiliumNetworkPolicy this means: all pods of this namespace
-    policies: dict[str, Spec] = {
+    rules: dict[str, Spec] = {
         "isolate": {
             "endpointSelector": {},
             "ingress": [{"fromEndpoints": [inside]}],
@@ -96,7 +107,7 @@ def network_policies(egress: Egress, network: Network) -> Mapping[str, Spec]:
         },
     }
     if egress.nfs_cidrs:
-        policies["allow-nfs"] = {
+        rules["allow-nfs"] = {
             "endpointSelector": {},
             "egress": [
                 {
@@ -107,12 +118,12 @@ def network_policies(egress: Egress, network: Network) -> Mapping[str, Spec]:
         }
     if egress.internet:
         closed = sorted({*NOT_THE_INTERNET, *network.infrastructure_cidrs, *network.storage_cidrs})
-        policies["allow-internet"] = {
+        rules["allow-internet"] = {
             "endpointSelector": {},
             "egress": [{"toCIDRSet": [{"cidr": "0.0.0.0/0", "except": closed}]}],
         }
     if egress.fqdns:
-        policies["allow-names"] = {
+        rules["allow-names"] = {
             "endpointSelector": {},
             "egress": [
                 {
@@ -125,11 +136,11 @@ def network_policies(egress: Egress, network: Network) -> Mapping[str, Spec]:
             ],
         }
     if egress.api_server:
-        policies["allow-api-server"] = {
+        rules["allow-api-server"] = {
             "endpointSelector": {},
             "egress": [{"toEntities": ["kube-apiserver"]}],
         }
-    return policies
+    return rules
 
 
 def baseline(network: Network) -> Spec:

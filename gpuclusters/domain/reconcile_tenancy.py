@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from gpuclusters.domain import tenancy_conditions
 from gpuclusters.domain.admission_policy import POD_POLICY
 from gpuclusters.domain.custom_resource import Name
-from gpuclusters.domain.isolation import BASELINE
+from gpuclusters.domain.isolation import BASELINE, POLICY
 from gpuclusters.domain.lease_resource import GPU_LEASE
 from gpuclusters.domain.ports import Clock, ClusterObjects
 from gpuclusters.domain.refusals import RefusalError
@@ -36,7 +36,6 @@ from gpuclusters.domain.tenancy_proof import (
     Proof,
     Shared,
     Trials,
-    policy_names,
     prove,
 )
 from gpuclusters.domain.tenancy_resource import TENANCY, TenancySpec, tenancy_object
@@ -180,15 +179,13 @@ def _controller(spec: TenancySpec, live: Mapping[str, Any] | None) -> Fault | No
 
 
 def _evidence(spec: TenancySpec, cluster: ClusterObjects, trials: Trials | None) -> Evidence:
-    names = policy_names(spec)
-    policies = {name: cluster.get(NETWORK_POLICY, name, spec.namespace) for name in names}
     classes = {name: cluster.get(RUNTIME_CLASS, name) for name in spec.runtime_classes}
     return Evidence(
         namespace=cluster.get(NAMESPACE, spec.namespace),
         quota=cluster.get(RESOURCE_QUOTA, spec.quota.name, spec.namespace),
         limit_range=cluster.get(LIMIT_RANGE, LIMIT_RANGE_NAME, spec.namespace),
         service_account=cluster.get(SERVICE_ACCOUNT, DEFAULT_ACCOUNT, spec.namespace),
-        network_policies={name: live for name, live in policies.items() if live},
+        network_policy=cluster.get(NETWORK_POLICY, POLICY, spec.namespace),
         shared=Shared(
             baseline=cluster.get(BASELINE_POLICY, BASELINE),
             admission_policy=cluster.get(ADMISSION_POLICY, POD_POLICY),

@@ -12,7 +12,7 @@ READY = "Ready"
 ENFORCED = "Enforced"
 _MESSAGE_LIMIT = 4096
 
-# Condition by proof; the part of a name after "/" tells policies of one kind apart.
+# Condition by proof.
 PARTS: Mapping[str, str] = {
     "namespace": "NamespaceReady",
     "quota": "QuotaEnforced",
@@ -43,7 +43,7 @@ def conditions(proofs: Sequence[Proof], generation: int) -> list[Condition]:
     """One condition for each part, in a fixed order; `Ready` comes first."""
     parts: dict[str, list[Proof]] = {kind: [] for kind in PARTS.values()}
     for proof in proofs:
-        parts[PARTS[proof.name.partition("/")[0]]].append(proof)
+        parts[PARTS[proof.name]].append(proof)
     return [
         _condition(READY, proofs, generation),
         *(_condition(kind, its, generation) for kind, its in parts.items()),

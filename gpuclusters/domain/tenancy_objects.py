@@ -78,14 +78,18 @@ def home(spec: TenancySpec) -> Child:
 def inside(spec: TenancySpec, network: Network, *, closing: bool = False) -> tuple[Child, ...]:
     """What the namespace holds; `closing` lets no new pod in."""
     hard = dict(spec.quota.hard) | ({"pods": "0"} if closing else {})
-    policies = isolation.network_policies(spec.egress, network)
     limits = [limit.document() for limit in spec.limits]
     return (
         _child(RESOURCE_QUOTA, spec, spec.quota.name, spec={"hard": hard}),
         _child(LIMIT_RANGE, spec, LIMIT_RANGE_NAME, spec={"limits": limits}),
         # The account of pods that name none: it must not hand them the API server.
         _child(SERVICE_ACCOUNT, spec, DEFAULT_ACCOUNT, automountServiceAccountToken=False),
-        *(_child(NETWORK_POLICY, spec, name, spec=rule) for name, rule in policies.items()),
+        _child(
+            NETWORK_POLICY,
+            spec,
+            isolation.POLICY,
+            specs=isolation.network_policy(spec.egress, network),
+        ),
     )
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gpuclusters.domain import isolation, tenancy_network
+from gpuclusters.domain import tenancy_network
 from gpuclusters.domain.admission_policy import POD_POLICY
 from gpuclusters.domain.quantity import same_quantities
 from gpuclusters.domain.tenancy_fault import Fault, absent
@@ -67,7 +67,7 @@ class Evidence:
     quota: Object | None
     limit_range: Object | None
     service_account: Object | None
-    network_policies: Mapping[str, Object]
+    network_policy: Object | None
     shared: Shared
     trials: Trials | None
     """None when no pod has been tried yet."""
@@ -84,9 +84,7 @@ def _proofs(spec: TenancySpec, evidence: Evidence) -> Iterator[Proof]:
     yield Proof("quota", _quota(spec, evidence.quota))
     yield Proof("limit-range", _limit_range(evidence.limit_range))
     yield Proof("service-account", _account(evidence.service_account))
-    for name in policy_names(spec):
-        live = evidence.network_policies.get(name)
-        yield Proof(f"network-policy/{name}", tenancy_network.policy(live))
+    yield Proof("network-policy", tenancy_network.policy(evidence.network_policy))
     yield Proof("network-baseline", tenancy_network.policy(shared.baseline))
     yield Proof(
         "network-agents",
@@ -100,11 +98,6 @@ def _proofs(spec: TenancySpec, evidence: Evidence) -> Iterator[Proof]:
     yield Proof("pod-security", _pod_security(trials.on_host))
     yield Proof("admission-policy", _admission(trials.without_runtime_class))
     yield Proof("allowed-pod", _allowed(trials.allowed))
-
-
-def policy_names(spec: TenancySpec) -> tuple[str, ...]:
-    """Names of the tenant's network policies; which there are does not depend on the ranges."""
-    return tuple(isolation.network_policies(spec.egress, isolation.Network()))
 
 
 def _namespace(spec: TenancySpec, live: Object | None) -> Fault | None:

@@ -121,6 +121,9 @@ def tenancy_object(spec: TenancySpec) -> dict[str, Any]:
         "metadata": {
             "name": spec.tenant,
             "labels": {"app.kubernetes.io/managed-by": "gpu-clusters"},
+            # From the first moment, so that what is deleted before anybody has looked at it is
+            # cleared up too. The controller puts it on objects that come without.
+            "finalizers": [FINALIZER],
         },
         "spec": spec.document(),
     }

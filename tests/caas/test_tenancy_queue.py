@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
+import pytest
+
+from caas.controllers import tenancy_queue
 from caas.controllers.tenancy_queue import Failed, WorkQueue
 
 
@@ -115,3 +118,49 @@ def test_what_was_begun_comes_before_what_is_new() -> None:
 
     asyncio.run(work())
     assert seen == ["begun-1", "begun-2", "new-1", "new-2"]
+
+
+def test_of_many_new_names_only_some_are_begun_until_these_are_settled() -> None:
+    seen: list[str] = []
+
+    async def look(name: str) -> None:
+        seen.append(name)
+        if name == "new-2":
+            raise RuntimeError("what fails is not waited for")
+
+    async def work() -> None:
+        queue = WorkQueue(look, workers=4, begun_at_once=2)
+        for number in range(6):
+            queue.add(f"new-{number}", new=True)
+        working = asyncio.create_task(queue.run())
+        await asyncio.sleep(0.05)
+        assert seen == ["new-0", "new-1"]
+        queue.add("new-1")
+        await asyncio.sleep(0.05)
+        assert seen == ["new-0", "new-1", "new-1"]
+        queue.settled("new-0")
+        await asyncio.sleep(0.05)
+        assert seen[3:] == ["new-2", "new-3"]
+        working.cancel()
+        await asyncio.gather(working, return_exceptions=True)
+
+    asyncio.run(work())
+
+
+def test_what_is_begun_and_never_settled_holds_others_up_for_a_while_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tenancy_queue, "BEGUN_SECONDS", 0.1)
+    seen: list[str] = []
+
+    async def look(name: str) -> None:
+        seen.append(name)
+
+    async def work() -> None:
+        queue = WorkQueue(look, workers=4, begun_at_once=1)
+        queue.add("silent", new=True)
+        queue.add("next", new=True)
+        await worked(queue, 0.3)
+
+    asyncio.run(work())
+    assert seen == ["silent", "next"]

@@ -58,7 +58,7 @@ def test_the_cluster_is_what_the_configuration_says(cluster: Checkout) -> None:
     quota = cluster.kubectl("get", "resourcequota", "tenant", "-n", "tenant-acme")
     assert quota["status"]["hard"]["requests.nvidia.com/pgpu"] == "4"
     policies = cluster.kubectl("get", "ciliumnetworkpolicies", "-n", "tenant-acme")["items"]
-    assert {p["metadata"]["name"] for p in policies} == {"isolate", "allow-dns"}
+    assert {p["metadata"]["name"] for p in policies} == {"isolate"}
 
 
 @pytest.mark.parametrize("host", ["hgx-01", "hgx-02"])

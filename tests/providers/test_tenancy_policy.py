@@ -51,9 +51,7 @@ def test_a_tenancy_is_ready_when_everything_is_enforced(
         "quota",
         "limit-range",
         "service-account",
-        "network-policy/isolate",
-        "network-policy/allow-dns",
-        "network-policy/allow-nfs",
+        "network-policy",
         "network-baseline",
         "network-agents",
         "admission-rules",
@@ -73,7 +71,9 @@ def test_a_tenancy_is_ready_when_everything_is_enforced(
     assert provider.diff(TenancyPolicyProvider, made.outputs, changed).changes
     updated = provider.update(TenancyPolicyProvider, made, changed)
     assert updated.outputs["observed_generation"] == 2
-    assert "network-policy/allow-internet" in updated.outputs["proofs"]
+    live = tenants.request.get(policy(name))
+    assert live
+    assert "allow-internet" in {rule["description"] for rule in live["specs"]}
     made.outputs = updated.outputs
 
     provider.delete(TenancyPolicyProvider, made)
@@ -137,7 +137,7 @@ def test_isolation_that_ends_shows_in_a_refresh(
     tenants.request("DELETE", policy(name))
     live = provider.read(TenancyPolicyProvider, made)
     assert live.outputs["ready"] is False
-    assert "network-policy/isolate" not in live.outputs["proofs"]
+    assert "network-policy" not in live.outputs["proofs"]
     assert provider.diff(TenancyPolicyProvider, live.outputs, wanted(tenants, name)).changes
     made.outputs = live.outputs
     with running(kube_api, tenants.prefix):

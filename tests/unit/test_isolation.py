@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gpuclusters.domain.isolation import Network, baseline, network_policies
+from gpuclusters.domain.isolation import Network, baseline, network_rules
 from gpuclusters.domain.tenancy_objects import home, inside
 from gpuclusters.domain.tenancy_resource import Egress, TenancySpec
 
@@ -30,14 +30,14 @@ def open_cidr(policies: Any, address: str) -> bool:
 
 
 def test_a_tenant_without_egress_reaches_itself_and_dns_only() -> None:
-    policies = network_policies(Egress(), NETWORK)
+    policies = network_rules(Egress(), NETWORK)
     assert set(policies) == {"isolate", "allow-dns"}
     assert rules(policies, "ingress") == [{"fromEndpoints": [{}]}]
     assert not open_cidr(policies, "203.0.113.9")
 
 
 def test_dns_goes_through_the_proxy_so_that_rules_by_name_can_match() -> None:
-    policies = network_policies(Egress(fqdns=("example.org", "*.example.org")), NETWORK)
+    policies = network_rules(Egress(fqdns=("example.org", "*.example.org")), NETWORK)
     (port,) = policies["allow-dns"]["egress"][0]["toPorts"]
     assert port["rules"] == {"dns": [{"matchPattern": "*"}]}
     assert {p["protocol"] for p in port["ports"]} == {"UDP", "TCP"}
@@ -62,12 +62,12 @@ def test_dns_goes_through_the_proxy_so_that_rules_by_name_can_match() -> None:
 def test_the_internet_ends_at_private_ranges_metadata_and_our_machines(
     address: str, reachable: bool
 ) -> None:
-    policies = network_policies(Egress(internet=True), NETWORK)
+    policies = network_rules(Egress(internet=True), NETWORK)
     assert open_cidr(policies, address) is reachable
 
 
 def test_nfs_opens_the_storage_range_on_nfs_ports_only() -> None:
-    policies = network_policies(Egress(nfs_cidrs=("10.9.0.0/24",)), NETWORK)
+    policies = network_rules(Egress(nfs_cidrs=("10.9.0.0/24",)), NETWORK)
     (rule,) = policies["allow-nfs"]["egress"]
     assert rule["toCIDRSet"] == [{"cidr": "10.9.0.0/24"}]
     assert {p["port"] for p in rule["toPorts"][0]["ports"]} == {"2049", "111"}
@@ -127,7 +127,6 @@ def test_everything_of_a_tenant_is_in_its_namespace_and_says_whose_it_is() -> No
         "LimitRange tenant",
         "ServiceAccount default",
         "CiliumNetworkPolicy isolate",
-        "CiliumNetworkPolicy allow-dns",
     ]
     for body in made.values():
         assert body["metadata"]["namespace"] == "tenant-acme"

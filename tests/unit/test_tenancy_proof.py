@@ -122,10 +122,6 @@ SOUND: list[tuple[str, dict[str, Any]]] = [
     ),
     ("serviceaccounts", {"metadata": {"name": "default"}, "automountServiceAccountToken": False}),
     ("ciliumnetworkpolicies", {"metadata": {"name": "isolate", "generation": 2}, "status": VALID}),
-    (
-        "ciliumnetworkpolicies",
-        {"metadata": {"name": "allow-dns", "generation": 1}, "status": VALID},
-    ),
     ("ciliumclusterwidenetworkpolicies", {"metadata": {"name": BASELINE}, "status": VALID}),
     (
         "validatingadmissionpolicies",
@@ -178,8 +174,7 @@ def test_a_sound_tenant_is_ready_at_once() -> None:
         "quota",
         "limit-range",
         "service-account",
-        "network-policy/isolate",
-        "network-policy/allow-dns",
+        "network-policy",
         "network-baseline",
         "network-agents",
         "admission-rules",
