@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gpuclusters.config.caas import CaasConfig
-from gpuclusters.config.hosts import LabHosts
 from gpuclusters.config.nodes import BY_LEASE, Node
 from gpuclusters.config.tenants import ContainerSize, Egress, NfsMount, Tenant
 from gpuclusters.domain import fabric, naming, sizing
@@ -17,8 +16,6 @@ from gpuclusters.domain.maintenance import Drain
 from gpuclusters.domain.platforms import PRESETS, Preset
 from gpuclusters.domain.tenancy import CPU_PER_GPU, MEMORY_GIB_PER_GPU, Share, Size
 from gpuclusters.domain.topology import Board
-
-LAB_FABRIC_MANAGER = "127.0.0.1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,11 +185,9 @@ def share(config: CaasConfig, tenant: Tenant) -> Share:
     )
 
 
-def fabric_manager_host(config: CaasConfig) -> str | None:
-    """Where the fabric manager's API is; None if it is not stated and not known."""
-    if config.service_vm.bind_address is not None:
-        return str(config.service_vm.bind_address)
-    return LAB_FABRIC_MANAGER if isinstance(config.hosts, LabHosts) else None
+def fabric_manager_host(config: CaasConfig) -> str:
+    """Where the fabric manager's API is, as seen from its machine."""
+    return str(config.service_vm.bind_address)
 
 
 def _tenant(config: CaasConfig, tenant: Tenant, offered: tuple[int, ...]) -> TenantPlan:
@@ -226,9 +221,6 @@ def plan(config: CaasConfig) -> CaasPlan:
         for node in config.nodes
     )
     offered = tuple(sorted({cut.size for node in nodes for cut in node.partitions}))
-    host = fabric_manager_host(config)
-    if host is None:
-        raise ValueError("service-vm.bind-address is not known; the configuration was not checked")
     network = config.network
     closed = (*network.node_cidrs, *network.bmc_cidrs)
     return CaasPlan(
@@ -236,7 +228,7 @@ def plan(config: CaasConfig) -> CaasPlan:
         nodes=nodes,
         tenants=tuple(_tenant(config, tenant, offered) for tenant in config.tenants),
         sizes=offered,
-        fabric_manager_host=host,
+        fabric_manager_host=fabric_manager_host(config),
         infrastructure_cidrs=tuple(sorted(str(cidr) for cidr in closed)),
         storage_cidrs=tuple(sorted(str(cidr) for cidr in network.storage_cidrs)),
     )

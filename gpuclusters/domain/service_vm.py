@@ -29,6 +29,12 @@ VCPUS, MEMORY_MIB, DISK_GIB = 2, 4096, 16
 ACCOUNT = "fm"
 """The VM's only account; the host's root enters with a key that never leaves the host."""
 
+LAB_IMAGE: Mapping[str, str] = {
+    "path": "/var/lib/libvirt/images/fabric-manager.img",
+    "sha256": "1ddee9c11948b94b4a494e5d4a314eb3fefba513a71877a5d9e54824898bd105",
+}
+"""What the machines of the lab come with."""
+
 STATE_FOLDER = "/etc/gpu-clusters/service-vm"
 """Keys of the VM on its host; root alone may read it."""
 IMAGE_FOLDER = "/var/lib/libvirt/images/gpu-clusters"

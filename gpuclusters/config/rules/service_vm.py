@@ -8,8 +8,8 @@ from pathlib import PurePosixPath
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.fabric import FabricMode
 from gpuclusters.config.fault import NOTHING, Flaw, Path, show
-from gpuclusters.config.hosts import ExistingHosts
 from gpuclusters.config.plan import board, preset
+from gpuclusters.config.rules import service_vm_parts
 from gpuclusters.config.rules.rule import rule
 from gpuclusters.domain.isolation import FABRIC_MANAGER_PORT
 from gpuclusters.domain.network import containing
@@ -72,17 +72,12 @@ def state_survives_a_restart(config: CaasConfig) -> Iterable[Flaw]:
         )
 
 
-@rule(3, needs=["service_vm", "kubernetes", "hosts"])
+@rule(3, needs=["service_vm", "kubernetes"])
 def fabric_manager_listens_to_its_host_alone(config: CaasConfig) -> Iterable[Flaw]:
     """The API has no authentication: only the host may reach it, and the host must."""
     address = config.service_vm.bind_address
     path: Path = ("service-vm", "bind-address")
     remedy = "write the service VM's address on the network that it shares with its host alone"
-    existing = isinstance(config.hosts, ExistingHosts)
-    if address is None:
-        if existing:
-            yield Flaw(path, "is missing: the hosts cannot know it", NOTHING, remedy)
-        return
     got = show(str(address))
     ranges = {
         "kubernetes.pod-cidr": config.kubernetes.pod_cidr,
@@ -90,7 +85,7 @@ def fabric_manager_listens_to_its_host_alone(config: CaasConfig) -> Iterable[Fla
     }
     if address.is_unspecified:
         yield Flaw(path, "listens on every network, tenants' among them", got, remedy)
-    elif address.is_loopback and existing:
+    elif address.is_loopback:
         yield Flaw(path, "can be reached from inside the service VM only", got, remedy)
     elif address.is_multicast or address.is_link_local or address.is_reserved:
         yield Flaw(path, "is not an address that a VM listens on", got, remedy)
@@ -255,4 +250,5 @@ RULES = (
     the_service_vm_has_all_switches,
     the_service_vm_has_the_whole_group,
     no_function_has_two_owners,
+    *service_vm_parts.RULES,
 )

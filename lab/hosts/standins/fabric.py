@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
+from gpuclusters.domain.service_vm import VM_ADDRESS
 from lab.hosts import gpus
 from lab.hosts.faults import (
     FabricAnswers,
@@ -159,7 +160,11 @@ class Fabric:
         answers = running if self.powered is None else self.powered
         if not answers or (fault and fault.state == "down"):
             return Return.CONNECTION_NOT_VALID
-        if host not in {"localhost", configuration(self._machine).bind_interface}:
+        known = {"localhost", configuration(self._machine).bind_interface}
+        if self.powered is None:
+            # A machine that came prepared: its service stands for a VM at the usual address too.
+            known.add(VM_ADDRESS)
+        if host not in known:
             return Return.TIMEOUT
         if self.version != CLIENT_VERSION or (fault and fault.state == "version-mismatch"):
             return Return.VERSION_MISMATCH

@@ -130,7 +130,10 @@ def _existing(names: list[str]) -> dict[str, Any]:
     ]
     return {
         "hosts": {"source": "existing", "user": "ops", "machines": machines},
-        "service-vm": {"bind-address": "192.168.250.2", "memory-mib": 4096},
+        "service-vm": {
+            "image": {"url": "https://images.example.com/fm.img", "sha256": "0" * 64},
+            "memory-mib": 4096,
+        },
     }
 
 

@@ -81,7 +81,7 @@ def test_existing_hosts_need_no_lab() -> None:
             ],
         },
         kubernetes={"source": "existing"},
-        service_vm={"bind-address": "192.168.250.2"},
+        service_vm={"image": {"path": "/srv/fm.img", "sha256": "0" * 64}},
     )
     assert resolve_hosts(accepted(document).caas, None) == (
         ResolvedHost("hgx-01", "10.0.0.1", 2222, "ops", "ssh-ed25519 AAAAC3"),

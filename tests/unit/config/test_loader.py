@@ -25,7 +25,7 @@ EXISTING = caas(
         "machines": [{"name": "hgx-01", "address": "10.0.0.1", "host-key": "ssh-ed25519 AAAAC3"}],
     },
     kubernetes={"source": "existing"},
-    service_vm={"bind-address": "192.168.250.2"},
+    service_vm={"image": {"path": "/srv/fm.img", "sha256": "0" * 64}},
 )
 
 KUBECONFIG = "kind: Config\nclusters: []\n"

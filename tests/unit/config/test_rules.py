@@ -66,7 +66,7 @@ _EXISTING = caas(
         ],
     },
     kubernetes={"source": "existing"},
-    service_vm={"bind-address": "192.168.250.2"},
+    service_vm={"image": {"path": "/srv/fm.img", "sha256": "0" * 64}},
     gpu_operator={"sandbox-device-plugin": True, "sandbox-device-plugin-alias": "other"},
 )
 

@@ -1,0 +1,166 @@
+"""Rows 2, 3 and 4: the network, the image and the packages of the service VM."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from ipaddress import IPv4Network
+
+from gpuclusters.config.caas import CaasConfig
+from gpuclusters.config.fabric import ServiceNetwork
+from gpuclusters.config.fault import NOTHING, Flaw, Path, show
+from gpuclusters.config.hosts import ExistingHosts
+from gpuclusters.config.rules.rule import rule
+from gpuclusters.domain.network import overlapping
+
+_BRIDGE_LENGTH = 15
+_FABRIC_MANAGER_PACKAGE = "nvidia-fabricmanager"
+
+
+def range_of(network: ServiceNetwork) -> IPv4Network:
+    """The addresses of the network that VM and machine share."""
+    return IPv4Network(f"{network.host_address}/{network.prefix_length}", strict=False)
+
+
+@rule(3, needs=["service_vm"])
+def the_service_vm_is_on_its_own_network(config: CaasConfig) -> Iterable[Flaw]:
+    """The VM has an address of the network that it shares with its machine, and not the machine's."""
+    vm = config.service_vm
+    network = range_of(vm.network)
+    path: Path = ("service-vm", "bind-address")
+    if len(vm.network.bridge) > _BRIDGE_LENGTH:
+        yield Flaw(
+            ("service-vm", "network", "bridge"),
+            f"is longer than the {_BRIDGE_LENGTH} characters that the kernel takes",
+            show(vm.network.bridge),
+            "write a shorter name, or leave it out for br-fm",
+        )
+    if vm.bind_address == vm.network.host_address:
+        yield Flaw(
+            path,
+            "is the machine's own address on that network",
+            show(str(vm.bind_address)),
+            f"write another address of {network}",
+        )
+    elif vm.bind_address.is_unspecified or vm.bind_address.is_loopback:
+        return  # said by the rule about who may reach it
+    elif vm.bind_address in (network.network_address, network.broadcast_address):
+        yield Flaw(
+            path,
+            f"names the whole of {network}, not one machine on it",
+            show(str(vm.bind_address)),
+            "write an address between the first and the last",
+        )
+    elif vm.bind_address not in network and not vm.bind_address.is_multicast:
+        yield Flaw(
+            path,
+            f"is not in service-vm.network ({network}), where its machine is",
+            show(str(vm.bind_address)),
+            "write an address of that range, or set network.host-address to the machine's",
+        )
+
+
+@rule(3, needs=["service_vm", "kubernetes", "network"])
+def the_network_of_the_service_vm_is_nobody_elses(config: CaasConfig) -> Iterable[Flaw]:
+    """Its range is in no other network that the machines have: else packets to one end in the other."""
+    network = range_of(config.service_vm.network)
+    others: dict[str, tuple[IPv4Network, ...]] = {
+        "kubernetes.pod-cidr": (config.kubernetes.pod_cidr,),
+        "kubernetes.service-cidr": (config.kubernetes.service_cidr,),
+        "network.node-cidrs": config.network.node_cidrs,
+        "network.bmc-cidrs": config.network.bmc_cidrs,
+        "network.storage-cidrs": config.network.storage_cidrs,
+    }
+    for key, ranges in others.items():
+        for other in overlapping(network, ranges):
+            yield Flaw(
+                ("service-vm", "network", "host-address"),
+                f"makes {network}, which overlaps {key} ({other})",
+                show(str(config.service_vm.network.host_address)),
+                "write an address of a range that nothing else uses, and bind-address in it",
+            )
+
+
+@rule(4, needs=["service_vm", "hosts"])
+def the_service_vm_has_an_image(config: CaasConfig) -> Iterable[Flaw]:
+    """What the VM boots is known, from one place, and verified."""
+    image = config.service_vm.image
+    path: Path = ("service-vm", "image")
+    if image is None:
+        if isinstance(config.hosts, ExistingHosts):
+            yield Flaw(
+                path,
+                "is missing: nothing says what the service VM boots",
+                NOTHING,
+                "write {path: FILE, sha256: CHECKSUM} or {url: ADDRESS, sha256: CHECKSUM} of an image "
+                "with UEFI and cloud-init, as docs/service-vm.md describes",
+            )
+        return
+    if (image.path is None) == (image.url is None):
+        yield Flaw(
+            path,
+            "needs either path or url, and only one of them",
+            show(
+                {
+                    key: value
+                    for key, value in (("path", image.path), ("url", image.url))
+                    if value is not None
+                }
+            ),
+            "write where the image comes from once",
+        )
+    if image.path is not None and (not image.path.startswith("/") or image.path.endswith("/")):
+        yield Flaw(
+            (*path, "path"),
+            "is not the absolute path of a file",
+            show(image.path),
+            "write for example /srv/images/fabric-manager.qcow2",
+        )
+    if image.url is not None and not image.url.startswith(("https://", "http://")):
+        yield Flaw(
+            (*path, "url"),
+            "is not an address that a machine can download from",
+            show(image.url),
+            "write one that begins with https://",
+        )
+
+
+@rule(2, needs=["service_vm", "versions"])
+def packages_of_the_service_vm_are_pinned(config: CaasConfig) -> Iterable[Flaw]:
+    """A fabric manager that the VM installs is exactly the one of `versions.fabric-manager`."""
+    packages = config.service_vm.packages
+    if packages is None:
+        return
+    path: Path = ("service-vm", "packages", "packages")
+    version = config.versions.fabric_manager
+    found = {n: v for n, v in packages.packages.items() if n.startswith(_FABRIC_MANAGER_PACKAGE)}
+    if not found:
+        yield Flaw(
+            path,
+            f"has no package {_FABRIC_MANAGER_PACKAGE}",
+            show(sorted(packages.packages)),
+            f"write it with its exact version: {_FABRIC_MANAGER_PACKAGE}-"
+            f'{version.partition(".")[0]}: "{version}-1"',
+        )
+    for name, its in packages.packages.items():
+        if not its[0].isdigit() or "*" in its:
+            yield Flaw(
+                (*path, name),
+                "is not an exact version",
+                show(its),
+                "write the version as `apt-cache madison` prints it",
+            )
+        elif name in found and its.partition("-")[0] != version:
+            yield Flaw(
+                (*path, name),
+                f"is not versions.fabric-manager ({version})",
+                show(its),
+                f"write {version}-1, or the other version there",
+            )
+
+
+RULES = (
+    the_service_vm_is_on_its_own_network,
+    the_network_of_the_service_vm_is_nobody_elses,
+    the_service_vm_has_an_image,
+    packages_of_the_service_vm_are_pinned,
+)
