@@ -10,13 +10,17 @@ import json
 from collections.abc import Mapping, Sequence
 
 from gpuclusters.adapters.errors import InvalidAnswerError
-from gpuclusters.adapters.scripts import command_error, last_lines
+from gpuclusters.adapters.scripts import command_error, last_lines, run_script
 from gpuclusters.adapters.ssh import Completed, SshHost
 from gpuclusters.domain.fabric_state import FabricError, code_of_exit
-from gpuclusters.domain.ports import LivePartition
+from gpuclusters.domain.ports import FabricChange, FabricStep, LivePartition
 
 # fmReturn codes are small negative numbers; 126 and 127 are the shell's, 255 sshd's own too.
 _LOWEST_CODE = -29
+
+# Routes of a partition are programmed within a few seconds; the rest is what every command may take.
+SECONDS_BESIDE_STEPS = 60.0
+SECONDS_PER_STEP = 10.0
 
 
 class SshFabricManager:
@@ -41,43 +45,60 @@ class SshFabricManager:
         """
         tried = "list the fabric partitions"
         done = self._fmpm(["-l"], tried, repeatable=True)
+        return self._table(done.stdout, tried)
+
+    def unsupported(self) -> Mapping[int, tuple[int, ...]]:
+        """Partitions that it left out because one of their GPUs or links failed.
+
+        Raises:
+            FabricError: it answers with a code.
+            AdapterError: not reached, or the answer is no such list.
+        """
+        tried = "list the unsupported fabric partitions"
+        done = self._fmpm(["--list-unsupported-partitions"], tried, repeatable=True)
         try:
-            document = json.loads(done.stdout)
-            found = [
-                LivePartition(
-                    int(p["partitionId"]),
-                    tuple(sorted(int(g["physicalId"]) for g in p["gpuInfo"])),
-                    bool(p["isActive"]),
-                )
-                for p in document["partitionInfo"]
-            ]
+            return {
+                int(p["partitionId"]): tuple(sorted(int(m) for m in p["gpuPhysicalIds"] or ()))
+                for p in json.loads(done.stdout)["partitionInfo"] or ()
+            }
         except (ValueError, KeyError, TypeError) as error:
-            raise InvalidAnswerError(
-                self.place,
-                tried,
-                "`fmpm -l` printed no partition table "
-                f"({last_lines(done.stdout.decode(errors='replace'))[:200]})",
-                "compare its version with the fabric manager's",
-            ) from error
-        return {p.id: p for p in found}
+            raise self._unreadable(tried, "--list-unsupported-partitions", done.stdout) from error
 
-    def activate(self, partition_id: int) -> None:
-        """Activate one partition.
+    def change(self, steps: Sequence[FabricStep]) -> FabricChange:
+        """Do these steps in order, up to the first that cannot be done; one round trip.
 
         Raises:
-            FabricError: it answers with a code.
-            AdapterError: not reached.
+            AdapterError: not reached, or fmpm is not installed.
         """
-        self._fmpm(["-a", str(partition_id)], f"activate partition {partition_id}")
-
-    def deactivate(self, partition_id: int) -> None:
-        """Deactivate one partition.
-
-        Raises:
-            FabricError: it answers with a code.
-            AdapterError: not reached.
-        """
-        self._fmpm(["-d", str(partition_id)], f"deactivate partition {partition_id}")
+        tried = f"change fabric partitions ({', '.join(s.words for s in steps)})"
+        words = [
+            f"a:{s.partition}"
+            if s.verb == "activate"
+            else f"d:{s.partition}:{','.join(s.addresses)}"
+            for s in steps
+        ]
+        done = run_script(
+            self._host,
+            "fabric_steps",
+            [self._hostname, *words],
+            tried=tried,
+            after=("vfio_users",),
+            timeout_seconds=SECONDS_BESIDE_STEPS + SECONDS_PER_STEP * len(steps),
+        )
+        head, marker, table = done.stdout.decode(errors="replace").partition("\ntable\n")
+        lines = head.splitlines()
+        finished = sum(line.startswith("done ") for line in lines)
+        if finished == len(steps):
+            return FabricChange(finished, live=self._table_after(marker, table, tried))
+        held = [line.split()[-1] for line in lines if line.startswith("held ")]
+        if held:
+            return FabricChange(finished, held=held[0])
+        failed = [line.split()[-1] for line in lines if line.startswith("failed ")]
+        if not failed or not failed[0].isdecimal():
+            raise self._unreadable(tried, "(a change of partitions)", done.stdout)
+        said = "\n".join(line.removeprefix("said ") for line in lines if line.startswith("said "))
+        error = self._error(Completed(int(failed[0]), said.encode(), ""), steps[finished].words)
+        return FabricChange(finished, failed=error)
 
     def set_activated(self, partition_ids: Sequence[int]) -> None:
         """Tell a restarted fabric manager which partitions were active.
@@ -93,10 +114,52 @@ class SshFabricManager:
     def _fmpm(self, arguments: Sequence[str], tried: str, *, repeatable: bool = False) -> Completed:
         argv = ["fmpm", *arguments, "--hostname", self._hostname]
         done = self._host.run(argv, tried=tried, repeatable=repeatable)
-        if done.status == 0:
-            return done
+        if done.status != 0:
+            raise self._error(done, tried)
+        return done
+
+    def _error(self, done: Completed, tried: str) -> FabricError:
+        """The error of a call that did not end with 0; raises where it is not the fabric manager's."""
         code = code_of_exit(done.status)
         if done.status < 0 or not _LOWEST_CODE <= code < 0:
             raise command_error(self._host, tried, done)
         words = last_lines(done.stdout.decode(errors="replace") + done.stderr)
-        raise FabricError(self.place, tried, code, words)
+        return FabricError(self.place, tried, code, words)
+
+    def _table(self, content: bytes, tried: str) -> Mapping[int, LivePartition]:
+        try:
+            found = [
+                LivePartition(
+                    int(p["partitionId"]),
+                    tuple(sorted(int(g["physicalId"]) for g in p["gpuInfo"])),
+                    bool(p["isActive"]),
+                    {
+                        int(g["physicalId"]): (
+                            int(g.get("numNvLinksAvailable", 0)),
+                            int(g.get("maxNumNvLinks", 0)),
+                        )
+                        for g in p["gpuInfo"]
+                    },
+                )
+                for p in json.loads(content)["partitionInfo"]
+            ]
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise self._unreadable(tried, "-l", content) from error
+        return {p.id: p for p in found}
+
+    def _table_after(
+        self, marker: str, table: str, tried: str
+    ) -> Mapping[int, LivePartition] | None:
+        """The table at the end of a change; None where the fabric manager did not give it then."""
+        if not marker or "\nfailed l: " in f"\n{table}":
+            return None
+        return self._table(table.encode(), tried)
+
+    def _unreadable(self, tried: str, asked: str, content: bytes) -> InvalidAnswerError:
+        said = last_lines(content.decode(errors="replace"))[:200]
+        return InvalidAnswerError(
+            self.place,
+            tried,
+            f"`fmpm {asked}` printed no partition table ({said})",
+            "compare its version with the fabric manager's",
+        )

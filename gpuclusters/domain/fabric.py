@@ -1,8 +1,9 @@
-"""NVSwitch partitions of an HGX board: the table, a layout, and which partitions must be active.
+"""NVSwitch partitions of HGX boards: what each board is known to offer.
 
-A partition is the unit of allocation: one VM gets all GPUs of one active partition.
-The tables below are for planning and validation only. What a board really offers is asked of its
-fabric manager at run time, and a difference is an error, never a guess.
+A partition is the unit of allocation: one VM gets all GPUs of one active partition. The tables are
+for planning and validation only. What a board really offers is asked of its fabric manager at run
+time, and a difference is an error, never a guess: tables belong to a baseboard and a release of the
+fabric manager, and NVIDIA has changed them before (the pairs of H100, history of guide v1.3).
 Source: NVIDIA Fabric Manager User Guide; HGX Shared NVSwitch passthrough guide WP-12736-002.
 """
 
@@ -10,60 +11,47 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
+
+from gpuclusters.domain.fabric_layout import LayoutChange, plan_change, plan_layout
+from gpuclusters.domain.fabric_table import (
+    Baseboard,
+    LayoutError,
+    Partition,
+    PartitionTable,
+    table_of,
+)
+
+__all__ = [
+    "BOARDS",
+    "TABLES",
+    "Baseboard",
+    "BoardFacts",
+    "LayoutChange",
+    "LayoutError",
+    "Partition",
+    "PartitionTable",
+    "plan_change",
+    "plan_layout",
+    "table_for",
+    "table_of",
+]
 
 
-class Baseboard(StrEnum):
-    """An NVSwitch baseboard with eight GPUs."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoardFacts:
+    """What is known of one baseboard, when, and from where."""
 
-    HGX_H100 = "hgx-h100"
-    HGX_H200 = "hgx-h200"
-    HGX_B200 = "hgx-b200"
-
-
-@dataclass(frozen=True, slots=True)
-class Partition:
-    """A set of GPUs that the fabric manager can connect, named by its number in the table.
-
-    `modules` are physical ids: the GPU's module number on the baseboard, 1 to 8. This is not the
-    order on the PCI bus.
-    """
-
-    id: int
-    modules: tuple[int, ...]
-
-    @property
-    def size(self) -> int:
-        """How many GPUs the partition has."""
-        return len(self.modules)
-
-
-class LayoutError(ValueError):
-    """A layout that the partition table cannot give."""
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionTable:
-    """All partitions that a baseboard offers."""
-
-    baseboard: Baseboard
-    partitions: tuple[Partition, ...]
-
-    def partition(self, partition_id: int) -> Partition:
-        """The partition with this number; `LayoutError` if the table has none."""
-        for partition in self.partitions:
-            if partition.id == partition_id:
-                return partition
-        ids = [p.id for p in self.partitions]
-        raise LayoutError(
-            f"{self.baseboard} has no partition {partition_id}; "
-            f"its ids are {min(ids)} to {max(ids)}"
-        )
-
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        """The sizes on offer, smallest first."""
-        return tuple(sorted({p.size for p in self.partitions}))
+    as_of: str
+    """Date on which the source was read."""
+    source: str
+    links_per_gpu: int
+    """NVLinks of one GPU."""
+    table: PartitionTable | None
+    """None where no readable source has the numbers: the machine's own table has to be given."""
+    names_modules: bool
+    """Whether a GPU says without a driver in which module it sits."""
+    shape: str = "1 of 8, 2 of 4, 4 of 2, 8 of 1"
+    """Partitions by size, which is known of every board."""
 
 
 def _table(baseboard: Baseboard, first_id: int, pairs: Sequence[tuple[int, int]]) -> PartitionTable:
@@ -79,41 +67,61 @@ def _table(baseboard: Baseboard, first_id: int, pairs: Sequence[tuple[int, int]]
 _HOPPER_PAIRS = ((1, 3), (2, 4), (5, 7), (6, 8))
 _BLACKWELL_PAIRS = ((1, 2), (3, 4), (5, 6), (7, 8))
 
-TABLES: Mapping[Baseboard, PartitionTable] = {
-    Baseboard.HGX_H100: _table(Baseboard.HGX_H100, 0, _HOPPER_PAIRS),
-    Baseboard.HGX_H200: _table(Baseboard.HGX_H200, 0, _HOPPER_PAIRS),
-    Baseboard.HGX_B200: _table(Baseboard.HGX_B200, 1, _BLACKWELL_PAIRS),
+BOARDS: Mapping[Baseboard, BoardFacts] = {
+    Baseboard.HGX_A100: BoardFacts(
+        as_of="2026-11-20",
+        source="Fabric Manager User Guide (shape, links); the numbers are in no source",
+        links_per_gpu=12,
+        table=None,
+        names_modules=False,
+    ),
+    Baseboard.HGX_H100: BoardFacts(
+        as_of="2026-11-20",
+        source="`fmpm -l` of HGX H100; WP-12736-002",
+        links_per_gpu=18,
+        table=_table(Baseboard.HGX_H100, 0, _HOPPER_PAIRS),
+        names_modules=True,
+    ),
+    Baseboard.HGX_H200: BoardFacts(
+        as_of="2026-11-20",
+        source="the baseboard of HGX H100; WP-12736-002",
+        links_per_gpu=18,
+        table=_table(Baseboard.HGX_H200, 0, _HOPPER_PAIRS),
+        names_modules=True,
+    ),
+    Baseboard.HGX_B200: BoardFacts(
+        as_of="2026-11-20",
+        source="ubicloud's partition rows of HGX B200",
+        links_per_gpu=18,
+        table=_table(Baseboard.HGX_B200, 1, _BLACKWELL_PAIRS),
+        names_modules=True,
+    ),
 }
 
+TABLES: Mapping[Baseboard, PartitionTable] = {
+    board: facts.table for board, facts in BOARDS.items() if facts.table is not None
+}
+"""The boards whose table is known."""
 
-def plan_layout(table: PartitionTable, layout: Sequence[int]) -> tuple[Partition, ...]:
-    """The partitions that cut a board into pieces of these sizes, each GPU in exactly one.
 
-    Larger pieces are placed first, each on the lowest modules still free, so that the same
-    layout always gives the same partitions.
+def table_for(
+    baseboard: Baseboard, own: Mapping[int, Sequence[int]] | None = None
+) -> PartitionTable:
+    """The table to plan with.
+
+    Args:
+        baseboard: the board.
+        own: the machine's own table, where it was given: module numbers by partition number.
 
     Raises:
-        LayoutError: a size is not on offer, or the sizes do not use each GPU exactly once.
+        LayoutError: no table is known and none was given, or the given one is none.
     """
-    unknown = sorted({size for size in layout if size not in table.sizes})
-    if unknown:
+    if own:
+        return table_of(baseboard, own)
+    known = TABLES.get(baseboard)
+    if known is None:
         raise LayoutError(
-            f"{table.baseboard} has no partitions of {', '.join(map(str, unknown))} GPUs; "
-            f"its sizes are {', '.join(map(str, table.sizes))}"
+            f"no source has the partition numbers of {baseboard}; give the board's own table, as "
+            "`fmpm -l` prints it on the machine"
         )
-    total = max(table.sizes)
-    if sum(layout) != total:
-        raise LayoutError(f"the sizes must add up to {total} GPUs (they add up to {sum(layout)})")
-    free = set(range(1, total + 1))
-    chosen: list[Partition] = []
-    for size in sorted(layout, reverse=True):
-        fitting = [p for p in table.partitions if p.size == size and free.issuperset(p.modules)]
-        if not fitting:
-            raise LayoutError(
-                f"no partition of {size} GPUs is left on {table.baseboard} beside "
-                f"{', '.join(str(p.id) for p in chosen)}"
-            )
-        partition = min(fitting, key=lambda p: (p.modules, p.id))
-        chosen.append(partition)
-        free -= set(partition.modules)
-    return tuple(sorted(chosen, key=lambda p: p.id))
+    return known

@@ -1,4 +1,4 @@
-"""Partitions as they are and as they must be: codes, comparison with the table, the plan of steps."""
+"""Partitions as they are and as they must be: inputs, comparison with the table, the plan of steps."""
 
 from __future__ import annotations
 
@@ -9,90 +9,57 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from gpuclusters.domain.connection import HostConnection
-from gpuclusters.domain.fabric import TABLES, Baseboard, LayoutError, PartitionTable
+from gpuclusters.domain.fabric import (
+    Baseboard,
+    LayoutError,
+    PartitionTable,
+    plan_layout,
+    table_for,
+)
+from gpuclusters.domain.fabric_codes import (
+    ALREADY_ACTIVE,
+    ALREADY_INACTIVE,
+    NO_CONNECTION,
+    NOT_CONFIGURED,
+    PASSING_CODES,
+    FabricError,
+    code_of_exit,
+)
+from gpuclusters.domain.module_map import MapSource
 from gpuclusters.domain.ports import LivePartition
 from gpuclusters.domain.text import matches
 
-# fmReturn codes: meaning and what to do. Source: nv_fm_types.h and the Fabric Manager User Guide.
-_CODES: Mapping[int, tuple[str, str]] = {
-    -1: ("bad parameter", "check that fmpm and the fabric manager have the same version"),
-    -2: ("generic error", "read the fabric manager's log in the service VM"),
-    -3: ("not supported", "set FABRIC_MODE=1 (shared NVSwitch) and restart the fabric manager"),
-    -4: ("not initialised", "restart the fabric manager and read its log"),
-    -5: ("timeout", "read the fabric manager's log in the service VM"),
-    -6: ("version mismatch", "install the fmpm that belongs to the fabric manager's version"),
-    -7: ("partition in use", "stop the VM that holds one of its GPUs"),
-    -8: ("not configured", "wait until the fabric manager has initialised; else read its log"),
-    -9: ("no connection", "start the service VM, and let FM_CMD_BIND_INTERFACE be reachable"),
-    -10: ("NVLink error", "quarantine the GPUs of this partition and reset them"),
-    -11: ("bad resource", "list unsupported partitions with `fmpm --list-unsupported-partitions`"),
-    -12: ("resource in use", "stop the VM that holds one of its GPUs"),
-    -13: ("resource not in use", "refresh and try again"),
-    -14: ("resource exhausted", "wait for other partition changes to finish"),
-    -15: ("not ready", "wait until the fabric manager has initialised"),
-    -16: ("partition exists", "refresh and try again"),
-    -17: ("partition id in use", "refresh and try again"),
-    -18: ("partition id not in use", "refresh and try again"),
-    -19: ("partition name in use", "refresh and try again"),
-    -20: ("partition name not in use", "refresh and try again"),
-    -21: ("partition id and name do not match", "refresh and try again"),
-    -22: ("not ready", "wait until the fabric manager has initialised"),
-    -23: ("resource used in this partition", "refresh and try again"),
-    -24: ("resource used in another partition", "deactivate the partition that has its GPUs"),
-    -25: ("miswired trunk links", "check the cabling between the baseboards"),
-    -26: ("too few trunk links", "check the cabling between the baseboards"),
-    -27: ("NVSwitches are missing", "pass every NVSwitch of the board to the service VM"),
-    -28: ("network configuration error", "read the fabric manager's log in the service VM"),
-    -29: ("route programming error", "reset the NVSwitches while no partition is active"),
-}
-ALREADY_ACTIVE = -17
-ALREADY_INACTIVE = -18
-NOT_CONFIGURED = -8
-NO_CONNECTION = -9
-# The fabric manager says "later" in these ways; -9 is what clients see while it restarts.
-PASSING_CODES = frozenset({-5, NOT_CONFIGURED, -14, -15, NO_CONNECTION})
-
-
-class FabricError(Exception):
-    """A fabric manager call failed.
-
-    Attributes:
-        place: host and board.
-        action: what was asked of it, like "activate partition 3".
-        code: fmReturn, negative.
-        output: the last words of the client.
-    """
-
-    def __init__(self, place: str, action: str, code: int, output: str) -> None:
-        super().__init__(place, action, code, output)
-        self.place = place
-        self.action = action
-        self.code = code
-        self.output = output
-
-    def __str__(self) -> str:
-        meaning, remedy = _CODES.get(self.code, ("unknown code", "read the fabric manager's log"))
-        said = f" ({self.output})" if self.output else ""
-        return (
-            f"{self.place}: could not {self.action}: fabric manager answered {self.code}, "
-            f"{meaning}{said}; {remedy}"
-        )
-
-
-def code_of_exit(status: int) -> int:
-    """The fmReturn code behind fmpm's exit status, which is its lowest byte."""
-    return status - 256 if status > 127 else -status
-
+__all__ = [
+    "ALREADY_ACTIVE",
+    "ALREADY_INACTIVE",
+    "NOT_CONFIGURED",
+    "NO_CONNECTION",
+    "PASSING_CODES",
+    "FabricError",
+    "FabricInputs",
+    "FabricPlan",
+    "check_active_set",
+    "code_of_exit",
+    "must_restore",
+    "plan_steps",
+    "table_differences",
+]
 
 _PCI_ADDRESS = matches(
     r"[0-9a-f]{4}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]",
     "write domain:bus:device.function in lower case, like '0000:86:00.0'",
 )
 _MODULE = matches(r"[1-8]", "GPUs are named by their module number on the board, '1' to '8'")
+_NUMBER = matches(r"[0-9]{1,2}", "partitions are numbered, '0' to '63'")
+_VERSION = matches(r"[0-9]+(\.[0-9]+){1,3}", "write all of its numbers, like '595.58.03'")
 
 
 class FabricInputs(BaseModel):
-    """Inputs: which partitions of one board must be active, all others inactive."""
+    """Inputs: which partitions of one board must be active, all others inactive.
+
+    Either `partitions`, their numbers, or `layout`, sizes that are cut where it needs the fewest
+    changes on the board as it is.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -102,15 +69,23 @@ class FabricInputs(BaseModel):
         matches(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}", "name the board with letters, digits and '-'"),
     ]
     baseboard: Baseboard
-    partitions: tuple[int, ...]
+    partitions: tuple[int, ...] | None = None
+    layout: tuple[int, ...] | None = None
+    table: Mapping[Annotated[str, _NUMBER], tuple[int, ...]] | None = None
+    """The board's own table, where the baseboard's is not known: modules by partition number."""
     gpus: Annotated[
         Mapping[Annotated[str, _MODULE], Annotated[str, _PCI_ADDRESS]],
         Field(default_factory=dict),
     ]
+    module_map: MapSource = MapSource.READ
     fabric_manager_host: Annotated[
         str,
         matches(r"[A-Za-z0-9_.:-]{1,253}", "write an IP address or a DNS name"),
     ] = "127.0.0.1"
+    fabric_manager_version: Annotated[str, _VERSION] | None = None
+    """What runs in the service VM, as read there."""
+    guest_driver: Annotated[str, _VERSION] | None = None
+    """The driver in the guests' image; the fabric manager has to be of exactly this version."""
 
     @field_validator("gpus")
     @classmethod
@@ -123,7 +98,30 @@ class FabricInputs(BaseModel):
 
     @model_validator(mode="after")
     def _partitions_fit(self) -> FabricInputs:
-        check_active_set(TABLES[self.baseboard], self.partitions)
+        try:
+            known = self.partition_table
+        except LayoutError as error:
+            raise ValueError(f"table: {error}") from error
+        if (self.partitions is None) == (self.layout is None):
+            raise ValueError("partitions: give either partitions or layout")
+        if self.layout is not None:
+            try:
+                plan_layout(known, self.layout)
+            except LayoutError as error:
+                raise ValueError(f"layout: {error}") from error
+        check_active_set(known, self.partitions or ())
+        return self
+
+    @model_validator(mode="after")
+    def _versions_are_equal(self) -> FabricInputs:
+        manager, driver = self.fabric_manager_version, self.guest_driver
+        if manager is not None and driver is not None and manager != driver:
+            raise ValueError(
+                f"fabric_manager_version: the fabric manager in the service VM of "
+                f"{self.connection.host} is {manager} and the guests' driver {driver}; they have to "
+                "be exactly equal, else guests lose NVLink or CUDA does not start (802): install "
+                f"nvidia-fabricmanager {driver} in the service VM"
+            )
         return self
 
     @property
@@ -133,8 +131,25 @@ class FabricInputs(BaseModel):
 
     @property
     def wanted(self) -> tuple[int, ...]:
-        """The ids that must be active, in order."""
-        return tuple(sorted(self.partitions))
+        """The numbers that must be active, in order; of a layout, on a board with nothing active."""
+        if self.partitions is not None:
+            return tuple(sorted(self.partitions))
+        return tuple(p.id for p in plan_layout(self.partition_table, self.layout or ()))
+
+    @property
+    def partition_table(self) -> PartitionTable:
+        """The table to plan with.
+
+        Raises:
+            LayoutError: none is known and none was given.
+        """
+        own = {int(n): modules for n, modules in self.table.items()} if self.table else None
+        return table_for(self.baseboard, own)
+
+    @property
+    def configured_map(self) -> dict[int, str]:
+        """PCI address by module."""
+        return {int(module): address for module, address in self.gpus.items()}
 
 
 def check_active_set(table: PartitionTable, ids: Collection[int]) -> None:
@@ -160,13 +175,22 @@ def check_active_set(table: PartitionTable, ids: Collection[int]) -> None:
             holder[module] = partition_id
 
 
-def table_differences(table: PartitionTable, live: Mapping[int, LivePartition]) -> Iterator[str]:
-    """Each difference between the planned table and the board's own, with both sides."""
+def table_differences(
+    table: PartitionTable,
+    live: Mapping[int, LivePartition],
+    unsupported: Mapping[int, Sequence[int]] | None = None,
+) -> Iterator[str]:
+    """Each difference between the planned table and the board's own, with both sides.
+
+    A partition that the board leaves out because it cannot support it now is none, if it is the
+    same one.
+    """
+    left_out = {i: tuple(sorted(m)) for i, m in (unsupported or {}).items()}
     planned = {p.id: p.modules for p in table.partitions}
     for partition_id in sorted(planned.keys() | live.keys()):
         ours = planned.get(partition_id)
         theirs = live[partition_id].modules if partition_id in live else None
-        if ours != theirs:
+        if ours != (theirs or left_out.get(partition_id)):
             yield (
                 f"partition {partition_id} is {_gpus(ours)} in the table of {table.baseboard} "
                 f"and {_gpus(theirs)} on the board"

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:
+    from gpuclusters.domain.fabric_codes import FabricError
     from gpuclusters.domain.module_map import ModuleReading
 
 
@@ -90,11 +91,11 @@ class FabricManager(Protocol):
     def partitions(self) -> Mapping[int, LivePartition]:
         """The table as the fabric manager has it, with what is active."""
 
-    def activate(self, partition_id: int) -> None:
-        """Activate one partition."""
+    def unsupported(self) -> Mapping[int, tuple[int, ...]]:
+        """Partitions that it left out because one of their GPUs or links failed: modules by number."""
 
-    def deactivate(self, partition_id: int) -> None:
-        """Deactivate one partition."""
+    def change(self, steps: Sequence[FabricStep]) -> FabricChange:
+        """Do these steps in order, up to the first that cannot be done."""
 
     def set_activated(self, partition_ids: Sequence[int]) -> None:
         """Tell a restarted fabric manager which partitions were active."""
@@ -102,11 +103,47 @@ class FabricManager(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LivePartition:
-    """A partition as the fabric manager lists it; `modules` are physical ids, sorted."""
+    """A partition as the fabric manager lists it; `modules` are physical ids, sorted.
+
+    `links` are the NVLinks of each GPU: how many trained, and how many there are at most.
+    """
 
     id: int
     modules: tuple[int, ...]
     active: bool
+    links: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class FabricStep:
+    """One partition to bring up or take down.
+
+    `addresses` are its GPUs: a partition that a process uses at that moment is not taken down.
+    """
+
+    verb: Literal["activate", "deactivate"]
+    partition: int
+    modules: tuple[int, ...] = ()
+    addresses: tuple[str, ...] = ()
+
+    @property
+    def words(self) -> str:
+        """As errors say it."""
+        gpus = f" (GPUs {', '.join(map(str, self.modules))})" if self.modules else ""
+        return f"{self.verb} partition {self.partition}{gpus}"
+
+
+@dataclass(frozen=True, slots=True)
+class FabricChange:
+    """How far a change came: at most one of `failed` and `held` says why it ended."""
+
+    done: int
+    """How many of the steps are done."""
+    failed: FabricError | None = None
+    held: str = ""
+    """Process ids that hold GPUs of the next step, which deactivates."""
+    live: Mapping[int, LivePartition] | None = None
+    """The table afterwards; None unless all steps are done."""
 
 
 class Clock(Protocol):

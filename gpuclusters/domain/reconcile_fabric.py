@@ -2,83 +2,97 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
-from gpuclusters.domain.fabric import TABLES
-from gpuclusters.domain.fabric_state import (
-    ALREADY_ACTIVE,
-    ALREADY_INACTIVE,
-    NO_CONNECTION,
-    NOT_CONFIGURED,
-    PASSING_CODES,
-    FabricError,
-    FabricInputs,
-    must_restore,
-    plan_steps,
-    table_differences,
+from gpuclusters.domain import fabric_health
+from gpuclusters.domain.fabric_checks import (
+    require_healthy,
+    require_modules,
+    require_table,
+    require_unused,
+    wanted_partitions,
 )
-from gpuclusters.domain.ports import Clock, FabricManager, Journal, LivePartition, PciDevices
+from gpuclusters.domain.fabric_codes import NOT_CONFIGURED, Action, FabricError, action
+from gpuclusters.domain.fabric_patience import (
+    DEADLINE_SECONDS,
+    NO_CONNECTION_SECONDS,
+    Fabric,
+    LiveTable,
+    Patience,
+    active_ids,
+    list_or_restore,
+    listed,
+    may_restore,
+    patiently,
+    restore,
+)
+from gpuclusters.domain.fabric_state import FabricInputs, plan_steps
+from gpuclusters.domain.ports import FabricStep
 from gpuclusters.domain.refusals import RefusalError
 
-# A fabric manager with eight GPUs and four switches initialises within a minute; the second one
-# is for a service VM under load.
-DEADLINE_SECONDS = 120.0
-# A restart drops the port for a few seconds. Longer than this means that nothing listens there.
-NO_CONNECTION_SECONDS = 20.0
+__all__ = [
+    "DEADLINE_SECONDS",
+    "NO_CONNECTION_SECONDS",
+    "Fabric",
+    "LiveTable",
+    "active_ids",
+    "ensure_partitions",
+    "read_partitions",
+    "release_partitions",
+]
+
 # A refresh asks many boards; one that is not ready by then is reported as it is.
 READ_DEADLINE_SECONDS = 20.0
-FIRST_PAUSE_SECONDS = 0.5
-LONGEST_PAUSE_SECONDS = 8.0
-
-T = TypeVar("T")
-LiveTable = Mapping[int, LivePartition]
 
 
 @dataclass(frozen=True, slots=True)
-class Fabric:
-    """The ports that a change of partitions needs."""
+class Ensured:
+    """The board after a step."""
 
-    manager: FabricManager
-    pci: PciDevices
-    clock: Clock
-    journal: Journal
+    live: LiveTable
+    wanted: tuple[int, ...]
+    """What the step made active: the partitions of the spec, or those its layout was cut into."""
+    warnings: tuple[str, ...]
+    """What the board cannot do at the moment, where it does not matter for what is wanted."""
 
 
-def ensure_partitions(spec: FabricInputs, fabric: Fabric, *, applied: Sequence[int]) -> LiveTable:
+def ensure_partitions(spec: FabricInputs, fabric: Fabric, *, applied: Sequence[int]) -> Ensured:
     """Make exactly the wanted partitions active; answers the table as it is then.
 
     Args:
-        spec: the board and the wanted ids.
+        spec: the board and what is wanted.
         fabric: the ports.
         applied: ids that this resource made active before; given back to a fabric manager that
             has forgotten them in a restart, so that running VMs keep their links.
 
     Raises:
-        RefusalError: the board's table is another one, or a partition that has to go is in use;
-            nothing was changed then.
+        RefusalError: the GPUs sit in other modules, the board's table is another one, something
+            wanted is not supported, or a partition that has to go is in use; nothing was changed
+            then.
         FabricError: the fabric manager refuses or is not ready before the deadline.
     """
-    live = _list_or_restore(spec, fabric, applied)
-    require_table(spec, fabric.manager.place, live)
-    plan = plan_steps(active_ids(live), spec.wanted)
+    require_modules(spec, fabric)
+    live = list_or_restore(spec, fabric, applied)
+    unsupported = require_table(spec, fabric, live)
+    wanted = wanted_partitions(spec, fabric, live)
+    require_healthy(spec, fabric, live, wanted, unsupported)
+    plan = plan_steps(active_ids(live), wanted)
     require_unused(spec, fabric, live, plan.deactivate)
-    for partition_id in plan.deactivate:
-        # Asked again for each one: a VM may have started since.
-        require_unused(spec, fabric, live, [partition_id])
-        _deactivate(fabric, partition_id)
-    for partition_id in plan.activate:
-        _activate(fabric, partition_id)
-    live = _patiently(fabric, fabric.manager.partitions)
-    if active_ids(live) != spec.wanted:
+    steps = _steps(spec, live, plan.deactivate, plan.activate)
+    if steps:
+        live = _carry_out(spec, fabric, live, steps)
+    if active_ids(live) != wanted:
         raise RefusalError(
             fabric.manager.place,
-            f"partitions {_list(active_ids(live)) or 'none'} are active after all steps, instead "
-            f"of {_list(spec.wanted) or 'none'}",
+            f"partitions {listed(active_ids(live)) or 'none'} are active after all steps, instead "
+            f"of {listed(wanted) or 'none'}",
             "find out who else changes partitions of this board, then run again",
         )
-    return live
+    found = fabric_health.warnings(spec.partition_table, live, unsupported)
+    for warning in found:
+        fabric.journal.note(f"{fabric.manager.place}: {warning}")
+    return Ensured(live, wanted, tuple(found))
 
 
 def release_partitions(spec: FabricInputs, fabric: Fabric, *, applied: Sequence[int]) -> None:
@@ -94,172 +108,88 @@ def release_partitions(spec: FabricInputs, fabric: Fabric, *, applied: Sequence[
         RefusalError: one of them is in use; nothing was changed then.
         FabricError: the fabric manager refuses or is not ready before the deadline.
     """
-    live = _list_or_restore(spec, fabric, applied)
-    ours = [i for i in active_ids(live) if i in {*spec.wanted, *applied}]
+    live = list_or_restore(spec, fabric, applied)
+    named = spec.wanted if spec.layout is None else ()
+    ours = [i for i in active_ids(live) if i in {*named, *applied}]
     require_unused(spec, fabric, live, ours)
-    for partition_id in ours:
-        require_unused(spec, fabric, live, [partition_id])
-        _deactivate(fabric, partition_id)
+    steps = _steps(spec, live, ours, ())
+    if steps:
+        _carry_out(spec, fabric, live, steps)
 
 
 def read_partitions(fabric: Fabric) -> LiveTable:
     """The live table; empty when the fabric manager waits to be told what was active."""
     try:
-        return _patiently(fabric, fabric.manager.partitions, deadline=READ_DEADLINE_SECONDS)
+        return patiently(fabric, fabric.manager.partitions, deadline=READ_DEADLINE_SECONDS)
     except FabricError as error:
         if error.code != NOT_CONFIGURED:
             raise
         return {}
 
 
-def active_ids(live: LiveTable) -> tuple[int, ...]:
-    """The ids of the active partitions, in order."""
-    return tuple(sorted(p.id for p in live.values() if p.active))
-
-
-def require_table(spec: FabricInputs, place: str, live: LiveTable) -> None:
-    """Check that the board's table is the one the plan was made with.
-
-    Raises:
-        RefusalError: with each difference, both sides.
-    """
-    differences = list(table_differences(TABLES[spec.baseboard], live))
-    if differences:
-        raise RefusalError(
-            place,
-            f"the fabric manager's partition table is not that of {spec.baseboard}: "
-            + "; ".join(differences),
-            "check the baseboard in the configuration, and for missing partitions "
-            "`fmpm --list-unsupported-partitions` (a GPU that failed takes its partitions along)",
-        )
-
-
-def require_unused(
-    spec: FabricInputs, fabric: Fabric, live: LiveTable, ids: Collection[int]
-) -> None:
-    """Check that no process holds a GPU of these partitions.
-
-    Raises:
-        RefusalError: one is held, or it cannot be known because a GPU has no PCI address.
-    """
-    modules = sorted({m for i in ids for m in live[i].modules})
-    unknown = [m for m in modules if str(m) not in spec.gpus]
-    if unknown:
-        raise RefusalError(
-            fabric.manager.place,
-            f"partitions {_list(ids)} have to be deactivated, but whether GPUs {_list(unknown)} "
-            "are in use cannot be known without their PCI addresses",
-            "give them in `gpus`, like {'1': '0000:86:00.0'}",
-        )
-    held = _held(spec, fabric, live, ids)
-    if held:
-        raise RefusalError(
-            fabric.manager.place,
-            f"partitions {_list(ids)} have to be deactivated, but are in use: {'; '.join(held)}",
-            "stop the VMs of these processes first",
-        )
-
-
-def _held(spec: FabricInputs, fabric: Fabric, live: LiveTable, ids: Collection[int]) -> list[str]:
-    """GPUs of these partitions that a process holds, as far as their addresses are known."""
-    modules = sorted({m for i in ids for m in live[i].modules})
-    addresses = {spec.gpus[str(m)]: m for m in modules if str(m) in spec.gpus}
-    found = fabric.pci.inspect(list(addresses)) if addresses else {}
+def _steps(
+    spec: FabricInputs, live: LiveTable, down: Collection[int], up: Collection[int]
+) -> list[FabricStep]:
+    """All deactivations, then all activations, so that the active set is disjoint after each."""
+    table = spec.partition_table
     return [
-        f"GPU {addresses[f.address]} ({f.address}) by process {_list(f.users)}"
-        for f in found.values()
-        if f.users
+        *(
+            FabricStep(
+                "deactivate", i, live[i].modules, tuple(spec.gpus[str(m)] for m in live[i].modules)
+            )
+            for i in down
+        ),
+        *(FabricStep("activate", i, table.partition(i).modules) for i in up),
     ]
 
 
-def _list_or_restore(spec: FabricInputs, fabric: Fabric, applied: Sequence[int]) -> LiveTable:
-    """The live table, after giving a forgetful fabric manager its active set back."""
-
-    def attempt() -> LiveTable:
-        try:
-            live = fabric.manager.partitions()
-        except FabricError as error:
-            # -8 has two meanings: still initialising, or waiting for the list after a restart.
-            # To a fabric manager that initialises the list says nothing, it answers -8 again.
-            if error.code != NOT_CONFIGURED or not _may_restore(spec, fabric, applied):
-                raise
-        else:
-            if not must_restore(active_ids(live), applied):
-                return live
-            try:
-                return _restore(spec, fabric, applied)
-            except FabricError as error:
-                # It answered, so it may well remember, and somebody has deactivated all by hand.
-                if error.code in PASSING_CODES or _held(spec, fabric, live, applied):
-                    raise
-                return live
-        return _restore(spec, fabric, applied)
-
-    return _patiently(fabric, attempt)
-
-
-def _restore(spec: FabricInputs, fabric: Fabric, applied: Sequence[int]) -> LiveTable:
-    """Tell the fabric manager what is active, and look whether it has taken it in."""
-    fabric.manager.set_activated(applied)
-    live = fabric.manager.partitions()
-    fabric.journal.note(
-        f"{fabric.manager.place}: the fabric manager had forgotten what is active; "
-        f"told it: partitions {_list(applied) or 'none'}"
-    )
-    lost = [i for i in applied if i in live and not live[i].active]
-    held = _held(spec, fabric, live, lost)
-    if held:
-        # Published versions of fmpm send an empty list whatever they are given. Without users
-        # that does no harm: what is wanted is activated anew.
-        raise RefusalError(
-            fabric.manager.place,
-            f"the restarted fabric manager does not know of partitions {_list(lost)} although it "
-            f"was told, and they are in use: {'; '.join(held)}",
-            "install an fmpm that passes on --set-activated-list, or stop the VMs first",
-        )
-    return live
-
-
-def _may_restore(spec: FabricInputs, fabric: Fabric, applied: Sequence[int]) -> bool:
-    """Whether `applied` can be the truth: with nothing known, no GPU may be in use."""
-    if applied:
-        return True
-    if not spec.gpus:
-        return False
-    return not any(f.users for f in fabric.pci.inspect(list(spec.gpus.values())).values())
-
-
-def _activate(fabric: Fabric, partition_id: int) -> None:
-    try:
-        _patiently(fabric, lambda: fabric.manager.activate(partition_id))
-    except FabricError as error:
-        if error.code != ALREADY_ACTIVE:
-            raise
-
-
-def _deactivate(fabric: Fabric, partition_id: int) -> None:
-    try:
-        _patiently(fabric, lambda: fabric.manager.deactivate(partition_id))
-    except FabricError as error:
-        if error.code != ALREADY_INACTIVE:
-            raise
-
-
-def _patiently(fabric: Fabric, call: Callable[[], T], *, deadline: float = DEADLINE_SECONDS) -> T:
-    """The call, again with growing pauses while the fabric manager says "later"."""
-    started = fabric.clock.now()
-    pause = FIRST_PAUSE_SECONDS
+def _carry_out(
+    spec: FabricInputs, fabric: Fabric, live: LiveTable, steps: Sequence[FabricStep]
+) -> LiveTable:
+    """Do the steps, again from where they stopped while the fabric manager says "later"."""
+    current = set(active_ids(live))
+    left = list(steps)
+    patience = Patience(fabric.clock)
     while True:
-        try:
-            return call()
-        except FabricError as error:
-            limit = NO_CONNECTION_SECONDS if error.code == NO_CONNECTION else deadline
-            late = fabric.clock.now() - started + pause > limit
-            if late or error.code not in PASSING_CODES:
-                raise
-        fabric.clock.sleep(pause)
-        pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
+        change = fabric.manager.change(left)
+        for step in left[: change.done]:
+            current.discard(step.partition)
+            if step.verb == "activate":
+                current.add(step.partition)
+        if change.done:
+            patience = Patience(fabric.clock)
+        left = left[change.done :]
+        if change.held:
+            raise RefusalError(
+                fabric.manager.place,
+                f"could not {left[0].words}: process {change.held} has one of its GPUs by now",
+                "stop its VM, then run again: what is done already stays",
+            )
+        if change.failed is None:
+            return (
+                change.live
+                if change.live is not None
+                else patiently(fabric, fabric.manager.partitions)
+            )
+        if action(change.failed.code, left[0].verb) is Action.LOOK:
+            if _is_done(fabric, left[0]):
+                left = left[1:]
+                continue
+            raise change.failed
+        patience.wait_or_raise(change.failed)
+        if change.failed.code == NOT_CONFIGURED:
+            _remind(spec, fabric, sorted(current))
 
 
-def _list(values: Collection[int]) -> str:
-    return ", ".join(map(str, values))
+def _is_done(fabric: Fabric, step: FabricStep) -> bool:
+    """Whether the table says that this step has nothing left to do."""
+    live = patiently(fabric, fabric.manager.partitions)
+    active = step.partition in live and live[step.partition].active
+    return active == (step.verb == "activate")
+
+
+def _remind(spec: FabricInputs, fabric: Fabric, current: Sequence[int]) -> None:
+    """A fabric manager that restarted between two steps changes nothing until it has its list."""
+    live = list_or_restore(spec, fabric, current)
+    if not current and not active_ids(live) and may_restore(spec, fabric, current):
+        restore(spec, fabric, current)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pulumi
 from pulumi.dynamic import Resource
 
-from gpuclusters.domain import reconcile_fabric
+from gpuclusters.domain import fabric_health, reconcile_fabric
 from gpuclusters.domain.fabric_state import FabricInputs
 from gpuclusters.providers.hosts import host
 from gpuclusters.providers.kept import KeptProvider, Live, Properties
@@ -27,24 +27,30 @@ class FabricPartitionsProvider(KeptProvider[FabricInputs]):
         """Deactivate what must go, activate what must come."""
         reached = host(inputs.connection, self.ssh_key)
         with reached.exclusive:
-            live = reconcile_fabric.ensure_partitions(
+            made = reconcile_fabric.ensure_partitions(
                 inputs, _fabric(inputs, reached), applied=before.get("applied") or []
             )
-        return _outputs(live, list(inputs.wanted))
+        return _outputs(made.live, made.wanted, made.warnings)
 
     def observe(self, inputs: FabricInputs, before: Properties) -> Live | None:
         """What is active now. A board cannot be gone, only unreachable."""
         fabric = _fabric(inputs, host(inputs.connection, self.ssh_key))
         live = reconcile_fabric.read_partitions(fabric)
         active = list(reconcile_fabric.active_ids(live))
-        # The order is the user's own; only another set is drift.
-        found = {} if active == list(inputs.wanted) else {"partitions": active}
-        return Live(_outputs(live, before.get("applied") or []), found)
+        # The order is the user's own; only another set is drift. A layout stays what it was: which
+        # partitions it became is told by the outputs.
+        same = inputs.layout is not None or active == list(inputs.wanted)
+        found = {} if same else {"partitions": active}
+        seen = fabric_health.warnings(inputs.partition_table, live, {}) if live else []
+        return Live(_outputs(live, before.get("applied") or [], seen), found)
 
     def has_drifted(self, outputs: Properties) -> bool:
         """Whether other partitions are active than the state's own inputs say."""
         active = outputs.get("active")
-        return active is not None and sorted(active) != sorted(outputs.get("partitions") or [])
+        wanted = outputs.get("partitions")
+        if wanted is None:
+            wanted = outputs.get("applied")
+        return active is not None and sorted(active) != sorted(wanted or [])
 
     def remove(self, inputs: FabricInputs, before: Properties) -> None:
         """Deactivate what is ours."""
@@ -58,6 +64,7 @@ class FabricPartitionsProvider(KeptProvider[FabricInputs]):
 def _fabric(inputs: FabricInputs, reached: SshHost) -> reconcile_fabric.Fabric:
     from gpuclusters.adapters.fabric_manager import SshFabricManager
     from gpuclusters.adapters.here import StandardError, SystemClock
+    from gpuclusters.adapters.module_map import SshModuleMap
     from gpuclusters.adapters.pci_devices import SshPciDevices
 
     return reconcile_fabric.Fabric(
@@ -65,16 +72,20 @@ def _fabric(inputs: FabricInputs, reached: SshHost) -> reconcile_fabric.Fabric:
         SshPciDevices(reached, with_users=True),
         SystemClock(),
         StandardError(),
+        SshModuleMap(reached),
     )
 
 
-def _outputs(live: reconcile_fabric.LiveTable, applied: Sequence[int]) -> Properties:
+def _outputs(
+    live: reconcile_fabric.LiveTable, applied: Sequence[int], warnings: Sequence[str]
+) -> Properties:
     active = reconcile_fabric.active_ids(live)
     return {
         "active": list(active),
         "gpus_by_partition": {str(i): list(live[i].modules) for i in active},
         # Kept through a refresh: what to tell a fabric manager that has forgotten it.
         "applied": list(applied),
+        "warnings": list(warnings),
     }
 
 
@@ -87,6 +98,8 @@ class FabricPartitions(Resource, module="gpu", name="FabricPartitions"):
     """Module numbers by active partition."""
     applied: pulumi.Output[Sequence[int]]
     """What was last made active from here; a refresh leaves it."""
+    warnings: pulumi.Output[Sequence[str]]
+    """What the board cannot do at the moment: partitions without support, GPUs with fewer NVLinks."""
 
     def __init__(
         self,
@@ -95,9 +108,14 @@ class FabricPartitions(Resource, module="gpu", name="FabricPartitions"):
         connection: pulumi.Input[Any],
         board: pulumi.Input[str],
         baseboard: pulumi.Input[str],
-        partitions: pulumi.Input[Sequence[int]],
+        partitions: pulumi.Input[Sequence[int]] | None = None,
+        layout: pulumi.Input[Sequence[int]] | None = None,
+        table: pulumi.Input[Mapping[str, Sequence[int]]] | None = None,
         gpus: pulumi.Input[Mapping[str, str]] | None = None,
+        module_map: pulumi.Input[str] = "read",
         fabric_manager_host: pulumi.Input[str] = "127.0.0.1",
+        fabric_manager_version: pulumi.Input[str] | None = None,
+        guest_driver: pulumi.Input[str] | None = None,
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
         """Declare the active set.
@@ -108,19 +126,36 @@ class FabricPartitions(Resource, module="gpu", name="FabricPartitions"):
             board: name of the board on its host.
             baseboard: its type, like `hgx-h100`.
             partitions: numbers of the partitions that are active, all others are not.
+            layout: instead of numbers, sizes: cut with the fewest changes to the board as it is,
+                around what is in use.
+            table: the board's own table, modules by partition number, where it is not the
+                baseboard's.
             gpus: PCI address by module number; needed to know whether a partition is in use.
+            module_map: `read` compares `gpus` with what the GPUs say before anything is changed;
+                `stated` for GPUs that cannot say it without a driver.
             fabric_manager_host: address of the fabric manager as seen from the host.
+            fabric_manager_version: what runs in the service VM, as read there.
+            guest_driver: the guests' driver; refused unless equal to the fabric manager's version.
             opts: resource options.
         """
+        given: dict[str, Any] = {
+            "partitions": partitions,
+            "layout": layout,
+            "table": table,
+            "fabric_manager_version": fabric_manager_version,
+            "guest_driver": guest_driver,
+        }
         properties: dict[str, Any] = {
             "connection": connection,
             "board": board,
             "baseboard": baseboard,
-            "partitions": partitions,
             "gpus": gpus if gpus is not None else {},
+            "module_map": module_map,
             "fabric_manager_host": fabric_manager_host,
             "active": None,
             "gpus_by_partition": None,
             "applied": None,
+            "warnings": None,
         }
+        properties |= {key: value for key, value in given.items() if value is not None}
         super().__init__(FabricPartitionsProvider(), name, properties, opts)

@@ -140,7 +140,7 @@ def test_an_interrupted_change_converges_when_run_again(
 ) -> None:
     first = start_provider(host, own=True)
     made = first.create(FabricPartitionsProvider, wanted(host, SINGLES))
-    host.inject(faults.CommandFails(command="fmpm -a 4", exit=255, stdout="killed here"))
+    host.inject(faults.FabricAnswers(operation="activate", partition=4, code=-2))
     with pytest.raises(StepFailed, match="activate partition 4"):
         first.update(FabricPartitionsProvider, made, wanted(host, PAIRS))
     first.kill()
@@ -154,13 +154,95 @@ def test_an_interrupted_change_converges_when_run_again(
 def test_a_board_with_another_table_is_refused_with_both_sides(
     host: SimulatedHost, start_provider: StartProvider
 ) -> None:
-    host.inject(faults.PartitionUnsupported(module=8))
     with pytest.raises(StepFailed) as failed:
-        start_provider(host).create(FabricPartitionsProvider, wanted(host, [1]))
+        start_provider(host).create(
+            FabricPartitionsProvider, wanted(host, [2], baseboard="hgx-b200")
+        )
     message = str(failed.value)
-    assert "partition 14 is GPUs 8 in the table of hgx-h100 and absent on the board" in message
-    assert "--list-unsupported-partitions" in message
+    assert "partition 15 is GPUs 8 in the table of hgx-b200 and absent on the board" in message
+    assert "partition 0 is absent in the table of hgx-b200 and GPUs 1, 2, 3" in message
     assert host.active_partitions() == []
+
+
+def test_what_a_failed_gpu_takes_along_is_reported_and_refused_where_it_is_wanted(
+    host: SimulatedHost, start_provider: StartProvider
+) -> None:
+    host.inject(faults.PartitionUnsupported(module=8), faults.LinksDegraded(module=2, available=9))
+    provider = start_provider(host)
+    made = provider.create(FabricPartitionsProvider, wanted(host, [1]))
+    unsupported, links = made.outputs["warnings"]
+    assert "partitions 0, 2, 6, 14 are not supported at the moment because GPUs 8" in unsupported
+    assert "GPU 2 has 9 of 18 NVLinks" in links
+    with pytest.raises(
+        StepFailed, match=r"partitions 2 are wanted.*GPUs 8 \(0000:44:00.0\) failed"
+    ):
+        provider.update(FabricPartitionsProvider, made, wanted(host, [1, 2]))
+    assert host.active_partitions() == [1]
+
+
+def test_gpus_in_other_modules_stop_the_step_before_any_change(
+    host: SimulatedHost, start_provider: StartProvider
+) -> None:
+    host.inject(faults.ModuleMapShuffled(modules=(1, 2)))
+    with pytest.raises(StepFailed) as failed:
+        start_provider(host).create(FabricPartitionsProvider, wanted(host, PAIRS))
+    assert '"1": "0000:b8:00.0"' in str(failed.value)
+    assert host.active_partitions() == []
+    assert not any("fmpm" in command for command in host.commands())
+
+
+def test_a_layout_of_sizes_is_cut_around_a_running_vm(
+    host: SimulatedHost, start_provider: StartProvider
+) -> None:
+    provider = start_provider(host)
+    halves = {key: value for key, value in wanted(host, None, layout=[4, 4]).items() if value}
+    made = provider.create(FabricPartitionsProvider, halves)
+    assert made.outputs["active"] == made.outputs["applied"] == [1, 2]
+    host.set_partition_in_use(2, "vm-acme")
+    finer = halves | {"layout": [4, 2, 2]}
+    assert provider.diff(FabricPartitionsProvider, made.outputs, finer).changes
+    made = provider.update(FabricPartitionsProvider, made, finer)
+    assert host.active_partitions() == made.outputs["active"] == [2, 3, 4]
+    live = provider.read(FabricPartitionsProvider, made)
+    assert not provider.diff(FabricPartitionsProvider, live.outputs, finer).changes
+    host.sudo("fmpm -d 3")
+    live = provider.read(FabricPartitionsProvider, made)
+    assert provider.diff(FabricPartitionsProvider, live.outputs, finer).changes
+
+
+def test_a_change_of_any_size_takes_three_round_trips_on_one_connection(
+    host: SimulatedHost, start_provider: StartProvider
+) -> None:
+    provider = start_provider(host)
+    made = provider.create(FabricPartitionsProvider, wanted(host, SINGLES))
+    host.forget()
+    provider.update(FabricPartitionsProvider, made, wanted(host, PAIRS))
+    assert len(host.commands()) == 3, host.commands()  # list, who uses them, change
+    host.forget()
+    provider.update(FabricPartitionsProvider, made, wanted(host, PAIRS))
+    assert len(host.commands()) == 1
+
+
+@pytest.mark.parametrize("after", ["list", "deactivate"])
+def test_a_fabric_manager_that_restarts_in_between_is_told_and_carried_on_with(
+    host: SimulatedHost, start_provider: StartProvider, after: Any
+) -> None:
+    provider = start_provider(host)
+    made = provider.create(FabricPartitionsProvider, wanted(host, [1, 11, 12, 13, 14]))
+    host.set_partition_in_use(14, "vm-acme")
+    host.inject(faults.FabricRestarts(after=after))
+    provider.update(FabricPartitionsProvider, made, wanted(host, [3, 4, 5, 12, 14]))
+    assert host.active_partitions() == [3, 4, 5, 12, 14]
+    assert host.journal("harm") == []
+
+
+@pytest.mark.parametrize("code", [-22])
+def test_a_code_that_passes_is_waited_for(
+    host: SimulatedHost, start_provider: StartProvider, code: int
+) -> None:
+    host.inject(faults.FabricAnswers(operation="activate", partition=4, code=code, times=1))
+    start_provider(host).create(FabricPartitionsProvider, wanted(host, PAIRS))
+    assert host.active_partitions() == PAIRS
 
 
 @pytest.mark.parametrize(
@@ -198,5 +280,13 @@ def test_check_refuses_a_gpu_in_two_partitions_and_ids_of_another_board(
     assert "both have GPU 1" in faults_of([3, 7])["partitions"]
     assert "has no partition 15" in faults_of([15])["partitions"]
     assert faults_of([15], baseboard="hgx-b200") == {}
-    assert "baseboard" in faults_of([0], baseboard="hgx-a100")
+    assert "baseboard" in faults_of([0], baseboard="hgx-v100")
+    assert "give the board's own table" in faults_of([0], baseboard="hgx-a100")["table"]
+    assert (
+        "exactly equal"
+        in faults_of([0], fabric_manager_version="595.58.04", guest_driver="595.58.03")[
+            "fabric_manager_version"
+        ]
+    )
+    assert faults_of([0], fabric_manager_version=UNKNOWN, guest_driver="595.58.03") == {}
     assert "two modules" in faults_of([0], gpus={"1": GPUS["1"], "2": GPUS["1"]})["gpus"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +17,7 @@ from gpuclusters.domain.module_map import require_map
 from gpuclusters.domain.platforms import PRESETS, Platform
 from gpuclusters.domain.refusals import RefusalError
 from lab.hosts import faults
-from tests.fixtures.hosts import Hosts, SimulatedHost
+from tests.fixtures.hosts import SimulatedHost
 
 GPUS = PRESETS[Platform.SUPERMICRO_HGX_H100].gpus
 ADDRESSES = sorted(GPUS.values())
@@ -28,7 +27,7 @@ KEPT = "/run/gpu-clusters/gpu-modules"
 @pytest.fixture(scope="module")
 def shared(hosts_pool: Any) -> SimulatedHost:
     """One host for all tests of this file."""
-    (made,) = hosts_pool.add(1, "supermicro-hgx-h100")
+    made: SimulatedHost = hosts_pool.add(1, "supermicro-hgx-h100")[0]
     return made
 
 

@@ -3,136 +3,28 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuclusters.domain.fabric import TABLES, Baseboard
 from gpuclusters.domain.fabric_state import (
     FabricError,
-    FabricInputs,
     check_active_set,
     code_of_exit,
     plan_steps,
     table_differences,
 )
-from gpuclusters.domain.ports import LivePartition, PciFunction
 from gpuclusters.domain.reconcile_fabric import (
     DEADLINE_SECONDS,
     NO_CONNECTION_SECONDS,
-    Fabric,
     active_ids,
     ensure_partitions,
     read_partitions,
     release_partitions,
 )
 from gpuclusters.domain.refusals import RefusalError
-
-H100 = TABLES[Baseboard.HGX_H100]
-KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ0H0bu9Qxk2c3pDfkz8kRtRkHkYkB1q0h3p2v0nF3oA"
-GPUS = {str(m): f"0000:{m:02x}:00.0" for m in range(1, 9)}
-SINGLES, PAIRS = list(range(7, 15)), [3, 4, 5, 6]
-
-
-def inputs(partitions: Sequence[int], **changes: Any) -> FabricInputs:
-    return FabricInputs.model_validate(
-        {
-            "connection": {"host": "hgx-01", "address": "192.0.2.1", "host_key": KEY},
-            "board": "board-0",
-            "baseboard": "hgx-h100",
-            "partitions": partitions,
-            "gpus": GPUS,
-        }
-        | changes
-    )
-
-
-@dataclass
-class Board:
-    """A board with its fabric manager, VMs, and a clock that only waiting moves."""
-
-    active: set[int] = field(default_factory=set)
-    used: set[int] = field(default_factory=set)  # modules that a VM holds
-    table: dict[int, tuple[int, ...]] = field(
-        default_factory=lambda: {p.id: p.modules for p in H100.partitions}
-    )
-    answers: list[int | None] = field(default_factory=list)  # codes before the real answer
-    waits_for_list: bool = False
-    passes_list_on: bool = True
-    place: str = "hgx-01, board board-0"
-    calls: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    history: list[set[int]] = field(default_factory=list)
-    time: float = 0.0
-    on_sleep: Callable[[], None] | None = None
-
-    def _answer(self, action: str, *, works_while_waiting: bool = False) -> None:
-        self.calls.append(action)
-        if self.answers and (code := self.answers.pop(0)) is not None:
-            raise FabricError(self.place, action, code, "")
-        if self.waits_for_list and not works_while_waiting:
-            raise FabricError(self.place, action, -8, "")
-
-    def partitions(self) -> Mapping[int, LivePartition]:
-        self._answer("list")
-        return {i: LivePartition(i, m, i in self.active) for i, m in self.table.items()}
-
-    def activate(self, partition_id: int) -> None:
-        self._answer(f"activate {partition_id}")
-        if partition_id in self.active:
-            raise FabricError(self.place, "activate", -17, "")
-        busy = {m for i in self.active for m in self.table[i]}
-        assert not busy & set(self.table[partition_id]), "a GPU in two active partitions"
-        self.active.add(partition_id)
-        self.history.append(set(self.active))
-
-    def deactivate(self, partition_id: int) -> None:
-        self._answer(f"deactivate {partition_id}")
-        if partition_id not in self.active:
-            raise FabricError(self.place, "deactivate", -18, "")
-        assert not self.used & set(self.table[partition_id]), "pulled from under a VM"
-        self.active.remove(partition_id)
-        self.history.append(set(self.active))
-
-    def set_activated(self, partition_ids: Sequence[int]) -> None:
-        self._answer(f"set {sorted(partition_ids)}", works_while_waiting=True)
-        self.waits_for_list = False
-        self.active = set(partition_ids) if self.passes_list_on else set()
-
-    def inspect(self, addresses: Sequence[str]) -> Mapping[str, PciFunction]:
-        of = {a: int(m) for m, a in GPUS.items()}
-        return {
-            a: PciFunction(
-                a,
-                present=True,
-                iommu_group="1",
-                driver="vfio-pci",
-                users=(4242,) if of[a] in self.used else (),
-            )
-            for a in addresses
-        }
-
-    def now(self) -> float:
-        return self.time
-
-    def sleep(self, seconds: float) -> None:
-        self.time += seconds
-        if self.on_sleep:
-            self.on_sleep()
-
-    def note(self, line: str) -> None:
-        self.notes.append(line)
-
-    def restart(self) -> None:
-        self.active, self.waits_for_list = set(), True
-
-    @property
-    def fabric(self) -> Fabric:
-        return Fabric(self, self, self, self)
+from tests.unit.fabric_board import GPUS, H100, PAIRS, SINGLES, Board, inputs
 
 
 def disjoint_sets() -> st.SearchStrategy[list[int]]:
@@ -164,8 +56,9 @@ def test_any_set_is_reached_from_any_other_and_no_vm_loses_its_links(
             ensure_partitions(inputs(wanted), board.fabric, applied=before)
         assert board.active == set(before)  # nothing at all was changed
         return
-    live = ensure_partitions(inputs(wanted), board.fabric, applied=before)
-    assert board.active == set(active_ids(live)) == set(wanted)
+    made = ensure_partitions(inputs(wanted), board.fabric, applied=before)
+    assert board.active == set(active_ids(made.live)) == set(wanted)
+    assert board.trips <= 2  # the list, and one change of any size
     for step in board.history:  # pairwise disjoint after every step
         check_active_set(H100, step)
     kept = set(before) & set(wanted)
@@ -302,7 +195,7 @@ def test_another_table_on_the_board_is_refused_with_both_sides() -> None:
     assert "partition 3 is GPUs 1, 3 in the table of hgx-h100 and GPUs 1, 2 on the board" in message
     assert "partition 14 is GPUs 8 in the table of hgx-h100 and absent on the board" in message
     assert "partition 15 is absent in the table of hgx-h100 and GPUs 9 on the board" in message
-    assert board.calls == ["list"]
+    assert board.calls == ["list", "unsupported"]
 
 
 def test_without_addresses_of_its_gpus_no_partition_is_deactivated() -> None:
@@ -322,7 +215,7 @@ def test_a_vm_that_starts_between_two_steps_keeps_its_links() -> None:
         board.used.add(2)
 
     board.deactivate = vm_starts  # type: ignore[method-assign]
-    with pytest.raises(RefusalError, match="GPU 2"):
+    with pytest.raises(RefusalError, match=r"partition 8 \(GPUs 2\): process 4242"):
         ensure_partitions(inputs([]), board.fabric, applied=[7, 8])
     assert board.active == {8}
 

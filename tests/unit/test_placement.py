@@ -32,7 +32,7 @@ def boards(draw: st.DrawFn) -> list[BoardView]:
     """Some hosts of any kind of board and layout, with any GPUs free."""
     views = []
     for number in range(draw(st.integers(0, 5))):
-        table: PartitionTable = TABLES[draw(st.sampled_from(list(Baseboard)))]
+        table: PartitionTable = TABLES[draw(st.sampled_from(list(TABLES)))]
         layout = draw(st.sampled_from([None, *LAYOUTS]))
         offered = table.partitions if layout is None else plan_layout(table, layout)
         free = frozenset(draw(st.sets(st.integers(1, 8))))

@@ -1,0 +1,164 @@
+"""A board with its fabric manager, VMs and a clock, for the rules about partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from gpuclusters.domain.fabric import TABLES, Baseboard
+from gpuclusters.domain.fabric_state import FabricError, FabricInputs
+from gpuclusters.domain.module_map import ModuleReading
+from gpuclusters.domain.ports import FabricChange, FabricStep, LivePartition, PciFunction
+from gpuclusters.domain.reconcile_fabric import Fabric
+
+H100 = TABLES[Baseboard.HGX_H100]
+KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ0H0bu9Qxk2c3pDfkz8kRtRkHkYkB1q0h3p2v0nF3oA"
+GPUS = {str(m): f"0000:{m:02x}:00.0" for m in range(1, 9)}
+SINGLES, PAIRS = list(range(7, 15)), [3, 4, 5, 6]
+
+
+def inputs(partitions: Sequence[int] | None, **changes: Any) -> FabricInputs:
+    return FabricInputs.model_validate(
+        {
+            "connection": {"host": "hgx-01", "address": "192.0.2.1", "host_key": KEY},
+            "board": "board-0",
+            "baseboard": "hgx-h100",
+            "partitions": partitions,
+            "gpus": GPUS,
+        }
+        | changes
+    )
+
+
+@dataclass
+class Board:
+    """A board with its fabric manager, VMs, and a clock that only waiting moves."""
+
+    active: set[int] = field(default_factory=set)
+    used: set[int] = field(default_factory=set)  # modules that a VM holds
+    table: dict[int, tuple[int, ...]] = field(
+        default_factory=lambda: {p.id: p.modules for p in H100.partitions}
+    )
+    answers: list[int | None] = field(default_factory=list)  # codes before the real answer
+    waits_for_list: bool = False
+    passes_list_on: bool = True
+    place: str = "hgx-01, board board-0"
+    calls: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    history: list[set[int]] = field(default_factory=list)
+    time: float = 0.0
+    on_sleep: Callable[[], None] | None = None
+    trips: int = 0
+    shuffled: dict[str, int] = field(
+        default_factory=dict
+    )  # modules at other addresses than in GPUS
+    left_out: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    links: dict[int, int] = field(default_factory=dict)  # of GPUs that have fewer than 18
+
+    def _answer(self, action: str, *, works_while_waiting: bool = False) -> None:
+        self.calls.append(action)
+        if self.answers and (code := self.answers.pop(0)) is not None:
+            raise FabricError(self.place, action, code, "")
+        if self.waits_for_list and not works_while_waiting:
+            raise FabricError(self.place, action, -8, "")
+
+    def partitions(self) -> Mapping[int, LivePartition]:
+        self._answer("list")
+        self.trips += 1
+        return self._table()
+
+    def activate(self, partition_id: int) -> None:
+        self._answer(f"activate {partition_id}")
+        if partition_id in self.active:
+            raise FabricError(self.place, "activate", -17, "")
+        busy = {m for i in self.active for m in self.table[i]}
+        assert not busy & set(self.table[partition_id]), "a GPU in two active partitions"
+        self.active.add(partition_id)
+        self.history.append(set(self.active))
+
+    def deactivate(self, partition_id: int) -> None:
+        self._answer(f"deactivate {partition_id}")
+        if partition_id not in self.active:
+            raise FabricError(self.place, "deactivate", -18, "")
+        assert not self.used & set(self.table[partition_id]), "pulled from under a VM"
+        self.active.remove(partition_id)
+        self.history.append(set(self.active))
+
+    def change(self, steps: Sequence[FabricStep]) -> FabricChange:
+        """What the script on the host does: in order, up to the first that cannot be done."""
+        self.trips += 1
+        for done, step in enumerate(steps):
+            deactivates = step.verb == "deactivate"
+            if deactivates and self.used & {int(a[5:7], 16) for a in step.addresses}:
+                return FabricChange(done, held="4242")
+            try:
+                (self.deactivate if deactivates else self.activate)(step.partition)
+            except FabricError as error:
+                if error.code != (-18 if deactivates else -17):
+                    told = FabricError(self.place, step.words, error.code, "")
+                    return FabricChange(done, failed=told)
+        return FabricChange(len(steps), live=self._table())
+
+    def unsupported(self) -> Mapping[int, tuple[int, ...]]:
+        self.calls.append("unsupported")
+        return self.left_out
+
+    def _table(self) -> Mapping[int, LivePartition]:
+        return {
+            i: LivePartition(
+                i,
+                modules,
+                i in self.active,
+                {m: (self.links.get(m, 18), 18 if len(modules) > 1 else 0) for m in modules},
+            )
+            for i, modules in self.table.items()
+        }
+
+    def set_activated(self, partition_ids: Sequence[int]) -> None:
+        self._answer(f"set {sorted(partition_ids)}", works_while_waiting=True)
+        self.waits_for_list = False
+        self.active = set(partition_ids) if self.passes_list_on else set()
+
+    def inspect(self, addresses: Sequence[str]) -> Mapping[str, PciFunction]:
+        of = {a: int(m) for m, a in GPUS.items()}
+        return {
+            a: PciFunction(
+                a,
+                present=True,
+                iommu_group="1",
+                driver="vfio-pci",
+                users=(4242,) if of[a] in self.used else (),
+            )
+            for a in addresses
+        }
+
+    def read(self, addresses: Sequence[str]) -> ModuleReading:
+        self.calls.append("modules")
+        of = {a: int(m) for m, a in GPUS.items()}
+        held = {a: "4242" for a in addresses if of[a] in self.used}
+        return ModuleReading(
+            {a: self.shuffled.get(a, of[a]) for a in addresses if a not in held}, held
+        )
+
+    def now(self) -> float:
+        return self.time
+
+    def sleep(self, seconds: float) -> None:
+        self.time += seconds
+        if self.on_sleep:
+            self.on_sleep()
+
+    def note(self, line: str) -> None:
+        self.notes.append(line)
+
+    def restart(self) -> None:
+        self.active, self.waits_for_list = set(), True
+
+    @property
+    def fabric(self) -> Fabric:
+        return Fabric(self, self, self, self)
+
+    @property
+    def fabric_with_modules(self) -> Fabric:
+        return Fabric(self, self, self, self, self)
