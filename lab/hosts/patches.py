@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from lab.hosts.folder import HostFolder, read_json, write_json
@@ -45,7 +45,6 @@ class Patches:
         if real.exists() and not real.is_dir():
             mode = real.stat().st_mode & 0o777
         self._take(path)
-        real.parent.mkdir(parents=True, exist_ok=True)
         real.write_bytes(content if isinstance(content, bytes) else content.encode())
         real.chmod(mode)
 
@@ -58,7 +57,6 @@ class Patches:
         """Make a link to another path of the host, a relative one as in sysfs."""
         self._take(path)
         real = self._at(path)
-        real.parent.mkdir(parents=True, exist_ok=True)
         real.symlink_to(os.path.relpath(self._at(target), real.parent))
 
     def remove(self, path: str) -> None:
@@ -70,8 +68,13 @@ class Patches:
         return resolve(self._root, path, follow=False)
 
     def _take(self, path: str) -> None:
-        """Move what is there aside."""
+        """Move what is there aside; make the folders for what comes."""
         real, kept = self._at(path), None
+        new = [str(p) for p in PurePosixPath(path).parents if not self._at(str(p)).exists()]
+        if new:
+            # The outermost first, which is the last of them: with it goes all that is made inside.
+            self._at(new[0]).mkdir(parents=True)
+            self._done.append({"path": new[-1], "kept": None})
         if os.path.lexists(real):
             kept = str(len(self._done))
             self._kept.mkdir(exist_ok=True)

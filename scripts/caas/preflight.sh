@@ -141,15 +141,13 @@ registers() {
     done
 }
 
+# Loaded or built in; a driver that is neither has no folder there.
 modules() {
-    if [ ! -r /proc/modules ]; then
-        return 0 # a kernel without modules
-    fi
-    while read -r name rest; do
-        case $name in
-        nvidia | nvidia_* | nouveau | vfio* | iommufd | kvm*) say module "$name" ;;
-        esac
-    done </proc/modules
+    for name in nvidia nvidia_drm nvidia_modeset nvidia_uvm nouveau vfio vfio_pci iommufd kvm_intel kvm_amd; do
+        if [ -d "/sys/module/$name" ]; then
+            say module "$name"
+        fi
+    done
 }
 
 nodes() {

@@ -38,14 +38,18 @@ def qemu(call: Call) -> Answer:
 
 def dpkg_query(call: Call) -> Answer:
     """`dpkg-query --show`: a line for each installed package whose name fits a pattern."""
-    form = "${binary:Package}\\t${Version}\\n"
-    patterns: list[str] = []
-    show = False
-    for argument in call.arguments:
+    if call.arguments == ("--version",):
+        return Answer.out("dpkg-query (stand-in of a simulated host)")
+    form, show, patterns = "${binary:Package}\\t${Version}\\n", False, list[str]()
+    rest = list(call.arguments)
+    while rest:
+        argument = rest.pop(0)
         if argument in {"-W", "--show"}:
             show = True
         elif argument.startswith(("--showformat=", "-f=")):
             form = argument.partition("=")[2]
+        elif argument in {"-f", "--showformat"} and rest:
+            form = rest.pop(0)
         elif argument.startswith("-"):
             return Answer.error(f"dpkg-query: error: unknown option {argument}", 2)
         else:
