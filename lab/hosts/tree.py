@@ -143,6 +143,7 @@ def _files(name: str, board: Board, identity: Mapping[str, str]) -> dict[str, st
         "etc/modprobe.d/vfio.conf": (
             "options vfio-pci ids=10de:2330,10de:22a3,11f8:4128\nsoftdep nvidia pre: vfio-pci\n"
         ),
+        "usr/share/OVMF/OVMF_CODE_4M.fd": "(firmware for virtual machines)\n",
         "usr/share/nvidia/nvswitch/fabricmanager.cfg": (
             "FABRIC_MODE=1\nFABRIC_MODE_RESTART=1\n"
             "STATE_FILE_NAME=/var/lib/nvidia-fabricmanager/fabricmanager.state\n"
