@@ -17,6 +17,7 @@ from components.caas.system import System, SystemArgs
 from components.caas.tenancy_api import TenancyApi, TenancyApiArgs
 from components.caas.tenant import Tenant, TenantArgs
 from components.host_connection import HostConnection
+from gpuclusters.config.boot import boot_profile
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.loader import Secrets
 from gpuclusters.config.plan import CaasPlan, NodePlan, TenantPlan, plan
@@ -129,7 +130,7 @@ def build(config: CaasConfig, secrets: Secrets) -> Outputs:
 
 def _host(config: CaasConfig, cluster: CaasPlan, node: NodePlan, secrets: Secrets) -> GpuHostArgs:
     machine = secrets.hosts[node.name]
-    kubelet, containerd = config.kubernetes.kubelet, config.kubernetes.containerd
+    containerd = config.kubernetes.containerd
     return GpuHostArgs(
         connection=HostConnection(
             host=node.name,
@@ -145,7 +146,7 @@ def _host(config: CaasConfig, cluster: CaasPlan, node: NodePlan, secrets: Secret
         fabric_manager_host=cluster.fabric_manager_host,
         cdi_kind=config.device_access.cdi_kind,
         kubelet_drop_in=drop_ins.kubelet(
-            runtime_request_timeout_seconds=kubelet.runtime_request_timeout_seconds
+            runtime_request_timeout_seconds=boot_profile(config).kubelet_request_timeout
         ),
         containerd_drop_in=drop_ins.containerd(
             schema=drop_ins.ContainerdSchema(containerd.config_version.value),

@@ -9,12 +9,13 @@ from pydantic import Field
 from gpuclusters.config.base import DnsLabel, Flag, Network, Section, checked
 from gpuclusters.config.fabric import ServiceVm, Versions
 from gpuclusters.config.hosts import Hosts
-from gpuclusters.config.kata import DeviceAccess, GpuOperator, Kata
+from gpuclusters.config.kata import DeviceAccess, GpuOperator, Kata, Sandbox
 from gpuclusters.config.kubernetes import Kubernetes
 from gpuclusters.config.leases import Leases
 from gpuclusters.config.nodes import Layout, Node
 from gpuclusters.config.preparation import Preparation
 from gpuclusters.config.runtime import Api, Programs
+from gpuclusters.config.storage import Storage
 from gpuclusters.config.tenants import Tenant
 from gpuclusters.domain.platforms import Platform
 
@@ -62,6 +63,8 @@ class CaasConfig(Section):
     """How the machines are made ready: kernel, drivers, packages, limits, reboots."""
     service_vm: ServiceVm = Field(default_factory=ServiceVm)
     """The VM that runs the fabric manager."""
+    sandbox: Annotated[Sandbox, checked(12)] = Sandbox.KATA
+    """What keeps containers apart: kata. gVisor is refused by name, with the reason."""
     kata: Kata = Field(default_factory=Kata)
     """Kata Containers."""
     device_access: DeviceAccess = Field(default_factory=DeviceAccess)
@@ -70,6 +73,8 @@ class CaasConfig(Section):
     """The GPU Operator, if the cluster has one."""
     network: ClusterNetwork = Field(default_factory=ClusterNetwork)
     """Cilium and closed networks."""
+    storage: Storage = Field(default_factory=Storage)
+    """NFS for tenants."""
     leases: Leases = Field(default_factory=Leases)
     """What a GPU goes through between two tenants."""
     api: Api = Field(default_factory=Api)

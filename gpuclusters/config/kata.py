@@ -1,18 +1,30 @@
-"""`kata`, `device-access` and `gpu-operator`: what turns a pod into a VM with GPUs."""
+"""`sandbox`, `kata`, `device-access` and `gpu-operator`: what turns a pod into a VM with GPUs."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
 
 from gpuclusters.config.base import Flag, Integer, Mib, Seconds, Section, Text, checked, refusal
+from gpuclusters.config.charts import Chart, Sha256
 from gpuclusters.config.kubernetes import Distribution
 from gpuclusters.domain import kata
 
+_SUFFIX = re.compile(r"[a-z0-9]([-a-z0-9]{0,18}[a-z0-9])?")
 _VENDOR_OR_CLASS = re.compile(r"[A-Za-z]([A-Za-z0-9_.-]*[A-Za-z0-9])?")
+
+
+class Sandbox(StrEnum):
+    """What keeps a container apart from the machine and from other tenants."""
+
+    KATA = "kata"
+    """A virtual machine of its own, to which its GPUs are passed through."""
+    GVISOR = "gvisor"
+    """A kernel in user space; its `nvproxy` passes calls on to the machine's own NVIDIA driver."""
 
 
 class GuestImage(StrEnum):
@@ -39,31 +51,82 @@ class Overhead(Section):
     """CPU, in thousandths of a core."""
 
 
+def _suffix(value: str) -> str:
+    if value and not _SUFFIX.fullmatch(value):
+        raise refusal(
+            "is not part of a Kubernetes name",
+            "write at most 20 lower-case letters, digits and '-', with a letter or digit at both ends",
+        )
+    return value
+
+
+def _folder(value: str) -> str:
+    if not value.startswith("/") or value.endswith("/") or '"' in value or " " in value:
+        raise refusal("is not a folder", "write it from the root: /var/lib/kubelet")
+    return value
+
+
+Suffix = Annotated[str, AfterValidator(_suffix)]
+KubeletRoot = Annotated[Text, AfterValidator(_folder)]
+
+
 class Kata(Section):
     """Kata Containers as it is installed on the machines."""
 
+    chart: Chart | None = None
+    """Where the chart kata-deploy comes from; by default the lab's in the lab, else Kata's own registry. Its
+    version is versions.kata."""
     shim: kata.Shim = kata.Shim.GO
-    """The shim; the RuntimeClass is called kata-<shim>."""
-    create_container_timeout_seconds: Annotated[Seconds, checked(5)] = 1200
-    """create_container_timeout of its configuration."""
-    cdi_timeout_seconds: Annotated[Seconds, checked(5)] = 600
-    """agent.cdi_timeout on the guest's command line; Kata's default of 100 is too short for 8 GPUs."""
-    dial_timeout_seconds: Annotated[Seconds, checked(5)] = 1200
-    """dial_timeout (Go) or reconnect_timeout_ms (Rust), in seconds: how long the VM may boot."""
-    deployment_mode: Annotated[kata.DeploymentMode, checked(14)] = kata.DeploymentMode.DAEMONSET
-    """deploymentMode of the chart kata-deploy. Changing it means removing and installing the chart."""
-    multi_install_suffix: Annotated[str, checked(14)] = ""
-    """env.multiInstallSuffix of the chart. Changing it means removing and installing the chart."""
+    """The shim, the only one that is installed; the RuntimeClass is called kata-<shim>."""
+    create_container_timeout_seconds: Seconds | None = None
+    """create_container_timeout of its configuration; by default derived
+    from the largest VM (docs/kata.md)."""
+    cdi_timeout_seconds: Seconds | None = None
+    """agent.cdi_timeout on the guest's command line, for which Kata's own 100 is too short with 8 GPUs; by
+    default derived."""
+    dial_timeout_seconds: Seconds | None = None
+    """dial_timeout (Go) or reconnect_timeout_ms (Rust), in seconds: how long the VM may boot; by default
+    derived."""
+    huge_pages: Flag = False
+    """Whether VMs' memory is of 1-GiB pages: minutes less for large VMs. Needs
+    nodes[].hugepages-gib-per-numa-node; pods then ask for hugepages-1Gi."""
+    deployment_mode: kata.DeploymentMode = kata.DeploymentMode.DAEMONSET
+    """deploymentMode of the chart. Changing it removes the chart and installs it again."""
+    multi_install_suffix: Suffix = ""
+    """env.multiInstallSuffix of the chart: also ends the names of RuntimeClass and handler. Changing it
+    removes the chart and installs it again."""
     distribution: Annotated[Distribution | None, checked(6)] = None
-    """k8sDistribution of the chart; by default the cluster's own."""
-    node_feature_discovery: Annotated[Flag, checked(6)] = False
+    """k8sDistribution of the chart; only for checking: it is the cluster's own."""
+    node_feature_discovery: Flag = False
     """node-feature-discovery.enabled of the chart."""
-    snapshotter: Annotated[Snapshotter, checked(7)] = Snapshotter.OVERLAYFS
+    values: Mapping[Text, Any] = Field(default_factory=dict)
+    """More values of the chart, such as tolerations or an image of a mirror."""
+    kubelet_root: KubeletRoot | None = None
+    """Folder of the kubelets; by default the distribution's. Kata asks there which GPUs a pod was given."""
+    snapshotter: Snapshotter = Snapshotter.OVERLAYFS
     """Snapshotter of Kata pods; erofs needs containerd 2.2."""
     guest_image: Annotated[GuestImage, checked(2)] = GuestImage.KATA
     """Whose image boots: Kata's own, or one that you built with another driver."""
+    guest_image_sha256: Sha256 | None = None
+    """Checksum of the guest image on the machines. Stated, it is compared on every machine after the
+    installation; its blocks are verified at every read in any case (dm-verity)."""
     overhead: Overhead = Field(default_factory=Overhead)
     """What a VM takes beside its containers."""
+
+    @property
+    def installation(self) -> kata.Installation:
+        """What the chart refuses to change."""
+        return kata.Installation(self.deployment_mode, self.multi_install_suffix)
+
+    @property
+    def runtime_class(self) -> str:
+        """Name of the RuntimeClass and of containerd's handler."""
+        return self.installation.handler(self.shim)
+
+    @property
+    def node_selector(self) -> Mapping[str, str]:
+        """Labels of nodes on which pods of the RuntimeClass can start."""
+        return self.installation.node_selector(self.shim)
 
 
 class Mechanism(StrEnum):

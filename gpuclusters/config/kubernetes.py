@@ -39,9 +39,9 @@ class PodSecurityLevel(StrEnum):
 class Kubelet(Section):
     """Settings of every kubelet, written as a drop-in."""
 
-    runtime_request_timeout_seconds: Seconds = 1260
+    runtime_request_timeout_seconds: Seconds | None = None
     """How long the kubelet waits for containerd. The default of Kubernetes, 120, is too short for a VM with
-    GPUs. At least kata.create-container-timeout-seconds."""
+    GPUs; by default derived from the largest VM (docs/kata.md)."""
     pod_resources_get: Annotated[Flag, checked(7)] = False
     """Whether the kubelets run with the feature gate KubeletPodResourcesGet. Only needed before Kubernetes
     1.34; Kata learns from it which GPUs a pod was given."""

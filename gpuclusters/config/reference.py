@@ -29,6 +29,7 @@ _PLAIN = {
     bool: "true or false",
     IPv4Network: "IPv4 range",
     IPv4Address: "IPv4 address",
+    Any: "anything",
 }
 
 
@@ -70,6 +71,8 @@ def _kind(annotation: Any) -> str:
         return " or ".join(dict.fromkeys(_kind(member) for member in members))
     (one,) = members
     one = _bare(one)
+    if get_origin(one) in (Union, UnionType):
+        return _kind(one)
     if get_origin(one) is Literal:
         return ", ".join(f"`{value}`" for value in get_args(one))
     arguments = get_args(one)
@@ -124,7 +127,8 @@ def _paths(root: type[BaseModel], path: str) -> Iterator[tuple[str, type[BaseMod
         for model in below:
             suffix = "[]" if listed else ""
             tag = model.model_fields.get(DISCRIMINATOR)
-            which = f" ({DISCRIMINATOR}: {get_args(tag.annotation)[0]})" if tag else ""
+            variants = get_args(tag.annotation) if tag else ()
+            which = f" ({DISCRIMINATOR}: {variants[0]})" if variants else ""
             yield from _paths(model, f"{path}.{info.alias or name}{suffix}{which}")
 
 

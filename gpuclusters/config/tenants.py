@@ -19,6 +19,7 @@ from gpuclusters.config.base import (
     checked,
     refusal,
 )
+from gpuclusters.config.storage import NfsVolume
 
 
 class NfsMount(StrEnum):
@@ -62,6 +63,8 @@ class Nfs(Section):
     """Their addresses, within network.storage-cidrs."""
     mounted_by: NfsMount = NfsMount.GUEST
     """guest or kubelet."""
+    volumes: tuple[NfsVolume, ...] = ()
+    """Folders that become claims in the tenant's namespace; with mounted-by: kubelet."""
 
 
 class ContainerSize(Section):

@@ -138,19 +138,19 @@ VALUES: Final[Tree] = {
     "customRuntimes": {"enabled": None, "runtimes": None},
 }
 
-OWNED: Final = (
-    "deploymentMode",
-    "k8sDistribution",
-    "nodeSelector",
-    "shims",
-    "defaultShim",
-    "runtimeClasses",
-    "env",
-    "node-feature-discovery",
-    "snapshotter",
-    "customRuntimes",
-)
-"""Keys that follow from the configuration and are not to be given beside it."""
+OWNED: Final[Mapping[str, str]] = {
+    "deploymentMode": "write kata.deployment-mode",
+    "k8sDistribution": "it is kubernetes.distribution",
+    "nodeSelector": "it chooses the machines under nodes",
+    "shims": "write kata.shim, and timeouts and sizes under kata",
+    "defaultShim": "it is kata.shim",
+    "runtimeClasses": "the RuntimeClass is this program's own",
+    "env": "write kata.multi-install-suffix",
+    "node-feature-discovery": "write kata.node-feature-discovery",
+    "snapshotter": "write kata.snapshotter",
+    "customRuntimes": "this program installs one shim",
+}
+"""Keys that follow from the configuration and are not to be given beside it, and what to write instead."""
 
 
 @dataclass(frozen=True, slots=True)

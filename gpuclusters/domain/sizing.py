@@ -1,7 +1,6 @@
-"""How much memory, address space and time VMs with GPUs need.
+"""How much memory and address space VMs with GPUs need.
 
-Sources: measurements published for 8-GPU H100 hosts (kernel 6.8, iommufd); OVMF's choice of its 64-bit
-aperture (an eighth of the guest's physical address space).
+Source: OVMF's choice of its 64-bit aperture (an eighth of the guest's physical address space).
 """
 
 from __future__ import annotations
@@ -10,24 +9,7 @@ from collections.abc import Sequence
 
 GIB = 1024  # in MiB
 
-_BOOT_SECONDS = 30
-_MAP_SECONDS_PER_GPU = 15
-_DRIVER_SECONDS_PER_GPU = 4
-_PIN_SECONDS_PER_GIB = 0.1
-_GUEST_CDI_SECONDS = 58
-_FABRIC_HUB_SECONDS = 13
 _OTHER_BARS_GIB = 1
-
-
-def boot_seconds(gpus: int, memory_gib: int) -> int:
-    """How long a VM takes until its agent answers: firmware, BARs, memory pinned, driver."""
-    per_gpu = _MAP_SECONDS_PER_GPU + _DRIVER_SECONDS_PER_GPU
-    return round(_BOOT_SECONDS + gpus * per_gpu + memory_gib * _PIN_SECONDS_PER_GIB)
-
-
-def guest_cdi_seconds(gpus: int) -> int:
-    """How long the agent waits until the guest's driver has all GPUs and CDI names them."""
-    return _GUEST_CDI_SECONDS + _FABRIC_HUB_SECONDS + gpus * _DRIVER_SECONDS_PER_GPU
 
 
 def aperture_gib(physical_address_bits: int) -> int:

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from gpuclusters.config.caas import CaasConfig
+from gpuclusters.config.charts import Chart, LabChart
 from gpuclusters.config.fault import Flaw, Path, show
 from gpuclusters.config.kata import CcMode, Mechanism, OperatorResource, SandboxMode
+from gpuclusters.config.kubernetes import LabKubernetes
 from gpuclusters.config.rules.rule import rule
+from gpuclusters.domain import kata_chart
 
 _OPERATOR_VENDOR = "nvidia.com"
+_SHOWN = 8
 
 
 @rule(6, needs=["device_access"])
@@ -124,6 +128,52 @@ def one_owner_of_the_resource(config: CaasConfig) -> Iterable[Flaw]:
         )
 
 
+@rule(6, needs=["kata"])
+def chart_reads_its_values(config: CaasConfig) -> Iterable[Flaw]:
+    """A value that the chart kata-deploy does not read would change nothing, silently."""
+    for unknown in kata_chart.unknown_keys(config.kata.values):
+        near = unknown.nearest
+        known = ", ".join(unknown.known[:_SHOWN]) + (", …" if len(unknown.known) > _SHOWN else "")
+        yield Flaw(
+            ("kata", "values", *unknown.path),
+            f"is not a value that the chart kata-deploy {kata_chart.VERSION} reads",
+            f"the key {show(unknown.path[-1])}",
+            f"did you mean {near}?" if near else f"remove it; the keys here are {known}",
+        )
+
+
+@rule(6, needs=["kata"])
+def chart_values_are_set_once(config: CaasConfig) -> Iterable[Flaw]:
+    """What follows from other keys is not given to the chart beside them."""
+    for key in config.kata.values:
+        if key in kata_chart.OWNED:
+            yield Flaw(
+                ("kata", "values", key),
+                "is set by this program",
+                f"the key {show(key)}",
+                f"remove it; {kata_chart.OWNED[key]}",
+            )
+
+
+@rule(6, needs=["kata", "storage", "kubernetes"])
+def stand_ins_are_of_the_lab(config: CaasConfig) -> Iterable[Flaw]:
+    """The lab's charts install nothing: on machines of yours pods would wait for ever."""
+    if isinstance(config.kubernetes, LabKubernetes):
+        return
+    paths: tuple[tuple[Path, Chart | None], ...] = (
+        (("kata", "chart", "source"), config.kata.chart),
+        (("storage", "csi-driver-chart", "source"), config.storage.csi_driver_chart),
+    )
+    for path, chart in paths:
+        if isinstance(chart, LabChart):
+            yield Flaw(
+                path,
+                "is the lab's stand-in, which installs nothing, while kubernetes is not the lab's",
+                show(chart.source),
+                "write registry, or file with a path",
+            )
+
+
 RULES = (
     kata_gets_gpus_from_a_device_plugin,
     kata_knows_the_distribution,
@@ -132,4 +182,7 @@ RULES = (
     confidential_mode_fits_the_shim,
     one_node_feature_discovery,
     one_owner_of_the_resource,
+    chart_reads_its_values,
+    chart_values_are_set_once,
+    stand_ins_are_of_the_lab,
 )

@@ -1,16 +1,21 @@
-"""Rows 5 and 7: patience for VMs that boot for minutes, and versions of Kubernetes and containerd."""
+"""Rows 5, 7 and 13: patience for VMs that boot for minutes, what they are made of, and versions.
+
+Timeouts that the configuration does not state are derived and fit each other; see `domain.boot_profile`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+from gpuclusters.config.boot import boot_profile
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.fault import Flaw, Path, show
 from gpuclusters.config.kata import Snapshotter
 from gpuclusters.config.kubernetes import ContainerdConfigVersion
-from gpuclusters.config.plan import largest_partition, share
+from gpuclusters.config.plan import share
 from gpuclusters.config.rules.rule import rule
-from gpuclusters.domain.sizing import boot_seconds, guest_cdi_seconds
+from gpuclusters.domain.boot_profile import GUEST_BASE_MIB
+from gpuclusters.domain.sizing import GIB
 from gpuclusters.domain.versions import (
     CONTAINERD_CDI_ALWAYS,
     CONTAINERD_CDI_DEFAULT,
@@ -20,68 +25,112 @@ from gpuclusters.domain.versions import (
     parse_release,
 )
 
-_AFTER_CDI_SECONDS = 60
+_PROFILE = ("kata", "kubernetes", "platform", "nodes", "partition_layout", "tenants")
+"""Sections that the boot profile is made from."""
 
 
-@rule(5, needs=["kata", "kubernetes"])
+@rule(5, needs=_PROFILE)
 def kubelet_outwaits_kata(config: CaasConfig) -> Iterable[Flaw]:
     """The kubelet waits at least as long as Kata: the shorter of the two is what counts."""
-    kubelet = config.kubernetes.kubelet.runtime_request_timeout_seconds
-    create = config.kata.create_container_timeout_seconds
-    if kubelet < create:
+    stated = config.kubernetes.kubelet.runtime_request_timeout_seconds
+    least = boot_profile(config).problems().get("kubelet_request_timeout")
+    if stated is not None and least is not None:
         yield Flaw(
             ("kubernetes", "kubelet", "runtime-request-timeout-seconds"),
-            f"is less than kata.create-container-timeout-seconds, which is {create}: the kubelet "
-            "gives up while the VM boots",
-            show(kubelet),
-            f"write {create} or more",
+            f"is less than Kata's create_container_timeout, which is {least}: the kubelet gives up "
+            "while the VM boots",
+            show(stated),
+            f"write {least} or more, or leave it out",
         )
 
 
-@rule(5, needs=["kata"])
+@rule(5, needs=_PROFILE)
 def kata_outwaits_its_guest(config: CaasConfig) -> Iterable[Flaw]:
-    """Creating a container includes waiting for the guest's CDI, and a minute for the rest."""
-    create = config.kata.create_container_timeout_seconds
-    cdi = config.kata.cdi_timeout_seconds
-    if create < cdi + _AFTER_CDI_SECONDS:
+    """Creating a container includes the boot, the wait for the guest's CDI, and a minute for the rest."""
+    stated = config.kata.create_container_timeout_seconds
+    profile = boot_profile(config)
+    least = profile.problems().get("create_container_timeout")
+    if stated is not None and least is not None:
         yield Flaw(
             ("kata", "create-container-timeout-seconds"),
-            f"is less than cdi-timeout-seconds and a minute, {cdi} + {_AFTER_CDI_SECONDS}",
-            show(create),
-            f"write {cdi + _AFTER_CDI_SECONDS} or more",
+            f"is less than the boot takes, about {profile.estimate.total} seconds, or than "
+            f"agent.cdi_timeout and a minute, {profile.cdi_timeout} + 60",
+            show(stated),
+            f"write {least} or more, or leave it out",
         )
 
 
-@rule(5, needs=["kata", "platform", "nodes", "partition_layout"])
+@rule(5, needs=_PROFILE)
 def guests_have_time_for_their_drivers(config: CaasConfig) -> Iterable[Flaw]:
     """The agent waits until the driver of the largest partition has all its GPUs."""
-    gpus = largest_partition(config)
-    needed = guest_cdi_seconds(gpus)
-    if gpus and config.kata.cdi_timeout_seconds < needed:
+    stated = config.kata.cdi_timeout_seconds
+    profile = boot_profile(config)
+    if stated is not None and "cdi_timeout" in profile.problems():
+        derived = boot_profile(_without(config, "cdi_timeout_seconds")).cdi_timeout
         yield Flaw(
             ("kata", "cdi-timeout-seconds"),
-            f"is too low for {gpus} GPUs in one VM, whose driver takes about {needed} seconds",
-            show(config.kata.cdi_timeout_seconds),
-            "write 600",
+            f"is too low for {profile.guest.gpus} GPUs in one VM, whose driver takes about "
+            f"{profile.estimate.guest} seconds when all goes well",
+            show(stated),
+            f"leave it out, which means {derived}",
         )
 
 
-@rule(5, needs=["kata", "platform", "nodes", "partition_layout", "tenants"])
+@rule(5, needs=_PROFILE)
 def guests_have_time_to_boot(config: CaasConfig) -> Iterable[Flaw]:
     """The shim tries long enough to reach the agent of the largest VM."""
-    gpus = largest_partition(config)
-    memory = max(
-        (share(config, one).default_container.memory_gib for one in config.tenants), default=0
-    )
-    needed = boot_seconds(gpus, memory)
-    if gpus and config.kata.dial_timeout_seconds < needed:
+    stated = config.kata.dial_timeout_seconds
+    profile = boot_profile(config)
+    if stated is not None and "dial_timeout" in profile.problems():
+        guest = profile.guest
+        derived = boot_profile(_without(config, "dial_timeout_seconds")).dial_timeout
         yield Flaw(
             ("kata", "dial-timeout-seconds"),
-            f"is too low for a VM with {gpus} GPUs and {memory} GiB, which boots for about "
-            f"{needed} seconds",
-            show(config.kata.dial_timeout_seconds),
-            "write 1200",
+            f"is too low for a VM with {guest.gpus} GPUs and {guest.memory_gib} GiB, which boots for "
+            f"about {profile.estimate.total} seconds",
+            show(stated),
+            f"leave it out, which means {derived}",
         )
+
+
+@rule(13, needs=_PROFILE)
+def overhead_covers_the_vm(config: CaasConfig) -> Iterable[Flaw]:
+    """QEMU and the guest's own memory live in the pod's cgroup: less than they take ends the VM."""
+    stated = config.kata.overhead.memory_mib
+    least = boot_profile(config).memory_overhead_mib
+    if stated < least:
+        yield Flaw(
+            ("kata", "overhead", "memory-mib"),
+            f"is less than a VM takes beside its containers, {least} MiB: the kernel would end it",
+            show(stated),
+            f"write {least} or more, or leave it out",
+        )
+
+
+@rule(13, needs=["kata", "tenants"], each=["nodes"])
+def huge_pages_are_reserved(config: CaasConfig) -> Iterable[Flaw]:
+    """VMs of huge pages need as many on one machine as the smallest of them takes."""
+    if not config.kata.huge_pages:
+        return
+    base = GUEST_BASE_MIB // GIB
+    sizes = [share(config, tenant).default_container.memory_gib for tenant in config.tenants]
+    needed = max(sizes, default=0) + base
+    for position, node in enumerate(config.nodes):
+        pages = sum(node.hugepages_gib_per_numa_node or ())
+        if pages < needed:
+            yield Flaw(
+                ("nodes", position, "hugepages-gib-per-numa-node"),
+                f"reserves {pages} GiB, while kata.huge-pages is on and a VM of default size takes "
+                f"{needed}",
+                show(list(node.hugepages_gib_per_numa_node or ())),
+                "reserve what the machine's VMs take together, for example [512, 512], or set "
+                "kata.huge-pages: false",
+            )
+
+
+def _without(config: CaasConfig, key: str) -> CaasConfig:
+    """The configuration as if this timeout of Kata were not stated."""
+    return config.model_copy(update={"kata": config.kata.model_copy(update={key: None})})
 
 
 @rule(7, needs=["kubernetes"])
@@ -173,6 +222,8 @@ RULES = (
     kata_outwaits_its_guest,
     guests_have_time_for_their_drivers,
     guests_have_time_to_boot,
+    overhead_covers_the_vm,
+    huge_pages_are_reserved,
     kubernetes_versions_are_pinned,
     kubelet_tells_kata_which_gpus,
     containerd_finds_cdi_specs,

@@ -7,9 +7,11 @@ from collections.abc import Iterable
 
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.fault import Flaw, show
+from gpuclusters.config.kata import Sandbox
 from gpuclusters.config.kubernetes import PodSecurityLevel
 from gpuclusters.config.rules.rule import rule
 from gpuclusters.config.tenants import NfsMount
+from gpuclusters.domain.sandbox import gvisor_refusal
 
 _NO_GLIBC = re.compile(r"(^|[/:_.-])(alpine|musl|distroless|busybox|chainguard|wolfi)([/:_.@*-]|$)")
 
@@ -56,4 +58,17 @@ def images_have_glibc(config: CaasConfig) -> Iterable[Flaw]:
                 )
 
 
-RULES = (mounted_files_stay_live, pods_stay_in_their_vm, images_have_glibc)
+@rule(12, needs=["sandbox"], each=["tenants"])
+def tenants_have_a_kernel_of_their_own(config: CaasConfig) -> Iterable[Flaw]:
+    """Containers of tenants are virtual machines; gVisor shares the machine's GPU driver."""
+    if config.sandbox is Sandbox.GVISOR:
+        wrong, instead = gvisor_refusal(len(config.tenants))
+        yield Flaw(("sandbox",), wrong, show(config.sandbox.value), instead)
+
+
+RULES = (
+    mounted_files_stay_live,
+    pods_stay_in_their_vm,
+    images_have_glibc,
+    tenants_have_a_kernel_of_their_own,
+)
