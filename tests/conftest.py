@@ -17,6 +17,7 @@ if os.environ.get("CI"):
     settings.load_profile("ci")
 
 pytest_plugins = [
+    "tests.fixtures.distribution",
     "tests.fixtures.control_plane",
     "tests.fixtures.hosts",
     "tests.fixtures.tenancies",

@@ -7,7 +7,8 @@ from typing import Final
 
 import grpc
 from google.protobuf import empty_pb2
-from pulumi.runtime.proto import engine_pb2, engine_pb2_grpc
+
+from lab.engine.protocol import engine_pb2, engine_pb2_grpc
 
 _DEADLINE_SECONDS: Final = 5
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import grpc
 from google.protobuf import any_pb2, struct_pb2
-from pulumi.runtime.proto import provider_pb2, status_pb2
 
+from lab.engine.protocol import provider_pb2, status_pb2
 from lab.providers import calls
 from lab.providers.values import Properties, contains_unknown, decode, plain_properties
 

@@ -11,8 +11,8 @@ from concurrent import futures
 from typing import Final
 
 import grpc
-from pulumi.runtime.proto import provider_pb2_grpc
 
+from lab.engine.protocol import provider_pb2_grpc
 from lab.providers import calls
 from lab.providers.engine_log import EngineLog
 from lab.providers.server import Servicer

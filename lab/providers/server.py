@@ -11,8 +11,8 @@ from typing import Any, NoReturn, TypeVar
 
 import grpc
 from google.protobuf import empty_pb2
-from pulumi.runtime.proto import plugin_pb2, provider_pb2, provider_pb2_grpc
 
+from lab.engine.protocol import plugin_pb2, provider_pb2, provider_pb2_grpc
 from lab.providers import calls, messages
 from lab.providers.redaction import redact
 from lab.providers.values import decode, encode

@@ -16,6 +16,7 @@ import pytest
 import yaml
 
 from lab import hosts, tools
+from tests.fixtures.keys import quick_keys
 
 SOURCE = Path(__file__).resolve().parents[2]
 LINKED = (
@@ -42,6 +43,7 @@ class Checkout:
             "GPU_CLUSTERS_LAB": str(self.lab),
             "GPU_CLUSTERS_ENGINE": "embedded",
             "COLUMNS": "200",
+            **quick_keys(self.folder.parent / "keys"),
             **self.extra,
         }
 

@@ -12,6 +12,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+from tests.fixtures.keys import quick_keys
+
+SALT = "v1:ip2XVbLTazw=:v1:32uGEF6AxQjTh976:VJ3lV7gQnrx2m+Hm9kPQkyTAE+dvPw=="
+"""Of the passphrase `test`: with a salt of their own, each stack would have to derive a key."""
+
 PROVIDER = """\
 import os, pathlib, time
 import pulumi
@@ -46,6 +51,7 @@ class Engine:
         for folder in (self.folder, self.world, root / "state"):
             folder.mkdir()
         (self.folder / "Pulumi.yaml").write_text("name: proc\nruntime: python\n")
+        (self.folder / "Pulumi.dev.yaml").write_text(f"encryptionsalt: {SALT}\n")
         (self.folder / "things.py").write_text(PROVIDER)
         self.env = {k: v for k, v in os.environ.items() if not k.startswith("PULUMI_")} | {
             "PULUMI_BACKEND_URL": f"file://{root / 'state'}",
@@ -53,6 +59,7 @@ class Engine:
             "PULUMI_HOME": str(root / "home"),
             "WORLD": str(self.world),
             "MARK": str(root),
+            **quick_keys(root.parent / "keys"),
         }
         self.run("stack", "init", "dev")
 

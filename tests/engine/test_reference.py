@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.fixtures.keys import quick_keys
 
 REFERENCE = Path(__file__).parent / "reference"
 SCENARIOS = sorted(path.parent.name for path in REFERENCE.glob("scenarios/*/steps.yaml"))
@@ -29,6 +32,7 @@ def test_a_scenario_plays_as_recorded(scenario: str, tmp_path: Path) -> None:
             scenario,
         ],
         cwd=tmp_path,
+        env={**os.environ, **quick_keys(tmp_path / "keys")},
         capture_output=True,
         text=True,
         check=False,
