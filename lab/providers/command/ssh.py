@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -179,8 +180,10 @@ async def run(
     """Run one command to its end; a cancelled task ends the command too."""
     process = await connection.create_process(command, env=dict(environment), encoding=None)
     try:
-        process.stdin.write((stdin or "").encode())
-        process.stdin.write_eof()
+        # A command may end, or close its input, without reading all of it.
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.write((stdin or "").encode())
+            process.stdin.write_eof()
         await asyncio.gather(
             _drain(process.stdout, capture, "stdout"), _drain(process.stderr, capture, "stderr")
         )
