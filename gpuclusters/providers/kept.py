@@ -26,6 +26,7 @@ from pydantic import BaseModel, ValidationError
 from gpuclusters.adapters.errors import UnreachableError
 from gpuclusters.providers import edge
 from gpuclusters.providers.failures import InvalidStateError, explained, leave_out_frames
+from gpuclusters.providers.side_by_side import make_room
 
 SSH_KEY_CONFIG = "gpu-clusters:ssh-private-key"
 
@@ -59,6 +60,7 @@ class KeptProvider(ResourceProvider, Generic[I]):
     def configure(self, req: ConfigureRequest) -> None:
         """Take the SSH key from the stack's configuration; whether it is needed shows later."""
         leave_out_frames()
+        make_room()
         self.ssh_key = req.config.get(SSH_KEY_CONFIG)
 
     def check(self, _olds: Properties, news: Properties) -> CheckResult:

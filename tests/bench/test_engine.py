@@ -15,10 +15,11 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
+
+from tests.bench.showing import show
 
 pytestmark = [pytest.mark.bench, pytest.mark.timeout(3600)]
 
@@ -140,13 +141,6 @@ def project(tmp_path: Path) -> Project:
 
 
 UP = ("up", "--yes", "--skip-preview")
-
-
-def show(capsys: pytest.CaptureFixture[str], title: str, rows: Iterable[str]) -> None:
-    with capsys.disabled():
-        print(f"\n\n{title}")
-        for row in rows:
-            print(row)
 
 
 def test_the_cost_of_a_run(project: Project, capsys: pytest.CaptureFixture[str]) -> None:

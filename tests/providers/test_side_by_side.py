@@ -1,0 +1,47 @@
+"""Machines that hang do not keep the others from being worked on, however many they are."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable
+
+from gpuclusters.providers.host_file import HostFileProvider
+from lab.hosts import faults, journal
+from tests.fixtures.hosts import SimulatedHost
+from tests.providers.conftest import StartProvider
+from tests.providers.provider_process import StepFailed
+
+HANGING = 6
+"""More than the four calls at a time that the SDK's process begins with."""
+
+
+def test_a_step_is_taken_while_others_hang(
+    hosts: Callable[..., list[SimulatedHost]], start_provider: StartProvider
+) -> None:
+    well, *ill = hosts(1 + HANGING)
+    provider = start_provider(well, own=True)
+
+    def create(host: SimulatedHost) -> str:
+        file = {"path": "/etc/gpu-clusters/a", "content": "a"}
+        return provider.create(HostFileProvider, {"connection": host.connection, **file}).id
+
+    def hang(host: SimulatedHost) -> None:
+        with contextlib.suppress(StepFailed):  # the provider is killed in the end
+            create(host)
+
+    for host in ill:
+        faults.inject(host.folder, host.name, faults.Hang())
+    threads = [threading.Thread(target=hang, args=(host,)) for host in ill]
+    for thread in threads:
+        thread.start()
+    deadline = time.monotonic() + 60
+    while not all(journal.read(host.folder, host.name, "connection") for host in ill):
+        assert time.monotonic() < deadline, "some steps have not begun"
+        time.sleep(0.05)
+    assert create(well) == f"{well.name}:/etc/gpu-clusters/a"
+    assert all(thread.is_alive() for thread in threads)
+    provider.kill()
+    for thread in threads:
+        thread.join()
