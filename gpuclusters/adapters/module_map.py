@@ -14,6 +14,8 @@ _NOT_INSTALLED = 3
 _LOCK = threading.Lock()
 _READ: dict[tuple[str, str, int], dict[str, int]] = {}
 """What hosts answered in this process, which lives as long as one `up`."""
+_ASKING: dict[tuple[str, str, int], threading.Lock] = {}
+"""Held while a host is asked, so that who comes meanwhile waits for the same answer."""
 
 
 class SshModuleMap:
@@ -40,9 +42,16 @@ class SshModuleMap:
             AdapterError: not reached, or the tool is not installed.
         """
         with _LOCK:
-            known = dict(_READ.get(self._key, {}))
-        if all(address in known for address in addresses):
-            return ModuleReading({a: known[a] for a in addresses})
+            asking = _ASKING.setdefault(self._key, threading.Lock())
+        with asking:
+            known = _READ.get(self._key, {})
+            if all(address in known for address in addresses):
+                return ModuleReading({a: known[a] for a in addresses})
+            reading = self._ask(addresses, keep=keep)
+            _READ[self._key] = {**known, **reading.modules}
+            return reading
+
+    def _ask(self, addresses: Sequence[str], *, keep: bool) -> ModuleReading:
         tried = "read which GPU sits in which module"
         done = run_script(
             self._host,
@@ -60,10 +69,7 @@ class SshModuleMap:
                 f"{TOOL} is not installed, and without it or a driver nobody knows",
                 "install it from github.com/NVIDIA/gpu-admin-tools as a command on the host's PATH",
             )
-        reading = _parse(done.stdout.decode(errors="replace"))
-        with _LOCK:
-            _READ.setdefault(self._key, {}).update(reading.modules)
-        return reading
+        return _parse(done.stdout.decode(errors="replace"))
 
     def forget(self) -> None:
         """Ask again next time: the host was booted."""

@@ -1,7 +1,7 @@
 """CDI specs for VFIO GPUs: the rules, the file that we write, the least version it needs.
 
 A CDI spec tells the container runtime what a qualified device name stands for. Ours map
-`vendor/class=name` to the VFIO group of one PCI function, so that a sandboxed container (a VM)
+`vendor/class=name` to the VFIO nodes of one PCI function, so that a sandboxed container (a VM)
 gets that GPU and no other.
 Source: Container Device Interface specification 1.1.0 and `pkg/parser`, `pkg/cdi/version.go`.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from enum import StrEnum
 from typing import Annotated, Any
 
 import yaml
@@ -23,6 +24,7 @@ from gpuclusters.domain.cdi_rules import (
     minimum_version,
 )
 from gpuclusters.domain.connection import HostConnection
+from gpuclusters.domain.module_map import MapSource
 from gpuclusters.domain.ports import PciFunction
 from gpuclusters.domain.refusals import RefusalError
 from gpuclusters.domain.text import matches
@@ -39,6 +41,20 @@ CDI_SUFFIXES = (".json", ".yaml")
 
 VFIO_DRIVER = "vfio-pci"
 VFIO_CONTROL_NODE = "/dev/vfio/vfio"
+IOMMUFD_NODE = "/dev/iommu"
+# Cleared at boot, which is when the kernel numbers VFIO devices anew.
+BOOT_FOLDER = "/var/run/cdi/"
+
+
+class VfioBackend(StrEnum):
+    """How a VM is given a GPU: which nodes of /dev it opens."""
+
+    LEGACY = "legacy"
+    """/dev/vfio/<IOMMU group> and /dev/vfio/vfio."""
+    IOMMUFD = "iommufd"
+    """/dev/vfio/devices/vfio<n> and /dev/iommu."""
+    AUTO = "auto"
+    """IOMMUFD where the kernel gives every GPU a device of its own, else the legacy nodes."""
 
 
 class CdiDevice(BaseModel):
@@ -66,6 +82,18 @@ class CdiSpecInputs(BaseModel):
     kind: Annotated[str, AfterValidator(check_kind)]
     devices: Annotated[tuple[CdiDevice, ...], Field(min_length=1)]
     adopt: bool = False
+    vfio: VfioBackend = VfioBackend.LEGACY
+    module_map: MapSource = MapSource.READ
+
+    @model_validator(mode="after")
+    def _iommufd_is_forgotten_at_boot(self) -> CdiSpecInputs:
+        if self.vfio is not VfioBackend.LEGACY and not self.path.startswith(BOOT_FOLDER):
+            raise ValueError(
+                "path: VFIO devices of IOMMUFD are numbered anew at every boot, so that a file "
+                "that outlives it could hand out another tenant's GPU; write a path in "
+                f"{BOOT_FOLDER}, or vfio: legacy"
+            )
+        return self
 
     @model_validator(mode="after")
     def _each_device_once(self) -> CdiSpecInputs:
@@ -85,6 +113,11 @@ class CdiSpecInputs(BaseModel):
     def natural_id(self) -> str:
         """`host:path`."""
         return f"{self.connection.host}:{self.path}"
+
+    @property
+    def configured_map(self) -> dict[int, str]:
+        """PCI address by module, of devices that are named by module."""
+        return {int(d.name): d.pci_address for d in self.devices if d.name.isdecimal()}
 
     @property
     def qualified_names(self) -> tuple[str, ...]:
@@ -128,6 +161,7 @@ def render(spec: CdiSpecInputs, found: Mapping[str, PciFunction]) -> str:
     Raises:
         RefusalError: two devices share an IOMMU group; they could only be passed on together.
     """
+    backend = choose_backend(spec, found)
     groups: dict[str, CdiDevice] = {}
     devices: list[dict[str, Any]] = []
     for device in spec.devices:
@@ -144,7 +178,9 @@ def render(spec: CdiSpecInputs, found: Mapping[str, PciFunction]) -> str:
             {
                 "name": device.name,
                 "annotations": {PCI_ANNOTATION: device.pci_address},
-                "containerEdits": {"deviceNodes": [_node(f"/dev/vfio/{group}")]},
+                "containerEdits": {
+                    "deviceNodes": [_node(_own_node(backend, found[device.pci_address]))]
+                },
             }
         )
     document: dict[str, Any] = {
@@ -152,13 +188,46 @@ def render(spec: CdiSpecInputs, found: Mapping[str, PciFunction]) -> str:
         "kind": spec.kind,
         "annotations": {OWNER_ANNOTATION: OWNER},
         "devices": devices,
-        "containerEdits": {"deviceNodes": [_node(VFIO_CONTROL_NODE)]},
+        "containerEdits": {"deviceNodes": [_node(_SHARED[backend])]},
     }
     document["cdiVersion"] = minimum_version(document)
     faults = faults_in(document)
     if faults:  # our own rendering breaks the rules: never put it where a runtime reads it
         raise RefusalError(spec.natural_id, "; ".join(faults), "correct the inputs")
     return json.dumps(document, indent=2) + "\n"
+
+
+_SHARED = {VfioBackend.LEGACY: VFIO_CONTROL_NODE, VfioBackend.IOMMUFD: IOMMUFD_NODE}
+
+
+def choose_backend(spec: CdiSpecInputs, found: Mapping[str, PciFunction]) -> VfioBackend:
+    """Legacy or IOMMUFD, for all devices of the spec alike: a VM uses one of the two.
+
+    Raises:
+        RefusalError: IOMMUFD is asked for and the host does not have it for every GPU.
+    """
+    if spec.vfio is VfioBackend.LEGACY:
+        return VfioBackend.LEGACY
+    without = [
+        f"device {d.name} ({d.pci_address})"
+        for d in spec.devices
+        if found[d.pci_address].vfio_device is None
+    ]
+    if not without:
+        return VfioBackend.IOMMUFD
+    if spec.vfio is VfioBackend.AUTO:
+        return VfioBackend.LEGACY
+    raise RefusalError(
+        spec.natural_id,
+        f"{', '.join(without)} has no /dev/vfio/devices/vfio<n> with {IOMMUFD_NODE} beside it",
+        "boot a kernel with CONFIG_IOMMUFD and CONFIG_VFIO_DEVICE_CDEV, or write vfio: legacy",
+    )
+
+
+def _own_node(backend: VfioBackend, function: PciFunction) -> str:
+    if backend is VfioBackend.IOMMUFD:
+        return f"/dev/vfio/devices/{function.vfio_device}"
+    return f"/dev/vfio/{function.iommu_group}"
 
 
 def _node(path: str) -> dict[str, str]:

@@ -17,6 +17,11 @@ _VENDOR = re.compile(r"[A-Za-z]([A-Za-z0-9_.-]*[A-Za-z0-9])?")
 _DEVICE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.:-]*[A-Za-z0-9])?")
 _SPEC_PATH = re.compile(r"(/etc/cdi|/var/run/cdi)/[^/]+\.(json|yaml)")
 
+_ANNOTATION = re.compile(r"([a-z0-9][a-z0-9_.-]*)?[a-z0-9]")
+_SUBDOMAIN = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
+_LONGEST_LABEL, _LONGEST_NAME = 63, 253
+_NO_PERMISSIONS = "none"
+
 _SPEC_FIELDS = {"cdiVersion", "kind", "annotations", "devices", "containerEdits"}
 _DEVICE_FIELDS = {"name", "annotations", "containerEdits"}
 _EDIT_FIELDS = {
@@ -108,14 +113,15 @@ def _features(document: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _edit_features(edits: Mapping[str, Any]) -> Iterator[str]:
-    rdt = edits.get("intelRdt") or {}
-    if edits.get("netDevices") or "schemata" in rdt or "enableMonitoring" in rdt:
+    # An empty intelRdt counts: to the library it is there. An empty text counts for nothing.
+    rdt = edits.get("intelRdt")
+    if edits.get("netDevices") or (rdt and ("schemata" in rdt or rdt.get("enableMonitoring"))):
         yield "1.1.0"
-    if rdt or edits.get("additionalGids"):
+    if rdt is not None or edits.get("additionalGids"):
         yield "0.7.0"
-    if any("hostPath" in node for node in edits.get("deviceNodes") or ()):
+    if any(node.get("hostPath") for node in edits.get("deviceNodes") or ()):
         yield "0.5.0"
-    if any("type" in mount for mount in edits.get("mounts") or ()):
+    if any(mount.get("type") for mount in edits.get("mounts") or ()):
         yield "0.4.0"
 
 
@@ -130,6 +136,7 @@ def _faults(document: Mapping[str, Any]) -> Iterator[str]:
         check_kind(str(document.get("kind", "")))
     except ValueError as error:
         yield f"kind: {error}"
+    yield from _annotation_faults("the spec", document.get("annotations") or {})
     yield from _edit_faults("containerEdits", document.get("containerEdits") or {})
     devices = document.get("devices") or []
     if not devices:
@@ -139,6 +146,7 @@ def _faults(document: Mapping[str, Any]) -> Iterator[str]:
         name = str(device.get("name", ""))
         where = f"device {name!r}"
         yield from _unknown(where, device, _DEVICE_FIELDS)
+        yield from _annotation_faults(where, device.get("annotations") or {})
         if name in seen:
             yield f"{where}: the name is used twice"
         seen.add(name)
@@ -147,7 +155,7 @@ def _faults(document: Mapping[str, Any]) -> Iterator[str]:
         except ValueError as error:
             yield f"{where}: {error}"
         edits = device.get("containerEdits") or {}
-        if not any(edits.values()):
+        if not any(edits.values()) and edits.get("intelRdt") is None:
             yield f"{where}: containerEdits must not be empty"
         yield from _edit_faults(where, edits)
     declared = str(document.get("cdiVersion", ""))
@@ -161,7 +169,7 @@ def _faults(document: Mapping[str, Any]) -> Iterator[str]:
 def _edit_faults(where: str, edits: Mapping[str, Any]) -> Iterator[str]:
     yield from _unknown(f"{where}: containerEdits", edits, _EDIT_FIELDS)
     for variable in edits.get("env") or ():
-        if "=" not in variable:
+        if variable.find("=") <= 0:
             yield f"{where}: env {variable!r} must be NAME=value"
     for node in edits.get("deviceNodes") or ():
         yield from _unknown(f"{where}: device node", node, _NODE_FIELDS)
@@ -169,11 +177,34 @@ def _edit_faults(where: str, edits: Mapping[str, Any]) -> Iterator[str]:
             yield f"{where}: a device node needs a path"
         if node.get("type", "") not in ("", "b", "c", "u", "p"):
             yield f"{where}: device node type {node['type']!r} must be b, c, u or p"
-        if not set(node.get("permissions", "")) <= set("rwm"):
-            yield f"{where}: permissions {node['permissions']!r} must be made of r, w and m"
+        permissions = node.get("permissions", "")
+        if permissions != _NO_PERMISSIONS and not set(permissions) <= set("rwm"):
+            yield f"{where}: permissions {permissions!r} must be made of r, w and m"
     for hook in edits.get("hooks") or ():
         if hook.get("hookName") not in _HOOKS:
             yield f"{where}: hook {hook.get('hookName')!r} must be one of {', '.join(sorted(_HOOKS))}"
+        if not hook.get("path"):
+            yield f"{where}: a hook needs a path"
+    for mount in edits.get("mounts") or ():
+        if not mount.get("hostPath") or not mount.get("containerPath"):
+            yield f"{where}: a mount needs hostPath and containerPath"
+    for device in edits.get("netDevices") or ():
+        if not device.get("hostInterfaceName") or not device.get("name"):
+            yield f"{where}: a network device needs hostInterfaceName and name"
+
+
+def _annotation_faults(where: str, annotations: Mapping[str, Any]) -> Iterator[str]:
+    for key, value in annotations.items():
+        prefix, slash, name = key.lower().rpartition("/")
+        well_formed = _ANNOTATION.fullmatch(name) and len(name) <= _LONGEST_LABEL
+        if slash:
+            well_formed = (
+                well_formed and _SUBDOMAIN.fullmatch(prefix) and len(prefix) <= _LONGEST_NAME
+            )
+        if not well_formed:
+            yield f"{where}: annotation {key!r} is not named like one of Kubernetes"
+        if not isinstance(value, str):
+            yield f"{where}: annotation {key!r} must be a text"
 
 
 def _unknown(where: str, given: Mapping[str, Any], known: set[str]) -> Iterator[str]:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from gpuclusters.domain import cdi
 from gpuclusters.domain.cdi import CdiSpecInputs
 from gpuclusters.domain.host_file import HostFileSpec, sha256_of
-from gpuclusters.domain.ports import Journal, LiveFile, NodeFiles, PciDevices
+from gpuclusters.domain.module_map import MapSource, require_map
+from gpuclusters.domain.ports import Journal, LiveFile, ModuleMap, NodeFiles, PciDevices
 from gpuclusters.domain.refusals import RefusalError
 
 # A runtime reads CDI specs as root; nobody else has to write them.
@@ -82,6 +83,7 @@ def ensure_cdi(
     journal: Journal,
     *,
     written: str | None,
+    modules: ModuleMap | None = None,
 ) -> CdiResult:
     """Bring the CDI file to what the spec says, with the IOMMU groups that the host has now.
 
@@ -91,13 +93,18 @@ def ensure_cdi(
         pci: the host's PCI functions.
         journal: hears of drift that is put back and of files taken over.
         written: sha256 of what this resource wrote last, None when it has written nothing yet.
+        modules: where the GPUs say they sit; devices named by module must be in that one.
 
     Raises:
-        RefusalError: a device cannot be passed through, another file defines the same name, or a
-            file that is not ours is in the way and `adopt` is not set.
+        RefusalError: a device cannot be passed through, a GPU sits in another module, another
+            file defines the same name, or a file that is not ours is in the way and `adopt` is not
+            set.
     """
     found = pci.inspect([d.pci_address for d in spec.devices])
     cdi.require_vfio(files.place, spec.devices, found)
+    configured = spec.configured_map
+    if modules is not None and configured and spec.module_map is MapSource.READ:
+        require_map(modules.place, configured, modules.read(sorted(configured.values())))
     content = cdi.render(spec, found)
     taken = cdi.conflicts(spec, files.read_folders(cdi.CDI_FOLDERS, cdi.CDI_SUFFIXES))
     if taken:
@@ -142,7 +149,7 @@ def cdi_drift(spec: CdiSpecInputs, live: LiveFile, pci: PciDevices) -> list[str]
     if not cdi.is_ours(live.content):
         return ["the file was replaced by one that is not ours"]
     if cdi.devices_in(live.content) == cdi.devices_in(wanted):
-        return ["the IOMMU groups in the file are not those of the devices"]
+        return ["the VFIO nodes in the file are not those of the devices"]
     return ["kind or devices in the file were changed"]
 
 

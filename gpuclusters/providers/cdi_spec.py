@@ -27,10 +27,16 @@ class CdiSpecProvider(KeptProvider[CdiSpecInputs]):
     def ensure(self, inputs: CdiSpecInputs, before: Properties) -> Properties:
         """Write the file unless it is as the devices ask for."""
         from gpuclusters.adapters.here import StandardError
+        from gpuclusters.adapters.module_map import SshModuleMap
 
         files, pci = self._reach(inputs)
         made = reconcile.ensure_cdi(
-            inputs, files, pci, StandardError(), written=before.get("sha256")
+            inputs,
+            files,
+            pci,
+            StandardError(),
+            written=before.get("sha256"),
+            modules=SshModuleMap(host(inputs.connection, self.ssh_key)),
         )
         return _outputs(inputs.qualified_names, made.content, made.sha256, [])
 
@@ -92,6 +98,8 @@ class CdiSpec(Resource, module="gpu", name="CdiSpec"):
         kind: pulumi.Input[str],
         devices: Sequence[pulumi.Input[Mapping[str, Any]]],
         adopt: bool = False,
+        vfio: pulumi.Input[str] = "legacy",
+        module_map: pulumi.Input[str] = "read",
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
         properties: dict[str, Any] = {
@@ -100,6 +108,8 @@ class CdiSpec(Resource, module="gpu", name="CdiSpec"):
             "kind": kind,
             "devices": devices,
             "adopt": adopt,
+            "vfio": vfio,
+            "module_map": module_map,
             "sha256": None,
             "content": None,
             "qualified_names": None,

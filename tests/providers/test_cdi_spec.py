@@ -177,7 +177,7 @@ def test_a_renumbered_iommu_group_shows_as_drift(
     group = group_of(host, "0000:86:00.0")
     host.path(PATH).write_text(text.replace(f"/dev/vfio/{group}", "/dev/vfio/7"))
     live = provider.read(CdiSpecProvider, made)
-    assert "IOMMU groups" in live.outputs["drift"][0]
+    assert "VFIO nodes" in live.outputs["drift"][0]
     assert provider.diff(CdiSpecProvider, live.outputs, wanted(host)).changes
 
 

@@ -146,6 +146,12 @@ def test_the_least_version_follows_from_what_is_used(
         (edits(deviceNodes=[{"path": "/dev/a", "type": "x"}]), "must be b, c, u or p"),
         (edits(deviceNodes=[{"path": "/dev/a", "permissions": "rx"}]), "made of r, w and m"),
         (edits(hooks=[{"hookName": "never"}]), "hook 'never'"),
+        (edits(hooks=[{"hookName": "prestart"}]), "a hook needs a path"),
+        (edits(mounts=[{"hostPath": "/a"}]), "needs hostPath and containerPath"),
+        (edits(netDevices=[{"name": "e"}]), "needs hostInterfaceName and name"),
+        (edits(env=["=b"]), "NAME=value"),
+        (document(annotations={"a/b/c": "d"}), "named like one of Kubernetes"),
+        (document(annotations={"a": 1}), "must be a text"),
     ],
 )
 def test_what_a_runtime_would_refuse_is_found(spec_document: dict[str, Any], fault: str) -> None:
@@ -176,6 +182,52 @@ def test_what_we_render_is_valid_ours_and_reads_back(groups: list[int]) -> None:
 def test_two_devices_of_one_iommu_group_cannot_be_told_apart() -> None:
     with pytest.raises(RefusalError, match="both in IOMMU group 12"):
         cdi.render(spec(("1", A), ("2", B)), {A: vfio(A), B: vfio(B)})
+
+
+BOOT_PATH = "/var/run/cdi/pgpu.json"
+
+
+def with_own_device(address: str, n: int) -> PciFunction:
+    return PciFunction(
+        address,
+        present=True,
+        iommu_group=str(20 + n),
+        driver="vfio-pci",
+        vfio_device=f"vfio{n}",
+    )
+
+
+@pytest.mark.parametrize(
+    ("vfio_backend", "own_devices", "nodes"),
+    [
+        ("legacy", True, ["/dev/vfio/21", "/dev/vfio/22", "/dev/vfio/vfio"]),
+        ("auto", False, ["/dev/vfio/21", "/dev/vfio/22", "/dev/vfio/vfio"]),
+        ("auto", True, ["/dev/vfio/devices/vfio1", "/dev/vfio/devices/vfio2", "/dev/iommu"]),
+        ("iommufd", True, ["/dev/vfio/devices/vfio1", "/dev/vfio/devices/vfio2", "/dev/iommu"]),
+    ],
+)
+def test_both_forms_of_vfio(vfio_backend: str, own_devices: bool, nodes: list[str]) -> None:
+    wanted = spec(("1", A), ("2", B), path=BOOT_PATH, vfio=vfio_backend)
+    found = {
+        a: with_own_device(a, n) if own_devices else vfio(a, str(20 + n))
+        for n, a in enumerate((A, B), start=1)
+    }
+    rendered = json.loads(cdi.render(wanted, found))
+    assert faults_in(rendered) == []
+    parts = [*rendered["devices"], rendered]
+    assert [n["path"] for p in parts for n in p["containerEdits"]["deviceNodes"]] == nodes
+
+
+def test_iommufd_that_the_host_lacks_is_refused_by_device() -> None:
+    wanted = spec(("1", A), ("2", B), path=BOOT_PATH, vfio="iommufd")
+    with pytest.raises(RefusalError, match=rf"device 2 \({B}\) has no.*CONFIG_IOMMUFD"):
+        cdi.render(wanted, {A: with_own_device(A, 1), B: vfio(B, "22")})
+
+
+@pytest.mark.parametrize("backend", ["auto", "iommufd"])
+def test_numbers_that_change_at_boot_are_not_written_where_they_outlive_it(backend: str) -> None:
+    with pytest.raises(ValidationError, match="numbered anew at every boot"):
+        spec(("1", A), vfio=backend)
 
 
 def test_each_device_that_cannot_be_passed_on_is_named_with_what_to_do() -> None:

@@ -155,7 +155,7 @@ def test_drift_of_a_cdi_file_is_said_in_words() -> None:
     assert reconcile.cdi_drift(spec(), good, host) == []
 
     host.groups[GPU] = "28"
-    assert "IOMMU groups" in reconcile.cdi_drift(spec(), good, host)[0]
+    assert "VFIO nodes" in reconcile.cdi_drift(spec(), good, host)[0]
     host.groups.clear()
     assert "no PCI function" in reconcile.cdi_drift(spec(), good, host)[0]
     host.groups[GPU] = "27"
