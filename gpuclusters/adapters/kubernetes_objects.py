@@ -136,6 +136,23 @@ class KubernetesObjects:
             raise self._refused("ask what an account may do", status, answer)
         return bool(answer["status"]["allowed"])
 
+    def may_we(self, attributes: Mapping[str, str]) -> bool:
+        """Whether the kubeconfig's own account may do something, which is not done.
+
+        Raises:
+            AdapterError: not reached, or not let in.
+        """
+        body = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": dict(attributes)},
+        }
+        path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+        status, answer = self._call("POST", path, "ask what we may do", body)
+        if status >= 300:
+            raise self._refused("ask what we may do", status, answer)
+        return bool(answer["status"]["allowed"])
+
     def try_status(self, kind: ObjectKind, name: str, status: Mapping[str, Any]) -> str | None:
         """Dry-run merge patch of a status: None if the server would take it, else why it refused.
 

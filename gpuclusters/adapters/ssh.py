@@ -25,7 +25,7 @@ from gpuclusters.adapters.errors import (
     InvalidAnswerError,
     UnreachableError,
 )
-from gpuclusters.adapters.ssh_connect import connect
+from gpuclusters.adapters.ssh_connect import CONNECT_ATTEMPTS, connect
 from gpuclusters.domain.connection import HostConnection
 
 # Our commands read and write small files and ask a daemon; one that takes a minute hangs.
@@ -52,9 +52,16 @@ class Completed:
 class SshHost:
     """Runs commands on one host. Cheap to make; connections are shared through the pool."""
 
-    def __init__(self, connection: HostConnection, credentials: SshCredentials) -> None:
+    def __init__(
+        self,
+        connection: HostConnection,
+        credentials: SshCredentials,
+        *,
+        connect_attempts: int = CONNECT_ATTEMPTS,
+    ) -> None:
         self.connection = connection
         self._credentials = credentials
+        self._connect_attempts = connect_attempts
         self._timeout = _command_timeout()
 
     @property
@@ -103,7 +110,7 @@ class SshHost:
                     raise
 
     async def _execute(self, command: str, tried: str, stdin: bytes, timeout: float) -> Completed:
-        link = await pool().link(self.connection, self._credentials, tried)
+        link = await pool().link(self.connection, self._credentials, tried, self._connect_attempts)
         try:
             async with asyncio.timeout(timeout):
                 return await self._communicate(link, command, tried, stdin)
@@ -202,7 +209,11 @@ class SshPool:
             return self._locks.setdefault(connection.host, threading.Lock())
 
     async def link(
-        self, connection: HostConnection, credentials: SshCredentials, tried: str
+        self,
+        connection: HostConnection,
+        credentials: SshCredentials,
+        tried: str,
+        attempts: int = CONNECT_ATTEMPTS,
     ) -> asyncssh.SSHClientConnection:
         """The open connection to the host; opened now if there is none or it was dropped.
 
@@ -210,7 +221,7 @@ class SshPool:
         """
         task = self._links.get(connection)
         if task is None or _is_dead(task):
-            task = asyncio.create_task(connect(connection, credentials, tried))
+            task = asyncio.create_task(connect(connection, credentials, tried, attempts))
             self._links[connection] = task
         # Shielded: one caller that gives up must not take the connection from the others.
         return await asyncio.shield(task)

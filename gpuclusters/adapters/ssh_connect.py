@@ -43,7 +43,10 @@ class PinnedKey(asyncssh.SSHClient):
 
 
 async def connect(
-    connection: HostConnection, credentials: SshCredentials, tried: str
+    connection: HostConnection,
+    credentials: SshCredentials,
+    tried: str,
+    attempts: int = CONNECT_ATTEMPTS,
 ) -> asyncssh.SSHClientConnection:
     """An open connection.
 
@@ -58,7 +61,7 @@ async def connect(
         try:
             return await _connect_once(connection, credentials, tried)
         except UnreachableError:
-            if attempt == CONNECT_ATTEMPTS:
+            if attempt >= attempts:
                 raise
         await asyncio.sleep(CONNECT_PAUSE_SECONDS * attempt)
         attempt += 1

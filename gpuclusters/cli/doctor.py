@@ -2,76 +2,114 @@
 
 from __future__ import annotations
 
-import shutil
+import os
 import sys
+import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
 
 from rich.console import Console
 
+from gpuclusters.cli import diagnosis, doctor_cluster, doctor_hosts, doctor_stack
+from gpuclusters.cli import doctor_workstation as workstation
 from gpuclusters.cli import engine as engines
+from gpuclusters.cli.diagnosis import Diagnosis, failure, warning
 from gpuclusters.cli.errors import UsageError
 from gpuclusters.cli.project import Project
-from gpuclusters.cli.stack_config import read_valid, uses_lab
-
-GIB = 2**30
-NEEDED_BYTES = 2 * GIB
-"""What a lab with its tools takes when the tools need not be built."""
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing that was looked at. A finding that is not good says what to do."""
-
-    good: bool
-    text: str
+from gpuclusters.cli.stack_config import uses_lab
+from gpuclusters.config.caas import CaasConfig
+from gpuclusters.config.hosts import LabHosts
+from gpuclusters.config.inventory import (
+    Inventory,
+    InventoryError,
+    read_inventory,
+    resolve_hosts,
+)
+from gpuclusters.config.kubernetes import LabKubernetes
+from gpuclusters.config.stack import StackConfig
 
 
-def _good(text: str) -> Finding:
-    return Finding(good=True, text=text)
+def run(project: Project, stack: str, *, as_json: bool = False) -> int:
+    """Print what was found; 0 if all is well, 1 with warnings, 2 if `up` would fail."""
+    began = time.monotonic()
+    found = examine(project, stack)
+    if as_json:
+        sys.stdout.write(diagnosis.as_json(stack, found) + "\n")
+    else:
+        diagnosis.show(Console(highlight=False), found, time.monotonic() - began)
+    return diagnosis.exit_code(found)
 
 
-def _bad(text: str) -> Finding:
-    return Finding(good=False, text=text)
+def examine(project: Project, stack: str) -> list[Diagnosis]:
+    """Look at everything; what does not depend on each other at the same time."""
+    engine = _engine()
+    config, found = doctor_stack.configuration(project, stack)
+    in_lab = uses_lab(config) if config else None
+    env = project.lab_environment() if in_lab else dict(os.environ)
+    found = [*workstation.workstation(project, engine, in_lab=in_lab), *found]
+    if in_lab:
+        found += workstation.lab(project, env)
+    if config is None:
+        return found
+    if isinstance(engine, UsageError):
+        return found
+    context = doctor_stack.Stack(project, stack, engine, env)
+    with ThreadPoolExecutor(2) as pool:
+        state = pool.submit(lambda: list(doctor_stack.backend(context)))
+        outside = pool.submit(_outside, context, config)
+        return [*found, *state.result(), *outside.result()]
 
 
-def run(project: Project, stack: str) -> int:
-    """Print all findings; 0 if all are good, else 1."""
-    findings = list(_findings(project, stack))
-    console = Console(highlight=False)
-    for finding in findings:
-        mark = "[green]ok  [/green]" if finding.good else "[red]fail[/red]"
-        console.print(f"{mark} {finding.text}", soft_wrap=True)
-    return 0 if all(finding.good for finding in findings) else 1
-
-
-def _findings(project: Project, stack: str) -> Iterator[Finding]:
-    yield _good(f"Python {sys.version.split()[0]}")
-    yield _good(f"project {project.folder}")
+def _engine() -> engines.Engine | UsageError:
     try:
-        engine = engines.choose(may_fetch=False)
-        yield _good(engine.line)
-        if engine.kind is engines.Kind.PULUMI:
-            yield _good("provider plugins: Pulumi's own, installed by it when needed")
-        else:
-            yield _good("provider plugins: stand-ins for kubernetes and command")
+        return engines.choose(may_fetch=False)
     except UsageError as error:
-        yield _bad(str(error))
+        return error
+
+
+def _outside(context: doctor_stack.Stack, config: StackConfig) -> list[Diagnosis]:
+    """Secrets first, because they open machines and cluster; these two at the same time."""
+    secrets, found = doctor_stack.secrets(context)
     try:
-        config = read_valid(project, stack)
-    except UsageError as error:
-        yield _bad(str(error))
+        inventory = read_inventory(context.project.lab_folder) if uses_lab(config) else None
+    except InventoryError as error:
+        return [*found, failure(workstation.LAB, str(error), "`gpu-clusters lab start`")]
+    with ThreadPoolExecutor(2) as pool:
+        hosts = pool.submit(lambda: list(_hosts(config.section, inventory, secrets)))
+        cluster = pool.submit(lambda: list(_cluster(config.section, inventory, secrets)))
+        return [*found, *hosts.result(), *cluster.result()]
+
+
+def _hosts(
+    config: CaasConfig, inventory: Inventory | None, secrets: doctor_stack.StackSecrets
+) -> Iterator[Diagnosis]:
+    key = secrets.values.get("ssh-private-key")
+    if isinstance(config.hosts, LabHosts):
+        if inventory is None:
+            return  # the lab does not run, which was said
+        key = inventory.ssh_private_key.read_text(encoding="utf-8")
+    elif not secrets.readable:
         return
-    yield _good(f"Pulumi.{stack}.yaml is valid ({config.cluster_type})")
-    if uses_lab(config):
-        yield from _lab(project)
+    try:
+        resolved = [host for host in resolve_hosts(config, inventory) if host is not None]
+    except InventoryError as error:
+        yield failure(workstation.LAB, str(error), "`gpu-clusters lab start`")
+        return
+    yield from doctor_hosts.examine(doctor_hosts.machines(config, resolved), key)
 
 
-def _lab(project: Project) -> Iterator[Finding]:
-    folder = project.lab_folder
-    free = shutil.disk_usage(folder if folder.exists() else project.folder).free
-    yield Finding(
-        good=free >= NEEDED_BYTES,
-        text=f"{free // GIB} GiB free for the lab in {folder}"
-        + ("" if free >= NEEDED_BYTES else f"; make room, {NEEDED_BYTES // GIB} GiB are needed"),
-    )
+def _cluster(
+    config: CaasConfig, inventory: Inventory | None, secrets: doctor_stack.StackSecrets
+) -> Iterator[Diagnosis]:
+    if isinstance(config.kubernetes, LabKubernetes):
+        kubeconfig = inventory.kubeconfig.read_text(encoding="utf-8") if inventory else None
+    else:
+        kubeconfig = secrets.values.get("kubeconfig")
+        if kubeconfig is None and secrets.readable and config.kubernetes.source == "existing":
+            yield warning(
+                doctor_cluster.AREA,
+                "there is no kubeconfig",
+                "`pulumi config set --secret kubeconfig < admin.kubeconfig`",
+            )
+    if kubeconfig is not None:
+        yield from doctor_cluster.cluster(config, kubeconfig)

@@ -69,9 +69,16 @@ def down(stack_name: Stack = "dev") -> None:
 
 
 @app.command("doctor")
-def diagnose(stack_name: Stack = "dev") -> None:
-    """Say what would be used and what is missing, without changing anything."""
-    raise typer.Exit(doctor.run(Project.find(), stack_name))
+def diagnose(
+    stack_name: Stack = "dev",
+    json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+) -> None:
+    """Say what would be used and what is missing, without changing anything.
+
+    Looks at this computer, the configuration, the state, secrets, every machine (with the checks that `up`
+    makes before it touches one) and the cluster. Exit code: 0 all is well, 1 warnings, 2 failures.
+    """
+    raise typer.Exit(doctor.run(Project.find(), stack_name, as_json=json))
 
 
 @app.command()

@@ -53,6 +53,13 @@ def judge(facts: HostFacts, expects: Expects, stage: Stage) -> Verdict:
     )
 
 
+def stage_of(facts: HostFacts, expects: Expects) -> Stage:
+    """What a machine looks like: prepared once anything of it is on vfio-pci."""
+    found = (facts.functions.get(address) for address in expects.functions)
+    taken = any(function is not None and function.driver == "vfio-pci" for function in found)
+    return Stage.PREPARED if taken else Stage.BARE
+
+
 class PreflightError(RefusalError):
     """A machine that cannot go on, with all that is wrong with it."""
 

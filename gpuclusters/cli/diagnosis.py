@@ -1,0 +1,111 @@
+"""What `doctor` says: one line for each thing that it looked at, with the fix where one is needed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+
+from rich.console import Console
+from rich.markup import escape
+
+
+class Level(StrEnum):
+    """How bad it is."""
+
+    OK = "ok"
+    WARNING = "warning"
+    FAILURE = "failure"
+
+
+_MARKS = {
+    Level.OK: "[green]ok  [/green]",
+    Level.WARNING: "[yellow]warn[/yellow]",
+    Level.FAILURE: "[red]fail[/red]",
+}
+_EXIT_CODES = {Level.OK: 0, Level.WARNING: 1, Level.FAILURE: 2}
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """One thing that was looked at. What is not well says what to do."""
+
+    area: str
+    """`workstation`, `configuration`, `backend`, …, or the name of a machine."""
+    level: Level
+    text: str
+    fix: str = ""
+    id: str = ""
+    """Name of the finding where it has one: `preflight.iommu-off`."""
+
+
+def well(area: str, text: str) -> Diagnosis:
+    """As it should be."""
+    return Diagnosis(area, Level.OK, text)
+
+
+def warning(area: str, text: str, fix: str, name: str = "") -> Diagnosis:
+    """Works, but will hurt."""
+    return Diagnosis(area, Level.WARNING, text, fix, name)
+
+
+def failure(area: str, text: str, fix: str, name: str = "") -> Diagnosis:
+    """`up` would stop here."""
+    return Diagnosis(area, Level.FAILURE, text, fix, name)
+
+
+def worst(found: Iterable[Diagnosis]) -> Level:
+    """The worst level of all."""
+    levels = {diagnosis.level for diagnosis in found}
+    return next((one for one in (Level.FAILURE, Level.WARNING) if one in levels), Level.OK)
+
+
+def exit_code(found: Iterable[Diagnosis]) -> int:
+    """0 all well, 1 warnings, 2 failures."""
+    return _EXIT_CODES[worst(found)]
+
+
+def show(console: Console, found: Sequence[Diagnosis], seconds: float) -> None:
+    """A line for each area that is well, and what is not with its fix beneath it."""
+    areas = list(dict.fromkeys(diagnosis.area for diagnosis in found))
+    width = max((len(area) for area in areas), default=0)
+    for area in areas:
+        mine = [diagnosis for diagnosis in found if diagnosis.area == area]
+        fine = "; ".join(d.text for d in mine if d.level is Level.OK)
+        if fine:
+            _line(console, Level.OK, area, width, fine)
+        for diagnosis in mine:
+            if diagnosis.level is not Level.OK:
+                name = f"{diagnosis.id}: " if diagnosis.id else ""
+                _line(console, diagnosis.level, area, width, name + diagnosis.text)
+                console.print(
+                    f"{'':{width + 6}}[dim]do:[/dim] {escape(diagnosis.fix)}", soft_wrap=True
+                )
+    failures = sum(d.level is Level.FAILURE for d in found)
+    warnings = sum(d.level is Level.WARNING for d in found)
+    said = "all is well" if not failures + warnings else _counted(failures, warnings)
+    console.print(f"\n{said} [dim]({seconds:.1f} s; nothing was changed)[/dim]")
+
+
+def _line(console: Console, level: Level, area: str, width: int, text: str) -> None:
+    console.print(f"{_MARKS[level]} [bold]{area:<{width}}[/bold] {escape(text)}", soft_wrap=True)
+
+
+def _counted(failures: int, warnings: int) -> str:
+    parts = []
+    if failures:
+        parts.append(f"[red]{failures} failure{'s' * (failures > 1)}[/red]")
+    if warnings:
+        parts.append(f"[yellow]{warnings} warning{'s' * (warnings > 1)}[/yellow]")
+    return ", ".join(parts)
+
+
+def as_json(stack: str, found: Sequence[Diagnosis]) -> str:
+    """For programs."""
+    document = {
+        "stack": stack,
+        "verdict": worst(found),
+        "findings": [asdict(diagnosis) for diagnosis in found],
+    }
+    return json.dumps(document, indent=2, ensure_ascii=False)

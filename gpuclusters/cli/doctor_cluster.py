@@ -1,0 +1,91 @@
+"""`doctor`: the Kubernetes cluster, what its kubeconfig may do, and whether its nodes are as they must be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from gpuclusters.adapters.errors import AdapterError
+from gpuclusters.adapters.kubernetes_objects import KubernetesObjects
+from gpuclusters.cli.diagnosis import Diagnosis, failure, warning, well
+from gpuclusters.config.caas import CaasConfig
+from gpuclusters.config.plan import table
+from gpuclusters.domain.tenancy_objects import NODE
+
+AREA = "cluster"
+_RIGHTS: tuple[Mapping[str, str], ...] = (
+    {"verb": "create", "group": "", "resource": "namespaces"},
+    {"verb": "create", "group": "apiextensions.k8s.io", "resource": "customresourcedefinitions"},
+    {"verb": "create", "group": "rbac.authorization.k8s.io", "resource": "clusterroles"},
+    {"verb": "bind", "group": "rbac.authorization.k8s.io", "resource": "clusterroles"},
+    {"verb": "create", "group": "node.k8s.io", "resource": "runtimeclasses"},
+    {
+        "verb": "create",
+        "group": "admissionregistration.k8s.io",
+        "resource": "validatingadmissionpolicies",
+    },
+    {"verb": "patch", "group": "", "resource": "nodes"},
+)
+"""What the stack does with the cluster."""
+
+
+def cluster(config: CaasConfig, kubeconfig: str) -> Iterator[Diagnosis]:
+    """Whether the API server answers, lets us do what `up` does, and has the nodes."""
+    objects = KubernetesObjects(kubeconfig)
+    try:
+        yield well(AREA, f"Kubernetes {objects.version()} at {objects.place}")
+        forbidden = [right for right in _RIGHTS if not objects.may_we(right)]
+        if forbidden:
+            shown = ", ".join(f"{right['verb']} {right['resource']}" for right in forbidden)
+            yield failure(
+                AREA,
+                f"the kubeconfig's account may not {shown}",
+                "take the kubeconfig of an administrator (cluster-admin)",
+            )
+        else:
+            yield well(AREA, "the account may do what `up` does")
+        nodes = {node["metadata"]["name"]: node for node in objects.list(NODE)}
+    except AdapterError as error:
+        yield failure(AREA, f"{error.where}: {error.problem}", error.remedy)
+        return
+    yield from _nodes(config, nodes)
+
+
+def _nodes(config: CaasConfig, nodes: Mapping[str, Mapping[str, Any]]) -> Iterator[Diagnosis]:
+    """Row 19 of the known failures: readiness, labels, and as many GPUs as the board has."""
+    fine = 0
+    for wanted in config.nodes:
+        node = nodes.get(wanted.name)
+        if node is None:
+            yield warning(
+                AREA, f"node {wanted.name} has not joined", "`gpu-clusters up` lets it join"
+            )
+            continue
+        problems = list(_problems(config, node))
+        for text, fix in problems:
+            yield warning(AREA, f"node {wanted.name} {text}", fix)
+        fine += not problems
+    if fine:
+        yield well(AREA, f"{fine} of {len(config.nodes)} nodes ready with all GPUs")
+
+
+def _problems(config: CaasConfig, node: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    status = node.get("status") or {}
+    conditions = {c["type"]: c["status"] for c in status.get("conditions") or ()}
+    if conditions.get("Ready") != "True":
+        yield "is not Ready", f"`kubectl describe node {node['metadata']['name']}`"
+    resource = config.device_access.resource_name
+    count = int((status.get("allocatable") or {}).get(resource, 0))
+    modules = max(table(config).sizes)
+    if count != modules:
+        yield (
+            f"offers {count} {resource} instead of {modules}",
+            "look at the device plugin's log; GPUs under quarantine or in a lease are not offered",
+        )
+    labels = node["metadata"].get("labels") or {}
+    for key, value in config.kata.shim.node_selector.items():
+        if labels.get(key) != value:
+            yield (
+                f"lacks the label {key}={value}",
+                "`gpu-clusters up`; without it no VM is scheduled there",
+            )

@@ -1,0 +1,136 @@
+"""`doctor`: this computer, its engine and its lab."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from importlib.metadata import PackageNotFoundError, version
+
+from gpuclusters.cli import engine as engines
+from gpuclusters.cli.diagnosis import Diagnosis, failure, warning, well
+from gpuclusters.cli.errors import UsageError
+from gpuclusters.cli.project import Project
+from lab import lifecycle
+from lab.tools.cache import ToolCache
+from lab.tools.catalogue import TOOLS, host_platform
+
+AREA, LAB = "workstation", "lab"
+GIB = 2**30
+NEEDED_BYTES = 2 * GIB
+"""What a lab with its tools takes when the tools need not be built."""
+_OLDEST_PYTHON = (3, 11)
+_PACKAGES = ("pulumi", "pulumi-kubernetes", "pulumi-command")
+_LAB_TOOLS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
+_PROGRAM_SECONDS = 20
+
+
+def workstation(
+    project: Project, engine: engines.Engine | UsageError, *, in_lab: bool | None
+) -> Iterator[Diagnosis]:
+    """Python, project, engine, Helm. `in_lab`: None if the configuration does not say."""
+    python = sys.version.split()[0]
+    if sys.version_info < _OLDEST_PYTHON:
+        yield failure(AREA, f"Python {python}", "install Python 3.11 or newer; `make clean up`")
+    else:
+        yield well(AREA, f"Python {python}")
+    yield from _packages()
+    if isinstance(engine, UsageError):
+        yield failure(AREA, "there is no engine", str(engine))
+    elif engine.kind is engines.Kind.PULUMI:
+        yield from _pulumi(engine)
+    else:
+        yield well(AREA, "embedded engine, with stand-ins for provider plugins")
+        if in_lab is False:
+            yield warning(
+                AREA,
+                f"machines that matter, and no Pulumi ({engine.reason})",
+                "install Pulumi: https://www.pulumi.com/docs/install",
+            )
+        yield from _helm()
+    yield well(AREA, f"project {project.folder}")
+
+
+def _packages() -> Iterator[Diagnosis]:
+    found, missing = [], []
+    for name in _PACKAGES:
+        try:
+            found.append(f"{name} {version(name)}")
+        except PackageNotFoundError:
+            missing.append(name)
+    if found:
+        yield well(AREA, ", ".join(found))
+    if missing:
+        yield failure(AREA, f"not installed: {', '.join(missing)}", "run `make clean up`")
+
+
+def _pulumi(engine: engines.Engine) -> Iterator[Diagnosis]:
+    try:
+        done = subprocess.run(
+            [*engine.command, "version"],
+            capture_output=True,
+            text=True,
+            timeout=_PROGRAM_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        yield failure(AREA, f"{engine.command[0]} does not run ({error})", "install Pulumi again")
+        return
+    if done.returncode:
+        yield failure(
+            AREA, f"`pulumi version` failed: {done.stderr.strip()[:200]}", "install it again"
+        )
+    else:
+        yield well(AREA, f"Pulumi {done.stdout.strip()} ({engine.reason})")
+
+
+def _helm() -> Iterator[Diagnosis]:
+    path = shutil.which("helm")
+    cached = ToolCache().find(TOOLS["helm"], host_platform()) if path is None else None
+    if path or cached:
+        yield well(AREA, "helm")
+    else:
+        yield warning(AREA, "no helm, which the embedded engine calls for charts", "install Helm 3")
+
+
+def lab(project: Project, env: Mapping[str, str]) -> Iterator[Diagnosis]:
+    """Whether the lab runs, its tools are there, and it has room."""
+    folder = project.lab_folder
+    free = shutil.disk_usage(folder if folder.exists() else project.folder).free
+    if free < NEEDED_BYTES:
+        yield failure(
+            LAB, f"{free // GIB} GiB free in {folder}", f"make room: {NEEDED_BYTES // GIB} GiB"
+        )
+    missing = _missing_tools(env)
+    if missing:
+        yield warning(
+            LAB,
+            f"not there yet: {', '.join(missing)}",
+            "`gpu-clusters lab start` fetches or builds them, which takes minutes once",
+        )
+    else:
+        yield well(LAB, "all tools are there")
+    try:
+        parts = lifecycle.status(folder)
+    except lifecycle.LabError as error:
+        yield failure(LAB, str(error), "`make down`, then `make up`")
+        return
+    if not parts:
+        yield warning(LAB, "it was not made yet", "run `make up`")
+        return
+    down = [part.name for part in parts if not part.running]
+    if down:
+        yield failure(LAB, f"does not run: {', '.join(down)}", "run `gpu-clusters lab start`")
+    else:
+        yield well(LAB, f"{len(parts)} parts run in {folder}, {free // GIB} GiB free")
+
+
+def _missing_tools(env: Mapping[str, str]) -> list[str]:
+    cache, platform = ToolCache(), host_platform()
+    return [
+        tool.name
+        for tool in (TOOLS[name] for name in _LAB_TOOLS)
+        if shutil.which(tool.name, path=env.get("PATH")) is None
+        and cache.find(tool, platform) is None
+    ]
