@@ -1,0 +1,104 @@
+"""A release of RKE2 for simulated hosts: archives of the real names and layout, with stand-ins in them.
+
+The layout is that of RKE2's own `rke2.linux-amd64.tar.gz` (bundle/ of its sources): `bin/rke2`,
+`bin/rke2-killall.sh`, `bin/rke2-uninstall.sh`, `lib/systemd/system/*`, `share/rke2/*`. Made anew, byte for
+byte the same every time, so that its digest can be pinned like a real one's.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import tarfile
+from functools import cache
+
+ARCHIVE = "rke2.linux-amd64.tar.gz"
+CHECKSUMS = "sha256sum-amd64.txt"
+PROGRAM = "rke2-stand-in"
+"""Under which name the stand-in itself is on every host, before anything is installed."""
+IMAGES = ("rke2-images-core.linux-amd64.tar.zst", "rke2-images-cilium.linux-amd64.tar.zst")
+
+_UNIT = """\
+[Unit]
+Description=Rancher Kubernetes Engine v2 ({role})
+Documentation=https://github.com/rancher/rke2#readme
+Wants=network-online.target
+After=network-online.target
+Conflicts=rke2-{other}.service
+
+[Install]
+WantedBy=multi-user.target
+
+[Service]
+Type=notify
+EnvironmentFile=-/etc/default/rke2-{role}
+EnvironmentFile=-/etc/sysconfig/rke2-{role}
+KillMode=process
+TimeoutStartSec=0
+Restart=always
+RestartSec=5s
+ExecStart=/usr/local/bin/rke2 {role}
+"""
+_SYSCTL = "vm.panic_on_oom=0\nvm.overcommit_memory=1\nkernel.panic=10\nkernel.panic_on_oops=1\n"
+_KILLALL = """\
+#!/bin/sh
+systemctl stop rke2-server.service 2>/dev/null || true
+systemctl stop rke2-agent.service 2>/dev/null || true
+"""
+# The order of the real one: stop, disable, files, data, itself at last.
+_UNINSTALL = """\
+#!/bin/sh
+set -e
+/usr/local/bin/rke2-killall.sh
+systemctl disable rke2-server.service || true
+systemctl disable rke2-agent.service || true
+rm -f /usr/local/lib/systemd/system/rke2-server.service /usr/local/lib/systemd/system/rke2-agent.service
+systemctl daemon-reload
+rm -f /usr/local/bin/rke2 /usr/local/bin/rke2-killall.sh
+rm -rf /usr/local/share/rke2
+rm -rf /etc/rancher/rke2 /etc/rancher/node /etc/cni /opt/cni/bin /var/lib/kubelet /var/lib/rancher/rke2
+rm -f /usr/local/bin/rke2-uninstall.sh
+"""
+
+
+@cache
+def files(version: str) -> dict[str, bytes]:
+    """The artifacts of a release by name."""
+    found = {ARCHIVE: _archive(version)}
+    found |= {name: f"images of {version}: {name}\n".encode() for name in IMAGES}
+    lines = [f"{hashlib.sha256(data).hexdigest()}  {name}\n" for name, data in found.items()]
+    return {**found, CHECKSUMS: "".join(lines).encode()}
+
+
+def checksum(version: str) -> str:
+    """sha256 of the release's list of digests: what a configuration pins."""
+    return hashlib.sha256(files(version)[CHECKSUMS]).hexdigest()
+
+
+def _archive(version: str) -> bytes:
+    contents = {
+        "bin/rke2": (f'#!/bin/sh\nexec {PROGRAM} {version} "$@"\n', 0o755),
+        "bin/rke2-killall.sh": (_KILLALL, 0o755),
+        "bin/rke2-uninstall.sh": (_UNINSTALL, 0o755),
+        "lib/systemd/system/rke2-server.service": (
+            _UNIT.format(role="server", other="agent"),
+            0o644,
+        ),
+        "lib/systemd/system/rke2-agent.service": (
+            _UNIT.format(role="agent", other="server"),
+            0o644,
+        ),
+        "share/rke2/rke2-cis-sysctl.conf": (_SYSCTL, 0o644),
+    }
+    raw = io.BytesIO()
+    with tarfile.open(fileobj=raw, mode="w", format=tarfile.USTAR_FORMAT) as archive:
+        for name, (text, mode) in contents.items():
+            data = text.encode()
+            entry = tarfile.TarInfo(name)
+            entry.size, entry.mode = len(data), mode
+            archive.addfile(entry, io.BytesIO(data))
+    packed = io.BytesIO()
+    with gzip.GzipFile(fileobj=packed, mode="wb", mtime=0) as stream:
+        stream.write(raw.getvalue())
+    return packed.getvalue()

@@ -1,0 +1,47 @@
+"""Stand-in for `curl`: downloads that simulated hosts make get what the lab has; nothing leaves the machine.
+
+Exit status after curl(1): 22 for an HTTP error with `--fail`, 6 for a host that is not known, 2 for usage.
+"""
+
+from __future__ import annotations
+
+from urllib.parse import unquote, urlsplit
+
+from lab.hosts import rke2_release
+from lab.hosts.rke2_faults import DownloadRefused
+from lab.hosts.standins.call import Answer, Call
+
+_WITH_VALUE = {"--output", "-o", "--retry", "--connect-timeout", "--max-time", "-m"}
+_HTTP_ERROR = 22
+
+
+def run(call: Call) -> Answer:
+    """Answer like `curl --fail --location --output FILE ADDRESS`."""
+    target, addresses = None, list[str]()
+    rest = list(call.arguments)
+    while rest:
+        argument = rest.pop(0)
+        if argument in _WITH_VALUE:
+            value = rest.pop(0) if rest else ""
+            target = value if argument in {"--output", "-o"} else target
+        elif not argument.startswith("-"):
+            addresses.append(argument)
+    if len(addresses) != 1 or target is None:
+        return Answer.error("curl: (2) on a simulated host: one address and --output", 2)
+    refused = call.faults.first(DownloadRefused)
+    data = None if refused else _content(addresses[0])
+    if data is None:
+        status = refused.status if refused else 404
+        return Answer.error(f"curl: (22) The requested URL returned error: {status}", _HTTP_ERROR)
+    path = target if target.startswith("/") else f"{call.cwd}/{target}"
+    call.machine.path(path).write_bytes(data)
+    call.machine.note("download", address=addresses[0])
+    return Answer()
+
+
+def _content(address: str) -> bytes | None:
+    """A file of a release of RKE2: `…/v1.35.7%2Brke2r1/rke2.linux-amd64.tar.gz`."""
+    parts = unquote(urlsplit(address).path).split("/")
+    if len(parts) < 2 or "+rke2r" not in parts[-2]:
+        return None
+    return rke2_release.files(parts[-2]).get(parts[-1])
