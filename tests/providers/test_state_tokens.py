@@ -10,6 +10,7 @@ from pulumi.dynamic.dynamic import serialize_provider
 
 from gpuclusters.providers.cdi_spec import CdiSpec, CdiSpecProvider
 from gpuclusters.providers.fabric_partitions import FabricPartitions, FabricPartitionsProvider
+from gpuclusters.providers.fleet_preflight import FleetPreflight, FleetPreflightProvider
 from gpuclusters.providers.host_file import HostFile, HostFileProvider
 from gpuclusters.providers.node_maintenance import NodeMaintenance, NodeMaintenanceProvider
 from gpuclusters.providers.preflight import Preflight, PreflightProvider
@@ -21,6 +22,10 @@ GOLDEN = {
     FabricPartitionsProvider: (
         "gpuclusters.providers.fabric_partitions",
         "FabricPartitionsProvider",
+    ),
+    FleetPreflightProvider: (
+        "gpuclusters.providers.fleet_preflight",
+        "FleetPreflightProvider",
     ),
     HostFileProvider: ("gpuclusters.providers.host_file", "HostFileProvider"),
     NodeMaintenanceProvider: (
@@ -54,6 +59,7 @@ def test_the_state_token_of_a_provider_never_changes(provider: type[ResourceProv
     [
         (CdiSpec, "dynamic/gpu:CdiSpec"),
         (FabricPartitions, "dynamic/gpu:FabricPartitions"),
+        (FleetPreflight, "dynamic/gpu:FleetPreflight"),
         (HostFile, "dynamic/gpu:HostFile"),
         (NodeMaintenance, "dynamic/gpu:NodeMaintenance"),
         (Preflight, "dynamic/gpu:Preflight"),
