@@ -18,7 +18,6 @@ from gpuclusters.adapters.errors import (
     CommandFailedError,
     InvalidAnswerError,
 )
-from gpuclusters.adapters.node_files import SshNodeFiles
 from gpuclusters.adapters.scripts import command_error, last_lines, run_script
 from gpuclusters.adapters.ssh import Completed, SshHost
 from gpuclusters.domain.cloud_init import Seed
@@ -143,24 +142,14 @@ class SshServiceVm:
             raise command_error(self._host, tried, done)
         raise CommandFailedError(self.place, tried, problem, remedy)
 
-    def write_files(self, files: Mapping[str, str], executable: frozenset[str]) -> None:
-        """Write the host's own files.
+    def install(self, files: Mapping[str, str], executable: frozenset[str]) -> None:
+        """Write the host's own files, and let systemd start the VM at boot.
 
         Raises:
-            AdapterError: not reached, no space, not allowed.
+            AdapterError: not reached, no space, or systemd refuses.
         """
-        node = SshNodeFiles(self._host)
-        for path, text in files.items():
-            mode = "0755" if path in executable else "0644"
-            node.write(path, text.encode(), mode=mode, owner="root:root")
-
-    def enable_units(self) -> None:
-        """Let systemd read its units and start ours at boot.
-
-        Raises:
-            AdapterError: not reached, or systemd refuses.
-        """
-        self._run("units", UNITS, "enable the units of the service VM")
+        tar = _tar(files, {path: 0o755 if path in executable else 0o644 for path in files})
+        self._run("install", UNITS, "install the units of the service VM", content=tar)
 
     def write_seed(self, seed: Seed) -> None:
         """Make the seed.
@@ -302,13 +291,13 @@ def scripts() -> Mapping[str, str]:
     return {path.name: path.read_text() for path in FOLDER.iterdir() if path.is_file()}
 
 
-def _tar(files: Mapping[str, str]) -> bytes:
+def _tar(files: Mapping[str, str], modes: Mapping[str, int] | None = None) -> bytes:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
         for name, text in files.items():
-            entry = tarfile.TarInfo(name)
+            entry = tarfile.TarInfo(name.lstrip("/"))
             entry.size = len(text.encode())
-            entry.mode = 0o600
+            entry.mode = (modes or {}).get(name, 0o600)
             archive.addfile(entry, io.BytesIO(text.encode()))
     return buffer.getvalue()
 

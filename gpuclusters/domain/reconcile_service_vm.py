@@ -191,10 +191,8 @@ def _act(want: WantedVm, plan: VmPlan, live: LiveVm, ports: ServiceVmPorts) -> N
     vm, host = want.vm, ports.host
     if plan.image:
         _fetch(vm, ports)
-    if plan.files:
-        host.write_files({path: want.files[path] for path in plan.files}, want.executable)
     if plan.files or plan.units:
-        host.enable_units()
+        host.install({path: want.files[path] for path in plan.files}, want.executable)
     if plan.seed:
         host.write_seed(want.seed)
     if plan.restart:

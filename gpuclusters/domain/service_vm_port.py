@@ -25,11 +25,8 @@ class ServiceVmHost(Protocol):
     def fetch_image(self, seconds: int) -> str | None:
         """Get and verify the image for so long: None when it may be used, else how far it got."""
 
-    def write_files(self, files: Mapping[str, str], executable: frozenset[str]) -> None:
-        """Write the host's own files."""
-
-    def enable_units(self) -> None:
-        """Let systemd read its units and start ours at boot."""
+    def install(self, files: Mapping[str, str], executable: frozenset[str]) -> None:
+        """Write the host's own files, and let systemd start the VM at boot."""
 
     def write_seed(self, seed: Seed) -> None:
         """Make the seed, with the keys that the host keeps."""

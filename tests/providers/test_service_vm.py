@@ -1,0 +1,374 @@
+"""The service VM of a host, through the SDK's provider process and a simulated libvirt over real SSH."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from gpuclusters.domain.service_vm import IMAGE_FOLDER, LAB_IMAGE, STATE_FOLDER
+from gpuclusters.providers.fabric_partitions import FabricPartitionsProvider
+from gpuclusters.providers.service_vm import ServiceVmProvider
+from lab.hosts import faults, service_vm_faults
+from tests.fixtures.hosts import SimulatedHost
+from tests.providers.conftest import StartProvider
+from tests.providers.provider_process import UNKNOWN, Made, ProviderProcess, StepFailed
+
+SWITCHES = ["0000:05:00.0", "0000:06:00.0", "0000:07:00.0", "0000:08:00.0"]
+GPUS = {
+    str(module): f"0000:{bus}:00.0"
+    for module, bus in enumerate(("86", "b8", "87", "bb", "0f", "41", "10", "44"), start=1)
+}
+SEED = f"{IMAGE_FOLDER}/fabric-manager-seed.iso"
+
+
+def wanted(host: SimulatedHost, **changes: Any) -> dict[str, Any]:
+    return {
+        "connection": host.connection,
+        "name": "fabric-manager",
+        "switches": SWITCHES,
+        "extra_functions": ["0000:03:00.1"],
+        "gpus": GPUS,
+        "image": dict(LAB_IMAGE),
+        "fabric_manager": {"version": "595.58.03"},
+        "vcpus": 2,
+        "memory_mib": 4096,
+        "boot_timeout_seconds": 4,
+        "shutdown_timeout_seconds": 2,
+        "adopt": False,
+    } | changes
+
+
+def without_vm(host: SimulatedHost) -> SimulatedHost:
+    """As a machine is before its service VM was made."""
+    done = host.sudo(
+        "virsh destroy fabric-manager; virsh undefine --nvram fabric-manager; "
+        "virsh net-destroy fabric-manager; virsh net-undefine fabric-manager; "
+        f"rm -rf {IMAGE_FOLDER} {STATE_FOLDER}; systemctl stop nvidia-fabricmanager"
+    )
+    assert done.returncode == 0, done
+    host.forget()
+    return host
+
+
+@pytest.fixture(scope="module")
+def machine(hosts_pool: Any) -> SimulatedHost:
+    """One machine for all tests here that begin without a VM."""
+    made: SimulatedHost = hosts_pool.add(1, "supermicro-hgx-h100")[0]
+    return made
+
+
+@pytest.fixture
+def bare(machine: SimulatedHost) -> Iterator[SimulatedHost]:
+    yield without_vm(machine)
+    machine.clear_faults()
+
+
+def acts(host: SimulatedHost, kind: str = "domain") -> list[str]:
+    return [entry["action"] for entry in host.journal(kind)]
+
+
+def fails(act: Callable[[], object]) -> str:
+    with pytest.raises(StepFailed) as failed:
+        act()
+    return str(failed.value)
+
+
+def test_a_vm_is_made_serves_changes_and_goes(
+    bare: SimulatedHost, start_provider: StartProvider
+) -> None:
+    host, provider = bare, start_provider(bare)
+    assert host.run("fmpm -l --hostname 192.168.250.2").returncode == 247
+    made = provider.create(ServiceVmProvider, wanted(host))
+    assert made.id == f"{host.name}/fabric-manager"
+    assert (made.outputs["address"], made.outputs["state"]) == ("192.168.250.2", "ready")
+    assert made.outputs["fabric_manager_version"] == "595.58.03"
+    assert made.outputs["drift"] == []
+    assert made.outputs["ssh_host_key"].startswith("ssh-ed25519 AAAA")
+    assert host.run("fmpm -l --hostname 192.168.250.2").returncode == 0
+    xml = host.sudo("virsh dumpxml fabric-manager").stdout
+    for bus in ("05", "06", "07", "08", "03"):
+        assert f'bus="0x{bus}"' in xml
+    assert host.sudo("virsh dominfo fabric-manager").stdout.count("Autostart:      enable") == 1
+    assert host.run("systemctl is-enabled gpu-clusters-service-vm").stdout == "enabled\n"
+    assert host.sudo(f"stat -c %a {STATE_FOLDER} {SEED}").stdout.split() == ["700", "600"]
+
+    # Nothing to do: neither a difference nor, if it is done all the same, an act.
+    assert not provider.diff(ServiceVmProvider, made.outputs, wanted(host)).changes
+    host.forget()
+    again = provider.update(ServiceVmProvider, made, wanted(host))
+    assert again.outputs == made.outputs
+    assert acts(host) == acts(host, "network") == []
+
+    larger = wanted(host, memory_mib=8192)
+    difference = provider.diff(ServiceVmProvider, made.outputs, larger)
+    assert (difference.changes, difference.replaces) == (True, [])
+    made = provider.update(ServiceVmProvider, made, larger)
+    assert acts(host) == ["shutdown", "define", "autostart", "start"]
+    assert made.outputs["run"] != again.outputs["run"]
+    assert "8388608" in host.sudo("virsh dumpxml fabric-manager").stdout
+
+    provider.delete(ServiceVmProvider, made)
+    assert host.sudo("virsh list --all --name").stdout.strip() == ""
+    assert "fabric-manager" not in host.sudo("virsh net-list --all").stdout
+    left = host.sudo(f"ls {IMAGE_FOLDER}; ls {STATE_FOLDER}; ls /etc/systemd/system").stdout
+    assert "fabric-manager" not in left
+    assert "service-vm" not in left
+    assert host.path(LAB_IMAGE["path"]).exists(), "the image is the operator's"
+    provider.delete(ServiceVmProvider, made)
+
+
+def test_partitions_are_restored_after_a_restart_and_the_vm_stays_while_they_are_active(
+    bare: SimulatedHost, start_provider: StartProvider
+) -> None:
+    host, provider = bare, start_provider(bare)
+    made = provider.create(ServiceVmProvider, wanted(host))
+    partitions = {
+        "connection": host.connection,
+        "board": "board-0",
+        "baseboard": "hgx-h100",
+        "partitions": [1, 2],
+        "gpus": GPUS,
+        "fabric_manager_host": "192.168.250.2",
+    }
+    cut = provider.create(FabricPartitionsProvider, partitions)
+    text = fails(lambda: provider.delete(ServiceVmProvider, made))
+    assert "cannot be removed while partitions are active: 1, 2" in text
+    assert acts(host)[-1] == "start", "nothing was done"
+
+    host.set_partition_in_use(1, "vm-acme")
+    larger = wanted(host, vcpus=4)
+    text = fails(lambda: provider.update(ServiceVmProvider, made, larger))
+    assert 'vcpu is "2" instead of "4"' in text
+    assert "GPU 1 (0000:86:00.0) by process" in text
+    assert acts(host)[-1] == "start", "nothing was done"
+    assert "GPU 1" in fails(lambda: provider.delete(ServiceVmProvider, made))
+
+    host.set_partition_in_use(1, None)
+    made = provider.update(ServiceVmProvider, made, larger)
+    assert host.active_partitions() == []
+    provider.update(FabricPartitionsProvider, cut, partitions)
+    assert host.active_partitions() == [1, 2]
+    assert host.journal("harm") == []
+
+
+def test_a_step_that_failed_halfway_is_finished_by_the_next(
+    bare: SimulatedHost, start_provider: StartProvider
+) -> None:
+    host, provider = bare, start_provider(bare)
+    for fault in (
+        faults.ToolMissing(tool="genisoimage"),
+        faults.ToolMissing(tool="qemu-img"),
+        service_vm_faults.LibvirtDown(),
+    ):
+        host.inject(fault)
+        fails(lambda: provider.create(ServiceVmProvider, wanted(host)))
+        host.clear_faults()
+    made = provider.create(ServiceVmProvider, wanted(host))
+    assert (made.outputs["state"], made.outputs["drift"]) == ("ready", [])
+    assert acts(host) == ["define", "autostart", "start"]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ("virsh autostart --disable fabric-manager", "is not started with libvirt"),
+        ("rm /etc/systemd/system/gpu-clusters-service-vm.service", "the file /etc/systemd"),
+        ("virsh destroy fabric-manager", "the VM does not run"),
+        (f"echo x >> {SEED}", "the seed is missing or another"),
+        ("virsh net-destroy fabric-manager", "network: it is not active"),
+        (
+            "virsh dumpxml --inactive fabric-manager | sed s/8x/8x/ | "
+            'sed \'s,<vcpu placement="static">2,<vcpu placement="static">1,\' > /tmp/vm.xml; '
+            "virsh define /tmp/vm.xml",
+            'domain: vcpu is "1" instead of "2"',
+        ),
+        (
+            "virsh dumpxml --inactive fabric-manager | "
+            'sed \'s/bus="0x08" slot/bus="0x86" slot/\' > /tmp/vm.xml; virsh define /tmp/vm.xml',
+            "PCI function 0000:86:00.0 is there and should not be",
+        ),
+    ],
+    ids=["autostart", "unit", "stopped", "seed", "network", "vcpus", "a-gpu-in-it"],
+)
+def test_what_was_changed_by_hand_shows_after_a_refresh_and_is_put_back(
+    shared: tuple[SimulatedHost, ProviderProcess, Made], change: str, words: str
+) -> None:
+    host, provider, made = shared
+    host.sudo(change)
+    live = provider.read(ServiceVmProvider, made)
+    assert any(words in one for one in live.outputs["drift"]), live.outputs["drift"]
+    assert provider.diff(ServiceVmProvider, live.outputs, wanted(host)).changes
+    put_right = provider.update(ServiceVmProvider, Made(made.id, live.outputs), wanted(host))
+    assert put_right.outputs["drift"] == []
+    assert put_right.outputs["state"] == "ready"
+
+
+@pytest.fixture(scope="module")
+def shared(
+    hosts_pool: Any, shared_processes: StartProvider
+) -> tuple[SimulatedHost, ProviderProcess, Made]:
+    """One machine with its VM for all changes by hand, each of which is put back."""
+    (host,) = hosts_pool.add(1, "supermicro-hgx-h100")
+    provider = shared_processes({"GPU_CLUSTERS_SSH_KEY_FILE": str(host.client_key)})
+    without_vm(host)
+    return host, provider, provider.create(ServiceVmProvider, wanted(host))
+
+
+def test_a_prepared_machine_has_exactly_this_vm(
+    host: SimulatedHost, start_provider: StartProvider
+) -> None:
+    host.sudo("virsh list")
+    host.forget()
+    made = start_provider(host).create(ServiceVmProvider, wanted(host))
+    assert made.outputs["state"] == "ready"
+    assert acts(host) == [], "its domain is as ours"
+
+
+def test_a_domain_of_somebody_else_is_taken_over_only_when_told(
+    host: SimulatedHost, start_provider: StartProvider
+) -> None:
+    provider = start_provider(host)
+    host.sudo(
+        "virsh dumpxml --inactive fabric-manager | grep -v uuid | grep -v gpu-clusters:service-vm > /tmp/vm.xml; "
+        "virsh destroy fabric-manager; virsh undefine --nvram fabric-manager; "
+        "virsh define /tmp/vm.xml; virsh start fabric-manager"
+    )
+    text = fails(lambda: provider.create(ServiceVmProvider, wanted(host)))
+    assert "is not ours" in text
+    assert "adopt: true" in text
+    made = provider.create(ServiceVmProvider, wanted(host, adopt=True))
+    assert made.outputs["state"] == "ready"
+    assert "service-vm" in host.sudo("virsh dumpxml fabric-manager").stdout
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        (service_vm_faults.LibvirtDown(), "libvirt cannot be asked"),
+        (service_vm_faults.VmDoesNotBoot(), "its console says nothing"),
+        (service_vm_faults.FabricManagerStaysResident(), "its service is active, yet the API does"),
+        (faults.ToolMissing(tool="genisoimage"), "install the package genisoimage"),
+        (faults.DiskFull(path=IMAGE_FOLDER), "free some space"),
+        (faults.FabricManager(state="not-supported"), "FABRIC_MODE has to be 1"),
+        (faults.FabricManager(state="version-mismatch"), "install the fmpm that belongs to"),
+    ],
+    ids=lambda value: getattr(value, "kind", ""),
+)
+def test_what_goes_wrong_is_told_with_its_remedy(
+    bare: SimulatedHost, start_provider: StartProvider, fault: Any, words: str
+) -> None:
+    host, provider = bare, start_provider(bare)
+    host.inject(fault)
+    text = fails(lambda: provider.create(ServiceVmProvider, wanted(host)))
+    assert words in text
+    assert host.name in text
+    host.clear_faults()
+    if isinstance(fault, service_vm_faults.VmDoesNotBoot | faults.FabricManager):
+        return  # the VM is as it must be: only its own restart helps
+    if isinstance(fault, service_vm_faults.FabricManagerStaysResident):
+        host.sudo("virsh destroy fabric-manager")
+    assert provider.create(ServiceVmProvider, wanted(host)).outputs["state"] == "ready"
+
+
+def test_a_fabric_manager_that_initialises_for_ever_is_told_from_one_that_is_silent(
+    bare: SimulatedHost, start_provider: StartProvider
+) -> None:
+    host, provider = bare, start_provider(bare)
+    host.inject(faults.FabricManager(state="restarting"))
+    text = fails(lambda: provider.create(ServiceVmProvider, wanted(host)))
+    assert "still initialising after 4 s" in text
+    assert "-8" in text
+    host.clear_faults()
+    host.inject(faults.FabricManager(state="restarting"))
+    timer = threading.Timer(1.0, host.clear_faults)
+    timer.start()
+    try:
+        made = provider.create(ServiceVmProvider, wanted(host))
+    finally:
+        timer.join()
+    assert made.outputs["state"] == "ready"
+
+
+def test_the_vm_needs_every_switch_and_every_function_on_vfio(
+    host: SimulatedHost, start_provider: StartProvider
+) -> None:
+    provider = start_provider(without_vm(host))
+    three = wanted(host, switches=SWITCHES[:3])
+    text = fails(lambda: provider.create(ServiceVmProvider, three))
+    assert "its service is failed" in text
+    assert "all NVSwitches have to be there" in text
+    host.sudo("virsh destroy fabric-manager; virsh undefine --nvram fabric-manager")
+    host.sudo(
+        "rm /sys/bus/pci/devices/0000:03:00.1/driver; mkdir -p /sys/bus/pci/drivers/switchtec; "
+        "ln -s ../../../bus/pci/drivers/switchtec /sys/devices/pci0000:03/0000:03:00.1/driver"
+    )
+    text = fails(lambda: provider.create(ServiceVmProvider, wanted(host)))
+    assert "group 14 is not viable" in text
+    assert "bind every function of that IOMMU group to vfio-pci" in text
+
+
+def test_an_image_is_used_only_when_it_is_the_one_that_was_meant(
+    bare: SimulatedHost, start_provider: StartProvider
+) -> None:
+    host, provider = bare, start_provider(bare)
+    other = "/srv/other.img"
+    host.sudo(f"echo something else > {other}")
+    changed = wanted(host, image={"path": other, "sha256": LAB_IMAGE["sha256"]})
+    text = fails(lambda: provider.create(ServiceVmProvider, changed))
+    assert f"not {LAB_IMAGE['sha256']}" in text
+    assert acts(host) == []
+    absent = wanted(host, image={"path": "/srv/none.img", "sha256": "0" * 64})
+    assert "there is no file /srv/none.img" in fails(
+        lambda: provider.create(ServiceVmProvider, absent)
+    )
+
+
+def test_a_fabric_manager_of_another_version_never_touches_the_switches(
+    bare: SimulatedHost, start_provider: StartProvider
+) -> None:
+    host, provider = bare, start_provider(bare)
+    newer = wanted(host, fabric_manager={"version": "595.91.07"})
+    text = fails(lambda: provider.create(ServiceVmProvider, newer))
+    assert "its image holds fabric manager 595.58.03, not 595.91.07" in text
+    assert provider.create(ServiceVmProvider, wanted(host)).outputs["state"] == "ready"
+
+
+def test_a_vm_that_does_not_obey_loses_its_power(
+    bare: SimulatedHost, start_provider: StartProvider
+) -> None:
+    host, provider = bare, start_provider(bare)
+    made = provider.create(ServiceVmProvider, wanted(host))
+    host.inject(service_vm_faults.VmIgnoresShutdown())
+    provider.delete(ServiceVmProvider, made)
+    assert acts(host)[-2:] == ["destroy", "undefine"]
+
+
+def test_no_private_key_is_in_the_state_or_on_a_command_line(
+    bare: SimulatedHost, start_provider: StartProvider
+) -> None:
+    host = bare
+    made = start_provider(host).create(ServiceVmProvider, wanted(host))
+    private = host.path(f"{STATE_FOLDER}/fabric-manager.host_key").read_text()
+    seed = json.loads(host.path(SEED).read_text())
+    assert private.splitlines()[1] in seed["vendor-data"]
+    for text in (json.dumps(made.outputs), json.dumps(host.commands()), seed["user-data"]):
+        assert private.splitlines()[1] not in text
+    assert "passw" not in seed["user-data"].replace("ssh_pwauth", "")
+
+
+def test_what_is_not_known_yet_is_accepted(start_provider: StartProvider) -> None:
+    provider = start_provider()
+    host: Any = {
+        "connection": UNKNOWN,
+        "switches": SWITCHES,
+        "image": UNKNOWN,
+        "fabric_manager": {"version": "595.58.03"},
+    }
+    assert provider.check(ServiceVmProvider, host) == {}
+    wrong = {**host, "switches": ["05:00.0"], "fabric_manager": {"version": "latest"}}
+    faults_ = provider.check(ServiceVmProvider, wrong)
+    assert set(faults_) == {"switches[0]", "fabric_manager.version"}
