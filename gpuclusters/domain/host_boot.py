@@ -35,6 +35,8 @@ MODPROBE_FILE = "/etc/modprobe.d/gpu-clusters.conf"
 MODULES_FILE = "/etc/modules-load.d/gpu-clusters.conf"
 SYSCTL_FILE = "/etc/sysctl.d/90-gpu-clusters.conf"
 LIMITS_FILE = "/etc/security/limits.d/90-gpu-clusters.conf"
+INITRAMFS_STAMP = "/var/lib/gpu-clusters/initramfs"
+"""Digest of the files with which the initramfs was built last."""
 LIBVIRT_FILE = "/etc/systemd/system/libvirtd.service.d/90-gpu-clusters.conf"
 
 BLOCKED_MODULES = (
@@ -138,6 +140,12 @@ def host_files(
     }
 
 
+def initramfs_digest(files: Mapping[str, str]) -> str:
+    """Digest of those of the files that have to be in the initramfs."""
+    parts = [f"{path}\n{text}" for path, text in sorted(files.items()) if "/modprobe.d/" in path]
+    return sha256_of("\0".join(parts).encode())
+
+
 _FOLDERS = (
     "/etc/modprobe.d/",
     "/etc/modules-load.d/",
@@ -193,8 +201,7 @@ class HostBootInputs(BaseModel):
     @property
     def initramfs_digest(self) -> str:
         """Digest of the files that have to be in the initramfs."""
-        parts = [f"{p}\n{c}" for p, c in sorted(self.files.items()) if p.startswith(_FOLDERS[0])]
-        return sha256_of("\0".join(parts).encode())
+        return initramfs_digest(self.files)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ LIST_PATH = "/etc/gpu-clusters/vfio-functions"
 
 GPU_CLASS, SWITCH_CLASS = "0302", "0680"
 """3D controller and bridge of no kind that PCI names: what an HGX board's GPUs and NVSwitches are."""
+NVSWITCH_PCI_ID = "10de:22a3"
 FALLEN_HEADER = "7f"
 """Header type of a function that answers nothing but ones: it fell off the bus."""
 
@@ -54,6 +55,33 @@ class VfioFunction(BaseModel):
     def entry(self) -> str:
         """As a word of the list on the host."""
         return f"{self.address}={self.pci_id}={self.pci_class}"
+
+
+def board_functions(
+    *,
+    gpus: Mapping[int, str],
+    gpu_pci_id: str,
+    switches: Sequence[str] = (),
+    switch_pci_id: str = NVSWITCH_PCI_ID,
+    extra_functions: Sequence[str] = (),
+    extra_pci_id: str | None = None,
+) -> tuple[VfioFunction, ...]:
+    """All functions of a board that leave the host: GPUs by module, switches, and what goes with them.
+
+    Raises:
+        ValueError: there are extra functions, and nothing says what they are.
+    """
+    if extra_functions and extra_pci_id is None:
+        raise ValueError("extra functions without their PCI id would be taken unproven")
+    found = [
+        VfioFunction(address=a, pci_id=gpu_pci_id, pci_class=GPU_CLASS)
+        for _, a in sorted(gpus.items())
+    ]
+    found += [
+        VfioFunction(address=a, pci_id=switch_pci_id, pci_class=SWITCH_CLASS) for a in switches
+    ]
+    found += [VfioFunction(address=a, pci_id=str(extra_pci_id)) for a in extra_functions]
+    return tuple(found)
 
 
 class VfioBindingInputs(BaseModel):

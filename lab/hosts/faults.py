@@ -20,6 +20,11 @@ from pydantic import Field, TypeAdapter, ValidationError, field_validator
 
 from lab.hosts import control
 from lab.hosts.board import board
+from lab.hosts.boot_faults import BootsOldKernelLine as BootsOldKernelLine
+from lab.hosts.boot_faults import DeviceHeld as DeviceHeld
+from lab.hosts.boot_faults import DeviceRefusesUnbind as DeviceRefusesUnbind
+from lab.hosts.boot_faults import InitramfsFails as InitramfsFails
+from lab.hosts.boot_faults import RebootNeverReturns as RebootNeverReturns
 from lab.hosts.fabric_faults import BaseFault as _Fault
 from lab.hosts.fabric_faults import FabricAnswers as FabricAnswers
 from lab.hosts.fabric_faults import FabricManager as FabricManager
@@ -31,7 +36,15 @@ from lab.hosts.fabric_faults import PartitionBusy as PartitionBusy
 from lab.hosts.fabric_faults import PartitionUnsupported as PartitionUnsupported
 from lab.hosts.fabric_faults import ToolMissing as ToolMissing
 from lab.hosts.folder import HostFolder, HostsFolder, read_json, write_json
+from lab.hosts.hardware_faults import HardwareFault
 from lab.hosts.model import HostsError
+from lab.hosts.rke2_faults import DownloadRefused as DownloadRefused
+from lab.hosts.rke2_faults import JoinFails as JoinFails
+from lab.hosts.rke2_faults import JoinIsSlow as JoinIsSlow
+from lab.hosts.service_vm_faults import FabricManagerStaysResident as FabricManagerStaysResident
+from lab.hosts.service_vm_faults import LibvirtDown as LibvirtDown
+from lab.hosts.service_vm_faults import VmDoesNotBoot as VmDoesNotBoot
+from lab.hosts.service_vm_faults import VmIgnoresShutdown as VmIgnoresShutdown
 
 
 class _CommandFault(_Fault):
@@ -195,7 +208,20 @@ Fault = Annotated[
     | GpuFellOffTheBus
     | KnobsChanged
     | FirmwareChanged
-    | BmcSilent,
+    | HardwareFault
+    | BmcSilent
+    | FabricManagerStaysResident
+    | LibvirtDown
+    | VmDoesNotBoot
+    | VmIgnoresShutdown
+    | BootsOldKernelLine
+    | DeviceHeld
+    | DeviceRefusesUnbind
+    | InitramfsFails
+    | RebootNeverReturns
+    | DownloadRefused
+    | JoinFails
+    | JoinIsSlow,
     Field(discriminator="kind"),
 ]
 
@@ -281,7 +307,15 @@ def _change(folder: Path, host: str) -> Iterator[HostFolder]:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield entry
+        _show(entry)
     finally:
         os.close(lock)
     # A port that has to stop or start listening needs the server's hand; all else is read on use.
     control.tell(HostsFolder(folder), f"faults {host}")
+
+
+def _show(entry: HostFolder) -> None:
+    """Let faults of the hardware be seen in the host's files."""
+    from lab.hosts import hardware  # knows the kinds of faults, so that it cannot come first
+
+    hardware.apply(entry, board(read_json(entry.identity)["platform"]), read(entry))

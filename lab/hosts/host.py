@@ -2,55 +2,55 @@
 
 from __future__ import annotations
 
-import array
 import asyncio
-import contextlib
 import os
+import shutil
 import socket
-import struct
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from lab.hosts import control, faults, sudo, tree
+from lab.hosts import condition, control, faults, sudo, tree
 from lab.hosts.board import board
+from lab.hosts.boot import Power
 from lab.hosts.folder import HostFolder, read_json, write_json
+from lab.hosts.kernel import Kernel
 from lab.hosts.keys import ensure_key
 from lab.hosts.machine import Machine
-from lab.hosts.standins.call import Answer, Call
-from lab.hosts.standins.registry import NAMES, STAND_INS, SUDO
+from lab.hosts.request import Request, answer_of, hung_up, receive
+from lab.hosts.services import NOTIFY_VARIABLE, Services
+from lab.hosts.standins.call import Answer, Call, Finished
+from lab.hosts.standins.registry import PACKAGE_OF, STAND_INS, SUDO, names_on
 from lab.hosts.views import Command, Launcher, Running, environment
+from lab.hosts.writes import Watcher
 
-_HEADER = struct.Struct("!III")
-_PEER = struct.Struct("3i")
 _NOT_AVAILABLE = 127
-_MAX_REQUEST = 8 * 1024 * 1024
-
-
-@dataclass(frozen=True, slots=True)
-class _Request:
-    name: str
-    cwd: str
-    arguments: tuple[str, ...]
-    environment: dict[str, str]
-    uid: int
-    streams: tuple[int, ...]
 
 
 class Host:
     """A machine: its files, its state, its stand-ins, the commands that run on it."""
 
-    def __init__(self, folder: HostFolder, launcher: Launcher) -> None:
+    def __init__(self, folder: HostFolder, launcher: Launcher, watcher: Watcher) -> None:
         identity = read_json(folder.identity)
+        self.identity = identity
         self.folder = folder
         self.platform = board(identity["platform"])
         self._launcher = launcher
         self._times: dict[str, int] = {}
+        self._watcher = watcher
+        self._commands: set[Running] = set()
         tree.build(folder, self.platform, identity, many_users=launcher.switches_user)
-        self._mounts = tree.mounts(folder, NAMES)
+        self._mounts = tree.mounts(folder, names_on(identity["system"]))
         self.machine = Machine(folder, self.platform)
+        self.kernel = Kernel(self.machine, device_nodes=launcher.switches_user)
+        self.services = Services(self.machine, self._run, self.faults)
+        self.power = Power(self)
+        if "made" not in self.machine.state:
+            self.machine.state["made"] = True
+            condition.make(self)
+        self.watch()
         self._listener = control.listen(folder.root / tree.SOCKET, 0o666)
         self._accepting = asyncio.create_task(self._accept())
         self._answering: set[asyncio.Task[None]] = set()
@@ -82,17 +82,58 @@ class Host:
         return None
 
     async def _run(self, command: Command, streams: tuple[int, int, int]) -> Running:
+        if self.machine.state.get("power") == "off":
+            raise ConnectionAbortedError("the machine is going down")
         full = [fault.path for fault in self.faults().all(faults.DiskFull)]
         for path in full:
             _ensure_folder(self.machine.path(path))
         inside = ["/" + str(self.machine.path(path).relative_to(self.folder.root)) for path in full]
-        return await self._launcher.start(
+        running = await self._launcher.start(
             self.folder.root,
             self.folder.name,
             self._mounts,
             Command(command.argv, command.uid, command.cwd, command.environment, inside),
             streams,
         )
+        self._commands = {other for other in self._commands if not other.has_ended}
+        self._commands.add(running)
+        return running
+
+    async def execute(self, argv: Sequence[str]) -> Finished:
+        """Run a command on the host as root, and wait for its end."""
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        out, errors = os.memfd_create("out"), os.memfd_create("errors")
+        try:
+            command = Command(argv, uid=0, cwd="/", environment=environment(0))
+            running = await self._run(command, (nothing, out, errors))
+            code = await running.wait()
+            return Finished(code, _content(out), _content(errors) + (running.problem or ""))
+        finally:
+            for descriptor in (nothing, out, errors):
+                os.close(descriptor)
+
+    def reboot(self) -> None:
+        """Go down, and come back."""
+        self.power.reboot()
+
+    def watch(self) -> None:
+        """Look at all files of sysfs that take effect when they are written."""
+        for folder in self.kernel.watched():
+            self._watcher.watch(folder, self._written)
+
+    def settle(self) -> None:
+        """Let what was written to sysfs until now take effect."""
+        self._watcher.settle()
+
+    async def halt(self) -> None:
+        """End everything that runs on the host."""
+        await self.services.halt()
+        for running in self._commands:
+            running.kill()
+        self._commands.clear()
+
+    def _written(self, path: Path) -> None:
+        self.kernel.written(path, self.faults())
 
     async def _accept(self) -> None:
         loop = asyncio.get_running_loop()
@@ -105,7 +146,7 @@ class Host:
     async def _answer(self, connection: socket.socket) -> None:
         streams: tuple[int, ...] = ()
         try:
-            request = await _receive(connection)
+            request = await receive(connection)
             if request is None:
                 return
             streams = request.streams
@@ -119,9 +160,7 @@ class Host:
                 answer = await self._stand_in(request, connection)
             out, err = answer.stdout.encode(), answer.stderr.encode()
             loop = asyncio.get_running_loop()
-            await loop.sock_sendall(
-                connection, _HEADER.pack(answer.exit, len(out), len(err)) + out + err
-            )
+            await loop.sock_sendall(connection, answer_of(answer.exit, out, err))
         except OSError:
             # The command that asked is gone, killed with its view; there is nobody to answer.
             return
@@ -130,7 +169,7 @@ class Host:
                 os.close(descriptor)
             connection.close()
 
-    async def _stand_in(self, request: _Request, connection: socket.socket) -> Answer:
+    async def _stand_in(self, request: Request, connection: socket.socket) -> Answer:
         started = time.monotonic()
         uid = request.uid if self.many_users else 0
         call = Call(
@@ -141,12 +180,18 @@ class Host:
             request.cwd,
             self.faults(),
             request.environment,
+            self,
         )
+        self.settle()
         line = " ".join([request.name, *request.arguments])
-        if any(fault.tool == request.name for fault in call.faults.all(faults.ToolMissing)):
+        if any(fault.tool == request.name for fault in call.faults.all(faults.ToolMissing)) or (
+            PACKAGE_OF.get(request.name)
+            and not any(map(self.machine.has_package, PACKAGE_OF[request.name]))
+        ):
             answer = Answer.error(f"sh: 1: {request.name}: not found", _NOT_AVAILABLE)
         else:
-            answer = STAND_INS[request.name](call)
+            made = STAND_INS[request.name](call)
+            answer = made if isinstance(made, Answer) else await made
         self.machine.save()
         self.machine.note(
             "stand-in",
@@ -156,10 +201,12 @@ class Host:
             seconds=round(time.monotonic() - started, 4),
         )
         if answer.never:
-            await _hung_up(connection)
+            # A stand-in that stays is a service that is up.
+            self.services.said_ready(call.environment.get(NOTIFY_VARIABLE, ""))
+            await hung_up(connection)
         return answer
 
-    async def _sudo(self, request: _Request, connection: socket.socket) -> Answer:
+    async def _sudo(self, request: Request, connection: socket.socket) -> Answer:
         if self.faults().first(faults.SudoNeedsPassword):
             return Answer.error("sudo: a password is required", 1)
         parsed = sudo.parse(request.arguments, request.environment)
@@ -170,7 +217,7 @@ class Host:
         stdin, stdout, stderr = request.streams
         running = await self._run(command, (stdin, stdout, stderr))
         ended = asyncio.create_task(running.wait())
-        gone = asyncio.create_task(_hung_up(connection))
+        gone = asyncio.create_task(hung_up(connection))
         try:
             await asyncio.wait({ended, gone}, return_when=asyncio.FIRST_COMPLETED)
             if not ended.done():
@@ -188,6 +235,9 @@ class Host:
 
     async def close(self) -> None:
         """Stop answering. Commands end with the launcher."""
+        await self.power.close()
+        await self.services.halt()
+        self._watcher.forget(self.folder.root)
         tasks = [self._accepting, *self._answering]
         for task in tasks:
             task.cancel()
@@ -204,75 +254,30 @@ def _ensure_folder(folder: Path) -> None:
         os.chown(folder, owner.st_uid, owner.st_gid)
 
 
-async def _hung_up(connection: socket.socket) -> None:
-    """Wait until the other side is gone."""
-    loop = asyncio.get_running_loop()
-    with contextlib.suppress(ConnectionError):
-        while await loop.sock_recv(connection, 1024):
-            pass
+def _content(descriptor: int) -> str:
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    with os.fdopen(os.dup(descriptor), "rb") as file:
+        return file.read().decode(errors="replace")
 
 
-async def _receive(connection: socket.socket) -> _Request | None:
-    """Read a request of `client.py`; None when it is not one."""
-    connection.settimeout(0)
-    await _readable(connection)
-    size = array.array("i").itemsize
-    header, ancillary, _, _ = connection.recvmsg(_HEADER.size, socket.CMSG_LEN(3 * size))
-    descriptors = array.array("i")
-    for level, kind, content in ancillary:
-        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
-            descriptors.frombytes(content)
-    length, fields, variables = _HEADER.unpack(header) if len(header) == _HEADER.size else (0, 0, 0)
-    body = b""
-    if fields and length <= _MAX_REQUEST and len(descriptors) == len(("in", "out", "error")):
-        body = await _exactly(connection, length)
-    if not body:
-        for descriptor in descriptors:
-            os.close(descriptor)
-        return None
-    parts = [part.decode("utf-8", "surrogateescape") for part in body.split(b"\0")]
-    name, cwd, *arguments = parts[:fields]
-    pairs = (part.partition("=") for part in parts[fields + 1 :][:variables])
-    peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
-    return _Request(
-        name=name,
-        cwd=cwd,
-        arguments=tuple(arguments),
-        environment={key: value for key, _, value in pairs},
-        uid=_PEER.unpack(peer)[1],
-        streams=tuple(descriptors),
-    )
+def is_kind(identity: Mapping[str, Any], kind: Mapping[str, str]) -> bool:
+    """Whether a host was made as this kind of machine."""
+    return all(identity.get(key) == value for key, value in kind.items())
 
 
-async def _exactly(connection: socket.socket, length: int) -> bytes:
-    """That many bytes; none when the connection ends before."""
-    loop = asyncio.get_running_loop()
-    body = b""
-    while len(body) < length:
-        chunk = await loop.sock_recv(connection, length - len(body))
-        if not chunk:
-            return b""
-        body += chunk
-    return body
+def ensure_identity(folder: HostFolder, kind: Mapping[str, str]) -> dict[str, Any]:
+    """The host's identity: made when it is first served, kept from then on.
 
-
-async def _readable(connection: socket.socket) -> None:
-    loop = asyncio.get_running_loop()
-    ready = asyncio.Event()
-    loop.add_reader(connection, ready.set)
-    try:
-        await ready.wait()
-    finally:
-        loop.remove_reader(connection)
-
-
-def ensure_identity(folder: HostFolder, platform: str) -> dict[str, Any]:
-    """The host's identity: made when it is first served, kept from then on."""
+    `kind`: its platform, condition and operating system.
+    """
     folder.path.mkdir(parents=True, exist_ok=True)
     identity: dict[str, Any] | None = read_json(folder.identity)
-    if identity is None or identity["platform"] != platform:
-        board(platform)
-        identity = {"platform": platform, "port": None, "boot_id": str(uuid4())}
+    if identity is None or not is_kind(identity, kind):
+        board(kind["platform"])
+        if folder.root.exists():
+            shutil.rmtree(folder.root)
+            folder.state.unlink(missing_ok=True)
+        identity = {**kind, "port": None, "boot_id": str(uuid4())}
     identity["host_key"] = ensure_key(folder.host_key, folder.name)
     write_json(folder.identity, identity)
     return identity

@@ -51,6 +51,7 @@ class Listener:
         self._accepting: asyncio.Task[None] | None = None
         self._connections: set[asyncio.Task[None]] = set()
         self.port = 0
+        self._up = True
 
     @property
     def host_key(self) -> str:
@@ -66,11 +67,22 @@ class Listener:
 
     async def apply_faults(self) -> None:
         """Stop listening, or listen again, as the faults say."""
-        refuse = self._host.faults().first(faults.RefuseConnections) is not None
+        refuse = not self._up or self._host.faults().first(faults.RefuseConnections) is not None
         if refuse and self._socket is not None:
             await self._stop_listening()
         elif not refuse and self._socket is None:
             self.open(self.port)
+
+    async def suspend(self) -> None:
+        """The machine goes down: nothing listens, connections break."""
+        self._up = False
+        await self.close()
+        self._connections.clear()
+
+    async def resume(self) -> None:
+        """The machine is up again."""
+        self._up = True
+        await self.apply_faults()
 
     async def close(self) -> None:
         """Stop listening and end all connections."""

@@ -12,6 +12,21 @@ from lab.hosts.folder import HostFolder, read_json, write_json
 
 _MAX_LINKS = 40
 
+PREPARED_PACKAGES = {
+    "containerd": "1.7.28-0ubuntu1",
+    "genisoimage": "9:1.1.11-3.5",
+    "kubelet": "1.36.3-1.1",
+    "libvirt-clients": "10.0.0-2ubuntu8.9",
+    "libvirt-daemon-system": "10.0.0-2ubuntu8.9",
+    "nvidia-fabricmanager-595": "595.58.03-1",
+    "ovmf": "2024.02-2ubuntu0.3",
+    "pciutils": "1:3.10.0-2build1",
+    "psmisc": "23.7-1build1",
+    "qemu-system-x86": "1:10.1.0+ds-5ubuntu2",
+    "qemu-utils": "1:10.1.0+ds-5ubuntu2",
+}
+"""What is installed on a prepared machine."""
+
 
 class Machine:
     """One host as its stand-ins see it.
@@ -24,6 +39,10 @@ class Machine:
         self.folder = folder
         self.board = board
         self.state: dict[str, Any] = read_json(folder.state) or {}
+        self.condition: str = (read_json(folder.identity) or {}).get("condition", "prepared")
+        """`prepared` or `bare`: what the machine was like when it was made."""
+        if self.condition == "prepared" and "packages" not in self.state:
+            self.state["packages"] = dict(PREPARED_PACKAGES)
 
     @property
     def name(self) -> str:
@@ -37,6 +56,10 @@ class Machine:
     def note(self, event: str, **values: Any) -> None:
         """Write an entry into the host's journal."""
         journal.write(self.folder, event, **values)
+
+    def has_package(self, name: str) -> bool:
+        """Whether a package is installed, in whatever version."""
+        return name in self.state.get("packages", {})
 
     def partitions_in_use(self) -> dict[int, dict[str, Any]]:
         """Which partitions virtual machines run on: holder and process id by partition."""

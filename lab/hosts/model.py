@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Literal
 
 USER: Final = "operator"
 """The only account that a simulated host lets in; `sudo -n` makes it root."""
@@ -13,6 +13,13 @@ BMC_USER: Final = "admin"
 """The account on a host's management controller that may read."""
 
 ADDRESS: Final = "127.0.0.1"
+
+Condition = Literal["prepared", "bare"]
+"""What was done to a machine before: `prepared` is as our own preparation leaves it; `bare` has an operating
+system and nothing else: no IOMMU, no huge pages, nouveau on the GPUs, no service VM, packages missing."""
+
+System = Literal["ubuntu", "rocky"]
+"""The operating system: which tools deal with packages, boot loader and initramfs."""
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
@@ -27,6 +34,8 @@ class HostSpec:
 
     name: str
     platform: str = "supermicro-hgx-h100"
+    condition: Condition = "prepared"
+    system: System = "ubuntu"
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):

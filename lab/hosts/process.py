@@ -123,12 +123,16 @@ def status(folder: Path) -> ServerStatus:
     return ServerStatus(running=False, pid=None, hosts=_endpoints(paths, ready), detail=detail)
 
 
-def _checked(specs: Sequence[HostSpec]) -> dict[str, str]:
-    hosts: dict[str, str] = {}
+def _checked(specs: Sequence[HostSpec]) -> dict[str, dict[str, str]]:
+    hosts: dict[str, dict[str, str]] = {}
     for spec in specs:
         if spec.name in hosts:
             raise HostsError(f"two hosts are called {spec.name!r}; each needs a name of its own")
-        hosts[spec.name] = board(spec.platform).platform
+        hosts[spec.name] = {
+            "platform": board(spec.platform).platform,
+            "condition": spec.condition,
+            "system": spec.system,
+        }
     return hosts
 
 
@@ -187,5 +191,5 @@ def _endpoints(paths: HostsFolder, ready: dict[str, Any]) -> dict[str, HostEndpo
 
 
 def _is_current(ready: dict[str, Any]) -> bool:
-    """Whether the server is of a version that gives every host a management controller."""
-    return all("bmc-port" in host for host in ready["hosts"].values())
+    """Whether the server is of a version that can boot its hosts and gives them controllers."""
+    return all("bmc-port" in host and "condition" in host for host in ready["hosts"].values())

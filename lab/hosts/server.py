@@ -18,9 +18,10 @@ from lab.hosts import control, views
 from lab.hosts.bmc import Bmc
 from lab.hosts.bmc_identity import ensure_password
 from lab.hosts.folder import HostsFolder, read_json, write_json
-from lab.hosts.host import Host, ensure_identity
+from lab.hosts.host import Host, ensure_identity, is_kind
 from lab.hosts.listener import Listener
 from lab.hosts.model import HostsError
+from lab.hosts.writes import Watcher
 
 _WATCH_SECONDS = 1.0
 
@@ -38,6 +39,7 @@ class Server:
     def __init__(self, folder: HostsFolder) -> None:
         self._folder = folder
         self._launcher = views.Launcher(user_namespace=views.check_possible())
+        self._watcher = Watcher()
         self._served: dict[str, _Served] = {}
         self._listening = control.listen(folder.path / control.SOCKET, 0o600)
 
@@ -56,6 +58,7 @@ class Server:
             for name in list(self._served):
                 await self._remove(name)
             self._launcher.close()
+            self._watcher.close()
 
     async def _watch_folder(self, stop: asyncio.Event) -> None:
         """End when the folder was removed: nothing could find this process any more."""
@@ -81,6 +84,7 @@ class Server:
         if what == "hosts":
             await self._reload()
         elif kind == "faults" and name in self._served:
+            await self._served[name].host.power.resume()
             await self._served[name].listener.apply_faults()
         elif kind != "faults":
             raise HostsError(f"unknown request {what!r}")
@@ -91,27 +95,28 @@ class Server:
         for name in set(self._served) - set(wanted["hosts"]):
             await self._remove(name)
             shutil.rmtree(self._folder.host(name).path)
-        for name, platform in wanted["hosts"].items():
+        for name, kind in wanted["hosts"].items():
             served = self._served.get(name)
-            if served is not None and served.host.platform.platform != platform:
+            if served is not None and not is_kind(served.host.identity, kind):
                 await self._remove(name)
                 shutil.rmtree(self._folder.host(name).path)
                 served = None
             if served is None:
-                self._served[name] = await self._add(name, platform, wanted["client-key"])
+                self._served[name] = await self._add(name, kind, wanted["client-key"])
         self._write_ready()
 
-    async def _add(self, name: str, platform: str, client_key: str) -> _Served:
+    async def _add(self, name: str, kind: dict[str, str], client_key: str) -> _Served:
         entry = self._folder.host(name)
         try:
-            identity = ensure_identity(entry, platform)
-            host = Host(entry, self._launcher)
+            identity = ensure_identity(entry, kind)
+            host = Host(entry, self._launcher, self._watcher)
         except OSError as error:
             raise HostsError(
                 f"host {name}: its files cannot be made in {entry.path} ({error.strerror}); free "
                 "space there, or choose another folder"
             ) from error
         listener = Listener(host, client_key)
+        host.power.connect(listener.suspend, listener.resume)
         bmc = Bmc(host, ensure_password(self._folder))
         served = _Served(host, listener, bmc)
         try:
@@ -121,6 +126,7 @@ class Server:
             await _close(served)
             raise
         write_json(entry.identity, {**identity, "port": port, "bmc-port": bmc_port})
+        await host.power.resume()
         await listener.apply_faults()
         return served
 
@@ -134,6 +140,7 @@ class Server:
                 "host-key": served.listener.host_key,
                 "bmc-port": served.bmc.port,
                 "bmc-certificate": served.bmc.certificate,
+                "condition": served.host.identity["condition"],
             }
             for name, served in sorted(self._served.items())
         }

@@ -49,6 +49,8 @@ class Running:
         self._status = status
         self._writer = writer
         self._pid: int | None = None
+        self._killed = False
+        self.has_ended = False
         self.problem: str | None = None
 
     async def wait(self) -> int:
@@ -62,15 +64,19 @@ class Running:
                 message, end = decoder.raw_decode(text)
                 text = text[end:]
                 self._pid = message.get("pid", self._pid)
+                if self._killed:
+                    self.kill()
                 self.problem = message.get("error", self.problem)
                 exit_code = message.get("exit", exit_code)
         # End of the stream: every process that could hold it is gone, so there is none to kill.
         self._pid = None
+        self.has_ended = True
         self._writer.close()
         return exit_code
 
     def kill(self) -> None:
-        """End the command and everything that it started."""
+        """End the command and everything that it started; one that just starts, as soon as it has."""
+        self._killed = True
         if self._pid is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._pid, signal.SIGKILL)

@@ -148,7 +148,7 @@ def test_systemctl_answers_the_documented_exit_codes(
 
 
 def test_systemctl_runs_unit_files_and_notices_edits(host: SimulatedHost) -> None:
-    unit = "[Service]\nExecStart=/bin/true\n[Install]\nWantedBy=multi-user.target\n"
+    unit = "[Service]\nExecStart=/usr/bin/sleep 600\n[Install]\nWantedBy=multi-user.target\n"
     path = "/etc/systemd/system/probe.service"
     host.run(f"sudo -n sh -c 'cat > {path}'", stdin=unit)
     assert host.run("systemctl is-enabled probe").stdout == "disabled\n"

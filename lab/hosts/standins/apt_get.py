@@ -10,14 +10,19 @@ from lab.hosts.standins.call import Answer, Call
 CATALOGUE: Mapping[str, tuple[str, ...]] = {
     "containerd": ("1.7.28-0ubuntu1",),
     "containerd.io": ("2.3.1-1", "2.2.4-1"),
+    "genisoimage": ("9:1.1.11-3.5",),
     "kubelet": ("1.36.3-1.1", "1.35.6-1.1"),
+    "libvirt-clients": ("10.0.0-2ubuntu8.9",),
     "libvirt-daemon-system": ("10.0.0-2ubuntu8.9",),
     "nfs-common": ("1:2.6.4-3ubuntu5",),
     "nvidia-container-toolkit": ("1.20.1-1", "1.19.0-1"),
     "nvidia-fabricmanager-595": ("595.58.03-1", "595.91.07-1"),
+    "ovmf": ("2024.02-2ubuntu0.3",),
     "pciutils": ("1:3.10.0-2build1",),
     "psmisc": ("23.7-1build1",),
     "qemu-system-x86": ("1:10.1.0+ds-5ubuntu2",),
+    "qemu-utils": ("1:10.1.0+ds-5ubuntu2",),
+    "xorriso": ("1:1.5.6-1.1ubuntu3",),
 }
 """Packages that can be installed, with their versions, newest first."""
 

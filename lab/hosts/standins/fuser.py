@@ -7,6 +7,8 @@ else's processes.
 
 from __future__ import annotations
 
+from lab.hosts.faults import DeviceHeld
+from lab.hosts.kernel import graphics_node
 from lab.hosts.standins.call import Answer, Call
 
 _USAGE = "Usage: fuser [-s] [-v] NAME...\n"
@@ -55,4 +57,8 @@ def _holders(call: Call) -> dict[str, list[int]]:
         for group in call.machine.board.vfio_groups(partition):
             holders.setdefault(f"/dev/vfio/{group}", []).append(user["pid"])
             holders.setdefault("/dev/vfio/vfio", []).append(user["pid"])
+    for fault in call.faults.all(DeviceHeld):
+        for gpu in call.machine.board.gpus.values():
+            if gpu.address == fault.address:
+                holders.setdefault(f"/dev/dri/{graphics_node(gpu)}", []).append(fault.pid)
     return {path: sorted(set(pids)) for path, pids in holders.items()}

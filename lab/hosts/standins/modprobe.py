@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
+from lab.hosts.kernel import MODULES
 from lab.hosts.standins.call import Answer, Call
-from lab.hosts.tree import LIB
 
 _KNOWN = {"vfio", "vfio_iommu_type1", "vfio_pci", "vhost_net", "vhost_vsock"} | {
     "br_netfilter",
@@ -17,7 +17,6 @@ _KNOWN = {"vfio", "vfio_iommu_type1", "vfio_pci", "vhost_net", "vhost_vsock"} | 
     "nouveau",
     "overlay",
 }
-_LIST = f"/{LIB}/proc/modules"
 
 
 def run(call: Call) -> Answer:
@@ -44,7 +43,15 @@ def run(call: Call) -> Answer:
             return Answer.error(
                 f"modprobe: ERROR: could not {verb} '{name}': Operation not permitted", 1
             )
-        _set(call, name, loaded=not remove)
+        if not remove and call.control.kernel.refuses(name):
+            return Answer.error(
+                f"modprobe: ERROR: could not insert '{name}': Operation not permitted", 1
+            )
+        if remove:
+            call.control.kernel.unload(name)
+        else:
+            call.control.kernel.load(name)
+        call.control.watch()
     return Answer()
 
 
@@ -53,23 +60,8 @@ def lsmod(call: Call) -> Answer:
     if call.arguments:
         return Answer.error("Usage: lsmod", 1)
     lines = ["Module                  Size  Used by"]
-    for line in call.machine.path(_LIST).read_text().splitlines():
+    for line in call.machine.path(MODULES).read_text().splitlines():
         name, size, count, users, *_ = line.split()
         by = "" if users == "-" else f" {users.rstrip(',')}"
         lines.append(f"{name:<19} {size:>8}  {count}{by}")
     return Answer.out("\n".join(lines))
-
-
-def _set(call: Call, name: str, *, loaded: bool) -> None:
-    listing = call.machine.path(_LIST)
-    rest = [line for line in listing.read_text().splitlines() if line.split()[0] != name]
-    if loaded:
-        rest.insert(0, f"{name} 16384 0 - Live 0x0000000000000000")
-    listing.write_text("".join(f"{line}\n" for line in rest))
-    folder = call.machine.path(f"/sys/module/{name}")
-    if loaded:
-        folder.mkdir(exist_ok=True)
-        (folder / "initstate").write_text("live\n")
-    elif folder.is_dir():
-        (folder / "initstate").unlink(missing_ok=True)
-        folder.rename(folder.with_name(f".{name}"))

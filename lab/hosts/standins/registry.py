@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 
+from lab.hosts import rke2_release
 from lab.hosts.standins import (
     apt_get,
+    boot_loader,
+    curl,
+    dnf,
     fmpm,
     fuser,
     gpu_tools,
+    images,
+    initramfs,
+    journalctl,
     lspci,
     modprobe,
     nvidia,
+    power,
+    rke2,
+    rke2_kubectl,
+    software,
+    sysctl,
     systemctl,
     virsh,
 )
@@ -20,18 +32,59 @@ from lab.hosts.standins.call import Answer, Call
 SUDO = "sudo"
 """Answered by the server itself, which alone can start another command."""
 
-STAND_INS: Mapping[str, Callable[[Call], Answer]] = {
+StandIn = Callable[[Call], Answer | Coroutine[None, None, Answer]]
+
+STAND_INS: Mapping[str, StandIn] = {
     "apt-get": apt_get.run,
+    "curl": curl.run,
+    "df": software.df,
+    "dnf": dnf.run,
+    "dpkg-query": software.dpkg_query,
+    "dracut": initramfs.dracut,
     "fmpm": fmpm.run,
     "fuser": fuser.run,
+    "genisoimage": images.genisoimage,
+    "grub-mkconfig": boot_loader.mkconfig,
+    "grub2-mkconfig": boot_loader.mkconfig,
+    "grubby": boot_loader.grubby,
+    "journalctl": journalctl.run,
     "lsmod": modprobe.lsmod,
     "lspci": lspci.run,
     "modprobe": modprobe.run,
     gpu_tools.NAME: gpu_tools.run,
     "nvidia-ctk": nvidia.ctk,
     "nvidia-smi": nvidia.smi,
+    "qemu-img": images.qemu_img,
+    "qemu-system-x86_64": software.qemu,
+    "reboot": power.reboot,
+    rke2_release.PROGRAM: rke2.run,
+    rke2.KUBECTL: rke2_kubectl.run,
+    "rpm": dnf.rpm,
+    "shutdown": power.shutdown,
+    "sysctl": sysctl.run,
     "systemctl": systemctl.run,
+    "systemd-notify": journalctl.notify,
+    "update-grub": boot_loader.update_grub,
+    "update-initramfs": initramfs.update,
     "virsh": virsh.run,
 }
 
+_DEBIAN = frozenset({"apt-get", "dpkg-query", "grub-mkconfig", "update-grub", "update-initramfs"})
+_RED_HAT = frozenset({"dnf", "dracut", "grub2-mkconfig", "grubby", "rpm"})
+
+PACKAGE_OF: Mapping[str, tuple[str, ...]] = {
+    "fuser": ("psmisc",),
+    "genisoimage": ("genisoimage",),
+    "lspci": ("pciutils",),
+    "qemu-img": ("qemu-utils", "qemu-img"),
+    "qemu-system-x86_64": ("qemu-system-x86", "qemu-kvm"),
+    "virsh": ("libvirt-clients", "libvirt-client"),
+}
+"""Commands that are there once a package is, by any of its names."""
+
 NAMES = frozenset({*STAND_INS, SUDO})
+
+
+def names_on(system: str) -> frozenset[str]:
+    """The stand-ins of a machine with this operating system."""
+    return NAMES - (_RED_HAT if system == "ubuntu" else _DEBIAN)

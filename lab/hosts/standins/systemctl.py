@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from fnmatch import fnmatch
 
 from lab.hosts.standins import units
 from lab.hosts.standins.call import Answer, Call
+
+Act = Callable[[Call, list[str], set[str]], Coroutine[None, None, Answer]]
 
 _QUIET = {"-q", "--quiet"}
 _FLAGS = (
@@ -18,7 +21,7 @@ _FLAGS = (
 _NOT_RUNNING, _NO_SUCH_UNIT, _NOT_LOADED = 3, 4, 5
 
 
-def run(call: Call) -> Answer:
+async def run(call: Call) -> Answer:
     """Answer like `systemctl`."""
     if "--version" in call.arguments:
         return Answer.out("systemd 255 (255.4-1ubuntu8.10)\n(stand-in of a simulated host)")
@@ -49,11 +52,23 @@ def run(call: Call) -> Answer:
     verb, names = (words[0], words[1:]) if words else ("list-units", [])
     if verb == "show":
         return _show(call, names, properties, flags)
-    if verb not in _VERBS:
+    if verb not in {*_VERBS, *_ACTS, "reboot", "poweroff"}:
         return Answer.error(f"Unknown command verb '{verb}'.", 1)
     if verb in _CHANGES and not call.is_root:
         return _denied(verb, names)
-    return _VERBS[verb](call, [units.full_name(name) for name in names], flags)
+    if verb in {"reboot", "poweroff"}:
+        return _power(call, verb, names)
+    full = [units.full_name(name) for name in names]
+    if verb in _ACTS:
+        return await _ACTS[verb](call, full, flags)
+    return _VERBS[verb](call, full, flags)
+
+
+def _power(call: Call, verb: str, names: list[str]) -> Answer:
+    if names or verb != "reboot":
+        return Answer.error(f"{verb}: not available on a simulated host", 1)
+    call.control.reboot()
+    return Answer()
 
 
 def _denied(verb: str, names: Sequence[str]) -> Answer:
@@ -72,8 +87,8 @@ def _daemon_reload(call: Call, names: list[str], _: set[str]) -> Answer:
     return Answer()
 
 
-def _starter(verb: str) -> Callable[[Call, list[str], set[str]], Answer]:
-    def act(call: Call, names: list[str], _: set[str]) -> Answer:
+def _starter(verb: str) -> Act:
+    async def act(call: Call, names: list[str], flags: set[str]) -> Answer:
         if not names:
             return Answer.error("Too few arguments.", 1)
         exit_code, messages = 0, list[str]()
@@ -90,7 +105,10 @@ def _starter(verb: str) -> Callable[[Call, list[str], set[str]], Answer]:
             running = units.is_active(call.machine, unit)
             if (verb == "start" and running) or (verb == "try-restart" and not running):
                 continue
-            if not units.start(call.machine, unit, call.faults, action=verb):
+            if "--no-block" in flags:
+                _queued(call, unit, verb)
+                continue
+            if not await call.control.services.start(unit, action=verb):
                 messages.append(
                     f"Job for {unit} failed because the control process exited with error code.\n"
                     f'See "systemctl status {unit}" and "journalctl -xeu {unit}" for details.'
@@ -99,6 +117,17 @@ def _starter(verb: str) -> Callable[[Call, list[str], set[str]], Answer]:
         return Answer(exit_code, stderr="".join(f"{line}\n" for line in messages))
 
     return act
+
+
+_jobs: set[asyncio.Task[bool]] = set()
+
+
+def _queued(call: Call, unit: str, verb: str) -> None:
+    """Start a unit without waiting for it; until it runs it is `activating`."""
+    units.activating(call.machine, unit)
+    job = asyncio.create_task(call.control.services.start(unit, action=verb))
+    _jobs.add(job)
+    job.add_done_callback(_jobs.discard)
 
 
 def _reload(call: Call, names: list[str], _: set[str]) -> Answer:
@@ -113,26 +142,26 @@ def _reload(call: Call, names: list[str], _: set[str]) -> Answer:
     return Answer()
 
 
-def _stop(call: Call, names: list[str], _: set[str]) -> Answer:
+async def _stop(call: Call, names: list[str], _: set[str]) -> Answer:
     if not names:
         return Answer.error("Too few arguments.", 1)
     for unit in names:
         if units.text(call.machine, unit) is None:
             return Answer.error(f"Failed to stop {unit}: Unit {unit} not loaded.", _NOT_LOADED)
-        if units.is_active(call.machine, unit):
-            units.stop(call.machine, unit)
+        if units.state(call.machine, unit)["active"] in {"active", "activating"}:
+            await call.control.services.stop(unit)
     return Answer()
 
 
-def _enable(call: Call, names: list[str], flags: set[str]) -> Answer:
-    return _set_enabled(call, names, flags, enabled=True)
+async def _enable(call: Call, names: list[str], flags: set[str]) -> Answer:
+    return await _set_enabled(call, names, flags, enabled=True)
 
 
-def _disable(call: Call, names: list[str], flags: set[str]) -> Answer:
-    return _set_enabled(call, names, flags, enabled=False)
+async def _disable(call: Call, names: list[str], flags: set[str]) -> Answer:
+    return await _set_enabled(call, names, flags, enabled=False)
 
 
-def _set_enabled(call: Call, names: list[str], flags: set[str], *, enabled: bool) -> Answer:
+async def _set_enabled(call: Call, names: list[str], flags: set[str], *, enabled: bool) -> Answer:
     verb = "enable" if enabled else "disable"
     if not names:
         return Answer.error("Too few arguments.", 1)
@@ -153,8 +182,8 @@ def _set_enabled(call: Call, names: list[str], flags: set[str], *, enabled: bool
         entry["enabled"] = enabled
         if "--now" in flags and units.is_active(call.machine, unit) != enabled:
             if not enabled:
-                units.stop(call.machine, unit)
-            elif not units.start(call.machine, unit, call.faults, action="start"):
+                await call.control.services.stop(unit)
+            elif not await call.control.services.start(unit):
                 return Answer(1, stderr="".join(messages) + f"Job for {unit} failed.\n")
     quiet = flags & _QUIET
     return Answer(stderr="" if quiet else "".join(messages))
@@ -208,8 +237,7 @@ def _status(call: Call, names: list[str], _: set[str]) -> Answer:
         description = units.option(found[1], "Unit", "Description") or unit
         enabled = "enabled" if entry["enabled"] else "disabled"
         since = time.strftime("%a %Y-%m-%d %H:%M:%S UTC", time.gmtime(entry["since"]))
-        sub = {"active": "running", "inactive": "dead", "failed": "Result: exit-code"}[active]
-        bullet = {"active": "●", "inactive": "○", "failed": "\N{MULTIPLICATION SIGN}"}[active]
+        sub, bullet = _SHOWN[active]
         blocks.append(
             f"{bullet} {unit} - {description}\n"
             f"     Loaded: loaded ({found[0]}; {enabled}; preset: enabled)\n"
@@ -258,7 +286,9 @@ def _show(call: Call, names: list[str], properties: list[str], flags: set[str]) 
             "Id": unit,
             "LoadState": "loaded" if found else "not-found",
             "ActiveState": active,
-            "SubState": {"active": "running", "failed": "failed"}.get(active, "dead"),
+            "SubState": _sub_state(call, unit, active),
+            "Type": units.kind(call.machine, unit) if found else "",
+            "Result": entry.get("result", "success") if entry else "success",
             "UnitFileState": ("enabled" if entry["enabled"] else "disabled") if entry else "",
             "FragmentPath": found[0] if found else "",
             "DropInPaths": " ".join(path for path, _ in units.drop_ins(call.machine, unit)),
@@ -274,23 +304,37 @@ def _show(call: Call, names: list[str], properties: list[str], flags: set[str]) 
     return Answer.out("\n".join(lines))
 
 
+def _sub_state(call: Call, unit: str, active: str) -> str:
+    if active == "active" and units.kind(call.machine, unit) == "oneshot":
+        return "exited"
+    return {"active": "running", "failed": "failed", "activating": "start"}.get(active, "dead")
+
+
+_SHOWN = {
+    "active": ("running", "●"),
+    "activating": ("start", "●"),
+    "failed": ("Result: exit-code", "\N{MULTIPLICATION SIGN}"),
+    "inactive": ("dead", "○"),
+}
+_ACTS: dict[str, Act] = {
+    "disable": _disable,
+    "enable": _enable,
+    "restart": _starter("restart"),
+    "start": _starter("start"),
+    "stop": _stop,
+    "try-restart": _starter("try-restart"),
+}
 _VERBS: dict[str, Callable[[Call, list[str], set[str]], Answer]] = {
     "cat": _cat,
     "daemon-reload": _daemon_reload,
-    "disable": _disable,
-    "enable": _enable,
     "is-active": _is_active,
     "is-enabled": _is_enabled,
     "is-failed": _is_failed,
     "list-units": _list_units,
     "reload": _reload,
     "reset-failed": _reset_failed,
-    "restart": _starter("restart"),
-    "start": _starter("start"),
     "status": _status,
-    "stop": _stop,
-    "try-restart": _starter("try-restart"),
 }
-_CHANGES = frozenset(_VERBS) - {
+_CHANGES = frozenset({*_VERBS, *_ACTS, "reboot"}) - {
     "cat", "is-active", "is-enabled", "is-failed", "list-units", "status",
 }  # fmt: skip

@@ -6,7 +6,7 @@ import hashlib
 import time
 import tomllib
 from collections.abc import Callable
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import yaml
@@ -17,6 +17,8 @@ from lab.hosts.standins.fabric import UNIT as FABRIC_MANAGER
 from lab.hosts.standins.fabric import Fabric
 
 UNIT_DIRECTORY = "/etc/systemd/system"
+UNIT_DIRECTORIES = (UNIT_DIRECTORY, "/run/systemd/system", "/usr/local/lib/systemd/system")
+"""Where a host's own unit files are, the first found counts: systemd.unit(5)."""
 
 _DESCRIPTIONS = {
     FABRIC_MANAGER: "NVIDIA fabric manager service",
@@ -32,6 +34,14 @@ _PROGRAMS = {
     "libvirtd.service": "/usr/sbin/libvirtd",
     "ssh.service": "/usr/sbin/sshd -D",
 }
+_PACKAGES = {
+    FABRIC_MANAGER: ("nvidia-fabricmanager-595",),
+    "containerd.service": ("containerd.io", "containerd"),
+    "kubelet.service": ("kubelet",),
+    "libvirtd.service": ("libvirt-daemon-system", "libvirt-daemon-kvm"),
+    "ssh.service": (),
+}
+"""Units that packages bring along; without packages: part of every machine."""
 _SUFFIXES = (".service", ".timer", ".socket", ".target", ".path", ".mount", ".slice")
 _FIRST_PID = 800
 
@@ -43,11 +53,11 @@ def full_name(name: str) -> str:
 
 def text(machine: Machine, unit: str) -> tuple[str, str] | None:
     """Path and text of a unit file, None when the unit does not exist."""
-    path = f"{UNIT_DIRECTORY}/{unit}"
-    own = machine.read_text(path)
-    if own is not None:
-        return path, own
-    if unit not in _DESCRIPTIONS:
+    for folder in UNIT_DIRECTORIES:
+        own = machine.read_text(f"{folder}/{unit}")
+        if own is not None:
+            return f"{folder}/{unit}", own
+    if not _is_installed(machine, unit):
         return None
     built_in = (
         f"[Unit]\nDescription={_DESCRIPTIONS[unit]}\n\n"
@@ -81,9 +91,91 @@ def option(unit_text: str, section: str, key: str) -> str | None:
 
 def known(machine: Machine) -> list[str]:
     """The names of all units, sorted."""
-    real = machine.path(UNIT_DIRECTORY)
-    own = {entry.name for entry in real.iterdir()} if real.is_dir() else set[str]()
-    return sorted(set(_DESCRIPTIONS) | {name for name in own if name.endswith(_SUFFIXES)})
+    own: set[str] = set()
+    for folder in UNIT_DIRECTORIES:
+        real = machine.path(folder)
+        own |= {entry.name for entry in real.iterdir()} if real.is_dir() else set()
+    built_in = {unit for unit in _DESCRIPTIONS if _is_installed(machine, unit)}
+    return sorted(built_in | {name for name in own if name.endswith(_SUFFIXES)})
+
+
+def _is_installed(machine: Machine, unit: str) -> bool:
+    if unit not in _DESCRIPTIONS:
+        return False
+    return not _PACKAGES[unit] or any(map(machine.has_package, _PACKAGES[unit]))
+
+
+def has_program(machine: Machine, unit: str) -> bool:
+    """Whether the unit has a file of its own, so that what it says is really run."""
+    found = text(machine, unit)
+    return found is not None and found[0].startswith(UNIT_DIRECTORIES)
+
+
+def values(machine: Machine, unit: str, section: str, key: str) -> list[str]:
+    """All values of a key, drop-ins included; an empty one takes those before it away."""
+    found: list[str] = []
+    own = text(machine, unit)
+    for _, content in [*([own] if own else []), *drop_ins(machine, unit)]:
+        current = ""
+        for line in content.splitlines():
+            stripped = line.strip()
+            if stripped.startswith("["):
+                current = stripped.strip("[]")
+            elif current == section and stripped.startswith(f"{key}="):
+                said = stripped.partition("=")[2].strip()
+                found = [*found, said] if said else []
+    return found
+
+
+def value(machine: Machine, unit: str, section: str, key: str) -> str | None:
+    """The value of a key that counts."""
+    found = values(machine, unit, section, key)
+    return found[-1] if found else None
+
+
+def words(machine: Machine, unit: str, section: str, key: str) -> list[str]:
+    """All words of all values of a key."""
+    return [word for said in values(machine, unit, section, key) for word in said.split()]
+
+
+def commands(machine: Machine, unit: str, key: str) -> list[str]:
+    """The command lines of a service, in order."""
+    return values(machine, unit, "Service", key)
+
+
+def kind(machine: Machine, unit: str) -> str:
+    """`Type=` of a service."""
+    return value(machine, unit, "Service", "Type") or "simple"
+
+
+def boot_order(machine: Machine) -> list[str]:
+    """Enabled units with a file of their own or brought along, what comes `Before=` others first."""
+    enabled = [unit for unit in known(machine) if state(machine, unit)["enabled"]]
+    later: dict[str, set[str]] = {unit: set() for unit in enabled}
+    for unit in enabled:
+        later[unit] |= {n for n in words(machine, unit, "Unit", "After") if n in later}
+        for name in words(machine, unit, "Unit", "Before"):
+            if name in later:
+                later[name].add(unit)
+    ordered: list[str] = []
+    while len(ordered) < len(enabled):
+        rest = [unit for unit in enabled if unit not in ordered]
+        free = [unit for unit in rest if not later[unit] - set(ordered)]
+        ordered.append((free or rest)[0])  # a circle is cut somewhere, as systemd does
+    return ordered
+
+
+def log_path(machine: Machine, unit: str) -> Path:
+    """Where the output of a unit's processes goes."""
+    folder = machine.path("/var/log/units")
+    folder.mkdir(exist_ok=True)
+    return folder / f"{unit}.log"
+
+
+def log(machine: Machine, unit: str, line: str) -> None:
+    """A line of systemd's own about a unit."""
+    with log_path(machine, unit).open("a") as file:
+        file.write(f"systemd[1]: {unit}: {line}\n")
 
 
 def state(machine: Machine, unit: str) -> dict[str, Any]:
@@ -97,6 +189,7 @@ def state(machine: Machine, unit: str) -> dict[str, Any]:
             "pid": _next_pid(machine) if ours else 0,
             "since": time.time(),
             "starts": 0,
+            "result": "success",
             "loaded": signature(machine, unit),
         }
     entry: dict[str, Any] = units[unit]
@@ -136,17 +229,55 @@ def start(machine: Machine, unit: str, faults: Faults, *, action: str) -> bool:
         entry["active"], entry["pid"] = "failed", 0
         machine.note("unit", action=action, unit=unit, failed=problem)
         return False
-    entry["active"] = "active"
-    found = text(machine, unit)
-    once = found is not None and option(found[1], "Service", "Type") == "oneshot"
-    if once and option(found[1] if found else "", "Service", "RemainAfterExit") not in _TRUE:
-        entry["active"] = "inactive"
-    entry["pid"] = 0 if once else _next_pid(machine)
-    entry["starts"] += 1
+    started(machine, unit, action)
     if unit == FABRIC_MANAGER:
         Fabric(machine, faults).started()
-    machine.note("unit", action=action, unit=unit)
     return True
+
+
+def started(machine: Machine, unit: str, action: str | None) -> None:
+    """A unit is up; a `oneshot` without RemainAfterExit has ended already."""
+    entry = state(machine, unit)
+    once = kind(machine, unit) == "oneshot"
+    stays = value(machine, unit, "Service", "RemainAfterExit") in _TRUE
+    entry["active"] = "inactive" if once and not stays else "active"
+    entry["pid"] = 0 if once else _next_pid(machine)
+    entry["since"], entry["result"] = time.time(), "success"
+    entry["starts"] += 1
+    if action is not None:
+        log(machine, unit, "Finished." if once else "Started.")
+        machine.note("unit", action=action, unit=unit)
+
+
+def activating(machine: Machine, unit: str) -> None:
+    """A unit was started and has not said yet that it is up."""
+    entry = state(machine, unit)
+    entry["active"], entry["since"] = "activating", time.time()
+
+
+def failed(machine: Machine, unit: str, why: str, action: str) -> None:
+    """A unit did not come up, or ended with an error."""
+    entry = state(machine, unit)
+    entry["active"], entry["pid"], entry["since"] = "failed", 0, time.time()
+    entry["result"] = "exit-code"
+    log(machine, unit, f"Failed with result 'exit-code' ({why}).")
+    machine.note("unit", action=action, unit=unit, failed=why)
+
+
+def ended(machine: Machine, unit: str) -> None:
+    """A service ended by itself, without an error."""
+    entry = state(machine, unit)
+    entry["active"], entry["pid"], entry["since"] = "inactive", 0, time.time()
+    log(machine, unit, "Deactivated successfully.")
+
+
+def rebooted(machine: Machine) -> None:
+    """Nothing runs any more; what is enabled stays so, and all files are read anew."""
+    for unit, entry in machine.state.get("units", {}).items():
+        entry["active"], entry["pid"], entry["loaded"] = "inactive", 0, signature(machine, unit)
+    machine.path("/var/log/units").mkdir(exist_ok=True)
+    for file in machine.path("/var/log/units").iterdir():
+        file.unlink()
 
 
 _TRUE = {"yes", "true", "1", "on"}
