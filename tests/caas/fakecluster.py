@@ -1,0 +1,290 @@
+"""An API server in this process, and clients of it that can be killed at any step.
+
+The server has what the controllers rely on: versions, compare-and-swap, merge patches, finalizers,
+generations, watches. What was sent is carried out whether its sender lives or not, and its answer is
+lost when the sender is dead by then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import itertools
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from contextvars import Context
+from typing import Any
+
+from caas.cluster import ClusterError, ConflictError, Event
+from gpuclusters.domain.ports import ObjectKind
+from tests.caas import lives
+
+Body = dict[str, Any]
+Key = tuple[str, str, str]
+Hook = Callable[[ObjectKind, Body | None, Body], None]
+"""Called before something is stored, with what was there; may change it, or refuse it by an error."""
+
+
+class Server:
+    """The objects, and who watches them."""
+
+    def __init__(self) -> None:
+        self.objects: dict[Key, Body] = {}
+        self.refusal: Callable[[Body], str | None] = lambda _pod: None
+        """Why a pod of a dry run is refused."""
+        self._hooks: list[Hook] = []
+        self._watchers: list[tuple[ObjectKind, asyncio.Queue[Event]]] = []
+        self._kinds: dict[str, ObjectKind] = {}
+        self._versions = itertools.count(1)
+        self._sent: set[asyncio.Task[Any]] = set()
+
+    def before_storing(self, hook: Hook) -> None:
+        """Have something looked at or filled in."""
+        self._hooks.append(hook)
+
+    async def serve(self, work: Callable[[], Any]) -> Any:
+        """The answer to a request; once sent, it is carried out."""
+
+        async def carry_out() -> Any:
+            await asyncio.sleep(0)
+            return work()
+
+        return copy.deepcopy(await self.outlasting(carry_out()))
+
+    async def outlasting(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """What was begun somewhere else goes on there, whatever happens to who began it."""
+        life = lives.current()
+        if life and life.dead.is_set():
+            work.close()
+            life.alive()
+        sent = asyncio.get_running_loop().create_task(work, context=Context())
+        self._sent.add(sent)
+        sent.add_done_callback(self._sent.discard)
+        try:
+            return await asyncio.shield(sent)
+        finally:
+            if life:
+                life.alive()
+
+    async def quiet(self) -> None:
+        """All that was sent is done."""
+        while self._sent:
+            await asyncio.gather(*self._sent, return_exceptions=True)
+
+    def get(self, kind: ObjectKind, name: str, namespace: str = "") -> Body | None:
+        return self.objects.get((kind.plural, namespace, name))
+
+    def of(self, kind: ObjectKind, namespace: str = "") -> list[Body]:
+        return [
+            body
+            for (plural, where, _), body in self.objects.items()
+            if plural == kind.plural and namespace in ("", where)
+        ]
+
+    def create(self, kind: ObjectKind, body: Body) -> Body:
+        if kind.plural == "events":
+            return body
+        metadata = body["metadata"]
+        key = (kind.plural, metadata.get("namespace", ""), metadata["name"])
+        if key in self.objects:
+            raise ConflictError(f"{key} is there", status=409, reason="AlreadyExists")
+        home = ("namespaces", "", key[1])
+        if key[1] and (home not in self.objects or _ending(self.objects[home])):
+            raise ClusterError(f"no namespace for {key}", status=404, reason="NotFound")
+        made = {key: value for key, value in body.items() if key != "status"}
+        made["metadata"] = {
+            **metadata,
+            "uid": f"uid-{next(self._versions)}",
+            "generation": 1,
+            "creationTimestamp": "2026-01-01T00:00:00Z",
+        }
+        return self._store(kind, None, made)
+
+    def change(
+        self, kind: ObjectKind, body: Body, patch: Mapping[str, Any], *, status: bool
+    ) -> Body:
+        """A merge patch of the object, or of its status."""
+        for field in ("uid", "resourceVersion"):
+            wanted = (patch.get("metadata") or {}).get(field)
+            if wanted not in (None, body["metadata"][field]):
+                raise ConflictError(f"another {field}", status=409, reason="Conflict")
+        patch = {k: v for k, v in patch.items() if (k == "status") == status}
+        if status and not patch:
+            return body
+        return self._store(kind, body, _merged(body, patch))
+
+    def replace_status(self, kind: ObjectKind, body: Body) -> Body:
+        metadata = body["metadata"]
+        live = self._there(kind, metadata["name"], metadata.get("namespace", ""))
+        if live["metadata"]["resourceVersion"] != metadata["resourceVersion"]:
+            raise ConflictError("another version", status=409, reason="Conflict")
+        return self._store(kind, live, {**live, "status": copy.deepcopy(body["status"])})
+
+    def delete(self, kind: ObjectKind, name: str, namespace: str, uid: str | None) -> None:
+        body = self._there(kind, name, namespace)
+        if uid not in (None, body["metadata"]["uid"]):
+            raise ConflictError("another uid", status=409, reason="Conflict")
+        if kind.plural == "namespaces":
+            for (plural, where, inner), _ in list(self.objects.items()):
+                if where == name:
+                    self._remove(self._kinds[plural], inner, where)
+        if body["metadata"].get("finalizers"):
+            if not _ending(body):
+                metadata = {**body["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}
+                self._store(kind, body, {**body, "metadata": metadata})
+        else:
+            self._remove(kind, name, namespace)
+
+    def watch(self, kind: ObjectKind) -> asyncio.Queue[Event]:
+        self._kinds[kind.plural] = kind
+        queue: asyncio.Queue[Event] = asyncio.Queue()
+        for body in self.of(kind):
+            queue.put_nowait(Event("ADDED", copy.deepcopy(body)))
+        queue.put_nowait(Event("SYNC", {}))
+        self._watchers.append((kind, queue))
+        return queue
+
+    def _there(self, kind: ObjectKind, name: str, namespace: str) -> Body:
+        body = self.get(kind, name, namespace)
+        if body is None:
+            raise ClusterError(f"no {kind.kind} {name}", status=404, reason="NotFound")
+        return body
+
+    def _store(self, kind: ObjectKind, before: Body | None, body: Body) -> Body:
+        body = copy.deepcopy(body)
+        for hook in self._hooks:
+            hook(kind, before, body)
+        if before is not None and {**body, "metadata": 0} == {**before, "metadata": 0}:
+            same = body["metadata"] == before["metadata"]
+            if same:
+                return before
+        metadata = body["metadata"]
+        if before is not None and before.get("spec") != body.get("spec"):
+            metadata["generation"] = before["metadata"]["generation"] + 1
+        metadata["resourceVersion"] = str(next(self._versions))
+        self._kinds[kind.plural] = kind
+        self.objects[kind.plural, metadata.get("namespace", ""), metadata["name"]] = body
+        self._tell(kind, Event("ADDED" if before is None else "MODIFIED", body))
+        if _ending(body) and not metadata.get("finalizers"):
+            self._remove(kind, metadata["name"], metadata.get("namespace", ""))
+        return body
+
+    def _remove(self, kind: ObjectKind, name: str, namespace: str) -> None:
+        body = self.objects.pop((kind.plural, namespace, name))
+        body["metadata"]["resourceVersion"] = str(next(self._versions))
+        self._tell(kind, Event("DELETED", body))
+
+    def _tell(self, kind: ObjectKind, event: Event) -> None:
+        for watched, queue in self._watchers:
+            if watched == kind:
+                queue.put_nowait(Event(event.kind, copy.deepcopy(event.object)))
+
+
+class FakeCluster:
+    """A client of the server, with the part of `Cluster` that controllers use."""
+
+    place = "API server in this process"
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+
+    async def get(self, kind: ObjectKind, name: str, namespace: str = "") -> Body | None:
+        return await self._server.serve(lambda: self._server.get(kind, name, namespace))  # type: ignore[no-any-return]
+
+    async def list(self, kind: ObjectKind, namespace: str = "") -> Sequence[Body]:
+        return await self._server.serve(lambda: self._server.of(kind, namespace))  # type: ignore[no-any-return]
+
+    async def create(
+        self, kind: ObjectKind, body: Mapping[str, Any], *, manager: str = "", dry_run: bool = False
+    ) -> Body:
+        def work() -> Body:
+            if not dry_run:
+                return self._server.create(kind, dict(body))
+            if (refused := self._server.refusal(dict(body))) is not None:
+                raise ClusterError(refused, status=403, reason="Forbidden")
+            return dict(body)
+
+        return await self._server.serve(work)  # type: ignore[no-any-return]
+
+    async def apply(
+        self,
+        kind: ObjectKind,
+        body: Mapping[str, Any],
+        *,
+        manager: str,
+        force: bool = False,
+        subresource: str = "",
+    ) -> Body:
+        def work() -> Body:
+            metadata = body["metadata"]
+            live = self._server.get(kind, metadata["name"], metadata.get("namespace", ""))
+            if live is None:
+                return self._server.create(kind, dict(body))
+            return self._server.change(kind, live, body, status=False)
+
+        return await self._server.serve(work)  # type: ignore[no-any-return]
+
+    async def patch(
+        self,
+        kind: ObjectKind,
+        name: str,
+        namespace: str,
+        patch: Mapping[str, Any],
+        *,
+        kind_of: str = "merge",
+        subresource: str = "",
+    ) -> Body:
+        def work() -> Body:
+            live = self._server.get(kind, name, namespace)
+            if live is None:
+                raise ClusterError(f"no {kind.kind} {name}", status=404, reason="NotFound")
+            return self._server.change(kind, live, patch, status=subresource == "status")
+
+        return await self._server.serve(work)  # type: ignore[no-any-return]
+
+    async def replace_status(self, kind: ObjectKind, body: Mapping[str, Any]) -> Body:
+        return await self._server.serve(lambda: self._server.replace_status(kind, dict(body)))  # type: ignore[no-any-return]
+
+    async def delete(
+        self,
+        kind: ObjectKind,
+        name: str,
+        namespace: str = "",
+        *,
+        uid: str | None = None,
+        grace_seconds: int | None = None,
+    ) -> None:
+        try:
+            await self._server.serve(lambda: self._server.delete(kind, name, namespace, uid))
+        except ClusterError as error:
+            if error.status != 404:
+                raise
+
+    async def watch(
+        self, kind: ObjectKind, namespace: str = "", labels: str = "", fields: str = ""
+    ) -> AsyncIterator[Event]:
+        queue = self._server.watch(kind)
+        while True:
+            event = await queue.get()
+            if event.kind == "SYNC" or _chosen(event.object["metadata"], labels, fields):
+                yield event
+
+
+def _chosen(metadata: Mapping[str, Any], labels: str, fields: str) -> bool:
+    named = not fields or metadata["name"] == fields.removeprefix("metadata.name=")
+    return named and (not labels or labels in (metadata.get("labels") or {}))
+
+
+def _ending(body: Body) -> bool:
+    return "deletionTimestamp" in body["metadata"]
+
+
+def _merged(old: Any, patch: Any) -> Any:
+    if not isinstance(patch, Mapping):
+        return patch
+    result = dict(old) if isinstance(old, Mapping) else {}
+    for key, value in patch.items():
+        if value is None:
+            result.pop(key, None)
+        else:
+            result[key] = _merged(result.get(key), value)
+    return result

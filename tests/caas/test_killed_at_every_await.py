@@ -1,0 +1,367 @@
+"""Controllers that die at each of their steps: what a task does between two awaits, all tasks counted.
+
+Every life of a controller is on a server and machines in this process, which go on without it: requests
+and commands that were sent before its death are still carried out. What the next one finds is tried
+once for each different state of the world.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+from collections.abc import Callable, Coroutine
+from functools import cache
+from typing import Any, Protocol
+
+import pytest
+
+from caas.controllers import leases, tenancy_controller, tenancy_deletion
+from caas.controllers.lease_host import Effects
+from caas.settings import Host, Settings
+from gpuclusters.domain import admission_policy, isolation, tenancy_conditions
+from gpuclusters.domain.container import LEASE_GATE, POD
+from gpuclusters.domain.isolation import TENANT_LABEL
+from gpuclusters.domain.lease import Orders
+from gpuclusters.domain.lease_effects import Effect, Outcome
+from gpuclusters.domain.lease_resource import EDGES, GPU_LEASE, Phase
+from gpuclusters.domain.ports import ObjectKind
+from gpuclusters.domain.tenancy_objects import (
+    ADMISSION_BINDING,
+    ADMISSION_POLICY,
+    BASELINE_POLICY,
+    NAMESPACE,
+    NETWORK_POLICY,
+    NODE,
+    RESOURCE_QUOTA,
+    RUNTIME_CLASS,
+)
+from gpuclusters.domain.tenancy_resource import TENANCY, TenancySpec, tenancy_object
+from tests.caas.fakecluster import Body, FakeCluster, Server
+from tests.caas.fakehost import FakeHosts
+from tests.caas.lives import Life, QuickLoop
+from tests.caas.test_lease_restarts import settings_of
+
+PAIR = (1, 3)
+PATIENCE_SECONDS = 120.0
+"""Of a clock that runs only while nobody has anything to do."""
+CHANGING = (
+    "resourceVersion",
+    "uid",
+    "creationTimestamp",
+    "since",
+    "deadline",
+    "lastTransitionTime",
+)
+
+
+class World(Protocol):
+    """All that outlives a controller."""
+
+    server: Server
+
+    def controller(self) -> Coroutine[Any, Any, None]:
+        """Another controller, which knows nothing but what is stored."""
+
+    def turn(self) -> bool:
+        """Everybody else does what is theirs to do; whether the story is at its end."""
+
+    def state(self) -> object:
+        """What of it a controller could ever notice, beside the objects."""
+
+
+async def until_the_end(world: World, life: Life) -> bool:
+    """Whether the story came to its end in this life."""
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while not life.dead.is_set():
+            if world.turn():
+                return True
+            await asyncio.sleep(0.02)
+    return False
+
+
+async def one_life(world: World, life: Life) -> bool:
+    work = life.start(world.controller())
+    try:
+        return await until_the_end(world, life)
+    finally:
+        # Nothing that it still does while it is taken down reaches anybody.
+        life.dead.set()
+        work.cancel()
+        await asyncio.gather(work, return_exceptions=True)
+
+
+def die_at_every_step(make: Callable[[], World]) -> tuple[int, int]:
+    """How many steps a life has without a death, and how many different worlds deaths left behind."""
+    tried: set[str] = set()
+
+    async def story(steps: int) -> bool:
+        world = make()
+        if await one_life(world, Life(steps)):
+            return True
+        left = json.dumps([plain(list(world.server.objects.values())), world.state()], default=str)
+        if left not in tried:
+            tried.add(left)
+            assert await one_life(world, Life())
+        await world.server.quiet()
+        return False
+
+    for steps in range(1_000_000):
+        with asyncio.Runner(loop_factory=QuickLoop) as runner:
+            if runner.run(story(steps)):
+                gc.collect()
+                return steps, len(tried)
+    raise AssertionError("it never ends")
+
+
+def plain(value: Any) -> Any:
+    """Objects without what is different each time."""
+    if isinstance(value, dict):
+        return {k: plain(v) for k, v in value.items() if k not in CHANGING}
+    return [plain(one) for one in value] if isinstance(value, list) else value
+
+
+class LeaseWorld:
+    """Two GPUs, a pod that comes and goes, a kubelet with its plugin."""
+
+    def __init__(self) -> None:
+        self.server = Server()
+        self.server.before_storing(self._look)
+        self.machines = FakeHosts()
+        self.settings = _two_gpus()
+        self.deleted = False
+        spec = {"tenant": "acme", "namespace": "acme"}
+        tenancy = self.server.create(TENANCY, {**_object(TENANCY, "acme"), "spec": spec})
+        ready = {"type": "Ready", "status": "True", "observedGeneration": 1}
+        _status(self.server, TENANCY, tenancy, {"conditions": [ready]})
+        self.server.create(NAMESPACE, _object(NAMESPACE, "acme"))
+        pod = _object(POD, "c-1", "acme", {TENANT_LABEL: "acme"})
+        limits = {"limits": {"nvidia.com/pgpu": "2"}}
+        pod["spec"] = {
+            "schedulingGates": [{"name": LEASE_GATE}],
+            "containers": [{"name": "main", "resources": limits}],
+        }
+        self.server.create(POD, pod)
+
+    async def controller(self) -> None:
+        cluster: Any = FakeCluster(self.server)
+        controller = leases.LeaseController(cluster, self.settings, self._effects)
+
+        async def feed() -> None:
+            async for kind, body in cluster.watch(GPU_LEASE):
+                if kind != "SYNC":
+                    controller.observe(body)
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(feed())
+            group.create_task(controller.run())
+
+    def turn(self) -> bool:
+        pod = self.server.get(POD, "c-1", "acme")
+        found = [body for body in self.server.of(GPU_LEASE) if body.get("status")]
+        for body in found:
+            holder, phase = body["status"].get("holder"), body["status"]["phase"]
+            if not holder:
+                continue
+            gated = pod is None or pod["spec"].get("schedulingGates")
+            if phase == "Leased" and holder["admitted"] and not holder["allocated"] and not gated:
+                self._mark(body, allocated=True)
+            elif phase == "Releasing" and holder["allocated"] and pod is None:
+                self._mark(body, allocated=False)
+        having = [b for b in found if (b["status"].get("holder") or {}).get("allocated")]
+        if pod is not None and len(having) == len(PAIR):
+            self._machine.use({body["spec"]["module"] for body in having})
+            self.server.delete(POD, "c-1", "acme", None)
+            self.deleted = True
+        free = [body for body in found if body["status"]["phase"] == "Free"]
+        return self.deleted and len(free) == len(PAIR) and pod is None
+
+    def state(self) -> object:
+        machine = self.machines.by_name.get("h")
+        seen = (sorted(machine.active), sorted(machine.level.items())) if machine else ()
+        return seen, self.deleted
+
+    @property
+    def _machine(self) -> Any:
+        return self.machines.by_name["h"]
+
+    def _mark(self, body: Body, *, allocated: bool) -> None:
+        patch = {"status": {"holder": {"allocated": allocated}}}
+        self.server.change(GPU_LEASE, body, patch, status=True)
+
+    def _effects(self, host: Host, orders: Orders) -> Effects:
+        machine, server = self.machines(host, orders), self.server
+
+        class Far:
+            async def do(self, effect: Effect) -> Outcome:
+                return await server.outlasting(machine.do(effect))  # type: ignore[no-any-return]
+
+        return Far()
+
+    def _look(self, kind: ObjectKind, before: Body | None, body: Body) -> None:
+        """What may never happen, whoever writes it."""
+        if kind == GPU_LEASE and body.get("status"):
+            module, now = body["spec"]["module"], body["status"]["phase"]
+            was = ((before or {}).get("status") or {}).get("phase", now)
+            assert now == was or Phase(now) in EDGES[Phase(was)], f"{was} to {now}"
+            assert now != "Quarantined", body["status"]["message"]
+            if now in ("Free", "Leased"):
+                assert self._machine.verified({module}) or now == was
+            if now == "Leased" and was != "Leased":
+                assert body["status"]["holder"]["partition"] in self._machine.active
+        if kind == POD and before is not None and not body["spec"].get("schedulingGates"):
+            held = [lease["status"].get("holder") for lease in self.server.of(GPU_LEASE)]
+            assert [h and h["podUid"] for h in held] == [body["metadata"]["uid"]] * len(PAIR)
+
+
+class TenancyWorld:
+    """A tenancy that is made, spoilt, changed and deleted; everybody who enforces something."""
+
+    def __init__(self) -> None:
+        self.server = Server()
+        self.server.before_storing(self._look)
+        self.server.refusal = _judged
+        self.stage = "made"
+        valid = {"conditions": [{"type": "Valid", "status": "True"}]}
+        policy, binding = admission_policy.POD_POLICY, {"validationActions": ["Deny"]}
+        up = {"type": "NetworkUnavailable", "status": "False", "reason": "CiliumIsUp"}
+        node = {"conditions": [{"type": "Ready", "status": "True"}, up]}
+        for kind, name, rest, status in (
+            (BASELINE_POLICY, isolation.BASELINE, {}, valid),
+            (ADMISSION_POLICY, policy, {}, {"observedGeneration": 1}),
+            (ADMISSION_BINDING, policy, {"spec": binding}, {}),
+            (RUNTIME_CLASS, "kata", {}, {}),
+            (NODE, "h", {}, node),
+        ):
+            made = self.server.create(kind, {**_object(kind, name), **rest})
+            _status(self.server, kind, made, status)
+        lease = {**_object(GPU_LEASE, "h-gpu1"), "spec": {"node": "h", "module": 1}}
+        scrubbing = {"phase": "Scrubbing", "lastTenant": "acme"}
+        _status(self.server, GPU_LEASE, self.server.create(GPU_LEASE, lease), scrubbing)
+        self.server.create(TENANCY, tenancy_object(_acme()))
+
+    async def controller(self) -> None:
+        cluster: Any = FakeCluster(self.server)
+        controller = tenancy_controller.TenancyController(cluster, isolation.Network())
+
+        async def feed() -> None:
+            async for kind, body in cluster.watch(TENANCY):
+                if kind == "DELETED":
+                    controller.forget(body["metadata"]["name"])
+                elif kind != "SYNC":
+                    controller.observe(body)
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(feed())
+            group.create_task(controller.run())
+
+    def turn(self) -> bool:
+        self._enforce()
+        tenancy = self.server.get(TENANCY, "acme")
+        if tenancy is None:
+            assert self.server.get(NAMESPACE, "tenant-acme") is None
+            return True
+        if self.stage == "made" and tenancy_conditions.ready(tenancy):
+            self.stage = "changed"
+            self.server.delete(NETWORK_POLICY, isolation.POLICY, "tenant-acme", None)
+            document = _acme(egress={"internet": True}).document()
+            self.server.change(TENANCY, tenancy, {"spec": document}, status=False)
+        elif self.stage == "changed" and tenancy_conditions.ready(tenancy):
+            self.stage = "deleted"
+            self.server.delete(TENANCY, "acme", "", None)
+        elif self.stage == "deleted" and (tenancy["status"].get("awaitedLeases")):
+            self.stage = "scrubbed"
+            lease = self.server.get(GPU_LEASE, "h-gpu1")
+            assert lease
+            free = {"status": {"phase": "Free", "lastTenant": None}}
+            self.server.change(GPU_LEASE, lease, free, status=True)
+        return False
+
+    def state(self) -> object:
+        return self.stage
+
+    def _enforce(self) -> None:
+        """The quota controller, Cilium's operator, whoever makes namespaces active."""
+        valid = {"conditions": [{"type": "Valid", "status": "True"}]}
+        for kind, status in ((NAMESPACE, {"phase": "Active"}), (NETWORK_POLICY, valid)):
+            for body in self.server.of(kind):
+                if not body.get("status"):
+                    _status(self.server, kind, body, status)
+        for body in self.server.of(RESOURCE_QUOTA):
+            _status(self.server, RESOURCE_QUOTA, body, {"hard": body["spec"]["hard"]})
+
+    def _look(self, kind: ObjectKind, before: Body | None, body: Body) -> None:
+        if kind == TENANCY and before is not None and tenancy_conditions.ready(body):
+            if "deletionTimestamp" in body["metadata"]:
+                return
+            policy = self.server.get(NETWORK_POLICY, isolation.POLICY, "tenant-acme")
+            if not tenancy_conditions.ready(before):
+                assert policy
+                wanted = TenancySpec.model_validate(body["spec"]).egress
+                assert policy["specs"] == isolation.network_policy(wanted, isolation.Network())
+                quota = self.server.get(RESOURCE_QUOTA, "tenant", "tenant-acme")
+                assert quota
+                assert quota["status"]["hard"] == body["spec"]["quota"]["hard"]
+        finalizers = body["metadata"].get("finalizers") or ()
+        if kind == TENANCY and before is not None and not finalizers:
+            assert self.server.get(NAMESPACE, "tenant-acme") is None
+            assert self.stage == "scrubbed"
+
+
+def _judged(pod: Body) -> str | None:
+    if pod["spec"].get("hostNetwork"):
+        return 'violates PodSecurity "restricted:latest"'
+    if "runtimeClassName" not in pod["spec"]:
+        return f"ValidatingAdmissionPolicy '{admission_policy.POD_POLICY}' denied"
+    return None
+
+
+def _acme(**changes: Any) -> TenancySpec:
+    hard = {"requests.nvidia.com/pgpu": "1", "pods": "1"}
+    fields = {"tenant": "acme", "namespace": "tenant-acme", "gpus": 1, "quota": {"hard": hard}}
+    limits = [{"type": "Container", "default": {"cpu": "1"}}]
+    return TenancySpec.model_validate(
+        fields | {"limits": limits, "runtimeClasses": ["kata"]} | changes
+    )
+
+
+@cache
+def _two_gpus() -> Settings:
+    settings = settings_of(["h"])
+    (host,) = settings.hosts
+    pair = [p.id for p in host.offered if set(p.modules) <= set(PAIR)]
+    gpus = tuple(gpu for gpu in host.gpus if gpu.module in PAIR)
+    host = host.model_copy(update={"gpus": gpus, "partitions": tuple(pair)})
+    return settings.model_copy(update={"hosts": (host,)})
+
+
+def _object(
+    kind: ObjectKind, name: str, namespace: str = "", labels: dict[str, str] | None = None
+) -> Body:
+    metadata = {"name": name, "labels": labels or {}}
+    if namespace:
+        metadata["namespace"] = namespace
+    return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata}
+
+
+def _status(server: Server, kind: ObjectKind, body: Body, status: Body) -> None:
+    server.change(kind, body, {"status": status}, status=True)
+
+
+@pytest.mark.parametrize("make", [LeaseWorld, TenancyWorld])
+def test_killed_at_every_await_the_next_one_brings_everything_to_its_end(
+    make: Callable[[], World],
+) -> None:
+    steps, worlds = die_at_every_step(make)
+    assert steps > 100
+    assert worlds > 10
+
+
+def test_a_deletion_that_waits_for_no_gpu_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def none(*_: object) -> list[Body]:
+        return []
+
+    monkeypatch.setattr(tenancy_deletion, "_leases", none)
+    # Refused by the world, the controller tries for ever.
+    with pytest.raises(TimeoutError):
+        die_at_every_step(TenancyWorld)
