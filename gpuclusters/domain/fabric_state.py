@@ -86,6 +86,8 @@ class FabricInputs(BaseModel):
     """What runs in the service VM, as read there."""
     guest_driver: Annotated[str, _VERSION] | None = None
     """The driver in the guests' image; the fabric manager has to be of exactly this version."""
+    fabric_manager_run: str | None = None
+    """Tells one run of the service VM from the next: after a restart it is told anew what is active."""
 
     @field_validator("gpus")
     @classmethod

@@ -116,6 +116,7 @@ class FabricPartitions(Resource, module="gpu", name="FabricPartitions"):
         fabric_manager_host: pulumi.Input[str] = "127.0.0.1",
         fabric_manager_version: pulumi.Input[str] | None = None,
         guest_driver: pulumi.Input[str] | None = None,
+        fabric_manager_run: pulumi.Input[str] | None = None,
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
         """Declare the active set.
@@ -136,6 +137,7 @@ class FabricPartitions(Resource, module="gpu", name="FabricPartitions"):
             fabric_manager_host: address of the fabric manager as seen from the host.
             fabric_manager_version: what runs in the service VM, as read there.
             guest_driver: the guests' driver; refused unless equal to the fabric manager's version.
+            fabric_manager_run: output `run` of the ServiceVm: a restarted one is told what is active.
             opts: resource options.
         """
         given: dict[str, Any] = {
@@ -144,6 +146,7 @@ class FabricPartitions(Resource, module="gpu", name="FabricPartitions"):
             "table": table,
             "fabric_manager_version": fabric_manager_version,
             "guest_driver": guest_driver,
+            "fabric_manager_run": fabric_manager_run,
         }
         properties: dict[str, Any] = {
             "connection": connection,
