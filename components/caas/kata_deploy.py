@@ -1,20 +1,25 @@
 """Kata Containers on the machines: the chart `kata-deploy` in a namespace of its own.
 
-Owns: the namespace, the labels by which machines are chosen, the Helm release. Deliberately does not own: the
-RuntimeClass (`KataRuntime`), which must be known at preview and outlive the chart.
+Owns: the namespace, the labels by which machines are chosen, the Helm release, the look at every machine
+afterwards. Deliberately does not own: the RuntimeClass (`KataRuntime`), which must be known at preview and
+outlive the chart.
 """
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pulumi
+from pulumi_command import remote
 from pulumi_kubernetes.core.v1 import Namespace, NodePatch
 from pulumi_kubernetes.helm.v3 import Release, RepositoryOptsArgs
 from pulumi_kubernetes.meta.v1 import ObjectMetaArgs, ObjectMetaPatchArgs
 
+from components import script
+from components.host_connection import HostConnection
 from gpuclusters.domain import kata_chart
 
 _POD_SECURITY = "pod-security.kubernetes.io"
@@ -41,10 +46,14 @@ class KataDeployArgs:
     chart: Chart
     values: Mapping[str, Any]
     """As `kata_chart.chart_values` gives them."""
-    nodes: Sequence[str]
-    """Names of the nodes that get Kata."""
+    hosts: Mapping[str, HostConnection]
+    """The machines that get Kata, by name of their node."""
+    private_key: pulumi.Input[str] | None
     node_labels: Mapping[str, str]
-    """Labels that this program sets on each of them, among them those that `values` select by."""
+    """Labels that this program sets on each node, among them those that `values` select by; none if the
+    nodes register with them."""
+    verification: Sequence[str]
+    """Arguments of scripts/caas/verify-kata.sh: what is looked for on every machine afterwards."""
     timeout_seconds: int
     """How long Helm waits until Kata is on all nodes; of the boot profile."""
     namespace: str = kata_chart.NAMESPACE
@@ -55,8 +64,8 @@ class KataDeployArgs:
 class KataDeploy(pulumi.ComponentResource):
     """Owns the Helm release. It is there when the installer says on every node that it is done."""
 
-    release: pulumi.Resource
-    """What to depend on: it is there once Kata is on all nodes."""
+    ready: Sequence[pulumi.Resource]
+    """What to depend on: Kata is on all nodes, as declared."""
 
     def __init__(
         self, name: str, args: KataDeployArgs, opts: pulumi.ResourceOptions | None = None
@@ -80,9 +89,10 @@ class KataDeploy(pulumi.ComponentResource):
                 metadata=ObjectMetaPatchArgs(name=node, labels=dict(args.node_labels)),
                 opts=pulumi.ResourceOptions(parent=self, depends_on=list(args.requires)),
             )
-            for node in args.nodes
+            for node in args.hosts
+            if args.node_labels
         ]
-        self.release = Release(
+        release = Release(
             f"{name}-release",
             name=kata_chart.RELEASE,
             chart=args.chart.reference,
@@ -109,4 +119,21 @@ class KataDeploy(pulumi.ComponentResource):
                 ),
             ),
         )
+        verify = script.read("caas/verify-kata.sh")
+        checks = [
+            remote.Command(
+                f"{node}-kata",
+                connection=connection.command_connection(args.private_key),
+                create=f"sudo -n sh -s -- {shlex.join(args.verification)}",
+                stdin=verify,
+                # Again whenever something else is installed.
+                triggers=[list(args.verification), args.chart.version or "", dict(args.values)],
+                add_previous_output_in_env=False,
+                opts=pulumi.ResourceOptions(
+                    parent=self, depends_on=[release], delete_before_replace=True
+                ),
+            )
+            for node, connection in args.hosts.items()
+        ]
+        self.ready = [release, *checks]
         self.register_outputs({})

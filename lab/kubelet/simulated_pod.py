@@ -9,6 +9,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
+from lab.kubelet.kata_installer import IMAGE as KATA_DEPLOY
+from lab.kubelet.kata_installer import InstallError, KataInstaller
 from lab.kubelet.pod_status import Conditions, ContainerState, running
 from lab.kubelet.runtime import NodeRuntime, cdi_names
 
@@ -38,6 +40,7 @@ class SimulatedPod:
         ]
         self._stopping = asyncio.Event()
         self._over = asyncio.Event()
+        self._installer = _installer(runtime, pod)
 
     @property
     def ended(self) -> bool:
@@ -65,6 +68,8 @@ class SimulatedPod:
         ]
         if self._runtime.machine is not None:
             await self._runtime.machine.end(self._pod)
+        if self._installer is not None:
+            await self._installer.end()
         await self._write()
         self._over.set()
 
@@ -87,6 +92,8 @@ class SimulatedPod:
                 await self._runtime.machine.begin(self._pod, ids)
             await self._tell("SandboxCreated", f"Sandbox runs with {cdi_names(devices)}")
             await self._pause()
+        if self._installer is not None:
+            await self._install(self._installer)
         if self._stopping.is_set():
             return
         now = datetime.now(UTC)
@@ -96,6 +103,16 @@ class SimulatedPod:
         await self._write()
         if devices:
             await self._tell("Started", "Started container (simulated)")
+
+    async def _install(self, installer: KataInstaller) -> None:
+        while not self._stopping.is_set():
+            try:
+                await installer.run()
+            except InstallError as error:
+                await self._tell("BackOff", str(error))
+                await self._pause()
+            else:
+                return
 
     async def _pause(self) -> None:
         with contextlib.suppress(TimeoutError):
@@ -116,3 +133,12 @@ class SimulatedPod:
 
     async def _tell(self, reason: str, message: str) -> None:
         await self._runtime.kube.event(self._pod, reason, message)
+
+
+def _installer(runtime: NodeRuntime, pod: Mapping[str, Any]) -> KataInstaller | None:
+    """What installs something on the node when it runs; None for pods that do nothing."""
+    image = pod["spec"]["containers"][0]["image"].partition("@")[0]
+    if image.rpartition(":")[0] != KATA_DEPLOY:
+        return None
+    machine = runtime.machine
+    return KataInstaller(runtime.kube, machine.hosts if machine is not None else None, pod)

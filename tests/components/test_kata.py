@@ -9,6 +9,7 @@ import pytest
 
 from components.caas.kata_deploy import Chart, KataDeploy, KataDeployArgs
 from components.caas.tenant_storage import TenantStorage, TenantStorageArgs
+from components.host_connection import HostConnection
 from gpuclusters.domain.tenant_volume import AccessMode, Mounter, TenantVolume
 from tests.components.recorder import record
 
@@ -27,11 +28,19 @@ def preview(request: pytest.FixtureRequest) -> bool:
     return bool(request.param)
 
 
+def connection(name: str) -> HostConnection:
+    return HostConnection(
+        host=name, address=f"{name}.example", port=22, user="ops", host_key="ssh-ed25519 AAAA"
+    )
+
+
 def deploy_args(**changes: Any) -> KataDeployArgs:
     values: dict[str, Any] = {
         "chart": Chart(reference="oci://example.com/kata-deploy", version="4.1.0"),
         "values": {"deploymentMode": "daemonset"},
-        "nodes": ["hgx-01", "hgx-02"],
+        "hosts": {name: connection(name) for name in ("hgx-01", "hgx-02")},
+        "private_key": None,
+        "verification": ["kata-qemu-nvidia-gpu", "/opt/kata"],
         "node_labels": {"nvidia.com/cc.ready.state": "false"},
         "timeout_seconds": 1800,
     }
@@ -61,6 +70,21 @@ def test_every_node_gets_the_labels_by_which_it_is_chosen(preview: bool) -> None
     }
     for patch in patches.values():
         assert patch["metadata"]["labels"] == {"nvidia.com/cc.ready.state": "false"}
+
+
+def test_nodes_that_register_with_their_labels_are_not_labelled_again() -> None:
+    engine = record(lambda: KataDeploy("kata", deploy_args(node_labels={})))
+    assert not engine.of(":NodePatch")
+
+
+def test_every_machine_is_looked_at_when_kata_is_installed(preview: bool) -> None:
+    engine = record(lambda: KataDeploy("kata", deploy_args()), preview=preview)
+    commands = engine.of("remote:Command")
+    assert commands.keys() == {"hgx-01-kata", "hgx-02-kata"}
+    for command in commands.values():
+        assert command["create"] == "sudo -n sh -s -- kata-qemu-nvidia-gpu /opt/kata"
+        assert command["stdin"].startswith("#!/bin/sh")
+        assert command["connection"]["hostKey"] == "ssh-ed25519 AAAA"
 
 
 @pytest.mark.parametrize("mounter", Mounter)
