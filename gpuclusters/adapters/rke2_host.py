@@ -126,7 +126,7 @@ class SshRke2Host:
     ) -> Completed:
         return run_script(
             self._host,
-            f"../rke2/{name}",
+            f"rke2/{name}",
             arguments,
             tried=tried,
             repeatable=repeatable,
@@ -215,7 +215,7 @@ class SshRke2Control:
         self._change(["delete", name], f"delete node {name}", timeout_seconds=300.0)
 
     def _ask(self, arguments: Sequence[str], tried: str) -> str:
-        done = run_script(self._host, "../rke2/cluster", arguments, tried=tried, repeatable=True)
+        done = run_script(self._host, "rke2/cluster", arguments, tried=tried, repeatable=True)
         return done.stdout.decode(errors="replace")
 
     def _change(
@@ -223,7 +223,7 @@ class SshRke2Control:
     ) -> None:
         run_script(
             self._host,
-            "../rke2/cluster",
+            "rke2/cluster",
             arguments,
             tried=tried,
             timeout_seconds=timeout_seconds,

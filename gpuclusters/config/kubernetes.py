@@ -9,6 +9,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from gpuclusters.config.base import Flag, Network, Seconds, Section, Text, checked
+from gpuclusters.config.rke2 import Rke2Settings, Rke2Version
+from gpuclusters.domain import rke2_config
 
 
 class Distribution(StrEnum):
@@ -92,4 +94,21 @@ class LabKubernetes(_Kubernetes):
     """Where the cluster comes from."""
 
 
-Kubernetes = Annotated[ExistingKubernetes | LabKubernetes, Field(discriminator="source")]
+class Rke2Kubernetes(Rke2Settings, _Kubernetes):
+    """A cluster that is made on your machines with RKE2: servers of their own, and the nodes as agents."""
+
+    source: Literal["rke2"]
+    """Where the cluster comes from."""
+    version: Rke2Version
+    """Release of RKE2. Another one upgrades the servers one at a time and then the agents; by one minor."""
+    distribution: Annotated[Distribution, checked(6)] = Distribution.RKE2
+    """Who packaged it."""
+    pod_cidr: Annotated[Network, checked(3, 10)] = rke2_config.POD_CIDR
+    """Addresses of pods; each node takes a /24 of it. They never change."""
+    service_cidr: Annotated[Network, checked(3, 10)] = rke2_config.SERVICE_CIDR
+    """Addresses of services; they never change."""
+
+
+Kubernetes = Annotated[
+    ExistingKubernetes | LabKubernetes | Rke2Kubernetes, Field(discriminator="source")
+]

@@ -12,6 +12,7 @@ from gpuclusters.config.rules import (
     machine,
     network,
     operator,
+    rke2,
     runtime,
     service_vm,
     storage,
@@ -35,6 +36,7 @@ CAAS_RULES: tuple[Rule, ...] = (
     *network.RULES,
     *machine.RULES,
     *handover.RULES,
+    *rke2.RULES,
 )
 
 __all__ = ["CAAS_RULES", "Rule", "Severity"]

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.fault import Flaw, show, show_values
 from gpuclusters.config.hosts import ExistingHosts, LabHosts
-from gpuclusters.config.kubernetes import LabKubernetes
+from gpuclusters.config.kubernetes import LabKubernetes, Rke2Kubernetes
 from gpuclusters.config.rules.rule import rule
 
 
@@ -79,12 +79,14 @@ def nodes_have_machines(config: CaasConfig) -> Iterable[Flaw]:
             )
 
 
-@rule(0, needs=["hosts", "nodes"])
+@rule(0, needs=["hosts", "nodes", "kubernetes"])
 def machines_have_nodes(config: CaasConfig) -> Iterable[Flaw]:
-    """Every machine is used by a node."""
+    """Every machine is used by a node, or is a server of the cluster."""
     if not isinstance(config.hosts, ExistingHosts):
         return
     used = {node.name for node in config.nodes}
+    if isinstance(config.kubernetes, Rke2Kubernetes):
+        used |= {server.name for server in config.kubernetes.servers}
     for position, machine in enumerate(config.hosts.machines):
         if machine.name not in used:
             yield Flaw(
@@ -99,6 +101,8 @@ def machines_have_nodes(config: CaasConfig) -> Iterable[Flaw]:
 def lab_is_one_thing(config: CaasConfig) -> Iterable[Flaw]:
     """The lab's machines join the lab's control plane and no other."""
     lab_hosts = isinstance(config.hosts, LabHosts)
+    if isinstance(config.kubernetes, Rke2Kubernetes):
+        return  # made on whatever machines there are
     if lab_hosts != isinstance(config.kubernetes, LabKubernetes):
         other = "lab" if lab_hosts else "existing"
         yield Flaw(
