@@ -68,14 +68,18 @@ class Deployment:
         self._refresh_only = request.operation == "refresh"
         reporter = Reporter(emit, preview=request.preview, refresh_only=self._refresh_only)
         self._reporter = reporter
-        self._program: Program | None = None
         self._workers = max(request.parallel, 1) + _SPARE_WORKERS
         self._server = grpc.server(
             concurrent.futures.ThreadPoolExecutor(self._workers + _SPARE_WORKERS),
             options=CHANNEL_OPTIONS,
         )
         self._address = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
-        stored = store.load() if start is None else start
+        self._program, self._no_program = self._start_program()
+        try:
+            stored = store.load() if start is None else start
+        except BaseException:
+            self._end_program()
+            raise
         base = complete(stored, request.pending_creates)
         plugins = Plugins(request, self._address, self._say_of_plugin)
         self._registry = Registry(request, plugins, self._address)
@@ -119,9 +123,8 @@ class Deployment:
 
     def _carry_out(self) -> None:
         request = self._request
-        if request.operation == "up":
-            # Both take a while to load, the program longest: it is the first to start.
-            self._program = Program(request, self._say_of_program)
+        if self._no_program is not None:
+            raise self._no_program
         self._registry.warm_up(self._session.base.resources)
         self._serve()
         if self._refresh_only or request.refresh:
@@ -135,6 +138,19 @@ class Deployment:
                 self._delete()
         self._executor.wait_until_idle()
         self._registrar.finish_stack(ok=not self._has_failed())
+
+    def _start_program(self) -> tuple[Program | None, ProgramError | None]:
+        """Start it before anything else: it takes the longest to load."""
+        if self._request.operation != "up":
+            return None, None
+        try:
+            return Program(self._request, self._say_of_program), None
+        except ProgramError as error:
+            return None, error
+
+    def _end_program(self) -> None:
+        if self._program is not None:
+            self._program.end()
 
     def _serve(self) -> None:
         resource_pb2_grpc.add_ResourceMonitorServicer_to_server(self._monitor, self._server)
@@ -215,8 +231,7 @@ class Deployment:
 
     def _end(self) -> None:
         self._executor.cancel()
-        if self._program is not None:
-            self._program.end()
+        self._end_program()
         self._server.stop(None)
         self._registry.close()
         self._flush()

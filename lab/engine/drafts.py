@@ -48,7 +48,8 @@ class Drafts:
         request, progress = self._session.request, self._session.progress
         parent = self._parent(goal.parent, goal)
         urn = urns.make(request.stack, request.project.name, parent, goal.type, goal.name)
-        goal = dataclasses.replace(goal, parent=parent)
+        if parent != goal.parent:
+            goal = dataclasses.replace(goal, parent=parent)
         with progress.lock:
             if parent and parent not in progress.registered:
                 raise PlanError(f"could not find parent resource {parent}", urn)

@@ -89,7 +89,9 @@ class Monitor(resource_pb2_grpc.ResourceMonitorServicer):
         try:
             request = self._transforms.apply(request)
             goal = goals.from_request(request, self._session.request.project.folder)
-            goal = dataclasses.replace(goal, inputs=hashed(goal.inputs, self._folder))
+            inputs = hashed(goal.inputs, self._folder)
+            if inputs is not goal.inputs:
+                goal = dataclasses.replace(goal, inputs=inputs)
             registered = self._registrar.register(goal)
         except CancelledError:
             _abort(context)

@@ -57,11 +57,11 @@ class Program:
             threading.Thread(target=self._read, args=(stream,), daemon=True)
             for stream in (self._process.stdout, self._process.stderr)
         ]
-        for reader in self._readers:
-            reader.start()
 
     def run(self, address: str, workers: int) -> None:
         """Let it run against the engine at an address."""
+        for reader in self._readers:
+            reader.start()
         request = self._request
         settings = {
             "folder": str(self._folder),
@@ -95,9 +95,11 @@ class Program:
     def end(self) -> None:
         """End it, giving it a moment to do so by itself."""
         if self._write >= 0:
+            # It has not been told to run, and nobody reads what it says.
             os.close(self._write)
-            self._write = -1
             self._process.kill()
+            self._process.communicate()
+            return
         try:
             self._process.wait(_END_SECONDS)
         except subprocess.TimeoutExpired:
