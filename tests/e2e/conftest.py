@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
+import threading
+from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import yaml
 
 from lab import hosts, tools
+from lab.hosts import journal
 from tests.fixtures.keys import quick_keys
 
 SOURCE = Path(__file__).resolve().parents[2]
@@ -24,6 +29,8 @@ LINKED = (
     *("caas", "dashboards"),
 )
 COMMAND_SECONDS = 240
+SILENCE_SECONDS = 150
+"""Longer than any wait of a provider in the lab that ends well."""
 
 
 @dataclass
@@ -33,6 +40,8 @@ class Checkout:
     folder: Path
     lab: Path
     extra: dict[str, str] = field(default_factory=dict)
+    restored: bool = False
+    """Whether the present test has shown that all is as it found it."""
 
     @property
     def env(self) -> dict[str, str]:
@@ -43,6 +52,7 @@ class Checkout:
             "GPU_CLUSTERS_LAB": str(self.lab),
             "GPU_CLUSTERS_ENGINE": "embedded",
             "COLUMNS": "200",
+            "PYTHONFAULTHANDLER": "1",
             **quick_keys(self.folder.parent / "keys"),
             **self.extra,
         }
@@ -120,6 +130,11 @@ class Checkout:
         """The configuration as it is committed."""
         (self.folder / "Pulumi.dev.yaml").write_text((SOURCE / "Pulumi.dev.yaml").read_text())
 
+    def show_restored(self) -> None:
+        """All is as committed: in the state, on the machines and in the cluster."""
+        assert self.plan("--refresh") == []
+        self.restored = True
+
     def on_host(self, host: str, command: str) -> str:
         """What a command prints on a simulated machine."""
         done = self._call(
@@ -157,7 +172,7 @@ class Checkout:
         return list(json.loads(done.stdout)["deployment"].get("resources") or [])
 
 
-@contextmanager
+@contextlib.contextmanager
 def checkout(folder: Path) -> Iterator[Checkout]:
     """A checkout whose lab is gone afterwards."""
     project = folder / "project"
@@ -175,6 +190,56 @@ def checkout(folder: Path) -> Iterator[Checkout]:
         assert not made.lab.exists()
 
 
+def settled(dev: Checkout) -> None:
+    """Everything is there once, and nothing is left to do."""
+    if dev.plan():
+        dev.up()
+    assert dev.plan("--refresh") == []
+    resources = dev.state()
+    assert [urn for urn, n in Counter(r["urn"] for r in resources).items() if n > 1] == []
+    assert len([r for r in resources if r["type"].endswith(":FabricPartitions")]) == 2
+    for host in ("hgx-01", "hgx-02"):
+        assert dev.active_partitions(host) == [1, 5, 12, 14]
+        assert journal.read(dev.lab / "hosts", host, "harm") == []
+        # Written whole or not at all: no temporary file of a killed write is left.
+        assert dev.on_host(host, "ls -A /etc/cdi").split() == ["nvidia.com-pgpu.json"]
+
+
+def kill_all(process: subprocess.Popen[str], sign: int = signal.SIGKILL) -> None:
+    """Send a signal to a run's program and providers, and to the engine last."""
+    children = psutil.Process(process.pid).children(recursive=True)
+    for child in children:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            child.send_signal(sign)
+    process.send_signal(sign)
+
+
+def told(process: subprocess.Popen[str]) -> Iterator[str]:
+    """The lines that a run prints; one that is silent for long has to say where it waits."""
+    assert process.stdout is not None
+    lines: list[str] = []
+    hangs = threading.Event()
+
+    def ask() -> None:
+        hangs.set()
+        # Python prints what all threads do: see PYTHONFAULTHANDLER in the environment.
+        kill_all(process, signal.SIGABRT)
+
+    while True:
+        watch = threading.Timer(SILENCE_SECONDS, ask)
+        watch.daemon = True
+        watch.start()
+        line = process.stdout.readline()
+        watch.cancel()
+        if not line:
+            break
+        lines.append(line)
+        if not hangs.is_set():
+            yield line
+    text = "".join(lines)[-20000:]
+    assert not hangs.is_set(), f"the run said nothing for {SILENCE_SECONDS} s:\n{text}"
+
+
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Checkout]:
     """The dev stack as it is committed, up; for tests that only look."""
@@ -186,8 +251,12 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Checkout]:
 @pytest.fixture
 def dev(cluster: Checkout) -> Iterator[Checkout]:
     """The same for a test that changes something; afterwards all is put back."""
+    cluster.restored = False
     yield cluster
+    if cluster.restored:
+        return
     for host in ("hgx-01", "hgx-02"):
         hosts.faults.clear(cluster.lab / "hosts", host)
     cluster.reset()
-    cluster.up("--refresh")
+    done = cluster.engine("up", "--yes", "--skip-preview", "--refresh")
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import time
 
 import pytest
@@ -13,7 +14,7 @@ from lab.control_plane.kube import KubeApi
 from lab.control_plane.layout import Layout
 from lab.control_plane.ports import kept
 from lab.hosts import faults
-from tests.e2e.conftest import SOURCE, Checkout
+from tests.e2e.conftest import SOURCE, Checkout, settled, told
 
 pytestmark = pytest.mark.lab
 
@@ -34,7 +35,9 @@ def kinds(steps: list[dict[str, object]]) -> list[str]:
 def test_a_second_up_changes_nothing_and_says_so_between_its_first_line_and_what_to_try(
     cluster: Checkout,
 ) -> None:
+    committed = (SOURCE / "Pulumi.dev.yaml").read_bytes()
     printed = cluster.up()
+    assert (cluster.folder / "Pulumi.dev.yaml").read_bytes() == committed
     lines = printed.splitlines()
     assert lines[0].startswith("engine: embedded")
     assert "no changes: everything is as the configuration says" in lines
@@ -77,6 +80,9 @@ def test_each_machine_has_its_partitions_active_and_its_gpus_described(
 def test_another_layout_updates_the_boards_in_place_and_back(dev: Checkout) -> None:
     dev.configure(partition_layout=[2, 2, 2, 2])
     assert kinds(dev.plan()) == [
+        # How long a kubelet waits for a start follows from the most GPUs that a container may have.
+        "replace Command hgx-01-reload-runtime",
+        "replace Command hgx-02-reload-runtime",
         # The programs read which partitions may be leased; their pods carry the digest of the settings.
         "update ConfigMap system-settings",
         "update DaemonSet programs-device-plugin",
@@ -84,6 +90,8 @@ def test_another_layout_updates_the_boards_in_place_and_back(dev: Checkout) -> N
         "update Deployment programs-controllers",
         "update FabricPartitions hgx-01-fabric",
         "update FabricPartitions hgx-02-fabric",
+        "update HostFile hgx-01-kubelet",
+        "update HostFile hgx-02-kubelet",
         # How many GPUs a container may ask for follows the layout.
         "update TenancyPolicy acme-policy",
         "update TenancyPolicy globex-policy",
@@ -93,7 +101,7 @@ def test_another_layout_updates_the_boards_in_place_and_back(dev: Checkout) -> N
     dev.reset()
     dev.up()
     assert dev.active_partitions("hgx-01") == COMMITTED
-    assert dev.plan() == []
+    dev.show_restored()
 
 
 def test_a_host_file_changed_by_hand_is_named_by_a_refresh_and_put_back(dev: Checkout) -> None:
@@ -106,7 +114,7 @@ def test_a_host_file_changed_by_hand_is_named_by_a_refresh_and_put_back(dev: Che
     assert kinds(dev.plan("--refresh")) == ["update HostFile hgx-02-kubelet"]
     dev.up("--refresh")
     assert dev.on_host("hgx-02", f"sudo -n cat {path}") == before
-    assert dev.plan("--refresh") == []
+    dev.show_restored()
 
 
 def test_a_policy_deleted_by_hand_is_put_back_by_the_controller(cluster: Checkout) -> None:
@@ -180,17 +188,32 @@ def test_a_machine_with_another_key_gets_no_command(dev: Checkout) -> None:
     assert request_timeout(dev, "hgx-01") == before
 
 
-def test_wrong_configuration_ends_with_all_faults_before_anything_starts(dev: Checkout) -> None:
-    dev.configure(partition_layout=[3, 5], nodes=[{"name": "hgx_01"}], tenant=[])
-    for verb in ("up", "preview"):
-        done = dev.run(verb)
-        assert done.returncode == 2
-        for part in ("caas.partition-layout", "caas.nodes[0].name", "caas.tenant"):
-            assert part in done.stderr, done.stderr
-        assert "Traceback" not in done.stderr
+def test_wrong_configuration_ends_with_all_faults_before_anything_starts(
+    cluster: Checkout,
+) -> None:
+    cluster.configure(partition_layout=[3, 5], nodes=[{"name": "hgx_01"}], tenant=[])
+    try:
+        for verb in ("up", "preview"):
+            done = cluster.run(verb)
+            assert done.returncode == 2
+            for part in ("caas.partition-layout", "caas.nodes[0].name", "caas.tenant"):
+                assert part in done.stderr, done.stderr
+            assert "Traceback" not in done.stderr
+    finally:
+        cluster.reset()
 
 
-def test_destroy_removes_what_up_made_from_hosts_and_cluster(dev: Checkout) -> None:
+def test_no_secret_of_the_lab_stands_in_clear_in_its_state(cluster: Checkout) -> None:
+    key = (cluster.lab / "ssh" / "id_ed25519").read_text().splitlines()[2]
+    for path in (cluster.lab / "state").rglob("*"):
+        if path.is_file():
+            text = path.read_text(errors="replace")
+            assert key not in text, path
+            assert "client-key-data" not in text, path
+
+
+def test_destroy_removes_what_up_made_from_hosts_and_cluster(cluster: Checkout) -> None:
+    dev = cluster  # the next test begins with nothing, and ends with everything
     done = dev.engine("destroy", "--yes", "--skip-preview")
     assert done.returncode == 0, done.stdout + done.stderr
     assert dev.state() == []
@@ -211,16 +234,20 @@ def cluster_wide(dev: Checkout) -> list[str]:
     return [n for n in names if "gpu-clusters" in n and not n.startswith(theirs)]
 
 
-def test_no_secret_of_the_lab_stands_in_clear_in_its_state(cluster: Checkout) -> None:
-    key = (cluster.lab / "ssh" / "id_ed25519").read_text().splitlines()[2]
-    for path in (cluster.lab / "state").rglob("*"):
-        if path.is_file():
-            text = path.read_text(errors="replace")
-            assert key not in text, path
-            assert "client-key-data" not in text, path
-
-
-def test_the_committed_stack_file_stays_as_it_is(cluster: Checkout) -> None:
-    committed = (SOURCE / "Pulumi.dev.yaml").read_bytes()
-    cluster.up()
-    assert (cluster.folder / "Pulumi.dev.yaml").read_bytes() == committed
+def test_ctrl_c_twice_leaves_a_state_that_the_next_up_repairs(cluster: Checkout) -> None:
+    dev = cluster
+    if dev.state():
+        assert dev.engine("destroy", "--yes", "--skip-preview").returncode == 0
+    process = dev.start_engine("up", "--yes", "--skip-preview", "--json")
+    for line in told(process):
+        if "resOutputsEvent" in line and '"op":"create"' in line.replace(" ", ""):
+            break
+    process.send_signal(signal.SIGINT)
+    process.send_signal(signal.SIGINT)
+    assert process.stdout is not None
+    rest = process.stdout.read()
+    assert process.wait(60) != 0
+    assert "Traceback" not in rest
+    assert not list((dev.lab / "state" / ".pulumi" / "locks").rglob("*.json"))
+    dev.up()
+    settled(dev)
