@@ -65,7 +65,7 @@ class Board:
     @property
     def numa_nodes(self) -> int:
         """How many NUMA nodes its machine has: one for each socket."""
-        return len({d.numa_node for d in self.devices})
+        return len({d.numa_node for d in self.devices}) or 1
 
     def vfio_groups(self, partition_id: int) -> tuple[int, ...]:
         """The IOMMU groups of the GPUs of a partition."""
@@ -158,6 +158,16 @@ BOARDS: Mapping[str, Board] = {
         links_per_gpu=18,
         link_rate_mbps=26562,
         devices=_hgx_h100(shared_group=14),
+    ),
+    # A machine without GPUs, such as a server of a control plane.
+    "plain-server": Board(
+        platform="plain-server",
+        product="SYS-111C-NR",
+        vendor="Supermicro",
+        baseboard=Baseboard.HGX_H100,
+        links_per_gpu=0,
+        link_rate_mbps=0,
+        devices=(),
     ),
     "dgx-h100": Board(
         platform="dgx-h100",
