@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, ValidationInfo, field_validator
 
-from gpuclusters.config.base import DnsLabel, Flag, Network, Section, checked
+from gpuclusters.config.base import DnsLabel, Flag, Network, Section, checked, refusal
 from gpuclusters.config.fabric import ServiceVm, Versions
 from gpuclusters.config.hosts import Hosts
 from gpuclusters.config.kata import DeviceAccess, GpuOperator, Kata, Sandbox
 from gpuclusters.config.kubernetes import Kubernetes
 from gpuclusters.config.leases import Leases
-from gpuclusters.config.nodes import Layout, Node
+from gpuclusters.config.nodes import Layout, Node, TablePartition
 from gpuclusters.config.preparation import Preparation
 from gpuclusters.config.runtime import Api, Programs
 from gpuclusters.config.storage import Storage
 from gpuclusters.config.tenants import Tenant
-from gpuclusters.domain.platforms import Platform
+from gpuclusters.domain.fabric import LayoutError, table_for
+from gpuclusters.domain.platforms import PRESETS, Platform
 
 
 class ClusterNetwork(Section):
@@ -42,6 +44,9 @@ class CaasConfig(Section):
 
     name: DnsLabel
     """Name of the cluster."""
+    partition_table: tuple[TablePartition, ...] | None = None
+    """The boards' own partition table, as `fmpm -l` prints it on the machines. Stated for hgx-a100 alone,
+    whose table is in no source; those of the others are known, and compared with the machines as well."""
     platform: Platform
     """Type of the machines; its preset knows the board and the PCI addresses."""
     hosts: Hosts
@@ -81,3 +86,28 @@ class CaasConfig(Section):
     """The public API."""
     programs: Programs = Field(default_factory=Programs)
     """What runs inside the cluster."""
+
+    @property
+    def own_table(self) -> Mapping[int, tuple[int, ...]] | None:
+        """The boards' table as it is stated, modules by number; None where it is known.
+
+        It goes with `platform`, which is not valid without it.
+        """
+        if self.partition_table is None:
+            return None
+        return {partition.id: partition.gpus for partition in self.partition_table}
+
+    @field_validator("platform")
+    @classmethod
+    def _its_partitions_are_known(cls, platform: Platform, info: ValidationInfo) -> Platform:
+        """No rule about partitions can run without a table."""
+        own = info.data.get("partition_table")
+        baseboard = PRESETS[platform].baseboard
+        try:
+            table_for(baseboard, {p.id: p.gpus for p in own} if own else None)
+        except LayoutError as error:
+            raise refusal(
+                f"has no partition table that could be used: {error}",
+                "write partition-table: a list of {id: 0, gpus: [1, 2]}, as `fmpm -l` prints it",
+            ) from error
+        return platform

@@ -95,6 +95,15 @@ class Bmc(Section):
     """Certificate that it must show, in PEM; without it, one of a public authority."""
 
 
+class TablePartition(Section):
+    """One line of a board's partition table."""
+
+    id: PartitionNumber
+    """Its number, `partitionId` in the output of `fmpm -l`."""
+    gpus: tuple[Annotated[Integer, Field(ge=1, le=16)], ...]
+    """Its GPUs by module number, `physicalId` in that output."""
+
+
 class Node(Section):
     """One HGX machine. What it does not say comes from the platform's preset."""
 

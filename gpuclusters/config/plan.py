@@ -13,9 +13,11 @@ from gpuclusters.config.nodes import BY_LEASE, Node
 from gpuclusters.config.tenants import ContainerSize, Egress, NfsMount, Tenant
 from gpuclusters.domain import fabric, naming, sizing
 from gpuclusters.domain.maintenance import Drain
+from gpuclusters.domain.module_map import MapSource
 from gpuclusters.domain.platforms import PRESETS, Preset
 from gpuclusters.domain.tenancy import CPU_PER_GPU, MEMORY_GIB_PER_GPU, Share, Size
 from gpuclusters.domain.topology import Board
+from gpuclusters.domain.versions import KATA_RELEASES
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +84,19 @@ def preset(config: CaasConfig) -> Preset:
 
 def table(config: CaasConfig) -> fabric.PartitionTable:
     """The partitions that the cluster's boards offer."""
-    return fabric.TABLES[preset(config).baseboard]
+    return fabric.table_for(preset(config).baseboard, config.own_table)
+
+
+def module_map(config: CaasConfig) -> MapSource:
+    """Whether the machines' GPUs say in which module they sit, or the configuration is believed."""
+    asked = fabric.BOARDS[preset(config).baseboard].names_modules
+    return MapSource.READ if asked else MapSource.STATED
+
+
+def guest_driver(config: CaasConfig) -> str | None:
+    """The NVIDIA driver in the guests' image; None where nobody says."""
+    release = KATA_RELEASES.get(config.versions.kata)
+    return config.versions.guest_driver or (release.guest_driver if release else None)
 
 
 def board(config: CaasConfig, node: Node) -> Board:

@@ -57,6 +57,12 @@ class VfioBackend(StrEnum):
     """IOMMUFD where the kernel gives every GPU a device of its own, else the legacy nodes."""
 
 
+def spec_path(kind: str, backend: VfioBackend) -> str:
+    """Where the spec of a kind lies: with the static ones, or where a reboot forgets it."""
+    folder = "/etc/cdi/" if backend is VfioBackend.LEGACY else BOOT_FOLDER
+    return f"{folder}{kind.replace('/', '-')}.json"
+
+
 class CdiDevice(BaseModel):
     """One device of the spec: its CDI name and the PCI function it stands for."""
 

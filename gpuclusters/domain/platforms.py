@@ -26,13 +26,14 @@ class Platform(StrEnum):
     DGX_H200 = "dgx-h200"
     HGX_H200 = "hgx-h200"
     HGX_B200 = "hgx-b200"
+    HGX_A100 = "hgx-a100"
 
 
 class SwitchAccess(StrEnum):
     """Through which PCI functions the fabric manager reaches the NVSwitches."""
 
     NVSWITCH = "nvswitch"
-    """Each switch is a PCI function of its own (10de:22a3)."""
+    """Each switch is a PCI function of its own (10de:22a3, on A100 10de:1af1)."""
     CONNECTX_BRIDGE = "connectx-bridge"
     """The switches have none; four ConnectX-7 functions whose VPD says SW_MNG manage them."""
 
@@ -49,6 +50,8 @@ class Preset:
     switch_access: SwitchAccess
     fabric_functions: int
     """How many functions the service VM needs to reach all switches: the switches, or their bridges."""
+    switch_pci_id: str | None = "10de:22a3"
+    """None where the switches are no PCI functions."""
     extra_functions: tuple[str, ...] = ()
     """Functions that share the switches' IOMMU group, so that they must go to the same VM."""
     extra_pci_id: str | None = None
@@ -122,5 +125,17 @@ PRESETS: Mapping[Platform, Preset] = {
         gpu_bar_gib=256,
         switch_access=SwitchAccess.CONNECTX_BRIDGE,
         fabric_functions=4,
+        switch_pci_id=None,
+    ),
+    # Never run by us: neither its partition numbers nor its addresses are in a readable source, and its
+    # GPUs do not say in which module they sit. Configuration has to state all three.
+    Platform.HGX_A100: Preset(
+        baseboard=Baseboard.HGX_A100,
+        gpu_model="NVIDIA A100-SXM4-80GB",
+        gpu_pci_id="10de:20b2",
+        gpu_bar_gib=128,
+        switch_access=SwitchAccess.NVSWITCH,
+        fabric_functions=6,
+        switch_pci_id="10de:1af1",
     ),
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuclusters.domain.fabric import TABLES
+from gpuclusters.domain.fabric import BOARDS
 from gpuclusters.domain.platforms import PRESETS, Platform, SwitchAccess
 from gpuclusters.domain.topology import is_pci_address
 
@@ -12,7 +12,8 @@ from gpuclusters.domain.topology import is_pci_address
 @pytest.mark.parametrize("platform", Platform)
 def test_a_preset_knows_all_addresses_or_none(platform: Platform) -> None:
     preset = PRESETS[platform]
-    assert preset.baseboard in TABLES
+    assert preset.baseboard in BOARDS
+    assert (preset.switch_pci_id is None) is (preset.switch_access is SwitchAccess.CONNECTX_BRIDGE)
     assert len(preset.gpus) in (0, 8)
     assert len(preset.switches) == (preset.fabric_functions if preset.gpus else 0)
     addresses = [*preset.gpus.values(), *preset.switches, *preset.extra_functions]

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.fault import NOTHING, Flaw, Path, show
 from gpuclusters.config.nodes import MIXED, Node
-from gpuclusters.config.plan import cut_sizes, table
+from gpuclusters.config.plan import cut_sizes, preset, table
 from gpuclusters.config.rules.rule import Severity, rule
 from gpuclusters.domain.fabric import TABLES, LayoutError, PartitionTable, plan_layout
 
@@ -94,6 +94,25 @@ def partition_numbers_are_in_the_table(config: CaasConfig) -> Iterable[Flaw]:
                 show(number),
                 f"write numbers from {min(numbers)} to {max(numbers)}",
             )
+
+
+@rule(1, needs=["platform", "partition_table"])
+def own_tables_are_for_unknown_boards(config: CaasConfig) -> Iterable[Flaw]:
+    """A table of one's own is for boards whose table is known to nobody; it is not installed on others."""
+    stated = config.own_table
+    known = TABLES.get(preset(config).baseboard)
+    if stated is None or known is None:
+        return
+    if {n: tuple(sorted(m)) for n, m in stated.items()} != {
+        p.id: p.modules for p in known.partitions
+    }:
+        yield Flaw(
+            ("partition-table",),
+            f"is not the table of {known.baseboard}: a table of your own is what "
+            "SHARED_PARTITION_DEFINITION_FILE gives the fabric manager, and this version does not install it",
+            f"{len(stated)} partitions",
+            "leave the key out",
+        )
 
 
 def _modules(known: PartitionTable, node: Node) -> Iterator[tuple[int, int]]:
@@ -196,4 +215,5 @@ RULES = (
     partitions_leave_no_gpu_out,
     tenant_sizes_are_partition_sizes,
     tenants_can_use_what_is_cut,
+    own_tables_are_for_unknown_boards,
 )

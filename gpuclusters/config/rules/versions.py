@@ -7,14 +7,9 @@ from collections.abc import Iterable, Mapping
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.fault import NOTHING, Flaw, show
 from gpuclusters.config.kata import GuestImage
+from gpuclusters.config.plan import guest_driver
 from gpuclusters.config.rules.rule import rule
 from gpuclusters.domain.versions import KATA_RELEASES, parse_release
-
-
-def _guest_driver(config: CaasConfig) -> str | None:
-    stated = config.versions.guest_driver
-    release = KATA_RELEASES.get(config.versions.kata)
-    return stated or (release.guest_driver if release else None)
 
 
 @rule(2, needs=["versions"])
@@ -39,7 +34,7 @@ def versions_are_pinned(config: CaasConfig) -> Iterable[Flaw]:
 @rule(2, needs=["versions"])
 def fabric_manager_is_of_the_guest_drivers_version(config: CaasConfig) -> Iterable[Flaw]:
     """Fabric manager and guest driver are of exactly the same version, else CUDA does not start (802)."""
-    driver = _guest_driver(config)
+    driver = guest_driver(config)
     manager = config.versions.fabric_manager
     if driver is None or parse_release(manager) is None or parse_release(driver) is None:
         return
