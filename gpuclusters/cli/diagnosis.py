@@ -24,6 +24,8 @@ _MARKS = {
     Level.WARNING: "[yellow]warn[/yellow]",
     Level.FAILURE: "[red]fail[/red]",
 }
+_MANY = 4
+"""Machines of which the same is said in one line."""
 _EXIT_CODES = {Level.OK: 0, Level.WARNING: 1, Level.FAILURE: 2}
 
 
@@ -68,6 +70,7 @@ def exit_code(found: Iterable[Diagnosis]) -> int:
 
 def show(console: Console, found: Sequence[Diagnosis], seconds: float) -> None:
     """A line for each area that is well, and what is not with its fix beneath it."""
+    found = _gathered(found)
     areas = list(dict.fromkeys(diagnosis.area for diagnosis in found))
     width = max((len(area) for area in areas), default=0)
     for area in areas:
@@ -86,6 +89,29 @@ def show(console: Console, found: Sequence[Diagnosis], seconds: float) -> None:
     warnings = sum(d.level is Level.WARNING for d in found)
     said = "all is well" if not failures + warnings else _counted(failures, warnings)
     console.print(f"\n{said} [dim]({seconds:.1f} s; nothing was changed)[/dim]")
+
+
+def _gathered(found: Sequence[Diagnosis]) -> list[Diagnosis]:
+    """With one line for many machines of which the same is to be said."""
+    same: dict[tuple[Level, str, str, str], list[str]] = {}
+    for d in found:
+        same.setdefault((d.level, d.text, d.fix, d.id), []).append(d.area)
+    gathered: list[Diagnosis] = []
+    for d in found:
+        areas = same[d.level, d.text, d.fix, d.id]
+        if len(areas) < _MANY:
+            gathered.append(d)
+        elif d.area == areas[0]:
+            text = f"{shortened(areas)}: {d.text}"
+            gathered.append(Diagnosis(f"{len(areas)} machines", d.level, text, d.fix, d.id))
+    return gathered
+
+
+def shortened(names: Sequence[str]) -> str:
+    """Names of machines: some of many."""
+    if len(names) <= _MANY:
+        return ", ".join(names)
+    return f"{', '.join(names[: _MANY - 1])}, … {names[-1]}"
 
 
 def _line(console: Console, level: Level, area: str, width: int, text: str) -> None:

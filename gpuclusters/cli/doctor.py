@@ -83,11 +83,11 @@ def _outside(context: doctor_stack.Stack, config: StackConfig) -> list[Diagnosis
 def _hosts(
     config: CaasConfig, inventory: Inventory | None, secrets: doctor_stack.StackSecrets
 ) -> Iterator[Diagnosis]:
-    key = secrets.values.get("ssh-private-key")
+    key, source = secrets.values.get("ssh-private-key"), ""
     if isinstance(config.hosts, LabHosts):
         if inventory is None:
             return  # the lab does not run, which was said
-        key = inventory.ssh_private_key.read_text(encoding="utf-8")
+        key, source = inventory.ssh_private_key.read_text(encoding="utf-8"), "the lab"
     elif not secrets.readable:
         return
     try:
@@ -95,7 +95,7 @@ def _hosts(
     except InventoryError as error:
         yield failure(workstation.LAB, str(error), "`gpu-clusters lab start`")
         return
-    yield from doctor_hosts.examine(doctor_hosts.machines(config, resolved), key)
+    yield from doctor_hosts.examine(doctor_hosts.machines(config, resolved), key, source)
 
 
 def _cluster(

@@ -7,7 +7,7 @@ from typing import Any
 
 from gpuclusters.adapters.errors import AdapterError
 from gpuclusters.adapters.kubernetes_objects import KubernetesObjects
-from gpuclusters.cli.diagnosis import Diagnosis, failure, warning, well
+from gpuclusters.cli.diagnosis import Diagnosis, failure, shortened, warning, well
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.plan import table
 from gpuclusters.domain.tenancy_objects import NODE
@@ -27,6 +27,7 @@ _RIGHTS: tuple[Mapping[str, str], ...] = (
     {"verb": "patch", "group": "", "resource": "nodes"},
 )
 """What the stack does with the cluster."""
+_ABSENT = ("not joined", "`gpu-clusters up` lets it join")
 
 
 def cluster(config: CaasConfig, kubeconfig: str) -> Iterator[Diagnosis]:
@@ -53,18 +54,15 @@ def cluster(config: CaasConfig, kubeconfig: str) -> Iterator[Diagnosis]:
 
 def _nodes(config: CaasConfig, nodes: Mapping[str, Mapping[str, Any]]) -> Iterator[Diagnosis]:
     """Row 19 of the known failures: readiness, labels, and as many GPUs as the board has."""
-    fine = 0
+    fine, wrong = 0, dict[tuple[str, str], list[str]]()
     for wanted in config.nodes:
         node = nodes.get(wanted.name)
-        if node is None:
-            yield warning(
-                AREA, f"node {wanted.name} has not joined", "`gpu-clusters up` lets it join"
-            )
-            continue
-        problems = list(_problems(config, node))
-        for text, fix in problems:
-            yield warning(AREA, f"node {wanted.name} {text}", fix)
+        problems = list(_problems(config, node)) if node is not None else [_ABSENT]
+        for problem in problems:
+            wrong.setdefault(problem, []).append(wanted.name)
         fine += not problems
+    for (text, fix), names in wrong.items():
+        yield warning(AREA, f"{shortened(names)}: {text}", fix)
     if fine:
         yield well(AREA, f"{fine} of {len(config.nodes)} nodes ready with all GPUs")
 
@@ -73,14 +71,15 @@ def _problems(config: CaasConfig, node: Mapping[str, Any]) -> Iterator[tuple[str
     status = node.get("status") or {}
     conditions = {c["type"]: c["status"] for c in status.get("conditions") or ()}
     if conditions.get("Ready") != "True":
-        yield "is not Ready", f"`kubectl describe node {node['metadata']['name']}`"
+        yield "not Ready", "`kubectl describe node NODE`"
     resource = config.device_access.resource_name
     count = int((status.get("allocatable") or {}).get(resource, 0))
     modules = max(table(config).sizes)
     if count != modules:
         yield (
             f"offers {count} {resource} instead of {modules}",
-            "look at the device plugin's log; GPUs under quarantine or in a lease are not offered",
+            "`gpu-clusters up` brings the device plugin; GPUs that are leased or under quarantine are "
+            "not offered (`kubectl get gpuleases`)",
         )
     labels = node["metadata"].get("labels") or {}
     for key, value in config.kata.shim.node_selector.items():

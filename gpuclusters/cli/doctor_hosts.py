@@ -57,15 +57,23 @@ def machines(config: CaasConfig, hosts: Sequence[ResolvedHost]) -> list[Machine]
     ]
 
 
-def examine(found: Sequence[Machine], private_key: str | None) -> Iterator[Diagnosis]:
-    """All machines in parallel: one that does not answer costs its time-out once."""
+def examine(
+    found: Sequence[Machine], private_key: str | None, source: str = ""
+) -> Iterator[Diagnosis]:
+    """All machines in parallel: one that does not answer costs its time-out once.
+
+    Args:
+        found: the machines.
+        private_key: the stack's; None: the key file or the agent.
+        source: where the key comes from, if not from there.
+    """
     try:
         credentials = find_credentials(private_key)
         credentials.keys()
     except AdapterError as error:
         yield failure(CREDENTIALS, f"{error.where}: {error.problem}", error.remedy)
         return
-    yield well(CREDENTIALS, f"SSH key from {credentials.source}")
+    yield well(CREDENTIALS, f"SSH key from {source or credentials.source}")
     with ThreadPoolExecutor(max(1, min(len(found), _AT_ONCE))) as pool:
         looks = list(pool.map(lambda machine: _look(machine, credentials), found))
     seen: dict[str, str] = {}

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
+from lab.hosts import hardware
 from lab.hosts.faults import BootsOldKernelLine, Faults, RebootNeverReturns
 from lab.hosts.folder import read_json, write_json
 from lab.hosts.kernel import LIB
@@ -85,6 +86,7 @@ class Power:
         host.machine.state["power"] = "booting"
         boot(host, host.faults())
         await host.services.boot()
+        hardware.apply(host.folder, host.platform, host.faults())
         host.machine.state.pop("power", None)
         host.machine.save()
         host.machine.note("power", action="up", line=host.kernel.command_line)
@@ -95,6 +97,8 @@ class Power:
 def boot(host: Host, injected: Faults) -> None:
     """Everything between the firmware and the first unit."""
     machine = host.machine
+    # A boot finds the hardware anew; what is wrong with it shows again when the machine is up.
+    hardware.take_back(host.folder)
     line = host.kernel.command_line
     if injected.first(BootsOldKernelLine) is None:
         line = f"BOOT_IMAGE=/boot/vmlinuz-6.8.0-60-generic {_next_line(machine)}"

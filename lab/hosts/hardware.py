@@ -48,6 +48,11 @@ def apply(host: HostFolder, board: Board, faults: Faults) -> None:
             change(patches, board, fault)
 
 
+def take_back(host: HostFolder) -> None:
+    """Let no fault show any more."""
+    Patches(host).undo()
+
+
 def _fall_off(patches: Patches, gpu: PciDevice) -> None:
     # Nobody answers a read, so that it returns ones (PCI); the kernel's own files keep what they had.
     patches.write(f"{_DEVICES}/{gpu.address}/config", b"\xff" * 256)
@@ -119,14 +124,11 @@ def _misplace(patches: Patches, board: Board, fault: kinds.BarWrong) -> None:
 
 
 def _bring_driver(patches: Patches, board: Board, fault: kinds.HostDriver) -> None:  # noqa: ARG001
-    if fault.how in {"loaded", "in-use"}:
+    if fault.how == "loaded":
         listing = f"{_PROC}/modules"
         old = patches.path(listing).read_text()
         patches.write(listing, f"{fault.driver} 62976 0 - Live 0x0000000000000000\n{old}")
         patches.write(f"/sys/module/{fault.driver}/initstate", "live\n")
-    if fault.how == "in-use":
-        for number in range(2):
-            patches.write(f"/dev/nvidia{number}", "")
 
 
 def _no_node(patches: Patches, board: Board, fault: kinds.VfioNodeMissing) -> None:

@@ -55,11 +55,11 @@ class BarWrong(BaseFault):
 
 
 class HostDriver(BaseFault):
-    """A GPU driver of the host: `installed` as a package, `loaded` as a module, `in-use` by a process."""
+    """A GPU driver of the host: `installed` as a package, or `loaded` as a module."""
 
     kind: Literal["host-driver"] = "host-driver"
     driver: Literal["nvidia", "nouveau"] = "nvidia"
-    how: Literal["installed", "loaded", "in-use"] = "loaded"
+    how: Literal["installed", "loaded"] = "loaded"
 
 
 class VfioNodeMissing(BaseFault):

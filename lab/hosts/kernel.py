@@ -131,7 +131,7 @@ class Kernel:
     def written(self, path: Path, faults: Faults) -> None:
         """Do what a write to this file of sysfs asks for."""
         try:
-            content = path.read_text().strip()
+            content = path.read_text(errors="replace").strip()
         except OSError:
             return
         if path.name == "driver_override":

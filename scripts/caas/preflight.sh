@@ -191,11 +191,14 @@ graphics_nodes() {
 }
 
 software() {
-    for name in systemctl apt-get dnf fuser lspci virsh; do
+    for name in systemctl apt-get dnf virsh; do
         if has "$name"; then
             say command "$name"
         fi
     done
+    if [ "$fuser" = yes ]; then
+        say command fuser
+    fi
     if has dpkg-query; then
         # The status begins with "ii" for what is installed; other lines are leftovers.
         dpkg-query --show --showformat='${db:Status-Abbrev}\t${Package}\t${Version}\n' \
@@ -237,7 +240,9 @@ functions
 registers "$@"
 modules
 nodes
-if has fuser; then
+fuser=no
+if fuser -V >/dev/null 2>&1; then
+    fuser=yes
     holders vfio /dev/vfio/[0-9]* /dev/vfio/devices/vfio*
     # shellcheck disable=SC2046 # paths of device nodes, without blanks
     holders driver /dev/nvidia[0-9]* /dev/nvidiactl $(graphics_nodes "$@")

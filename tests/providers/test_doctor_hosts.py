@@ -1,0 +1,125 @@
+"""`gpu-clusters doctor` on simulated machines: one connection each, all at once."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gpuclusters.adapters import ssh_connect
+from gpuclusters.cli.diagnosis import Level
+from gpuclusters.cli.doctor_hosts import Machine, examine
+from gpuclusters.domain.connection import HostConnection
+from gpuclusters.domain.platforms import PRESETS, Platform
+from gpuclusters.domain.preflight_expects import expects_of
+from gpuclusters.domain.topology import Board
+from lab.hosts import faults, hardware_faults
+from tests.fixtures.hosts import Hosts, SimulatedHost
+
+PRESET = PRESETS[Platform.SUPERMICRO_HGX_H100]
+EXPECTS = expects_of(PRESET, Board(PRESET.gpus, PRESET.switches, PRESET.extra_functions))
+
+
+def machine(there: SimulatedHost, **changes: Any) -> Machine:
+    connection = HostConnection(**{**there.connection, **changes})
+    return Machine(connection.host, connection, EXPECTS, fabric_manager=None)
+
+
+@pytest.fixture(scope="module")
+def three(hosts_pool: Any) -> list[SimulatedHost]:
+    made: list[SimulatedHost] = hosts_pool.add(3, "supermicro-hgx-h100")
+    return made
+
+
+def test_each_machine_says_what_is_wrong_with_it(three: list[SimulatedHost]) -> None:
+    well, broken, strange = three
+    broken.inject(faults.GpuFellOffTheBus(module=2), hardware_faults.OldVersion())
+    strange.inject(faults.WrongHostKey())
+    for host in three:
+        host.forget()
+    try:
+        found = list(examine([machine(h) for h in three], well.client_key.read_text()))
+    finally:
+        broken.clear_faults()
+        strange.clear_faults()
+    by_area = {d.area: [(x.level, x.id) for x in found if x.area == d.area] for d in found}
+    assert by_area == {
+        "credentials": [(Level.OK, "")],
+        well.name: [(Level.OK, "")],
+        broken.name: [
+            (Level.FAILURE, "preflight.off-the-bus"),
+            (Level.WARNING, "preflight.kernel-old"),
+        ],
+        strange.name: [(Level.FAILURE, "ssh.host-key-mismatch")],
+    }
+    assert all(d.fix for d in found if d.level is not Level.OK)
+    (fine,) = (d for d in found if d.area == well.name)
+    assert fine.text.startswith("prepared: 8 GPUs, ")
+    assert len(well.journal("connection")) == len(well.commands()) == 1
+
+
+def test_two_names_of_one_machine_are_found_out(three: list[SimulatedHost]) -> None:
+    host = three[0]
+    twin = replace(machine(host), name="hgx-twin")
+    found = list(examine([machine(host), twin], host.client_key.read_text()))
+    assert [(d.area, d.id) for d in found if d.level is Level.FAILURE] == [
+        ("hgx-twin", "doctor.same-machine")
+    ]
+
+
+def test_without_a_key_no_machine_is_tried(
+    three: list[SimulatedHost], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("GPU_CLUSTERS_SSH_KEY_FILE", "SSH_AUTH_SOCK"):
+        monkeypatch.delenv(name, raising=False)
+    (found,) = examine([machine(three[0])], None)
+    assert (found.area, found.level) == ("credentials", Level.FAILURE)
+    (found,) = examine([machine(three[0])], "not a key")
+    assert "unencrypted OpenSSH or PEM private key" in found.text
+    assert "not a key" not in found.text
+
+
+def test_machines_that_are_silent_cost_one_attempt_each(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (host,) = hosts()
+    monkeypatch.setattr(ssh_connect, "CONNECT_TIMEOUT_SECONDS", 0.2)
+    monkeypatch.setattr(ssh_connect, "LOGIN_TIMEOUT_SECONDS", 0.2)
+    with ExitStack() as stack:
+        silent = [stack.enter_context(nobody_speaks()) for _ in range(5)]
+        found = list(
+            examine(
+                [
+                    machine(host, host=f"silent-{n}", port=port)
+                    for n, (port, _) in enumerate(silent)
+                ],
+                host.client_key.read_text(),
+            )
+        )
+        assert [d.id for d in found[1:]] == ["ssh.unreachable"] * 5
+        assert [len(came) for _, came in silent] == [1] * 5
+
+
+@contextmanager
+def nobody_speaks() -> Iterator[tuple[int, list[socket.socket]]]:
+    """A port that accepts connections and never says a word; and who came."""
+    came: list[socket.socket] = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def accept() -> None:
+            with suppress(OSError):
+                while True:
+                    came.append(server.accept()[0])
+
+        thread = threading.Thread(target=accept, daemon=True)
+        thread.start()
+        yield server.getsockname()[1], came
+        server.shutdown(socket.SHUT_RDWR)
+        thread.join(5)
+    for connection in came:
+        connection.close()

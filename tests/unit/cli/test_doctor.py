@@ -1,0 +1,187 @@
+"""`gpu-clusters doctor`: what it says, how it ends, and that it changes nothing."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from gpuclusters.cli import diagnosis, doctor, doctor_stack
+from gpuclusters.cli import engine as engines
+from gpuclusters.cli.diagnosis import Diagnosis, Level, failure, warning, well
+from gpuclusters.cli.project import Project
+
+ROOT = Path(__file__).resolve().parents[3]
+EMBEDDED = engines.Engine(
+    engines.Kind.EMBEDDED, (sys.executable, "-m", "lab.engine"), "the test asks for it"
+)
+
+
+def printed(found: list[Diagnosis]) -> str:
+    out = io.StringIO()
+    diagnosis.show(Console(file=out, width=200, highlight=False), found, 1.25)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("found", "code"),
+    [
+        ([], 0),
+        ([well("a", "x")], 0),
+        ([well("a", "x"), warning("a", "y", "z")], 1),
+        ([warning("a", "y", "z"), failure("b", "y", "z")], 2),
+    ],
+)
+def test_the_exit_code_says_how_bad_it_is(found: list[Diagnosis], code: int) -> None:
+    assert diagnosis.exit_code(found) == code
+
+
+def test_what_is_well_is_one_line_and_what_is_not_has_its_fix_beneath() -> None:
+    text = printed(
+        [
+            well("workstation", "Python 3.11"),
+            well("workstation", "helm"),
+            failure("hgx-01", "revision ff [b]", "switch it off and on", "preflight.off-the-bus"),
+        ]
+    )
+    assert text.splitlines() == [
+        "ok   workstation Python 3.11; helm",
+        "fail hgx-01      preflight.off-the-bus: revision ff [b]",
+        "                 do: switch it off and on",
+        "",
+        "1 failure (1.2 s; nothing was changed)",
+    ]
+
+
+def test_a_hundred_machines_that_are_well_are_one_line() -> None:
+    hosts = [well(f"hgx-{n:03}", "prepared: 8 GPUs") for n in range(1, 101)]
+    lines = printed([*hosts[:50], failure("hgx-x", "off", "on"), *hosts[50:]]).splitlines()
+    assert lines[0] == "ok   100 machines hgx-001, hgx-002, hgx-003, … hgx-100: prepared: 8 GPUs"
+    assert len(lines) == 5
+
+
+def test_json_says_the_same_to_programs() -> None:
+    document = json.loads(diagnosis.as_json("dev", [warning("lab", "é", "do", "x.y")]))
+    assert document == {
+        "stack": "dev",
+        "verdict": "warning",
+        "findings": [
+            {"area": "lab", "level": "warning", "text": "é", "fix": "do", "id": "x.y"},
+        ],
+    }
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    """A project of its own with the dev stack's files."""
+    folder = tmp_path / "project"
+    folder.mkdir()
+    for name in ("Pulumi.yaml", "Pulumi.dev.yaml"):
+        shutil.copy(ROOT / name, folder / name)
+    return Project(folder, tmp_path / "lab")
+
+
+def stack_of(project: Project, **env: str) -> doctor_stack.Stack:
+    variables = {
+        **project.lab_environment(),
+        "PYTHONPATH": str(ROOT),
+        **env,
+    }
+    return doctor_stack.Stack(project, "dev", EMBEDDED, variables)
+
+
+def test_every_fault_of_the_configuration_is_a_finding(project: Project) -> None:
+    path = project.folder / "Pulumi.dev.yaml"
+    path.write_text(
+        path.read_text().replace("[4, 2, 1, 1]", "[4, 3, 1]").replace("gpus: 8", "gpus: 0")
+    )
+    config, found = doctor_stack.configuration(project, "dev")
+    assert config is None
+    assert len(found) >= 2
+    assert all(d.level is Level.FAILURE and d.fix for d in found)
+    assert any("caas.partition-layout" in d.text for d in found)
+
+
+def test_a_stack_that_does_not_exist_is_said_with_those_that_do(project: Project) -> None:
+    _, (found,) = doctor_stack.configuration(project, "prod")
+    assert found.level is Level.FAILURE
+    assert "known: dev" in found.text
+
+
+def test_a_stack_that_was_never_run_is_well(project: Project) -> None:
+    (found,) = doctor_stack.backend(stack_of(project))
+    assert found.level is Level.OK
+    assert not project.lab_folder.exists(), "nothing was made by looking"
+
+
+def test_a_state_with_a_lock_and_an_interrupted_run_is_told(project: Project) -> None:
+    state = project.lab_folder / "state"
+    state.mkdir(parents=True)
+    stack = stack_of(project)
+
+    def engine(*args: str) -> str:
+        return subprocess.run(
+            [*EMBEDDED.command, *args],
+            cwd=project.folder,
+            env=dict(stack.env),
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+
+    engine("stack", "init", "dev", "--non-interactive")
+    document = json.loads(engine("stack", "export", "--stack", "dev"))
+    urn = "urn:pulumi:dev::gpu-clusters::gpu:HostFile::hgx-01-kubelet"
+    document["deployment"]["pending_operations"] = [
+        {"resource": {"urn": urn, "custom": True, "type": "gpu:HostFile"}, "type": "creating"}
+    ]
+    checkpoint = next((state / ".pulumi" / "stacks").rglob("dev.json"))
+    kept = json.loads(checkpoint.read_text())
+    kept["checkpoint"]["latest"] = document["deployment"]
+    checkpoint.write_text(json.dumps(kept))
+    lock = state / ".pulumi" / "locks" / "organization" / "gpu-clusters" / "dev" / "1.json"
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    holder = {"pid": 42, "username": "ann", "hostname": "desk", "timestamp": "2026-11-21T10:00:00Z"}
+    lock.write_text(json.dumps(holder))
+    before = sorted(p for p in state.rglob("*") if p.is_file())
+    found = list(doctor_stack.backend(stack))
+    texts = "\n".join(d.text for d in found)
+    assert "locked by ann@desk, process 42, since 2026-11-21T10:00:00Z" in texts
+    assert "pending (creating hgx-01-kubelet)" in texts
+    assert diagnosis.exit_code(found) == 1
+    assert sorted(p for p in state.rglob("*") if p.is_file()) == before
+    assert lock.exists()
+
+
+def test_a_backend_that_cannot_be_had_is_a_failure(project: Project) -> None:
+    (found,) = doctor_stack.backend(stack_of(project, PULUMI_BACKEND_URL="s3://nowhere"))
+    assert found.level is Level.FAILURE
+    assert "pulumi login" in found.fix
+
+
+def test_the_passphrase_is_tried_and_no_secret_is_shown(project: Project) -> None:
+    opened, (found,) = doctor_stack.secrets(stack_of(project))
+    assert (opened.readable, found.level) == (True, Level.OK)
+    wrong, (found,) = doctor_stack.secrets(stack_of(project, PULUMI_CONFIG_PASSPHRASE="no"))
+    assert (wrong.readable, found.level) == (False, Level.FAILURE)
+    assert "incorrect passphrase" in found.text
+    assert "PULUMI_CONFIG_PASSPHRASE" in found.fix
+    assert "'hunter2'" not in repr(doctor_stack.StackSecrets({"kubeconfig": "'hunter2'"}))
+
+
+def test_a_lab_that_was_not_made_is_a_warning_and_stays_unmade(
+    project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(engines.CHOICE, engines.Kind.EMBEDDED)
+    assert doctor.run(project, "dev", as_json=True) == 1
+    document = json.loads(capsys.readouterr().out)
+    assert {f["area"] for f in document["findings"]} >= {"workstation", "configuration", "lab"}
+    (lab,) = (f for f in document["findings"] if f["level"] == "warning" and f["area"] == "lab")
+    assert lab["fix"] == "run `make up`"
+    assert not project.lab_folder.exists()
