@@ -10,7 +10,7 @@ import fcntl
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -68,30 +68,56 @@ def start(folder: Path, spec: LabSpec, report: Report) -> None:
             report=report,
             hosts=folder / "hosts",
         )
-        inventory = {
-            "version": INVENTORY_VERSION,
-            "name": spec.name,
-            "kubeconfig": str(control.kubeconfig),
-            "ssh-private-key": str(folder / "ssh" / "id_ed25519"),
-            "bmc-password": str(HostsFolder(folder / "hosts").bmc_password),
-            "issuer": issued.url,
-            "golden-firmware": GOLDEN,
-            "hosts": {
-                name: {
-                    "address": endpoint.address,
-                    "port": endpoint.port,
-                    "user": endpoint.user,
-                    "host-key": endpoint.host_key,
-                    "bmc": {
-                        "url": endpoint.bmc.url,
-                        "user": endpoint.bmc.user,
-                        "certificate": endpoint.bmc.certificate,
-                    },
-                }
-                for name, endpoint in sorted(endpoints.items())
-            },
-        }
+        inventory = _inventory(folder, spec.name, endpoints, control.kubeconfig, issued.url)
         _publish(folder / INVENTORY, json.dumps(inventory, indent=2).encode())
+
+
+def reinstall(folder: Path, host: str) -> None:
+    """Install a machine's operating system anew; the inventory tells its new host key.
+
+    Raises:
+        LabError: another command is at work on this lab, or it does not run.
+    """
+    inventory = folder / INVENTORY
+    if not inventory.exists():
+        raise LabError(f"the lab in {folder} does not run; start it with `gpu-clusters lab start`")
+    with _exclusive(folder):
+        endpoint = hosts.reinstall(folder / "hosts", host)
+        known = json.loads(inventory.read_bytes())
+        known["hosts"][host]["host-key"] = endpoint.host_key
+        _publish(inventory, json.dumps(known, indent=2).encode())
+
+
+def _inventory(
+    folder: Path,
+    cluster: str,
+    endpoints: Mapping[str, hosts.HostEndpoint],
+    kubeconfig: Path,
+    issuer_url: str | None,
+) -> dict[str, Any]:
+    return {
+        "version": INVENTORY_VERSION,
+        "name": cluster,
+        "kubeconfig": str(kubeconfig),
+        "ssh-private-key": str(folder / "ssh" / "id_ed25519"),
+        "bmc-password": str(HostsFolder(folder / "hosts").bmc_password),
+        "issuer": issuer_url,
+        "golden-firmware": GOLDEN,
+        "hosts": {
+            name: {
+                "address": endpoint.address,
+                "port": endpoint.port,
+                "user": endpoint.user,
+                "host-key": endpoint.host_key,
+                "bmc": {
+                    "url": endpoint.bmc.url,
+                    "user": endpoint.bmc.user,
+                    "certificate": endpoint.bmc.certificate,
+                },
+            }
+            for name, endpoint in sorted(endpoints.items())
+        },
+    }
 
 
 def stop(folder: Path, report: Report) -> None:

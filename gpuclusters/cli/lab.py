@@ -54,14 +54,11 @@ def one_sentence() -> Iterator[None]:
 
 def spec_of(config: CaasConfig) -> lifecycle.LabSpec:
     """The lab that a configuration asks for: one machine and one node of the same name for each node."""
-    selector = config.kata.shim.node_selector
     return lifecycle.LabSpec(
         name=config.name,
         hosts=tuple(HostSpec(node.name, config.platform.value) for node in config.nodes),
-        nodes=tuple(
-            NodeSpec(node.name, labels={**selector, "katacontainers.io/kata-runtime": "true"})
-            for node in config.nodes
-        ),
+        # Labels are the stack's to give, and the installer's of Kata.
+        nodes=tuple(NodeSpec(node.name) for node in config.nodes),
         image=programs.image(config),
     )
 
@@ -123,6 +120,19 @@ def status(
         console.print(table)
         console.print(f"logs: {project.lab_folder / 'control_plane' / 'logs'}", soft_wrap=True)
     raise typer.Exit(0 if parts and all(part.running for part in parts) else 1)
+
+
+@app.command()
+def reinstall(
+    host: Annotated[str, typer.Argument(help="Name of a simulated machine, for example hgx-01.")],
+) -> None:
+    """Install a machine's operating system anew: nothing of ours is on it, and its host key is another."""
+    project = Project.find()
+    with one_sentence():
+        lifecycle.reinstall(project.lab_folder, host)
+    Console(highlight=False).print(
+        f"{host} is installed anew and shows another host key; `gpu-clusters up` prepares it again"
+    )
 
 
 @app.command(

@@ -22,7 +22,7 @@ What it does not do, so that nobody relies on it:
 """
 
 from lab.hosts.model import BmcEndpoint, HostEndpoint, HostsError, HostSpec, ServerStatus
-from lab.hosts.process import start, status, stop
+from lab.hosts.process import reinstall, start, status, stop
 
 __all__ = [
     "BmcEndpoint",
@@ -30,6 +30,7 @@ __all__ = [
     "HostSpec",
     "HostsError",
     "ServerStatus",
+    "reinstall",
     "start",
     "status",
     "stop",

@@ -9,6 +9,7 @@ fault FOLDER HOST KIND [KEY=VALUE…]   inject a fault; kind `none` takes all aw
 in-use FOLDER HOST PARTITION [HOLDER] a virtual machine runs on a partition; no holder: none
 tenant FOLDER HOST GPU[,GPU…] TENANT [KNOB=VALUE…] [firmware=VERSION]
                                   a tenant used GPUs (module numbers), left data, changed knobs
+reinstall FOLDER HOST             another operating system on the same machine: bare, with another host key
 repair FOLDER HOST GPU[,GPU…]     a technician makes GPUs as new
 
 Modules that only some of these need are imported where they are needed: `exec` is called often, and
@@ -63,6 +64,13 @@ def _exec(folder: Path, arguments: list[str]) -> int:
     host, *command = arguments
     # One word is a line for the remote shell, several are one command: as with ssh, but quoted.
     return execute(folder, host, command[0] if len(command) == 1 else shlex.join(command))
+
+
+def _reinstall(folder: Path, arguments: list[str]) -> int:
+    if len(arguments) != len(("HOST",)):
+        raise HostsError("reinstall needs a host")
+    print(process.reinstall(folder, arguments[0]).host_key)
+    return 0
 
 
 def _fault(folder: Path, arguments: list[str]) -> int:

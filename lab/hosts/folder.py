@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,6 +88,15 @@ class HostFolder:
     def root(self) -> Path:
         """The host's `/`."""
         return self.path / "root"
+
+    def forget_disk(self) -> None:
+        """Remove all that a new installation of the machine removes.
+
+        Its addresses, its management controller and what its GPUs remember stay.
+        """
+        shutil.rmtree(self.root, ignore_errors=True)
+        for path in (self.host_key, self.state, self.virtual_machines, self.faults):
+            path.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True, slots=True)

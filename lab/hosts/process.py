@@ -108,6 +108,26 @@ def stop(folder: Path) -> None:
         paths.ready.unlink(missing_ok=True)
 
 
+def reinstall(folder: Path, host: str) -> HostEndpoint:
+    """Install a machine's operating system anew: it is bare, and shows another host key.
+
+    Raises:
+        HostsError: there is no such host, or the server does not run.
+    """
+    paths = HostsFolder(folder.resolve())
+    with one_at_a_time(paths.start_lock):
+        wanted = read_json(paths.specs) or {"hosts": {}}
+        if host not in wanted["hosts"]:
+            known = ", ".join(sorted(wanted["hosts"])) or "none"
+            raise HostsError(f"there is no host {host!r} in {paths.path}; there are: {known}")
+        if _server(paths) is None:
+            raise HostsError(f"the hosts in {paths.path} do not run; start them first")
+        wanted["hosts"][host]["condition"] = "bare"
+        write_json(paths.specs, wanted)
+        control.tell(paths, f"reinstall {host}")
+        return _endpoints(paths, read_json(paths.ready))[host]
+
+
 def status(folder: Path) -> ServerStatus:
     """Whether the server of a folder runs, and what it serves."""
     paths = HostsFolder(folder.resolve())

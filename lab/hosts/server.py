@@ -11,6 +11,7 @@ import shutil
 import signal
 from dataclasses import dataclass
 from typing import Any
+from uuid import uuid4
 
 import psutil
 
@@ -86,6 +87,8 @@ class Server:
         elif kind == "faults" and name in self._served:
             await self._served[name].host.power.resume()
             await self._served[name].listener.apply_faults()
+        elif kind == "reinstall" and name in self._served:
+            await self._reinstall(name)
         elif kind != "faults":
             raise HostsError(f"unknown request {what!r}")
 
@@ -103,6 +106,17 @@ class Server:
                 served = None
             if served is None:
                 self._served[name] = await self._add(name, kind, wanted["client-key"])
+        self._write_ready()
+
+    async def _reinstall(self, name: str) -> None:
+        """Another operating system on the same machine: what its disk held is gone, its host key too."""
+        wanted: dict[str, Any] = read_json(self._folder.specs)
+        await self._remove(name)
+        entry = self._folder.host(name)
+        entry.forget_disk()
+        kept = read_json(entry.identity)
+        write_json(entry.identity, {**kept, **wanted["hosts"][name], "boot_id": str(uuid4())})
+        self._served[name] = await self._add(name, wanted["hosts"][name], wanted["client-key"])
         self._write_ready()
 
     async def _add(self, name: str, kind: dict[str, str], client_key: str) -> _Served:
