@@ -226,13 +226,12 @@ def _end(vm: ServiceVmInputs, ports: ServiceVmPorts, live: LiveVm) -> None:
     """Shut the VM down, and take its power if it does not obey in time."""
     if not live.running:
         return
-    deadline = ports.clock.now() + vm.shutdown_timeout_seconds
-    while True:
-        left = int(deadline - ports.clock.now())
-        if ports.host.shut_down(max(1, min(SHUTDOWN_SECONDS, left))):
+    left = vm.shutdown_timeout_seconds
+    while left > 0:
+        patience = min(SHUTDOWN_SECONDS, left)
+        if ports.host.shut_down(patience):
             return
-        if ports.clock.now() >= deadline:
-            break
+        left -= patience
     ports.journal.note(
         f"{ports.host.place}: service VM {vm.name} did not shut down within "
         f"{vm.shutdown_timeout_seconds} s; switched off"

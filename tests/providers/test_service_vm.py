@@ -233,7 +233,8 @@ def test_a_domain_of_somebody_else_is_taken_over_only_when_told(
 ) -> None:
     provider = start_provider(host)
     host.sudo(
-        "virsh dumpxml --inactive fabric-manager | grep -v uuid | grep -v gpu-clusters:service-vm > /tmp/vm.xml; "
+        "virsh dumpxml --inactive fabric-manager | grep -v uuid | "
+        "grep -v gpu-clusters:service-vm > /tmp/vm.xml; "
         "virsh destroy fabric-manager; virsh undefine --nvram fabric-manager; "
         "virsh define /tmp/vm.xml; virsh start fabric-manager"
     )
