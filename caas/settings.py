@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
 from caas import logs
-from gpuclusters.domain.fabric import TABLES, Baseboard, Partition
+from gpuclusters.domain.fabric import Baseboard, Partition, PartitionTable, table_for
 from gpuclusters.domain.recycle import RecyclePolicy
 
 SETTINGS_VARIABLE = "GPU_CLUSTERS_SETTINGS"
@@ -76,6 +76,8 @@ class Host(_Part):
     user: str
     host_key: str
     baseboard: Baseboard
+    table: Mapping[int, tuple[int, ...]] | None = None
+    """The board's own partition table, modules by number, where that of the baseboard is not known."""
     gpus: tuple[Gpu, ...]
     partitions: tuple[int, ...]
     """Numbers of the partitions that may be leased: those of the declared layout, or all of the table."""
@@ -88,7 +90,12 @@ class Host(_Part):
     @property
     def offered(self) -> tuple[Partition, ...]:
         """The partitions that may be leased."""
-        return tuple(TABLES[self.baseboard].partition(number) for number in self.partitions)
+        return tuple(self.partition_table.partition(number) for number in self.partitions)
+
+    @property
+    def partition_table(self) -> PartitionTable:
+        """All partitions of the board."""
+        return table_for(self.baseboard, self.table)
 
 
 class GoldenFirmware(_Part):
