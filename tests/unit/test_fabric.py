@@ -1,6 +1,27 @@
-import pytest
+"""Partition tables of the boards, and the cut of a board into sizes with the fewest switches."""
 
-from gpuclusters.domain.fabric import TABLES, Baseboard, LayoutError, plan_layout
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpuclusters.domain.fabric import (
+    BOARDS,
+    TABLES,
+    Baseboard,
+    BoardFacts,
+    LayoutError,
+    PartitionTable,
+    plan_change,
+    plan_layout,
+    table_for,
+    table_of,
+)
 
 
 @pytest.mark.parametrize(
@@ -32,3 +53,91 @@ def test_blackwell_counts_partitions_from_one_and_pairs_neighbours() -> None:
         (6, (5, 6)),
         (7, (7, 8)),
     ]
+
+
+def cuts(table: PartitionTable, layout: Sequence[int]) -> list[frozenset[int]]:
+    """Every set of partitions that uses each GPU once, tried one after another."""
+    found = []
+    for chosen in itertools.combinations(table.partitions, len(layout)):
+        modules = [m for p in chosen for m in p.modules]
+        sizes = sorted(p.size for p in chosen)
+        if sizes == sorted(layout) and sorted(modules) == list(table.modules):
+            found.append(frozenset(p.id for p in chosen))
+    return found
+
+
+@st.composite
+def boards(draw: st.DrawFn) -> PartitionTable:
+    """A known table, or a small one with any partitions."""
+    if draw(st.booleans()):
+        return draw(st.sampled_from(list(TABLES.values())))
+    groups = draw(
+        st.sets(st.frozensets(st.integers(1, 5), min_size=1, max_size=3), min_size=1, max_size=12)
+    )
+    return table_of(Baseboard.HGX_A100, dict(enumerate(sorted(map(sorted, groups)))))
+
+
+LAYOUTS = [[8], [4, 4], [4, 2, 2], [4, 2, 1, 1], [2, 2, 2, 2], [2, 2, 2, 1, 1], [4, 1, 1, 1, 1]]
+
+
+@settings(deadline=None, max_examples=80)
+@given(boards(), st.data())
+def test_no_other_cut_needs_fewer_switches_and_what_is_used_stays(
+    table: PartitionTable, data: st.DataObject
+) -> None:
+    numbers = [p.id for p in table.partitions]
+    if len(table.modules) == 8:
+        layout = data.draw(st.sampled_from(LAYOUTS))
+    else:
+        layout = [
+            p.size for p in data.draw(st.lists(st.sampled_from(table.partitions), max_size=5))
+        ]
+    active: set[int] = set()
+    for number in data.draw(st.permutations(numbers)):
+        taken = {m for i in active for m in table.partition(i).modules}
+        if taken.isdisjoint(table.partition(number).modules) and data.draw(st.booleans()):
+            active.add(number)
+    in_use = {i for i in sorted(active) if data.draw(st.integers(0, 3)) == 0}
+
+    possible = [cut for cut in cuts(table, layout) if in_use <= cut]
+    if not possible:
+        with pytest.raises(LayoutError):
+            plan_change(table, layout, active=active, in_use=in_use)
+        return
+    change = plan_change(table, layout, active=active, in_use=in_use)
+    chosen = {p.id for p in change.partitions}
+    assert chosen in possible
+    assert change.switches == min(len(active ^ cut) for cut in possible)
+    assert set(change.deactivate) == active - chosen
+    assert set(change.activate) == chosen - active
+    # The same question has the same answer, in whatever order the sizes are written.
+    again = plan_change(table, sorted(layout), active=sorted(active), in_use=in_use)
+    assert again == change
+
+
+def test_a_full_table_of_the_api_is_cut_at_once() -> None:
+    pairs = [(a, b) for a in range(1, 17) for b in range(a + 1, 17)][:48]
+    groups = [*((m,) for m in range(1, 17)), *pairs]
+    table = table_of(Baseboard.HGX_A100, dict(enumerate(groups)))
+    started = time.process_time()
+    plan_layout(table, [2, 2, 2, 2, *[1] * 8], active=range(16))
+    assert time.process_time() - started < 5
+
+
+def test_a_board_with_an_unknown_table_is_refused_until_its_own_is_given() -> None:
+    assert Baseboard.HGX_A100 not in TABLES
+    with pytest.raises(LayoutError, match="give the board's own table"):
+        table_for(Baseboard.HGX_A100)
+    own = {7: [1, 2, 3, 4, 5, 6, 7, 8]}
+    assert [p.id for p in plan_layout(table_for(Baseboard.HGX_A100, own), [8])] == [7]
+    assert all(facts.as_of and facts.source for facts in BOARDS.values())
+
+
+@pytest.mark.parametrize("facts", BOARDS.values(), ids=BOARDS.keys())
+def test_a_known_table_has_the_shape_of_its_board(facts: BoardFacts) -> None:
+    if facts.table is None:
+        return
+    sizes = [p.size for p in facts.table.partitions]
+    assert [sizes.count(n) for n in (8, 4, 2, 1)] == [1, 2, 4, 8]
+    first = 1 if facts.table.baseboard is Baseboard.HGX_B200 else 0
+    assert [p.id for p in facts.table.partitions] == list(range(first, first + 15))
