@@ -10,7 +10,7 @@ import pulumi
 import pulumi_kubernetes as kubernetes
 
 from components.caas.gpu_host import GpuHost, GpuHostArgs
-from components.caas.kata_runtime import KataRuntime, KataRuntimeArgs
+from components.caas.kata_runtime import KataRuntime
 from components.caas.monitoring import Monitoring, MonitoringArgs
 from components.caas.programs import Programs, ProgramsArgs
 from components.caas.system import System, SystemArgs
@@ -22,8 +22,9 @@ from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.loader import Secrets
 from gpuclusters.config.plan import CaasPlan, NodePlan, TenantPlan, plan
 from gpuclusters.config.programs import image, settings_file
-from gpuclusters.domain import drop_ins, isolation, lease_resource, quantity, tenancy_resource
+from gpuclusters.domain import drop_ins, isolation, lease_resource, tenancy_resource
 from gpuclusters.providers.node_maintenance import NodeMaintenance
+from stacks import kata
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,23 +56,21 @@ def build(config: CaasConfig, secrets: Secrets) -> Outputs:
         node.name: GpuHost(node.name, _host(config, cluster, node, secrets))
         for node in cluster.nodes
     }
-    KataRuntime(
-        "kata",
-        KataRuntimeArgs(
-            runtime_class=config.kata.shim.runtime_class,
-            overhead_cpu=quantity.cpu(config.kata.overhead.cpu_millicores),
-            overhead_memory=quantity.memory(config.kata.overhead.memory_mib),
-            node_selector=config.kata.shim.node_selector,
-        ),
-        in_cluster,
+    KataRuntime("kata", kata.runtime(config), in_cluster)
+    installed = kata.deploy(
+        config,
+        {node.name: _connection(node, secrets) for node in cluster.nodes},
+        secrets.ssh_private_key,
+        requires=list(hosts.values()),
+        opts=in_cluster,
     )
     network = isolation.Network(cluster.infrastructure_cidrs, cluster.storage_cidrs)
     api = TenancyApi(
         "tenancy",
         TenancyApiArgs(
             custom_resource_definitions=[tenancy_resource.crd(), lease_resource.crd()],
-            runtime_classes=[config.kata.shim.runtime_class],
-            runtime_selector=sorted(config.kata.shim.node_selector),
+            runtime_classes=[config.kata.runtime_class],
+            runtime_selector=sorted(config.kata.node_selector),
             gpu_resource=config.device_access.resource_name,
             network=network,
             controllers=f"system:serviceaccount:{config.programs.namespace}:controllers",
@@ -87,7 +86,8 @@ def build(config: CaasConfig, secrets: Secrets) -> Outputs:
             nodes=[node.name for node in cluster.nodes],
             system=system,
             image_pull_secret=config.programs.image_pull_secret,
-            requires=[api, *hosts.values()],
+            # Programs go before Kata: its VMs hold what they lease.
+            requires=[api, *hosts.values(), *installed],
         ),
         in_cluster,
     )
@@ -110,6 +110,9 @@ def build(config: CaasConfig, secrets: Secrets) -> Outputs:
         )
         for tenant in cluster.tenants
     }
+    mounted = kata.csi_driver(config, requires=installed, opts=in_cluster)
+    for one in config.tenants:
+        kata.tenant_storage(config, one, requires=[tenants[one.name], *mounted], opts=in_cluster)
     return Outputs(
         kubeconfig=kubeconfig,
         capacity_by_partition_size={str(n): count for n, count in cluster.capacity.items()},
@@ -128,17 +131,21 @@ def build(config: CaasConfig, secrets: Secrets) -> Outputs:
     )
 
 
-def _host(config: CaasConfig, cluster: CaasPlan, node: NodePlan, secrets: Secrets) -> GpuHostArgs:
+def _connection(node: NodePlan, secrets: Secrets) -> HostConnection:
     machine = secrets.hosts[node.name]
+    return HostConnection(
+        host=node.name,
+        address=machine.address,
+        port=machine.port,
+        user=machine.user,
+        host_key=machine.host_key,
+    )
+
+
+def _host(config: CaasConfig, cluster: CaasPlan, node: NodePlan, secrets: Secrets) -> GpuHostArgs:
     containerd = config.kubernetes.containerd
     return GpuHostArgs(
-        connection=HostConnection(
-            host=node.name,
-            address=machine.address,
-            port=machine.port,
-            user=machine.user,
-            host_key=machine.host_key,
-        ),
+        connection=_connection(node, secrets),
         private_key=secrets.ssh_private_key,
         baseboard=cluster.preset.baseboard,
         gpus=node.board.gpus,
@@ -206,7 +213,7 @@ def _tenant(
                 "nfsCidrs": list(tenant.nfs_cidrs),
                 "apiServer": tenant.egress.api_server,
             },
-            "runtimeClasses": [config.kata.shim.runtime_class],
+            "runtimeClasses": [config.kata.runtime_class],
         },
         requires=requires,
     )

@@ -52,7 +52,7 @@ def settings_file(
         namespace=config.programs.namespace,
         gpu_resource=config.device_access.resource_name,
         cdi_kind=config.device_access.cdi_kind,
-        runtime_class=config.kata.shim.runtime_class,
+        runtime_class=config.kata.runtime_class,
         recycle_policy=leases.recycle_policy,
         phases=settings.Phases.model_validate(
             {
@@ -60,7 +60,7 @@ def settings_file(
                 for key, value in leases.deadlines.model_dump().items()
             }
         ),
-        hosts=tuple(_host(plan, node, hosts[node.name]) for node in plan.nodes),
+        hosts=tuple(_host(config, plan, node, hosts[node.name]) for node in plan.nodes),
         golden_firmware=settings.GoldenFirmware(
             versions={item: tuple(versions) for item, versions in golden_firmware.items()},
             knobs={name: _KNOB_WORDS[name][wanted] for name, wanted in knobs.items()},
@@ -83,7 +83,9 @@ def settings_file(
     return yaml.safe_dump(document, sort_keys=False, width=110)
 
 
-def _host(plan: CaasPlan, node: NodePlan, machine: Mapping[str, Any]) -> settings.Host:
+def _host(
+    config: CaasConfig, plan: CaasPlan, node: NodePlan, machine: Mapping[str, Any]
+) -> settings.Host:
     bmc = machine["bmc"]
     return settings.Host(
         name=node.name,
@@ -92,6 +94,7 @@ def _host(plan: CaasPlan, node: NodePlan, machine: Mapping[str, Any]) -> setting
         user=machine["user"],
         host_key=machine["host_key"],
         baseboard=plan.preset.baseboard,
+        table=config.own_table,
         gpus=tuple(
             settings.Gpu(module=module, pci=pci, device=str(module))
             for module, pci in sorted(node.board.gpus.items())

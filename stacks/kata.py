@@ -1,0 +1,212 @@
+"""From the configuration to the components of Kata and of tenants' storage; wiring only."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+
+import pulumi
+
+from components.caas.csi_nfs import CsiNfs, CsiNfsArgs
+from components.caas.kata_deploy import Chart, KataDeploy, KataDeployArgs
+from components.caas.kata_runtime import KataRuntimeArgs
+from components.caas.tenant_storage import TenantStorage, TenantStorageArgs
+from components.host_connection import HostConnection
+from gpuclusters.adapters import chart_archive
+from gpuclusters.config.boot import boot_profile
+from gpuclusters.config.caas import CaasConfig
+from gpuclusters.config.charts import Chart as ChartSource
+from gpuclusters.config.charts import FileChart, LabChart, NoChart, RegistryChart
+from gpuclusters.config.kata import GuestImage
+from gpuclusters.config.kubernetes import LabKubernetes
+from gpuclusters.config.plan import namespace
+from gpuclusters.config.tenants import Tenant
+from gpuclusters.domain import csi_chart, kata_chart, quantity
+from gpuclusters.domain.boot_profile import install_at_once, install_timeout_seconds
+from gpuclusters.domain.kata import PASSTHROUGH, WORKLOAD_LABEL
+from gpuclusters.domain.kata_configuration import (
+    KUBELET_ROOT,
+    KUBELET_ROOTS,
+    ShimConfiguration,
+)
+from gpuclusters.domain.tenant_volume import Mounter, TenantVolume
+from gpuclusters.domain.versions import KATA_RELEASES
+
+LAB_CHARTS = "lab/charts"
+_CONTAINERD = ("/etc/containerd", "/var/lib/rancher", "/opt/kata/containerd")
+"""Where kata-deploy tells containerd of its handlers, by distribution."""
+
+
+def runtime(config: CaasConfig) -> KataRuntimeArgs:
+    """The RuntimeClass."""
+    return KataRuntimeArgs(
+        runtime_class=config.kata.runtime_class,
+        overhead_cpu=quantity.cpu(config.kata.overhead.cpu_millicores),
+        overhead_memory=quantity.memory(config.kata.overhead.memory_mib),
+        node_selector=config.kata.node_selector,
+    )
+
+
+def node_labels(config: CaasConfig) -> Mapping[str, str]:
+    """What every node is labelled with, by this program or when it registers.
+
+    A GPU Operator that is there labels nodes with the mode of their GPUs itself.
+    """
+    mode = {} if config.gpu_operator is not None else config.kata.shim.node_selector
+    return {**mode, WORKLOAD_LABEL: PASSTHROUGH}
+
+
+def deploy(
+    config: CaasConfig,
+    hosts: Mapping[str, HostConnection],
+    private_key: pulumi.Input[str] | None,
+    *,
+    requires: Sequence[pulumi.Resource],
+    registers_with_labels: bool = False,
+    opts: pulumi.ResourceOptions,
+) -> Sequence[pulumi.Resource]:
+    """Kata on all machines; what to depend on, nothing if somebody else installs it.
+
+    Raises:
+        AdapterError: the chart beside the stack is not the one that is configured.
+    """
+    kata = config.kata
+    chart = _chart(
+        config, kata.chart, kata_chart.REPOSITORY, kata_chart.RELEASE, config.versions.kata
+    )
+    if chart is None:
+        return ()
+    shim = _shim(config)
+    drop_in = shim.toml()
+    values = kata_chart.chart_values(
+        shim=kata.shim,
+        installation=kata.installation,
+        distribution=config.kubernetes.distribution.value,
+        drop_in=drop_in,
+        snapshotter=kata.snapshotter.value,
+        node_selector={WORKLOAD_LABEL: PASSTHROUGH},
+        at_once=install_at_once(len(hosts)),
+        node_feature_discovery=kata.node_feature_discovery,
+    )
+    made = KataDeploy(
+        "kata-deploy",
+        KataDeployArgs(
+            chart=chart,
+            values=kata_chart.merged(values, kata.values),
+            hosts=hosts,
+            private_key=private_key,
+            node_labels={} if registers_with_labels else node_labels(config),
+            verification=[
+                kata.runtime_class,
+                kata.installation.prefix,
+                f"{shim.folder}/configuration-{kata.shim.value}.toml",
+                hashlib.sha256(drop_in.encode()).hexdigest(),
+                _guest_driver(config),
+                kata.guest_image_sha256 or "-",
+                *_CONTAINERD,
+            ],
+            timeout_seconds=install_timeout_seconds(len(hosts)),
+            requires=requires,
+        ),
+        opts,
+    )
+    return made.ready
+
+
+def csi_driver(
+    config: CaasConfig, *, requires: Sequence[pulumi.Resource], opts: pulumi.ResourceOptions
+) -> Sequence[pulumi.Resource]:
+    """csi-driver-nfs, where it mounts; what volumes depend on."""
+    storage = config.storage
+    if storage.mounter is not Mounter.CSI:
+        return ()
+    chart = _chart(
+        config,
+        storage.csi_driver_chart,
+        csi_chart.REPOSITORY,
+        csi_chart.CHART,
+        storage.csi_driver_version,
+    )
+    if chart is None:
+        return ()
+    made = CsiNfs(
+        "csi-nfs",
+        CsiNfsArgs(
+            chart=chart,
+            node_selector={WORKLOAD_LABEL: PASSTHROUGH},
+            kubelet_root=_kubelet_root(config),
+            timeout_seconds=install_timeout_seconds(len(config.nodes)),
+            requires=requires,
+        ),
+        opts,
+    )
+    return (made.release,)
+
+
+def tenant_storage(
+    config: CaasConfig,
+    tenant: Tenant,
+    *,
+    requires: Sequence[pulumi.Resource],
+    opts: pulumi.ResourceOptions,
+) -> TenantStorage | None:
+    """The tenant's folders; None if it has none."""
+    volumes = [
+        TenantVolume(
+            tenant=tenant.name,
+            namespace=namespace(config, tenant),
+            name=volume.name,
+            server=str(volume.server),
+            path=volume.path,
+            size_gib=volume.size_gib,
+            mode=volume.mode,
+        )
+        for volume in (tenant.nfs.volumes if tenant.nfs else ())
+    ]
+    if not volumes:
+        return None
+    args = TenantStorageArgs(volumes=volumes, mounter=config.storage.mounter, requires=requires)
+    return TenantStorage(f"{tenant.name}-storage", args, opts)
+
+
+def _shim(config: CaasConfig) -> ShimConfiguration:
+    return ShimConfiguration(
+        shim=config.kata.shim,
+        profile=boot_profile(config),
+        installation=config.kata.installation,
+        huge_pages=config.kata.huge_pages,
+        kubelet_root=_kubelet_root(config),
+    )
+
+
+def _kubelet_root(config: CaasConfig) -> str:
+    distribution = config.kubernetes.distribution.value
+    return config.kata.kubelet_root or KUBELET_ROOTS.get(distribution, KUBELET_ROOT)
+
+
+def _guest_driver(config: CaasConfig) -> str:
+    """What Kata's own image must hold; of another only its builder knows."""
+    release = KATA_RELEASES.get(config.versions.kata)
+    if config.kata.guest_image is GuestImage.CUSTOM or release is None:
+        return "-"
+    return config.versions.guest_driver or release.guest_driver
+
+
+def _chart(
+    config: CaasConfig, source: ChartSource | None, repository: str, name: str, version: str
+) -> Chart | None:
+    lab = isinstance(config.kubernetes, LabKubernetes)
+    match source:
+        case NoChart():
+            return None
+        case FileChart():
+            return Chart(reference=chart_archive.checked(source.path, source.sha256))
+        case LabChart():
+            return Chart(reference=f"{LAB_CHARTS}/{name}")
+        case None if lab:
+            return Chart(reference=f"{LAB_CHARTS}/{name}")
+    if isinstance(source, RegistryChart) and source.repository is not None:
+        repository = source.repository
+    if repository.startswith("oci://"):
+        return Chart(reference=repository, version=version)
+    return Chart(reference=name, version=version, repository=repository)
