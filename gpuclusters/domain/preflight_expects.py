@@ -8,15 +8,16 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+from gpuclusters.domain.cdi import VfioBackend as VfioBackend
 from gpuclusters.domain.connection import HostConnection
 from gpuclusters.domain.fabric import TABLES, Baseboard
-from gpuclusters.domain.platforms import Preset, SwitchAccess
+from gpuclusters.domain.platforms import Preset
 from gpuclusters.domain.text import matches
 from gpuclusters.domain.topology import Board, is_pci_address, repeated
 
 GPU_BARS_MIB: Mapping[Baseboard, Mapping[int, int]] = {
     # BAR0 16 MiB, BAR2 128 GiB, BAR4 32 MiB on H100 80 GB; 64 MiB, 256 GiB, 32 MiB on B200
-    # (published `lspci -vv` of both). Of H200 only the large one is published.
+    # (published `lspci -vv` of both). Of H200 only the large one is published; of A100 none.
     Baseboard.HGX_H100: {0: 16, 2: 128 * 1024, 4: 32},
     Baseboard.HGX_H200: {2: 256 * 1024},
     Baseboard.HGX_B200: {0: 64, 2: 256 * 1024, 4: 32},
@@ -42,17 +43,6 @@ class Stage(StrEnum):
     """Before anything was changed: what preparation cannot put right, or what makes it dangerous."""
     PREPARED = "prepared"
     """After preparation: everything."""
-
-
-class VfioBackend(StrEnum):
-    """Through which device nodes VMs get their GPUs."""
-
-    LEGACY = "legacy"
-    """/dev/vfio/<group>."""
-    IOMMUFD = "iommufd"
-    """/dev/iommu and /dev/vfio/devices/vfio<n>."""
-    AUTO = "auto"
-    """The second where the kernel has it, else the first."""
 
 
 def _pci(text: str) -> str:
@@ -145,10 +135,6 @@ class PreflightInputs(BaseModel):
         return f"{self.connection.host}/preflight-{self.stage}"
 
 
-NVSWITCH_PCI_ID = "10de:22a3"
-"""NVSwitch of the third generation, on HGX H100 and H200."""
-
-
 def expects_of(
     preset: Preset,
     board: Board,
@@ -156,6 +142,7 @@ def expects_of(
     memory_gib: int | None = None,
     huge_pages_1g: Sequence[int] = (),
     vfio: VfioBackend = VfioBackend.AUTO,
+    partitions: int | None = None,
 ) -> Expects:
     """What a machine of a platform must be, with its own addresses.
 
@@ -165,21 +152,22 @@ def expects_of(
         memory_gib: what the configuration says of this machine; None: the preset's word.
         huge_pages_1g: pages to reserve on each NUMA node, in their order.
         vfio: how VMs get their GPUs.
+        partitions: of the board's table, if it is not its platform's.
     """
-    has_switches = preset.switch_access is SwitchAccess.NVSWITCH
+    table = TABLES.get(preset.baseboard)
     return Expects(
         gpus={str(module): address for module, address in sorted(board.gpus.items())},
         switches=board.switches,
         extra_functions=board.extra_functions,
         gpu_pci_id=preset.gpu_pci_id,
-        switch_pci_id=NVSWITCH_PCI_ID if has_switches else None,
+        switch_pci_id=preset.switch_pci_id,
         extra_pci_id=preset.extra_pci_id,
-        gpu_bars_mib={str(n): mib for n, mib in GPU_BARS_MIB[preset.baseboard].items()},
+        gpu_bars_mib={str(n): mib for n, mib in GPU_BARS_MIB.get(preset.baseboard, {}).items()},
         memory_gib=preset.memory_gib if memory_gib is None else memory_gib,
         numa_nodes=preset.numa_nodes,
         huge_pages_1g={str(node): pages for node, pages in enumerate(huge_pages_1g) if pages},
         vfio=vfio,
-        partitions=len(TABLES[preset.baseboard].partitions),
+        partitions=len(table.partitions) if table and partitions is None else partitions,
     )
 
 
