@@ -220,9 +220,11 @@ class BootState:
     """The line that the boot loader will really pass: written by update-grub or grubby."""
     initramfs: str
     """Digest of the files with which we last built the initramfs; empty: never."""
+    loader_behind: bool = False
+    """Whether our part was written after the boot loader was told last."""
     huge_pages_1g: Mapping[int, int] = field(default_factory=dict)
-    device_users: tuple[int, ...] = ()
-    """Processes that hold a VFIO group or device open: virtual machines."""
+    device_users: tuple[int, ...] | None = ()
+    """Processes that hold a VFIO group or device open: virtual machines. None: nobody could tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,7 +253,10 @@ def plan(inputs: HostBootInputs, state: BootState) -> BootPlan:
     return BootPlan(
         add=add,
         write_arguments=state.ours != add,
-        update_loader=state.ours != add or bool(lacking_next) or _has(state.next_boot, stale),
+        update_loader=state.loader_behind
+        or state.ours != add
+        or bool(lacking_next)
+        or _has(state.next_boot, stale),
         update_initramfs=state.initramfs != inputs.initramfs_digest,
         reboot_for=kernel_command_line.lacking(state.running, inputs.kernel_arguments),
     )

@@ -146,6 +146,15 @@ def additions(others: str, wanted: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(added))
 
 
+def shared_names(others: str, ours: Sequence[str]) -> tuple[str, ...]:
+    """Names of ours that are on the others' line as well, in order; sizes and counts of pages are one."""
+    pages = {_SIZE, _HUGE}
+    theirs = {key_of(argument) for argument in split(others)}
+    if theirs & pages:
+        theirs |= pages
+    return tuple(dict.fromkeys(key_of(a) for a in ours if key_of(a) in theirs))
+
+
 def effective_value(arguments: Sequence[str], name: str) -> str:
     """What counts in the end of one name."""
     return effective(arguments).get(name, "")

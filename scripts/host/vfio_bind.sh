@@ -1,5 +1,5 @@
 #!/bin/sh
-# Give PCI functions to vfio-pci by address, or give them back. Written by gpu-clusters.
+# Give PCI functions to vfio-pci by address, or give them back. Written by gpu-clusters; changes are put back.
 # Nothing is taken whose address is not listed, whose ids and class are not those of the list, or that is in use.
 #
 # Usage: inspect|bind|release ENTRY...     or: inspect|bind|release --list FILE

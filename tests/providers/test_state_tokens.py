@@ -11,11 +11,16 @@ from pulumi.dynamic.dynamic import serialize_provider
 from gpuclusters.providers.cdi_spec import CdiSpec, CdiSpecProvider
 from gpuclusters.providers.fabric_partitions import FabricPartitions, FabricPartitionsProvider
 from gpuclusters.providers.fleet_preflight import FleetPreflight, FleetPreflightProvider
+from gpuclusters.providers.host_boot import HostBoot, HostBootProvider
 from gpuclusters.providers.host_file import HostFile, HostFileProvider
+from gpuclusters.providers.host_unit import HostUnit, HostUnitProvider
 from gpuclusters.providers.node_maintenance import NodeMaintenance, NodeMaintenanceProvider
 from gpuclusters.providers.preflight import Preflight, PreflightProvider
+from gpuclusters.providers.rke2_node import Rke2Node, Rke2NodeProvider
+from gpuclusters.providers.rke2_tokens import Rke2Tokens, Rke2TokensProvider
 from gpuclusters.providers.service_vm import ServiceVm, ServiceVmProvider
 from gpuclusters.providers.tenancy_policy import TenancyPolicy, TenancyPolicyProvider
+from gpuclusters.providers.vfio_binding import VfioBinding, VfioBindingProvider
 
 GOLDEN = {
     CdiSpecProvider: ("gpuclusters.providers.cdi_spec", "CdiSpecProvider"),
@@ -27,6 +32,9 @@ GOLDEN = {
         "gpuclusters.providers.fleet_preflight",
         "FleetPreflightProvider",
     ),
+    HostBootProvider: ("gpuclusters.providers.host_boot", "HostBootProvider"),
+    HostUnitProvider: ("gpuclusters.providers.host_unit", "HostUnitProvider"),
+    VfioBindingProvider: ("gpuclusters.providers.vfio_binding", "VfioBindingProvider"),
     HostFileProvider: ("gpuclusters.providers.host_file", "HostFileProvider"),
     NodeMaintenanceProvider: (
         "gpuclusters.providers.node_maintenance",
@@ -34,6 +42,8 @@ GOLDEN = {
     ),
     PreflightProvider: ("gpuclusters.providers.preflight", "PreflightProvider"),
     ServiceVmProvider: ("gpuclusters.providers.service_vm", "ServiceVmProvider"),
+    Rke2NodeProvider: ("gpuclusters.providers.rke2_node", "Rke2NodeProvider"),
+    Rke2TokensProvider: ("gpuclusters.providers.rke2_tokens", "Rke2TokensProvider"),
     TenancyPolicyProvider: ("gpuclusters.providers.tenancy_policy", "TenancyPolicyProvider"),
 }
 
@@ -60,10 +70,15 @@ def test_the_state_token_of_a_provider_never_changes(provider: type[ResourceProv
         (CdiSpec, "dynamic/gpu:CdiSpec"),
         (FabricPartitions, "dynamic/gpu:FabricPartitions"),
         (FleetPreflight, "dynamic/gpu:FleetPreflight"),
+        (HostBoot, "dynamic/gpu:HostBoot"),
         (HostFile, "dynamic/gpu:HostFile"),
+        (HostUnit, "dynamic/gpu:HostUnit"),
+        (VfioBinding, "dynamic/gpu:VfioBinding"),
         (NodeMaintenance, "dynamic/gpu:NodeMaintenance"),
         (Preflight, "dynamic/gpu:Preflight"),
         (ServiceVm, "dynamic/gpu:ServiceVm"),
+        (Rke2Node, "dynamic/gpu:Rke2Node"),
+        (Rke2Tokens, "dynamic/gpu:Rke2Tokens"),
         (TenancyPolicy, "dynamic/gpu:TenancyPolicy"),
     ],
 )

@@ -1,0 +1,93 @@
+"""One systemd unit on a host that is put back when it drifts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pulumi
+from pulumi.dynamic import Resource
+
+from gpuclusters.domain import host_unit
+from gpuclusters.domain.host_unit import HostUnitInputs
+from gpuclusters.providers.hosts import host
+from gpuclusters.providers.kept import KeptProvider, Live, Properties
+
+if TYPE_CHECKING:
+    from gpuclusters.adapters.host_units import SshHostUnits
+    from gpuclusters.adapters.node_files import SshNodeFiles
+
+
+class HostUnitProvider(KeptProvider[HostUnitInputs]):
+    """Keeps one unit: its file, enabled or not, running or not."""
+
+    model = HostUnitInputs
+    identity = frozenset({"connection.host", "unit"})
+
+    def ensure(self, inputs: HostUnitInputs, before: Properties) -> Properties:
+        """Write, enable and start what is not as it must be."""
+        from gpuclusters.adapters.here import StandardError
+
+        files, units = self._reach(inputs)
+        digest = host_unit.ensure(
+            inputs, files, units, StandardError(), written=before.get("sha256")
+        )
+        return {"sha256": digest}
+
+    def observe(self, inputs: HostUnitInputs, before: Properties) -> Live | None:  # noqa: ARG002
+        """The unit as it is."""
+        files, units = self._reach(inputs)
+        live = files.read(inputs.path)
+        if live is None:
+            return None
+        state = units.state(inputs.unit)
+        return Live(
+            {"sha256": live.sha256},
+            {
+                "content": live.content.decode(errors="replace"),
+                "enabled": state.is_enabled(),
+                "active": state.active == "active",
+            },
+        )
+
+    def remove(self, inputs: HostUnitInputs, before: Properties) -> None:
+        """Stop it and remove its file, if that is what we wrote."""
+        files, units = self._reach(inputs)
+        host_unit.remove(inputs, files, units, written=before["sha256"])
+
+    def _reach(self, inputs: HostUnitInputs) -> tuple[SshNodeFiles, SshHostUnits]:
+        from gpuclusters.adapters.host_units import SshHostUnits
+        from gpuclusters.adapters.node_files import SshNodeFiles
+
+        reached = host(inputs.connection, self.ssh_key)
+        return SshNodeFiles(reached), SshHostUnits(reached)
+
+
+class HostUnit(Resource, module="gpu", name="HostUnit"):
+    """A systemd unit of a host, with its content, enabled and active."""
+
+    unit: pulumi.Output[str]
+    sha256: pulumi.Output[str]
+    """Digest of its file."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        connection: pulumi.Input[Any],
+        unit: pulumi.Input[str],
+        content: pulumi.Input[str],
+        enabled: pulumi.Input[bool] = True,
+        active: pulumi.Input[bool] = True,
+        adopt: bool = False,
+        opts: pulumi.ResourceOptions | None = None,
+    ) -> None:
+        properties: dict[str, Any] = {
+            "connection": connection,
+            "unit": unit,
+            "content": content,
+            "enabled": enabled,
+            "active": active,
+            "adopt": adopt,
+            "sha256": None,
+        }
+        super().__init__(HostUnitProvider(), name, properties, opts)

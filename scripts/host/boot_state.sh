@@ -1,0 +1,82 @@
+#!/bin/sh
+# Print what a host boots with: lines of a word and its value. Reads only.
+# Usage: sh -s -- GRUB_FILE ARGUMENTS_FILE INITRAMFS_STAMP FILE...
+# FILE: files of which "file SHA256|- MODE USER:GROUP MARKED PATH" is printed.
+set -eu
+LC_ALL=C
+export LC_ALL
+ours=$1 arguments=$2 stamp=$3
+shift 3
+
+method_of() {
+    words=$(sed -n -e 's/^ID=//p' -e 's/^ID_LIKE=//p' /etc/os-release | tr -d '"' | tr '\n' ' ')
+    case " $words " in
+    *" debian "* | *" ubuntu "*) [ ! -f /etc/default/grub ] || echo grub.d ;;
+    *" rhel "* | *" fedora "* | *" centos "*) ! command -v grubby >/dev/null 2>&1 || echo grubby ;;
+    esac
+}
+
+# As grub-mkconfig reads it, without our file.
+others_of_grub() (
+    set +eu
+    GRUB_CMDLINE_LINUX="" GRUB_CMDLINE_LINUX_DEFAULT=""
+    # shellcheck source=/dev/null
+    . /etc/default/grub
+    for file in /etc/default/grub.d/*.cfg; do
+        if [ -f "$file" ] && [ "$file" != "$ours" ]; then
+            # shellcheck source=/dev/null
+            . "$file"
+        fi
+    done
+    printf '%s %s\n' "$GRUB_CMDLINE_LINUX" "$GRUB_CMDLINE_LINUX_DEFAULT"
+)
+
+method=$(method_of)
+echo "boot_id $(cat /proc/sys/kernel/random/boot_id)"
+echo "running $(cat /proc/cmdline)"
+echo "method ${method:-none}"
+case $method in
+grub.d)
+    echo "others $(others_of_grub)"
+    next=$(sed -n -e '/^[[:space:]]*linux/{s/^[[:space:]]*linux[a-z0-9]*[[:space:]]*[^[:space:]]*[[:space:]]*//p;q;}' \
+        /boot/grub/grub.cfg 2>/dev/null || true)
+    echo "next $next"
+    # shellcheck disable=SC2016 # the text of a file of shell, as it is written there
+    added=$(sed -n -e 's/^GRUB_CMDLINE_LINUX="${GRUB_CMDLINE_LINUX:+$GRUB_CMDLINE_LINUX }\(.*\)"$/\1/p' "$ours" 2>/dev/null || true)
+    echo "ours $added"
+    # Written, and then cut off before the boot loader was told.
+    [ ! "$ours" -nt /boot/grub/grub.cfg ] || echo "behind yes"
+    ;;
+grubby)
+    echo "next $(grubby --info=DEFAULT | sed -n -e 's/^args="\(.*\)"$/\1/p')"
+    echo "ours $(sed -e '/^#/d' "$arguments" 2>/dev/null | tr '\n' ' ' || true)"
+    ;;
+esac
+echo "initramfs $(cat "$stamp" 2>/dev/null || true)"
+for folder in /sys/devices/system/node/node[0-9]*; do
+    pages=$folder/hugepages/hugepages-1048576kB/nr_hugepages
+    [ ! -r "$pages" ] || echo "pages ${folder##*/node} $(cat "$pages")"
+done
+set -- "$@" --
+for node in /dev/vfio/* /dev/vfio/devices/*; do
+    [ ! -c "$node" ] && [ ! -f "$node" ] || set -- "$@" "$node"
+done
+while [ "$1" != -- ]; do
+    if [ -f "$1" ]; then
+        sum=$(sha256sum <"$1")
+        marked=foreign
+        ! grep -q 'Written by gpu-clusters' "$1" || marked=ours
+        echo "file ${sum%% *} $(stat -L -c '%a %U:%G' -- "$1") $marked $1"
+    else
+        echo "file - - - - $1"
+    fi
+    shift
+done
+shift
+if [ $# -gt 0 ]; then
+    if command -v fuser >/dev/null 2>&1; then
+        echo "users $(fuser "$@" 2>/dev/null | tr -s ' \n' ' ' || true)"
+    else
+        echo "users unknown"
+    fi
+fi
