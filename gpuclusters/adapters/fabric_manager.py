@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
-from gpuclusters.adapters.errors import InvalidAnswerError
+from gpuclusters.adapters.errors import BusyError, InvalidAnswerError
 from gpuclusters.adapters.scripts import command_error, last_lines, run_script
 from gpuclusters.adapters.ssh import Completed, SshHost
 from gpuclusters.domain.fabric_state import FabricError, code_of_exit
@@ -90,9 +90,21 @@ class SshFabricManager:
         finished = sum(line.startswith("done ") for line in lines)
         if finished == len(steps):
             return FabricChange(finished, live=self._table_after(marker, table, tried))
-        held = [line.split()[-1] for line in lines if line.startswith("held ")]
-        if held:
-            return FabricChange(finished, held=held[0])
+        for line in lines:
+            kind, _, rest = line.partition(" ")
+            if kind in ("held", "leased"):
+                name, _, who = rest.partition(" ")
+                # Before the first step it can be a later one that is held.
+                at = next((s for s in steps if name == f"d:{s.partition}"), steps[finished])
+                holder = f"process {who}" if kind == "held" else f"a lease ({who})"
+                return FabricChange(finished, held=f"{at.words}: {holder}")
+        if "locked" in lines:
+            raise BusyError(
+                self.place,
+                tried,
+                "somebody else has been changing partitions of this machine for 20 s",
+                "look there for a process that holds /run/lock/gpu-clusters-fabric, then run again",
+            )
         failed = [line.split()[-1] for line in lines if line.startswith("failed ")]
         if not failed or not failed[0].isdecimal():
             raise self._unreadable(tried, "(a change of partitions)", done.stdout)

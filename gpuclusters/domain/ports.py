@@ -141,7 +141,7 @@ class FabricChange:
     """How many of the steps are done."""
     failed: FabricError | None = None
     held: str = ""
-    """Process ids that hold GPUs of the next step, which deactivates."""
+    """A step that deactivates, and who holds one of its GPUs: "deactivate partition 8: process 4242"."""
     live: Mapping[int, LivePartition] | None = None
     """The table afterwards; None unless all steps are done."""
 

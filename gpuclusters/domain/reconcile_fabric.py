@@ -162,8 +162,8 @@ def _carry_out(
         if change.held:
             raise RefusalError(
                 fabric.manager.place,
-                f"could not {left[0].words}: process {change.held} has one of its GPUs by now",
-                "stop its VM, then run again: what is done already stays",
+                f"could not {change.held} has one of its GPUs by now",
+                "stop its VM or wait for its lease to end, then run again: what is done already stays",
             )
         if change.failed is None:
             return (

@@ -1,12 +1,14 @@
 #!/bin/sh
 # Deactivate and activate NVSwitch partitions, in the order given, then print the table: a whole
 # change of layout in one go. Steps:
-#   d:NUMBER:ADDRESS,ADDRESS   deactivate, if no process has one of these GPUs at that moment
+#   d:NUMBER:ADDRESS,ADDRESS   deactivate, if no process and no lease has one of these GPUs
 #   a:NUMBER                   activate
 # Prints "done STEP" for each step that is done, and for the first that is not
 #   "failed STEP STATUS" with fmpm's exit status and its words, each line after "said "
 #   "held STEP PID,PID" for GPUs in use
-# and ends there. After the last step: "table", and what `fmpm -l` prints. 239 (activate) and 238
+#   "leased STEP ADDRESS" for a GPU that a lease has marked as its own, whose VM may be about to start
+#   "locked" when somebody else changes partitions of this machine for longer than 20 s
+# and ends there. All that has to go is looked at before the first step, and again at each. After the last step: "table", and what `fmpm -l` prints. 239 (activate) and 238
 # (deactivate) say that it is so already.
 # Sent after vfio_users.sh.
 # Usage: sh -s -- FABRIC_MANAGER_HOST STEP...
@@ -16,6 +18,10 @@ LC_ALL=C
 export LC_ALL
 manager=$1
 shift
+# Held by whoever changes partitions of this machine, and the marks of leases: a lease marks its GPUs
+# first and then waits for the lock, so that of the two at least one sees the other.
+lock=/run/lock/gpu-clusters-fabric
+marks=/run/gpu-clusters-leases
 
 command -v fmpm >/dev/null 2>&1 || {
     echo "fmpm is not installed" >&2
@@ -35,19 +41,45 @@ step() {
     exit 0
 }
 
+# Ends the script if a process or a lease has one of the GPUs of "d:NUMBER:ADDRESS,ADDRESS".
+require_unused() {
+    addresses=${1#d:*:}
+    name=${1%":$addresses"}
+    addresses=$(printf '%s' "$addresses" | tr ',' ' ')
+    for address in $addresses; do
+        if [ -e "$marks/$address" ]; then
+            printf 'leased %s %s\n' "$name" "$address"
+            exit 0
+        fi
+    done
+    # shellcheck disable=SC2086 # addresses, separated by blanks
+    users_of $addresses
+    if [ -n "$held" ]; then
+        printf 'held %s %s\n' "$name" "$held"
+        exit 0
+    fi
+}
+
+mkdir -p "${lock%/*}"
+exec 9>"$lock"
+flock --timeout 20 9 || {
+    echo locked
+    exit 0
+}
+for word; do
+    case $word in
+    d:*)
+        require_fuser
+        require_unused "$word"
+        ;;
+    esac
+done
 for word; do
     number=${word#?:}
     case $word in
     d:*)
-        require_fuser
-        addresses=${number#*:}
+        require_unused "$word"
         number=${number%%:*}
-        # shellcheck disable=SC2046 # addresses, separated by commas
-        users_of $(printf '%s' "$addresses" | tr ',' ' ')
-        if [ -n "$held" ]; then
-            printf 'held %s %s\n' "d:$number" "$held"
-            exit 0
-        fi
         step -d "$number" 238 "d:$number"
         ;;
     a:*)

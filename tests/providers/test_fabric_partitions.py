@@ -236,6 +236,17 @@ def test_a_fabric_manager_that_restarts_in_between_is_told_and_carried_on_with(
     assert host.journal("harm") == []
 
 
+def test_a_gpu_that_a_lease_has_just_marked_stops_the_change_before_its_first_step(
+    host: SimulatedHost, start_provider: StartProvider
+) -> None:
+    provider = start_provider(host)
+    made = provider.create(FabricPartitionsProvider, wanted(host, SINGLES))
+    host.sudo(f"mkdir -p /run/gpu-clusters-leases/{GPUS['8']}")
+    with pytest.raises(StepFailed, match=r"deactivate partition 14 \(GPUs 8\): a lease"):
+        provider.update(FabricPartitionsProvider, made, wanted(host, PAIRS))
+    assert host.active_partitions() == SINGLES
+
+
 @pytest.mark.parametrize("code", [-22])
 def test_a_code_that_passes_is_waited_for(
     host: SimulatedHost, start_provider: StartProvider, code: int

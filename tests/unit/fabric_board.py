@@ -91,7 +91,7 @@ class Board:
         for done, step in enumerate(steps):
             deactivates = step.verb == "deactivate"
             if deactivates and self.used & {int(a[5:7], 16) for a in step.addresses}:
-                return FabricChange(done, held="4242")
+                return FabricChange(done, held=f"{step.words}: process 4242")
             try:
                 (self.deactivate if deactivates else self.activate)(step.partition)
             except FabricError as error:
