@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpuclusters.domain.preflight_expects import Stage, listed
-from gpuclusters.domain.preflight_facts import PciFact
+from gpuclusters.domain.preflight_facts import HostFacts, PciFact
 from gpuclusters.domain.preflight_finding import Check, Finding, Look
 
 _TABLES = {"GenuineIntel": "DMAR", "AuthenticAMD": "IVRS"}
-_SWITCHED_ON = ("intel_iommu=on", "amd_iommu=on", "iommu=pt", "iommu=on")
 PMC_SIERRA_MEMORY_CONTROLLER = "11f8:4128"
 # What may stay in a group beside functions on vfio-pci (vfio_main.c: vfio_dev_viable): other VFIO
 # drivers, the stub, the port driver of bridges; no driver at all is fine too.
@@ -18,30 +17,49 @@ _HARMLESS = frozenset({"vfio-pci", "pci-stub", "pcieport"})
 
 def firmware_hands_over_an_iommu(look: Look) -> Iterator[Finding]:
     """The ACPI table of the processor's vendor is there; groups are proof as well."""
-    table = _TABLES.get(look.facts.cpu_vendor)
-    tables = look.facts.acpi_tables
-    if look.facts.iommu_groups or (table in tables if table else tables):
+    facts = look.facts
+    if facts.iommu_groups or _is_handed_over(facts):
         return
     yield Finding(
         "iommu-firmware-off",
-        f"ACPI tables of an IOMMU: {listed(sorted(tables))}",
-        table or "DMAR or IVRS",
+        f"ACPI tables of an IOMMU: {listed(sorted(facts.acpi_tables))}",
+        _TABLES.get(facts.cpu_vendor, "DMAR or IVRS"),
     )
+
+
+def _is_handed_over(facts: HostFacts) -> bool:
+    table = _TABLES.get(facts.cpu_vendor)
+    return table in facts.acpi_tables if table else bool(facts.acpi_tables)
 
 
 def kernel_uses_the_iommu(look: Look) -> Iterator[Finding]:
-    """There are groups. Before preparation only if the kernel was told to make them."""
+    """There are groups. Before preparation only if the kernel should have made them already."""
     facts = look.facts
-    if facts.iommu_groups or not facts.acpi_tables:
+    if facts.iommu_groups or not _is_handed_over(facts):
         return
-    told = [word for word in facts.command_line if word in _SWITCHED_ON]
-    if look.stage is Stage.BARE and not told:
+    if look.stage is Stage.BARE and not _is_told(facts):
         return
+    said = [word for word in facts.command_line if "iommu" in word]
     yield Finding(
         "iommu-off",
-        f"no IOMMU group; on the kernel's command line: {listed(told)}",
+        f"no IOMMU group; on the kernel's command line: {listed(said)}",
         "a group for every GPU",
     )
+
+
+def _is_told(facts: HostFacts) -> bool:
+    """Whether the running kernel uses an IOMMU: on AMD unless told not to, on Intel only if told to.
+
+    Distributions build either way for Intel (CONFIG_INTEL_IOMMU_DEFAULT_ON); a kernel that does without
+    being told would have made groups.
+    """
+    values = {
+        key: value.split(",")
+        for key, _, value in (word.partition("=") for word in facts.command_line)
+    }
+    if facts.cpu_vendor == "AuthenticAMD":
+        return "off" not in values.get("amd_iommu", ())
+    return "on" in values.get("intel_iommu", ())
 
 
 def gpus_are_kept_apart(look: Look) -> Iterator[Finding]:

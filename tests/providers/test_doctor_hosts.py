@@ -72,6 +72,32 @@ def test_two_names_of_one_machine_are_found_out(three: list[SimulatedHost]) -> N
     ]
 
 
+@pytest.mark.parametrize(
+    ("fault", "name"),
+    [
+        (faults.FabricManager(state="down"), "preflight.fabric-unreachable"),
+        (faults.FabricManager(state="restarting"), "preflight.fabric-initialising"),
+        (faults.FabricManager(state="not-supported"), "preflight.fabric-mode"),
+        (faults.FabricManager(state="version-mismatch"), "preflight.fabric-version"),
+        (faults.PartitionUnsupported(module=3), "preflight.fabric-partitions"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_the_fabric_manager_says_is_told_by_its_cause(
+    three: list[SimulatedHost], fault: Any, name: str
+) -> None:
+    host = three[0]
+    running = replace(machine(host), fabric_manager="127.0.0.1")
+    host.inject(fault)
+    try:
+        found = list(examine([running], host.client_key.read_text()))
+    finally:
+        host.clear_faults()
+    assert [d.id for d in found if d.level is Level.FAILURE] == [name]
+    again = list(examine([running], host.client_key.read_text()))
+    assert [d.id for d in again if d.level is Level.FAILURE] == []
+
+
 def test_without_a_key_no_machine_is_tried(
     three: list[SimulatedHost], monkeypatch: pytest.MonkeyPatch
 ) -> None:
