@@ -141,6 +141,8 @@ class Settings(_Part):
     namespace: str = "gpu-clusters-system"
     """Where the programs themselves live."""
     gpu_resource: str = "nvidia.com/pgpu"
+    huge_pages: bool = False
+    """Whether the memory of VMs is of 1-GiB pages, which pods then ask for."""
     cdi_kind: str = "nvidia.com/pgpu"
     runtime_class: str
     recycle_policy: RecyclePolicy = RecyclePolicy.FULL

@@ -206,7 +206,7 @@ def _tenant(
             "sizes": list(tenant.sizes),
             "podSecurity": {"enforce": level, "audit": level, "warn": level, "version": version},
             "quota": {"hard": dict(tenant.quota)},
-            "limits": tenant.share.limits(),
+            "limits": tenant.share.limits(huge_pages=config.kata.huge_pages),
             "egress": {
                 "internet": tenant.egress.internet,
                 "fqdns": list(tenant.egress.fqdns),

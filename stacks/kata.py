@@ -22,7 +22,11 @@ from gpuclusters.config.kubernetes import LabKubernetes
 from gpuclusters.config.plan import namespace
 from gpuclusters.config.tenants import Tenant
 from gpuclusters.domain import csi_chart, kata_chart, quantity
-from gpuclusters.domain.boot_profile import install_at_once, install_timeout_seconds
+from gpuclusters.domain.boot_profile import (
+    GUEST_BASE_MIB,
+    install_at_once,
+    install_timeout_seconds,
+)
 from gpuclusters.domain.kata import PASSTHROUGH, WORKLOAD_LABEL
 from gpuclusters.domain.kata_configuration import (
     KUBELET_ROOT,
@@ -43,6 +47,7 @@ def runtime(config: CaasConfig) -> KataRuntimeArgs:
         runtime_class=config.kata.runtime_class,
         overhead_cpu=quantity.cpu(config.kata.overhead.cpu_millicores),
         overhead_memory=quantity.memory(config.kata.overhead.memory_mib),
+        overhead_huge_pages=(quantity.memory(GUEST_BASE_MIB) if config.kata.huge_pages else None),
         node_selector=config.kata.node_selector,
     )
 

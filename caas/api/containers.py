@@ -170,6 +170,7 @@ class Containers:
             namespace=tenancy.namespace,
             runtime_class=self._settings.runtime_class,
             gpu_resource=tenancy.gpu_resource,
+            huge_pages=self._settings.huge_pages,
         )
         for attempt in range(1, _TRIES + 1):
             try:

@@ -9,6 +9,8 @@ import pulumi
 from pulumi_kubernetes.meta.v1 import ObjectMetaArgs
 from pulumi_kubernetes.node.v1 import OverheadArgs, RuntimeClass, SchedulingArgs
 
+from gpuclusters.domain.tenancy import HUGE_PAGES
+
 
 @dataclass(frozen=True, kw_only=True)
 class KataRuntimeArgs:
@@ -19,11 +21,13 @@ class KataRuntimeArgs:
     overhead_cpu: str
     overhead_memory: str
     """Counted by the scheduler and by quotas for every pod, beside what its containers ask for."""
+    overhead_huge_pages: str | None = None
+    """Huge pages of 1 GiB that a VM has beside those of its containers; None if its memory is of none."""
     node_selector: Mapping[str, str]
 
 
 class KataRuntime(pulumi.ComponentResource):
-    """Owns the RuntimeClass. The handler behind it is installed on the hosts by somebody else."""
+    """Owns the RuntimeClass. The handler behind it is installed by `KataDeploy`."""
 
     runtime_class: pulumi.Output[str]
 
@@ -36,7 +40,11 @@ class KataRuntime(pulumi.ComponentResource):
             metadata=ObjectMetaArgs(name=args.runtime_class),
             handler=args.runtime_class,
             overhead=OverheadArgs(
-                pod_fixed={"cpu": args.overhead_cpu, "memory": args.overhead_memory}
+                pod_fixed={
+                    "cpu": args.overhead_cpu,
+                    "memory": args.overhead_memory,
+                    **({HUGE_PAGES: args.overhead_huge_pages} if args.overhead_huge_pages else {}),
+                }
             ),
             scheduling=SchedulingArgs(node_selector=dict(args.node_selector))
             if args.node_selector

@@ -51,6 +51,7 @@ def settings_file(
         cluster=config.name,
         namespace=config.programs.namespace,
         gpu_resource=config.device_access.resource_name,
+        huge_pages=config.kata.huge_pages,
         cdi_kind=config.device_access.cdi_kind,
         runtime_class=config.kata.runtime_class,
         recycle_policy=leases.recycle_policy,

@@ -93,6 +93,7 @@ def pod(
     namespace: str,
     runtime_class: str,
     gpu_resource: str,
+    huge_pages: bool = False,
 ) -> dict[str, Any]:
     """The pod of a request. It fits Pod Security's level `restricted` and the tenants' pod policy."""
     labels = {
@@ -106,7 +107,7 @@ def pod(
         "image": request.image,
         # A cached image of another tenant's private registry must not be had for its name.
         "imagePullPolicy": "Always",
-        "resources": request.resources(gpu_resource),
+        "resources": request.resources(gpu_resource, huge_pages=huge_pages),
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "capabilities": {"drop": ["ALL"]},

@@ -9,6 +9,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 from pydantic.alias_generators import to_camel
 
+from gpuclusters.domain.tenancy import HUGE_PAGES, SMALL_PAGES
+
 _HOST = r"[a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?(\.[a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?)*(:[0-9]{1,5})?"
 _PART = r"[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*"
 _TAG = r":[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}"
@@ -123,8 +125,12 @@ class ContainerRequest(BaseModel):
         )
         return hashlib.sha256(canonical.encode()).hexdigest()
 
-    def resources(self, gpu_resource: str) -> dict[str, Any]:
-        """Requests and limits, which are equal: nothing of a tenant's VM is oversold."""
+    def resources(self, gpu_resource: str, *, huge_pages: bool = False) -> dict[str, Any]:
+        """Requests and limits, which are equal: nothing of a tenant's VM is oversold.
+
+        In a cluster whose VMs are of huge pages those are what is requested. The limit of memory stays,
+        because Kata makes the VM as large as it says.
+        """
         stated = {
             "cpu": None if self.cpu is None else str(self.cpu),
             "memory": None if self.memory_gib is None else f"{self.memory_gib}Gi",
@@ -132,4 +138,7 @@ class ContainerRequest(BaseModel):
             gpu_resource: str(self.gpus),
         }
         amounts = {name: amount for name, amount in stated.items() if amount is not None}
+        if huge_pages and "memory" in amounts:
+            amounts[HUGE_PAGES] = amounts["memory"]
+            return {"requests": {**amounts, "memory": SMALL_PAGES}, "limits": amounts}
         return {"requests": amounts, "limits": dict(amounts)}

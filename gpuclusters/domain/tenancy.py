@@ -15,6 +15,11 @@ MEMORY_GIB_PER_GPU = 192
 """Shares of a machine with 192 cores and 2 TiB that leave room for VMs' overhead and the service VM."""
 
 
+HUGE_PAGES = "hugepages-1Gi"
+SMALL_PAGES = "1Gi"
+"""Ordinary memory that a container requests whose VM is of huge pages: page cache of its image."""
+
+
 @dataclass(frozen=True, slots=True)
 class Size:
     """CPU in cores, memory in GiB."""
@@ -52,14 +57,18 @@ class Share:
             **extra,
         }
 
-    def limits(self) -> list[dict[str, Any]]:
+    def limits(self, *, huge_pages: bool = False) -> list[dict[str, Any]]:
         """`limits` of the LimitRange: without defaults a quota refuses every pod that states none."""
         default = self.default_container.resources()
+        asked = default
+        if huge_pages:
+            default = {**default, HUGE_PAGES: default["memory"]}
+            asked = {**default, "memory": SMALL_PAGES}
         return [
             {
                 "type": "Container",
                 "default": default,
-                "defaultRequest": default,
+                "defaultRequest": asked,
                 "max": self.max_container.resources(),
             }
         ]

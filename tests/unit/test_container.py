@@ -69,6 +69,15 @@ def test_nothing_of_a_tenants_machine_is_oversold() -> None:
     }
 
 
+def test_a_vm_of_huge_pages_is_as_large_and_asks_for_its_pages() -> None:
+    asked = request(cpu=8, memoryGib=64).resources(GPU, huge_pages=True)
+    # Kata makes the VM as large as the limit of memory; the scheduler counts the pages.
+    assert asked["limits"]["memory"] == "64Gi"
+    assert asked["limits"]["hugepages-1Gi"] == asked["requests"]["hugepages-1Gi"] == "64Gi"
+    assert asked["requests"]["memory"] == "1Gi"
+    assert request().resources(GPU, huge_pages=True)["limits"] == {GPU: "2"}
+
+
 def test_what_is_not_stated_is_left_to_the_tenancys_defaults() -> None:
     assert request().resources(GPU)["limits"] == {GPU: "2"}
 

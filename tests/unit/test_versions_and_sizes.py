@@ -90,6 +90,9 @@ def test_limits_have_defaults_because_a_quota_refuses_pods_that_state_none() -> 
         default_container=Size(8, 64),
         max_container=Size(23, 182),
     )
+    (paged,) = share.limits(huge_pages=True)
+    assert paged["default"] == {"cpu": "8", "memory": "64Gi", "hugepages-1Gi": "64Gi"}
+    assert paged["defaultRequest"] == {"cpu": "8", "memory": "1Gi", "hugepages-1Gi": "64Gi"}
     (limit,) = share.limits()
     assert limit["default"] == limit["defaultRequest"] == {"cpu": "8", "memory": "64Gi"}
     assert limit["max"] == {"cpu": "23", "memory": "182Gi"}

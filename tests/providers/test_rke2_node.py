@@ -1,0 +1,314 @@
+"""Hosts that join an RKE2 cluster, through the SDK's provider process, real SSH and the real scripts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import yaml
+
+from gpuclusters.domain import rke2, rke2_config
+from gpuclusters.domain.rke2 import Role
+from gpuclusters.providers.rke2_node import Rke2NodeProvider
+from lab.hosts import faults, rke2_release
+from lab.hosts.rke2_cluster import Clusters
+from tests.fixtures.hosts import Hosts, SimulatedHost
+from tests.providers.conftest import StartProvider
+from tests.providers.provider_process import Made, ProviderProcess, StepFailed
+
+V35, V36, V37 = "v1.35.7+rke2r1", "v1.36.3+rke2r1", "v1.37.1+rke2r1"
+SERVER_TOKEN, AGENT_TOKEN = "server-token-of-this-test", "agent-token-of-this-test"
+
+
+class Cluster:
+    """Simulated hosts, and what each of them must be."""
+
+    def __init__(
+        self, hosts: Sequence[SimulatedHost], provider: ProviderProcess, *, servers: int = 1
+    ) -> None:
+        self.hosts = {host.name: host for host in hosts}
+        self.servers = list(hosts[:servers])
+        self.agents = list(hosts[servers:])
+        self.provider = provider
+        self.address = f"{hosts[0].name}.test"
+        self.made: dict[str, Made] = {}
+
+    def inputs(self, host: SimulatedHost, **changes: Any) -> dict[str, Any]:
+        first, is_server = host is self.servers[0], host in self.servers
+        role = Role.SERVER if is_server else Role.AGENT
+        version = changes.get("version", V35)
+        cis = changes.get("cis", False)
+        settings = rke2_config.Settings(registration_address=self.address, cis=cis)
+        return {
+            "connection": host.connection,
+            "cluster": "test",
+            "node_name": host.name,
+            "role": role.value,
+            "first": first,
+            "control": [one.connection for one in self.servers if one is not host],
+            "registration_address": self.address,
+            "version": version,
+            "artifacts": {
+                "source": "download",
+                "location": "https://releases.test",
+                "checksum": rke2_release.checksum(version),
+            },
+            "config": rke2_config.config(settings, role, first=first, node_name=host.name),
+            "files": rke2_config.files(settings, role),
+            "token": SERVER_TOKEN if is_server else AGENT_TOKEN,
+            "join_timeout_seconds": 8,
+            **({"agent_token": AGENT_TOKEN} if is_server else {}),
+            **changes,
+        }
+
+    def create(self, host: SimulatedHost, **changes: Any) -> Made:
+        made = self.provider.create(Rke2NodeProvider, self.inputs(host, **changes))
+        self.made[host.name] = made
+        return made
+
+    def update(self, host: SimulatedHost, **changes: Any) -> Made:
+        made = self.provider.update(
+            Rke2NodeProvider, self.made[host.name], self.inputs(host, **changes)
+        )
+        self.made[host.name] = made
+        return made
+
+    def delete(self, host: SimulatedHost) -> None:
+        self.provider.delete(Rke2NodeProvider, self.made[host.name])
+
+    def nodes(self) -> dict[str, Any]:
+        """Nodes of the API, by name."""
+        clusters = Clusters(self.servers[0].folder)
+        found = clusters.at(self.address)
+        assert found is not None
+        nodes: dict[str, Any] = found["nodes"]
+        return nodes
+
+
+@pytest.fixture(scope="module")
+def standing() -> dict[str, Any]:
+    """The server that all tests of this module share: the first of them makes it."""
+    return {}
+
+
+@pytest.fixture
+def small(hosts: Hosts, start_provider: StartProvider, standing: dict[str, Any]) -> Cluster:
+    """A server that has joined, and two machines that may; the server is of all tests."""
+    if not standing:
+        (server,) = hosts(1, platform="plain-server")
+        first = Cluster([server], start_provider(server))
+        standing |= {"server": server, "made": first.create(server)}
+    server = standing["server"]
+    cluster = Cluster([server, *hosts(2, platform="plain-server")], start_provider(server))
+    cluster.made[server.name] = standing["made"]
+    return cluster
+
+
+def starts(host: SimulatedHost) -> int:
+    """How often RKE2 was joined with on the host."""
+    return sum(entry.get("action") == "joined" for entry in host.journal("rke2"))
+
+
+def test_a_cluster_lives_from_its_first_server_to_its_end(
+    hosts: Hosts, start_provider: StartProvider
+) -> None:
+    machines = hosts(3, platform="plain-server")
+    cluster = Cluster(machines, start_provider(machines[0]), servers=2)
+    for machine in machines:
+        made = cluster.create(machine)
+        assert made.id == f"test/{machine.name}"
+        assert made.outputs["joined"] is True
+        assert made.outputs["drift"] == []
+        assert made.outputs["certificate_expires"].endswith("Z")
+    assert set(cluster.nodes()) == {machine.name for machine in machines}
+
+    first, agent = machines[0], machines[-1]
+    kubeconfig = yaml.safe_load(cluster.made[first.name].outputs["kubeconfig"])
+    assert kubeconfig["clusters"][0]["cluster"]["server"] == f"https://{cluster.address}:6443"
+    assert kubeconfig["current-context"] == "test"
+    assert cluster.made[agent.name].outputs["kubeconfig"] == ""
+
+    # Again, and after a look: nothing to do, and nothing restarted.
+    for machine in (first, agent):
+        read = cluster.provider.read(Rke2NodeProvider, cluster.made[machine.name])
+        assert read.outputs["drift"] == []
+        news = cluster.inputs(machine)
+        assert not cluster.provider.diff(Rke2NodeProvider, read.outputs, news).changes
+        cluster.create(machine)
+        assert starts(machine) == 1
+
+    for machine in reversed(machines):
+        cluster.delete(machine)
+        assert not machine.path("/var/lib/rancher/rke2").exists()
+        assert not machine.path("/usr/local/bin/rke2").exists()
+        assert not machine.path(rke2.INOTIFY).exists()
+        cluster.delete(machine)  # gone already is done
+        assert cluster.provider.read(Rke2NodeProvider, cluster.made[machine.name]).id == ""
+
+
+def test_an_agent_that_goes_changes_no_other(small: Cluster) -> None:
+    one, other = small.agents
+    small.create(one)
+    small.create(other)
+    other.forget()
+    small.delete(one)
+    assert one.name not in small.nodes()
+    assert [entry["command"] for entry in other.journal("command")] == []
+    # Its name is free again: neither node nor password is left.
+    small.create(one)
+    assert one.name in small.nodes()
+
+
+def test_servers_then_agents_are_upgraded_in_place_by_one_minor(
+    hosts: Hosts, start_provider: StartProvider
+) -> None:
+    server, agent = hosts(2, platform="plain-server")
+    small = Cluster([server, agent], start_provider(server))
+    small.create(server)
+    small.create(agent)
+
+    # Not an agent before its servers.
+    with pytest.raises(StepFailed, match="servers are upgraded first"):
+        small.update(agent, version=V36)
+
+    for host in (server, agent):
+        olds, news = small.made[host.name].outputs, small.inputs(host, version=V36)
+        difference = small.provider.diff(Rke2NodeProvider, olds, news)
+        assert (difference.changes, difference.replaces) == (True, [])
+        made = small.update(host, version=V36)
+        assert made.outputs["installed_version"] == V36
+        node = small.nodes()[host.name]
+        assert node["spec"]["unschedulable"] is False
+        assert "gpu-clusters.dev/drained-for" not in node["metadata"]["annotations"]
+        actions = [entry["action"] for entry in host.journal("rke2") if "action" in entry]
+        assert actions.count("joined") == 2
+    drained = [entry for entry in server.journal("rke2") if entry["action"] == "drain"]
+    assert [entry["node"] for entry in drained] == [server.name, agent.name]
+
+    with pytest.raises(StepFailed, match="RKE2 has no downgrade"):
+        small.update(server, version=V35)
+
+
+@pytest.mark.parametrize(
+    ("why", "said"),
+    [
+        ("wrong-token", "the servers do not accept the token"),
+        ("server-lost", "not done after 1 s .* the host does not reach a server"),
+    ],
+)
+def test_a_host_that_cannot_join_says_why_and_the_next_run_goes_on(
+    small: Cluster, why: Any, said: str
+) -> None:
+    agent = small.agents[0]
+    agent.inject(faults.JoinFails(why=why))
+    with pytest.raises(StepFailed, match=said) as failed:
+        small.create(agent, join_timeout_seconds=1)
+    assert f"join test as agent {agent.name}" in str(failed.value)
+    assert AGENT_TOKEN not in str(failed.value)
+    agent.clear_faults()
+    assert small.create(agent).outputs["joined"] is True
+
+
+def test_a_run_that_was_killed_goes_on_where_it_stopped(
+    hosts: Hosts, start_provider: StartProvider
+) -> None:
+    (server,) = hosts(1, platform="plain-server")
+    cluster = Cluster([server], start_provider(server))
+    # The connection breaks before it prepares, installs, starts, and says that it is done.
+    for words in ("none$", r"v1\S+ none$", r"rke2-server\.service$", "applied"):
+        server.inject(faults.CommandFails(command=f"sh -s -- {words}", exit=255, times=1))
+        with pytest.raises(StepFailed):
+            cluster.create(server)
+        server.clear_faults()
+    assert cluster.create(server).outputs["joined"] is True
+    # What was finished is not done again.
+    joins = starts(server)
+    cluster.create(server)
+    assert starts(server) == joins
+
+
+def test_downloads_are_compared_with_the_pinned_digest(small: Cluster) -> None:
+    agent = small.agents[0]
+    agent.inject(faults.DownloadRefused(status=403))
+    with pytest.raises(StepFailed, match=r"could not be downloaded.*artifacts.source: folder"):
+        small.create(agent)
+    agent.clear_faults()
+    wrong = small.inputs(agent)
+    wrong["artifacts"]["checksum"] = "0" * 64
+    with pytest.raises(
+        StepFailed, match=r"sha256sum-amd64.txt has the sha256 .* nothing was installed"
+    ):
+        small.provider.create(Rke2NodeProvider, wrong)
+    assert not agent.path("/usr/local/bin/rke2").exists()
+
+
+def test_artifacts_may_lie_on_the_host_already(small: Cluster) -> None:
+    agent = small.agents[0]
+    folder = agent.path("/opt/rke2-artifacts")
+    folder.mkdir(parents=True)
+    for name, data in rke2_release.files(V35).items():
+        (folder / name).write_bytes(data)
+    agent.inject(faults.DownloadRefused())  # nothing is downloaded
+    inputs = small.inputs(agent)
+    inputs["artifacts"] |= {
+        "source": "folder",
+        "location": "/opt/rke2-artifacts",
+        "images": list(rke2_release.IMAGES),
+    }
+    made = small.provider.create(Rke2NodeProvider, inputs)
+    assert made.outputs["joined"] is True
+    images = agent.path("/var/lib/rancher/rke2/agent/images")
+    assert sorted(file.name for file in images.iterdir()) == sorted(rke2_release.IMAGES)
+
+
+def test_the_cis_profile_finds_its_account_and_parameters(
+    hosts: Hosts, start_provider: StartProvider
+) -> None:
+    (server,) = hosts(1, platform="plain-server")
+    cluster = Cluster([server], start_provider(server))
+    assert cluster.create(server, cis=True).outputs["joined"] is True
+    assert "etcd:" in server.path("/etc/passwd").read_text()
+
+
+def test_what_somebody_changed_is_drift_and_is_put_back(small: Cluster) -> None:
+    server = small.servers[0]
+    server.path(rke2.CONFIG).write_text("node-name: other\n")
+    read = small.provider.read(Rke2NodeProvider, small.made[server.name])
+    assert read.outputs["drift"] == [f"{rke2.CONFIG} differs"]
+    news = small.inputs(server)
+    assert small.provider.diff(Rke2NodeProvider, read.outputs, news).changes
+    small.made[server.name] = Made(read.id, read.outputs)
+    assert small.update(server).outputs["drift"] == []
+    assert f"node-name: {server.name}" in server.path(rke2.CONFIG).read_text()
+
+
+def test_tokens_are_in_no_command_line_and_only_root_reads_them(small: Cluster) -> None:
+    server = small.servers[0]
+    journal = "\n".join(str(entry) for entry in server.journal())
+    assert SERVER_TOKEN not in journal
+    assert AGENT_TOKEN not in journal
+    assert server.path(rke2.TOKENS).stat().st_mode & 0o777 == 0o600
+
+
+def test_a_host_of_somebody_else_is_left_alone(small: Cluster) -> None:
+    agent = small.agents[0]
+    program = agent.path("/usr/local/bin/rke2")
+    program.write_text('#!/bin/sh\nexec rke2-stand-in v1.34.1+rke2r1 "$@"\n')
+    program.chmod(0o755)
+    with pytest.raises(StepFailed, match="is there already and no stack of ours installed it"):
+        small.create(agent)
+    assert not agent.path(rke2.CONFIG).exists()
+
+
+def test_a_preview_refuses_what_must_not_follow(small: Cluster) -> None:
+    provider = Rke2NodeProvider()
+    server = small.servers[0]
+    olds = small.made[server.name].outputs
+    skipping = provider.check(olds, small.inputs(server, version=V37))
+    assert [(one.property, "skips a minor" in one.reason) for one in skipping.failures or []] == [
+        ("version", True)
+    ]
+    # Whom to ask is no part of the host.
+    news = {**small.inputs(server), "control": [small.agents[0].connection]}
+    assert provider.diff("id", olds, news).changes is False
