@@ -19,6 +19,7 @@ from gpuclusters.domain.rke2_ports import Control, Host, JoinError, Progress
 from gpuclusters.domain.rke2_refusals import before_joining
 
 POLL_SECONDS = 2.0
+_FIRST_POLL_SECONDS = 0.25
 API_PATIENCE_SECONDS = 60.0
 """How long a server that restarts is given before it counts as gone."""
 _PRIVATE = "0600"
@@ -175,6 +176,7 @@ def _wait(
     """Until the node is Ready with its release, a cause that waiting does not help, or the deadline."""
     tried = f"join {inputs.cluster} as {inputs.role} {inputs.node_name}"
     deadline = clock.now() + inputs.join_timeout_seconds
+    pause = _FIRST_POLL_SECONDS
     while True:
         progress = host.progress(inputs.role, since)
         reason = rke2_reasons.explain(progress.journal)
@@ -187,7 +189,8 @@ def _wait(
             raise _failure(host, inputs, tried, progress, reason)
         if clock.now() >= deadline:
             raise _late(host, inputs, tried, progress, node, reason)
-        clock.sleep(POLL_SECONDS)
+        clock.sleep(pause)
+        pause = min(2 * pause, POLL_SECONDS)
 
 
 def _failure(

@@ -10,10 +10,6 @@ say() {
     printf '%s %s\n' "$1" "$2"
 }
 
-active() {
-    systemctl is-active "$1" 2>/dev/null || true
-}
-
 rke2=""
 for candidate in /usr/local/bin/rke2 /opt/rke2/bin/rke2 /usr/bin/rke2; do
     if [ -x "$candidate" ]; then
@@ -26,9 +22,14 @@ if [ -n "$rke2" ]; then
     say version "$("$rke2" --version | sed -n 's/^rke2 version \([^ ]*\).*/\1/p')"
     if [ "$rke2" = /usr/bin/rke2 ]; then say method rpm; else say method tar; fi
 fi
-for role in server agent; do
-    say "active-$role" "$(active "rke2-$role.service")"
-done
+# One line for each unit, in this order.
+set_states() {
+    say active-server "${1:-unknown}"
+    say active-agent "${2:-unknown}"
+    say firewalld "${3:-unknown}"
+}
+# shellcheck disable=SC2046 # states are single words
+set_states $(systemctl is-active rke2-server.service rke2-agent.service firewalld.service 2>/dev/null || true)
 for mark in owner applied; do
     if [ -f "$state/$mark" ]; then
         say "$mark" "$(cat "$state/$mark")"
@@ -58,7 +59,6 @@ if command -v getenforce >/dev/null 2>&1; then
         say selinux-policy yes
     fi
 fi
-say firewalld "$(active firewalld.service)"
 say nm-cloud-setup "$(systemctl is-enabled nm-cloud-setup.service 2>/dev/null || true)"
 
 # The certificate that ends first; kubelet and API server have some each.
