@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from caas.controllers import gpu_tools
 from caas.controllers.hosts import Done, HostError, SshHost
 from caas.controllers.redfish import Redfish, RedfishError
+from gpuclusters.domain.fabric_lock import LOCK, LOCK_SECONDS, LOCKED, mark
 from gpuclusters.domain.fabric_state import (
     ALREADY_ACTIVE,
     ALREADY_INACTIVE,
@@ -49,6 +50,8 @@ class Wiring:
     fabric_manager: str
     pci: dict[int, str]
     """Address by module."""
+    partitions: Mapping[int, tuple[int, ...]]
+    """Modules by partition."""
     golden: Golden
     limits: Limits
 
@@ -81,9 +84,12 @@ class HostEffects:
                 return Succeeded(effect, await self._board())
             case DeactivatePartition(partition):
                 return await self._fabric(effect, "deactivate", "-d", partition, ALREADY_INACTIVE)
-            case ActivatePartition(partition):
+            case ActivatePartition(partition, entries):
+                if entries:
+                    await self._mark(self._wiring.partitions[partition])
                 return await self._fabric(effect, "activate", "-a", partition, ALREADY_ACTIVE)
             case Reset(module):
+                await self._unmark(module)
                 command = gpu_tools.reset(self._wiring.pci[module])
                 return _judged(effect, await self._ssh.run(command, seconds=limits.resetting))
             case ClearMemory(module):
@@ -141,7 +147,10 @@ class HostEffects:
     async def _fabric(
         self, effect: Effect, verb: str, flag: str, partition: int, already: int
     ) -> Outcome:
-        done = await self._fmpm([flag, str(partition)], FABRIC_SECONDS)
+        words = ["flock", "--timeout", f"{LOCK_SECONDS:g}", "-E", str(LOCKED), LOCK]
+        done = await self._fmpm([flag, str(partition)], FABRIC_SECONDS + LOCK_SECONDS, words)
+        if done.code == LOCKED:
+            return Failed(effect, f"{self._wiring.host}: the layout is just being changed")
         code = code_of_exit(done.code)
         if code in (0, already):
             return Succeeded(effect)
@@ -152,8 +161,24 @@ class HostEffects:
             return Refused(effect, str(error), Reason.PARTITION_UNSUPPORTED)
         return Failed(effect, str(error))
 
-    async def _fmpm(self, arguments: Sequence[str], seconds: float) -> Done:
-        command = ["fmpm", "--hostname", self._wiring.fabric_manager, *arguments]
+    async def _mark(self, modules: Sequence[int]) -> None:
+        """Say on the machine that a lease has these GPUs, before their partition counts on it."""
+        await self._must(["mkdir", "-p", *(mark(self._wiring.pci[m]) for m in modules)])
+
+    async def _unmark(self, module: int) -> None:
+        """The lease that had it has ended: nothing uses the GPU any more."""
+        await self._must(["rm", "-rf", mark(self._wiring.pci[module])])
+
+    async def _must(self, command: Sequence[str]) -> None:
+        done = await self._ssh.run(command, seconds=READ_SECONDS)
+        if done.code != 0:
+            said = (done.stderr.strip().splitlines() or [f"exit code {done.code}"])[-1]
+            raise _AnswerError(f"{self._wiring.host}: {command[0]}: {said[:200]}")
+
+    async def _fmpm(
+        self, arguments: Sequence[str], seconds: float, within: Sequence[str] = ()
+    ) -> Done:
+        command = [*within, "fmpm", "--hostname", self._wiring.fabric_manager, *arguments]
         return await self._ssh.run(command, seconds=seconds)
 
     def _error(self, action: str, done: Done) -> FabricError:

@@ -46,6 +46,8 @@ from gpuclusters.domain.placement import BoardView
 EFFECT_SECONDS = 90.0
 """The longest that an effect may take, if its phase sets no other time."""
 LONGEST_PAUSE_SECONDS = 5.0
+TRIES = 4
+"""How often a change is stored anew where only what it is not about was changed meanwhile."""
 IDLE_SECONDS = 300.0
 _LOG = logging.getLogger(__name__)
 
@@ -256,16 +258,22 @@ class HostLeases:
 
     async def _swap(self, change: Change, body: dict[str, Any]) -> bool:
         module = change.before.module
-        try:
-            body = await self._cluster.replace_status(GPU_LEASE, body)
-        except ConflictError:
-            await self._read(module)
-            return False
-        except ClusterError as error:
-            if error.status != _NOT_FOUND:
-                raise
-            self._lost(module)
-            return False
+        for attempt in range(1, TRIES + 1):
+            try:
+                body = await self._cluster.replace_status(GPU_LEASE, body)
+                break
+            except ConflictError:
+                await self._read(module)
+                # Who wrote only what nothing was decided about (a label, say) must not be in the way.
+                if attempt == TRIES or self._board.leases.get(module) != change.before:
+                    return False
+                self._fence()
+                body = self._book.next(change, self._clock())
+            except ClusterError as error:
+                if error.status != _NOT_FOUND:
+                    raise
+                self._lost(module)
+                return False
         self.observe(body)
         self._report.changed(change, body)
         self._changed()

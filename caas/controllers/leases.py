@@ -23,7 +23,6 @@ from caas.controllers.redfish import Redfish
 from caas.controllers.tenancy_mirror import Mirror
 from caas.settings import Host, Settings
 from gpuclusters.domain.container import POD
-from gpuclusters.domain.fabric import TABLES
 from gpuclusters.domain.firmware import Golden
 from gpuclusters.domain.isolation import TENANT_LABEL
 from gpuclusters.domain.lease import Limits, Orders
@@ -48,7 +47,20 @@ class LeaseController:
         *,
         identity: str = "",
         fence: Fence = lambda: None,
+        mine: Callable[[str], bool] = lambda _namespace: True,
     ) -> None:
+        """A controller that does not work yet.
+
+        Args:
+            cluster: entered, and kept open until the controller has ended.
+            settings: hosts, phases and the rest.
+            make_effects: reaches the hosts.
+            identity: of this program, as events name it.
+            fence: raises if this program must not act.
+            mine: chooses pods by namespace, where several controllers with hosts of their own share
+                a cluster: else each of them would serve the pods of all.
+        """
+        self._mine = mine
         self._cluster = cluster
         self._settings = settings
         self._make_effects = make_effects
@@ -131,6 +143,8 @@ class LeaseController:
 
     def _pod_changed(self, body: dict[str, Any]) -> None:
         metadata = body["metadata"]
+        if not self._mine(metadata["namespace"]):
+            return
         there = self._pods.get(metadata["name"], metadata["namespace"])
         gone = there is None or there["metadata"]["uid"] != metadata["uid"]
         if gone:
@@ -152,7 +166,7 @@ def orders_of(host: Host, settings: Settings) -> Orders:
     phases, golden = settings.phases, settings.golden_firmware
     return Orders(
         host=host.name,
-        partitions={p.id: p.modules for p in TABLES[host.baseboard].partitions},
+        partitions={p.id: p.modules for p in host.partition_table.partitions},
         offered=host.offered,
         keep_active=host.declared_layout,
         policy=settings.recycle_policy,
@@ -188,6 +202,7 @@ def effects_over_ssh(private_key: str, bmc_password: Callable[[], str]) -> MakeE
             host.name,
             host.fabric_manager,
             {gpu.module: gpu.pci for gpu in host.gpus},
+            orders.partitions,
             orders.golden,
             orders.limits,
         )

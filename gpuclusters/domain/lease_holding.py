@@ -197,7 +197,8 @@ def _release(draft: Draft, group: Group, releasing: Sequence[Lease]) -> None:
             draft.quarantine(lease, Reason.RELEASE_TIMED_OUT, _who_holds_on(draft, group, lease))
     if group.pod is None:
         return
-    let_go = group.admitted or group.pod.lease == group.lease
+    # One that was let go to other GPUs cannot be let go to these any more, nor come to them by itself.
+    let_go = group.pod.lease == group.lease if group.pod.lease else group.admitted
     if let_go and group.pod.state not in LEAVING:
         # It can never get all of its GPUs any more, but the kubelet might still give it some.
         holder, why = group.holder, "its GPUs were taken back"

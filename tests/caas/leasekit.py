@@ -116,7 +116,10 @@ class LeaseLab:
 
     async def start(self) -> None:
         """Start a controller; it knows nothing but what is stored."""
-        self.controller = LeaseController(self.cluster, self.settings, self.make_effects)
+        # Tests that run at the same time share one API server, and each has machines of its own.
+        self.controller = LeaseController(
+            self.cluster, self.settings, self.make_effects, mine=lambda home: home == self.namespace
+        )
         self.running = asyncio.create_task(self._run(self.controller))
 
     async def stop(self) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from functools import cache
 from typing import Any, Protocol
@@ -365,3 +366,29 @@ def test_a_deletion_that_waits_for_no_gpu_is_caught(monkeypatch: pytest.MonkeyPa
     # Refused by the world, the controller tries for ever.
     with pytest.raises(TimeoutError):
         die_at_every_step(TenancyWorld)
+
+
+def test_a_writer_that_is_always_first_costs_another_try_and_nothing_else() -> None:
+    async def story() -> None:
+        world = LeaseWorld()
+        replace = world.server.replace_status
+        tries: Counter[str] = Counter()
+
+        def disturbed(kind: ObjectKind, body: Body) -> Body:
+            name = body["metadata"]["name"]
+            tries[name] += 1
+            if tries[name] % 3:
+                live = world.server.get(kind, name)
+                assert live
+                noise = {"metadata": {"annotations": {"noise": str(tries[name])}}}
+                world.server.change(kind, live, noise, status=False)
+            return replace(kind, body)
+
+        world.server.replace_status = disturbed  # type: ignore[method-assign]
+        assert await one_life(world, Life())
+        # Both GPUs, ten changes each.
+        assert min(tries.values()) >= 30
+        await world.server.quiet()
+
+    with asyncio.Runner(loop_factory=QuickLoop) as runner:
+        runner.run(story())

@@ -11,19 +11,31 @@ import pytest
 
 from caas.cluster import ClusterError
 from gpuclusters.domain.container import LEASE_ANNOTATION, POD
+from gpuclusters.domain.fabric_lock import MARKS
 from gpuclusters.domain.lease_resource import GPU_LEASE, lease_name
 from gpuclusters.domain.tenancy_resource import TENANCY
 from lab.hosts import faults, gpus, tenant
+from lab.hosts.board import board
 from lab.hosts.folder import HostsFolder
 from tests.caas.leasekit import LeaseLab, lease_lab
 from tests.fixtures.control_plane import KubeCluster
-from tests.fixtures.hosts import Hosts
+from tests.fixtures.hosts import Hosts, SimulatedHost
 
 pytestmark = pytest.mark.lab
 
 
 def phase_is(phase: str, *modules: int) -> Any:
     return lambda leases: all(leases.get(m, {}).get("phase") == phase for m in modules)
+
+
+def marked(host: SimulatedHost) -> set[str]:
+    """Addresses of the GPUs that leases have, as they say on the machine."""
+    folder = host.path(MARKS)
+    return {path.name for path in folder.iterdir()} if folder.exists() else set()
+
+
+def pci_of(module: int) -> str:
+    return board("supermicro-hgx-h100").gpus[module].address
 
 
 def test_a_pod_gets_a_whole_partition_and_gives_it_back_verified(
@@ -47,6 +59,7 @@ def test_a_pod_gets_a_whole_partition_and_gives_it_back_verified(
             assert lease == f"{lab.host}/{holder['partition']}"
             assert pod["spec"]["nodeSelector"] == {"kubernetes.io/hostname": lab.host}
             assert host.active_partitions() == [holder["partition"]]
+            assert marked(host) == {pci_of(m) for m in mine}
             await lab.allocate(pod)
             harm = tenant.use(host.folder, host.name, sorted(mine), acme, knobs={"ecc": "disabled"})
             assert harm == []
@@ -65,6 +78,7 @@ def test_a_pod_gets_a_whole_partition_and_gives_it_back_verified(
             assert {leases[m]["reason"] for m in mine} == {"KnobsChanged"}
             assert {m for m, s in leases.items() if s["phase"] == "Free"} == set(leases) - mine
             assert host.active_partitions() == []
+            assert marked(host) == set()
 
     asyncio.run(story())
 

@@ -1,0 +1,85 @@
+"""A lease and a change of layout on one machine: each sees the other before it acts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from caas.controllers.host_effects import HostEffects, Wiring
+from caas.controllers.hosts import Done
+from gpuclusters.domain.fabric_lock import LOCK, LOCKED, mark
+from gpuclusters.domain.firmware import Golden
+from gpuclusters.domain.lease import Limits
+from gpuclusters.domain.lease_effects import (
+    ActivatePartition,
+    DeactivatePartition,
+    Effect,
+    Failed,
+    Outcome,
+    Reset,
+    Succeeded,
+)
+from gpuclusters.domain.lease_resource import Phase
+
+PCI = {1: "0000:86:00.0", 3: "0000:9b:00.0"}
+ENTRIES = frozenset({(1, 1, Phase.ACTIVATING), (3, 1, Phase.ACTIVATING)})
+
+
+class Machine:
+    """Remembers what it was told, and ends each program as said."""
+
+    def __init__(self, **codes: int) -> None:
+        self.told: list[list[str]] = []
+        self._codes = codes
+
+    async def run(self, command: Sequence[str], *, seconds: float) -> Done:
+        self.told.append(list(command))
+        return Done(self._codes.get(command[0], 0), "", "")
+
+
+def done(machine: Machine, effect: Effect) -> Outcome:
+    wiring = Wiring("h", "127.0.0.1", PCI, {3: (1, 3)}, Golden({}, {}), Limits())
+    ssh: Any = machine
+    return asyncio.run(HostEffects(wiring, ssh, None).do(effect))
+
+
+def test_a_lease_marks_its_gpus_before_it_waits_for_the_lock() -> None:
+    machine = Machine()
+    effect: Any = ActivatePartition(3, ENTRIES)  # type: ignore[arg-type]
+    assert done(machine, effect) == Succeeded(effect)
+    marking, activating = machine.told
+    assert marking == ["mkdir", "-p", mark(PCI[1]), mark(PCI[3])]
+    assert activating[0] == "flock"
+    assert LOCK in activating
+    assert activating[-2:] == ["-a", "3"]
+
+
+def test_without_its_marks_a_lease_activates_nothing() -> None:
+    machine = Machine(mkdir=1)
+    assert isinstance(done(machine, ActivatePartition(3, ENTRIES)), Failed)  # type: ignore[arg-type]
+    assert [command[0] for command in machine.told] == ["mkdir"]
+
+
+def test_a_partition_that_nobody_leases_gets_no_mark() -> None:
+    machine = Machine()
+    done(machine, ActivatePartition(3, frozenset()))
+    assert [command[0] for command in machine.told] == ["flock"]
+
+
+@pytest.mark.parametrize(
+    "effect", [ActivatePartition(3, frozenset()), DeactivatePartition(3)], ids=["up", "down"]
+)
+def test_while_the_layout_is_being_changed_a_partition_waits(effect: Effect) -> None:
+    outcome = done(Machine(flock=LOCKED), effect)
+    assert outcome == Failed(effect, "h: the layout is just being changed")
+
+
+def test_the_mark_goes_when_the_gpu_is_reset() -> None:
+    machine = Machine()
+    assert isinstance(done(machine, Reset(1, 2)), Succeeded)
+    unmarking, resetting = machine.told
+    assert unmarking == ["rm", "-rf", mark(PCI[1])]
+    assert "--reset-with-sbr" in resetting
