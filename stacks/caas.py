@@ -9,22 +9,19 @@ from typing import Any
 import pulumi
 import pulumi_kubernetes as kubernetes
 
-from components.caas.gpu_host import GpuHost, GpuHostArgs
 from components.caas.kata_runtime import KataRuntime
 from components.caas.monitoring import Monitoring, MonitoringArgs
 from components.caas.programs import Programs, ProgramsArgs
 from components.caas.system import System, SystemArgs
 from components.caas.tenancy_api import TenancyApi, TenancyApiArgs
 from components.caas.tenant import Tenant, TenantArgs
-from components.host_connection import HostConnection
-from gpuclusters.config.boot import boot_profile
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.loader import Secrets
-from gpuclusters.config.plan import CaasPlan, NodePlan, TenantPlan, plan
+from gpuclusters.config.plan import CaasPlan, TenantPlan, plan
 from gpuclusters.config.programs import image, settings_file
-from gpuclusters.domain import drop_ins, isolation, lease_resource, tenancy_resource
+from gpuclusters.domain import isolation, lease_resource, tenancy_resource
 from gpuclusters.providers.node_maintenance import NodeMaintenance
-from stacks import kata
+from stacks import kata, machines
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,16 +49,14 @@ def build(config: CaasConfig, secrets: Secrets) -> Outputs:
     )
     in_cluster = pulumi.ResourceOptions(providers=[provider])
 
-    hosts = {
-        node.name: GpuHost(node.name, _host(config, cluster, node, secrets))
-        for node in cluster.nodes
-    }
+    hosts = machines.declare(config, cluster, secrets)
+    ready = [resource for host in hosts.values() for resource in host.ready]
     KataRuntime("kata", kata.runtime(config), in_cluster)
     installed = kata.deploy(
         config,
-        {node.name: _connection(node, secrets) for node in cluster.nodes},
+        {node.name: machines.connection(node.name, secrets) for node in cluster.nodes},
         secrets.ssh_private_key,
-        requires=list(hosts.values()),
+        requires=ready,
         opts=in_cluster,
     )
     network = isolation.Network(cluster.infrastructure_cidrs, cluster.storage_cidrs)
@@ -87,7 +82,7 @@ def build(config: CaasConfig, secrets: Secrets) -> Outputs:
             system=system,
             image_pull_secret=config.programs.image_pull_secret,
             # Programs go before Kata: its VMs hold what they lease.
-            requires=[api, *hosts.values(), *installed],
+            requires=[api, *ready, *installed],
         ),
         in_cluster,
     )
@@ -128,38 +123,6 @@ def build(config: CaasConfig, secrets: Secrets) -> Outputs:
             }
             for tenant in cluster.tenants
         },
-    )
-
-
-def _connection(node: NodePlan, secrets: Secrets) -> HostConnection:
-    machine = secrets.hosts[node.name]
-    return HostConnection(
-        host=node.name,
-        address=machine.address,
-        port=machine.port,
-        user=machine.user,
-        host_key=machine.host_key,
-    )
-
-
-def _host(config: CaasConfig, cluster: CaasPlan, node: NodePlan, secrets: Secrets) -> GpuHostArgs:
-    containerd = config.kubernetes.containerd
-    return GpuHostArgs(
-        connection=_connection(node, secrets),
-        private_key=secrets.ssh_private_key,
-        baseboard=cluster.preset.baseboard,
-        gpus=node.board.gpus,
-        partitions=[cut.id for cut in node.partitions] if node.declared else None,
-        fabric_manager_host=cluster.fabric_manager_host,
-        cdi_kind=config.device_access.cdi_kind,
-        kubelet_drop_in=drop_ins.kubelet(
-            runtime_request_timeout_seconds=boot_profile(config).kubelet_request_timeout
-        ),
-        containerd_drop_in=drop_ins.containerd(
-            schema=drop_ins.ContainerdSchema(containerd.config_version.value),
-            enable_cdi=containerd.enable_cdi,
-            image_pull_progress_timeout_seconds=containerd.image_pull_progress_timeout_seconds,
-        ),
     )
 
 

@@ -56,7 +56,7 @@ def spec_of(config: CaasConfig) -> lifecycle.LabSpec:
     """The lab that a configuration asks for: one machine and one node of the same name for each node."""
     return lifecycle.LabSpec(
         name=config.name,
-        hosts=tuple(HostSpec(node.name, config.platform.value) for node in config.nodes),
+        hosts=tuple(HostSpec(node.name, config.platform.value, condition="bare") for node in config.nodes),
         # Labels are the stack's to give, and the installer's of Kata.
         nodes=tuple(NodeSpec(node.name) for node in config.nodes),
         image=programs.image(config),

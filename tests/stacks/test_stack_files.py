@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +13,12 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from gpuclusters.config.stack_file import read_stack_file
+from tests.components.recorder import Recorder
 from tests.stacks.declaring import MADE_UP, PROJECT, declared
 
+HOST = re.compile(r"hgx-\d+")
+MOST_RESOURCES = 15
+"""For one machine; resources make every preview and every state larger."""
 STACK_FILES = sorted(path.name for path in PROJECT.glob("Pulumi.*.yaml"))
 
 
@@ -26,10 +33,26 @@ def keys(name: str) -> dict[str, Any]:
     return found
 
 
+@cache
+def previewed(name: str) -> Recorder:
+    """What a stack file declares; a hundred machines take seconds, so only once."""
+    return declared(keys(name), preview=True)
+
+
 @pytest.mark.parametrize("name", STACK_FILES)
 def test_a_stack_file_declares_exactly_this(name: str, snapshot: SnapshotAssertion) -> None:
-    engine = declared(keys(name), preview=True)
-    assert "\n".join(sorted(f"{r.type} {r.name}" for r in engine.seen)) == snapshot
+    engine = previewed(name)
+    counted = Counter(f"{r.type} {HOST.sub('HOST', r.name)}" for r in engine.seen)
+    lines = [f"{line} × {n}" if n > 1 else line for line, n in sorted(counted.items())]
+    assert "\n".join(lines) == snapshot
+
+
+def test_a_hundred_machines_have_few_resources_each_and_all_the_same_number() -> None:
+    engine = previewed("Pulumi.hgx-h100.yaml")
+    each = Counter(match[0] for r in engine.seen if (match := HOST.match(r.name)))
+    assert len(each) == 100
+    assert len(set(each.values())) == 1
+    assert max(each.values()) <= MOST_RESOURCES
 
 
 def test_a_stack_in_a_lab_that_does_not_run_can_be_previewed_and_not_deployed() -> None:

@@ -1,0 +1,120 @@
+"""The HGX machines of a `caas` cluster: all looked at first, then each prepared on its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pulumi
+
+from components.caas.gpu_host import GpuHost, GpuHostArgs, RuntimeDropIns
+from components.caas.host_preparation import HostPreparationArgs
+from components.caas.service_vm import ServiceVmArgs
+from components.host_connection import HostConnection
+from gpuclusters.config import service_vm
+from gpuclusters.config.boot import boot_profile
+from gpuclusters.config.caas import CaasConfig
+from gpuclusters.config.expectations import expects
+from gpuclusters.config.loader import Secrets
+from gpuclusters.config.machine_preparation import machine_preparation
+from gpuclusters.config.nodes import Node
+from gpuclusters.config.plan import CaasPlan, NodePlan
+from gpuclusters.domain import drop_ins
+from gpuclusters.providers.fleet_preflight import FleetPreflight
+
+
+def declare(config: CaasConfig, cluster: CaasPlan, secrets: Secrets) -> Mapping[str, GpuHost]:
+    """The machines by name. None is changed before all of them were found fit."""
+    connections = {node.name: connection(node.name, secrets) for node in cluster.nodes}
+    fit = FleetPreflight(
+        "preflight",
+        cluster=config.name,
+        machines=[
+            {
+                "connection": connections[node.name].as_input(),
+                "expects": expects(config, node).model_dump(mode="json"),
+            }
+            for node in config.nodes
+        ],
+    )
+    return {
+        node.name: GpuHost(
+            node.name, _host(config, cluster, node, stated, connections[node.name], secrets, fit)
+        )
+        for node, stated in zip(cluster.nodes, config.nodes, strict=True)
+    }
+
+
+def connection(name: str, secrets: Secrets) -> HostConnection:
+    """How one machine is reached."""
+    machine = secrets.hosts[name]
+    return HostConnection(
+        host=name,
+        address=machine.address,
+        port=machine.port,
+        user=machine.user,
+        host_key=machine.host_key,
+    )
+
+
+def _host(
+    config: CaasConfig,
+    cluster: CaasPlan,
+    node: NodePlan,
+    stated: Node,
+    reached: HostConnection,
+    secrets: Secrets,
+    fit: pulumi.Resource,
+) -> GpuHostArgs:
+    own = config.own_table
+    return GpuHostArgs(
+        preparation=_preparation(config, stated, reached, secrets, fit),
+        expects=expects(config, stated).model_dump(mode="json"),
+        service_vm=ServiceVmArgs(
+            connection=reached, board=node.board, settings=service_vm.settings(config)
+        ),
+        baseboard=cluster.preset.baseboard,
+        table={str(number): list(modules) for number, modules in own.items()} if own else None,
+        partitions=[cut.id for cut in node.partitions] if node.declared else None,
+        fabric_manager_host=cluster.fabric_manager_host,
+        # Not stated, it is that of Kata's image, which the rules hold equal to the fabric manager's.
+        guest_driver=config.versions.guest_driver or config.versions.fabric_manager,
+        cdi_kind=config.device_access.cdi_kind,
+        vfio=config.device_access.vfio.value,
+        drop_ins=_drop_ins(config),
+    )
+
+
+def _preparation(
+    config: CaasConfig,
+    node: Node,
+    reached: HostConnection,
+    secrets: Secrets,
+    fit: pulumi.Resource,
+) -> HostPreparationArgs:
+    wanted = machine_preparation(config, node)
+    return HostPreparationArgs(
+        connection=reached,
+        private_key=secrets.ssh_private_key,
+        kernel_arguments=wanted.kernel_arguments,
+        files=wanted.files,
+        vfio_functions=[function.model_dump(mode="json") for function in wanted.functions],
+        huge_pages_1g_by_numa_node=wanted.huge_pages_1g,
+        packages=wanted.packages,
+        may_reboot=wanted.may_reboot,
+        reboot_timeout_seconds=wanted.reboot_timeout_seconds,
+        requires=[fit],
+    )
+
+
+def _drop_ins(config: CaasConfig) -> RuntimeDropIns:
+    containerd = config.kubernetes.containerd
+    return RuntimeDropIns(
+        kubelet=drop_ins.kubelet(
+            runtime_request_timeout_seconds=boot_profile(config).kubelet_request_timeout
+        ),
+        containerd=drop_ins.containerd(
+            schema=drop_ins.ContainerdSchema(containerd.config_version.value),
+            enable_cdi=containerd.enable_cdi,
+            image_pull_progress_timeout_seconds=containerd.image_pull_progress_timeout_seconds,
+        ),
+    )
