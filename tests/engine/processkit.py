@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from tests.fixtures.keys import quick_keys
 
 SALT = "v1:ip2XVbLTazw=:v1:32uGEF6AxQjTh976:VJ3lV7gQnrx2m+Hm9kPQkyTAE+dvPw=="
 """Of the passphrase `test`: with a salt of their own, each stack would have to derive a key."""
+
+COLD = (sys.executable, "-m", "lab.engine")
 
 PROVIDER = """\
 import os, pathlib, time
@@ -45,7 +48,8 @@ class Thing(Resource, module="test", name="Thing"):
 class Engine:
     """A project in a temporary folder and the command that runs it."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, command: Sequence[str | Path] = COLD) -> None:
+        self.command = command
         self.folder = root / "project"
         self.world = root / "world"
         for folder in (self.folder, self.world, root / "state"):
@@ -68,7 +72,7 @@ class Engine:
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [sys.executable, "-m", "lab.engine", *arguments],
+            [*self.command, *arguments],
             cwd=self.folder,
             env=self.env,
             stdin=subprocess.DEVNULL,

@@ -13,6 +13,7 @@ import pytest
 from lab.engine.goal import GoalError, from_request
 from lab.engine.protocol import resource_pb2
 from tests.engine.processkit import Engine
+from tests.engine.warmkit import Warm
 
 ODDITY = Path(__file__).parent / "oddity"
 
@@ -26,8 +27,8 @@ class Odd(pulumi.CustomResource):
 
 
 @pytest.fixture
-def engine(tmp_path: Path) -> Iterator[Engine]:
-    made = Engine(tmp_path)
+def engine(tmp_path: Path, warm: Warm) -> Iterator[Engine]:
+    made = Engine(tmp_path, [warm.engine])
     (made.folder / "odd.py").write_text(THINGS)
     # The plugin needs the SDK: its `python3` is that of the tests.
     python = Path(sys.executable).parent

@@ -24,6 +24,7 @@ from tests.engine import recordings
 from tests.engine.enginekit import Thing
 from tests.engine.journalkit import DEV, DiskStack, manager
 from tests.engine.shellkit import Shell, shell
+from tests.engine.warmkit import Warm
 
 __all__ = ["shell"]
 
@@ -94,9 +95,10 @@ def _resources(recorded: dict[str, Any]) -> list[dict[str, Any]]:
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("scenario", ["01-component", "02-secrets"])
-def test_a_recorded_state_is_taken_over_without_a_change(scenario: str) -> None:
+def test_a_recorded_state_is_taken_over_without_a_change(scenario: str, warm: Warm) -> None:
     folder = recordings.FOLDER / "scenarios" / scenario
-    options = run.Options(ENGINE, ENGINE, frozenset(run.PARTS), False, False, False, None)
+    engine = str(warm.engine)
+    options = run.Options(engine, engine, frozenset(run.PARTS), False, False, False, None)
     played = run.Scenario(folder)
     playground = run.Playground(folder, options)
     try:

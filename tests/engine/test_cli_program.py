@@ -14,13 +14,14 @@ from typing import Any
 import pytest
 
 from tests.engine.processkit import Engine
+from tests.engine.warmkit import Warm
 
 THING = "urn:pulumi:dev::proc::pulumi-python:dynamic/test:Thing::"
 
 
 @pytest.fixture
-def engine(tmp_path: Path) -> Iterator[Engine]:
-    made = Engine(tmp_path)
+def engine(tmp_path: Path, warm: Warm) -> Iterator[Engine]:
+    made = Engine(tmp_path, [warm.engine])
     yield made
     made.end()
 
@@ -153,8 +154,7 @@ def test_a_create_that_was_cut_off_can_be_completed(engine: Engine) -> None:
     engine.run("preview", "--expect-no-changes")
 
 
-@pytest.mark.parametrize("times", [1, 2])
-def test_a_program_that_hangs_is_ended_by_an_interrupt(engine: Engine, times: int) -> None:
+def test_a_program_that_hangs_is_ended_by_two_interrupts(engine: Engine) -> None:
     engine.program(
         "import os, pathlib, time\n"
         "pathlib.Path(os.environ['WORLD'], 'created').touch()\n"
@@ -162,7 +162,7 @@ def test_a_program_that_hangs_is_ended_by_an_interrupt(engine: Engine, times: in
     )
     running = engine.start("up", "--yes", "--skip-preview")
     engine.wait_for("created")
-    for _ in range(times):
+    for _ in range(2):
         running.send_signal(signal.SIGINT)
     output, _ = running.communicate(timeout=60)
     assert running.returncode == 8, output
@@ -175,7 +175,7 @@ def test_a_program_that_hangs_is_ended_by_an_interrupt(engine: Engine, times: in
 
 def _stdout(engine: Engine, *arguments: str) -> str:
     return subprocess.run(
-        [sys.executable, "-m", "lab.engine", *arguments],
+        [*engine.command, *arguments],
         cwd=engine.folder,
         env=engine.env,
         stdin=subprocess.DEVNULL,

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from tests.engine.processkit import Engine
+from tests.engine.warmkit import Warm
 
 ODDITY = Path(__file__).parents[1] / "oddity"
 HEAD = """\
@@ -34,8 +35,8 @@ Options = pulumi.ResourceOptions
 
 
 @pytest.fixture
-def engine(tmp_path: Path) -> Iterator[Engine]:
-    made = Engine(tmp_path)
+def engine(tmp_path: Path, warm: Warm) -> Iterator[Engine]:
+    made = Engine(tmp_path, [warm.engine])
     python = Path(sys.executable).parent
     made.env["PATH"] = os.pathsep.join([str(ODDITY), str(python), made.env["PATH"]])
     yield made

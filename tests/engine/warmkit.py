@@ -1,0 +1,81 @@
+"""Engine commands that start from processes which have imported everything: see `warm/server.py`."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.fixtures.keys import quick_keys
+
+_CODE = Path(__file__).with_name("warm")
+_ROOT = Path(__file__).parents[2]
+_ENGINE = (
+    *("lab.engine.cli.main", "lab.engine.deployment", "lab.engine.rerun", "lab.engine.display"),
+    *("lab.engine.cli.interrupts", "lab.engine.cli.screen", "lab.engine.backend.filebackend"),
+    "cryptography.hazmat.primitives.ciphers.aead",
+)
+_PROGRAM = ("pulumi", "pulumi.dynamic", "asyncio", "runpy", "json")
+
+
+@dataclasses.dataclass(frozen=True)
+class Warm:
+    """Commands: `engine` stands for `python -m lab.engine`, `python` for the Python of programs."""
+
+    engine: Path
+    python: Path
+
+
+@contextlib.contextmanager
+def warm_engine() -> Iterator[Warm]:
+    """Commands that work until the end of the context."""
+    folder = Path(tempfile.mkdtemp(prefix="warm-"))  # a short path: it is that of a socket
+    try:
+        with contextlib.ExitStack() as servers:
+            made = Warm(folder / "engine", folder / "python")
+            _write(made.python, f"{folder}/python.socket")
+            _write(made.engine, f"{folder}/engine.socket -m lab.engine", made.python)
+            servers.enter_context(_served(folder, "python.socket", _PROGRAM))
+            servers.enter_context(_served(folder, "engine.socket", _ENGINE))
+            yield made
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _write(file: Path, arguments: str, python: Path | None = None) -> None:
+    variable = f"PULUMI_PYTHON_CMD={python} " if python else ""
+    client = f"{sys.executable} -IS {_CODE / 'client.py'}"
+    file.write_text(f'#!/bin/sh\n{variable}exec {client} {arguments} "$@"\n')
+    file.chmod(0o700)
+
+
+@contextlib.contextmanager
+def _served(folder: Path, name: str, modules: tuple[str, ...]) -> Iterator[None]:
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("PULUMI_")}
+    server = subprocess.Popen(
+        [sys.executable, str(_CODE / "server.py"), str(folder / name), *modules],
+        cwd=_ROOT,
+        env={
+            **environment,
+            **quick_keys(folder / "keys"),
+            "PYTHONHASHSEED": "0",
+            "PYTHONDONTWRITEBYTECODE": "1",
+        },
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert server.stdin is not None
+    assert server.stdout is not None
+    try:
+        assert server.stdout.readline() == b"ready\n"
+        yield
+    finally:
+        server.stdin.close()
+        server.wait(20)
+        server.stdout.close()
