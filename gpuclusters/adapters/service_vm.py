@@ -279,6 +279,11 @@ class SshServiceVm:
 
 
 def _with_remedy(error: CommandFailedError) -> AdapterError:
+    if error.problem.startswith("exit status 127"):
+        remedy = (
+            "install libvirt, QEMU and qemu-img on the host (libvirt-daemon-system, qemu-utils)"
+        )
+        return CommandFailedError(error.where, error.tried, error.problem, remedy)
     for sign, remedy in _KNOWN.items():
         if sign in error.problem:
             return CommandFailedError(error.where, error.tried, error.problem, remedy)

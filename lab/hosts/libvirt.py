@@ -183,15 +183,17 @@ def stop(machine: Machine, faults: Faults, name: str) -> None:
 
 
 def host_booted(machine: Machine, faults: Faults) -> None:
-    """The machine went down and came back: nothing runs but what libvirt starts by itself."""
+    """The machine went down and came back: no domain runs, and networks are as they start with libvirt.
+
+    Domains are started by units, whose order says when the devices are bound to vfio-pci.
+    """
+    if "domains_made" not in machine.state and not service_vm.came_prepared(machine):
+        return
     for name, domain in domains(machine).items():
         if domain["running"]:
             stop(machine, faults, name)
     for network in networks(machine).values():
         network["active"] = bool(network["autostart"])
-    for name, domain in domains(machine).items():
-        if domain["autostart"]:
-            start(machine, faults, name)
 
 
 def _missing(machine: Machine, root: ET.Element) -> str | None:

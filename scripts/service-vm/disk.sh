@@ -7,7 +7,8 @@ export LC_ALL
 
 disk=$1 image=$2 gib=$3
 
-format=$(qemu-img info "$image" | sed -n 's/^file format: //p' | head -n 1)
+info=$(qemu-img info "$image")
+format=$(printf '%s\n' "$info" | sed -n 's/^file format: //p' | head -n 1)
 [ -n "$format" ] || { echo "$image: qemu-img knows no format of it" >&2; exit 1; }
 (umask 022 && mkdir -p -- "$(dirname -- "$disk")")
 rm -f -- "$disk.new"
