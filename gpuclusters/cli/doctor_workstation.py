@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
@@ -22,6 +23,7 @@ NEEDED_BYTES = 2 * GIB
 """What a lab with its tools takes when the tools need not be built."""
 _OLDEST_PYTHON = (3, 11)
 _PACKAGES = ("pulumi", "pulumi-kubernetes", "pulumi-command")
+_PLUGINS = ("kubernetes", "command")
 _LAB_TOOLS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
 _PROGRAM_SECONDS = 20
 
@@ -66,23 +68,49 @@ def _packages() -> Iterator[Diagnosis]:
 
 
 def _pulumi(engine: engines.Engine) -> Iterator[Diagnosis]:
+    said, problem = _run(engine, "version")
+    if problem:
+        yield failure(AREA, f"`{engine.command[0]} version`: {problem}", "install Pulumi again")
+        return
+    yield well(AREA, f"Pulumi {said.strip()} ({engine.reason})")
+    said, problem = _run(engine, "plugin", "ls", "--json")
+    try:
+        plugins = {entry["name"]: str(entry["version"]) for entry in json.loads(said or "[]")}
+    except (ValueError, KeyError, TypeError):
+        problem, plugins = "its answer is no list of plugins", {}
+    if problem:
+        yield warning(AREA, f"`pulumi plugin ls`: {problem}", "`pulumi plugin install` by hand")
+        return
+    missing = [name for name in _PLUGINS if name not in plugins]
+    if missing:
+        yield well(
+            AREA, f"plugins to come: {', '.join(missing)} (Pulumi installs them when needed)"
+        )
+    for name in _PLUGINS:
+        wanted = version(f"pulumi-{name}")
+        if name in plugins and plugins[name].removeprefix("v") != wanted:
+            yield warning(
+                AREA,
+                f"plugin {name} {plugins[name]}, and the program is written for {wanted}",
+                f"`pulumi plugin install resource {name} v{wanted}`",
+            )
+
+
+def _run(engine: engines.Engine, *args: str) -> tuple[str, str]:
+    """What the engine prints, and why it did not."""
     try:
         done = subprocess.run(
-            [*engine.command, "version"],
+            [*engine.command, *args],
             capture_output=True,
             text=True,
             timeout=_PROGRAM_SECONDS,
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        yield failure(AREA, f"{engine.command[0]} does not run ({error})", "install Pulumi again")
-        return
+        return "", str(error)
     if done.returncode:
-        yield failure(
-            AREA, f"`pulumi version` failed: {done.stderr.strip()[:200]}", "install it again"
-        )
-    else:
-        yield well(AREA, f"Pulumi {done.stdout.strip()} ({engine.reason})")
+        return "", done.stderr.strip()[:200] or f"exit status {done.returncode}"
+    return done.stdout, ""
 
 
 def _helm() -> Iterator[Diagnosis]:

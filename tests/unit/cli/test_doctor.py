@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from gpuclusters.cli import diagnosis, doctor, doctor_stack
+from gpuclusters.cli import diagnosis, doctor, doctor_stack, doctor_workstation
 from gpuclusters.cli import engine as engines
 from gpuclusters.cli.diagnosis import Diagnosis, Level, failure, warning, well
 from gpuclusters.cli.project import Project
@@ -75,6 +75,36 @@ def test_json_says_the_same_to_programs() -> None:
             {"area": "lab", "level": "warning", "text": "é", "fix": "do", "id": "x.y"},
         ],
     }
+
+
+def pulumi_that_says(folder: Path, plugins: str) -> engines.Engine:
+    path = folder / "pulumi"
+    path.write_text(
+        f"#!/bin/sh\nif [ \"$1\" = version ]; then echo v3.300.0; else echo '{plugins}'; fi\n"
+    )
+    path.chmod(0o755)
+    return engines.Engine(engines.Kind.PULUMI, (str(path),), "found")
+
+
+@pytest.mark.parametrize(
+    ("plugins", "text"),
+    [
+        ("[]", "plugins to come: kubernetes, command"),
+        (
+            '[{"name": "kubernetes", "version": "1.2.3"}]',
+            "plugin kubernetes 1.2.3, and the program",
+        ),
+        ("nonsense", "its answer is no list of plugins"),
+    ],
+)
+def test_plugins_of_another_version_are_told(
+    project: Project, tmp_path: Path, plugins: str, text: str
+) -> None:
+    found = list(
+        doctor_workstation.workstation(project, pulumi_that_says(tmp_path, plugins), in_lab=False)
+    )
+    assert any(text in d.text for d in found)
+    assert any(d.text == "Pulumi v3.300.0 (found)" for d in found)
 
 
 @pytest.fixture
