@@ -5,6 +5,7 @@ from __future__ import annotations
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.plan import largest_partition, preset, share
 from gpuclusters.domain.boot_profile import BootProfile, Guest
+from gpuclusters.domain.cdi import VfioBackend
 from gpuclusters.domain.tenancy import MEMORY_GIB_PER_GPU
 from gpuclusters.domain.versions import Release, parse_release
 
@@ -20,6 +21,8 @@ def largest_guest(config: CaasConfig) -> Guest:
         gpus=gpus,
         memory_gib=min(max(asked, default=gpus * MEMORY_GIB_PER_GPU), _machine_memory_gib(config)),
         huge_pages=config.kata.huge_pages,
+        # With `auto` a machine may turn out to have only the slower form.
+        iommufd=config.device_access.vfio is VfioBackend.IOMMUFD,
         kernel=_oldest_kernel(config),
     )
 

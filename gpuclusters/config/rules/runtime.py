@@ -25,7 +25,9 @@ from gpuclusters.domain.versions import (
     parse_release,
 )
 
-_PROFILE = ("kata", "kubernetes", "platform", "nodes", "partition_layout", "tenants")
+_PROFILE = (
+    *("kata", "kubernetes", "device_access", "platform", "nodes", "partition_layout", "tenants"),
+)
 """Sections that the boot profile is made from."""
 
 
