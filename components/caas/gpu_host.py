@@ -20,6 +20,8 @@ from components.caas.host_preparation import HostPreparation, HostPreparationArg
 from components.caas.service_vm import ServiceVmArgs, service_vm
 from components.host_connection import HostConnection
 from gpuclusters.domain import drop_ins
+from gpuclusters.domain.cdi import VfioBackend, spec_path
+from gpuclusters.domain.fabric import BOARDS, Baseboard
 from gpuclusters.providers.cdi_spec import CdiSpec
 from gpuclusters.providers.fabric_partitions import FabricPartitions
 from gpuclusters.providers.host_file import HostFile
@@ -86,6 +88,7 @@ class GpuHost(pulumi.ComponentResource):
         super().__init__("gpu-clusters:caas:GpuHost", name, None, opts)
         connection = args.connection.as_input()
         gpus = args.service_vm.board.gpus
+        module_map = BOARDS[Baseboard(args.baseboard)].module_map.value
 
         preparation = HostPreparation(name, args.preparation, pulumi.ResourceOptions(parent=self))
         prepared = Preflight(
@@ -98,13 +101,14 @@ class GpuHost(pulumi.ComponentResource):
         cdi_spec = CdiSpec(
             f"{name}-cdi",
             connection=connection,
-            path=f"/etc/cdi/{args.cdi_kind.replace('/', '-')}.json",
+            path=spec_path(args.cdi_kind, VfioBackend(args.vfio)),
             kind=args.cdi_kind,
             devices=[
                 {"name": str(module), "pci_address": address}
                 for module, address in sorted(gpus.items())
             ],
             vfio=args.vfio,
+            module_map=module_map,
             opts=self._after(prepared),
         )
         vm = service_vm(name, args.service_vm, self._after(prepared))
@@ -122,6 +126,7 @@ class GpuHost(pulumi.ComponentResource):
                 fabric_manager_host=args.fabric_manager_host,
                 fabric_manager_version=vm.fabric_manager_version,
                 guest_driver=args.guest_driver,
+                module_map=module_map,
                 opts=self._after(vm),
             )
             self.active_partitions = fabric.active

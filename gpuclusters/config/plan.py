@@ -89,8 +89,7 @@ def table(config: CaasConfig) -> fabric.PartitionTable:
 
 def module_map(config: CaasConfig) -> MapSource:
     """Whether the machines' GPUs say in which module they sit, or the configuration is believed."""
-    asked = fabric.BOARDS[preset(config).baseboard].names_modules
-    return MapSource.READ if asked else MapSource.STATED
+    return fabric.BOARDS[preset(config).baseboard].module_map
 
 
 def guest_driver(config: CaasConfig) -> str | None:

@@ -20,6 +20,7 @@ from gpuclusters.domain.fabric_table import (
     PartitionTable,
     table_of,
 )
+from gpuclusters.domain.module_map import MapSource
 
 __all__ = [
     "BOARDS",
@@ -52,6 +53,11 @@ class BoardFacts:
     """Whether a GPU says without a driver in which module it sits."""
     shape: str = "1 of 8, 2 of 4, 4 of 2, 8 of 1"
     """Partitions by size, which is known of every board."""
+
+    @property
+    def module_map(self) -> MapSource:
+        """Whether its GPUs are asked where they sit, or the configuration is believed."""
+        return MapSource.READ if self.names_modules else MapSource.STATED
 
 
 def _table(baseboard: Baseboard, first_id: int, pairs: Sequence[tuple[int, int]]) -> PartitionTable:
