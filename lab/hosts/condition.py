@@ -46,6 +46,8 @@ def make(host: Host) -> None:
         "GRUB_DEFAULT=0\nGRUB_TIMEOUT=5\n"
         f'GRUB_CMDLINE_LINUX_DEFAULT="{_BY_HAND}"\nGRUB_CMDLINE_LINUX="{OTHERS}"\n',
     )
+    if prepared:
+        _prepare(host, arguments, rocky=rocky)
     if rocky:
         _write(root / boot_loader.ENTRY[1:], boot_loader.render_entry(line))
     else:
@@ -56,7 +58,6 @@ def make(host: Host) -> None:
             (root / path).unlink(missing_ok=True)
         host.kernel.boot(running, frozenset())
     else:
-        _prepare(host, arguments, rocky=rocky)
         machine.path(COMMAND_LINE).write_text(f"{running}\n")
         host.kernel.reserve()
     machine.save()

@@ -88,20 +88,23 @@ class Kernel:
     def load(self, module: str) -> None:
         """Load a module and those that it needs; its driver takes what is its own."""
         name = module.replace("-", "_")
+        if (self._machine.path("/sys/module") / name / "initstate").exists():
+            return
         for needed in (*_NEEDS.get(name, ()), name):
             self._list(needed, loaded=True)
         if name == "vfio_pci":
             _write(self._machine.path("/sys/module/vfio_pci/parameters/disable_idle_d3"), "N")
         driver = {"vfio_pci": VFIO, "nouveau": NOUVEAU}.get(name)
         if driver is None:
+            self._nodes()
             return
         folder = self._machine.path(f"{_DRIVERS}/{driver}")
         for file in ("bind", "unbind", "new_id", "remove_id"):
             if not (folder / file).exists():
                 _write(folder / file, "", mode=0o200)
-        self._nodes()
         for device in self._machine.board.devices:
             self._probe(device)
+        self._nodes()
 
     def unload(self, module: str) -> None:
         """Take a module out; what was bound to its driver is free."""

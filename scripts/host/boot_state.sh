@@ -74,9 +74,13 @@ while [ "$1" != -- ]; do
 done
 shift
 if [ $# -gt 0 ]; then
-    if command -v fuser >/dev/null 2>&1; then
-        echo "users $(fuser "$@" 2>/dev/null | tr -s ' \n' ' ' || true)"
-    else
+    # fuser answers 1 both for "nobody" and for "could not find out"; the second comes with words.
+    if ! command -v fuser >/dev/null 2>&1; then
+        echo "users unknown"
+    elif users=$(fuser "$@" 2>/dev/null); then
+        # shellcheck disable=SC2086 # process ids, blanks of all kinds between them
+        echo "users" $users
+    elif [ -n "$(fuser "$@" 2>&1 >/dev/null | sed -e '/^Cannot /d')" ]; then
         echo "users unknown"
     fi
 fi

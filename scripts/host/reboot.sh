@@ -9,11 +9,12 @@ for node in /dev/vfio/* /dev/vfio/devices/*; do
 done
 if [ $# -gt 0 ]; then
     command -v fuser >/dev/null 2>&1 || exit 7
-    users=$(fuser "$@" 2>/dev/null || true)
-    if [ -n "$users" ]; then
+    if users=$(fuser "$@" 2>/dev/null); then
         echo "in use by processes $users" >&2
         exit 6
     fi
+    # It answers 1 both for "nobody" and for "could not find out"; the second comes with words.
+    [ -z "$(fuser "$@" 2>&1 >/dev/null | sed -e '/^Cannot /d')" ] || exit 7
 fi
 sync
 systemctl reboot

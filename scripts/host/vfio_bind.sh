@@ -76,10 +76,15 @@ users_of() {
         if ! command -v fuser >/dev/null 2>&1; then
             found="$found,unknown:fuser-is-not-installed"
         else
+            # fuser answers 1 both for "nobody" and for "could not find out"; the second comes with words.
             # shellcheck disable=SC2086 # device nodes, one per line, without blanks
-            for pid in $(fuser $nodes 2>/dev/null || true); do
-                found="$found,pid:$pid"
-            done
+            if pids=$(fuser $nodes 2>/dev/null); then
+                for pid in $pids; do
+                    found="$found,pid:$pid"
+                done
+            elif [ -n "$(fuser $nodes 2>&1 >/dev/null | sed -e '/^Cannot /d')" ]; then
+                found="$found,unknown:fuser-fails"
+            fi
         fi
     fi
     printf '%s' "${found#,}"
