@@ -254,3 +254,59 @@ def wait_until_initialised(host: SimulatedHost) -> None:
     while host.run("fmpm -l").returncode == 248:
         assert time.monotonic() < deadline
         time.sleep(INITIALISING_SECONDS / 5)
+
+
+def alone(tmp_path: Path, *injected: Any) -> tuple[Fabric, Machine]:
+    """A fabric without a server: its state machine alone."""
+    machine = Machine(HostFolder(tmp_path / "hgx-01"), board("supermicro-hgx-h100"))
+    machine.folder.root.mkdir(parents=True)
+    return Fabric(machine, faults.Faults(injected)), machine
+
+
+SETTINGS = {
+    "FABRIC_MODE": "1",
+    "FABRIC_MODE_RESTART": "1",
+    "FM_CMD_BIND_INTERFACE": "192.168.250.2",
+}
+
+
+def test_a_fabric_is_there_while_the_vm_with_the_switches_runs(tmp_path: Path) -> None:
+    fabric, machine = alone(tmp_path)
+    fabric.power_on("595.58.03", SETTINGS)
+    # Where it runs counts, not what the host says; it answers where it was told to.
+    assert fabric.connect("192.168.250.2", running=False) is Return.SUCCESS
+    assert fabric.connect("127.0.0.1", running=True) is Return.TIMEOUT
+    machine.state["fabric"]["ready_at"] = 0
+    assert fabric.activate(7) is Return.NOT_CONFIGURED  # it waits for the list after a boot
+    assert fabric.set_activated([]) is Return.SUCCESS
+    assert fabric.activate(7) is Return.SUCCESS
+    fabric.power_off()
+    assert fabric.connect("192.168.250.2", running=True) is Return.CONNECTION_NOT_VALID
+    fabric.power_on("595.58.04", SETTINGS)
+    assert fabric.connect("192.168.250.2", running=True) is Return.VERSION_MISMATCH
+    fabric.power_on("595.58.03", {**SETTINGS, "FABRIC_MODE": "0"})
+    machine.state["fabric"]["ready_at"] = 0
+    assert fabric.ready() is Return.NOT_SUPPORTED
+
+
+def test_codes_can_be_injected_by_operation_partition_and_number_of_times(tmp_path: Path) -> None:
+    fabric, _ = alone(
+        tmp_path,
+        faults.FabricAnswers(code=-10, operation="activate", partition=4, times=1),
+        faults.FabricAnswers(code=-5, operation="list"),
+    )
+    assert fabric.injected("activate", 3) is Return.SUCCESS
+    assert fabric.injected("activate", 4) is Return.NVLINK_ERROR
+    assert fabric.injected("activate", 4) is Return.SUCCESS
+    assert [fabric.injected("list", None) for _ in range(2)] == [Return.TIMEOUT] * 2
+
+
+def test_links_that_did_not_train_are_fewer_in_every_partition_of_the_gpu(
+    host: SimulatedHost,
+) -> None:
+    host.inject(faults.LinksDegraded(module=3, available=16))
+    links = {
+        number: [g["numNvLinksAvailable"] for g in p["gpuInfo"] if g["physicalId"] == 3]
+        for number, p in listed(host).items()
+    }
+    assert {n for n, of in links.items() if of == [16]} == {0, 1, 3, 9}
