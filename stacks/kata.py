@@ -12,7 +12,6 @@ from components.caas.kata_deploy import Chart, KataDeploy, KataDeployArgs
 from components.caas.kata_runtime import KataRuntimeArgs
 from components.caas.tenant_storage import TenantStorage, TenantStorageArgs
 from components.host_connection import HostConnection
-from gpuclusters.adapters import chart_archive
 from gpuclusters.config.boot import boot_profile
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.charts import Chart as ChartSource
@@ -70,11 +69,7 @@ def deploy(
     registers_with_labels: bool = False,
     opts: pulumi.ResourceOptions,
 ) -> Sequence[pulumi.Resource]:
-    """Kata on all machines; what to depend on, nothing if somebody else installs it.
-
-    Raises:
-        AdapterError: the chart beside the stack is not the one that is configured.
-    """
+    """Kata on all machines; what to depend on, nothing if somebody else installs it."""
     kata = config.kata
     chart = _chart(
         config, kata.chart, kata_chart.REPOSITORY, kata_chart.RELEASE, config.versions.kata
@@ -205,7 +200,7 @@ def _chart(
         case NoChart():
             return None
         case FileChart():
-            return Chart(reference=chart_archive.checked(source.path, source.sha256))
+            return Chart(reference=source.path)
         case LabChart():
             return Chart(reference=f"{LAB_CHARTS}/{name}")
         case None if lab:

@@ -13,6 +13,7 @@ import pulumi
 from pulumi.runtime import config as runtime_config
 
 from gpuclusters.config.caas import CaasConfig
+from gpuclusters.config.chart_files import chart_faults
 from gpuclusters.config.errors import ConfigError
 from gpuclusters.config.fault import HIDDEN, NOTHING, Fault
 from gpuclusters.config.hosts import LabHosts
@@ -90,6 +91,9 @@ def load(project: Path | None = None) -> Loaded:
     if isinstance(parsed, list):
         raise ConfigError([*parsed, *_plain_secrets(file)])
     config = parsed.caas
+    charts = chart_faults(config, file, project or Path.cwd())
+    if charts:
+        raise ConfigError(charts)
     inventory = _lab(config, file, project or Path.cwd())
     try:
         hosts = resolve_hosts(config, inventory)

@@ -1,0 +1,58 @@
+"""Charts that lie beside the stack: the file that was checked is the file that is installed."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path as FilePath
+
+from gpuclusters.config.caas import CaasConfig
+from gpuclusters.config.charts import Chart, FileChart
+from gpuclusters.config.fault import Fault, Path, show
+
+
+def chart_faults(config: CaasConfig, file: str, project: FilePath) -> list[Fault]:
+    """What is wrong with the archives that the configuration names.
+
+    Args:
+        config: the cluster's configuration.
+        file: the stack file, for the faults.
+        project: the folder that paths begin at.
+    """
+    named: tuple[tuple[Path, Chart | None], ...] = (
+        (("caas", "kata", "chart"), config.kata.chart),
+        (("caas", "storage", "csi-driver-chart"), config.storage.csi_driver_chart),
+    )
+    return [
+        fault
+        for path, chart in named
+        if isinstance(chart, FileChart)
+        for fault in _faults(file, path, chart, project)
+    ]
+
+
+def _faults(file: str, path: Path, chart: FileChart, project: FilePath) -> list[Fault]:
+    try:
+        with (project / chart.path).open("rb") as archive:
+            found = hashlib.file_digest(archive, "sha256").hexdigest()
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        return [
+            Fault(
+                file,
+                (*path, "path"),
+                f"cannot be read: {reason}",
+                show(chart.path),
+                "put the archive there with `helm pull`",
+            )
+        ]
+    if found == chart.sha256:
+        return []
+    return [
+        Fault(
+            file,
+            (*path, "sha256"),
+            f"is not the checksum of {chart.path}, which is {found}",
+            show(chart.sha256),
+            "put back the right archive, or write this checksum if you trust it",
+        )
+    ]
