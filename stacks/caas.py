@@ -21,7 +21,7 @@ from gpuclusters.config.plan import CaasPlan, TenantPlan, plan
 from gpuclusters.config.programs import image, settings_file
 from gpuclusters.domain import isolation, lease_resource, tenancy_resource
 from gpuclusters.providers.node_maintenance import NodeMaintenance
-from stacks import kata, machines
+from stacks import caas_rke2, kata, machines
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,10 +38,14 @@ class Outputs:
 def build(config: CaasConfig, secrets: Secrets) -> Outputs:
     """Declare the cluster."""
     cluster = plan(config)
-    kubeconfig = secrets.kubeconfig
+    hosts = machines.declare(config, cluster, secrets)
+    prepared = {name: host.ready for name, host in hosts.items()}
+    kubeconfig, ready = caas_rke2.kubernetes(config, secrets, prepared)
     provider = kubernetes.Provider(
         "cluster",
         kubeconfig=kubeconfig,
+        # Made here, its certificates are renewed now and then, and it stays the same cluster.
+        cluster_identifier=None if secrets.kubeconfig is not None else config.name,
         enable_server_side_apply=True,
         # Settings change in place; pods carry their digest and are rolled.
         enable_config_map_mutable=True,
@@ -49,9 +53,7 @@ def build(config: CaasConfig, secrets: Secrets) -> Outputs:
     )
     in_cluster = pulumi.ResourceOptions(providers=[provider])
 
-    hosts = machines.declare(config, cluster, secrets)
-    ready = [resource for host in hosts.values() for resource in host.ready]
-    KataRuntime("kata", kata.runtime(config), in_cluster)
+    runtime = KataRuntime("kata", kata.runtime(config), in_cluster)
     installed = kata.deploy(
         config,
         {node.name: machines.connection(node.name, secrets) for node in cluster.nodes},
@@ -82,7 +84,7 @@ def build(config: CaasConfig, secrets: Secrets) -> Outputs:
             system=system,
             image_pull_secret=config.programs.image_pull_secret,
             # Programs go before Kata: its VMs hold what they lease.
-            requires=[api, *ready, *installed],
+            requires=[api, *ready, runtime, *installed],
         ),
         in_cluster,
     )

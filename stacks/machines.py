@@ -14,6 +14,7 @@ from gpuclusters.config import service_vm
 from gpuclusters.config.boot import boot_profile
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.expectations import expects
+from gpuclusters.config.kubernetes import Rke2Kubernetes
 from gpuclusters.config.loader import Secrets
 from gpuclusters.config.machine_preparation import machine_preparation
 from gpuclusters.config.nodes import Node
@@ -106,7 +107,9 @@ def _preparation(
     )
 
 
-def _drop_ins(config: CaasConfig) -> RuntimeDropIns:
+def _drop_ins(config: CaasConfig) -> RuntimeDropIns | None:
+    if isinstance(config.kubernetes, Rke2Kubernetes):
+        return None  # it reads others, and only when it starts: stacks/caas_rke2.py
     containerd = config.kubernetes.containerd
     return RuntimeDropIns(
         kubelet=drop_ins.kubelet(

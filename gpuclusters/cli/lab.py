@@ -19,6 +19,7 @@ from gpuclusters.cli.project import Project
 from gpuclusters.cli.stack_config import read_valid
 from gpuclusters.config import programs
 from gpuclusters.config.caas import CaasConfig
+from gpuclusters.config.kubernetes import Rke2Kubernetes
 from lab import control_plane, hosts, issuer, kubelet, lifecycle, tools
 from lab.control_plane import NodeSpec
 from lab.hosts import HostSpec, remote
@@ -56,11 +57,25 @@ def spec_of(config: CaasConfig) -> lifecycle.LabSpec:
     """The lab that a configuration asks for: one machine and one node of the same name for each node."""
     return lifecycle.LabSpec(
         name=config.name,
-        hosts=tuple(HostSpec(node.name, config.platform.value, condition="bare") for node in config.nodes),
+        hosts=(
+            *(
+                HostSpec(node.name, config.platform.value, condition="bare")
+                for node in config.nodes
+            ),
+            *(HostSpec(name, "plain-server") for name in _servers(config)),
+        ),
         # Labels are the stack's to give, and the installer's of Kata.
         nodes=tuple(NodeSpec(node.name) for node in config.nodes),
         image=programs.image(config),
     )
+
+
+def _servers(config: CaasConfig) -> list[str]:
+    """Machines that carry a control plane and no GPUs."""
+    if not isinstance(config.kubernetes, Rke2Kubernetes):
+        return []
+    nodes = {node.name for node in config.nodes}
+    return [server.name for server in config.kubernetes.servers if server.name not in nodes]
 
 
 def start_for(project: Project, config: CaasConfig, console: Console) -> None:

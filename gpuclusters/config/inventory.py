@@ -11,6 +11,7 @@ from typing import Any
 
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.hosts import ExistingHosts, Machine
+from gpuclusters.config.kubernetes import Rke2Kubernetes
 from gpuclusters.config.nodes import Node
 
 LAB_FOLDER_VARIABLE = "GPU_CLUSTERS_LAB"
@@ -140,6 +141,40 @@ def resolve_hosts(
             f"{', '.join(missing)}; {_START} so that it starts what the configuration names"
         )
     return tuple(inventory.hosts[node.name] for node in config.nodes)
+
+
+def resolve_servers(
+    config: CaasConfig, inventory: Inventory | None
+) -> dict[str, ResolvedHost | None]:
+    """The machines of the servers of a cluster that the stack makes; None while the lab does not run.
+
+    Raises:
+        InventoryError: the lab runs and has no machine for a server.
+    """
+    if not isinstance(config.kubernetes, Rke2Kubernetes):
+        return {}
+    found: dict[str, ResolvedHost | None] = {}
+    for server in config.kubernetes.servers:
+        if isinstance(config.hosts, ExistingHosts):
+            known = {machine.name: machine for machine in config.hosts.machines}
+            stated = known.get(server.name, server)
+            found[server.name] = ResolvedHost(
+                name=server.name,
+                address=str(stated.address),
+                port=stated.port,
+                user=config.hosts.user,
+                host_key=str(stated.host_key),
+            )
+        elif inventory is None:
+            found[server.name] = None
+        elif server.name in inventory.hosts:
+            found[server.name] = inventory.hosts[server.name]
+        else:
+            raise InventoryError(
+                f"the lab runs {', '.join(sorted(inventory.hosts)) or 'no host'} and not the server "
+                f"{server.name}; {_START} so that it starts what the configuration names"
+            )
+    return found
 
 
 def _existing(node: Node, machine: Machine, user: str) -> ResolvedHost:

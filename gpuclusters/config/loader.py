@@ -24,8 +24,9 @@ from gpuclusters.config.inventory import (
     lab_folder,
     read_inventory,
     resolve_hosts,
+    resolve_servers,
 )
-from gpuclusters.config.kubernetes import LabKubernetes
+from gpuclusters.config.kubernetes import LabKubernetes, Rke2Kubernetes
 from gpuclusters.config.stack import NAMESPACE, SECRET_KEYS, ClusterType, parse, plain_secret
 from gpuclusters.domain.recycle import RecyclePolicy
 
@@ -49,8 +50,8 @@ class Secrets:
     All of it is unknown in a preview while the lab does not run.
     """
 
-    kubeconfig: pulumi.Output[str]
-    """Admin kubeconfig of the cluster, as text."""
+    kubeconfig: pulumi.Output[str] | None
+    """Admin kubeconfig of the cluster, as text; None if the stack makes the cluster itself."""
     ssh_private_key: pulumi.Output[str] | None
     """Key for the machines, as PEM text; None if file or agent have it."""
     controller_ssh_private_key: pulumi.Output[str]
@@ -63,6 +64,8 @@ class Secrets:
     """Accepted versions by prefix of the inventory item. No secret."""
     hosts: Mapping[str, HostEndpoint]
     """The machine of each node, by name."""
+    servers: Mapping[str, HostEndpoint]
+    """The machines of the servers of a cluster that the stack makes, by name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,9 +100,10 @@ def load(project: Path | None = None) -> Loaded:
     inventory = _lab(config, file, project or Path.cwd())
     try:
         hosts = resolve_hosts(config, inventory)
+        servers = resolve_servers(config, inventory)
     except InventoryError as error:
         raise ConfigError([_lab_fault(file, str(error))]) from error
-    secrets = _secrets(config, inventory, hosts, file)
+    secrets = _secrets(config, inventory, hosts, servers, file)
     warnings = (*parsed.warnings, *_unused(config, file))
     for warning in warnings:
         pulumi.log.warn(str(warning))
@@ -182,13 +186,15 @@ def _secrets(
     config: CaasConfig,
     inventory: Inventory | None,
     hosts: tuple[ResolvedHost | None, ...],
+    servers: Mapping[str, ResolvedHost | None],
     file: str,
 ) -> Secrets:
     faults = _plain_secrets(file)
     found = {
         key: _secret(key, config, inventory, file, faults)
         for key in SECRET_KEYS
-        if key != "bmc-password" or _asks_bmc(config)
+        if not (key == "bmc-password" and not _asks_bmc(config))
+        and not (key == "kubeconfig" and _makes_cluster(config))
     }
     if not faults:
         faults += [
@@ -196,8 +202,8 @@ def _secrets(
             for key, output in found.items()
             if output is None and key in _NEEDED
         ]
-    kubeconfig, controller_key = found["kubeconfig"], found["controller-ssh-private-key"]
-    if faults or kubeconfig is None or controller_key is None:
+    kubeconfig, controller_key = found.get("kubeconfig"), found["controller-ssh-private-key"]
+    if faults or controller_key is None:
         raise ConfigError(faults)
     return Secrets(
         kubeconfig=kubeconfig,
@@ -207,7 +213,12 @@ def _secrets(
         issuer=_issuer(config, inventory),
         golden_firmware=_golden_firmware(config, inventory),
         hosts={node.name: _endpoint(host) for node, host in zip(config.nodes, hosts, strict=True)},
+        servers={name: _endpoint(host) for name, host in servers.items()},
     )
+
+
+def _makes_cluster(config: CaasConfig) -> bool:
+    return isinstance(config.kubernetes, Rke2Kubernetes)
 
 
 def _asks_bmc(config: CaasConfig) -> bool:
@@ -291,6 +302,8 @@ def _unused(config: CaasConfig, file: str) -> list[Fault]:
         for key in SECRET_KEYS
         if _lab_has(key, config)
     }
+    if _makes_cluster(config):
+        why["kubeconfig"] = "caas.kubernetes.source is rke2"
     if not _asks_bmc(config):
         why.setdefault("bmc-password", "caas.leases.recycle-policy is not full")
     return [

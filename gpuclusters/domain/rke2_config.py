@@ -53,6 +53,8 @@ class Settings:
     kubelet_arguments: Sequence[str] = ()
     kubelet_drop_in: str | None = None
     containerd_drop_in: str | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables of the unit: proxies."""
     files: Mapping[str, str] = field(default_factory=dict)
     """More files of every host, by path."""
 
@@ -121,6 +123,9 @@ def files(settings: Settings, role: Role) -> dict[str, str]:
         found[rke2.KUBELET_DROP_IN] = settings.kubelet_drop_in
     if settings.containerd_drop_in is not None:
         found[rke2.CONTAINERD_DROP_IN] = settings.containerd_drop_in
+    if settings.environment:
+        lines = [f"{name}={value}\n" for name, value in sorted(settings.environment.items())]
+        found[f"{rke2.ENVIRONMENT}/rke2-{role}"] = HEADER + "".join(lines)
     if role is Role.SERVER:
         found[rke2_cilium.PATH] = rke2_cilium.helm_chart_config(settings.cilium)
     return found

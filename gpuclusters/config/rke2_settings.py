@@ -1,0 +1,94 @@
+"""What a section with `source: rke2` means to the components that make the cluster. Pure.
+
+Kept apart from the caas section, so that every cluster type with RKE2 settings gets the same cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from gpuclusters.config.kubernetes import Rke2Kubernetes
+from gpuclusters.config.rke2 import DownloadedArtifacts, Rke2Settings
+from gpuclusters.domain import rke2_config
+from gpuclusters.domain.rke2_cilium import Cilium
+
+
+def artifacts(cluster: Rke2Settings) -> dict[str, Any]:
+    """The release's files as an input of `Rke2Node`."""
+    stated = cluster.artifacts
+    return {
+        "source": stated.source,
+        "location": stated.url if isinstance(stated, DownloadedArtifacts) else stated.folder,
+        "checksum": stated.checksum,
+        "images": list(stated.images),
+    }
+
+
+def settings(
+    cluster: Rke2Kubernetes,
+    *,
+    registration_address: str,
+    kube_proxy_replacement: bool,
+    socket_lb_host_namespace_only: bool,
+    dns_proxy: bool,
+    kubelet_drop_in: str | None,
+    containerd_drop_in: str | None,
+    kubelet_arguments: Sequence[str] = (),
+) -> rke2_config.Settings:
+    """All that the hosts of a cluster agree on.
+
+    Args:
+        cluster: the section.
+        registration_address: fixed address of the servers, resolved.
+        kube_proxy_replacement: of Cilium.
+        socket_lb_host_namespace_only: of Cilium.
+        dns_proxy: of Cilium.
+        kubelet_drop_in: KubeletConfiguration beside RKE2's own.
+        containerd_drop_in: configuration of containerd, version 3, beside RKE2's own.
+        kubelet_arguments: `kubelet-arg`, beside what the section asks for.
+    """
+    gates = (
+        ["feature-gates=KubeletPodResourcesGet=true"] if cluster.kubelet.pod_resources_get else []
+    )
+    return rke2_config.Settings(
+        registration_address=registration_address,
+        tls_san=cluster.tls_san,
+        pod_cidr=cluster.pod_cidr,
+        service_cidr=cluster.service_cidr,
+        cluster_domain=cluster.cluster_domain,
+        cilium=Cilium(
+            kube_proxy_replacement=kube_proxy_replacement,
+            socket_lb_host_namespace_only=socket_lb_host_namespace_only,
+            dns_proxy=dns_proxy,
+            policy_enforcement=cluster.cilium.policy_enforcement,
+            encryption=cluster.cilium.encryption,
+            mtu=cluster.cilium.mtu,
+            host_firewall=cluster.cilium.host_firewall,
+        ),
+        cis=cluster.cis_profile,
+        selinux=cluster.selinux,
+        dedicated_servers=cluster.dedicated_servers,
+        disabled=cluster.disabled_charts,
+        system_default_registry=cluster.system_default_registry,
+        registries=registries(cluster),
+        etcd_snapshot_cron=cluster.etcd_snapshot_cron,
+        etcd_snapshot_retention=cluster.etcd_snapshot_retention,
+        kubelet_arguments=(*gates, *kubelet_arguments),
+        kubelet_drop_in=kubelet_drop_in,
+        containerd_drop_in=containerd_drop_in,
+        environment=cluster.environment,
+    )
+
+
+def registries(cluster: Rke2Settings) -> dict[str, Any]:
+    """`registries.yaml`; empty without mirrors."""
+    if not cluster.mirrors:
+        return {}
+    return {
+        "mirrors": {
+            name: {"endpoint": list(mirror.endpoints)}
+            | ({"rewrite": dict(mirror.rewrite)} if mirror.rewrite else {})
+            for name, mirror in cluster.mirrors.items()
+        }
+    }

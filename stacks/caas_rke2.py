@@ -1,0 +1,110 @@
+"""The Kubernetes of a `caas` cluster where it is made with RKE2: servers of their own, machines as agents."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pulumi
+
+from components.host_connection import HostConnection
+from components.rke2.cluster import Rke2Cluster, Rke2ClusterArgs, Rke2Host
+from gpuclusters.config import rke2_settings
+from gpuclusters.config.boot import boot_profile
+from gpuclusters.config.caas import CaasConfig
+from gpuclusters.config.kubernetes import Rke2Kubernetes
+from gpuclusters.config.loader import HostEndpoint, Secrets
+from gpuclusters.domain import drop_ins
+from gpuclusters.domain.rke2_config import Settings
+
+
+def kubernetes(
+    config: CaasConfig, secrets: Secrets, prepared: Mapping[str, Sequence[pulumi.Resource]]
+) -> tuple[pulumi.Output[str], list[pulumi.Resource]]:
+    """The admin kubeconfig, and all that must be there before the machines can be used as nodes.
+
+    Args:
+        config: the section.
+        secrets: with the kubeconfig, unless the cluster is made here.
+        prepared: what must be done on each machine before, by its name.
+    """
+    ready = [resource for name in prepared for resource in prepared[name]]
+    if isinstance(config.kubernetes, Rke2Kubernetes):
+        made = declare(config, config.kubernetes, secrets, prepared)
+        return made.kubeconfig, [*ready, *made.nodes.values()]
+    if secrets.kubeconfig is None:
+        raise RuntimeError(f"no kubeconfig for kubernetes.source {config.kubernetes.source}")
+    return secrets.kubeconfig, ready
+
+
+def declare(
+    config: CaasConfig,
+    cluster: Rke2Kubernetes,
+    secrets: Secrets,
+    ready: Mapping[str, Sequence[pulumi.Resource]],
+) -> Rke2Cluster:
+    """The cluster. `ready`: what must be done on each machine before it joins, by its name."""
+    servers = [server.name for server in cluster.servers]
+    return Rke2Cluster(
+        config.name,
+        Rke2ClusterArgs(
+            version=cluster.version,
+            artifacts=rke2_settings.artifacts(cluster),
+            settings=_settings(config, cluster),
+            servers=[
+                Rke2Host(
+                    connection=_connection(name, secrets.servers[name]),
+                    requires=ready.get(name, ()),
+                )
+                for name in servers
+            ],
+            agents=[
+                Rke2Host(
+                    connection=_connection(node.name, secrets.hosts[node.name]),
+                    requires=ready.get(node.name, ()),
+                )
+                for node in config.nodes
+                if node.name not in servers
+            ],
+            agents_at_once=cluster.agents_at_once,
+            join_timeout_seconds=cluster.join_timeout_seconds,
+            drain_timeout_seconds=cluster.drain_timeout_seconds,
+        ),
+    )
+
+
+def _settings(config: CaasConfig, cluster: Rke2Kubernetes) -> Settings:
+    containerd = cluster.containerd
+    return rke2_settings.settings(
+        cluster,
+        registration_address=cluster.registration_address or _only_address(config, cluster),
+        kube_proxy_replacement=config.network.kube_proxy_replacement,
+        socket_lb_host_namespace_only=config.network.socket_lb_host_namespace_only,
+        dns_proxy=config.network.dns_proxy,
+        kubelet_drop_in=drop_ins.kubelet(
+            runtime_request_timeout_seconds=boot_profile(config).kubelet_request_timeout
+        ),
+        containerd_drop_in=drop_ins.containerd(
+            schema=drop_ins.ContainerdSchema(containerd.config_version.value),
+            enable_cdi=containerd.enable_cdi,
+            image_pull_progress_timeout_seconds=containerd.image_pull_progress_timeout_seconds,
+        ),
+    )
+
+
+def _only_address(config: CaasConfig, cluster: Rke2Kubernetes) -> str:
+    """The address of the only server; that of the lab is this computer."""
+    (server,) = cluster.servers
+    if server.address is not None:
+        return server.address
+    machines = config.hosts.machines if config.hosts.source == "existing" else ()
+    return next((one.address for one in machines if one.name == server.name), "127.0.0.1")
+
+
+def _connection(name: str, machine: HostEndpoint) -> HostConnection:
+    return HostConnection(
+        host=name,
+        address=machine.address,
+        port=machine.port,
+        user=machine.user,
+        host_key=machine.host_key,
+    )
