@@ -15,12 +15,14 @@ from uuid import uuid4
 
 from gpuclusters.domain import cloud_init, domain_xml
 from gpuclusters.domain.service_vm import LAB_IMAGE, NAME, ServiceVmInputs
+from gpuclusters.domain.service_vm_state import UNIT
 from lab.hosts import service_vm
 from lab.hosts.faults import Faults
 from lab.hosts.machine import Machine
 from lab.hosts.standins.fabric import CLIENT_VERSION
 
 MACHINE_TYPE = "pc-q35-10.1"
+_UNIT = f"/etc/systemd/system/{UNIT}"
 
 Record = dict[str, Any]
 
@@ -185,9 +187,10 @@ def stop(machine: Machine, faults: Faults, name: str) -> None:
 def host_booted(machine: Machine, faults: Faults) -> None:
     """The machine went down and came back: no domain runs, and networks are as they start with libvirt.
 
-    Domains are started by units, whose order says when the devices are bound to vfio-pci.
+    Domains are started by our unit, whose order says when the devices are bound to vfio-pci. Without it the
+    machine's own VM counts as started: nobody here plays libvirt's autostart.
     """
-    if "domains_made" not in machine.state and not service_vm.came_prepared(machine):
+    if machine.read_text(_UNIT) is None:
         return
     for name, domain in domains(machine).items():
         if domain["running"]:

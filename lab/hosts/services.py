@@ -107,6 +107,9 @@ class Services:
                 return self._fail(unit, "ExecStartPre failed", action)
         kind = units.kind(self._machine, unit)
         lines = units.commands(self._machine, unit, "ExecStart")
+        if not lines:  # a timer, a target: up as soon as it is asked for
+            units.started(self._machine, unit, action)
+            return True
         if kind == "oneshot":
             for line in lines:
                 code = await self._finish(unit, line)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import asyncssh
 import pytest
 
 from gpuclusters.domain.service_vm import IMAGE_FOLDER, LAB_IMAGE, STATE_FOLDER
@@ -254,6 +256,26 @@ def test_what_goes_wrong_is_told_with_its_remedy_and_mends_when_it_is_over(
         if "API" in words or "console" in words:
             host.sudo("virsh destroy fabric-manager")
     assert provider.create(ServiceVmProvider, wanted(host)).outputs["state"] == "ready"
+
+
+def test_after_a_reboot_of_the_machine_its_units_bring_the_vm_back(
+    host: SimulatedHost, start_provider: StartProvider
+) -> None:
+    provider = start_provider(without_vm(host))
+    made = provider.create(ServiceVmProvider, wanted(host))
+    before = host.run("cat /proc/sys/kernel/random/boot_id").stdout
+    host.sudo("reboot")
+    for _ in range(60):
+        time.sleep(0.5)
+        try:
+            if host.run("cat /proc/sys/kernel/random/boot_id").stdout != before:
+                break
+        except (OSError, asyncssh.Error):
+            continue
+    assert host.run("systemctl is-active gpu-clusters-service-vm").stdout == "active\n"
+    live = provider.read(ServiceVmProvider, made)
+    assert (live.outputs["state"], live.outputs["drift"]) == ("ready", [])
+    assert live.outputs["run"] != made.outputs["run"], "partitions have to be told anew"
 
 
 def test_the_vm_needs_every_switch_and_every_function_on_vfio(
