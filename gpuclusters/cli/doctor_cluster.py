@@ -10,7 +10,7 @@ from gpuclusters.adapters.kubernetes_objects import KubernetesObjects
 from gpuclusters.cli.diagnosis import Diagnosis, failure, shortened, warning, well
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.plan import table
-from gpuclusters.domain.tenancy_objects import NODE
+from gpuclusters.domain.tenancy_objects import NAMESPACE, NODE
 
 AREA = "cluster"
 _RIGHTS: tuple[Mapping[str, str], ...] = (
@@ -45,6 +45,9 @@ def cluster(config: CaasConfig, kubeconfig: str) -> Iterator[Diagnosis]:
             )
         else:
             yield well(AREA, "the account may do what `up` does")
+        if objects.get(NAMESPACE, config.programs.namespace) is None:
+            yield well(AREA, "nothing of this stack is in it yet; `up` brings it")
+            return
         nodes = {node["metadata"]["name"]: node for node in objects.list(NODE)}
     except AdapterError as error:
         yield failure(AREA, f"{error.where}: {error.problem}", error.remedy)

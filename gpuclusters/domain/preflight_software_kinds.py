@@ -22,7 +22,7 @@ KINDS: Mapping[str, Kind] = {
     ),
     "fuser-missing": Kind(
         cause="who has the GPUs open cannot be asked for",
-        remedy="install psmisc",
+        remedy="install psmisc (preparation does)",
         source="fuser(1)",
         severity=Severity.WARNING,
     ),
