@@ -194,5 +194,5 @@ class Versions(Section):
     """NVIDIA driver in the guest image; by default the one of Kata's own image."""
     fabric_manager: Annotated[Text, checked(2)] = "595.58.03"
     """Fabric manager in the service VM: exactly the guest driver's version."""
-    cdi: Annotated[Text, checked(8)] = "0.5.0"
-    """Version of the CDI specs on the machines."""
+    cdi: Annotated[Text, checked(8)] = "0.6.0"
+    """Newest version of CDI that the machines' runtime reads; specs state the least that they use."""

@@ -21,8 +21,8 @@ CONTAINERD_CDI_ALWAYS: Release = (2, 4)
 CONTAINERD_CDI_DEFAULT: Release = (2, 0)
 """containerd from which `enable_cdi` is on unless switched off."""
 CONTAINERD_EROFS: Release = (2, 2)
-CDI_DIGIT_NAMES: Release = (0, 5, 0)
-"""CDI version from which a device name may begin with a digit."""
+CDI_ANNOTATIONS: Release = (0, 6, 0)
+"""CDI version from which specs and devices have annotations, and a class may have a dot."""
 CDI_RELEASES = ("0.3.0", "0.4.0", "0.5.0", "0.6.0", "0.7.0", "0.8.0", "1.0.0", "1.1.0")
 KERNEL_HUGE_FAULTS: Release = (6, 12)
 """Kernel whose vfio-pci maps large BARs by huge pages; before it each takes minutes."""

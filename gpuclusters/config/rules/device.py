@@ -7,9 +7,7 @@ from collections.abc import Iterable
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.fault import Flaw, show
 from gpuclusters.config.rules.rule import rule
-from gpuclusters.domain.versions import CDI_DIGIT_NAMES, CDI_RELEASES, older
-
-_DOTS_IN_CLASS = (0, 6, 0)
+from gpuclusters.domain.versions import CDI_ANNOTATIONS, CDI_RELEASES, older
 
 
 @rule(8, needs=["device_access"])
@@ -39,35 +37,20 @@ def cdi_version_exists(config: CaasConfig) -> Iterable[Flaw]:
 
 
 @rule(8, needs=["versions"])
-def cdi_version_allows_device_names(config: CaasConfig) -> Iterable[Flaw]:
-    """Devices are named by module number, and a name may begin with a digit from 0.5.0 on."""
+def cdi_version_has_what_specs_use(config: CaasConfig) -> Iterable[Flaw]:
+    """Specs name devices by module number (from 0.5.0 on) and carry annotations (from 0.6.0 on)."""
     version = config.versions.cdi
-    if version in CDI_RELEASES and older(version, CDI_DIGIT_NAMES):
+    if version in CDI_RELEASES and older(version, CDI_ANNOTATIONS):
         yield Flaw(
             ("versions", "cdi"),
-            'does not allow device names that begin with a digit, and GPUs are named "1" to "8"',
+            'is older than what the specs use: annotations, and device names "1" to "8"',
             show(version),
-            "write 0.5.0 or newer, or leave it out",
-        )
-
-
-@rule(8, needs=["versions", "device_access"])
-def cdi_version_allows_the_class(config: CaasConfig) -> Iterable[Flaw]:
-    """A class with a dot needs 0.6.0."""
-    version = config.versions.cdi
-    _, _, device_class = config.device_access.cdi_kind.partition("/")
-    if "." in device_class and version in CDI_RELEASES and older(version, _DOTS_IN_CLASS):
-        yield Flaw(
-            ("versions", "cdi"),
-            f"does not allow a dot in the class {device_class}",
-            show(version),
-            "write 0.6.0 or newer, or a class without a dot",
+            "write 0.6.0 or newer, or leave it out",
         )
 
 
 RULES = (
     cdi_kind_is_the_resource_name,
     cdi_version_exists,
-    cdi_version_allows_device_names,
-    cdi_version_allows_the_class,
+    cdi_version_has_what_specs_use,
 )
