@@ -17,12 +17,11 @@ from pydantic.alias_generators import to_camel
 
 from caas import logs
 from gpuclusters.domain.fabric import Baseboard, Partition, PartitionTable, table_for
+from gpuclusters.domain.lease import Limits
 from gpuclusters.domain.recycle import RecyclePolicy
 
 SETTINGS_VARIABLE = "GPU_CLUSTERS_SETTINGS"
 SECRETS_VARIABLE = "GPU_CLUSTERS_SECRETS"
-
-Seconds = Annotated[float, Field(gt=0, le=86_400)]
 
 
 class SettingsError(ValueError):
@@ -33,19 +32,6 @@ class _Part(BaseModel):
     model_config = ConfigDict(
         frozen=True, extra="forbid", alias_generator=to_camel, populate_by_name=True
     )
-
-
-class Phases(_Part):
-    """The longest that each phase of a lease may last, in seconds; afterwards the GPU is quarantined."""
-
-    reserved: Seconds = 60
-    activating: Seconds = 120
-    admission: Seconds = 180
-    """From the lease to the kubelet's allocation; afterwards the pod is deleted and the lease returned."""
-    releasing: Seconds = 600
-    resetting: Seconds = 180
-    scrubbing: Seconds = 900
-    verifying: Seconds = 180
 
 
 class Gpu(_Part):
@@ -146,7 +132,7 @@ class Settings(_Part):
     cdi_kind: str = "nvidia.com/pgpu"
     runtime_class: str
     recycle_policy: RecyclePolicy = RecyclePolicy.FULL
-    phases: Phases = Phases()
+    phases: Limits = Limits()
     hosts: tuple[Host, ...]
     golden_firmware: GoldenFirmware = GoldenFirmware()
     network: Network = Network()

@@ -19,7 +19,7 @@ import kopf
 from caas import logs, metrics
 from caas.cluster import Cluster, ClusterError
 from caas.controllers import leases, tenancy
-from caas.controllers.health import Health
+from caas.health import Health
 from caas.leader import Leader
 from caas.settings import Settings, SettingsError, load, secret
 from gpuclusters.domain.isolation import Network
@@ -48,13 +48,14 @@ async def _run(settings: Settings, private_key: str) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     identity = os.environ.get("POD_NAME") or f"{os.uname().nodename}-{os.getpid()}"
+    address = os.environ.get("POD_IP", "127.0.0.1")
     async with (
         Cluster.connect() as cluster,
-        Health(os.environ.get("POD_IP", "127.0.0.1"), PORT) as health,
+        # It leads or stands by from now on.
+        Health(address, PORT, metrics.CONTROLLERS, lambda: True, waits_for="starting"),
     ):
         leader = Leader(cluster, settings.namespace, ELECTION, identity)
         metrics.LEADER.labels(identity).set(0)
-        health.ready = True
         stopping = asyncio.create_task(stop.wait())
         acquiring = asyncio.create_task(leader.acquire())
         await asyncio.wait({stopping, acquiring}, return_when=asyncio.FIRST_COMPLETED)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import kopf
 
 from caas.cluster import Cluster
+from caas.controllers.background import run_beside
 from caas.controllers.boot_times import BootTimes
 from caas.controllers.events import Recorder
 from caas.controllers.host_effects import HostEffects, Wiring
@@ -25,7 +25,7 @@ from caas.settings import Host, Settings
 from gpuclusters.domain.container import POD
 from gpuclusters.domain.firmware import Golden
 from gpuclusters.domain.isolation import TENANT_LABEL
-from gpuclusters.domain.lease import Limits, Orders
+from gpuclusters.domain.lease import Orders
 from gpuclusters.domain.lease_resource import GPU_LEASE, GPULeaseSpec
 from gpuclusters.domain.tenancy_resource import TENANCY
 
@@ -163,7 +163,7 @@ class LeaseController:
 
 def orders_of(host: Host, settings: Settings) -> Orders:
     """What the machine of one host is told to obey."""
-    phases, golden = settings.phases, settings.golden_firmware
+    golden = settings.golden_firmware
     return Orders(
         host=host.name,
         partitions={p.id: p.modules for p in host.partition_table.partitions},
@@ -171,7 +171,7 @@ def orders_of(host: Host, settings: Settings) -> Orders:
         keep_active=host.declared_layout,
         policy=settings.recycle_policy,
         golden=Golden(golden.versions, golden.knobs),
-        limits=Limits(**phases.model_dump()),
+        limits=settings.phases,
     )
 
 
@@ -218,18 +218,7 @@ def register(registry: kopf.OperatorRegistry, controller: LeaseController) -> No
         registry: of the operator, which must be started by whoever leads, cluster-wide.
         controller: not running yet.
     """
-    work: list[asyncio.Task[None]] = []
-
-    @kopf.on.startup(registry=registry, id="leases-start")
-    async def start(**_: Any) -> None:
-        work.append(asyncio.create_task(controller.run(), name="leases"))
-
-    @kopf.on.cleanup(registry=registry, id="leases-stop")
-    async def stop(**_: Any) -> None:
-        for task in work:
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+    run_beside(registry, "leases", controller.run)
 
     @kopf.on.event(
         GPU_LEASE.group, GPU_LEASE.version, GPU_LEASE.plural, registry=registry, id="lease-changed"

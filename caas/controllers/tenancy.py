@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import kopf
 
 from caas.cluster import Cluster
+from caas.controllers.background import run_beside
 from caas.controllers.tenancy_controller import TenancyController
 from gpuclusters.domain.isolation import Network
 from gpuclusters.domain.tenancy_resource import TENANCY
@@ -52,19 +52,11 @@ def register(
         identity: of this program, as events name it.
     """
     controller = TenancyController(cluster, network, identity)
-    work: list[asyncio.Task[None]] = []
+    run_beside(registry, "tenancies", lambda: _kept_up(controller))
 
-    @kopf.on.startup(registry=registry, id="tenancies-start")
-    async def start(settings: kopf.OperatorSettings, **_: Any) -> None:
+    @kopf.on.startup(registry=registry, id="tenancies-storage")
+    async def plain(settings: kopf.OperatorSettings, **_: Any) -> None:
         settings.persistence.diffbase_storage = NoDifferences()
-        work.append(asyncio.create_task(_kept_up(controller), name="tenancies"))
-
-    @kopf.on.cleanup(registry=registry, id="tenancies-stop")
-    async def stop(**_: Any) -> None:
-        for task in work:
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
 
     @kopf.on.event(
         TENANCY.group, TENANCY.version, TENANCY.plural, registry=registry, id="tenancy-changed"

@@ -10,10 +10,10 @@ import signal
 import sys
 from pathlib import Path
 
-from caas import logs, settings
+from caas import logs, metrics, settings
 from caas.cluster import Cluster, ClusterError
-from caas.device_plugin.health import HealthServer
 from caas.device_plugin.plugin import Kubelet, Plugin
+from caas.health import Health
 
 PORT = 8082
 _log = logging.getLogger(__name__)
@@ -52,18 +52,23 @@ async def serve() -> None:
             resource=configured.gpu_resource,
             cdi_kind=configured.cdi_kind,
         )
-        health = HealthServer(os.environ.get("POD_IP", "127.0.0.1"), PORT, lambda: plugin.ready)
-        await health.open()
-        work = asyncio.create_task(plugin.run())
-        told = asyncio.create_task(stop.wait())
-        try:
-            await asyncio.wait({work, told}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            told.cancel()
-            work.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await work
-            await health.close()
+        health = Health(
+            os.environ.get("POD_IP", "127.0.0.1"),
+            PORT,
+            metrics.DEVICE_PLUGIN,
+            lambda: plugin.ready,
+            waits_for="not registered, or the leases are not known",
+        )
+        async with health:
+            work = asyncio.create_task(plugin.run())
+            told = asyncio.create_task(stop.wait())
+            try:
+                await asyncio.wait({work, told}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                told.cancel()
+                work.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await work
 
 
 def main() -> int:

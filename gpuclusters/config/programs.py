@@ -10,6 +10,7 @@ import yaml
 from caas import settings
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.plan import CaasPlan, NodePlan
+from gpuclusters.domain.lease import Limits
 
 _KNOB_WORDS = {
     "ecc": ("disabled", "enabled"),
@@ -55,7 +56,7 @@ def settings_file(
         cdi_kind=config.device_access.cdi_kind,
         runtime_class=config.kata.runtime_class,
         recycle_policy=leases.recycle_policy,
-        phases=settings.Phases.model_validate(
+        phases=Limits.model_validate(
             {
                 key.removesuffix("_seconds"): value
                 for key, value in leases.deadlines.model_dump().items()

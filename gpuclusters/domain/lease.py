@@ -10,6 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
 
 from gpuclusters.domain.fabric import Partition
 from gpuclusters.domain.firmware import Golden
@@ -99,17 +102,22 @@ class Pod:
     """`<host>/<partition>` that it was let go to; empty behind its gate."""
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """The longest that each phase may last, in seconds."""
+Seconds = Annotated[float, Field(gt=0, le=86_400)]
 
-    reserved: float = 60
-    activating: float = 120
-    admission: float = 180
-    releasing: float = 600
-    resetting: float = 180
-    scrubbing: float = 900
-    verifying: float = 180
+
+class Limits(BaseModel):
+    """The longest that each phase of a lease may last, in seconds; afterwards the GPU is quarantined."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    reserved: Seconds = 60
+    activating: Seconds = 120
+    admission: Seconds = 180
+    """From the lease to the kubelet's allocation; afterwards the pod is deleted and the lease returned."""
+    releasing: Seconds = 600
+    resetting: Seconds = 180
+    scrubbing: Seconds = 900
+    verifying: Seconds = 180
 
     def of(self, phase: Phase) -> float | None:
         """The limit of a phase; None where it may last for ever."""

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from caas.controllers.lease_book import LeaseBook
+from gpuclusters.config.leases import Deadlines
 from gpuclusters.domain.device_plugin import HELD_BY_ANOTHER, KUBELET_AGREES
 from gpuclusters.domain.lease import Limits
 from gpuclusters.domain.lease_plan import Change
@@ -124,3 +125,10 @@ def test_a_lease_says_who_had_the_gpu_last_and_that_the_kubelet_gave_it_to_anoth
     assert said["status"] == "False"
     freed = replace(lease, phase=Phase.FREE, deadline=None, last_tenant="")
     assert "lastTenant" not in book.next(Change(lease, freed, ""), now=6.0)["status"]
+
+
+def test_the_configuration_has_the_deadlines_that_the_machine_has_by_itself() -> None:
+    stated = Deadlines().model_dump()
+    assert {key.removesuffix("_seconds"): value for key, value in stated.items()} == (
+        Limits().model_dump()
+    )
