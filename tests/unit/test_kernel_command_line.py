@@ -1,0 +1,144 @@
+"""The kernel's command line: ours beside others'."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from gpuclusters.domain import huge_pages, kernel_command_line
+from gpuclusters.domain.host_boot import Cpu, kernel_arguments
+from gpuclusters.domain.kernel_command_line import (
+    additions,
+    check,
+    conflicts,
+    effective,
+    lacking,
+    shared_names,
+    split,
+)
+
+OTHERS = st.lists(
+    st.sampled_from(
+        [
+            "console=ttyS0,115200n8",
+            'dyndbg="file drivers/usb/* +p"',
+            "crashkernel=512M",
+            "quiet",
+            "iommu=pt",
+            "iommu=nopanic",
+            "intel_iommu=on,sm_on",
+            "intel_iommu=off",
+            "amd_iommu=on",
+            "module_blacklist=floppy,nouveau",
+            "module-blacklist=pcspkr",
+            "modprobe.blacklist=i915",
+            "vfio-pci.ids=8086:1572",
+            "hugepagesz=2M",
+            "hugepages=1024",
+            "hugepagesz=1G",
+            "hugepages=0:8,1:8",
+            "default_hugepagesz=1024M",
+            "default_hugepagesz=2M",
+        ]
+    ),
+    max_size=8,
+    unique=True,
+).map(" ".join)
+WANTED = st.builds(
+    kernel_arguments,
+    cpu=st.sampled_from(Cpu),
+    huge_pages_1g_by_numa_node=st.dictionaries(st.integers(0, 3), st.integers(0, 512), max_size=4),
+    early_claim=st.lists(st.sampled_from(["10de:2330", "10de:22a3"]), max_size=2),
+    extra=st.sampled_from([(), ("pci=realloc",)]),
+)
+
+
+@settings(max_examples=150)
+@given(OTHERS, WANTED)
+def test_others_are_kept_and_ours_hold_or_it_is_a_conflict(
+    others: str, wanted: tuple[str, ...]
+) -> None:
+    assume(not conflicts(others, wanted))
+    line = " ".join([others, *additions(others, wanted)])
+    assert split(line)[: len(split(others))] == split(others)
+    assert lacking(line, wanted) == ()
+    assert additions(line, wanted) == (), "a second time there is nothing to add"
+    before, after = effective(split(others)), effective(split(line))
+    for name, value in before.items():
+        assert set(value.split(",")) <= set(after[name].split(",")), name
+
+
+@settings(max_examples=100)
+@given(OTHERS, WANTED)
+def test_what_contradicts_is_named_with_both_sides(others: str, wanted: tuple[str, ...]) -> None:
+    for conflict in conflicts(others, wanted):
+        assert conflict.theirs in split(others)
+        assert conflict.ours in wanted
+
+
+@given(st.lists(st.sampled_from(["a", 'b="c d"', "e=1,2", "f=", '"x y"=1']), max_size=6))
+def test_blanks_in_quotes_do_not_separate(arguments: list[str]) -> None:
+    assert split("  ".join(arguments)) == tuple(arguments)
+
+
+@pytest.mark.parametrize(
+    ("others", "wanted", "theirs"),
+    [
+        ("intel_iommu=off", "intel_iommu=on", "intel_iommu=off"),
+        ("iommu=soft", "iommu=pt", "iommu=soft"),
+        ("default_hugepagesz=2M", "default_hugepagesz=1G", "default_hugepagesz=2M"),
+        ("pci=nomsi", "pci=realloc", "pci=nomsi"),
+    ],
+)
+def test_an_argument_of_others_is_never_overridden(others: str, wanted: str, theirs: str) -> None:
+    (conflict,) = conflicts(others, [wanted])
+    assert (conflict.theirs, conflict.ours) == (theirs, wanted)
+
+
+def test_pages_of_a_size_that_others_reserve_are_a_conflict_because_the_first_counts() -> None:
+    wanted = huge_pages.arguments({0: 8, 1: 8})
+    assert conflicts("hugepagesz=1G hugepages=4", wanted)
+    assert not conflicts("hugepagesz=2M hugepages=4", wanted)
+    assert conflicts("hugepagesz=1024M hugepages=1:8,0:8", wanted) == ()
+
+
+def test_lists_of_which_the_last_counts_repeat_what_others_listed() -> None:
+    added = additions("module_blacklist=floppy", ["module_blacklist=nouveau"])
+    assert added == ("module_blacklist=floppy,nouveau",)
+    assert shared_names("module_blacklist=floppy quiet", added) == ("module_blacklist",)
+
+
+@pytest.mark.parametrize("argument", ["a b", 'a="b"', "a=$(reboot)", "a=`b`", "a\\b", "", "a;b"])
+def test_what_a_shell_would_read_is_no_argument(argument: str) -> None:
+    with pytest.raises(ValueError, match="is not one kernel argument"):
+        check(argument)
+
+
+@given(st.dictionaries(st.integers(0, 7), st.integers(0, 2048), max_size=8))
+def test_huge_pages_are_found_again_in_what_is_written(pages: dict[int, int]) -> None:
+    arguments = huge_pages.arguments(pages)
+    wanted = {node: count for node, count in pages.items() if count}
+    if not wanted:
+        assert arguments == ()
+        return
+    value = effective(arguments)[f"hugepages@{1 << 30}"]
+    assert huge_pages.parse(value) == wanted
+    assert huge_pages.missing(wanted, wanted) == {}
+    assert huge_pages.missing(wanted, {}) == wanted
+
+
+def test_a_plain_number_of_pages_says_nothing_about_nodes() -> None:
+    assert huge_pages.parse("512") is None
+    assert huge_pages.by_node([4, 8]) == {0: 4, 1: 8}
+    with pytest.raises(ValueError, match="no negative number"):
+        huge_pages.arguments({0: -1})
+
+
+def test_every_argument_that_we_set_is_one() -> None:
+    arguments = kernel_arguments(
+        cpu=Cpu.AMD, huge_pages_1g_by_numa_node={0: 1}, early_claim=["10de:2330"]
+    )
+    assert [kernel_command_line.check(argument) for argument in arguments] == list(arguments)
+    assert "amd_iommu=on" in arguments
+    assert "vfio-pci.ids=10de:2330" in arguments
