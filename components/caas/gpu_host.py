@@ -125,6 +125,7 @@ class GpuHost(pulumi.ComponentResource):
                 gpus={str(module): address for module, address in sorted(gpus.items())},
                 fabric_manager_host=args.fabric_manager_host,
                 fabric_manager_version=vm.fabric_manager_version,
+                fabric_manager_run=vm.run,
                 guest_driver=args.guest_driver,
                 module_map=module_map,
                 opts=self._after(vm),

@@ -91,6 +91,9 @@ def _files(vm: ServiceVmInputs, guest_script: str) -> list[dict[str, Any]]:
         _file(DROP_IN, _drop_in(fm.version, fm.state_file)),
         _file(WATCHDOG, "[Manager]\nRuntimeWatchdogSec=60\nRebootWatchdogSec=5min\n"),
     ]
+    if not vm.switches:
+        # Switches without a PCI function of their own are managed through ConnectX-7 bridges.
+        files.append(_file("/etc/modules-load.d/gpu-clusters.conf", "ib_umad\nmlx5_ib\n"))
     if fm.partitions is not None:
         table = fabric_manager_config.render_partitions(fm.partitions)
         files.append(_file(fabric_manager_config.PARTITIONS_PATH, table))
