@@ -188,11 +188,11 @@ class ServiceVm(Section):
 class Versions(Section):
     """Versions that must agree with each other. Every one is a number, never `latest`."""
 
-    kata: Annotated[Text, checked(2)] = "4.1.0"
+    kata: Text = "4.1.0"
     """Kata Containers on the machines; its guest image brings the GPU driver."""
-    guest_driver: Annotated[Text | None, checked(2)] = None
+    guest_driver: Text | None = None
     """NVIDIA driver in the guest image; by default the one of Kata's own image."""
-    fabric_manager: Annotated[Text, checked(2)] = "595.58.03"
+    fabric_manager: Text = "595.58.03"
     """Fabric manager in the service VM: exactly the guest driver's version."""
     cdi: Annotated[Text, checked(8)] = "0.6.0"
     """Newest version of CDI that the machines' runtime reads; specs state the least that they use."""

@@ -112,20 +112,20 @@ class Node(Section):
     gpus: Mapping[ModuleNumber, PciAddress] | None = None
     """PCI address of each GPU by module number, "1" to "8": the slot on the baseboard as
     `nvidia_gpu_tools.py --query-module-name` reports it, not the order on the bus."""
-    switches: Annotated[tuple[PciAddress, ...] | None, checked(4)] = None
+    switches: tuple[PciAddress, ...] | None = None
     """PCI addresses of the NVSwitches; they go to the service VM, all of them. None on hgx-b200."""
-    extra_functions: Annotated[tuple[PciAddress, ...] | None, checked(4)] = None
+    extra_functions: tuple[PciAddress, ...] | None = None
     """PCI functions that go to the service VM beside the switches: on Supermicro the memory controller
     11f8:4128 of their IOMMU group; on hgx-b200 the four ConnectX-7 functions that manage the switches."""
     partition_layout: Sizes | None = None
     """Sizes of this node's partitions; stated if the cluster's partition-layout is mixed."""
     partitions: tuple[PartitionNumber, ...] | None = None
     """Numbers of the partitions themselves, in the baseboard's table, instead of a layout of sizes."""
-    memory_gib: Annotated[Gib | None, checked(13)] = None
+    memory_gib: Gib | None = None
     """RAM of the machine, in GiB."""
-    hugepages_gib_per_numa_node: Annotated[
-        tuple[Annotated[Integer, Field(ge=0, le=1_048_576)], ...] | None, checked(13)
-    ] = None
+    hugepages_gib_per_numa_node: (
+        tuple[Annotated[Integer, Field(ge=0, le=1_048_576)], ...] | None
+    ) = None
     """1-GiB huge pages that the machine reserves at boot, one number for each NUMA node."""
     physical_address_bits: Annotated[
         Annotated[Integer, Field(ge=32, le=64)] | None, checked(13)
@@ -133,7 +133,7 @@ class Node(Section):
     """Physical address bits that VMs see; 46 or more with host-phys-bits on current servers."""
     mmio_high_gib: Annotated[Gib | None, checked(13)] = None
     """Window for 64-bit BARs that the machine's BIOS opens ("MMIO High Size"), in GiB."""
-    kernel: Annotated[Text | None, checked(13)] = None
+    kernel: Text | None = None
     """Version of the machine's Linux kernel; before 6.12 mapping GPUs takes minutes (a warning)."""
     qemu: Annotated[Text | None, checked(13)] = None
     """Version of QEMU that runs the VMs, if it is not Kata's own; before 9.2 it is slow (a warning)."""
