@@ -1,0 +1,71 @@
+"""The RKE2 cluster as a component: order, tokens, kubeconfig."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pulumi
+
+from components.host_connection import HostConnection
+from components.rke2.cluster import Rke2Cluster, Rke2ClusterArgs, Rke2Host
+from gpuclusters.domain.rke2_config import Settings
+from tests.components.recorder import Recorder, record
+
+KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f"
+
+
+def host(name: str, requires: Sequence[pulumi.Resource] = ()) -> Rke2Host:
+    connection = HostConnection(host=name, address=name, port=22, user="ops", host_key=KEY)
+    return Rke2Host(connection=connection, requires=requires)
+
+
+def cluster(**changes: Any) -> Recorder:
+    def declare() -> None:
+        args: dict[str, Any] = {
+            "version": "v1.35.7+rke2r1",
+            "artifacts": {"source": "download", "location": "https://x", "checksum": "a" * 64},
+            "settings": Settings(registration_address="10.0.0.100"),
+            "servers": [host("cp-1"), host("cp-2"), host("cp-3")],
+            "agents": [host("a-1"), host("a-2"), host("a-3")],
+            "agents_at_once": 2,
+            **changes,
+        }
+        Rke2Cluster("c", Rke2ClusterArgs(**args))
+
+    return record(declare)
+
+
+def test_a_cluster_is_one_resource_for_each_host_and_one_for_the_tokens() -> None:
+    assert sorted(cluster().types()) == [
+        "gpu-clusters:rke2:Rke2Cluster",
+        *["pulumi-python:dynamic/gpu:Rke2Node"] * 6,
+        "pulumi-python:dynamic/gpu:Rke2Tokens",
+    ]
+
+
+def test_tokens_of_ones_own_are_used_and_none_are_made() -> None:
+    recorder = cluster(
+        server_token="server-token-of-ones-own", agent_token="agent-token-of-ones-own"
+    )
+    assert not recorder.of(":Rke2Tokens")
+    nodes = recorder.of(":Rke2Node")
+    assert nodes["cp-2-rke2"]["token"] == "server-token-of-ones-own"
+    assert nodes["cp-2-rke2"]["agent_token"] == "agent-token-of-ones-own"
+    assert nodes["a-1-rke2"]["token"] == "agent-token-of-ones-own"
+    assert "agent_token" not in nodes["a-1-rke2"]
+
+
+def test_all_servers_are_told_the_same_but_for_their_names() -> None:
+    nodes = cluster().of(":Rke2Node")
+    first, second, third = (nodes[f"cp-{n}-rke2"]["config"] for n in (1, 2, 3))
+    assert {**second, "node-name": "cp-3"} == third
+    assert {key: value for key, value in second.items() if key != "server"} == {
+        **first,
+        "node-name": "cp-2",
+    }
+
+
+def test_hosts_are_declared_servers_first() -> None:
+    names = [one.name for one in cluster().seen if one.type.endswith(":Rke2Node")]
+    assert sorted(names[:3]) == ["cp-1-rke2", "cp-2-rke2", "cp-3-rke2"]
