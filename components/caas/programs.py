@@ -63,7 +63,7 @@ class Programs(pulumi.ComponentResource):
         self.controllers = self._deployment(
             self._program(CONTROLLERS, CONTROLLERS_PORT, reads_secrets=True, memory="512Mi")
         )
-        self._deployment(self._program(API, API_PORT))
+        api = self._deployment(self._program(API, API_PORT))
         self._daemon_set(
             self._program(DEVICE_PLUGIN, DEVICE_PLUGIN_PORT, host_folders=KUBELET_FOLDERS)
         )
@@ -74,8 +74,9 @@ class Programs(pulumi.ComponentResource):
                 "selector": labels(API),
                 "ports": [{"name": "http", "port": 80, "target_port": "http"}],
             },
-            # It has endpoints when the API is ready, and the Deployment has been waited for.
-            opts=pulumi.ResourceOptions(parent=self),
+            # A Service is waited for until it has endpoints. Without the Deployment, which may have failed, or
+            # not have been begun because something else had, that would be ten minutes for nothing.
+            opts=pulumi.ResourceOptions(parent=self, depends_on=[api]),
         )
         self.api_service = service.metadata.name
         self.register_outputs({"api_service": self.api_service})

@@ -31,7 +31,7 @@ def kill_at(process: subprocess.Popen[str], event: str, number: int, *, everythi
                 process.kill()  # program and providers go on for a while, as after a crash
             process.wait()
             return True
-    assert process.wait() == 0
+    assert process.wait() == 0, "".join(said[-20:])
     return False
 
 
