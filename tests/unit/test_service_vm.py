@@ -4,10 +4,12 @@ That the documents are what their consumers read: test_service_vm_consumers.py."
 
 from __future__ import annotations
 
+import hashlib
 import json
 import xml.etree.ElementTree as ET
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,10 +31,11 @@ from gpuclusters.domain.fabric_state import FabricError
 from gpuclusters.domain.platforms import PRESETS, Platform
 from gpuclusters.domain.ports import LivePartition, PciFunction
 from gpuclusters.domain.refusals import RefusalError
-from gpuclusters.domain.service_vm import ServiceVmInputs
+from gpuclusters.domain.service_vm import LAB_IMAGE, ServiceVmInputs
 from gpuclusters.domain.service_vm_health import Health
 from gpuclusters.domain.service_vm_state import LiveVm, compare, wanted
 from lab.hosts import libvirt
+from lab.hosts.service_vm import image_text
 
 PRESET = PRESETS[Platform.SUPERMICRO_HGX_H100]
 HOST_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f"
@@ -550,3 +553,24 @@ def test_a_paused_vm_is_restarted() -> None:
     world.host.live = replace(world.host.live, state="paused")
     plan = compare(wanted(world.vm, scripts()), world.host.live)
     assert plan.restart == ("it is paused",)
+
+
+def test_the_page_shows_what_is_generated() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs/service-vm.md").read_text()
+    vm = inputs(image=dict(LAB_IMAGE))
+    for text in (
+        domain_xml.text(domain(vm)),
+        domain_xml.text(domain_xml.network(vm.network, host="hgx-01")),
+        fabric_manager_config.render(vm.fabric_manager),
+    ):
+        assert text in page
+
+
+def test_the_image_of_the_labs_machines_is_the_one_that_the_default_names() -> None:
+    assert hashlib.sha256(image_text().encode()).hexdigest() == LAB_IMAGE["sha256"]
+
+
+def test_bridges_of_a_board_without_switch_functions_get_their_modules() -> None:
+    vm = inputs(switches=[], extra_functions=["0000:05:00.0", "0000:06:00.0"])
+    files = {f["path"]: f for f in yaml.safe_load(seed(vm).user_data)["write_files"]}
+    assert files["/etc/modules-load.d/gpu-clusters.conf"]["content"] == "ib_umad\nmlx5_ib\n"
