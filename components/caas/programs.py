@@ -74,8 +74,8 @@ class Programs(pulumi.ComponentResource):
                 "selector": labels(API),
                 "ports": [{"name": "http", "port": 80, "target_port": "http"}],
             },
-            # A Service is waited for until it has endpoints. Without the Deployment, which may have failed, or
-            # not have been begun because something else had, that would be ten minutes for nothing.
+            # A Service is waited for until it has endpoints. Without the Deployment, which may have failed,
+            # or not have been begun because something else had, that would be ten minutes for nothing.
             opts=pulumi.ResourceOptions(parent=self, depends_on=[api]),
         )
         self.api_service = service.metadata.name

@@ -19,8 +19,9 @@ CHANGES = {"create", "update", "replace", "create-replacement", "delete-replaced
 
 def kill_at(process: subprocess.Popen[str], event: str, number: int, *, everything: bool) -> bool:
     """Kill -9 at the n-th event of this kind; False if the run ended before."""
-    seen = 0
+    seen, said = 0, list[str]()
     for line in told(process):
+        said.append(line)
         with contextlib.suppress(ValueError):
             metadata = json.loads(line).get(event, {}).get("metadata", {})
             seen += metadata.get("op") in CHANGES
