@@ -85,7 +85,7 @@ def _problems(config: CaasConfig, node: Mapping[str, Any]) -> Iterator[tuple[str
             "not offered (`kubectl get gpuleases`)",
         )
     labels = node["metadata"].get("labels") or {}
-    for key, value in config.kata.shim.node_selector.items():
+    for key, value in config.kata.node_selector.items():
         if labels.get(key) != value:
             yield (
                 f"lacks the label {key}={value}",

@@ -55,7 +55,7 @@ def node(name: str, *, gpus: int = 8, ready: str = "True", labels: bool = True) 
     return {
         "metadata": {
             "name": name,
-            "labels": dict(config().kata.shim.node_selector) if labels else {},
+            "labels": dict(config().kata.node_selector) if labels else {},
         },
         "status": {
             "conditions": [{"type": "Ready", "status": ready}],
