@@ -12,6 +12,7 @@ from gpuclusters.config.rules import (
     machine,
     network,
     operator,
+    preparation,
     rke2,
     runtime,
     service_vm,
@@ -35,6 +36,7 @@ CAAS_RULES: tuple[Rule, ...] = (
     *workload.RULES,
     *network.RULES,
     *machine.RULES,
+    *preparation.RULES,
     *handover.RULES,
     *rke2.RULES,
 )
