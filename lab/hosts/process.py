@@ -109,7 +109,7 @@ def stop(folder: Path) -> None:
 
 
 def reinstall(folder: Path, host: str) -> HostEndpoint:
-    """Install a machine's operating system anew: it is bare, and shows another host key.
+    """Install a machine's operating system anew: nothing of ours is on it, and its host key is another.
 
     Raises:
         HostsError: there is no such host, or the server does not run.
@@ -122,7 +122,8 @@ def reinstall(folder: Path, host: str) -> HostEndpoint:
             raise HostsError(f"there is no host {host!r} in {paths.path}; there are: {known}")
         if _server(paths) is None:
             raise HostsError(f"the hosts in {paths.path} do not run; start them first")
-        wanted["hosts"][host]["condition"] = "bare"
+        if wanted["hosts"][host]["condition"] == "prepared":
+            wanted["hosts"][host]["condition"] = "bare"
         write_json(paths.specs, wanted)
         control.tell(paths, f"reinstall {host}")
         return _endpoints(paths, read_json(paths.ready))[host]
