@@ -38,7 +38,9 @@ def warm_engine() -> Iterator[Warm]:
     folder = Path(tempfile.mkdtemp(prefix="warm-"))  # a short path: it is that of a socket
     try:
         with contextlib.ExitStack() as servers:
-            made = Warm(folder / "engine", folder / "python")
+            # Plugins in Python find theirs by that name on PATH.
+            (folder / "bin").mkdir()
+            made = Warm(folder / "engine", folder / "bin" / "python3")
             _write(made.python, f"{folder}/python.socket")
             _write(made.engine, f"{folder}/engine.socket -m lab.engine", made.python)
             servers.enter_context(_served(folder, "python.socket", _PROGRAM))
@@ -49,7 +51,7 @@ def warm_engine() -> Iterator[Warm]:
 
 
 def _write(file: Path, arguments: str, python: Path | None = None) -> None:
-    variable = f"PULUMI_PYTHON_CMD={python} " if python else ""
+    variable = f'PULUMI_PYTHON_CMD={python} PATH="{python.parent}:$PATH" ' if python else ""
     client = f"{sys.executable} -IS {_CODE / 'client.py'}"
     file.write_text(f'#!/bin/sh\n{variable}exec {client} {arguments} "$@"\n')
     file.chmod(0o700)
