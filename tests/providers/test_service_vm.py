@@ -10,11 +10,14 @@ from typing import Any
 import asyncssh
 import pytest
 
+from gpuclusters.domain import host_boot
 from gpuclusters.domain.service_vm import IMAGE_FOLDER, LAB_IMAGE, STATE_FOLDER
 from gpuclusters.providers.fabric_partitions import FabricPartitionsProvider
+from gpuclusters.providers.host_boot import HostBootProvider
 from gpuclusters.providers.service_vm import ServiceVmProvider
+from gpuclusters.providers.vfio_binding import VfioBindingProvider
 from lab.hosts import faults, service_vm_faults
-from tests.fixtures.hosts import SimulatedHost
+from tests.fixtures.hosts import Hosts, SimulatedHost
 from tests.providers.conftest import StartProvider
 from tests.providers.provider_process import UNKNOWN, Made, StepFailed
 
@@ -258,14 +261,38 @@ def test_what_goes_wrong_is_told_with_its_remedy_and_mends_when_it_is_over(
     assert provider.create(ServiceVmProvider, wanted(host)).outputs["state"] == "ready"
 
 
-def test_after_a_reboot_of_the_machine_its_units_bring_the_vm_back(
-    host: SimulatedHost, start_provider: StartProvider
+def test_a_bare_machine_serves_once_it_is_prepared_and_again_after_its_reboot(
+    hosts: Hosts, start_provider: StartProvider
 ) -> None:
-    provider = start_provider(without_vm(host))
+    (host,) = hosts(condition="bare")
+    provider = start_provider(host)
+    assert "libvirt cannot be asked (sh: 1: virsh: not found)" in fails(
+        lambda: provider.create(ServiceVmProvider, wanted(host))
+    )
+    packages = "libvirt-daemon-system libvirt-clients qemu-system-x86 qemu-utils genisoimage psmisc"
+    assert host.sudo(f"apt-get install -y {packages}").returncode == 0
+    arguments = host_boot.kernel_arguments(cpu=host_boot.Cpu.INTEL, huge_pages_1g_by_numa_node={})
+    boot = {
+        "connection": host.connection,
+        "kernel_arguments": list(arguments),
+        "files": dict(host_boot.host_files()),
+        "huge_pages_1g": {},
+        "reboot": "allow",
+        "reboot_timeout_seconds": 60,
+    }
+    provider.create(HostBootProvider, boot)
+    assert "not" in fails(lambda: provider.create(ServiceVmProvider, wanted(host)))
+    functions = [
+        *({"address": a, "pci_id": "10de:22a3", "pci_class": "0680"} for a in SWITCHES),
+        {"address": "0000:03:00.1", "pci_id": "11f8:4128", "pci_class": ""},
+    ]
+    provider.create(VfioBindingProvider, {"connection": host.connection, "functions": functions})
     made = provider.create(ServiceVmProvider, wanted(host))
+    assert (made.outputs["state"], made.outputs["drift"]) == ("ready", [])
+
     before = host.run("cat /proc/sys/kernel/random/boot_id").stdout
     host.sudo("reboot")
-    for _ in range(60):
+    for _ in range(120):
         time.sleep(0.5)
         try:
             if host.run("cat /proc/sys/kernel/random/boot_id").stdout != before:
