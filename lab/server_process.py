@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -15,6 +16,38 @@ import psutil
 
 _SAME_TIME_SECONDS = 1.0
 _PROJECT = Path(__file__).resolve().parents[1]
+
+
+@dataclass(frozen=True, slots=True)
+class ServerFolder:
+    """Where a server keeps what others must find; servers add paths of their own."""
+
+    path: Path
+
+    @property
+    def ready(self) -> Path:
+        """What it serves, written by itself when it does."""
+        return self.path / "ready.json"
+
+    @property
+    def process(self) -> Path:
+        """Which process serves: pid and start time."""
+        return self.path / "process.json"
+
+    @property
+    def log(self) -> Path:
+        """Its standard error."""
+        return self.path / "server.log"
+
+    @property
+    def start_lock(self) -> Path:
+        """Held by whoever starts or stops it."""
+        return self.path / "start.lock"
+
+    @property
+    def serve_lock(self) -> Path:
+        """Held by it as long as it lives."""
+        return self.path / "serve.lock"
 
 
 def living(record: Mapping[str, Any] | None) -> psutil.Process | None:

@@ -27,6 +27,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from lab.server_process import ServerFolder
+
 
 @dataclass(frozen=True, slots=True)
 class HostFolder:
@@ -100,10 +102,8 @@ class HostFolder:
 
 
 @dataclass(frozen=True, slots=True)
-class HostsFolder:
+class HostsFolder(ServerFolder):
     """The paths of a folder of hosts."""
-
-    path: Path
 
     @property
     def specs(self) -> Path:
@@ -111,29 +111,9 @@ class HostsFolder:
         return self.path / "hosts.json"
 
     @property
-    def ready(self) -> Path:
-        """What the server serves, written by the server."""
-        return self.path / "ready.json"
-
-    @property
     def process(self) -> Path:
         """Which process serves: pid and start time."""
         return self.path / "server.json"
-
-    @property
-    def log(self) -> Path:
-        """The server's standard error."""
-        return self.path / "server.log"
-
-    @property
-    def start_lock(self) -> Path:
-        """Held by whoever starts or stops the server."""
-        return self.path / "start.lock"
-
-    @property
-    def serve_lock(self) -> Path:
-        """Held by the server as long as it lives."""
-        return self.path / "serve.lock"
 
     @property
     def bmc_password(self) -> Path:

@@ -22,6 +22,7 @@ from pathlib import Path
 
 from caas.kubelet_api.services import KUBELET_SOCKET
 from lab.kubelet.model import KubeletError
+from lab.server_process import ServerFolder
 
 _LONGEST_SOCKET = 107
 _PLUGIN_SOCKET = 32
@@ -76,10 +77,8 @@ class NodeFolder:
 
 
 @dataclass(frozen=True, slots=True)
-class KubeletFolder:
+class KubeletFolder(ServerFolder):
     """The paths of one stand-in."""
-
-    path: Path
 
     @property
     def specs(self) -> Path:
@@ -87,34 +86,9 @@ class KubeletFolder:
         return self.path / "kubelet.json"
 
     @property
-    def ready(self) -> Path:
-        """What it plays."""
-        return self.path / "ready.json"
-
-    @property
-    def process(self) -> Path:
-        """Which process."""
-        return self.path / "process.json"
-
-    @property
     def ports(self) -> Path:
         """The port of its log endpoint."""
         return self.path / "ports.json"
-
-    @property
-    def log(self) -> Path:
-        """Its own log."""
-        return self.path / "server.log"
-
-    @property
-    def start_lock(self) -> Path:
-        """Held by whoever starts or stops it."""
-        return self.path / "start.lock"
-
-    @property
-    def serve_lock(self) -> Path:
-        """Held by the process as long as it lives."""
-        return self.path / "serve.lock"
 
     def node(self, name: str) -> NodeFolder:
         """The folder of one node."""
