@@ -23,8 +23,6 @@ from components.host_connection import HostConnection
 from gpuclusters.domain import kata_chart
 
 _POD_SECURITY = "pod-security.kubernetes.io"
-# What the chart keeps in a ConfigMap and refuses to change: the release is removed and installed again.
-_IDENTITY = ["values.deploymentMode", "values.env.multiInstallSuffix"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +108,7 @@ class KataDeploy(pulumi.ComponentResource):
             opts=pulumi.ResourceOptions(
                 parent=self,
                 depends_on=[*labels, *args.requires],
-                replace_on_changes=_IDENTITY,
+                replace_on_changes=[f"values.{path}" for path in kata_chart.IMMUTABLE],
                 delete_before_replace=True,
                 custom_timeouts=pulumi.CustomTimeouts(
                     create=f"{args.timeout_seconds}s",

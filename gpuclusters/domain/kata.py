@@ -98,22 +98,3 @@ class Installation:
         """Where kata-deploy tells a containerd 2.2 or newer of its handlers, on plain Kubernetes."""
         suffix = f"-{self.multi_install_suffix}" if self.multi_install_suffix else ""
         return f"/etc/containerd/conf.d/kata-deploy{suffix}.toml"
-
-
-def kata_deploy_change(old: Installation, new: Installation) -> tuple[str, ...]:
-    """Which settings force the chart to be removed and installed again; empty if it can be upgraded.
-
-    The chart keeps both in a ConfigMap and fails an upgrade that differs, after the old pods are gone.
-    Whoever declares the release must therefore replace it when this is not empty.
-    """
-    reasons = []
-    if old.deployment_mode is not new.deployment_mode:
-        reasons.append(
-            f"deployment-mode changes from {old.deployment_mode} to {new.deployment_mode}"
-        )
-    if old.multi_install_suffix != new.multi_install_suffix:
-        reasons.append(
-            f"multi-install-suffix changes from {old.multi_install_suffix!r} "
-            f"to {new.multi_install_suffix!r}"
-        )
-    return tuple(reasons)

@@ -138,6 +138,10 @@ VALUES: Final[Tree] = {
     "customRuntimes": {"enabled": None, "runtimes": None},
 }
 
+IMMUTABLE: Final = ("deploymentMode", "env.multiInstallSuffix")
+"""Values that the chart keeps in a ConfigMap and refuses to change, after the old pods are gone: whoever
+declares the release has it removed and installed again when one of them changes."""
+
 OWNED: Final[Mapping[str, str]] = {
     "deploymentMode": "write kata.deployment-mode",
     "k8sDistribution": "it is kubernetes.distribution",

@@ -2,35 +2,56 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from typing import Any
+
 import pytest
 
-from gpuclusters.domain.kata import DeploymentMode, Installation, Shim, kata_deploy_change
+from gpuclusters.domain import kata_chart
+from gpuclusters.domain.kata import DeploymentMode, Installation, Shim
 
 DAEMONSET = Installation(DeploymentMode.DAEMONSET)
 
 
+def leaves(values: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, str]]:
+    """Every value by its path, as a diff names it."""
+    for key, value in values.items():
+        if isinstance(value, Mapping) and value:
+            yield from leaves(value, f"{path}{key}.")
+        else:
+            yield f"{path}{key}", repr(value)
+
+
+def values(installation: Installation) -> set[tuple[str, str]]:
+    return set(
+        leaves(
+            kata_chart.chart_values(
+                shim=Shim.GO,
+                installation=installation,
+                distribution="k8s",
+                drop_in="",
+                snapshotter="overlayfs",
+                node_selector={},
+            )
+        )
+    )
+
+
 @pytest.mark.parametrize(
-    ("new", "reasons"),
+    ("new", "changed"),
     [
-        (DAEMONSET, ()),
-        (
-            Installation(DeploymentMode.JOB),
-            ("deployment-mode changes from daemonset to job",),
-        ),
-        (
-            Installation(DeploymentMode.DAEMONSET, "b"),
-            ("multi-install-suffix changes from '' to 'b'",),
-        ),
+        (DAEMONSET, set()),
+        (Installation(DeploymentMode.JOB), {"deploymentMode"}),
+        (Installation(DeploymentMode.DAEMONSET, "b"), {"env.multiInstallSuffix"}),
+        (Installation(DeploymentMode.JOB, "b"), {"deploymentMode", "env.multiInstallSuffix"}),
     ],
 )
-def test_row_14_kata_deploy_is_replaced_when_mode_or_suffix_change(
-    new: Installation, reasons: tuple[str, ...]
+def test_row_14_mode_and_suffix_are_the_values_by_which_the_release_is_replaced(
+    new: Installation, changed: set[str]
 ) -> None:
-    assert kata_deploy_change(DAEMONSET, new) == reasons
-
-
-def test_row_14_both_changes_are_reasons() -> None:
-    assert len(kata_deploy_change(DAEMONSET, Installation(DeploymentMode.JOB, "b"))) == 2
+    found = {path for path, _ in values(DAEMONSET) ^ values(new)}
+    assert found == changed
+    assert found <= set(kata_chart.IMMUTABLE)
 
 
 def test_runtime_classes_are_named_and_placed_as_the_chart_does() -> None:

@@ -70,7 +70,8 @@ def test_a_release_is_ready_when_kata_is_on_its_node_and_gone_when_it_is_not(
 
     other = values(node, Installation(DeploymentMode.JOB))
     changed = kubernetes.changes(RELEASE, {**inputs, "values": other})
-    assert "values.deploymentMode" in changed, "by this path the component has it replaced"
+    # Row 14: by this path the component has the release replaced.
+    assert f"values.{kata_chart.IMMUTABLE[0]}" in changed
     with pytest.raises(StepError, match="deploymentMode is immutable for an existing release"):
         kubernetes.up(RELEASE, {**inputs, "values": other})
 
