@@ -59,7 +59,7 @@ def spec_of(config: CaasConfig) -> lifecycle.LabSpec:
         name=config.name,
         hosts=(
             *(
-                HostSpec(node.name, config.platform.value, condition="bare")
+                HostSpec(node.name, config.platform.value, condition="node")
                 for node in config.nodes
             ),
             *(HostSpec(name, "plain-server") for name in _servers(config)),

@@ -16,8 +16,8 @@ ADDRESS: Final = "127.0.0.1"
 
 Condition = Literal["prepared", "node", "bare"]
 """What was done to a machine before: `prepared` is as our own preparation leaves it; `bare` has an operating
-system and nothing else: no IOMMU, no huge pages, nouveau on the GPUs, no service VM, packages missing; `node` is
-as bare, but somebody has made it a node of a cluster: kubelet and containerd are there."""
+system and nothing else: no IOMMU, no huge pages, nouveau on the GPUs, no service VM, packages missing; `node`
+is as bare, but somebody has made it a node of a cluster: kubelet and containerd are there."""
 
 System = Literal["ubuntu", "rocky"]
 """The operating system: which tools deal with packages, boot loader and initramfs."""
