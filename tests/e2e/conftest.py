@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -15,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import asyncssh
 import psutil
 import pytest
 import yaml
@@ -137,12 +139,25 @@ class Checkout:
 
     def on_host(self, host: str, command: str) -> str:
         """What a command prints on a simulated machine."""
-        done = self._call(
-            [sys.executable, "-m", "lab.hosts", "exec", str(self.lab / "hosts"), host, command],
-            self.env,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
+        endpoint = hosts.status(self.lab / "hosts").hosts[host]
+        line = f"[{endpoint.address}]:{endpoint.port} {endpoint.host_key}\n"
+
+        async def run() -> asyncssh.SSHCompletedProcess:
+            async with asyncssh.connect(
+                endpoint.address,
+                endpoint.port,
+                username=endpoint.user,
+                client_keys=[str(self.lab / "ssh" / "id_ed25519")],
+                known_hosts=asyncssh.import_known_hosts(line),
+                agent_path=None,
+                config=None,
+            ) as connection:
+                return await asyncio.wait_for(connection.run(command), COMMAND_SECONDS)
+
+        with contextlib.closing(asyncio.new_event_loop()) as loop:
+            done = loop.run_until_complete(run())
+        assert done.exit_status == 0, f"{done.stdout}{done.stderr}"
+        return str(done.stdout)
 
     def active_partitions(self, host: str) -> list[int]:
         """What the machine's fabric manager says."""
