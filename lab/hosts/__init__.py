@@ -11,8 +11,11 @@ injected by name while it runs (`faults`), and what happened can be read afterwa
 
 What it does not do, so that nobody relies on it:
 
-- Writing to /sys changes files only: no driver is bound or unbound, no GPU is reset
+- Of what is written to /sys only drivers (`bind`, `unbind`, `new_id`, `drivers_probe`, `driver_override`) and
+  huge pages take effect, a moment later than on a real machine (`writes.py`). No GPU is reset by it
   (`nvidia_gpu_tools.py` resets them).
+- A reboot takes a third of a second, and starts units with a file of their own for real; those that packages
+  bring along (containerd, kubelet, libvirtd) are stand-ins without a process.
 - The network is the machine's; a command can reach whatever the machine can.
 - Background processes end with the command that started them, and a command ends 2 s after its
   connection broke; on a real host both go on.

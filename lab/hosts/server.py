@@ -141,6 +141,7 @@ class Server:
             raise
         write_json(entry.identity, {**identity, "port": port, "bmc-port": bmc_port})
         await host.power.resume()
+        await host.services.resume()
         await listener.apply_faults()
         return served
 

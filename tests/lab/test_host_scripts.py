@@ -1,0 +1,49 @@
+"""The script that installs packages, run for real on simulated machines of both families."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+from gpuclusters.config.preparation import PACKAGES
+from lab.hosts import faults
+from tests.fixtures.hosts import Hosts, SimulatedHost
+
+SCRIPT = Path(__file__).resolve().parents[2] / "scripts/host/install_packages.sh"
+
+
+def install(host: SimulatedHost, *packages: str) -> tuple[int | None, str]:
+    done = host.run(f"sudo -n sh -s -- {shlex.join(packages)}", stdin=SCRIPT.read_text())
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_packages_are_installed_once_and_never_upgraded_by_the_way(hosts: Hosts) -> None:
+    (host,) = hosts(1, condition="bare")
+    assert host.run("virsh list").returncode == 127
+    assert install(host, *PACKAGES)[0] == 0
+    assert host.run("virsh --version").returncode == 0
+    assert len(host.journal("packages")) == 1
+    code, said = install(host, *PACKAGES)
+    assert code == 0
+    assert "qemu-system-x86 1:10.1.0+ds-5ubuntu2 is installed" in said
+    assert len(host.journal("packages")) == 1
+
+
+def test_a_version_that_is_not_there_and_a_lock_that_is_held_are_said(hosts: Hosts) -> None:
+    (host,) = hosts(1, condition="bare")
+    code, said = install(host, "psmisc=1.0")
+    assert code != 0
+    assert "Version '1.0' for 'psmisc' was not found" in said
+    host.inject(faults.PackageManagerLocked())
+    code, said = install(host, "psmisc")
+    assert code != 0
+    assert "It is held by process 1193 (unattended-upgr)" in said
+
+
+def test_the_red_hat_family_has_other_names_for_the_same(hosts: Hosts) -> None:
+    (host,) = hosts(1, condition="bare", system="rocky")
+    assert install(host, *PACKAGES)[0] == 0
+    (entry,) = host.journal("packages")
+    assert {"qemu-kvm", "libvirt-daemon-kvm", "edk2-ovmf"} <= set(entry["installed"])
+    assert install(host, *PACKAGES)[0] == 0
+    assert len(host.journal("packages")) == 1
