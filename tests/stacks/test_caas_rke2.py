@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import yaml
 
 from gpuclusters.domain import rke2, rke2_cilium
 from tests.components.recorder import Recorder
-from tests.stacks.declaring import declared
+from tests.stacks.declaring import PROJECT, declared
 
 VERSION = "v1.35.7+rke2r1"
 TYPE = ":Rke2Node"
@@ -24,6 +29,11 @@ def stack(*agents: str, version: str = VERSION, **settings: Any) -> Recorder:
         "registration-address": "10.20.0.100",
         **settings,
     }
+    return declared(document(kubernetes, agents), preview=True)
+
+
+def document(kubernetes: dict[str, Any], agents: Sequence[str]) -> dict[str, Any]:
+    """Keys of a stack file."""
     section = {
         "name": "dev",
         "platform": "supermicro-hgx-h100",
@@ -33,7 +43,7 @@ def stack(*agents: str, version: str = VERSION, **settings: Any) -> Recorder:
         "partition-layout": [4, 2, 1, 1],
         "tenants": [],
     }
-    return declared({"cluster-type": "caas", "caas": section}, preview=True)
+    return {"cluster-type": "caas", "caas": section}
 
 
 def nodes(recorder: Recorder) -> dict[str, dict[str, Any]]:
@@ -97,3 +107,46 @@ def test_proxies_reach_the_units() -> None:
     found = nodes(stack("hgx-01", environment={"HTTPS_PROXY": "http://proxy.example.com:3128"}))
     assert "HTTPS_PROXY=http://proxy" in found["cp-1-rke2"]["files"]["/etc/default/rke2-server"]
     assert "HTTPS_PROXY=http://proxy" in found["hgx-01-rke2"]["files"]["/etc/default/rke2-agent"]
+
+
+def test_the_embedded_engine_previews_it_before_anything_is_there(tmp_path: Path) -> None:
+    for path in PROJECT.iterdir():
+        if not path.name.startswith((".git", ".lab", "Pulumi.dev", "Pulumi.hgx", "tests", "docs")):
+            (tmp_path / path.name).symlink_to(path)
+    kubernetes = {
+        "source": "rke2",
+        "version": VERSION,
+        "artifacts": {"source": "download", "checksum": "a" * 64},
+        "servers": [{"name": "cp-1"}],
+    }
+    keys = {f"gpu-clusters:{key}": value for key, value in document(kubernetes, ["hgx-01"]).items()}
+    (tmp_path / "Pulumi.t.yaml").write_text(yaml.safe_dump({"config": keys}))
+    backend = tmp_path / "state"
+    backend.mkdir()
+
+    def engine(*arguments: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", "lab.engine", *arguments],
+            cwd=tmp_path,
+            env={
+                **os.environ,
+                "PULUMI_BACKEND_URL": f"file://{backend}",
+                "PULUMI_CONFIG_PASSPHRASE": "a passphrase",
+                "PULUMI_PYTHON_CMD": sys.executable,
+                "GPU_CLUSTERS_LAB": str(tmp_path / "no-lab"),
+            },
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    engine("stack", "init", "t")
+    said = engine("preview", "--stack", "t", "--non-interactive")
+    for line in (
+        "gpu-clusters:rke2:Rke2Cluster dev create",
+        "dynamic/gpu:Rke2Node cp-1-rke2 create",
+        "dynamic/gpu:Rke2Node hgx-01-rke2 create",
+    ):
+        assert line in said
