@@ -126,6 +126,7 @@ PRESETS: Mapping[Platform, Preset] = {
         switch_access=SwitchAccess.CONNECTX_BRIDGE,
         fabric_functions=4,
         switch_pci_id=None,
+        extra_pci_id="15b3:1021",  # ConnectX-7, which manages the switches
     ),
     # Never run by us: neither its partition numbers nor its addresses are in a readable source, and its
     # GPUs do not say in which module they sit. Configuration has to state all three.
