@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuclusters.domain import host_boot, kernel_command_line, vfio
+from lab.hosts import memory_pages
 from lab.hosts.board import Board
 from lab.hosts.kernel import COMMAND_LINE, VFIO
 from lab.hosts.standins import boot_loader, initramfs, units
@@ -59,7 +60,7 @@ def make(host: Host) -> None:
         host.kernel.boot(running, frozenset())
     else:
         machine.path(COMMAND_LINE).write_text(f"{running}\n")
-        host.kernel.reserve()
+        memory_pages.reserve(machine, running)
     machine.save()
 
 

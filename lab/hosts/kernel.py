@@ -1,19 +1,18 @@
 """What the kernel of a simulated host does: finds devices at boot, loads modules, binds drivers.
 
 Sources: the kernel's `Documentation/ABI/testing/sysfs-bus-pci` (`bind`, `unbind`, `new_id`,
-`driver_override`, `drivers_probe`), `Documentation/driver-api/vfio.rst` (groups, /dev/vfio), and
-`Documentation/admin-guide/mm/hugetlbpage.rst`.
+`driver_override`, `drivers_probe`) and `Documentation/driver-api/vfio.rst` (groups, /dev/vfio).
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from gpuclusters.domain import huge_pages, kernel_command_line
+from gpuclusters.domain import kernel_command_line
+from lab.hosts import memory_pages, vfio_nodes
 from lab.hosts.board import PciDevice
 from lab.hosts.faults import DeviceRefusesUnbind, Faults
 from lab.hosts.machine import Machine
@@ -23,12 +22,8 @@ MODULES = f"{LIB}/proc/modules"
 COMMAND_LINE = f"{LIB}/proc/cmdline"
 VFIO, NOUVEAU = "vfio-pci", "nouveau"
 _DEVICES, _DRIVERS = "/sys/bus/pci/devices", "/sys/bus/pci/drivers"
-_VFIO_MAJOR, _VFIO_CONTROL = 243, (10, 196)
 _NO_OVERRIDE = "(null)"
 _NEEDS: Mapping[str, tuple[str, ...]] = {"vfio_pci": ("vfio", "vfio_iommu_type1")}
-_MEMORY_GIB_PER_NODE = 1024
-_PAGES_THE_KERNEL_KEEPS = 4
-_SIZE = "hugepages-1048576kB"
 
 
 class Kernel:
@@ -67,7 +62,7 @@ class Kernel:
             shutil.rmtree(machine.path(f"{_DRIVERS}/{name}"), ignore_errors=True)
         self._groups()
         self._nodes()
-        self.reserve()
+        memory_pages.reserve(machine, line)
         if not {NOUVEAU} & (blacklisted | self.blocked):
             self.load(NOUVEAU)
         for device in machine.board.devices:
@@ -129,7 +124,7 @@ class Kernel:
         yield from (self._folder(device) for device in self._machine.board.devices)
         drivers = self._machine.path(_DRIVERS)
         yield from (folder for folder in drivers.iterdir() if folder.is_dir())
-        yield from (folder for _, folder in self._page_folders())
+        yield from (folder for _, folder in memory_pages.folders(self._machine))
 
     def written(self, path: Path, faults: Faults) -> None:
         """Do what a write to this file of sysfs asks for."""
@@ -142,7 +137,7 @@ class Kernel:
                 path.write_text(f"{_NO_OVERRIDE}\n")
             return
         if path.name == "nr_hugepages" and content.isdecimal():
-            self._set_pages(path.parent, int(content))
+            memory_pages.set_pages(self._machine, path.parent, int(content))
             return
         if not content or path.name not in {"bind", "unbind", "drivers_probe", "new_id"}:
             return
@@ -259,30 +254,9 @@ class Kernel:
 
     def _nodes(self) -> None:
         """/dev/vfio has a node for each group with a device on vfio-pci."""
-        folder = self._machine.path("/dev/vfio")
-        loaded = self._machine.path("/sys/module/vfio").is_dir()
-        wanted: dict[str, tuple[int, int]] = {}
-        if loaded and self.has_iommu:
-            wanted["vfio"] = _VFIO_CONTROL
-            groups = {d.iommu_group for d in self._machine.board.devices}
-            bound = {
-                d.iommu_group for d in self._machine.board.devices if self.driver_of(d) == VFIO
-            }
-            minors = {group: minor for minor, group in enumerate(sorted(groups))}
-            wanted |= {str(group): (_VFIO_MAJOR, minors[group]) for group in bound}
-        folder.mkdir(parents=True, exist_ok=True)
-        for path in folder.iterdir():
-            if not path.is_dir() and path.name not in wanted:
-                path.unlink()
-        for name, (major, minor) in wanted.items():
-            path, mode = folder / name, 0o666 if name == "vfio" else 0o600
-            if path.exists():
-                continue
-            if self._device_nodes:
-                os.mknod(path, stat.S_IFCHR | mode, os.makedev(major, minor))
-            else:
-                path.touch()
-            path.chmod(mode)
+        ready = self.has_iommu and self._machine.path("/sys/module/vfio").is_dir()
+        bound = {d.iommu_group for d in self._machine.board.devices if self.driver_of(d) == VFIO}
+        vfio_nodes.show(self._machine, bound if ready else None, self._device_nodes)
 
     def _list(self, name: str, *, loaded: bool) -> None:
         listing = self._machine.path(MODULES)
@@ -296,37 +270,6 @@ class Kernel:
             _write(folder / "refcnt", "0")
         else:
             shutil.rmtree(folder, ignore_errors=True)
-
-    def _page_folders(self) -> list[tuple[int, Path]]:
-        nodes = sorted({device.numa_node for device in self._machine.board.devices})
-        base = "/sys/devices/system/node"
-        return [(n, self._machine.path(f"{base}/node{n}/hugepages/{_SIZE}")) for n in nodes]
-
-    def reserve(self) -> None:
-        """Huge pages as the command line asks for, as far as the memory goes."""
-        said = kernel_command_line.effective(kernel_command_line.split(self.command_line))
-        value = said.get(f"hugepages@{1 << 30}", "")
-        folders = self._page_folders()
-        pages = huge_pages.parse(value)
-        if pages is None:
-            share = int(value) // len(folders) if value.isdecimal() else 0
-            pages = {number: share for number, _ in folders}
-        for number, folder in folders:
-            folder.mkdir(parents=True, exist_ok=True)
-            _write(folder / "surplus_hugepages", "0")
-            self._set_pages(folder, pages.get(number, 0))
-
-    def _set_pages(self, folder: Path, count: int) -> None:
-        given = min(count, _MEMORY_GIB_PER_NODE - _PAGES_THE_KERNEL_KEEPS)
-        for name in ("nr_hugepages", "free_hugepages"):
-            _write(folder / name, str(given))
-        everywhere = self._machine.path(f"/sys/kernel/mm/hugepages/{_SIZE}")
-        total = sum(
-            int((f / "nr_hugepages").read_text()) if (f / "nr_hugepages").exists() else 0
-            for _, f in self._page_folders()
-        )
-        for name in ("nr_hugepages", "free_hugepages"):
-            _write(everywhere / name, str(total))
 
 
 def graphics_node(device: PciDevice) -> str:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Coroutine, Sequence
 from fnmatch import fnmatch
 
-from lab.hosts.standins import units
+from lab.hosts.standins import systemctl_show, units
 from lab.hosts.standins.call import Answer, Call
 
 Act = Callable[[Call, list[str], set[str]], Coroutine[None, None, Answer]]
@@ -51,7 +50,7 @@ async def run(call: Call) -> Answer:
             words.append(argument)
     verb, names = (words[0], words[1:]) if words else ("list-units", [])
     if verb == "show":
-        return _show(call, names, properties, flags)
+        return systemctl_show.show(call, names, properties, flags)
     if verb not in {*_VERBS, *_ACTS, "reboot", "poweroff"}:
         return Answer.error(f"Unknown command verb '{verb}'.", 1)
     if verb in _CHANGES and not call.is_root:
@@ -224,40 +223,6 @@ def _is_enabled(call: Call, names: list[str], flags: set[str]) -> Answer:
     return Answer(0 if {"enabled", "static"} & set(words) else 1, stdout=out)
 
 
-def _status(call: Call, names: list[str], _: set[str]) -> Answer:
-    blocks: list[str] = []
-    exit_code = 0
-    for unit in names:
-        found = units.text(call.machine, unit)
-        if found is None:
-            return Answer.error(f"Unit {unit} could not be found.", _NO_SUCH_UNIT)
-        entry = units.state(call.machine, unit)
-        active = entry["active"]
-        exit_code = exit_code if active == "active" else _NOT_RUNNING
-        description = units.option(found[1], "Unit", "Description") or unit
-        enabled = "enabled" if entry["enabled"] else "disabled"
-        since = time.strftime("%a %Y-%m-%d %H:%M:%S UTC", time.gmtime(entry["since"]))
-        sub, bullet = _SHOWN[active]
-        blocks.append(
-            f"{bullet} {unit} - {description}\n"
-            f"     Loaded: loaded ({found[0]}; {enabled}; preset: enabled)\n"
-            f"     Active: {active} ({sub}) since {since}\n"
-            + (f"   Main PID: {entry['pid']}\n" if entry["pid"] else "")
-        )
-    return Answer(exit_code, stdout="\n".join(blocks))
-
-
-def _cat(call: Call, names: list[str], _: set[str]) -> Answer:
-    blocks: list[str] = []
-    for unit in names:
-        found = units.text(call.machine, unit)
-        if found is None:
-            return Answer.error(f"No files found for {unit}.", 1)
-        parts = [found, *units.drop_ins(call.machine, unit)]
-        blocks += [f"# {path}\n{content}" for path, content in parts]
-    return Answer.out("\n".join(blocks))
-
-
 def _list_units(call: Call, names: list[str], _: set[str]) -> Answer:
     patterns = [name.removesuffix(".service") if "*" in name else name for name in names]
     lines = [
@@ -276,46 +241,6 @@ def _reset_failed(call: Call, names: list[str], _: set[str]) -> Answer:
     return Answer()
 
 
-def _show(call: Call, names: list[str], properties: list[str], flags: set[str]) -> Answer:
-    lines: list[str] = []
-    for unit in map(units.full_name, names):
-        found = units.text(call.machine, unit)
-        entry = units.state(call.machine, unit) if found else None
-        active = entry["active"] if entry else "inactive"
-        values = {
-            "Id": unit,
-            "LoadState": "loaded" if found else "not-found",
-            "ActiveState": active,
-            "SubState": _sub_state(call, unit, active),
-            "Type": units.kind(call.machine, unit) if found else "",
-            "Result": entry.get("result", "success") if entry else "success",
-            "UnitFileState": ("enabled" if entry["enabled"] else "disabled") if entry else "",
-            "FragmentPath": found[0] if found else "",
-            "DropInPaths": " ".join(path for path, _ in units.drop_ins(call.machine, unit)),
-            "MainPID": str(entry["pid"] if entry else 0),
-            "NRestarts": "0",
-            "NeedDaemonReload": (
-                "yes" if entry and units.needs_reload(call.machine, unit) else "no"
-            ),
-        }
-        for key, value in values.items():
-            if not properties or key in properties:
-                lines.append(value if "--value" in flags else f"{key}={value}")
-    return Answer.out("\n".join(lines))
-
-
-def _sub_state(call: Call, unit: str, active: str) -> str:
-    if active == "active" and units.kind(call.machine, unit) == "oneshot":
-        return "exited"
-    return {"active": "running", "failed": "failed", "activating": "start"}.get(active, "dead")
-
-
-_SHOWN = {
-    "active": ("running", "●"),
-    "activating": ("start", "●"),
-    "failed": ("Result: exit-code", "\N{MULTIPLICATION SIGN}"),
-    "inactive": ("dead", "○"),
-}
 _ACTS: dict[str, Act] = {
     "disable": _disable,
     "enable": _enable,
@@ -325,7 +250,7 @@ _ACTS: dict[str, Act] = {
     "try-restart": _starter("try-restart"),
 }
 _VERBS: dict[str, Callable[[Call, list[str], set[str]], Answer]] = {
-    "cat": _cat,
+    "cat": systemctl_show.cat,
     "daemon-reload": _daemon_reload,
     "is-active": _is_active,
     "is-enabled": _is_enabled,
@@ -333,7 +258,7 @@ _VERBS: dict[str, Callable[[Call, list[str], set[str]], Answer]] = {
     "list-units": _list_units,
     "reload": _reload,
     "reset-failed": _reset_failed,
-    "status": _status,
+    "status": systemctl_show.status,
 }
 _CHANGES = frozenset({*_VERBS, *_ACTS, "reboot"}) - {
     "cat", "is-active", "is-enabled", "is-failed", "list-units", "status",

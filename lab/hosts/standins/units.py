@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import time
-import tomllib
-from collections.abc import Callable
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
-
-import yaml
 
 from lab.hosts.faults import Faults
 from lab.hosts.machine import Machine
+from lab.hosts.standins import unit_checks
 from lab.hosts.standins.fabric import UNIT as FABRIC_MANAGER
 from lab.hosts.standins.fabric import Fabric
 
@@ -223,7 +220,7 @@ def reload(machine: Machine) -> None:
 def start(machine: Machine, unit: str, faults: Faults, *, action: str) -> bool:
     """Start a unit, or start it again; False when it fails, as a real one does on a bad file."""
     entry = state(machine, unit)
-    problem = _problem(machine, unit)
+    problem = unit_checks.problem(machine, unit)
     entry["since"] = time.time()
     if problem is not None:
         entry["active"], entry["pid"] = "failed", 0
@@ -293,51 +290,3 @@ def stop(machine: Machine, unit: str) -> None:
 def _next_pid(machine: Machine) -> int:
     machine.state["last_pid"] = machine.state.get("last_pid", _FIRST_PID) + 1
     return int(machine.state["last_pid"])
-
-
-def _problem(machine: Machine, unit: str) -> str | None:
-    """Why a service would not come up with the configuration that is on the host now."""
-    check = _CHECKS.get(unit)
-    return check(machine) if check else None
-
-
-def _containerd_problem(machine: Machine) -> str | None:
-    return _first_problem(
-        machine,
-        ["/etc/containerd/config.toml", *_files(machine, "/etc/containerd/conf.d", ".toml")],
-        lambda content: tomllib.loads(content) and None,
-    )
-
-
-def _kubelet_problem(machine: Machine) -> str | None:
-    drop_in_folder = "/etc/kubernetes/kubelet.conf.d"
-    return _first_problem(
-        machine,
-        ["/var/lib/kubelet/config.yaml", *_files(machine, drop_in_folder, ".conf")],
-        lambda content: yaml.safe_load(content) and None,
-    )
-
-
-_CHECKS: dict[str, Callable[[Machine], str | None]] = {
-    "containerd.service": _containerd_problem,
-    "kubelet.service": _kubelet_problem,
-}
-
-
-def _files(machine: Machine, folder: str, suffix: str) -> list[str]:
-    real = machine.path(folder)
-    if not real.is_dir():
-        return []
-    return sorted(str(PurePosixPath(folder) / e.name) for e in real.iterdir() if e.suffix == suffix)
-
-
-def _first_problem(machine: Machine, paths: list[str], load: Callable[[str], object]) -> str | None:
-    for path in paths:
-        content = machine.read_text(path)
-        if content is None:
-            continue
-        try:
-            load(content)
-        except (tomllib.TOMLDecodeError, yaml.YAMLError) as error:
-            return f"{path}: {error}"
-    return None
