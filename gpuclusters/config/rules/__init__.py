@@ -14,6 +14,7 @@ from gpuclusters.config.rules import (
     operator,
     preparation,
     rke2,
+    rke2_servers,
     runtime,
     service_vm,
     storage,
@@ -39,6 +40,7 @@ CAAS_RULES: tuple[Rule, ...] = (
     *preparation.RULES,
     *handover.RULES,
     *rke2.RULES,
+    *rke2_servers.RULES,
 )
 
 __all__ = ["CAAS_RULES", "Rule", "Severity"]

@@ -6,13 +6,12 @@ from collections.abc import Iterable, Iterator
 from ipaddress import AddressValueError, IPv4Address
 
 from gpuclusters.config.caas import CaasConfig
-from gpuclusters.config.fault import NOTHING, Flaw, Path, show, show_values
+from gpuclusters.config.fault import Flaw, Path, show, show_values
 from gpuclusters.config.hosts import ExistingHosts
 from gpuclusters.config.kubernetes import ContainerdConfigVersion, Distribution, Rke2Kubernetes
 from gpuclusters.config.rules.rule import Severity, rule
 from gpuclusters.domain import rke2
 from gpuclusters.domain.rke2_cilium import PolicyEnforcement
-from gpuclusters.domain.rke2_plan import SERVER_COUNTS
 
 _NODE_PREFIX = 24
 """Each node takes a /24 of the pods' range (node-cidr-mask-size of the controller manager)."""
@@ -22,117 +21,6 @@ _ALLOWED_VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
 
 def _rke2(config: CaasConfig) -> Rke2Kubernetes | None:
     return config.kubernetes if isinstance(config.kubernetes, Rke2Kubernetes) else None
-
-
-@rule(24, needs=["kubernetes"])
-def servers_can_hold_a_majority(config: CaasConfig) -> Iterable[Flaw]:
-    """There are 1, 3 or 5 servers: an even number survives no more failures than one less."""
-    cluster = _rke2(config)
-    if cluster is not None and len(cluster.servers) not in SERVER_COUNTS:
-        yield Flaw(
-            ("kubernetes", "servers"),
-            f"has {len(cluster.servers)} machines, and etcd needs a majority of an odd number",
-            f"a list of {len(cluster.servers)}",
-            "write 3 (one may fail), 5 (two may), or 1 (none may)",
-        )
-
-
-@rule(24, needs=["kubernetes", "hosts", "nodes"])
-def servers_are_machines_of_their_own(config: CaasConfig) -> Iterable[Flaw]:
-    """Every server is one machine that can be reached, and none is listed twice."""
-    cluster = _rke2(config)
-    if cluster is None:
-        return
-    machines = config.hosts.machines if isinstance(config.hosts, ExistingHosts) else ()
-    listed = {machine.name: f"{machine.address}:{machine.port}" for machine in machines}
-    nodes = {node.name for node in config.nodes}
-    names: dict[str, int] = {}
-    places = {place: f"hosts.machines, as {name}" for name, place in listed.items()}
-    for position, server in enumerate(cluster.servers):
-        path: Path = ("kubernetes", "servers", position)
-        if server.name in names:
-            yield Flaw(
-                (*path, "name"),
-                f"is also the name of servers[{names[server.name]}]",
-                show(server.name),
-                "give every server a name of its own: etcd and the cluster know it by its name",
-            )
-        names.setdefault(server.name, position)
-        if server.address is None:
-            if server.host_key is not None:
-                yield Flaw(
-                    (*path, "host-key"),
-                    "is stated without an address",
-                    show(server.host_key),
-                    "write the address too, or leave both to the machine of this name",
-                )
-            if isinstance(config.hosts, ExistingHosts) and server.name not in listed:
-                yield Flaw(
-                    (*path, "address"),
-                    "is missing, and no machine of this name is under hosts.machines",
-                    NOTHING,
-                    "write address and host-key of the server",
-                )
-            continue
-        if server.host_key is None:
-            yield Flaw(
-                (*path, "host-key"),
-                "is missing",
-                NOTHING,
-                "write what `ssh-keyscan -t ed25519 ADDRESS` prints: a machine that cannot prove who it is "
-                "gets no command",
-            )
-        if server.name in nodes or server.name in listed:
-            yield Flaw(
-                (*path, "name"),
-                "is the name of another machine of this configuration, which has an address already",
-                show(server.name),
-                "give the server a name of its own, or leave its address out if it is that machine",
-            )
-        place = f"{server.address}:{server.port}"
-        if place in places:
-            yield Flaw(
-                (*path, "address"),
-                f"is also that of {places[place]}",
-                show(server.address),
-                "write the address of this server",
-            )
-        places.setdefault(place, f"servers[{position}]")
-
-
-@rule(24, needs=["kubernetes", "hosts"])
-def servers_have_one_address(config: CaasConfig) -> Iterable[Flaw]:
-    """Several servers are reached by one fixed address, else the cluster hangs on the first."""
-    cluster = _rke2(config)
-    if cluster is None:
-        return
-    path: Path = ("kubernetes", "registration-address")
-    stated = cluster.registration_address
-    if stated is None:
-        if len(cluster.servers) > 1:
-            yield Flaw(
-                path,
-                f"is missing for {len(cluster.servers)} servers",
-                NOTHING,
-                "write the virtual IP, load balancer or DNS name that leads to all of them on ports 9345 "
-                "and 6443",
-            )
-    elif isinstance(config.hosts, ExistingHosts):
-        if _is_loopback(stated):
-            yield Flaw(
-                path,
-                "is every machine's own",
-                show(stated),
-                "write an address of the servers that all machines reach",
-            )
-        own = [server.name for server in cluster.servers if server.address == stated]
-        if own and len(cluster.servers) > 1:
-            yield Flaw(
-                path,
-                f"is the address of {own[0]} alone: while it is down nothing joins and nobody gets in",
-                show(stated),
-                "write an address that moves: a virtual IP (keepalived, kube-vip), a load balancer, DNS",
-            )
 
 
 @rule(24, needs=["kubernetes", "nodes"])
@@ -296,34 +184,7 @@ def always_closes_the_system_too(config: CaasConfig) -> Iterable[Flaw]:
         )
 
 
-@rule(24, needs=["kubernetes", "hosts"], severity=Severity.WARNING)
-def one_server_is_no_spare(config: CaasConfig) -> Iterable[Flaw]:
-    """With one server, its failure or upgrade is an outage of the API."""
-    cluster = _rke2(config)
-    if (
-        cluster is not None
-        and len(cluster.servers) == 1
-        and isinstance(config.hosts, ExistingHosts)
-    ):
-        yield Flaw(
-            ("kubernetes", "servers"),
-            "has one machine: nobody reaches the API while it restarts, and its disk is the only copy",
-            "a list of 1",
-            "write 3, and keep etcd's snapshots elsewhere",
-        )
-
-
-def _is_loopback(text: str) -> bool:
-    try:
-        return IPv4Address(text).is_loopback
-    except AddressValueError:
-        return text == "localhost"
-
-
 RULES = (
-    servers_can_hold_a_majority,
-    servers_are_machines_of_their_own,
-    servers_have_one_address,
     networks_have_room,
     machines_are_outside_of_the_clusters_networks,
     the_release_brings_containerd_2,
@@ -331,5 +192,4 @@ RULES = (
     variables_are_those_of_a_proxy,
     the_release_is_known,
     always_closes_the_system_too,
-    one_server_is_no_spare,
 )
