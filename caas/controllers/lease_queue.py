@@ -33,6 +33,8 @@ _LOG = logging.getLogger(__name__)
 Object = Mapping[str, Any]
 Tenancy = Callable[[str], Object | None]
 """The Tenancy of a tenant, as last seen."""
+Serves = Callable[[str], bool]
+"""Whether the scheduler may place pods on a node."""
 
 
 class LeaseQueue:
@@ -44,9 +46,11 @@ class LeaseQueue:
         tenancy: Tenancy,
         recorder: Recorder,
         gpu_resource: str,
+        serves: Serves = lambda _node: True,
     ) -> None:
         self._hosts = hosts
         self._tenancy = tenancy
+        self._serves = serves
         self._recorder = recorder
         self._resource = gpu_resource
         self._pods: dict[str, Object] = {}
@@ -112,7 +116,9 @@ class LeaseQueue:
         self._count(waiting, boards)
         if not waiting:
             return ()
-        return schedule(waiting, holding, boards, now=time.time()).grants
+        # On a node that is out of service a pod would get its GPUs and then never be placed.
+        serving = [board for board in boards if self._serves(board.host)]
+        return schedule(waiting, holding, serving, now=time.time()).grants
 
     def _request(self, uid: str, body: Object) -> Waiting | None:
         metadata = body["metadata"]

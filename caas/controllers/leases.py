@@ -27,6 +27,8 @@ from gpuclusters.domain.firmware import Golden
 from gpuclusters.domain.isolation import TENANT_LABEL
 from gpuclusters.domain.lease import Orders
 from gpuclusters.domain.lease_resource import GPU_LEASE, GPULeaseSpec
+from gpuclusters.domain.maintenance import is_out_of_service
+from gpuclusters.domain.tenancy_objects import NODE
 from gpuclusters.domain.tenancy_resource import TENANCY
 
 AGAIN_SECONDS = 5.0
@@ -70,8 +72,14 @@ class LeaseController:
         self._hosts: dict[str, HostLeases] = {}
         self._pods = Mirror(POD, self._pod_changed, labels=TENANT_LABEL)
         self._tenancies = Mirror(TENANCY, lambda _body: self._queue.look())
+        self._nodes = Mirror(NODE, self._node_changed)
+        self._out_of_service: frozenset[str] = frozenset()
         self._queue = LeaseQueue(
-            self._hosts, self._tenancies.get, self._recorder, settings.gpu_resource
+            self._hosts,
+            self._tenancies.get,
+            self._recorder,
+            settings.gpu_resource,
+            self.serves,
         )
         self._boots = BootTimes(settings.gpu_resource)
         self._config = {host.name: host for host in settings.hosts}
@@ -85,6 +93,10 @@ class LeaseController:
     def hosts(self) -> Mapping[str, HostLeases]:
         """The hosts' tasks by name."""
         return self._hosts
+
+    def serves(self, node: str) -> bool:
+        """Whether pods may be placed on a node, as far as is known."""
+        return node not in self._out_of_service
 
     def observe(self, body: dict[str, Any]) -> None:
         """A GPULease as the API server has it."""
@@ -107,6 +119,7 @@ class LeaseController:
                 group.create_task(self._recorder.run(), name="events")
                 group.create_task(self._pods.follow(self._cluster), name="pods")
                 group.create_task(self._tenancies.follow(self._cluster), name="tenancies seen")
+                group.create_task(self._nodes.follow(self._cluster), name="nodes seen")
                 for name in self._config:
                     group.create_task(self._host(name), name=f"leases of {name}")
                 group.create_task(self._queue.run(), name="queue")
@@ -140,6 +153,13 @@ class LeaseController:
             changed=self._queue.look,
             fence=self._fence,
         )
+
+    def _node_changed(self, _body: dict[str, Any]) -> None:
+        nodes = self._nodes.within().items()
+        away = frozenset(name for name, node in nodes if is_out_of_service(node))
+        if away != self._out_of_service:
+            self._out_of_service = away
+            self._queue.look()
 
     def _pod_changed(self, body: dict[str, Any]) -> None:
         metadata = body["metadata"]
