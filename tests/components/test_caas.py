@@ -7,32 +7,11 @@ from typing import Any
 import pulumi
 import pytest
 
-from components.caas.gpu_host import GpuHost, GpuHostArgs
 from components.caas.kata_runtime import KataRuntime, KataRuntimeArgs
 from components.caas.tenancy_api import TenancyApi, TenancyApiArgs
 from components.caas.tenant import Tenant, TenantArgs
-from components.host_connection import HostConnection
 from gpuclusters.domain import admission_policy, isolation, tenancy_resource
 from tests.components.recorder import record
-
-CONNECTION = HostConnection(
-    host="hgx-01", address="192.0.2.1", port=22, user="ops", host_key="ssh-ed25519 AAAA"
-)
-
-
-def host_args(**changes: Any) -> GpuHostArgs:
-    values: dict[str, Any] = {
-        "connection": CONNECTION,
-        "private_key": None,
-        "baseboard": "hgx-h100",
-        "gpus": {n: f"0000:0{n}:00.0" for n in range(1, 9)},
-        "partitions": [1, 2],
-        "fabric_manager_host": "192.168.250.2",
-        "cdi_kind": "nvidia.com/pgpu",
-        "kubelet_drop_in": "kubelet",
-        "containerd_drop_in": "containerd",
-    }
-    return GpuHostArgs(**{**values, **changes})
 
 
 def tenant_args(**changes: Any) -> TenantArgs:
@@ -50,35 +29,6 @@ def tenant_args(**changes: Any) -> TenantArgs:
 @pytest.fixture(params=[False, True], ids=["up", "preview"])
 def preview(request: pytest.FixtureRequest) -> bool:
     return bool(request.param)
-
-
-def test_a_host_has_one_resource_of_each_kind_however_many_gpus_it_has(preview: bool) -> None:
-    engine = record(lambda: GpuHost("hgx-01", host_args()), preview=preview)
-    assert engine.types() == [
-        "command:remote:Command",
-        "gpu-clusters:caas:GpuHost",
-        "pulumi-python:dynamic/gpu:CdiSpec",
-        "pulumi-python:dynamic/gpu:FabricPartitions",
-        "pulumi-python:dynamic/gpu:HostFile",
-        "pulumi-python:dynamic/gpu:HostFile",
-    ]
-    (spec,) = engine.of("CdiSpec").values()
-    assert [device["name"] for device in spec["devices"]] == [str(n) for n in range(1, 9)]
-    assert spec["path"] == "/etc/cdi/nvidia.com-pgpu.json"
-
-
-def test_no_command_runs_on_a_host_that_cannot_prove_who_it_is(preview: bool) -> None:
-    engine = record(lambda: GpuHost("hgx-01", host_args()), preview=preview)
-    (command,) = engine.of("remote:Command").values()
-    assert command["connection"]["hostKey"] == "ssh-ed25519 AAAA"
-    assert "reload" not in command["create"], "the script travels on stdin, not in the command"
-    assert command["stdin"].startswith("#!/bin/sh")
-
-
-def test_the_private_key_reaches_no_resource_but_the_command() -> None:
-    engine = record(lambda: GpuHost("hgx-01", host_args(private_key="THE-KEY")))
-    holders = [r.type for r in engine.seen if "THE-KEY" in str(r.inputs)]
-    assert holders == ["command:remote:Command"]
 
 
 def test_a_runtime_class_states_what_a_vm_costs(preview: bool) -> None:

@@ -1,0 +1,135 @@
+"""What one machine of a caas cluster declares, without an engine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from components.caas.gpu_host import GpuHost, GpuHostArgs, RuntimeDropIns
+from components.caas.host_preparation import HostPreparationArgs
+from components.caas.service_vm import ServiceVmArgs
+from components.host_connection import HostConnection
+from gpuclusters.domain import drop_ins, host_boot, vfio
+from gpuclusters.domain.service_vm import LAB_IMAGE
+from gpuclusters.domain.topology import Board
+from tests.components.recorder import Recorder, record
+
+CONNECTION = HostConnection(
+    host="hgx-01", address="192.0.2.1", port=22, user="ops", host_key="ssh-ed25519 AAAA"
+)
+VM = {"image": dict(LAB_IMAGE), "fabric_manager": {"version": "595.58.03"}}
+SWITCHES = ("0000:0a:00.0", "0000:0b:00.0")
+RESOURCES = [
+    "command:remote:Command",  # packages
+    "command:remote:Command",  # kubelet and containerd read their drop-ins
+    "gpu-clusters:caas:GpuHost",
+    "gpu-clusters:caas:HostPreparation",
+    "pulumi-python:dynamic/gpu:CdiSpec",
+    "pulumi-python:dynamic/gpu:FabricPartitions",
+    "pulumi-python:dynamic/gpu:HostBoot",
+    "pulumi-python:dynamic/gpu:HostFile",
+    "pulumi-python:dynamic/gpu:HostFile",
+    "pulumi-python:dynamic/gpu:Preflight",
+    "pulumi-python:dynamic/gpu:ServiceVm",
+    "pulumi-python:dynamic/gpu:VfioBinding",
+]
+BESIDES = 3
+"""What other components declare for one machine: labels, the look at its Kata, its maintenance."""
+
+
+def host_args(
+    gpus: int = 8,
+    private_key: str | None = None,
+    connection: HostConnection = CONNECTION,
+    **changes: Any,
+) -> GpuHostArgs:
+    board = Board({n: f"0000:{n:02x}:00.0" for n in range(1, gpus + 1)}, SWITCHES, ())
+    functions = vfio.board_functions(
+        gpus=board.gpus, gpu_pci_id="10de:2330", switches=board.switches
+    )
+    values: dict[str, Any] = {
+        "preparation": HostPreparationArgs(
+            connection=connection,
+            private_key=private_key,
+            kernel_arguments=["intel_iommu=on", "iommu=pt"],
+            files=host_boot.host_files(),
+            vfio_functions=[function.model_dump() for function in functions],
+        ),
+        "expects": {"gpus": {str(n): address for n, address in board.gpus.items()}},
+        "service_vm": ServiceVmArgs(
+            connection=connection,
+            board=board,
+            settings=VM,
+        ),
+        "baseboard": "hgx-h100",
+        "table": None,
+        "partitions": [1, 2],
+        "fabric_manager_host": "192.168.250.2",
+        "guest_driver": "595.58.03",
+        "cdi_kind": "nvidia.com/pgpu",
+        "vfio": "legacy",
+        "drop_ins": RuntimeDropIns(kubelet="for the kubelet", containerd="for containerd"),
+    }
+    return GpuHostArgs(**{**values, **changes})
+
+
+def declared(*, preview: bool = False, **changes: Any) -> Recorder:
+    return record(lambda: GpuHost("hgx-01", host_args(**changes)), preview=preview)
+
+
+@pytest.fixture(params=[False, True], ids=["up", "preview"])
+def preview(request: pytest.FixtureRequest) -> bool:
+    return bool(request.param)
+
+
+@pytest.mark.parametrize("gpus", [1, 8])
+def test_a_host_has_one_resource_of_each_kind_however_many_gpus_it_has(
+    gpus: int, preview: bool
+) -> None:
+    engine = declared(gpus=gpus, preview=preview)
+    assert engine.types() == RESOURCES
+    assert len(RESOURCES) + BESIDES <= 15
+    assert all(r.name == "hgx-01" or r.name.startswith("hgx-01-") for r in engine.seen)
+    (spec,) = engine.of("CdiSpec").values()
+    assert [device["name"] for device in spec["devices"]] == [str(n) for n in range(1, gpus + 1)]
+    assert spec["path"] == "/etc/cdi/nvidia.com-pgpu.json"
+
+
+def test_where_leases_and_rke2_have_the_say_there_is_less(preview: bool) -> None:
+    engine = declared(partitions=None, drop_ins=None, preview=preview)
+    gone = set(RESOURCES) - set(engine.types())
+    assert {t.rsplit(":", 1)[-1] for t in gone} == {"FabricPartitions", "HostFile"}
+    assert list(engine.of("remote:Command")) == ["hgx-01-packages"]
+
+
+def test_no_command_runs_on_a_host_that_cannot_prove_who_it_is(preview: bool) -> None:
+    commands = declared(preview=preview).of("remote:Command")
+    assert set(commands) == {"hgx-01-packages", "hgx-01-reload-runtime"}
+    for command in commands.values():
+        assert command["connection"]["hostKey"] == "ssh-ed25519 AAAA"
+        assert command["stdin"].startswith("#!/bin/sh"), "scripts travel on stdin"
+
+
+def test_everything_that_reaches_the_host_knows_its_key() -> None:
+    engine = declared()
+    reaching = [r for r in engine.seen if "dynamic" in r.type]
+    assert {r.inputs["connection"]["host_key"] for r in reaching} == {"ssh-ed25519 AAAA"}
+
+
+def test_the_private_key_reaches_no_resource_but_the_commands() -> None:
+    engine = declared(private_key="THE-KEY")
+    holders = {r.name for r in engine.seen if "THE-KEY" in str(r.inputs)}
+    assert holders == set(engine.of("remote:Command"))
+
+
+def test_units_are_restarted_when_what_they_read_should_change() -> None:
+    engine = declared()
+    files = {one["path"]: one["content"] for one in engine.of("HostFile").values()}
+    assert files == {
+        drop_ins.KUBELET_DROP_IN: "for the kubelet",
+        drop_ins.CONTAINERD_DROP_IN: "for containerd",
+    }
+    command = engine.of("remote:Command")["hgx-01-reload-runtime"]
+    assert command["triggers"] == ["for containerd", "for the kubelet"]
+    assert command["create"].endswith("containerd.service kubelet.service")
