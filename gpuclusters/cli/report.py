@@ -12,6 +12,7 @@ from rich.table import Table
 
 from gpuclusters.cli.access import Access
 from gpuclusters.cli.project import Project
+from gpuclusters.domain.service_vm import VM_ADDRESS
 
 
 def show(
@@ -39,7 +40,14 @@ def show(
         *_curls(project, access),
         (f"kubectl --kubeconfig {kubeconfig} get tenancies,gpuleases", "tenants, and every GPU"),
         (f"{command} verify", "what a hostile tenant would try, and evidence of what came of it"),
-        (f"{command} lab exec hgx-01 fmpm -l", "what the fabric manager says is active"),
+        (
+            f"{command} lab exec hgx-01 sudo virsh list",
+            "the VM that holds the switches of a machine",
+        ),
+        (
+            f"{command} lab exec hgx-01 fmpm --hostname {VM_ADDRESS} -l",
+            "what the fabric manager in it says is active",
+        ),
         (
             f"edit partition-layout in Pulumi.{stack}.yaml, then: {command} preview --diff",
             "a true diff before anything happens",

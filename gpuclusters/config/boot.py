@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpuclusters.config.caas import CaasConfig
-from gpuclusters.config.plan import largest_partition, preset, share
+from gpuclusters.config.plan import preset, share, table
 from gpuclusters.domain.boot_profile import BootProfile, Guest
 from gpuclusters.domain.cdi import VfioBackend
 from gpuclusters.domain.tenancy import MEMORY_GIB_PER_GPU
@@ -14,8 +14,11 @@ _MACHINE_MEMORY_GIB = 2048
 
 
 def largest_guest(config: CaasConfig) -> Guest:
-    """The VM that boots longest: the largest partition, the most memory of a tenant, the oldest kernel."""
-    gpus = largest_partition(config)
+    """The VM that boots longest: the most GPUs of a board, the most memory of a tenant, the oldest kernel.
+
+    Not the most GPUs of the present cut: another cut would then restart every kubelet and install Kata anew.
+    """
+    gpus = max(table(config).sizes)
     asked = [share(config, tenant).max_container.memory_gib for tenant in config.tenants]
     return Guest(
         gpus=gpus,

@@ -153,11 +153,6 @@ def cut_sizes(config: CaasConfig) -> tuple[int, ...]:
     return tuple(sorted(sizes))
 
 
-def largest_partition(config: CaasConfig) -> int:
-    """GPUs of the largest partition that a valid layout gives; 0 if there is none."""
-    return max(cut_sizes(config), default=0)
-
-
 def namespace(config: CaasConfig, tenant: Tenant) -> str:
     """The tenant's namespace."""
     if tenant.namespace is not None:

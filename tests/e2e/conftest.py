@@ -30,6 +30,8 @@ LINKED = (
     *("Pulumi.yaml", "__main__.py", "components", "stacks", "gpuclusters", "scripts", "lab"),
     *("caas", "dashboards"),
 )
+FABRIC_MANAGER = "192.168.250.2"
+"""Address of the service VM on the network that it shares with its machine."""
 COMMAND_SECONDS = 240
 SILENCE_SECONDS = 150
 """Longer than any wait of a provider in the lab that ends well."""
@@ -161,7 +163,7 @@ class Checkout:
 
     def active_partitions(self, host: str) -> list[int]:
         """What the machine's fabric manager says."""
-        table = json.loads(self.on_host(host, "fmpm -l"))
+        table = json.loads(self.on_host(host, f"fmpm --hostname {FABRIC_MANAGER} -l"))
         return sorted(p["partitionId"] for p in table["partitionInfo"] if p["isActive"])
 
     def kubectl(self, *args: str) -> Any:
