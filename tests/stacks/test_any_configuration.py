@@ -12,8 +12,8 @@ from tests.stacks.declaring import declared
 from tests.unit.config.strategies import documents
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
-@given(documents())
+@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
+@given(documents(most_nodes=3))
 def test_a_right_configuration_can_be_previewed(document: dict[str, Any]) -> None:
     config = parse(document, file="Pulumi.test.yaml")
     assert isinstance(config, StackConfig), config

@@ -59,11 +59,11 @@ def boards(draw: st.DrawFn, platform: Platform) -> dict[str, Any]:
 
 
 @st.composite
-def nodes(draw: st.DrawFn, platform: Platform, *, mixed: bool) -> list[dict[str, Any]]:
-    """The nodes of a cluster."""
+def nodes(draw: st.DrawFn, platform: Platform, *, mixed: bool, most: int) -> list[dict[str, Any]]:
+    """The nodes of a cluster, `most` of them at most."""
     table = TABLES[PRESETS[platform].baseboard]
     found = []
-    for name in draw(st.lists(labels, min_size=1, max_size=4, unique=True)):
+    for name in draw(st.lists(labels, min_size=1, max_size=most, unique=True)):
         node: dict[str, Any] = {"name": name, **draw(boards(platform))}
         if mixed:
             node |= draw(node_cuts(table))
@@ -184,12 +184,12 @@ def _programs(draw: st.DrawFn, *, existing: bool) -> dict[str, Any]:
 
 
 @st.composite
-def documents(draw: st.DrawFn) -> dict[str, Any]:
+def documents(draw: st.DrawFn, *, most_nodes: int = 4) -> dict[str, Any]:
     """A whole configuration that is right."""
     proven = [p for p in Platform if PRESETS[p].baseboard in TABLES]
     platform = draw(st.sampled_from(proven))
     mixed = draw(_flags)
-    members = draw(nodes(platform, mixed=mixed))
+    members = draw(nodes(platform, mixed=mixed, most=most_nodes))
     lab = draw(_flags)
     shim = draw(st.sampled_from(list(Shim)))
     section: dict[str, Any] = {
