@@ -44,6 +44,8 @@ class LabSpec:
     nodes: tuple[NodeSpec, ...]
     image: str
     """Pods of this image run as processes of this machine, from this checkout."""
+    joins: bool = False
+    """Whether a machine becomes a node by joining a cluster, and is none from the start."""
 
 
 def start(folder: Path, spec: LabSpec, report: Report) -> None:
@@ -67,6 +69,7 @@ def start(folder: Path, spec: LabSpec, report: Report) -> None:
             image=spec.image,
             report=report,
             hosts=folder / "hosts",
+            joins=spec.joins,
         )
         inventory = _inventory(folder, spec.name, endpoints, control.kubeconfig, issued.url)
         _publish(folder / INVENTORY, json.dumps(inventory, indent=2).encode())

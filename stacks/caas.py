@@ -38,9 +38,10 @@ class Outputs:
 def build(config: CaasConfig, secrets: Secrets) -> Outputs:
     """Declare the cluster."""
     cluster = plan(config)
-    hosts = machines.declare(config, cluster, secrets)
+    declared = machines.declare(config, cluster, secrets)
+    hosts = declared.hosts
     prepared = {name: host.ready for name, host in hosts.items()}
-    kubeconfig, ready = caas_rke2.kubernetes(config, secrets, prepared)
+    kubeconfig, ready = caas_rke2.kubernetes(config, secrets, prepared, fit=declared.fit)
     provider = kubernetes.Provider(
         "cluster",
         kubeconfig=kubeconfig,

@@ -18,7 +18,11 @@ from gpuclusters.domain.rke2_config import Settings
 
 
 def kubernetes(
-    config: CaasConfig, secrets: Secrets, prepared: Mapping[str, Sequence[pulumi.Resource]]
+    config: CaasConfig,
+    secrets: Secrets,
+    prepared: Mapping[str, Sequence[pulumi.Resource]],
+    *,
+    fit: pulumi.Resource,
 ) -> tuple[pulumi.Output[str], list[pulumi.Resource]]:
     """The admin kubeconfig, and all that must be there before the machines can be used as nodes.
 
@@ -26,10 +30,11 @@ def kubernetes(
         config: the section.
         secrets: with the kubeconfig, unless the cluster is made here.
         prepared: what must be done on each machine before, by its name.
+        fit: what every other machine waits for too, so that none is changed in vain.
     """
     ready = [resource for name in prepared for resource in prepared[name]]
     if isinstance(config.kubernetes, Rke2Kubernetes):
-        made = declare(config, config.kubernetes, secrets, prepared)
+        made = declare(config, config.kubernetes, secrets, prepared, fit)
         return made.kubeconfig, [*ready, *made.nodes.values()]
     if secrets.kubeconfig is None:
         raise RuntimeError(f"no kubeconfig for kubernetes.source {config.kubernetes.source}")
@@ -41,8 +46,9 @@ def declare(
     cluster: Rke2Kubernetes,
     secrets: Secrets,
     ready: Mapping[str, Sequence[pulumi.Resource]],
+    fit: pulumi.Resource,
 ) -> Rke2Cluster:
-    """The cluster. `ready`: what must be done on each machine before it joins, by its name."""
+    """The cluster. `ready`: what a machine waits for before it joins, by its name; all others for `fit`."""
     servers = [server.name for server in cluster.servers]
     return Rke2Cluster(
         config.name,
@@ -53,7 +59,7 @@ def declare(
             servers=[
                 Rke2Host(
                     connection=_connection(name, secrets.servers[name]),
-                    requires=ready.get(name, ()),
+                    requires=ready.get(name, (fit,)),
                 )
                 for name in servers
             ],

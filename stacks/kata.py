@@ -16,8 +16,8 @@ from gpuclusters.config.boot import boot_profile
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.charts import Chart as ChartSource
 from gpuclusters.config.charts import FileChart, LabChart, NoChart, RegistryChart
+from gpuclusters.config.hosts import LabHosts
 from gpuclusters.config.kata import GuestImage
-from gpuclusters.config.kubernetes import LabKubernetes
 from gpuclusters.config.plan import namespace
 from gpuclusters.config.tenants import Tenant
 from gpuclusters.domain import csi_chart, kata_chart, quantity
@@ -195,7 +195,8 @@ def _guest_driver(config: CaasConfig) -> str:
 def _chart(
     config: CaasConfig, source: ChartSource | None, repository: str, name: str, version: str
 ) -> Chart | None:
-    lab = isinstance(config.kubernetes, LabKubernetes)
+    # Nothing is pulled for simulated machines, whoever made their cluster.
+    lab = isinstance(config.hosts, LabHosts)
     match source:
         case NoChart():
             return None

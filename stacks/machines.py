@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import pulumi
 
@@ -23,8 +24,18 @@ from gpuclusters.domain import drop_ins
 from gpuclusters.providers.fleet_preflight import FleetPreflight
 
 
-def declare(config: CaasConfig, cluster: CaasPlan, secrets: Secrets) -> Mapping[str, GpuHost]:
-    """The machines by name. None is changed before all of them were found fit."""
+@dataclass(frozen=True, kw_only=True)
+class Machines:
+    """The machines of a cluster."""
+
+    fit: pulumi.Resource
+    """All of them were found fit: what changes a machine of the cluster waits for this."""
+    hosts: Mapping[str, GpuHost]
+    """By name."""
+
+
+def declare(config: CaasConfig, cluster: CaasPlan, secrets: Secrets) -> Machines:
+    """The machines. None is changed before all of them were found fit."""
     connections = {node.name: connection(node.name, secrets) for node in cluster.nodes}
     fit = FleetPreflight(
         "preflight",
@@ -37,12 +48,13 @@ def declare(config: CaasConfig, cluster: CaasPlan, secrets: Secrets) -> Mapping[
             for node in config.nodes
         ],
     )
-    return {
+    hosts = {
         node.name: GpuHost(
             node.name, _host(config, cluster, node, stated, connections[node.name], secrets, fit)
         )
         for node, stated in zip(cluster.nodes, config.nodes, strict=True)
     }
+    return Machines(fit=fit, hosts=hosts)
 
 
 def connection(name: str, secrets: Secrets) -> HostConnection:

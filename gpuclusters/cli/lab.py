@@ -21,7 +21,7 @@ from gpuclusters.config import programs
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.kubernetes import Rke2Kubernetes
 from lab import control_plane, hosts, issuer, kubelet, lifecycle, tools
-from lab.control_plane import NodeSpec
+from lab.control_plane import PLAIN_CAPACITY, NodeSpec
 from lab.hosts import HostSpec, remote
 
 app = typer.Typer(no_args_is_help=True, help="The lab: a whole cluster on this machine.")
@@ -55,18 +55,24 @@ def one_sentence() -> Iterator[None]:
 
 def spec_of(config: CaasConfig) -> lifecycle.LabSpec:
     """The lab that a configuration asks for: one machine and one node of the same name for each node."""
+    joins = isinstance(config.kubernetes, Rke2Kubernetes)
+    servers = _servers(config)
     return lifecycle.LabSpec(
         name=config.name,
         hosts=(
             *(
-                HostSpec(node.name, config.platform.value, condition="node")
+                HostSpec(node.name, config.platform.value, condition="bare" if joins else "node")
                 for node in config.nodes
             ),
-            *(HostSpec(name, "plain-server") for name in _servers(config)),
+            *(HostSpec(name, "plain-server", condition="bare") for name in servers),
         ),
         # Labels are the stack's to give, and the installer's of Kata.
-        nodes=tuple(NodeSpec(node.name) for node in config.nodes),
+        nodes=(
+            *(NodeSpec(node.name) for node in config.nodes),
+            *(NodeSpec(n, capacity=PLAIN_CAPACITY, allocatable=PLAIN_CAPACITY) for n in servers),
+        ),
         image=programs.image(config),
+        joins=joins,
     )
 
 

@@ -6,6 +6,7 @@ from lab.control_plane.lifecycle import remove, start, status, stop
 from lab.control_plane.model import (
     HGX_ALLOCATABLE,
     HGX_CAPACITY,
+    PLAIN_CAPACITY,
     ControlPlane,
     ControlPlaneError,
     NodeSpec,
@@ -16,6 +17,7 @@ from lab.control_plane.model import (
 __all__ = [
     "HGX_ALLOCATABLE",
     "HGX_CAPACITY",
+    "PLAIN_CAPACITY",
     "ControlPlane",
     "ControlPlaneError",
     "NodeSpec",

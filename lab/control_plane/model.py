@@ -28,6 +28,11 @@ HGX_ALLOCATABLE: Mapping[str, str] = MappingProxyType(
     {**HGX_CAPACITY, "cpu": "220", "memory": "1008Gi", "ephemeral-storage": "6800Gi"}
 )
 
+PLAIN_CAPACITY: Mapping[str, str] = MappingProxyType(
+    {"cpu": "16", "memory": "64Gi", "ephemeral-storage": "400Gi", "pods": "110"}
+)
+"""Of a machine without GPUs, such as a server of a control plane."""
+
 
 @dataclass(frozen=True, slots=True)
 class Taint:

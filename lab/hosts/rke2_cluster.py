@@ -88,6 +88,13 @@ class Clusters:
             for role in ("server", "agent")
         )
 
+    def is_played(self, node: str) -> bool:
+        """Whether the lab's kubelets play a node; True where there are none that follow joins."""
+        kubelets = self.folder.parent / "kubelet"
+        if not (read_json(kubelets / "kubelet.json") or {}).get("joins"):
+            return True
+        return node in (read_json(kubelets / "ready.json") or {}).get("nodes", {})
+
     def has_data(self, host: str) -> bool:
         """Whether the host still has what it joined with; an uninstallation takes it away."""
         return (HostsFolder(self.folder).host(host).root / DATA[1:] / "agent").is_dir()

@@ -9,7 +9,6 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +27,7 @@ from lab.kubelet.folder import KubeletFolder
 from lab.kubelet.kube import POD, Kube, Server
 from lab.kubelet.log_server import LogServer
 from lab.kubelet.machine import Machine
+from lab.kubelet.membership import Membership
 from lab.kubelet.model import KubeletError, KubeletSpec
 from lab.kubelet.node import Node
 from lab.kubelet.pod_worker import PodWorker
@@ -53,30 +53,72 @@ class Kubelets:
         self._port = reserve(folder.ports, [_PORT])[_PORT]
         self._loopback = LoopbackAddresses()
         self._nodes: dict[str, Node] = {}
+        self._pods: dict[str, dict[str, dict[str, Any]]] = {}
+        """All pods with a node, by node and uid."""
+        self._listed = asyncio.Event()
+        """Set when the first list of pods is complete: only now is it known whose devices are free."""
         self._logs = LogServer(self._layout, self._port, self._find)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Play until told to stop."""
         async with self._kube:
-            self._nodes = {spec.name: self._node(spec) for spec in self._spec.nodes}
             await self._logs.open()
-            watching = asyncio.create_task(self._watch_folder(stop))
-            following: asyncio.Task[None] | None = None
+            tasks = [asyncio.create_task(self._watch_folder(stop))]
             try:
-                await asyncio.gather(*(node.open() for node in self._nodes.values()))
-                following = asyncio.create_task(self._follow(stop))
-                paths = {name: str(self._reachable().node(name).path) for name in self._nodes}
-                write_json(self._folder.ready, {"nodes": paths, "port": self._port})
+                if self._spec.joins:
+                    tasks.append(asyncio.create_task(self._follow(stop)))
+                    tasks.append(asyncio.create_task(self._follow_members()))
+                else:
+                    self._nodes = {spec.name: self._node(spec) for spec in self._spec.nodes}
+                    await asyncio.gather(*(node.open() for node in self._nodes.values()))
+                    tasks.append(asyncio.create_task(self._follow(stop)))
+                self._tell()
                 await stop.wait()
             finally:
+                for task in tasks:
+                    task.cancel()
+                    with contextlib.suppress(asyncio.CancelledError):
+                        await task
                 self._folder.ready.unlink(missing_ok=True)
-                for task in (watching, following):
-                    if task is not None:
-                        task.cancel()
-                        with contextlib.suppress(asyncio.CancelledError):
-                            await task
                 await asyncio.gather(*(node.close() for node in self._nodes.values()))
                 await self._logs.close()
+
+    @property
+    def playing(self) -> frozenset[str]:
+        """Names of the nodes that are played."""
+        return frozenset(self._nodes)
+
+    async def begin(self, spec: NodeSpec) -> None:
+        """Play a node from now on; returns when it is Ready."""
+        node = self._node(spec)
+        try:
+            await node.open()
+            # No pod starts before it is known to whom its devices were given.
+            await node.known(self._pods_of(spec.name))
+        except BaseException:
+            await node.close()
+            raise
+        self._nodes[spec.name] = node
+        for pod in self._pods_of(spec.name):
+            node.saw(pod)
+
+    async def cease(self, name: str) -> None:
+        """Play a node no more; its pods end."""
+        node = self._nodes.pop(name)
+        await node.close()
+        await node.known(())
+
+    async def _follow_members(self) -> None:
+        await self._listed.wait()
+        if self._spec.hosts is not None:
+            specs = {spec.name: spec for spec in self._spec.nodes}
+            members = Membership(self, self._kube.cluster, specs, self._spec.hosts, self._tell)
+            await members.follow()
+
+    def _tell(self) -> None:
+        """Write down what is played."""
+        paths = {name: str(self._reachable().node(name).path) for name in self._nodes}
+        write_json(self._folder.ready, {"nodes": paths, "port": self._port})
 
     def _reachable(self) -> KubeletFolder:
         return self._folder.within_reach([spec.name for spec in self._spec.nodes])
@@ -106,35 +148,36 @@ class Kubelets:
 
     async def _follow(self, stop: asyncio.Event) -> None:
         """Give every pod to its node."""
-        listed: dict[str, list[dict[str, Any]]] = {name: [] for name in self._nodes}
-        complete = False
         try:
             async for kind, body in self._kube.cluster.watch(POD, fields="spec.nodeName!="):
                 if kind == "SYNC":
-                    if not complete:
-                        await self._know(listed)
-                    complete = True
+                    if not self._listed.is_set():
+                        for name, node in self._nodes.items():
+                            await node.known(self._pods_of(name))
+                            for pod in self._pods_of(name):
+                                node.saw(pod)
+                        self._listed.set()
                     continue
-                node = self._nodes.get(body["spec"].get("nodeName", ""))
-                if node is None:
-                    continue
-                if not complete:
-                    listed[node.name].append(body)
-                elif kind == "DELETED":
-                    node.lost(body["metadata"]["uid"])
-                else:
-                    node.saw(body)
+                self._saw(kind, body)
         except Exception:  # noqa: BLE001 (whatever it is, the process must not go on without)
             # Without the watch nothing works; a process that is gone is at least noticed.
             _log.exception("the watch of pods broke")
             stop.set()
 
-    async def _know(self, listed: Mapping[str, list[dict[str, Any]]]) -> None:
-        """The first list is complete: only now is it known whose devices are free."""
-        for name, pods in listed.items():
-            await self._nodes[name].known(pods)
-            for pod in pods:
-                self._nodes[name].saw(pod)
+    def _saw(self, kind: str, body: dict[str, Any]) -> None:
+        name, uid = body["spec"].get("nodeName", ""), body["metadata"]["uid"]
+        node = self._nodes.get(name) if self._listed.is_set() else None
+        if kind == "DELETED":
+            self._pods.get(name, {}).pop(uid, None)
+            if node is not None:
+                node.lost(uid)
+        else:
+            self._pods.setdefault(name, {})[uid] = body
+            if node is not None:
+                node.saw(body)
+
+    def _pods_of(self, node: str) -> list[dict[str, Any]]:
+        return [*self._pods.get(node, {}).values()]
 
     def _find(self, namespace: str, name: str) -> PodWorker | None:
         found = (node.find(namespace, name) for node in self._nodes.values())

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.charts import Chart, LabChart
 from gpuclusters.config.fault import Flaw, Path, show
+from gpuclusters.config.hosts import LabHosts
 from gpuclusters.config.kata import CcMode, Mechanism, OperatorResource, SandboxMode
-from gpuclusters.config.kubernetes import LabKubernetes
 from gpuclusters.config.rules.rule import rule
 from gpuclusters.domain import kata_chart
 
@@ -155,10 +155,10 @@ def chart_values_are_set_once(config: CaasConfig) -> Iterable[Flaw]:
             )
 
 
-@rule(6, needs=["kata", "storage", "kubernetes"])
+@rule(6, needs=["kata", "storage", "hosts"])
 def stand_ins_are_of_the_lab(config: CaasConfig) -> Iterable[Flaw]:
     """The lab's charts install nothing: on machines of yours pods would wait for ever."""
-    if isinstance(config.kubernetes, LabKubernetes):
+    if isinstance(config.hosts, LabHosts):
         return
     paths: tuple[tuple[Path, Chart | None], ...] = (
         (("kata", "chart", "source"), config.kata.chart),
@@ -168,7 +168,7 @@ def stand_ins_are_of_the_lab(config: CaasConfig) -> Iterable[Flaw]:
         if isinstance(chart, LabChart):
             yield Flaw(
                 path,
-                "is the lab's stand-in, which installs nothing, while kubernetes is not the lab's",
+                "is the lab's stand-in, which installs nothing, while hosts are not the lab's",
                 show(chart.source),
                 "write registry, or file with a path",
             )

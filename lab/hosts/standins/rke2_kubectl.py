@@ -11,7 +11,8 @@ from lab.hosts.rke2_cluster import CONTROL_PLANE, Clusters, Object
 from lab.hosts.standins.call import Answer, Call
 
 _NO_CONNECTION = (
-    "The connection to the server 127.0.0.1:6443 was refused - did you specify the right host or port?"
+    "The connection to the server 127.0.0.1:6443 was refused"
+    " - did you specify the right host or port?"
 )
 
 
@@ -84,7 +85,8 @@ def _shown(clusters: Clusters, cluster: Object, name: str) -> Object:
     node: Object = cluster["nodes"][name]
     host = node["metadata"]["annotations"]["gpu-clusters.dev/host"]
     member = cluster["members"].get(host, {})
-    ready = "True" if member and clusters.is_up(host) else "Unknown"
+    is_ready = member and clusters.is_up(host) and clusters.is_played(name)
+    ready = "True" if is_ready else "Unknown"
     node["status"] = {
         "conditions": [{"type": "Ready", "status": ready}],
         "nodeInfo": {

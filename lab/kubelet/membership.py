@@ -1,0 +1,84 @@
+"""Nodes that come and go with their hosts: the kubelet of a host runs while RKE2 does."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Protocol
+
+from caas.cluster import Cluster, ClusterError
+from lab.control_plane import NodeSpec
+from lab.kubelet.joined import joined_nodes
+from lab.kubelet.node_objects import NODE
+
+_POLL_SECONDS = 0.1
+_RETRY_SECONDS = 1.0
+_log = logging.getLogger(__name__)
+
+
+class Players(Protocol):
+    """Who plays nodes."""
+
+    @property
+    def playing(self) -> frozenset[str]:
+        """Names of the nodes that are played."""
+
+    async def begin(self, spec: NodeSpec) -> None:
+        """Play this node; returns when it is Ready."""
+
+    async def cease(self, name: str) -> None:
+        """Play it no more; its pods end."""
+
+
+class Membership:
+    """Plays exactly those nodes whose hosts have joined and run."""
+
+    def __init__(
+        self,
+        players: Players,
+        cluster: Cluster,
+        specs: Mapping[str, NodeSpec],
+        hosts: Path,
+        told: Callable[[], None],
+    ) -> None:
+        self._players = players
+        self._cluster = cluster
+        self._specs = specs
+        self._hosts = hosts
+        self._told = told
+        # Whether it was removed while nothing looked is found out by removing it.
+        self._registered = set(specs)
+
+    async def follow(self) -> None:
+        """Until cancelled."""
+        while True:
+            try:
+                await self._settle()
+            except ClusterError as error:
+                _log.warning("a node that joined or left: %s", error)
+                await asyncio.sleep(_RETRY_SECONDS)
+            await asyncio.sleep(_POLL_SECONDS)
+
+    async def _settle(self) -> None:
+        there = await asyncio.to_thread(joined_nodes, self._hosts)
+        running = {name for name, node in there.items() if node.running and name in self._specs}
+        playing = self._players.playing
+        for name in playing - running:
+            _log.info("%s: RKE2 does not run there any more", name)
+            await self._players.cease(name)
+        for name in self._registered - set(there):
+            await self._cluster.delete(NODE, name)
+            self._registered.discard(name)
+        await asyncio.gather(*(self._begin(name, there[name].of) for name in running - playing))
+        if self._players.playing != playing:
+            self._told()
+
+    async def _begin(self, name: str, joined: Callable[[NodeSpec], NodeSpec]) -> None:
+        _log.info("%s: its host has joined", name)
+        self._registered.add(name)
+        try:
+            await self._players.begin(joined(self._specs[name]))
+        except ClusterError as error:
+            _log.warning("%s: not registered, tried again: %s", name, error)
