@@ -19,6 +19,9 @@ from typing import Any
 
 from lab import control_plane, hosts, issuer, kubelet
 from lab.control_plane import NodeSpec
+from lab.control_plane.kube import KubeApi
+from lab.control_plane.layout import Layout
+from lab.control_plane.ports import kept
 from lab.hosts import HostSpec
 from lab.hosts.firmware import GOLDEN
 from lab.hosts.folder import HostsFolder
@@ -89,6 +92,17 @@ def reinstall(folder: Path, host: str) -> None:
         known = json.loads(inventory.read_bytes())
         known["hosts"][host]["host-key"] = endpoint.host_key
         _publish(inventory, json.dumps(known, indent=2).encode())
+        _forget_pods(folder, host)
+
+
+def _forget_pods(folder: Path, node: str) -> None:
+    """A kubelet that starts on an empty disk has no containers: what ran on its node is made again."""
+    layout = Layout.of(folder)
+    with KubeApi(layout, kept(layout.ports)["kube-apiserver"]) as api:
+        for pod in api.get(f"/api/v1/pods?fieldSelector=spec.nodeName={node}")["items"]:
+            metadata = pod["metadata"]
+            path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}"
+            api.delete(f"{path}?gracePeriodSeconds=0")
 
 
 def _inventory(

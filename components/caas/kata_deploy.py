@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import pulumi
@@ -22,6 +23,8 @@ from components import script
 from components.host_connection import HostConnection
 from gpuclusters.domain import kata_chart
 
+WAIT_SECONDS = 600
+"""Helm has waited for all nodes; a machine that is installed anew later gets its installer by itself."""
 _POD_SECURITY = "pod-security.kubernetes.io"
 
 
@@ -55,8 +58,9 @@ class KataDeployArgs:
     timeout_seconds: int
     """How long Helm waits until Kata is on all nodes; of the boot profile."""
     namespace: str = kata_chart.NAMESPACE
-    requires: Sequence[pulumi.Resource] = ()
-    """What must be there first: the machines with their containerd drop-ins."""
+    requires: Mapping[str, Sequence[pulumi.Resource]] = field(default_factory=dict)
+    """What must be there first, by machine: its containerd drop-ins, its node. Kata waits for all of it, the
+    labels of a node for its own part only: a hundred machines times a hundred would be a large graph."""
 
 
 class KataDeploy(pulumi.ComponentResource):
@@ -85,7 +89,7 @@ class KataDeploy(pulumi.ComponentResource):
             NodePatch(
                 f"{node}-labels",
                 metadata=ObjectMetaPatchArgs(name=node, labels=dict(args.node_labels)),
-                opts=pulumi.ResourceOptions(parent=self, depends_on=list(args.requires)),
+                opts=pulumi.ResourceOptions(parent=self, depends_on=[*args.requires.get(node, ())]),
             )
             for node in args.hosts
             if args.node_labels
@@ -107,7 +111,7 @@ class KataDeploy(pulumi.ComponentResource):
             max_history=5,
             opts=pulumi.ResourceOptions(
                 parent=self,
-                depends_on=[*labels, *args.requires],
+                depends_on=[*labels, *chain.from_iterable(args.requires.values())],
                 replace_on_changes=[f"values.{path}" for path in kata_chart.IMMUTABLE],
                 delete_before_replace=True,
                 custom_timeouts=pulumi.CustomTimeouts(
@@ -122,7 +126,7 @@ class KataDeploy(pulumi.ComponentResource):
             remote.Command(
                 f"{node}-kata",
                 connection=connection.command_connection(args.private_key),
-                create=f"sudo -n sh -s -- {shlex.join(args.verification)}",
+                create=f"sudo -n sh -s -- --wait {WAIT_SECONDS} {shlex.join(args.verification)}",
                 stdin=verify,
                 # Again whenever something else is installed.
                 triggers=[list(args.verification), args.chart.version or "", dict(args.values)],

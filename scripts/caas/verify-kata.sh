@@ -1,5 +1,7 @@
 #!/bin/sh
 # Looks whether Kata is on this machine as the cluster declares it. Reads only, so that it can be run at any time.
+# With --wait SECONDS first: how long to wait for the installer, which on a machine that has just joined, or was
+# installed anew, may still be at work.
 # Arguments, in this order:
 #   HANDLER           what the RuntimeClass calls the shim, for example kata-qemu-nvidia-gpu
 #   PREFIX            where Kata is installed, for example /opt/kata
@@ -11,7 +13,12 @@
 # Prints one line for each finding and ends with 1 if there is any; else what it found.
 set -eu
 
-[ $# -ge 7 ] || { echo "usage: verify-kata.sh HANDLER PREFIX CONFIGURATION DROP_IN_SHA256 GUEST_DRIVER IMAGE_SHA256 CONTAINERD_FILE..." >&2; exit 64; }
+wait=0
+if [ "${1:-}" = --wait ]; then
+  wait=$2
+  shift 2
+fi
+[ $# -ge 7 ] || { echo "usage: verify-kata.sh [--wait SECONDS] HANDLER PREFIX CONFIGURATION DROP_IN_SHA256 GUEST_DRIVER IMAGE_SHA256 CONTAINERD_FILE..." >&2; exit 64; }
 
 handler=$1 prefix=$2 configuration=$3 drop_in_sha256=$4 guest_driver=$5 image_sha256=$6
 shift 6
@@ -31,7 +38,16 @@ value() {
   sed -n "s/^ *$1 *= *\"\(.*\)\" *$/\1/p" "$configuration" | head -n 1
 }
 
-if ! grep -rqsF "containerd.runtimes.$handler]" "$@"; then
+is_told() {
+  grep -rqsF "containerd.runtimes.$handler]" "$@"
+}
+
+while [ "$wait" -gt 0 ] && ! { is_told "$@" && [ -r "$configuration" ]; }; do
+  sleep 2
+  wait=$((wait - 2))
+done
+
+if ! is_told "$@"; then
   finding "containerd is not told of the handler $handler in $*" \
     "see the log of the pod kata-deploy on this node; with RKE2 and K3s containerd's template must import its drop-ins"
 fi

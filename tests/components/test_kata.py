@@ -82,7 +82,7 @@ def test_every_machine_is_looked_at_when_kata_is_installed(preview: bool) -> Non
     commands = engine.of("remote:Command")
     assert commands.keys() == {"hgx-01-kata", "hgx-02-kata"}
     for command in commands.values():
-        assert command["create"] == "sudo -n sh -s -- kata-qemu-nvidia-gpu /opt/kata"
+        assert command["create"] == "sudo -n sh -s -- --wait 600 kata-qemu-nvidia-gpu /opt/kata"
         assert command["stdin"].startswith("#!/bin/sh")
         assert command["connection"]["hostKey"] == "ssh-ed25519 AAAA"
 
