@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import pulumi
@@ -85,7 +86,7 @@ def build(config: CaasConfig, secrets: Secrets) -> Outputs:
             system=system,
             image_pull_secret=config.programs.image_pull_secret,
             # Programs go before Kata: its VMs hold what they lease.
-            requires=[api, *ready, runtime, *installed],
+            requires=[api, *chain.from_iterable(ready.values()), runtime, *installed],
         ),
         in_cluster,
     )

@@ -23,8 +23,8 @@ def kubernetes(
     prepared: Mapping[str, Sequence[pulumi.Resource]],
     *,
     fit: pulumi.Resource,
-) -> tuple[pulumi.Output[str], list[pulumi.Resource]]:
-    """The admin kubeconfig, and all that must be there before the machines can be used as nodes.
+) -> tuple[pulumi.Output[str], Mapping[str, Sequence[pulumi.Resource]]]:
+    """The admin kubeconfig, and by machine what must be there before it can be used as a node.
 
     Args:
         config: the section.
@@ -32,13 +32,13 @@ def kubernetes(
         prepared: what must be done on each machine before, by its name.
         fit: what every other machine waits for too, so that none is changed in vain.
     """
-    ready = [resource for name in prepared for resource in prepared[name]]
     if isinstance(config.kubernetes, Rke2Kubernetes):
         made = declare(config, config.kubernetes, secrets, prepared, fit)
-        return made.kubeconfig, [*ready, *made.nodes.values()]
+        joined = {name: [*prepared.get(name, ()), node] for name, node in made.nodes.items()}
+        return made.kubeconfig, joined
     if secrets.kubeconfig is None:
         raise RuntimeError(f"no kubeconfig for kubernetes.source {config.kubernetes.source}")
-    return secrets.kubeconfig, ready
+    return secrets.kubeconfig, prepared
 
 
 def declare(

@@ -65,11 +65,14 @@ def deploy(
     hosts: Mapping[str, HostConnection],
     private_key: pulumi.Input[str] | None,
     *,
-    requires: Sequence[pulumi.Resource],
+    requires: Mapping[str, Sequence[pulumi.Resource]],
     registers_with_labels: bool = False,
     opts: pulumi.ResourceOptions,
 ) -> Sequence[pulumi.Resource]:
-    """Kata on all machines; what to depend on, nothing if somebody else installs it."""
+    """Kata on all machines; what to depend on, nothing if somebody else installs it.
+
+    `requires`: what must be there first, by machine.
+    """
     kata = config.kata
     chart = _chart(
         config, kata.chart, kata_chart.REPOSITORY, kata_chart.RELEASE, config.versions.kata
