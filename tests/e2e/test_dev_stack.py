@@ -149,7 +149,7 @@ def test_a_partition_in_use_stays_and_everything_else_goes_on(dev: Checkout) -> 
 
 
 # Changes nothing but files on the machines, so that what fails there is all that the test waits for.
-LONGER = {"source": "lab", "kubelet": {"runtime-request-timeout-seconds": 1380}}
+LONGER = {"source": "lab", "kubelet": {"runtime-request-timeout-seconds": 2040}}
 KUBELET_DROP_IN = "/etc/kubernetes/kubelet.conf.d/50-gpu-clusters.conf"
 
 
@@ -166,10 +166,10 @@ def test_a_machine_that_cannot_be_reached_fails_alone(dev: Checkout) -> None:
     assert done.returncode == 1
     assert "hgx-02" in said
     assert "Traceback" not in said
-    assert request_timeout(dev, "hgx-01") == "1380s"
+    assert request_timeout(dev, "hgx-01") == "2040s"
     faults.clear(dev.lab / "hosts", "hgx-02")
     dev.up()
-    assert request_timeout(dev, "hgx-02") == "1380s"
+    assert request_timeout(dev, "hgx-02") == "2040s"
 
 
 def test_a_machine_with_another_key_gets_no_command(dev: Checkout) -> None:
@@ -181,6 +181,34 @@ def test_a_machine_with_another_key_gets_no_command(dev: Checkout) -> None:
     assert "is pinned for it" in done.stdout + done.stderr
     faults.clear(dev.lab / "hosts", "hgx-01")
     assert request_timeout(dev, "hgx-01") == before
+
+
+BOOT_ID = "cat /proc/sys/kernel/random/boot_id"
+
+
+def test_a_machine_is_drained_installed_anew_and_brought_back_without_touching_the_others(
+    dev: Checkout,
+) -> None:
+    away = {"name": "hgx-02", "maintenance": "evict"}
+    dev.configure(nodes=[{"name": "hgx-01"}, away])
+    assert kinds(dev.plan()) == ["create NodeMaintenance hgx-02-maintenance"]
+    dev.up()
+    assert dev.kubectl("get", "node", "hgx-02")["spec"]["unschedulable"] is True
+
+    before = dev.on_host("hgx-01", BOOT_ID)
+    assert dev.run("lab", "reinstall", "hgx-02").returncode == 0
+    steps = kinds(dev.plan())
+    assert "update VfioBinding hgx-02-vfio" in steps
+    assert [step for step in steps if "hgx-01" in step] == []
+    dev.up()
+    assert dev.active_partitions("hgx-02") == COMMITTED
+    assert dev.on_host("hgx-01", BOOT_ID) == before
+
+    dev.reset()
+    assert kinds(dev.plan()) == ["delete NodeMaintenance hgx-02-maintenance"]
+    dev.up()
+    assert "unschedulable" not in dev.kubectl("get", "node", "hgx-02")["spec"]
+    dev.show_restored()
 
 
 def test_wrong_configuration_ends_with_all_faults_before_anything_starts(
