@@ -12,6 +12,7 @@ from pulumi_kubernetes.core.v1 import ConfigMap, Namespace, Secret, ServiceAccou
 from pulumi_kubernetes.rbac.v1 import ClusterRole, ClusterRoleBinding, Role, RoleBinding
 
 from components.caas import permissions
+from components.caas.program import labels
 
 CONTROLLERS = "controllers"
 API = "api"
@@ -84,7 +85,8 @@ class System(pulumi.ComponentResource):
         self.accounts = {
             program: ServiceAccount(
                 f"{name}-{program}-account",
-                metadata={"name": program, "namespace": self.namespace},
+                # Labels also because what has a name alone has no field that says whose it is.
+                metadata={"name": program, "namespace": self.namespace, "labels": labels(program)},
                 opts=child,
             )
             for program in (CONTROLLERS, API, DEVICE_PLUGIN)
