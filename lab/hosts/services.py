@@ -123,7 +123,9 @@ class Services:
         process = _Process(running, asyncio.create_task(running.wait()))
         self._processes[unit] = process
         if not await self._is_up(unit, kind, process):
-            self._processes.pop(unit, None)
+            if self._processes.get(unit) is not process:
+                return False  # stopped or started anew meanwhile, and none of its failures
+            del self._processes[unit]
             process.running.kill()
             code = await process.ended
             return self._fail(unit, f"exit code {code}", action)
