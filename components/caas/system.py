@@ -12,13 +12,13 @@ from pulumi_kubernetes.core.v1 import ConfigMap, Namespace, Secret, ServiceAccou
 from pulumi_kubernetes.rbac.v1 import ClusterRole, ClusterRoleBinding, Role, RoleBinding
 
 from components.caas import permissions
-from components.caas.program import labels
 
 CONTROLLERS = "controllers"
 API = "api"
 DEVICE_PLUGIN = "device-plugin"
 
 SETTINGS_KEY = "settings.yaml"
+PART = {"app.kubernetes.io/part-of": "gpu-clusters"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +86,7 @@ class System(pulumi.ComponentResource):
             program: ServiceAccount(
                 f"{name}-{program}-account",
                 # Labels also because what has a name alone has no field that says whose it is.
-                metadata={"name": program, "namespace": self.namespace, "labels": labels(program)},
+                metadata={"name": program, "namespace": self.namespace, "labels": PART},
                 opts=child,
             )
             for program in (CONTROLLERS, API, DEVICE_PLUGIN)
