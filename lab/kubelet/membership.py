@@ -31,6 +31,9 @@ class Players(Protocol):
     async def cease(self, name: str) -> None:
         """Play it no more; its pods end."""
 
+    async def clear(self, name: str) -> None:
+        """Delete the pods of a node that is no more, so that others take their place."""
+
 
 class Membership:
     """Plays exactly those nodes whose hosts have joined and run."""
@@ -69,6 +72,8 @@ class Membership:
             _log.info("%s: RKE2 does not run there any more", name)
             await self._players.cease(name)
         for name in self._registered - set(there):
+            # What a drain would have done before, and the cluster does by itself after a minute.
+            await self._players.clear(name)
             await self._cluster.delete(NODE, name)
             self._registered.discard(name)
         await asyncio.gather(*(self._begin(name, there[name].of) for name in running - playing))

@@ -108,6 +108,10 @@ class Kubelets:
         await node.close()
         await node.known(())
 
+    async def clear(self, name: str) -> None:
+        """Delete the pods of a node that is no more."""
+        await asyncio.gather(*(self._kube.remove(pod) for pod in self._pods_of(name)))
+
     async def _follow_members(self) -> None:
         await self._listed.wait()
         if self._spec.hosts is not None:

@@ -16,7 +16,7 @@ from lab.hosts.folder import HostsFolder, write_json
 from lab.hosts.rke2_cluster import DATA, Clusters, new_node
 from tests.fixtures.control_plane import KubeCluster
 from tests.fixtures.kubelet import IMAGE
-from tests.lab.test_kubelet_pods import eventually
+from tests.lab.test_kubelet_pods import eventually, pod_on, post
 
 pytestmark = pytest.mark.lab
 
@@ -64,7 +64,7 @@ def host(kube_api: KubeCluster, tmp_path: Path) -> Iterator[Host]:
 
 
 def test_a_node_comes_with_its_host_and_goes_with_it(
-    kube_api: KubeCluster, host: Host, tmp_path: Path
+    kube_api: KubeCluster, host: Host, namespace: str, tmp_path: Path
 ) -> None:
     def played() -> list[str]:
         return [*lab.kubelet.status(tmp_path / "kubelet").nodes]
@@ -75,10 +75,10 @@ def test_a_node_comes_with_its_host_and_goes_with_it(
         return [item for item in items if item["metadata"]["name"] == host.name]
 
     assert (played(), registered()) == ([], [])
-    host.joins(**{"node-taint": ["a=b:NoExecute"], "node-label": ["rack=r1"]})
+    host.joins(**{"node-taint": ["a=b:NoSchedule"], "node-label": ["rack=r1"]})
     eventually(lambda: played() == [host.name])
     (node,) = registered()
-    assert {"key": "a", "value": "b", "effect": "NoExecute"} in node["spec"]["taints"]
+    assert {"key": "a", "value": "b", "effect": "NoSchedule"} in node["spec"]["taints"]
     assert node["metadata"]["labels"]["rack"] == "r1"
     # A kubelet that only stops leaves its node, and goes on with it.
     host.is_("inactive")
@@ -86,5 +86,10 @@ def test_a_node_comes_with_its_host_and_goes_with_it(
     assert [item["metadata"]["uid"] for item in registered()] == [node["metadata"]["uid"]]
     host.is_("active")
     eventually(lambda: played() == [host.name])
-    host.leaves()
-    eventually(lambda: registered() == [])
+    # One that leaves takes its pods along.
+    with kube_api.api() as api:
+        pods = f"/api/v1/namespaces/{namespace}/pods"
+        post(api, pods, pod_on(host.name))
+        host.leaves()
+        eventually(lambda: registered() == [])
+        eventually(lambda: api.get(pods)["items"] == [])
