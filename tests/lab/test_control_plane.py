@@ -134,8 +134,10 @@ def test_two_labs_run_side_by_side(shared: Path, kube_api: KubeCluster) -> None:
     assert plane.url != kube_api.url
     with api(shared) as mine, kube_api.api() as theirs:
         assert [n["metadata"]["name"] for n in mine.get("/api/v1/nodes")["items"]] == ["other-01"]
-        names = [n["metadata"]["name"] for n in theirs.get("/api/v1/nodes")["items"]]
-        assert set(names) == set(kube_api.nodes)
+        names = {n["metadata"]["name"] for n in theirs.get("/api/v1/nodes")["items"]}
+        # Other tests of the shared cluster may have nodes of their own at this moment.
+        assert names >= set(kube_api.nodes)
+        assert "other-01" not in names
 
 
 def test_stop_leaves_no_process_and_a_new_start_finds_everything_as_it_was(lab: Path) -> None:
