@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
-from pulumi.runtime.settings import SETTINGS
+from pulumi.runtime.settings import SETTINGS, set_root_resource
 
 # In CI the same examples every time: what a change did not break must not fail by chance. On a
 # developer's machine each run looks at others.
@@ -38,5 +38,7 @@ def event_loop_of_the_thread() -> Iterator[None]:
     if left:
         loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
     SETTINGS.outputs.clear()
+    # So does the root resource: one that was never registered keeps its children waiting for ever.
+    set_root_resource(None)
     asyncio.set_event_loop(None)
     loop.close()
