@@ -16,13 +16,13 @@ import yaml
 from gpuclusters.domain import fabric_manager_config
 from gpuclusters.domain.domain_xml import pci_address
 from gpuclusters.domain.service_vm import LAB_IMAGE
+from gpuclusters.domain.vfio import NVSWITCH_PCI_ID
 from lab.hosts.board import PciDevice
 from lab.hosts.faults import Faults
 from lab.hosts.machine import Machine
 from lab.hosts.service_vm_faults import FabricManagerStaysResident, VmDoesNotBoot
 from lab.hosts.standins.fabric import CLIENT_VERSION, Fabric
 
-NVSWITCH = "10de:22a3"
 KIND = "stand-in"
 
 
@@ -34,7 +34,7 @@ def image_text(fabric_manager: str = CLIENT_VERSION) -> str:
 
 def came_prepared(machine: Machine) -> bool:
     """Whether the machine came with a service VM."""
-    return str(getattr(machine, "condition", "prepared")) == "prepared"
+    return machine.condition == "prepared"
 
 
 def furnish(machine: Machine) -> None:
@@ -83,7 +83,7 @@ def holds_switches(machine: Machine, domain: ET.Element) -> bool:
 
 def is_switch(device: PciDevice) -> bool:
     """Whether it is an NVSwitch."""
-    return f"{device.vendor}:{device.device}" == NVSWITCH
+    return f"{device.vendor}:{device.device}" == NVSWITCH_PCI_ID
 
 
 def _switches(machine: Machine) -> set[str]:

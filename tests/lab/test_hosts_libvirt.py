@@ -59,9 +59,7 @@ def test_a_domain_is_completed_when_it_is_defined_and_keeps_its_uuid(host: Simul
 
 def test_a_network_is_defined_started_and_goes(host: SimulatedHost) -> None:
     host.run("sudo -n tee /tmp/net.xml", stdin=NETWORK)
-    assert (
-        virsh(host, "net-define /tmp/net.xml")[1] == "Network own defined from /tmp/net.xml\n\n"
-    )
+    assert virsh(host, "net-define /tmp/net.xml")[1] == "Network own defined from /tmp/net.xml\n\n"
     assert virsh(host, "net-start own")[0] == 0
     assert "network is already active" in virsh(host, "net-start own")[1]
     assert "Active:         yes" in virsh(host, "net-info own")[1]

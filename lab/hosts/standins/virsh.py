@@ -10,7 +10,7 @@ from lab.hosts import libvirt
 from lab.hosts.libvirt import Record
 from lab.hosts.machine import Machine
 from lab.hosts.service_vm_faults import LibvirtDown, VmIgnoresShutdown
-from lab.hosts.standins import virsh_networks
+from lab.hosts.standins import virsh_definition, virsh_networks
 from lab.hosts.standins.call import Answer, Call
 
 SERVICE_VM = NAME
@@ -156,17 +156,10 @@ def _undefine(call: Call, name: str, domain: Record, options: set[str]) -> Answe
 
 def _define(call: Call, words: list[str]) -> Answer:
     words = [word for word in words if word != "--validate"]
-    if len(words) != 1:
-        return Answer.error("error: command 'define' requires <file> option", 1)
-    path = words[0] if words[0].startswith("/") else f"{call.cwd}/{words[0]}"
-    xml = call.machine.read_text(path)
-    if xml is None:
-        return Answer.error(f"error: Failed to open file '{words[0]}': No such file", 1)
+    root = virsh_definition.read(call, words, "define", "domain")
+    if isinstance(root, Answer):
+        return root
     failed = f"error: Failed to define domain from {words[0]}\nerror: "
-    try:
-        root = ET.fromstring(xml)  # noqa: S314 - root's own
-    except ET.ParseError as error:
-        return Answer.error(f"{failed}(domain_definition) {error}", 1)
     name = root.findtext("name")
     if not name:
         return Answer.error("error: XML error: domain name is missing", 1)

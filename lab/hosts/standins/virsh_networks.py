@@ -9,6 +9,7 @@ from uuid import uuid4
 from gpuclusters.domain import domain_xml
 from lab.hosts import libvirt
 from lab.hosts.libvirt import Record
+from lab.hosts.standins import virsh_definition
 from lab.hosts.standins.call import Answer, Call
 
 _Act = Callable[[Call, str, Record], Answer]
@@ -33,17 +34,10 @@ def _named(act: _Act) -> Callable[[Call, list[str]], Answer]:
 
 
 def _define(call: Call, words: list[str]) -> Answer:
-    if len(words) != 1:
-        return Answer.error("error: command 'net-define' requires <file> option", 1)
-    path = words[0] if words[0].startswith("/") else f"{call.cwd}/{words[0]}"
-    xml = call.machine.read_text(path)
-    if xml is None:
-        return Answer.error(f"error: Failed to open file '{words[0]}': No such file", 1)
+    root = virsh_definition.read(call, words, "net-define", "network")
+    if isinstance(root, Answer):
+        return root
     failed = f"error: Failed to define network from {words[0]}\nerror: "
-    try:
-        root = ET.fromstring(xml)  # noqa: S314 - root's own
-    except ET.ParseError as error:
-        return Answer.error(f"{failed}(network_definition) {error}", 1)
     name = root.findtext("name", "")
     known = libvirt.networks(call.machine)
     if name in known:
