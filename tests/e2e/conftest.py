@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -33,6 +34,7 @@ LINKED = (
 FABRIC_MANAGER = "192.168.250.2"
 """Address of the service VM on the network that it shares with its machine."""
 COMMAND_SECONDS = 240
+LEASE_SECONDS = 120
 SILENCE_SECONDS = 150
 """Longer than any wait of a provider in the lab that ends well."""
 
@@ -166,6 +168,16 @@ class Checkout:
         table = json.loads(self.on_host(host, f"fmpm --hostname {FABRIC_MANAGER} -l"))
         return sorted(p["partitionId"] for p in table["partitionInfo"] if p["isActive"])
 
+    def comes_to(self, host: str, partitions: list[int]) -> list[int]:
+        """The partitions that are active once the leases have nothing to do.
+
+        A GPU that is new to the cluster is recycled first, and its partition is down meanwhile.
+        """
+        until = time.monotonic() + LEASE_SECONDS
+        while (active := self.active_partitions(host)) != partitions and time.monotonic() < until:
+            time.sleep(0.5)
+        return active
+
     def kubectl(self, *args: str) -> Any:
         """What kubectl prints as JSON."""
         done = self._call(
@@ -216,7 +228,7 @@ def settled(dev: Checkout) -> None:
     assert [urn for urn, n in Counter(r["urn"] for r in resources).items() if n > 1] == []
     assert len([r for r in resources if r["type"].endswith(":FabricPartitions")]) == 2
     for host in ("hgx-01", "hgx-02"):
-        assert dev.active_partitions(host) == [1, 5, 12, 14]
+        assert dev.comes_to(host, [1, 5, 12, 14]) == [1, 5, 12, 14]
         assert journal.read(dev.lab / "hosts", host, "harm") == []
         # Written whole or not at all: no temporary file of a killed write is left.
         assert dev.on_host(host, "ls -A /etc/cdi").split() == ["nvidia.com-pgpu.json"]

@@ -68,7 +68,7 @@ def test_the_cluster_is_what_the_configuration_says(cluster: Checkout) -> None:
 def test_each_machine_has_its_partitions_active_and_its_gpus_described(
     cluster: Checkout, host: str
 ) -> None:
-    assert cluster.active_partitions(host) == COMMITTED
+    assert cluster.comes_to(host, COMMITTED) == COMMITTED
     spec = json.loads(cluster.on_host(host, "sudo -n cat /etc/cdi/nvidia.com-pgpu.json"))
     assert spec["kind"] == "nvidia.com/pgpu"
     assert [device["name"] for device in spec["devices"]] == [str(n) for n in range(1, 9)]
@@ -92,10 +92,10 @@ def test_another_layout_updates_the_boards_in_place_and_back(dev: Checkout) -> N
         "update TenancyPolicy globex-policy",
     ]
     dev.up()
-    assert dev.active_partitions("hgx-01") == dev.active_partitions("hgx-02") == PAIRS
+    assert dev.comes_to("hgx-01", PAIRS) == dev.comes_to("hgx-02", PAIRS) == PAIRS
     dev.reset()
     dev.up()
-    assert dev.active_partitions("hgx-01") == COMMITTED
+    assert dev.comes_to("hgx-01", COMMITTED) == COMMITTED
     dev.show_restored()
 
 
@@ -141,11 +141,11 @@ def test_a_partition_in_use_stays_and_everything_else_goes_on(dev: Checkout) -> 
         assert "in use" in said
         assert "Traceback" not in said
         assert 1 in dev.active_partitions("hgx-01")
-        assert dev.active_partitions("hgx-02") == PAIRS
+        assert dev.comes_to("hgx-02", PAIRS) == PAIRS
     finally:
         faults.set_partition_in_use(folder, "hgx-01", 1, None)
     dev.up()
-    assert dev.active_partitions("hgx-01") == PAIRS
+    assert dev.comes_to("hgx-01", PAIRS) == PAIRS
 
 
 # Changes nothing but files on the machines, so that what fails there is all that the test waits for.
@@ -201,7 +201,7 @@ def test_a_machine_is_drained_installed_anew_and_brought_back_without_touching_t
     assert "update VfioBinding hgx-02-vfio" in steps
     assert [step for step in steps if "hgx-01" in step] == []
     dev.up()
-    assert dev.active_partitions("hgx-02") == COMMITTED
+    assert dev.comes_to("hgx-02", COMMITTED) == COMMITTED
     assert dev.on_host("hgx-01", BOOT_ID) == before
 
     dev.reset()

@@ -51,7 +51,7 @@ def test_machines_join_and_get_kata_and_tenants(made: Checkout) -> None:
     }
     (tenancy,) = made.kubectl("get", "tenancies")["items"]
     assert {c["type"]: c["status"] for c in tenancy["status"]["conditions"]}["Ready"] == "True"
-    assert made.active_partitions("hgx-01") == [1, 5, 12, 14]
+    assert made.comes_to("hgx-01", [1, 5, 12, 14]) == [1, 5, 12, 14]
     for host in ("cp-01", "hgx-01"):
         assert journal.read(made.lab / "hosts", host, "harm") == []
 
