@@ -17,7 +17,7 @@ from components.caas.system import System, SystemArgs
 from components.caas.tenancy_api import TenancyApi, TenancyApiArgs
 from components.caas.tenant import Tenant, TenantArgs
 from gpuclusters.config.caas import CaasConfig
-from gpuclusters.config.loader import Secrets
+from gpuclusters.config.caas_secrets import Secrets
 from gpuclusters.config.plan import CaasPlan, TenantPlan, plan
 from gpuclusters.config.programs import image, settings_file
 from gpuclusters.domain import isolation, lease_resource, tenancy_resource

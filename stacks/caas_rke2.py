@@ -11,8 +11,9 @@ from components.rke2.cluster import Rke2Cluster, Rke2ClusterArgs, Rke2Host
 from gpuclusters.config import rke2_settings
 from gpuclusters.config.boot import boot_profile
 from gpuclusters.config.caas import CaasConfig
+from gpuclusters.config.caas_secrets import Secrets
 from gpuclusters.config.kubernetes import Rke2Kubernetes
-from gpuclusters.config.loader import HostEndpoint, Secrets
+from gpuclusters.config.secrets import HostEndpoint
 from gpuclusters.domain import drop_ins
 from gpuclusters.domain.rke2_config import Settings
 

@@ -14,9 +14,9 @@ from components.host_connection import HostConnection
 from gpuclusters.config import service_vm
 from gpuclusters.config.boot import boot_profile
 from gpuclusters.config.caas import CaasConfig
+from gpuclusters.config.caas_secrets import Secrets
 from gpuclusters.config.expectations import expects
 from gpuclusters.config.kubernetes import Rke2Kubernetes
-from gpuclusters.config.loader import Secrets
 from gpuclusters.config.machine_preparation import machine_preparation
 from gpuclusters.config.nodes import Node
 from gpuclusters.config.plan import CaasPlan, NodePlan

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
-from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.fault import Flaw
 
 
@@ -17,7 +17,8 @@ class Severity(StrEnum):
     WARNING = "warning"
 
 
-Check = Callable[[CaasConfig], Iterable[Flaw]]
+Check = Callable[[Any], Iterable[Flaw]]
+"""From the section of the cluster type that the rule belongs to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ def rule(
     each: Iterable[str] = (),
     severity: Severity = Severity.ERROR,
 ) -> Callable[[Check], Rule]:
-    """Make a rule of a function that gives flaws. Keys are the field names of `CaasConfig`."""
+    """Make a rule of a function that gives flaws. Keys are the field names of the section's model."""
 
     def make(check: Check) -> Rule:
         return Rule(row, check, frozenset(needs), frozenset(each), severity)

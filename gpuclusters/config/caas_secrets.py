@@ -1,0 +1,151 @@
+"""What a `caas` stack needs beside its section: secrets, machines, and what only the lab knows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import pulumi
+
+from gpuclusters.config.caas import CaasConfig
+from gpuclusters.config.errors import ConfigError
+from gpuclusters.config.fault import Fault
+from gpuclusters.config.hosts import LabHosts
+from gpuclusters.config.inventory import Inventory, resolve_hosts, resolve_servers
+from gpuclusters.config.kubernetes import LabKubernetes, Rke2Kubernetes
+from gpuclusters.config.secrets import (
+    HostEndpoint,
+    SecretReader,
+    endpoint,
+    plain_secrets,
+    unknown,
+    unused,
+)
+from gpuclusters.config.stack import SECRET_KEYS
+from gpuclusters.domain.recycle import RecyclePolicy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Secrets:
+    """What never enters the models: secrets, and addresses that only a running lab knows.
+
+    All of it is unknown in a preview while the lab does not run.
+    """
+
+    kubeconfig: pulumi.Output[str] | None
+    """Admin kubeconfig of the cluster, as text; None if the stack makes the cluster itself."""
+    ssh_private_key: pulumi.Output[str] | None
+    """Key for the machines, as PEM text; None if file or agent have it."""
+    controller_ssh_private_key: pulumi.Output[str]
+    """Key with which the controllers in the cluster reach the machines, as PEM text."""
+    bmc_password: pulumi.Output[str] | None
+    """Password of the management controllers; None if nobody asks them."""
+    issuer: pulumi.Input[str]
+    """OpenID issuer whose tokens the API accepts. No secret."""
+    golden_firmware: pulumi.Input[Mapping[str, Sequence[str]]]
+    """Accepted versions by prefix of the inventory item. No secret."""
+    hosts: Mapping[str, HostEndpoint]
+    """The machine of each node, by name."""
+    servers: Mapping[str, HostEndpoint]
+    """The machines of the servers of a cluster that the stack makes, by name."""
+
+
+def uses_lab(config: CaasConfig) -> bool:
+    """Whether any part of the cluster is in the lab."""
+    return isinstance(config.hosts, LabHosts) or isinstance(config.kubernetes, LabKubernetes)
+
+
+def read(config: CaasConfig, inventory: Inventory | None, file: str) -> Secrets:
+    """Read them.
+
+    Raises:
+        InventoryError: the lab runs and lacks a machine.
+        ConfigError: secrets are missing, in clear, or not what they should be.
+    """
+    hosts = resolve_hosts(config, inventory)
+    servers = resolve_servers(config, inventory)
+    plain = plain_secrets(file)
+    reader = SecretReader(file, "caas", inventory, _in_lab(config), plain)
+    needed = not plain  # what stands there in clear is said once
+    kubeconfig = (
+        None
+        if _makes_cluster(config)
+        else reader.read("kubeconfig", needed=_NEEDED["kubeconfig"] if needed else None)
+    )
+    ssh_key = reader.read("ssh-private-key")
+    controller_key = reader.read(
+        "controller-ssh-private-key",
+        needed=_NEEDED["controller-ssh-private-key"] if needed else None,
+    )
+    password = (
+        reader.read("bmc-password", needed=_NEEDED["bmc-password"] if needed else None)
+        if _asks_bmc(config)
+        else None
+    )
+    if reader.faults or controller_key is None:
+        raise ConfigError(reader.faults)
+    return Secrets(
+        kubeconfig=kubeconfig,
+        ssh_private_key=ssh_key,
+        controller_ssh_private_key=controller_key,
+        bmc_password=password,
+        issuer=_issuer(config, inventory),
+        golden_firmware=_golden_firmware(config, inventory),
+        hosts={node.name: endpoint(host) for node, host in zip(config.nodes, hosts, strict=True)},
+        servers={name: endpoint(host) for name, host in servers.items()},
+    )
+
+
+def warnings(config: CaasConfig, file: str) -> Iterable[Fault]:
+    """Secrets that were set and that nobody reads."""
+    why = {
+        key: f"caas.{'kubernetes' if key == 'kubeconfig' else 'hosts'}.source is lab"
+        for key in _in_lab(config)
+    }
+    if _makes_cluster(config):
+        why["kubeconfig"] = "caas.kubernetes.source is rke2"
+    if not _asks_bmc(config):
+        why.setdefault("bmc-password", "caas.leases.recycle-policy is not full")
+    return unused(file, why)
+
+
+_NEEDED = {
+    "kubeconfig": "while caas.kubernetes.source is existing",
+    "controller-ssh-private-key": (
+        "with which the controllers in the cluster reset GPUs and activate partitions"
+    ),
+    "bmc-password": "while caas.leases.recycle-policy is full",
+}
+
+
+def _in_lab(config: CaasConfig) -> list[str]:
+    return [
+        key
+        for key in SECRET_KEYS
+        if isinstance(
+            config.kubernetes if key == "kubeconfig" else config.hosts, LabKubernetes | LabHosts
+        )
+    ]
+
+
+def _makes_cluster(config: CaasConfig) -> bool:
+    return isinstance(config.kubernetes, Rke2Kubernetes)
+
+
+def _asks_bmc(config: CaasConfig) -> bool:
+    return config.leases.recycle_policy is RecyclePolicy.FULL
+
+
+def _issuer(config: CaasConfig, inventory: Inventory | None) -> pulumi.Input[str]:
+    if config.api.issuer is not None:
+        return config.api.issuer
+    return inventory.issuer if inventory else unknown()
+
+
+def _golden_firmware(
+    config: CaasConfig, inventory: Inventory | None
+) -> pulumi.Input[Mapping[str, Sequence[str]]]:
+    stated = config.leases.golden_firmware.versions
+    if stated or not isinstance(config.hosts, LabHosts):
+        return stated
+    return inventory.golden_firmware if inventory else unknown()

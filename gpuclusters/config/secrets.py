@@ -1,0 +1,156 @@
+"""Secrets of a stack, and machines as components take them: from Pulumi, or from the lab that runs.
+
+What never enters the models. Everything that only a running lab knows is unknown in a preview without one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pulumi
+from pulumi.runtime import config as runtime_config
+
+from gpuclusters.config.fault import HIDDEN, NOTHING, Fault
+from gpuclusters.config.inventory import Inventory, ResolvedHost
+from gpuclusters.config.stack import NAMESPACE, SECRET_KEYS, plain_secret
+
+_SET = {
+    "kubeconfig": "run `pulumi config set --secret kubeconfig < admin.kubeconfig`",
+    "ssh-private-key": "run `pulumi config set --secret ssh-private-key < id_ed25519`",
+    "controller-ssh-private-key": (
+        "run `pulumi config set --secret controller-ssh-private-key < controllers_ed25519`"
+    ),
+    "bmc-password": "run `pulumi config set --secret bmc-password < bmc-password.txt`",
+}
+_KEY_SIGNS = ("-----BEGIN ", "PRIVATE KEY-----")
+_LOOKS_LIKE = {
+    "kubeconfig": ("a kubeconfig", ("clusters",)),
+    "ssh-private-key": ("a private key in PEM", _KEY_SIGNS),
+    "controller-ssh-private-key": ("a private key in PEM", _KEY_SIGNS),
+    "bmc-password": ("a password", ()),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostEndpoint:
+    """One machine as an argument of components. Unknown in a preview while the lab does not run."""
+
+    address: pulumi.Input[str]
+    port: pulumi.Input[int]
+    user: pulumi.Input[str]
+    host_key: pulumi.Input[str]
+    bmc: pulumi.Input[Mapping[str, Any]] | None
+    """`url`, `user` and `certificate` of its management controller; None if nobody asks it."""
+
+
+def endpoint(host: ResolvedHost | None) -> HostEndpoint:
+    """A machine as an argument; None is one of a lab that does not run."""
+    if host is None:
+        return HostEndpoint(
+            address=unknown(), port=unknown(), user=unknown(), host_key=unknown(), bmc=unknown()
+        )
+    return HostEndpoint(
+        address=host.address,
+        port=host.port,
+        user=host.user,
+        host_key=host.host_key,
+        bmc=asdict(host.bmc) if host.bmc else None,
+    )
+
+
+@dataclass(slots=True)
+class SecretReader:
+    """Reads secrets one by one, and gathers what is wrong with them."""
+
+    file: str
+    """Name of the stack file, for messages."""
+    section: str
+    """Key of the chosen section, for messages about the lab."""
+    inventory: Inventory | None
+    """None while the lab does not run, or if nothing is in it."""
+    in_lab: Collection[str] = ()
+    """Secrets that the lab has, and that nobody sets."""
+    faults: list[Fault] = field(default_factory=list)
+
+    def read(self, key: str, *, needed: str | None = None) -> pulumi.Output[str] | None:
+        """One secret; None if it is not set.
+
+        Args:
+            key: one of `SECRET_KEYS`.
+            needed: if it has to be there, why; a missing one is a fault then.
+        """
+        if key in self.in_lab:
+            return self._of_lab(key)
+        text = runtime_config.get_config(f"{NAMESPACE}:{key}")
+        if text is None:
+            if needed is not None:
+                self._wrong(key, f"is missing, {needed}", NOTHING)
+            return None
+        what, signs = _LOOKS_LIKE[key]
+        if not text.strip() or not all(sign in text for sign in signs):
+            self._wrong(key, f"is not the text of {what}", HIDDEN)
+        return pulumi.Config(NAMESPACE).get_secret(key)
+
+    def _wrong(self, key: str, wrong: str, got: str) -> None:
+        self.faults.append(Fault(self.file, (key,), wrong, got, _SET[key]))
+
+    def _of_lab(self, key: str) -> pulumi.Output[str] | None:
+        if self.inventory is None:
+            return unknown(secret=True)
+        path = {
+            "kubeconfig": self.inventory.kubeconfig,
+            "bmc-password": self.inventory.bmc_password,
+        }.get(key, self.inventory.ssh_private_key)
+        return self._of_file(path)
+
+    def _of_file(self, path: Path) -> pulumi.Output[str] | None:
+        try:
+            return pulumi.Output.secret(path.read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError) as error:
+            said = f"{path} cannot be read: {error}"
+            self.faults.append(lab_fault(self.file, self.section, said))
+            return None
+
+
+def lab_fault(file: str, section: str, wrong: str) -> Fault:
+    """What is wrong with the lab that a section names."""
+    path = (section, "hosts", "source")
+    return Fault(
+        file, path, f"cannot be resolved: {wrong}", '"lab"', "see `gpu-clusters lab status`"
+    )
+
+
+def plain_secrets(file: str) -> list[Fault]:
+    """Secrets that stand in the stack file for everybody to read."""
+    faults = []
+    for key in SECRET_KEYS:
+        full_key = f"{NAMESPACE}:{key}"
+        given = runtime_config.get_config(full_key) is not None
+        if given and not runtime_config.is_config_secret(full_key):
+            faults.append(plain_secret(file, key))
+    return faults
+
+
+def unused(file: str, why: Mapping[str, str]) -> Iterator[Fault]:
+    """Secrets that were set and that nobody reads; `why` by key."""
+    for key, reason in why.items():
+        if runtime_config.get_config(f"{NAMESPACE}:{key}") is not None:
+            instead = f"remove it: `pulumi config rm {key}`"
+            yield Fault(file, (key,), f"is not used, because {reason}", HIDDEN, instead)
+
+
+def unknown(*, secret: bool = False) -> pulumi.Output[Any]:
+    """A value that an update will know."""
+
+    def settled(*, value: Any) -> asyncio.Future[Any]:
+        future: asyncio.Future[Any] = asyncio.Future()
+        future.set_result(value)
+        return future
+
+    return pulumi.Output(
+        set(), settled(value=None), is_known=settled(value=False), is_secret=settled(value=secret)
+    )
