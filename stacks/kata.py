@@ -8,9 +8,10 @@ from collections.abc import Mapping, Sequence
 import pulumi
 
 from components.caas.csi_nfs import CsiNfs, CsiNfsArgs
-from components.caas.kata_deploy import Chart, KataDeploy, KataDeployArgs
+from components.caas.kata_deploy import KataDeploy, KataDeployArgs
 from components.caas.kata_runtime import KataRuntimeArgs
 from components.caas.tenant_storage import TenantStorage, TenantStorageArgs
+from components.chart import Chart
 from components.host_connection import HostConnection
 from gpuclusters.config.boot import boot_profile
 from gpuclusters.config.caas import CaasConfig

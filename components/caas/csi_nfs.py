@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pulumi
-from pulumi_kubernetes.helm.v3 import Release, RepositoryOptsArgs
+from pulumi_kubernetes.helm.v3 import Release
 
-from components.caas.kata_deploy import Chart
+from components.chart import Chart
 from gpuclusters.domain import csi_chart
 
 
@@ -43,9 +43,7 @@ class CsiNfs(pulumi.ComponentResource):
             name=csi_chart.RELEASE,
             chart=args.chart.reference,
             version=args.chart.version,
-            repository_opts=(
-                RepositoryOptsArgs(repo=args.chart.repository) if args.chart.repository else None
-            ),
+            repository_opts=args.chart.repository_options,
             namespace=csi_chart.NAMESPACE,
             values=csi_chart.values(
                 node_selector=args.node_selector, kubelet_root=args.kubelet_root

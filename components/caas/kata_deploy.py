@@ -16,28 +16,17 @@ from typing import Any
 import pulumi
 from pulumi_command import remote
 from pulumi_kubernetes.core.v1 import Namespace, NodePatch
-from pulumi_kubernetes.helm.v3 import Release, RepositoryOptsArgs
+from pulumi_kubernetes.helm.v3 import Release
 from pulumi_kubernetes.meta.v1 import ObjectMetaArgs, ObjectMetaPatchArgs
 
 from components import script
+from components.chart import Chart
 from components.host_connection import HostConnection
 from gpuclusters.domain import kata_chart
 
 WAIT_SECONDS = 600
 """Helm has waited for all nodes; a machine that is installed anew later gets its installer by itself."""
 _POD_SECURITY = "pod-security.kubernetes.io"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Chart:
-    """Where a chart comes from: a reference that Helm resolves, or a folder or archive on this machine."""
-
-    reference: str
-    """`oci://…`, a path, or a name within `repository`."""
-    version: str | None = None
-    """None for a path, whose version stands in the chart."""
-    repository: str | None = None
-    """Address of a repository that is not OCI."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,9 +88,7 @@ class KataDeploy(pulumi.ComponentResource):
             name=kata_chart.RELEASE,
             chart=args.chart.reference,
             version=args.chart.version,
-            repository_opts=(
-                RepositoryOptsArgs(repo=args.chart.repository) if args.chart.repository else None
-            ),
+            repository_opts=args.chart.repository_options,
             namespace=namespace.metadata.name,
             values=dict(args.values),
             timeout=args.timeout_seconds,
