@@ -6,14 +6,14 @@ import difflib
 import re
 from collections.abc import Callable, Mapping
 from enum import Enum
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel
 
 from gpuclusters.config.fault import HIDDEN, NOTHING, Flaw, Path, is_secret, show
 
-DISCRIMINATOR = "source"
-"""The key by which the variants of a section tell themselves apart."""
+DISCRIMINATORS = ("source", "kind", "level")
+"""The keys by which the variants of a section tell themselves apart; each section has one of them."""
 
 KEY_MARK = "[key]"
 """What pydantic appends to a path when it means the key and not its value."""
@@ -56,11 +56,11 @@ def explain(path: Path, error: Any, document: Any, model: type[BaseModel]) -> Fl
         case "extra_forbidden":
             return _unknown_key(path, model, document)
         case "union_tag_not_found":
-            where = (*path, DISCRIMINATOR)
+            where = (*path, _discriminator(context))
             tags = _tags(path, model, document)
             return Flaw(where, "is missing", NOTHING, f"write {' or '.join(tags)}")
         case "union_tag_invalid":
-            where = (*path, DISCRIMINATOR)
+            where = (*path, _discriminator(context))
             tag = show(at(where, document), where)
             tags = context["expected_tags"].replace("'", "").replace(", ", " or ")
             return Flaw(where, "is not one that this version has", tag, f"write {tags}")
@@ -144,7 +144,7 @@ def _unknown_key(path: Path, model: type[BaseModel], document: Any) -> Flaw:
     near = suggestion(path, model, document)
     elsewhere = _variants_with(key, path[:-1], model, document)
     if elsewhere:
-        instead = f"remove it, or write {DISCRIMINATOR}: {' or '.join(elsewhere)}"
+        instead = f"remove it, or write {' or '.join(elsewhere)}"
     elif near:
         instead = f"did you mean {near}?"
     else:
@@ -168,19 +168,18 @@ def _models_at(path: Path, model: type[BaseModel], document: Any) -> list[type[B
         if isinstance(part, int):
             continue
         below = _below(part, found)
-        tag = at((*path[: depth + 1], DISCRIMINATOR), document)
-        tagged = [one for one in below if tag in _literals(one)]
+        tagged = [one for one in below if _is_tagged(one, at(path[: depth + 1], document))]
         found = tagged or below
     return found
 
 
 def _variants_with(key: str, path: Path, model: type[BaseModel], document: Any) -> list[str]:
-    """Sources of a section under which this key exists, other than the one that was written."""
+    """The tags of variants that have this key, `source: rke2`, other than the one that was written."""
     if not path:
         return []
     here = _models_at(path, model, document)
     return [
-        str(tag)
+        f"{discriminator(one)}: {tag}"
         for one in _below(path[-1], _models_at(path[:-1], model, document))
         if one not in here and key in [info.alias for info in one.model_fields.values()]
         for tag in _literals(one)
@@ -207,9 +206,28 @@ def _sections(annotation: Any) -> list[type[BaseModel]]:
     ]
 
 
+def discriminator(model: type[BaseModel]) -> str | None:
+    """The key that holds the tag of a variant; None if the section has no variants."""
+    for name in DISCRIMINATORS:
+        info = model.model_fields.get(name)
+        if info is not None and get_origin(info.annotation) is Literal:
+            return name
+    return None
+
+
+def _discriminator(context: Mapping[str, Any]) -> str:
+    """The key that pydantic missed a tag under."""
+    return str(context["discriminator"]).strip("'")
+
+
 def _literals(model: type[BaseModel]) -> tuple[Any, ...]:
-    info = model.model_fields.get(DISCRIMINATOR)
-    return getattr(info.annotation, "__args__", ()) if info else ()
+    name = discriminator(model)
+    return get_args(model.model_fields[name].annotation) if name else ()
+
+
+def _is_tagged(model: type[BaseModel], document: Any) -> bool:
+    name = discriminator(model)
+    return name is not None and at((name,), document) in _literals(model)
 
 
 def _tags(path: Path, model: type[BaseModel], document: Any) -> list[str]:

@@ -17,7 +17,7 @@ from pydantic_core import PydanticUndefined
 
 from gpuclusters.config.base import Checked
 from gpuclusters.config.caas import CaasConfig
-from gpuclusters.config.explain import DISCRIMINATOR
+from gpuclusters.config.explain import discriminator
 from gpuclusters.config.fault import show
 from gpuclusters.config.rules import CAAS_RULES, Severity
 
@@ -126,9 +126,9 @@ def _paths(root: type[BaseModel], path: str) -> Iterator[tuple[str, type[BaseMod
         listed = get_origin(_bare(_members(_bare(info.annotation))[0])) is tuple
         for model in below:
             suffix = "[]" if listed else ""
-            tag = model.model_fields.get(DISCRIMINATOR)
-            variants = get_args(tag.annotation) if tag else ()
-            which = f" ({DISCRIMINATOR}: {variants[0]})" if variants else ""
+            tag = discriminator(model)
+            variants = get_args(model.model_fields[tag].annotation) if tag else ()
+            which = f" ({tag}: {variants[0]})" if variants else ""
             yield from _paths(model, f"{path}.{info.alias or name}{suffix}{which}")
 
 

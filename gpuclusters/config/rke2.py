@@ -147,13 +147,11 @@ class CiliumSettings(Section):
     """Whether policies may select nodes too. They close nothing until one does."""
 
 
-class Rke2Settings(Section):
-    """What a cluster by RKE2 has beside what every cluster has."""
+class Rke2Common(Section):
+    """What every cluster by RKE2 states, whatever type of cluster it belongs to."""
 
     artifacts: Annotated[DownloadedArtifacts | LocalArtifacts, Field(discriminator="source")]
     """The files of the release, by digest."""
-    servers: tuple[Rke2Server, ...]
-    """1, 3 or 5 machines; the first one makes the cluster."""
     registration_address: Address | None = None
     """Fixed address of all servers, ports 9345 and 6443: a virtual IP, a load balancer, DNS. Needed for more
     than one; by default the address of the only one."""
@@ -161,8 +159,6 @@ class Rke2Settings(Section):
     """More names and addresses of the API in its certificate."""
     cluster_domain: Text = "cluster.local"
     """DNS domain of services."""
-    cilium: CiliumSettings = Field(default_factory=CiliumSettings)
-    """Cilium."""
     cis_profile: Flag = False
     """profile: cis. Every namespace enforces the Pod Security level restricted then, unless labelled."""
     selinux: Flag = False
@@ -193,3 +189,12 @@ class Rke2Settings(Section):
     """How long one machine may take from its start until its node is Ready."""
     drain_timeout_seconds: Annotated[int, Strict(), Field(ge=0, le=86_400)] = 1800
     """How long pods may take to leave a node before its upgrade or removal. 0: they stay."""
+
+
+class Rke2Settings(Rke2Common):
+    """What a cluster by RKE2 has beside what every cluster has."""
+
+    servers: tuple[Rke2Server, ...]
+    """1, 3 or 5 machines; the first one makes the cluster."""
+    cilium: CiliumSettings = Field(default_factory=CiliumSettings)
+    """Cilium."""

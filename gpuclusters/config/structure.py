@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from gpuclusters.config.explain import DISCRIMINATOR, KEY_MARK, explain, suggestion
+from gpuclusters.config.explain import DISCRIMINATORS, KEY_MARK, explain, suggestion
 from gpuclusters.config.fault import Flaw, Path
 
 M = TypeVar("M", bound=BaseModel)
@@ -120,7 +120,8 @@ def _path(loc: Sequence[str | int], document: Any) -> Path:
     tagged: object = None
     for part in loc:
         if isinstance(current, Mapping):
-            if current.get(DISCRIMINATOR) == part and tagged is not current:
+            tags = [current.get(name) for name in DISCRIMINATORS]
+            if part in tags and tagged is not current:
                 tagged = current  # the first part below a variant is its tag
                 continue
             if part == KEY_MARK and part not in current:
