@@ -1,0 +1,263 @@
+"""`hosts` with `source: gcp`: machines that are made on Google Cloud, with or without GPUs."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
+
+from gpuclusters.config.base import DnsLabel, Flag, Gib, Integer, Network, Section, Text, refusal
+from gpuclusters.config.gcp_image import Image
+from gpuclusters.config.hosts import User
+from gpuclusters.domain import gcp_machines
+from gpuclusters.domain.gcp_machines import Provisioning
+
+_PROJECT = re.compile(r"(?:[a-z][a-z0-9.-]{0,60}:)?[a-z][a-z0-9-]{4,28}[a-z0-9]")
+_ZONE = re.compile(r"[a-z]+-[a-z]+[0-9]+-[a-z]")
+_LABEL = re.compile(r"[a-z0-9_-]{0,63}")
+_LABEL_KEY = re.compile(r"[a-z][a-z0-9_-]{0,62}")
+_SCOPE = re.compile(r"[a-z][a-z.-]*[a-z]")
+_RESOURCE = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
+
+SCOPES = ("logging.write", "monitoring.write")
+"""What a machine may do by default: write its logs and measurements, and nothing else."""
+
+
+def _project(value: str) -> str:
+    if not _PROJECT.fullmatch(value):
+        raise refusal(
+            "is not the id of a project",
+            "write it as `gcloud projects list` prints it under PROJECT_ID, not its name or number",
+        )
+    return value
+
+
+def _zone(value: str) -> str:
+    if not _ZONE.fullmatch(value):
+        raise refusal(
+            "is not a zone", "write one like us-central1-a; a region has no letter behind"
+        )
+    return value
+
+
+def _machine_type(value: str) -> str:
+    if gcp_machines.machine_type(value) is None:
+        near = difflib.get_close_matches(value[:60], gcp_machines.type_names(), n=3, cutoff=0.5)
+        raise refusal(
+            "is not a machine type that is known here",
+            f"write one like {', '.join(near or ('n1-standard-8', 'e2-standard-4'))}, or"
+            " custom-12-79872 for an N1 machine of your own size",
+        )
+    return value
+
+
+def _product(value: str) -> str:
+    known = gcp_machines.products()
+    if value not in known:
+        raise refusal("is not a GPU that Google Cloud is known to have", f"write {_or(known)}")
+    return value
+
+
+def _or(values: tuple[str, ...]) -> str:
+    return " or ".join((", ".join(values[:-1]), values[-1])) if len(values) > 1 else values[0]
+
+
+def _scope(value: str) -> str:
+    text = value.removeprefix("https://www.googleapis.com/auth/")
+    if not _SCOPE.fullmatch(text):
+        raise refusal("is not a scope", "write one like logging.write or devstorage.read_only")
+    return text
+
+
+def _range_(value: Any) -> Any:
+    if isinstance(value, str) and value.endswith("/0"):
+        raise refusal(
+            "lets the whole internet try to log in",
+            "write the ranges you come from, or source: iap, which needs no open port at all",
+        )
+    return value
+
+
+def _resource(value: str) -> str:
+    if not _RESOURCE.fullmatch(value):
+        raise refusal(
+            "is not the name of a resource",
+            "write at most 63 lower-case letters, digits and '-', with a letter first",
+        )
+    return value
+
+
+def _labels(value: dict[str, str]) -> dict[str, str]:
+    for key, text in value.items():
+        if not _LABEL_KEY.fullmatch(key) or not _LABEL.fullmatch(text):
+            raise refusal(
+                "has a label that Google Cloud refuses",
+                "write keys and values of at most 63 lower-case letters, digits, '-' and '_',"
+                " keys with a letter first",
+            )
+    return value
+
+
+Project = Annotated[Text, AfterValidator(_project)]
+Zone = Annotated[Text, AfterValidator(_zone)]
+MachineType = Annotated[Text, AfterValidator(_machine_type)]
+GcpGpuProduct = Annotated[
+    Text,
+    AfterValidator(_product),
+    WithJsonSchema({"type": "string", "enum": list(gcp_machines.products())}),
+]
+Scope = Annotated[Text, AfterValidator(_scope)]
+AdminRange = Annotated[Network, BeforeValidator(_range_)]
+ResourceName = Annotated[Text, AfterValidator(_resource)]
+Labels = Annotated[dict[str, str], AfterValidator(_labels)]
+
+
+class OwnNetwork(Section):
+    """A network that this program makes, with one subnet, a router and NAT to the outside."""
+
+    source: Literal["own"]
+    """Where the network comes from."""
+    cidr: Network
+    """Range of the subnet. Machines have no address outside of it."""
+    mtu: Annotated[Integer, Field(ge=1300, le=8896)] = 1460
+    """Bytes of the largest packet. 8896 is the most that Google's network carries."""
+
+
+class ExistingNetwork(Section):
+    """A network that somebody else makes; it must let the machines reach the internet or a mirror."""
+
+    source: Literal["existing"]
+    """Where the network comes from."""
+    network: ResourceName
+    """Name of the network."""
+    subnetwork: ResourceName
+    """Name of the subnet in the region of the zones."""
+    project: Project | None = None
+    """Project of the network where it is a shared one; else that of the machines."""
+    cidr: Network
+    """Range of the subnet: what is let in from node to node."""
+
+
+class IapAccess(Section):
+    """SSH through Google's Identity-Aware Proxy: no machine can be reached from the internet."""
+
+    source: Literal["iap"]
+    """How SSH reaches the machines. Needs `gcloud` and the role IAP-secured Tunnel User where it runs."""
+
+
+class RangeAccess(Section):
+    """SSH from addresses of your own, through a VPN, an interconnect or a machine in the network."""
+
+    source: Literal["ranges"]
+    """How SSH reaches the machines."""
+    ranges: Annotated[tuple[AdminRange, ...], Field(min_length=1)]
+    """Where SSH may come from. Never everywhere."""
+
+
+class Disk(Section):
+    """The boot disk of a machine."""
+
+    size_gib: Gib = 256
+    """Its size."""
+    type: Literal["pd-balanced", "pd-ssd"] = "pd-balanced"
+    """Its kind. Both go with every machine type here."""
+
+
+class GcpGpu(Section):
+    """The GPUs of each machine of a group."""
+
+    product: GcpGpuProduct
+    """Which GPU."""
+    count: Annotated[Integer, Field(ge=1, le=16)]
+    """How many in each machine."""
+
+
+class GcpGroup(Section):
+    """Machines that are alike."""
+
+    name: DnsLabel
+    """Name of the group."""
+    role: Literal["controller", "worker"]
+    """Whether they run the control plane, or what users start."""
+    machines: Annotated[tuple[DnsLabel, ...], Field(min_length=1)]
+    """Names of the machines; the nodes of the same names run on them. On Google Cloud the name of the
+    cluster and `-` come first."""
+    machine_type: MachineType
+    """vCPUs and memory: n1-standard-8, custom-12-79872, a2-highgpu-8g."""
+    gpu: GcpGpu | None = None
+    """Their GPUs."""
+    provisioning: Provisioning = Provisioning.STANDARD
+    """`spot` costs less than half, and Google may take the machine back at any time."""
+    disk: Disk = Field(default_factory=lambda: Disk.model_validate({}))
+    """The boot disk of each machine."""
+
+
+class ServiceAccount(Section):
+    """What the machines may do on Google Cloud. They get an account of their own, with no role but these."""
+
+    scopes: tuple[Scope, ...] = SCOPES
+    """The most that a machine can ask a token for."""
+    roles: tuple[Annotated[Text, Field(pattern=r"roles/[A-Za-z0-9.]+")], ...] = (
+        "roles/logging.logWriter",
+        "roles/monitoring.metricWriter",
+    )
+    """Roles of the account in the project."""
+
+
+class GcpHosts(Section):
+    """Machines on Google Cloud, made by this program, each in the first zone that has room."""
+
+    source: Literal["gcp"]
+    """Where the machines come from."""
+    project: Project
+    """Id of the project that pays."""
+    zones: Annotated[tuple[Zone, ...], Field(min_length=1)]
+    """Zones of one region, the preferred one first. A zone that has run out of machines is passed over;
+    a machine that exists stays where it is, whatever this list says later."""
+    user: User = "ubuntu"
+    """Account that is made on each machine, with `sudo` without a password. Its public key is made from the
+    secret `gpu-clusters:ssh-private-key`."""
+    image: Image
+    """What the boot disks are made from."""
+    network: Annotated[OwnNetwork | ExistingNetwork, Field(discriminator="source")]
+    """The network of the machines."""
+    access: Annotated[IapAccess | RangeAccess, Field(discriminator="source")]
+    """How SSH reaches the machines."""
+    groups: Annotated[tuple[GcpGroup, ...], Field(min_length=1)]
+    """The machines."""
+    service_account: ServiceAccount = Field(
+        default_factory=lambda: ServiceAccount.model_validate({})
+    )
+    """What the machines may do on Google Cloud."""
+    deletion_protection: Flag = False
+    """Whether Google refuses to delete a machine until this is taken back."""
+    labels: Labels = Field(default_factory=dict)
+    """Labels of all machines, for the bill."""
+
+    @property
+    def region(self) -> str:
+        """The region of the zones."""
+        return gcp_machines.region(self.zones[0])
+
+    @property
+    def machines(self) -> tuple[str, ...]:
+        """Names of all machines."""
+        return tuple(name for group in self.groups for name in group.machines)
+
+    def group_of(self, machine: str) -> GcpGroup:
+        """The group of a machine.
+
+        Raises:
+            KeyError: there is no such machine.
+        """
+        for group in self.groups:
+            if machine in group.machines:
+                return group
+        raise KeyError(machine)
+
+
+def instance_name(cluster: str, machine: str) -> str:
+    """Name of a machine on Google Cloud."""
+    return f"{cluster}-{machine}"

@@ -1,0 +1,179 @@
+"""Machine types of Google Compute Engine: their size, the GPUs they have or can be given, and where.
+
+The facts are a dated table, `data/gcp_machines.yaml`; this module reads it and answers questions.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date
+from enum import StrEnum
+from functools import cache
+from pathlib import Path
+
+import yaml
+from pydantic import BaseModel, ConfigDict
+
+TABLE = Path(__file__).with_name("data") / "gcp_machines.yaml"
+MIB_PER_GIB = 1024
+
+_CUSTOM = re.compile(r"(?:n1-)?custom-([0-9]{1,3})-([0-9]{1,7})")
+
+
+class Provisioning(StrEnum):
+    """How a machine is paid for, and whether Google may take it back."""
+
+    STANDARD = "standard"
+    SPOT = "spot"
+
+
+def _kebab(name: str) -> str:
+    return name.replace("_", "-")
+
+
+class Row(BaseModel):
+    """A row of a dated table: unknown keys are refused, values never change."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=_kebab)
+
+
+class Series(Row):
+    """Predefined machine types that differ in size alone."""
+
+    vcpus: tuple[int, ...]
+    memory: float
+    """GiB per vCPU."""
+
+
+class Custom(Row):
+    """What a custom N1 machine type may be."""
+
+    least_memory: float
+    """GiB per vCPU."""
+    most_memory: float
+    """GiB per vCPU."""
+    step_mib: int
+    most_vcpus: int
+
+
+class Attachable(Row):
+    """A GPU that is added to an N1 machine."""
+
+    product: str
+    """Its row in the table of GPU products."""
+    quota: str
+    counts: Mapping[int, tuple[int, int]]
+    """By number of GPUs: the most vCPUs and the most GiB of the machine."""
+    zones: tuple[str, ...]
+
+
+class BuiltIn(Row):
+    """Machine types that come with their GPUs."""
+
+    product: str
+    """Their GPU's row in the table of GPU products."""
+    accelerator: str
+    quota: str
+    provisioning: tuple[Provisioning, ...] = tuple(Provisioning)
+    types: Mapping[str, tuple[int, int, int]]
+    """By name: GPUs, vCPUs, GiB."""
+    zones: tuple[str, ...]
+
+
+class Price(Row):
+    """Dollars per hour."""
+
+    standard: float
+    spot: float
+
+
+class Machines(Row):
+    """The whole table."""
+
+    as_of: date
+    sources: tuple[str, ...]
+    series: Mapping[str, Series]
+    custom: Custom
+    attachable: Mapping[str, Attachable]
+    built_in: Mapping[str, BuiltIn]
+    prices: Mapping[str, Price]
+    """By accelerator type."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineType:
+    """The size of a machine type."""
+
+    vcpus: int
+    memory_gib: float
+    takes_gpus: bool
+    """Whether GPUs can be added to it."""
+    built_in: BuiltIn | None = None
+    gpus: int = 0
+    """GPUs that it comes with."""
+
+
+@cache
+def table() -> Machines:
+    """The table as it is packaged."""
+    return Machines.model_validate(yaml.safe_load(TABLE.read_text(encoding="utf-8")))
+
+
+def machine_type(name: str) -> MachineType | None:
+    """What a machine type is; None if nobody has read about it."""
+    for family in table().built_in.values():
+        if name in family.types:
+            gpus, vcpus, memory = family.types[name]
+            return MachineType(
+                vcpus=vcpus, memory_gib=memory, takes_gpus=False, built_in=family, gpus=gpus
+            )
+    if found := _CUSTOM.fullmatch(name):
+        return _custom(int(found[1]), int(found[2]))
+    series, _, vcpus_text = name.rpartition("-")
+    row = table().series.get(series)
+    if row is None or not vcpus_text.isascii() or vcpus_text not in map(str, row.vcpus):
+        return None
+    vcpus = int(vcpus_text)
+    return MachineType(
+        vcpus=vcpus, memory_gib=vcpus * row.memory, takes_gpus=series.startswith("n1-")
+    )
+
+
+def _custom(vcpus: int, memory_mib: int) -> MachineType | None:
+    rule = table().custom
+    memory = memory_mib / MIB_PER_GIB
+    fits = (
+        (vcpus == 1 or vcpus % 2 == 0)
+        and 0 < vcpus <= rule.most_vcpus
+        and memory_mib % rule.step_mib == 0
+        and vcpus * rule.least_memory <= memory <= vcpus * rule.most_memory
+    )
+    return MachineType(vcpus=vcpus, memory_gib=memory, takes_gpus=True) if fits else None
+
+
+def type_names() -> tuple[str, ...]:
+    """All predefined machine types, for suggestions."""
+    given = [f"{name}-{n}" for name, series in table().series.items() for n in series.vcpus]
+    return (*given, *(name for family in table().built_in.values() for name in family.types))
+
+
+def products() -> tuple[str, ...]:
+    """The GPUs that Google has in a machine we know, as the table of GPU products names them."""
+    rows = [row.product for row in table().attachable.values()]
+    rows += [row.product for row in table().built_in.values()]
+    return tuple(dict.fromkeys(rows))
+
+
+def attachable(product: str) -> tuple[str, Attachable] | None:
+    """Accelerator type and row of a GPU that is added to an N1 machine; None for others."""
+    for name, row in table().attachable.items():
+        if row.product == product:
+            return name, row
+    return None
+
+
+def region(zone: str) -> str:
+    """The region of a zone."""
+    return zone.rpartition("-")[0]
