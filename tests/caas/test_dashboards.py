@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,11 +13,21 @@ from prometheus_client import CollectorRegistry
 
 from caas import metrics
 from gpuclusters.domain.lease_resource import Phase
-from tests.caas.promql import PromqlError, parse
+from tests.fixtures.grafana import (
+    DASHBOARDS as FOLDER,
+)
+from tests.fixtures.grafana import (
+    assert_fits_the_grid,
+    assert_importable,
+    assert_knows_its_sources,
+    expressions,
+    unknown,
+)
+from tests.fixtures.promql import PromqlError, parse
 
 ROOT = Path(__file__).parents[2]
-DASHBOARDS = sorted((ROOT / "dashboards").glob("*.json"))
-RULES = ROOT / "dashboards" / "alerts.yaml"
+DASHBOARDS = sorted(FOLDER.glob("caas*.json"))
+RULES = FOLDER / "alerts.yaml"
 
 TARGET_LABELS = frozenset({"instance", "job", "namespace", "pod"})
 """Which Prometheus itself puts on every series."""
@@ -51,38 +59,22 @@ def exported() -> dict[str, frozenset[str]]:
 
 def faults(expression: str) -> list[str]:
     """What an expression asks for and nobody exports."""
-    series = exported()
-    asked = parse(expression)
-    problems = [f"no metric {name}" for name in asked.metrics if name not in series]
-    if problems:
-        return problems
-    for selector in asked.selectors:
+    series = {name: labels | TARGET_LABELS for name, labels in exported().items()}
+    problems = unknown(expression, series)
+    for selector in parse(expression).selectors:
         for label, sign, value in selector.matchers:
-            if label not in series[selector.metric] | TARGET_LABELS:
-                problems.append(f"{selector.metric} has no label {label}")
             known = VALUES.get(label)
             if known and sign in {"=", "!="} and value not in known:
                 problems.append(f"{label} is never {value!r}")
             if known and sign in {"=~", "!~"} and "$" not in value:
                 matching = {word for word in value.split("|") if word not in known}
                 problems += [f"{label} is never {word!r}" for word in sorted(matching)]
-    for label, names in asked.grouped:
-        if not any(label in series[name] | TARGET_LABELS for name in names):
-            problems.append(f"nothing in {', '.join(names)} has a label {label}")
     return problems
-
-
-def panels(dashboard: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    for panel in dashboard["panels"]:
-        yield panel
-        yield from panel.get("panels", ())
 
 
 def dashboard_expressions() -> Iterator[tuple[str, str]]:
     for path in DASHBOARDS:
-        for panel in panels(json.loads(path.read_text())):
-            for target in panel.get("targets", ()):
-                yield f"{path.name}: {panel['title']} {target['refId']}", target["expr"]
+        yield from expressions(path)
 
 
 def rules() -> list[dict[str, Any]]:
@@ -155,55 +147,17 @@ def test_what_is_not_promql_is_refused(expression: str) -> None:
 
 @pytest.mark.parametrize("path", DASHBOARDS, ids=lambda path: path.name)
 def test_a_dashboard_is_what_grafana_imports(path: Path) -> None:
-    dashboard = json.loads(path.read_text())
-    assert {"uid", "title", "tags", "schemaVersion", "time", "templating", "panels"} <= set(
-        dashboard
-    )
-    assert re.fullmatch(r"[a-zA-Z0-9_-]{1,40}", dashboard["uid"])
-    assert dashboard["schemaVersion"] >= 36
-    every = list(panels(dashboard))
-    ids = [panel["id"] for panel in every]
-    assert len(ids) == len(set(ids))
-    for panel in every:
-        assert panel["type"] in {"row", "timeseries", "stat", "bargauge"}
-        assert panel["title"]
-        if panel["type"] != "row":
-            assert {"datasource", "fieldConfig", "options", "targets", "gridPos"} <= set(panel)
-            references = [target["refId"] for target in panel["targets"]]
-            assert len(references) == len(set(references)) > 0
+    assert_importable(path)
 
 
 @pytest.mark.parametrize("path", DASHBOARDS, ids=lambda path: path.name)
 def test_panels_do_not_overlap_and_fit_the_grid(path: Path) -> None:
-    taken: dict[tuple[int, int], str] = {}
-    for panel in json.loads(path.read_text())["panels"]:
-        grid = panel["gridPos"]
-        assert 0 <= grid["x"] < grid["x"] + grid["w"] <= 24
-        columns = range(grid["x"], grid["x"] + grid["w"])
-        for cell in itertools.product(columns, range(grid["y"], grid["y"] + grid["h"])):
-            assert taken.setdefault(cell, panel["title"]) == panel["title"]
+    assert_fits_the_grid(path)
 
 
 @pytest.mark.parametrize("path", DASHBOARDS, ids=lambda path: path.name)
 def test_every_data_source_is_the_variable_and_every_variable_exists(path: Path) -> None:
-    text = path.read_text()
-    dashboard = json.loads(text)
-    variables = {variable["name"] for variable in dashboard["templating"]["list"]}
-    used = set(re.findall(r"\$\{?(\w+)", text)) - {"__rate_interval"}
-    assert used <= variables
-
-    def sources(value: Any) -> Iterator[Any]:
-        if isinstance(value, dict):
-            if "datasource" in value:
-                yield value["datasource"]
-            for inner in value.values():
-                yield from sources(inner)
-        elif isinstance(value, list):
-            for inner in value:
-                yield from sources(inner)
-
-    for source in sources(dashboard):
-        assert source == {"type": "prometheus", "uid": "${datasource}"}
+    assert_knows_its_sources(path)
 
 
 def test_rules_are_a_prometheus_rule_with_complete_alerts() -> None:
