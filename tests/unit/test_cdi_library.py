@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import random
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -16,39 +14,18 @@ from gpuclusters.domain import cdi
 from gpuclusters.domain.cdi import CdiSpecInputs
 from gpuclusters.domain.cdi_rules import VERSIONS, faults_in
 from gpuclusters.domain.ports import PciFunction
+from tests.fixtures import go_programs
+
+pytestmark = pytest.mark.timeout(go_programs.BUILD_SECONDS + 60)
 
 SOURCE = Path(__file__).resolve().parents[1] / "cdi_reader"
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ0H0bu9Qxk2c3pDfkz8kRtRkHkYkB1q0h3p2v0nF3oA"
 
 
-@pytest.fixture(scope="session")
-def reader(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The program that reads specs with the library; built once per machine."""
-    pinned = (SOURCE / "go.mod").read_text().split("container-device-interface ")[1].split()[0]
-    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    built = base / "gpu-clusters" / "tools" / f"cdi-reader-{pinned}"
-    if built.exists():
-        return built
-    go = shutil.which("go")
-    if go is None:
-        pytest.skip("no Go tool chain: CDI specs are checked by our own rules alone")
-    made = tmp_path_factory.mktemp("cdi") / "cdi-reader"
-    done = subprocess.run(
-        [go, "build", "-mod=readonly", "-o", str(made), "."],
-        cwd=SOURCE,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-        env=os.environ | {"CGO_ENABLED": "0"},
-    )
-    if done.returncode != 0:
-        pytest.skip(f"the CDI library cannot be built here: {done.stderr.strip()[-300:]}")
-    built.parent.mkdir(parents=True, exist_ok=True)
-    partial = built.with_name(f"{built.name}.{os.getpid()}")
-    shutil.copy2(made, partial)
-    partial.replace(built)
-    return built
+@pytest.fixture(scope="module")
+def reader() -> Path:
+    """The program that reads specs with the library."""
+    return go_programs.built("cdi-reader", SOURCE)
 
 
 def read(reader: Path, folder: Path, *names: str) -> dict[str, Any]:
