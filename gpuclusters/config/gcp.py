@@ -154,6 +154,9 @@ class RangeAccess(Section):
     """How SSH reaches the machines."""
     ranges: Annotated[tuple[AdminRange, ...], Field(min_length=1)]
     """Where SSH may come from. Never everywhere."""
+    public_addresses: Flag = False
+    """Whether each machine gets an address on the internet. Without it the ranges are those of a VPN or of
+    machines in the network."""
 
 
 class Disk(Section):
