@@ -1,4 +1,4 @@
-"""Simulated HGX machines, reached over real SSH, each with a file system and commands of its own.
+"""Simulated GPU machines, reached over real SSH, each with a file system and commands of its own.
 
     endpoints = start(folder, [HostSpec("hgx-01"), HostSpec("hgx-02")])
 
@@ -8,6 +8,9 @@ the machine's own shell and coreutils, in namespaces of its own where `/` is the
 stand-ins (`standins/`) that keep state. Beside each host a management controller answers Redfish
 over HTTPS (`bmc.py`), and its GPUs remember what a tenant left on them (`tenant.py`). Faults are
 injected by name while it runs (`faults`), and what happened can be read afterwards (`journal`).
+
+Platforms `plain-gpu-…` run NVIDIA's driver themselves: packages, modules, `nvidia-smi` and the fabric manager
+follow each other as on such a machine, and `gpu_state` says what a cluster would find.
 
 What it does not do, so that nobody relies on it:
 
@@ -24,16 +27,20 @@ What it does not do, so that nobody relies on it:
 - Terminals are refused (`ssh -T` works), and so is every kind of forwarding.
 """
 
+from lab.hosts.host_gpus import GpuState, gpu_state, set_mig
 from lab.hosts.model import BmcEndpoint, HostEndpoint, HostsError, HostSpec, ServerStatus
 from lab.hosts.process import reinstall, start, status, stop
 
 __all__ = [
     "BmcEndpoint",
+    "GpuState",
     "HostEndpoint",
     "HostSpec",
     "HostsError",
     "ServerStatus",
+    "gpu_state",
     "reinstall",
+    "set_mig",
     "start",
     "status",
     "stop",

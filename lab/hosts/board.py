@@ -51,6 +51,9 @@ class Board:
     link_rate_mbps: int
     devices: tuple[PciDevice, ...]
     memory_gib: int = 2048
+    gpu_name: str = "NVIDIA H100 80GB HBM3"
+    """What `nvidia-smi` calls a GPU of it."""
+    gpu_memory_mib: int = 81559
 
     @property
     def table(self) -> PartitionTable:
@@ -61,6 +64,21 @@ class Board:
     def gpus(self) -> dict[int, PciDevice]:
         """The GPUs by module number."""
         return {d.module: d for d in self.devices if d.module is not None}
+
+    @property
+    def passes_gpus_on(self) -> bool:
+        """Whether its GPUs are meant for virtual machines, so that the machine itself has no driver."""
+        return any(device.driver == "vfio-pci" for device in self.devices)
+
+    @property
+    def runs_the_driver(self) -> bool:
+        """Whether its GPUs are meant for NVIDIA's driver on the machine itself."""
+        return bool(self.gpus) and not self.passes_gpus_on
+
+    @property
+    def has_switches(self) -> bool:
+        """Whether its GPUs are connected by NVSwitches, so that they wait for a fabric manager."""
+        return any(d.vendor == "10de" and d.class_code == "068000" for d in self.devices)
 
     @property
     def numa_nodes(self) -> int:
@@ -149,6 +167,44 @@ def _hgx_h100(*, shared_group: int | None) -> tuple[PciDevice, ...]:
     return (*gpus, *switches, management, _bridge("0000:03:00.0", shared_group))
 
 
+def _bare_metal(
+    buses: tuple[str, ...], device: str, subsystem: str, switch_buses: tuple[str, ...] = ()
+) -> tuple[PciDevice, ...]:
+    """GPUs, and switches, of a machine that runs the driver itself; module numbers follow the bus."""
+    gpus = tuple(
+        PciDevice(
+            address=f"0000:{bus}:00.0",
+            vendor="10de",
+            device=device,
+            class_code="030200",
+            subsystem=("10de", subsystem),
+            revision="a1",
+            numa_node=0 if index < len(buses) // 2 else 1,
+            iommu_group=40 + index,
+            driver=None,
+            bars=((0, 16 * MIB), (2, 128 * GIB), (4, 32 * MIB)),
+            module=index + 1,
+        )
+        for index, bus in enumerate(buses)
+    )
+    switches = tuple(
+        PciDevice(
+            address=f"0000:{bus}:00.0",
+            vendor="10de",
+            device="1af1",
+            class_code="068000",
+            subsystem=("10de", "14d2"),
+            revision="a1",
+            numa_node=1,
+            iommu_group=60 + index,
+            driver=None,
+            bars=((0, 32 * MIB),),
+        )
+        for index, bus in enumerate(switch_buses)
+    )
+    return (*gpus, *switches)
+
+
 BOARDS: Mapping[str, Board] = {
     "supermicro-hgx-h100": Board(
         platform="supermicro-hgx-h100",
@@ -177,6 +233,37 @@ BOARDS: Mapping[str, Board] = {
         links_per_gpu=18,
         link_rate_mbps=26562,
         devices=_hgx_h100(shared_group=None),
+    ),
+    # Eight A100 of 80 GB and six NVSwitches that the machine itself uses: no service VM.
+    "plain-gpu-a100": Board(
+        platform="plain-gpu-a100",
+        product="SYS-420GP-TNAR",
+        vendor="Supermicro",
+        baseboard=Baseboard.HGX_A100,
+        links_per_gpu=12,
+        link_rate_mbps=25000,
+        devices=_bare_metal(
+            ("07", "0b", "48", "4c", "88", "8b", "c8", "cb"),
+            "20b2",
+            "147f",
+            ("c1", "c2", "c3", "c4", "c5", "c6"),
+        ),
+        memory_gib=1024,
+        gpu_name="NVIDIA A100-SXM4-80GB",
+        gpu_memory_mib=81920,
+    ),
+    # Four V100, which are connected without switches.
+    "plain-gpu-v100": Board(
+        platform="plain-gpu-v100",
+        product="SYS-1029GQ-TVRT",
+        vendor="Supermicro",
+        baseboard=Baseboard.HGX_A100,
+        links_per_gpu=6,
+        link_rate_mbps=25781,
+        devices=_bare_metal(("1a", "1c", "1d", "1e"), "1db1", "1212"),
+        memory_gib=384,
+        gpu_name="Tesla V100-SXM2-16GB",
+        gpu_memory_mib=16384,
     ),
 }
 

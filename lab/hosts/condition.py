@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuclusters.domain import host_boot, kernel_command_line, vfio
-from lab.hosts import memory_pages
+from lab.hosts import driver_condition, memory_pages
 from lab.hosts.board import Board
 from lab.hosts.kernel import COMMAND_LINE, VFIO
 from lab.hosts.standins import boot_loader, initramfs, units
@@ -33,12 +33,12 @@ _OF_A_PREPARED_MACHINE = (
 def make(host: Host) -> None:
     """Write what tells one condition from the other, and start the kernel."""
     machine, root = host.machine, host.folder.root
-    rocky = host.identity["system"] == "rocky"
+    rocky = host.identity["system"] != "ubuntu"
     if rocky:
-        _make_rocky(root)
+        _make_rpm_system(root, host.identity["system"])
     else:
         (root / "etc/default/grub.d").mkdir(parents=True, exist_ok=True)
-    prepared = machine.condition == "prepared" and bool(machine.board.gpus)
+    prepared = machine.condition == "prepared" and machine.board.passes_gpus_on
     arguments = host_boot.kernel_arguments(cpu=host_boot.Cpu.INTEL, huge_pages_1g_by_numa_node={})
     ours = " ".join(kernel_command_line.additions(OTHERS, arguments)) if prepared else ""
     line = " ".join(f"{boot_loader.FIXED} {OTHERS} {ours} {_BY_HAND}".split())
@@ -57,7 +57,10 @@ def make(host: Host) -> None:
     if not prepared:
         for path in _OF_A_PREPARED_MACHINE:
             (root / path).unlink(missing_ok=True)
-        host.kernel.boot(running, frozenset())
+        if machine.condition == "prepared" and machine.board.runs_the_driver:
+            driver_condition.install(machine)
+        host.kernel.boot(running, initramfs.blacklisted(machine))
+        driver_condition.booted(machine)
     else:
         machine.path(COMMAND_LINE).write_text(f"{running}\n")
         memory_pages.reserve(machine, running)
@@ -99,14 +102,22 @@ def _prepare(host: Host, arguments: tuple[str, ...], *, rocky: bool) -> None:
     units.state(machine, vfio.UNIT).update(active="active", enabled=True, since=time.time())
 
 
-def _make_rocky(root: Path) -> None:
-    _write(
-        root / "etc/os-release",
-        'NAME="Rocky Linux"\nVERSION="9.6 (Blue Onyx)"\nID="rocky"\n'
-        'ID_LIKE="rhel centos fedora"\nVERSION_ID="9.6"\n',
-    )
+def _make_rpm_system(root: Path, system: str) -> None:
+    _write(root / "etc/os-release", _RELEASE[system])
     shutil.rmtree(root / "etc/default/grub.d", ignore_errors=True)
     shutil.rmtree(root / "etc/apt", ignore_errors=True)
+
+
+_RELEASE = {
+    "rocky": (
+        'NAME="Rocky Linux"\nVERSION="9.6 (Blue Onyx)"\nID="rocky"\n'
+        'ID_LIKE="rhel centos fedora"\nVERSION_ID="9.6"\n'
+    ),
+    "sles": (
+        'NAME="SLES"\nVERSION="15-SP7"\nVERSION_ID="15.7"\nID="sles"\nID_LIKE="suse"\n'
+        'PRETTY_NAME="SUSE Linux Enterprise Server 15 SP7"\n'
+    ),
+}
 
 
 def _write(path: Path, content: str) -> None:

@@ -25,6 +25,9 @@ from lab.hosts.boot_faults import DeviceHeld as DeviceHeld
 from lab.hosts.boot_faults import DeviceRefusesUnbind as DeviceRefusesUnbind
 from lab.hosts.boot_faults import InitramfsFails as InitramfsFails
 from lab.hosts.boot_faults import RebootNeverReturns as RebootNeverReturns
+from lab.hosts.driver_faults import GpuInUse as GpuInUse
+from lab.hosts.driver_faults import PackageGone as PackageGone
+from lab.hosts.driver_faults import SecureBoot as SecureBoot
 from lab.hosts.fabric_faults import BaseFault as _Fault
 from lab.hosts.fabric_faults import FabricAnswers as FabricAnswers
 from lab.hosts.fabric_faults import FabricManager as FabricManager
@@ -221,7 +224,10 @@ Fault = Annotated[
     | RebootNeverReturns
     | DownloadRefused
     | JoinFails
-    | JoinIsSlow,
+    | JoinIsSlow
+    | SecureBoot
+    | GpuInUse
+    | PackageGone,
     Field(discriminator="kind"),
 ]
 

@@ -36,6 +36,8 @@ class Gpu(BaseModel):
     knobs: dict[str, str] = Field(default_factory=lambda: dict(DEFAULT_KNOBS))
     pending_knobs: dict[str, str] = Field(default_factory=dict)
     """What the next reset makes of the knobs."""
+    mig_instances: list[str] = Field(default_factory=list)
+    """Profiles of the MIG instances that were made, in order; only in the mode that the knob `mig` says."""
     firmware: str | None = None
     """A version that is not the one the board came with."""
 

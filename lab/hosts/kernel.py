@@ -12,15 +12,19 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from gpuclusters.domain import kernel_command_line
+from lab.hosts import driver as nvidia
 from lab.hosts import memory_pages, vfio_nodes
 from lab.hosts.board import PciDevice
 from lab.hosts.faults import DeviceRefusesUnbind, Faults
+from lab.hosts.faults import read as faults_of
 from lab.hosts.machine import Machine
 
 LIB = "/usr/local/lib/lab-host"
 MODULES = f"{LIB}/proc/modules"
 COMMAND_LINE = f"{LIB}/proc/cmdline"
-VFIO, NOUVEAU = "vfio-pci", "nouveau"
+VFIO, NOUVEAU, NVIDIA = "vfio-pci", "nouveau", "nvidia"
+_DRIVER_OF: Mapping[str, str] = {"vfio_pci": VFIO, "nouveau": NOUVEAU, "nvidia": NVIDIA}
+"""The driver that a module brings along."""
 _DEVICES, _DRIVERS = "/sys/bus/pci/devices", "/sys/bus/pci/drivers"
 _NO_OVERRIDE = "(null)"
 _NEEDS: Mapping[str, tuple[str, ...]] = {"vfio_pci": ("vfio", "vfio_iommu_type1")}
@@ -58,7 +62,8 @@ class Kernel:
         for device in machine.board.devices:
             self._detach(device)
             (self._folder(device) / "driver_override").write_text(f"{_NO_OVERRIDE}\n")
-        for name in (VFIO, NOUVEAU):
+        nvidia.gone(machine)
+        for name in (VFIO, NOUVEAU, NVIDIA):
             shutil.rmtree(machine.path(f"{_DRIVERS}/{name}"), ignore_errors=True)
         self._groups()
         self._nodes()
@@ -67,6 +72,15 @@ class Kernel:
             self.load(NOUVEAU)
         for device in machine.board.devices:
             self._probe(device)
+        blacklisted |= self.blocked
+        if machine.board.runs_the_driver and not {NVIDIA} & blacklisted:
+            faults = faults_of(machine.folder)
+            if nvidia.refusal(machine, faults, nouveau=self.is_loaded(NOUVEAU)) is None:
+                self.load(NVIDIA)
+
+    def is_loaded(self, module: str) -> bool:
+        """Whether a module is in the kernel."""
+        return (self._machine.path("/sys/module") / module.replace("-", "_") / "initstate").exists()
 
     @property
     def blocked(self) -> frozenset[str]:
@@ -89,7 +103,9 @@ class Kernel:
             self._list(needed, loaded=True)
         if name == "vfio_pci":
             _write(self._machine.path("/sys/module/vfio_pci/parameters/disable_idle_d3"), "N")
-        driver = {"vfio_pci": VFIO, "nouveau": NOUVEAU}.get(name)
+        if name == NVIDIA:
+            nvidia.took_over(self._machine)
+        driver = _DRIVER_OF.get(name)
         if driver is None:
             self._nodes()
             return
@@ -104,12 +120,14 @@ class Kernel:
     def unload(self, module: str) -> None:
         """Take a module out; what was bound to its driver is free."""
         name = module.replace("-", "_")
-        driver = {"vfio_pci": VFIO, "nouveau": NOUVEAU}.get(name)
+        driver = _DRIVER_OF.get(name)
         for device in self._machine.board.devices:
             if driver is not None and self.driver_of(device) == driver:
                 self._detach(device)
         if driver is not None:
             shutil.rmtree(self._machine.path(f"{_DRIVERS}/{driver}"), ignore_errors=True)
+        if name == NVIDIA:
+            nvidia.gone(self._machine)
         self._list(name, loaded=False)
         self._nodes()
 
@@ -194,6 +212,8 @@ class Kernel:
             return f"{device.vendor}:{device.device}" in ids
         if driver == NOUVEAU:
             return device.module is not None
+        if driver == NVIDIA:
+            return device.vendor == "10de" and nvidia.loaded(self._machine) is not None
         return driver == _native(device)
 
     def _probe_all(self) -> None:
@@ -206,7 +226,7 @@ class Kernel:
         if self.driver_of(device) is not None:
             return
         drivers = self._machine.path(_DRIVERS)
-        for name in dict.fromkeys([VFIO, NOUVEAU, _native(device) or VFIO]):
+        for name in dict.fromkeys([VFIO, NOUVEAU, NVIDIA, _native(device) or VFIO]):
             if (drivers / name).is_dir() and self._takes(name, device):
                 self._attach(device, name)
                 return

@@ -26,6 +26,7 @@ PREPARED_PACKAGES = {
     "qemu-utils": "1:10.1.0+ds-5ubuntu2",
 }
 """What is installed on a prepared machine."""
+_OF_ANY_SERVER = ("pciutils", "psmisc")
 _OF_A_NODE = ("containerd", "kubelet")
 
 
@@ -40,9 +41,13 @@ class Machine:
         self.folder = folder
         self.board = board
         self.state: dict[str, Any] = read_json(folder.state) or {}
-        self.condition: str = (read_json(folder.identity) or {}).get("condition", "prepared")
+        identity = read_json(folder.identity) or {}
+        self.system: str = identity.get("system", "ubuntu")
+        self.condition: str = identity.get("condition", "prepared")
         """`prepared`, `node` or `bare`: what the machine was like when it was made."""
-        if self.condition != "bare" and "packages" not in self.state:
+        if board.runs_the_driver and "packages" not in self.state:
+            self.state["packages"] = {name: PREPARED_PACKAGES[name] for name in _OF_ANY_SERVER}
+        elif self.condition != "bare" and "packages" not in self.state:
             prepared = self.condition == "prepared"
             names = PREPARED_PACKAGES if prepared else _OF_A_NODE
             self.state["packages"] = {name: PREPARED_PACKAGES[name] for name in names}

@@ -17,9 +17,10 @@ ADDRESS: Final = "127.0.0.1"
 Condition = Literal["prepared", "node", "bare"]
 """What was done to a machine before: `prepared` is as our own preparation leaves it; `bare` has an operating
 system and nothing else: no IOMMU, no huge pages, nouveau on the GPUs, no service VM, packages missing; `node`
-is as bare, but somebody has made it a node of a cluster: kubelet and containerd are there."""
+is as bare, but somebody has made it a node of a cluster: kubelet and containerd are there. A machine that
+runs NVIDIA's driver itself has that driver when it is prepared, and nouveau when it is not."""
 
-System = Literal["ubuntu", "rocky"]
+System = Literal["ubuntu", "rocky", "sles"]
 """The operating system: which tools deal with packages, boot loader and initramfs."""
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")

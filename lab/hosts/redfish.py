@@ -125,7 +125,8 @@ class Redfish:
 
     def _chassis(self) -> dict[str, dict[str, Any]]:
         models = {"HGX_Chassis_0": (self._board.product, "Module")}
-        models |= {f"HGX_GPU_SXM_{n}": ("H100 80GB HBM3", "Module") for n in self._board.gpus}
+        gpu = self._board.gpu_name.removeprefix("NVIDIA ")
+        models |= {f"HGX_GPU_SXM_{n}": (gpu, "Module") for n in self._board.gpus}
         models |= {f"HGX_NVSwitch_{n}": ("NVSwitch", "Component") for n in range(4)}
         return {
             name: {

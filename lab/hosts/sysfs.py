@@ -61,6 +61,8 @@ def proc_files(board: Board) -> Mapping[str, str]:
         "cpuinfo": cpu_info(CPU_FLAGS),
         "meminfo": memory_info(board.memory_gib),
         "osrelease": f"{KERNEL}\n",
+        # Empty on a machine without NVIDIA's driver, like the kernel's own folder.
+        "driver/.keep": "",
     }
 
 

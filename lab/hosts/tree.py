@@ -197,6 +197,7 @@ def mounts(host: HostFolder, stand_ins: frozenset[str]) -> Mounts:
             (f"{fake}/cpuinfo", "/proc/cpuinfo"),
             (f"{fake}/meminfo", "/proc/meminfo"),
             (f"{fake}/osrelease", "/proc/sys/kernel/osrelease"),
+            (f"{fake}/driver", "/proc/driver"),
         ),
     )
 

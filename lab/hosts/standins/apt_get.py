@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import fnmatch
 from collections.abc import Mapping
 
+from lab.hosts import driver_packages
+from lab.hosts.driver_faults import PackageGone
+from lab.hosts.driver_packages import Part
 from lab.hosts.faults import PackageManagerLocked
 from lab.hosts.standins.call import Answer, Call
 
@@ -14,9 +18,9 @@ CATALOGUE: Mapping[str, tuple[str, ...]] = {
     "kubelet": ("1.36.3-1.1", "1.35.6-1.1"),
     "libvirt-clients": ("10.0.0-2ubuntu8.9",),
     "libvirt-daemon-system": ("10.0.0-2ubuntu8.9",),
+    "mokutil": ("0.6.0-2build3",),
     "nfs-common": ("1:2.6.4-3ubuntu5",),
     "nvidia-container-toolkit": ("1.20.1-1", "1.19.0-1"),
-    "nvidia-fabricmanager-595": ("595.58.03-1", "595.91.07-1"),
     "ovmf": ("2024.02-2ubuntu0.3",),
     "pciutils": ("1:3.10.0-2build1",),
     "psmisc": ("23.7-1build1",),
@@ -25,6 +29,9 @@ CATALOGUE: Mapping[str, tuple[str, ...]] = {
     "xorriso": ("1:1.5.6-1.1ubuntu3",),
 }
 """Packages that can be installed, with their versions, newest first."""
+
+# On HGX machines the fabric manager is pinned to the one of their service VM, so that it comes first.
+_FIRST = {"nvidia-fabricmanager-595": "595.58.03-1"}
 
 _FLAGS = {"-y", "--yes", "--assume-yes", "-q", "-qq", "--no-install-recommends"} | {
     "--allow-change-held-packages",
@@ -80,14 +87,20 @@ def _install(call: Call, names: list[str]) -> Answer:
     wanted: dict[str, str] = {}
     for name in names:
         package, _, version = name.partition("=")
-        versions = CATALOGUE.get(package)
-        if versions is None:
+        versions = _versions(call, package)
+        if not versions:
             return Answer.error(f"E: Unable to locate package {package}", _ERROR)
-        if version and version not in versions:
+        fitting = fnmatch.filter(versions, version) if version else versions
+        if not fitting:
             return Answer.error(f"E: Version '{version}' for '{package}' was not found", _ERROR)
-        wanted[package] = version or _installed(call).get(package, versions[0])
+        has = _installed(call).get(package, "")
+        wanted[package] = has if has in fitting else fitting[0]
     installed = _installed(call)
     new = {name: version for name, version in wanted.items() if installed.get(name) != version}
+    then = driver_packages.with_new("ubuntu", installed, new)
+    problem = _held(call, new) or _unmet(then)
+    if problem:
+        return Answer.error(problem, _ERROR)
     text = "Reading package lists...\nBuilding dependency tree...\n"
     for name in sorted(set(wanted) - set(new)):
         text += f"{name} is already the newest version ({wanted[name]}).\n"
@@ -95,15 +108,53 @@ def _install(call: Call, names: list[str]) -> Answer:
         text += f"Setting up {name} ({version}) ...\n"
     upgraded = len(set(new) & set(installed))
     text += f"{upgraded} upgraded, {len(new) - upgraded} newly installed, 0 to remove.\n"
-    installed.update(new)
+    installed.clear()
+    installed.update(then)
     if new:
         call.machine.note("packages", installed=new)
     return Answer.out(text)
 
 
+def _versions(call: Call, name: str) -> tuple[str, ...]:
+    """All versions of a package, newest first."""
+    if any(name.startswith(fault.name) for fault in call.faults.all(PackageGone)):
+        driver: tuple[str, ...] = ()
+    else:
+        found = driver_packages.packages("ubuntu")
+        driver = tuple(package.version for package in found if package.name == name)
+    first = _FIRST.get(name)
+    if first in driver:
+        driver = (first, *(version for version in driver if version != first))
+    return CATALOGUE.get(name, driver)
+
+
+def _held(call: Call, new: Mapping[str, str]) -> str | None:
+    held = [name for name in new if name in call.machine.state.get("held", [])]
+    if not held or "--allow-change-held-packages" in call.arguments:
+        return None
+    return (
+        f"The following held packages will be changed:\n  {' '.join(held)}\n"
+        "E: Held packages were changed and -y was used without --allow-change-held-packages."
+    )
+
+
+def _unmet(then: Mapping[str, str]) -> str | None:
+    """Modules and libraries of the driver depend on programs of the very same driver."""
+    there = list(driver_packages.installed("ubuntu", then))
+    tools = {p.driver for p in there if p.part is Part.USERLAND}
+    for package in there:
+        if package.part in (Part.PREBUILT, Part.DKMS) and tools and package.driver not in tools:
+            return (
+                f"The following packages have unmet dependencies:\n {package.name} : Depends: "
+                f"nvidia-kernel-common (>= {package.driver}) but {tools.pop()} is to be installed\n"
+                "E: Unable to correct problems, you have held broken packages."
+            )
+    return None
+
+
 def _remove(call: Call, names: list[str]) -> Answer:
     installed = _installed(call)
-    unknown = [name for name in names if name not in CATALOGUE]
+    unknown = [name for name in names if not _versions(call, name) and name not in installed]
     if unknown:
         return Answer.error(f"E: Unable to locate package {unknown[0]}", _ERROR)
     gone = [name for name in names if installed.pop(name, None) is not None]
@@ -111,6 +162,25 @@ def _remove(call: Call, names: list[str]) -> Answer:
         call.machine.note("packages", removed=gone)
     lines = [f"Removing {name} ...\n" for name in gone]
     return Answer.out("".join(lines) + f"0 upgraded, 0 newly installed, {len(gone)} to remove.\n")
+
+
+def mark(call: Call) -> Answer:
+    """`apt-mark hold|unhold|showhold`."""
+    verb, *names = call.arguments or ("",)
+    held: list[str] = call.machine.state.setdefault("held", [])
+    if verb == "showhold":
+        return Answer.out("\n".join(sorted(held)))
+    if verb not in {"hold", "unhold"}:
+        return Answer.error(f"E: Invalid operation {verb}", _ERROR)
+    if not call.is_root:
+        return Answer.error("E: Could not create temporary file - are you root?", _ERROR)
+    unknown = [n for n in names if n not in _installed(call) and not _versions(call, n)]
+    # apt-mark leaves out what it does not know, and says so.
+    errors = "".join(f"E: Unable to locate package {name}\n" for name in unknown)
+    names = [name for name in names if name not in unknown]
+    keep = [name for name in held if name not in names]
+    call.machine.state["held"] = sorted({*keep, *(names if verb == "hold" else [])})
+    return Answer(_ERROR if unknown else 0, stderr=errors)
 
 
 def _installed(call: Call) -> dict[str, str]:

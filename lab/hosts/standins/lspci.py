@@ -21,6 +21,9 @@ _CLASSES = {
 _VENDORS = {"10de": "NVIDIA Corporation", "11f8": "PMC-Sierra Inc."}
 _NAMES = {
     ("10de", "2330"): "GH100 [H100 SXM5 80GB]",
+    ("10de", "20b2"): "GA100 [A100 SXM4 80GB]",
+    ("10de", "1af1"): "GA100 [A100 NVSwitch]",
+    ("10de", "1db1"): "GV100GL [Tesla V100 SXM2 16GB]",
     ("10de", "22a3"): "GH100 [H100 NVSwitch]",
     ("11f8", "4000"): "PM40100 Switchtec PFX 100xG4 Fanout PCIe Switch",
 }

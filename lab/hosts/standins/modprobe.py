@@ -1,10 +1,12 @@
-"""Stand-ins for `modprobe` and `lsmod`: VFIO's modules load, NVIDIA's are not installed here."""
+"""Stand-ins for `modprobe` and `lsmod`: VFIO's modules load, NVIDIA's where it is installed."""
 
 from __future__ import annotations
 
 import os
 
-from lab.hosts.kernel import MODULES
+from lab.hosts import driver
+from lab.hosts.driver_faults import GpuInUse
+from lab.hosts.kernel import MODULES, NOUVEAU
 from lab.hosts.standins.call import Answer, Call
 
 _KNOWN = {"vfio", "vfio_iommu_type1", "vfio_pci", "vhost_net", "vhost_vsock"} | {
@@ -34,7 +36,11 @@ def run(call: Call) -> Answer:
     if not names:
         return Answer.error("modprobe: ERROR: missing parameters. See -h.", 1)
     for name in names:
-        if name not in _KNOWN:
+        if name == driver.MODULE and driver.module(call.machine) is not None:
+            problem = _nvidia(call, remove=remove)
+            if problem is not None:
+                return Answer.error(f"modprobe: ERROR: {problem}", 1)
+        elif name not in _KNOWN:
             release = os.uname().release
             text = f"Module {name} not found in directory /lib/modules/{release}"
             return Answer.error(f"modprobe: FATAL: {text}", 1)
@@ -53,6 +59,15 @@ def run(call: Call) -> Answer:
             call.control.kernel.load(name)
         call.control.watch()
     return Answer()
+
+
+def _nvidia(call: Call, *, remove: bool) -> str | None:
+    """Why NVIDIA's module is not put in or taken out."""
+    if remove:
+        held = call.faults.first(GpuInUse) or driver.fabric_holds(call.machine)
+        return "Module nvidia is in use." if held else None
+    nouveau = call.control.kernel.is_loaded(NOUVEAU)
+    return driver.refusal(call.machine, call.faults, nouveau=nouveau)
 
 
 def lsmod(call: Call) -> Answer:

@@ -1,4 +1,4 @@
-"""Stand-ins for NVIDIA's commands on a host that, as `caas` demands, has no NVIDIA driver."""
+"""Stand-ins for NVIDIA's commands: on a host that, as `caas` demands, has no driver they say so."""
 
 from __future__ import annotations
 
@@ -7,21 +7,19 @@ from typing import Any
 
 import yaml
 
+from lab.hosts.standins import nvidia_smi
 from lab.hosts.standins.call import Answer, Call
 
-_NO_DRIVER = (
-    "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. "
-    "Make sure that the latest NVIDIA driver is installed and running.\n"
-)
-_NO_DRIVER_EXIT = 9
 _CDI_DIRECTORIES = ("/etc/cdi", "/var/run/cdi")
 
 
 def smi(call: Call) -> Answer:
-    """`nvidia-smi`: the GPUs belong to VFIO, so that whatever is asked fails like this."""
+    """`nvidia-smi`: where GPUs belong to VFIO, whatever is asked fails like this."""
     if set(call.arguments) & {"-h", "--help"}:
         return Answer.out("NVIDIA System Management Interface (stand-in of a simulated host)")
-    return Answer.out(_NO_DRIVER, _NO_DRIVER_EXIT)
+    if call.machine.board.runs_the_driver:
+        return nvidia_smi.run(call)
+    return Answer.out(nvidia_smi.NO_DRIVER, nvidia_smi.NO_DRIVER_EXIT)
 
 
 def ctk(call: Call) -> Answer:

@@ -16,6 +16,7 @@ from lab.hosts.standins import (
     images,
     initramfs,
     journalctl,
+    kmod,
     lspci,
     modprobe,
     nvidia,
@@ -26,6 +27,7 @@ from lab.hosts.standins import (
     sysctl,
     systemctl,
     virsh,
+    zypper,
 )
 from lab.hosts.standins.call import Answer, Call
 
@@ -36,6 +38,7 @@ StandIn = Callable[[Call], Answer | Coroutine[None, None, Answer]]
 
 STAND_INS: Mapping[str, StandIn] = {
     "apt-get": apt_get.run,
+    "apt-mark": apt_get.mark,
     "curl": curl.run,
     "df": software.df,
     "dnf": dnf.run,
@@ -50,7 +53,10 @@ STAND_INS: Mapping[str, StandIn] = {
     "journalctl": journalctl.run,
     "lsmod": modprobe.lsmod,
     "lspci": lspci.run,
+    "modinfo": kmod.modinfo,
     "modprobe": modprobe.run,
+    "mokutil": kmod.mokutil,
+    "needs-restarting": dnf.needs_restarting,
     gpu_tools.NAME: gpu_tools.run,
     "nvidia-ctk": nvidia.ctk,
     "nvidia-smi": nvidia.smi,
@@ -67,15 +73,22 @@ STAND_INS: Mapping[str, StandIn] = {
     "update-grub": boot_loader.update_grub,
     "update-initramfs": initramfs.update,
     "virsh": virsh.run,
+    "zypper": zypper.run,
 }
 
-_DEBIAN = frozenset({"apt-get", "dpkg-query", "grub-mkconfig", "update-grub", "update-initramfs"})
-_RED_HAT = frozenset({"dnf", "dracut", "grub2-mkconfig", "grubby", "rpm"})
+_DEBIAN = frozenset(
+    {"apt-get", "apt-mark", "dpkg-query", "grub-mkconfig", "update-grub", "update-initramfs"}
+)
+_RED_HAT = frozenset({"dnf", "dracut", "grub2-mkconfig", "grubby", "needs-restarting", "rpm"})
+_SUSE = frozenset({"dracut", "grub2-mkconfig", "rpm", "zypper"})
+_OWN: Mapping[str, frozenset[str]] = {"ubuntu": _DEBIAN, "rocky": _RED_HAT, "sles": _SUSE}
+"""Commands of an operating system that not all others have."""
 
 PACKAGE_OF: Mapping[str, tuple[str, ...]] = {
     "fuser": ("psmisc",),
     "genisoimage": ("genisoimage",),
     "lspci": ("pciutils",),
+    "mokutil": ("mokutil",),
     "qemu-img": ("qemu-utils", "qemu-img"),
     "qemu-system-x86_64": ("qemu-system-x86", "qemu-kvm"),
     "virsh": ("libvirt-clients", "libvirt-client"),
@@ -87,4 +100,5 @@ NAMES = frozenset({*STAND_INS, SUDO})
 
 def names_on(system: str) -> frozenset[str]:
     """The stand-ins of a machine with this operating system."""
-    return NAMES - (_RED_HAT if system == "ubuntu" else _DEBIAN)
+    foreign = frozenset[str]().union(*_OWN.values()) - _OWN[system]
+    return NAMES - foreign

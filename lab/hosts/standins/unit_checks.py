@@ -8,6 +8,7 @@ from pathlib import PurePosixPath
 
 import yaml
 
+from lab.hosts import driver
 from lab.hosts.machine import Machine
 
 
@@ -34,9 +35,14 @@ def _kubelet_problem(machine: Machine) -> str | None:
     )
 
 
+def _fabric_manager_problem(machine: Machine) -> str | None:
+    return driver.fabric_problem(machine) if machine.board.runs_the_driver else None
+
+
 _CHECKS: dict[str, Callable[[Machine], str | None]] = {
     "containerd.service": _containerd_problem,
     "kubelet.service": _kubelet_problem,
+    driver.FABRIC_MANAGER: _fabric_manager_problem,
 }
 
 

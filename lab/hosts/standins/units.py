@@ -32,7 +32,11 @@ _PROGRAMS = {
     "ssh.service": "/usr/sbin/sshd -D",
 }
 _PACKAGES = {
-    FABRIC_MANAGER: ("nvidia-fabricmanager-595",),
+    FABRIC_MANAGER: (
+        "nvidia-fabricmanager",
+        "nvidia-fabricmanager-580",
+        "nvidia-fabricmanager-595",
+    ),
     "containerd.service": ("containerd.io", "containerd"),
     "kubelet.service": ("kubelet",),
     "libvirtd.service": ("libvirt-daemon-system", "libvirt-daemon-kvm"),
@@ -179,7 +183,9 @@ def state(machine: Machine, unit: str) -> dict[str, Any]:
     """What is remembered of a unit; a machine that just booted runs those it came with."""
     units = machine.state.setdefault("units", {})
     if unit not in units:
-        ours = unit in _DESCRIPTIONS
+        # The package of the fabric manager leaves it to its owner to enable it.
+        by_hand = unit == FABRIC_MANAGER and machine.board.runs_the_driver
+        ours = unit in _DESCRIPTIONS and not by_hand
         units[unit] = {
             "active": "active" if ours else "inactive",
             "enabled": ours,
@@ -224,10 +230,11 @@ def start(machine: Machine, unit: str, faults: Faults, *, action: str) -> bool:
     entry["since"] = time.time()
     if problem is not None:
         entry["active"], entry["pid"] = "failed", 0
+        log(machine, unit, problem)
         machine.note("unit", action=action, unit=unit, failed=problem)
         return False
     started(machine, unit, action)
-    if unit == FABRIC_MANAGER:
+    if unit == FABRIC_MANAGER and machine.board.passes_gpus_on:
         Fabric(machine, faults).started()
     return True
 

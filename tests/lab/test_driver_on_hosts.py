@@ -1,0 +1,137 @@
+"""Simulated machines that run NVIDIA's driver themselves: bare, installed by hand, rebooted, divided."""
+
+from __future__ import annotations
+
+import time
+
+import asyncssh
+import pytest
+
+import lab.hosts
+from lab.hosts import faults
+from lab.hosts.model import HostsError
+from tests.fixtures.hosts import Hosts, SimulatedHost
+
+KERNEL = "6.14.0-37-generic"
+QUERY = "nvidia-smi --query-gpu=index,name,driver_version,mig.mode.current --format=csv,noheader"
+
+
+def state(host: SimulatedHost) -> lab.hosts.GpuState:
+    return lab.hosts.gpu_state(host.folder, host.name)
+
+
+def reboot(host: SimulatedHost) -> None:
+    before = host.run("cat /proc/sys/kernel/random/boot_id").stdout
+    host.sudo("systemctl reboot")
+    for _ in range(200):
+        time.sleep(0.05)
+        try:
+            now = host.run("cat /proc/sys/kernel/random/boot_id", timeout=2)
+        except (OSError, TimeoutError, asyncssh.Error):
+            continue
+        if now.returncode == 0 and now.stdout != before:
+            return
+    raise AssertionError("it did not come back")
+
+
+def test_a_prepared_machine_has_the_driver_and_eight_gpus(hosts: Hosts) -> None:
+    (host,) = hosts(1, platform="plain-gpu-a100")
+    found = state(host)
+    assert (found.product, found.count, found.usable) == ("NVIDIA A100-SXM4-80GB", 8, 8)
+    assert (found.driver_version, found.nouveau) == ("580.173.02", False)
+    lines = host.run(QUERY).stdout.splitlines()
+    assert lines[7] == "7, NVIDIA A100-SXM4-80GB, 580.173.02, Disabled"
+    assert len(host.run("lspci -Dn -d 10de::0302").stdout.splitlines()) == 8
+    version = host.run("cat /proc/driver/nvidia/version").stdout
+    assert "Open Kernel Module for x86_64  580.173.02" in version
+    assert host.run("modinfo -F license nvidia").stdout == "Dual MIT/GPL\n"
+    assert host.run("systemctl is-active nvidia-fabricmanager").stdout == "active\n"
+    assert "nvidia " in host.run("lsmod").stdout
+
+
+def test_a_bare_machine_runs_nouveau_until_it_is_kept_out_and_rebooted(hosts: Hosts) -> None:
+    (host,) = hosts(1, platform="plain-gpu-a100", condition="bare")
+    assert (state(host).driver_version, state(host).nouveau) == (None, True)
+    assert host.run("nvidia-smi").returncode == 127
+    assert host.run("ls /proc/driver").stdout == ""
+    packages = (
+        f'linux-modules-nvidia-580-server-open-{KERNEL} "nvidia-utils-580-server=580.173.02*" '
+        '"nvidia-fabricmanager-580=580.173.02*"'
+    )
+    assert host.sudo(f"apt-get install -y {packages}").returncode == 0
+    # nouveau has the GPUs.
+    assert "No such device" in host.sudo("modprobe nvidia").stderr
+    assert host.run("nvidia-smi").returncode == 9
+    host.sudo(
+        "echo blacklist nouveau > /etc/modprobe.d/blacklist-nouveau.conf; update-initramfs -u"
+    )
+    reboot(host)
+    assert (state(host).driver_version, state(host).nouveau) == ("580.173.02", False)
+    # GPUs behind switches wait for the fabric manager.
+    assert state(host).usable == 0
+    assert host.sudo("systemctl enable --now nvidia-fabricmanager").returncode == 0
+    assert state(host).usable == 8
+
+
+def test_a_newer_driver_waits_for_a_boot_and_its_fabric_manager_must_fit(hosts: Hosts) -> None:
+    (host,) = hosts(1, platform="plain-gpu-a100")
+    host.sudo(
+        f"apt-get install -y linux-modules-nvidia-595-server-open-{KERNEL} "
+        "nvidia-utils-595-server=595.91.07*"
+    )
+    mismatch = host.run("nvidia-smi")
+    assert mismatch.returncode == 18
+    assert "Driver/library version mismatch" in mismatch.stdout
+    assert (state(host).driver_version, state(host).installed_version) == (
+        "580.173.02",
+        "595.91.07",
+    )
+    reboot(host)
+    assert state(host).driver_version == "595.91.07"
+    # It came back with the manager of the old driver, which refuses the new one.
+    assert host.run("systemctl is-active nvidia-fabricmanager").stdout == "failed\n"
+    assert (
+        "don't match with driver version 595.91.07"
+        in host.sudo("journalctl -u nvidia-fabricmanager -o cat --no-pager").stdout
+    )
+
+
+def test_volta_has_no_open_modules_and_ends_with_branch_580(hosts: Hosts) -> None:
+    (host,) = hosts(1, platform="plain-gpu-v100")
+    found = state(host)
+    assert (found.product, found.count, found.usable) == ("Tesla V100-SXM2-16GB", 4, 4)
+    assert found.mig is None
+    assert host.run("modinfo -F license nvidia").stdout == "NVIDIA\n"
+    host.sudo(
+        f"apt-get install -y linux-modules-nvidia-595-server-{KERNEL} nvidia-utils-595-server=595.91.07*"
+    )
+    reboot(host)
+    assert state(host).usable == 0
+
+
+def test_modules_that_nobody_signed_are_rejected_under_secure_boot(hosts: Hosts) -> None:
+    (host,) = hosts(1, platform="plain-gpu-a100", condition="bare", system="rocky")
+    host.inject(faults.SecureBoot())
+    host.sudo("dnf install -y mokutil")
+    assert host.run("mokutil --sb-state").stdout == "SecureBoot enabled\n"
+    host.sudo("modprobe -r nouveau")
+    enabled = host.sudo("dnf module enable -y nvidia-driver:580-open")
+    assert enabled.returncode == 0, enabled.stderr
+    assert host.sudo('dnf install -y "nvidia-open-580.173.02*"').returncode == 0
+    assert "Key was rejected by service" in host.sudo("modprobe nvidia").stderr
+    host.clear_faults()
+    assert host.sudo("modprobe nvidia").returncode == 0
+    assert state(host).driver_version == "580.173.02"
+
+
+def test_gpus_are_divided_by_the_tool_and_by_the_lab(hosts: Hosts) -> None:
+    (host,) = hosts(1, platform="plain-gpu-a100")
+    assert host.sudo("nvidia-smi -i 0 -mig 1").returncode == 0
+    assert host.sudo("nvidia-smi mig -i 0 -cgi 19,9 -C").returncode == 0
+    assert state(host).mig == {0: ("1g.10gb", "3g.40gb")}
+    assert host.run("nvidia-smi -L").stdout.count("  MIG ") == 2
+    assert "Insufficient Resources" in host.sudo("nvidia-smi mig -i 0 -cgi 0").stdout
+    lab.hosts.set_mig(host.folder, host.name, {1: ["1g.10gb"] * 7})
+    assert state(host).mig == {1: ("1g.10gb",) * 7}
+    with pytest.raises(HostsError, match=r"no profile 1g\.5gb"):
+        lab.hosts.set_mig(host.folder, host.name, {1: ["1g.5gb"]})
