@@ -77,6 +77,21 @@ class KubernetesObjects:
         name = body["metadata"]["name"]
         return self._apply(_path(kind, "", name), body, f"apply {_called(kind, name)}")
 
+    def take(self, kind: ObjectKind, body: Mapping[str, Any], *, manager: str) -> dict[str, Any]:
+        """Server-side apply of a cluster-scoped object that takes fields from other managers.
+
+        Args:
+            kind: of the object.
+            body: all that `manager` says about it; what it said before and does not now is given up.
+            manager: field manager; one per purpose, so that one purpose does not undo another.
+
+        Raises:
+            AdapterError: not reached, not allowed or not valid.
+        """
+        name = body["metadata"]["name"]
+        path, tried = _path(kind, "", name), f"apply {_called(kind, name)}"
+        return self._apply(path, body, tried, manager=manager, force=True)
+
     def delete(self, kind: ObjectKind, name: str, namespace: str = "") -> None:
         """Delete an object and wait until it is gone; absent is fine.
 
@@ -185,8 +200,18 @@ class KubernetesObjects:
             raise self._refused("ask for the version", status, answer)
         return str(answer.get("gitVersion"))
 
-    def _apply(self, path: str, body: Mapping[str, Any], tried: str) -> dict[str, Any]:
-        query = [("fieldManager", FIELD_MANAGER), ("fieldValidation", "Strict")]
+    def _apply(
+        self,
+        path: str,
+        body: Mapping[str, Any],
+        tried: str,
+        *,
+        manager: str = FIELD_MANAGER,
+        force: bool = False,
+    ) -> dict[str, Any]:
+        query = [("fieldManager", manager), ("fieldValidation", "Strict")]
+        if force:
+            query.append(("force", "true"))
         status, answer = self._call("PATCH", path, tried, body, query=query, content_type=_APPLY)
         if status == _NOT_FOUND:
             raise CommandFailedError(

@@ -11,9 +11,16 @@ from pulumi.dynamic.dynamic import serialize_provider
 from gpuclusters.providers.cdi_spec import CdiSpec, CdiSpecProvider
 from gpuclusters.providers.fabric_partitions import FabricPartitions, FabricPartitionsProvider
 from gpuclusters.providers.fleet_preflight import FleetPreflight, FleetPreflightProvider
+from gpuclusters.providers.gpu_operator_crds import GpuOperatorCrds, GpuOperatorCrdsProvider
+from gpuclusters.providers.gpu_operator_preflight import (
+    GpuOperatorPreflight,
+    GpuOperatorPreflightProvider,
+)
+from gpuclusters.providers.gpu_readiness import GpuReadiness, GpuReadinessProvider
 from gpuclusters.providers.host_boot import HostBoot, HostBootProvider
 from gpuclusters.providers.host_file import HostFile, HostFileProvider
 from gpuclusters.providers.host_unit import HostUnit, HostUnitProvider
+from gpuclusters.providers.mig_layout import MigLayout, MigLayoutProvider
 from gpuclusters.providers.node_maintenance import NodeMaintenance, NodeMaintenanceProvider
 from gpuclusters.providers.preflight import Preflight, PreflightProvider
 from gpuclusters.providers.rke2_node import Rke2Node, Rke2NodeProvider
@@ -32,6 +39,13 @@ GOLDEN = {
         "gpuclusters.providers.fleet_preflight",
         "FleetPreflightProvider",
     ),
+    GpuOperatorCrdsProvider: ("gpuclusters.providers.gpu_operator_crds", "GpuOperatorCrdsProvider"),
+    GpuOperatorPreflightProvider: (
+        "gpuclusters.providers.gpu_operator_preflight",
+        "GpuOperatorPreflightProvider",
+    ),
+    GpuReadinessProvider: ("gpuclusters.providers.gpu_readiness", "GpuReadinessProvider"),
+    MigLayoutProvider: ("gpuclusters.providers.mig_layout", "MigLayoutProvider"),
     HostBootProvider: ("gpuclusters.providers.host_boot", "HostBootProvider"),
     HostUnitProvider: ("gpuclusters.providers.host_unit", "HostUnitProvider"),
     VfioBindingProvider: ("gpuclusters.providers.vfio_binding", "VfioBindingProvider"),
@@ -70,6 +84,10 @@ def test_the_state_token_of_a_provider_never_changes(provider: type[ResourceProv
         (CdiSpec, "dynamic/gpu:CdiSpec"),
         (FabricPartitions, "dynamic/gpu:FabricPartitions"),
         (FleetPreflight, "dynamic/gpu:FleetPreflight"),
+        (GpuOperatorCrds, "dynamic/gpu:GpuOperatorCrds"),
+        (GpuOperatorPreflight, "dynamic/gpu:GpuOperatorPreflight"),
+        (GpuReadiness, "dynamic/gpu:GpuReadiness"),
+        (MigLayout, "dynamic/gpu:MigLayout"),
         (HostBoot, "dynamic/gpu:HostBoot"),
         (HostFile, "dynamic/gpu:HostFile"),
         (HostUnit, "dynamic/gpu:HostUnit"),

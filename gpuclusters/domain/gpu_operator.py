@@ -1,0 +1,139 @@
+"""The GPU Operator as this program installs it: names, objects, releases and their order.
+
+Sources: NVIDIA/gpu-operator v26.7.0 (`deployments/gpu-operator`, `controllers/clusterpolicy_controller.go`,
+`internal/conditions`), its documentation in NVIDIA/cloud-native-docs, read in August 2026.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from gpuclusters.domain.ports import ObjectKind
+
+RELEASE: Final = "gpu-operator"
+NAMESPACE: Final = "gpu-operator"
+REPOSITORY: Final = "https://helm.ngc.nvidia.com/nvidia"
+POLICY: Final = "cluster-policy"
+"""Name of the one ClusterPolicy that the chart makes."""
+
+CLUSTER_POLICY: Final = ObjectKind(
+    "nvidia.com", "v1", "clusterpolicies", "ClusterPolicy", namespaced=False
+)
+GPU_CLUSTER: Final = ObjectKind(
+    "nvidia.com", "v1alpha1", "gpuclusters", "GPUCluster", namespaced=False
+)
+CRD: Final = ObjectKind(
+    "apiextensions.k8s.io",
+    "v1",
+    "customresourcedefinitions",
+    "CustomResourceDefinition",
+    namespaced=False,
+)
+DAEMON_SET: Final = ObjectKind("apps", "v1", "daemonsets", "DaemonSet", namespaced=True)
+EVENT: Final = ObjectKind("", "v1", "events", "Event", namespaced=True)
+SECRET: Final = ObjectKind("", "v1", "secrets", "Secret", namespaced=True)
+HELM_CHART: Final = ObjectKind("helm.cattle.io", "v1", "helmcharts", "HelmChart", namespaced=True)
+
+PRESENT_LABEL: Final = "nvidia.com/gpu.present"
+DEPLOY_LABEL: Final = "nvidia.com/gpu.deploy.operands"
+UPGRADE_LABEL: Final = "nvidia.com/gpu-driver-upgrade-state"
+MIG_LABEL: Final = "nvidia.com/mig.config"
+MIG_STATE_LABEL: Final = "nvidia.com/mig.config.state"
+PLUGIN_CONFIG_LABEL: Final = "nvidia.com/device-plugin.config"
+RESOURCE_PREFIX: Final = "nvidia.com/"
+
+CONFIGS: Final[Mapping[str, tuple[str, str]]] = {
+    "device-plugin": ("devicePlugin", "config"),
+    "dcgm-metrics": ("dcgmExporter", "config"),
+    "mig-parted": ("migManager", "config"),
+}
+"""ConfigMaps that operands read, and the chart's value that holds each name. An operand does not notice that
+its ConfigMap changed, so that a change has to be another name."""
+
+MAJORS: Final = ("24.6", "24.9", "25.3", "25.10", "26.3", "26.7")
+"""Major releases in order; an upgrade goes to the same or the next one. As of 2026-08-20."""
+_VERSION = re.compile(r"v?(\d+)\.(\d+)\.(\d+)")
+
+
+def config_map_name(config: str, data: Mapping[str, str]) -> str:
+    """Name of a ConfigMap with this content: other content, other name."""
+    digest = hashlib.sha256(json.dumps(dict(data), sort_keys=True).encode()).hexdigest()
+    return f"{config}-{digest[:10]}"
+
+
+def with_configs(
+    values: Mapping[str, Any], configs: Mapping[str, Mapping[str, str]]
+) -> dict[str, Any]:
+    """The chart's values with the names of these ConfigMaps.
+
+    Raises:
+        ValueError: no operand reads such a ConfigMap, or the values name another one.
+    """
+    result = dict(values)
+    for config, data in sorted(configs.items()):
+        if config not in CONFIGS:
+            known = ", ".join(sorted(CONFIGS))
+            raise ValueError(f"no operand reads a ConfigMap {config!r}; there are {known}")
+        operand, key = CONFIGS[config]
+        part = dict(result.get(operand) or {})
+        entry = dict(part.get(key) or {})
+        wanted = {"create": False, "name": config_map_name(config, data)}
+        said = {
+            name: entry[name] for name in wanted if name in entry and entry[name] != wanted[name]
+        }
+        if said:
+            raise ValueError(
+                f"values.{operand}.{key} says {said} although this program makes that ConfigMap; "
+                f"leave {' and '.join(sorted(said))} out"
+            )
+        result[operand] = part | {key: entry | wanted}
+    return result
+
+
+def nulls(values: Mapping[str, Any], at: str = "values") -> list[str]:
+    """Paths whose value is null: the release keeps them, and the chart's templates fail on some."""
+    found = []
+    for key, value in values.items():
+        path = f"{at}.{key}"
+        if value is None:
+            found.append(path)
+        elif isinstance(value, Mapping):
+            found += nulls(value, path)
+    return found
+
+
+def major(version: str) -> str:
+    """The major release of a version: `26.7` of `v26.7.0`; empty if it is no version."""
+    found = _VERSION.fullmatch(version.partition("-")[0])
+    return f"{int(found[1])}.{int(found[2])}" if found else ""
+
+
+def upgrade_fault(installed: str, wanted: str) -> str:
+    """Why this upgrade is not supported; empty if it is.
+
+    Rule: "upgrade to the same or the next major version" (NVIDIA GPU Operator, life cycle policy).
+    """
+    before, after = major(installed), major(wanted)
+    if not before or not after or before == after:
+        return ""
+    old, new = _order(before), _order(after)
+    if new < old:
+        return (
+            f"{wanted} is older than what is installed, {installed}; the operator has no way back"
+        )
+    between = [m for m in MAJORS if old < _order(m) < new]
+    if between:
+        return (
+            f"{installed} → {wanted} skips {', '.join(between)}; only the same or the next major "
+            "release is supported"
+        )
+    return ""
+
+
+def _order(major_version: str) -> tuple[int, int]:
+    year, _, month = major_version.partition(".")
+    return int(year), int(month)

@@ -1,0 +1,141 @@
+"""Wait until GPUs are ready, for a time that is bounded, through restarts of the API server."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from gpuclusters.domain import gpu_readiness
+from gpuclusters.domain.custom_resource import Name
+from gpuclusters.domain.gpu_operator import CLUSTER_POLICY, DAEMON_SET, EVENT, NAMESPACE
+from gpuclusters.domain.gpu_readiness import Snapshot, Wait
+from gpuclusters.domain.ports import Clock, ClusterObjects, Journal
+from gpuclusters.domain.refusals import RefusalError
+from gpuclusters.domain.tenancy_objects import NODE, POD
+
+DEFAULT_TIMEOUT_SECONDS = 2400.0
+"""A driver that is compiled takes up to 20 minutes by the chart's own probe, nodes one after the other."""
+POLL_SECONDS = 3.0
+LOOKS = 2
+"""Looks in a row that must find it ready: between two reconciliations the policy still tells of the last."""
+
+
+class ReadinessInputs(BaseModel):
+    """Inputs of the wait."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    cluster: Name
+    kubeconfig: str = Field(min_length=1, repr=False)
+    expected: dict[str, dict[str, int]] = Field(min_length=1)
+    """By node and resource, how many must be allocatable: `{"gpu-01": {"nvidia.com/gpu": 8}}`."""
+    namespace: str = NAMESPACE
+    timeout_seconds: float = Field(default=DEFAULT_TIMEOUT_SECONDS, gt=0, le=14_400)
+    triggers: tuple[str, ...] = ()
+    """Whatever makes another look necessary when it changes."""
+
+    @field_validator("expected")
+    @classmethod
+    def _names_resources(cls, value: dict[str, dict[str, int]]) -> dict[str, dict[str, int]]:
+        for node, amounts in value.items():
+            if not amounts:
+                raise ValueError(f"{node}: say at least one resource, such as nvidia.com/gpu: 8")
+            if wrong := [r for r, n in amounts.items() if "/" not in r or n < 0]:
+                raise ValueError(
+                    f"{node}: {', '.join(wrong)} is no resource with a number of devices; write "
+                    "it as nvidia.com/gpu: 8"
+                )
+        return value
+
+    @property
+    def natural_id(self) -> str:
+        """`cluster/gpus`."""
+        return f"{self.cluster}/gpus"
+
+
+class Watched(Protocol):
+    """A cluster whose API server may be away."""
+
+    @property
+    def place(self) -> str:
+        """As errors name it."""
+
+    def snapshot(self, namespace: str) -> Snapshot | str:
+        """What it shows; the reason if nobody answers."""
+
+
+@dataclass(slots=True)
+class Telling:
+    """Says what is waited for, once per change."""
+
+    journal: Journal
+    place: str
+    said: tuple[str, ...] = field(default=())
+
+    def of(self, lines: tuple[str, ...]) -> None:
+        """These are waited for now."""
+        if lines != self.said and lines:
+            more = f" and {len(lines) - 3} more" if len(lines) > 3 else ""
+            self.journal.note(f"{self.place}: waits for {'; '.join(lines[:3])}{more}")
+        self.said = lines
+
+
+def read(cluster: ClusterObjects, namespace: str) -> Snapshot:
+    """What the cluster shows now."""
+    return Snapshot(
+        policies=cluster.list(CLUSTER_POLICY),
+        nodes={str(node["metadata"]["name"]): node for node in cluster.list(NODE)},
+        daemon_sets=cluster.list(DAEMON_SET, namespace),
+        pods=cluster.list(POD, namespace),
+        events=sorted(
+            cluster.list(EVENT, namespace), key=lambda event: event.get("lastTimestamp") or ""
+        ),
+    )
+
+
+def outputs(snapshot: Snapshot, inputs: ReadinessInputs) -> dict[str, Any]:
+    """What the resource tells."""
+    policy = gpu_readiness.active_policy(snapshot.policies)
+    return {
+        "allocatable": gpu_readiness.allocatable(snapshot, inputs.expected),
+        "reason": gpu_readiness.reason(policy),
+        "missing": [wait.line for wait in gpu_readiness.missing(snapshot, inputs.expected)],
+    }
+
+
+def wait(
+    inputs: ReadinessInputs, cluster: Watched, clock: Clock, journal: Journal
+) -> Mapping[str, Any]:
+    """Wait until every node has what it must.
+
+    An API server that does not answer is waited for too: on a single server it goes away for about a minute
+    when the toolkit tells containerd, because that restarts RKE2.
+
+    Raises:
+        RefusalError: not in time; says everything that is missing and what blocks it.
+    """
+    telling, started, found = Telling(journal, cluster.place), clock.now(), 0
+    while True:
+        shown = cluster.snapshot(inputs.namespace)
+        if isinstance(shown, str):
+            waits: tuple[Wait, ...] = (Wait("the API server to answer", (shown,)),)
+        else:
+            waits = gpu_readiness.missing(shown, inputs.expected)
+            if not waits:
+                found += 1
+                if found >= LOOKS:
+                    return outputs(shown, inputs)
+        found = 0 if waits else found
+        telling.of(tuple(wait.line for wait in waits))
+        if waits and clock.now() - started + POLL_SECONDS > inputs.timeout_seconds:
+            break
+        clock.sleep(POLL_SECONDS)
+    text = "".join(f"\n  - {wait.line}" for wait in waits)
+    raise RefusalError(
+        cluster.place,
+        f"GPUs are not ready after {inputs.timeout_seconds:g} s:{text}\n ",
+        "correct what blocks it and run `up` again, which goes on from here",
+    )

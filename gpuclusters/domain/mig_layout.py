@@ -1,0 +1,128 @@
+"""How GPUs are cut by MIG: profiles of a product, whether several fit, what NVIDIA's named layouts mean.
+
+Sources: NVIDIA MIG user guide (placements), mig-parted (names of layouts). An instance takes neighbouring
+memory slices and may begin at certain ones only, which is why seven slices do not hold every sum of seven.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+
+from gpuclusters.domain import gpu_products
+from gpuclusters.domain.gpu_products import Family, Kind
+
+DISABLED = "all-disabled"
+ENABLED = "all-enabled"
+BALANCED = "all-balanced"
+_ALL = "all-"
+
+Slices = Mapping[str, int]
+"""How many instances of each profile."""
+
+
+def family(product: str) -> Family | None:
+    """How a product can be cut; None if it cannot."""
+    name = gpu_products.product(product).mig
+    return None if name is None else gpu_products.table().families[name]
+
+
+def profiles(product: str) -> tuple[str, ...]:
+    """Every profile of a product, the smallest first; empty if it cannot be cut."""
+    found = family(product)
+    return () if found is None else (*found.profiles, *found.single)
+
+
+def problem(product: str, slices: Slices) -> str | None:
+    """Why one GPU of this product cannot be cut so; None if it can."""
+    found = family(product)
+    if found is None:
+        return f"{product} cannot be cut by MIG"
+    for profile in slices:
+        if profile not in profiles(product):
+            near = difflib.get_close_matches(profile[:20], profiles(product), n=1, cutoff=0.4)
+            hint = f", did you mean {near[0]}" if near else ""
+            return f"{product} has no profile {profile}{hint}; it has {', '.join(profiles(product))}"
+    for profile, count in slices.items():
+        most = 1 if profile in found.single else found.profiles[profile][2]
+        if count > most:
+            return f"{count} × {profile} do not fit: of it alone a GPU holds {most}"
+    kind = gpu_products.table().kinds[found.kind]
+    wanted = [_shape(found, profile) for profile, count in slices.items() for _ in range(count)]
+    if not _fit(kind, wanted):
+        text = " + ".join(f"{count} × {profile}" for profile, count in slices.items())
+        return f"{text} do not fit on one GPU: there is no placement on its {kind.slices[1]} memory slices"
+    return None
+
+
+def _shape(found: Family, profile: str) -> str:
+    base = found.single.get(profile, profile)
+    return found.profiles[base][0]
+
+
+def _fit(kind: Kind, wanted: Sequence[str]) -> bool:
+    """Whether all instances have a place: tried one after the other, the largest first."""
+    compute = sum(int(shape.partition("x")[0]) for shape in wanted)
+    if compute > kind.slices[0]:
+        return False
+    order = sorted(wanted, key=lambda shape: -int(shape.partition("x")[2]))
+
+    def place(position: int, taken: frozenset[int]) -> bool:
+        if position == len(order):
+            return True
+        size = int(order[position].partition("x")[2])
+        for start in kind.starts[order[position]]:
+            cells = frozenset(range(start, min(start + size, kind.slices[1])))
+            if not cells & taken and place(position + 1, taken | cells):
+                return True
+        return False
+
+    return place(0, frozenset())
+
+
+def named(product: str, layout: str) -> Slices | None:
+    """What a layout that the MIG manager brings means on this product; None if it has none of that name.
+
+    `all-disabled` and `all-enabled` are layouts without slices.
+    """
+    if layout in (DISABLED, ENABLED):
+        return {}
+    found = family(product)
+    if found is None:
+        return None
+    if layout == BALANCED:
+        return _balanced(found)
+    for profile, (_, _, most) in found.profiles.items():
+        if layout == _layout_name(profile):
+            return {profile: most}
+    for profile in found.single:
+        if layout == _layout_name(profile):
+            return {profile: 1}
+    return None
+
+
+def names(product: str) -> tuple[str, ...]:
+    """The layouts that the MIG manager brings for a product."""
+    found = family(product)
+    if found is None:
+        return (DISABLED,)
+    balanced = () if _balanced(found) is None else (BALANCED,)
+    return (DISABLED, ENABLED, *balanced, *(_layout_name(profile) for profile in profiles(product)))
+
+
+def _layout_name(profile: str) -> str:
+    """As the MIG manager names it: attributes follow a dot, since a label holds no `+`."""
+    return _ALL + profile.replace("+", ".")
+
+
+def _balanced(found: Family) -> Slices | None:
+    """Two of the smallest, one of the next, and one of 3 slices where there are seven."""
+    plain = {
+        shape: profile
+        for profile, (shape, _, _) in reversed(list(found.profiles.items()))
+        if "+" not in profile and "-" not in profile
+    }
+    wanted = {"seven": ("1x1", "2x2", "3x4"), "four": ("1x1", "2x2")}.get(found.kind)
+    if wanted is None:
+        return None
+    return {plain[shape]: 2 if shape == "1x1" else 1 for shape in wanted}
