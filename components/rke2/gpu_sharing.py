@@ -14,7 +14,7 @@ import pulumi
 from pulumi_kubernetes.core.v1 import NodePatch
 from pulumi_kubernetes.meta.v1 import ObjectMetaPatchArgs
 
-from gpuclusters.domain import gpu_operator, mig_layout
+from gpuclusters.domain import gpu_operator, mig_node
 from gpuclusters.providers.mig_layout import MigLayout
 
 
@@ -41,7 +41,7 @@ class GpuSharingArgs:
     """By node, the key in the device plugin's ConfigMap: time-slicing or MPS."""
     evict: bool = False
     """Whether a change of layout may end the pods that use the node's GPUs."""
-    mig_timeout_seconds: float = mig_layout.DEFAULT_TIMEOUT_SECONDS
+    mig_timeout_seconds: float = mig_node.DEFAULT_TIMEOUT_SECONDS
     namespace: str = gpu_operator.NAMESPACE
     requires: Sequence[pulumi.Resource] = ()
     """The operator's release: without it nobody follows the labels."""

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pulumi
 from pulumi.dynamic import Resource
 
-from gpuclusters.domain import mig_layout
+from gpuclusters.domain import mig_node
 from gpuclusters.domain.gpu_operator import NAMESPACE
-from gpuclusters.domain.mig_layout import DEFAULT_TIMEOUT_SECONDS, MigInputs
+from gpuclusters.domain.mig_node import DEFAULT_TIMEOUT_SECONDS, MigInputs
 from gpuclusters.providers.kept import KeptProvider, Live, Properties
 
 if TYPE_CHECKING:
@@ -29,16 +29,16 @@ class MigLayoutProvider(KeptProvider[MigInputs]):
         from gpuclusters.adapters.here import StandardError, SystemClock
 
         cluster = _cluster(inputs)
-        return mig_layout.ensure(inputs, cluster, SystemClock(), StandardError()).outputs()
+        return mig_node.ensure(inputs, cluster, SystemClock(), StandardError()).outputs()
 
     def observe(self, inputs: MigInputs, before: Properties) -> Live | None:  # noqa: ARG002
         """The layout as it is now."""
-        state = mig_layout.observe(inputs, _cluster(inputs))
+        state = mig_node.observe(inputs, _cluster(inputs))
         return Live(state.outputs(), {}) if state else None
 
     def has_drifted(self, outputs: Properties) -> bool:
         """Whether a refresh found another layout, one that failed, or other devices."""
-        return mig_layout.has_drifted(
+        return mig_node.has_drifted(
             outputs, str(outputs.get("layout")), outputs.get("expected") or {}
         )
 
@@ -46,7 +46,7 @@ class MigLayoutProvider(KeptProvider[MigInputs]):
         """Give the label up."""
         from gpuclusters.adapters.here import StandardError
 
-        mig_layout.release(inputs, _cluster(inputs), StandardError())
+        mig_node.release(inputs, _cluster(inputs), StandardError())
 
 
 def _cluster(inputs: MigInputs) -> KubernetesObjects:

@@ -1,0 +1,229 @@
+"""The MIG layout of one node: asked for by a label, done by the operator's MIG manager.
+
+The MIG manager follows the label `nvidia.com/mig.config` and answers in `nvidia.com/mig.config.state` with
+pending, rebooting, success or failed (NVIDIA GPU Operator documentation, MIG). To divide a GPU anew it ends
+everything that uses the GPU, so that this refuses while pods have GPUs of the node. The label has two owners:
+the operator sets `all-disabled` where it finds none, so that ours is written with force.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from gpuclusters.domain.custom_resource import Name
+from gpuclusters.domain.gpu_operator import MIG_LABEL, MIG_STATE_LABEL, NAMESPACE, RESOURCE_PREFIX
+from gpuclusters.domain.ports import Clock, ClusterObjects, Journal, ObjectKind
+from gpuclusters.domain.refusals import RefusalError
+from gpuclusters.domain.tenancy_objects import NODE, POD
+
+MANAGER = "gpu-clusters-mig"
+DEFAULT_TIMEOUT_SECONDS = 900.0
+POLL_SECONDS = 2.0
+_SUCCESS, _FAILED = "success", "failed"
+_OVER = ("Succeeded", "Failed")
+
+
+class MigInputs(BaseModel):
+    """Inputs of one node's layout."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    cluster: Name
+    kubeconfig: str = Field(min_length=1, repr=False)
+    node: Name
+    layout: str = Field(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$")
+    """Name of a layout in the MIG manager's configuration, such as `all-1g.10gb`."""
+    expected: dict[str, int] = Field(min_length=1)
+    """By resource, what the node must offer afterwards."""
+    evict: bool = False
+    """Whether pods that use GPUs of the node are ended."""
+    namespace: str = NAMESPACE
+    """Of the operator, whose own pods do not count."""
+    timeout_seconds: float = Field(default=DEFAULT_TIMEOUT_SECONDS, gt=0, le=7200)
+
+    @property
+    def natural_id(self) -> str:
+        """`cluster/node/mig`."""
+        return f"{self.cluster}/{self.node}/mig"
+
+
+class MigCluster(ClusterObjects, Protocol):
+    """The part of a cluster that this needs."""
+
+    def take(self, kind: ObjectKind, body: Mapping[str, Any], *, manager: str) -> dict[str, Any]:
+        """Server-side apply that takes fields from other managers."""
+
+
+@dataclass(frozen=True, slots=True)
+class MigState:
+    """A node's layout as it is."""
+
+    layout: str
+    state: str
+    offered: Mapping[str, int]
+
+    def has(self, layout: str, expected: Mapping[str, int]) -> bool:
+        """Whether it is this one, done, and offers what it should."""
+        return (
+            self.layout == layout
+            and self.state == _SUCCESS
+            and all(int(self.offered.get(r, 0)) == n for r, n in expected.items())
+        )
+
+    def outputs(self) -> dict[str, Any]:
+        """What the resource tells."""
+        return {"current": self.layout, "state": self.state, "allocatable": dict(self.offered)}
+
+
+def ensure(inputs: MigInputs, cluster: MigCluster, clock: Clock, journal: Journal) -> MigState:
+    """Ask for the layout unless the node has it, and wait until it is done.
+
+    Raises:
+        RefusalError: no such node; pods use its GPUs; the MIG manager failed; not done in time.
+    """
+    place = f"{cluster.place}: node {inputs.node}"
+    found = observe(inputs, cluster)
+    if found is None:
+        raise RefusalError(place, "the cluster has no such node", "take it out of the pool")
+    if found.has(inputs.layout, inputs.expected):
+        return found
+    if found.layout != inputs.layout:
+        _free(inputs, cluster, journal, place)
+        cluster.take(NODE, _body(inputs.node, {MIG_LABEL: inputs.layout}), manager=MANAGER)
+        journal.note(f"{place}: {found.layout or 'no layout'} → {inputs.layout}")
+    return _settled(inputs, cluster, clock, place, found)
+
+
+def observe(inputs: MigInputs, cluster: ClusterObjects) -> MigState | None:
+    """The node's layout now; None if there is no such node."""
+    node = cluster.get(NODE, inputs.node)
+    if node is None:
+        return None
+    labels = node["metadata"].get("labels") or {}
+    allocatable = (node.get("status") or {}).get("allocatable") or {}
+    offered = {r: int(n) for r, n in allocatable.items() if r.startswith(RESOURCE_PREFIX)}
+    return MigState(
+        str(labels.get(MIG_LABEL, "")),
+        str(labels.get(MIG_STATE_LABEL, "")),
+        {r: n for r, n in sorted(offered.items()) if n or r in inputs.expected},
+    )
+
+
+def has_drifted(outputs: Mapping[str, Any], layout: str, expected: Mapping[str, int]) -> bool:
+    """Whether what a refresh found is not what was asked for."""
+    if outputs.get("current") is None:
+        return False
+    offered = outputs.get("allocatable") or {}
+    found = MigState(str(outputs["current"]), str(outputs.get("state")), offered)
+    return not found.has(layout, expected)
+
+
+def release(inputs: MigInputs, cluster: MigCluster, journal: Journal) -> None:
+    """Give the label up: the operator puts its own default there. Refuses while pods use the GPUs.
+
+    Raises:
+        RefusalError: they do, and were not to be ended.
+    """
+    found = observe(inputs, cluster)
+    if found is None or found.layout != inputs.layout:
+        return
+    _free(inputs, cluster, journal, f"{cluster.place}: node {inputs.node}")
+    cluster.take(NODE, _body(inputs.node, {}), manager=MANAGER)
+
+
+def users(pods: Sequence[Mapping[str, Any]], node: str, namespace: str) -> list[tuple[str, str]]:
+    """Namespace and name of the pods that have GPUs of a node, the operator's own left out."""
+    found = []
+    for pod in pods:
+        metadata, spec = pod["metadata"], pod.get("spec") or {}
+        if spec.get("nodeName") != node or metadata["namespace"] == namespace:
+            continue
+        if (pod.get("status") or {}).get("phase") not in _OVER and _asks_for_gpus(spec):
+            found.append((str(metadata["namespace"]), str(metadata["name"])))
+    return sorted(found)
+
+
+def _free(inputs: MigInputs, cluster: MigCluster, journal: Journal, place: str) -> None:
+    held = users(cluster.list(POD), inputs.node, inputs.namespace)
+    if held and not inputs.evict:
+        names = ", ".join(f"{namespace}/{name}" for namespace, name in held)
+        pods = "a pod uses" if len(held) == 1 else f"{len(held)} pods use"
+        raise RefusalError(
+            place,
+            f"the layout of its GPUs is not changed (layout {inputs.layout!r}): {pods} them and would "
+            f"be killed ({names})",
+            "wait until they have ended, or say that they may be ended (`evict`)",
+        )
+    for namespace, name in held:
+        journal.note(f"{place}: ends pod {namespace}/{name}")
+        cluster.delete(POD, name, namespace)
+
+
+def _settled(
+    inputs: MigInputs, cluster: MigCluster, clock: Clock, place: str, before: MigState
+) -> MigState:
+    started = clock.now()
+    # Until the MIG manager has seen the new label, the state is still that of the layout before.
+    moved = before.layout == inputs.layout or before.state not in (_SUCCESS, _FAILED)
+    while True:
+        now = observe(inputs, cluster)
+        if now is None:
+            raise RefusalError(place, "the node left the cluster", "bring it back, then run again")
+        moved = moved or now.state != before.state
+        changed = moved or before.offered != now.offered
+        if changed and now.has(inputs.layout, inputs.expected):
+            return now
+        _refuse_what_cannot_end_well(inputs, place, now, moved=moved)
+        if clock.now() - started + POLL_SECONDS > inputs.timeout_seconds:
+            break
+        clock.sleep(POLL_SECONDS)
+    raise RefusalError(
+        place,
+        f"layout {inputs.layout!r} is not done after {inputs.timeout_seconds:g} s: state "
+        f"{now.state or 'unset'}, offers {_shown(now.offered)}, expected {_shown(inputs.expected)}",
+        f"look at the MIG manager and the device plugin of the node in {inputs.namespace}, then run "
+        "again",
+    )
+
+
+def _refuse_what_cannot_end_well(
+    inputs: MigInputs, place: str, now: MigState, *, moved: bool
+) -> None:
+    if moved and now.state == _FAILED:
+        raise RefusalError(
+            place,
+            f"the MIG manager could not make layout {inputs.layout!r}",
+            f"its log says why: `kubectl -n {inputs.namespace} logs -l app=nvidia-mig-manager "
+            f"--field-selector spec.nodeName={inputs.node}`; it tries again when its pod is deleted",
+        )
+    if now.layout != inputs.layout:
+        raise RefusalError(
+            place,
+            f"somebody else changed its layout to {now.layout!r} while {inputs.layout!r} was being "
+            "made",
+            "find out who labels the node, then run again",
+        )
+
+
+def _body(node: str, labels: Mapping[str, str]) -> dict[str, Any]:
+    metadata: dict[str, Any] = {"name": node}
+    if labels:
+        metadata["labels"] = dict(labels)
+    return {"apiVersion": NODE.api_version, "kind": NODE.kind, "metadata": metadata}
+
+
+def _asks_for_gpus(spec: Mapping[str, Any]) -> bool:
+    containers = [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]
+    return any(
+        name.startswith(RESOURCE_PREFIX)
+        for container in containers
+        for name in ((container.get("resources") or {}).get("limits") or {})
+    )
+
+
+def _shown(amounts: Mapping[str, int]) -> str:
+    return ", ".join(f"{n} {r}" for r, n in sorted(amounts.items())) or "nothing"

@@ -1,0 +1,266 @@
+"""When GPUs are ready, what is waited for, and what is said about what blocks it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from gpuclusters.domain.gpu_readiness import Snapshot, missing
+from gpuclusters.domain.gpu_readiness_pods import blocked
+from gpuclusters.domain.gpu_readiness_reasons import MEANINGS, explain
+from gpuclusters.domain.gpu_readiness_wait import ReadinessInputs, wait
+from gpuclusters.domain.refusals import RefusalError
+
+EXPECTED = {"gpu-01": {"nvidia.com/gpu": 8}}
+
+
+def policy(reason: str = "Reconciled", *, ready: bool = True, message: str = "") -> dict[str, Any]:
+    """As `internal/conditions/clusterpolicy.go` of v26.7.0 writes it: two conditions, of which one holds."""
+    kinds = (("Ready", ready, reason), ("Error", not ready, "Ready" if ready else reason))
+    return {
+        "metadata": {"name": "cluster-policy", "creationTimestamp": "2026-11-20T10:00:00Z"},
+        "status": {
+            "state": "ready" if ready else "notReady",
+            "conditions": [
+                {"type": kind, "status": str(holds), "reason": why, "message": message}
+                for kind, holds, why in kinds
+            ],
+        },
+    }
+
+
+def node(allocatable: int = 8, **labels: Any) -> dict[str, Any]:
+    return {
+        "metadata": {"name": "gpu-01", "labels": {"nvidia.com/gpu.present": "true", **labels}},
+        "status": {"allocatable": {"cpu": "96", "nvidia.com/gpu": str(allocatable)}},
+    }
+
+
+def pod(app: str = "nvidia-operator-validator", *, ready: bool = True, **status: Any) -> Any:
+    return {
+        "metadata": {"name": f"{app}-x", "uid": f"{app}-uid", "labels": {"app": app}},
+        "spec": {"nodeName": "gpu-01"},
+        "status": {
+            "phase": "Running",
+            "conditions": [{"type": "Ready", "status": str(ready)}],
+            **status,
+        },
+    }
+
+
+def snapshot(**changes: Any) -> Snapshot:
+    values: dict[str, Any] = {
+        "policies": [policy()],
+        "nodes": {"gpu-01": node()},
+        "daemon_sets": [],
+        "pods": [pod()],
+        "events": [],
+    }
+    return Snapshot(**values | changes)
+
+
+def lines(found: Snapshot) -> list[str]:
+    return [one.line for one in missing(found, EXPECTED)]
+
+
+def test_ready_is_policy_and_nodes_and_validators() -> None:
+    assert lines(snapshot()) == []
+
+
+@pytest.mark.parametrize("reason", ["NoGPUNodes", "NFDLabelsMissing"])
+def test_a_policy_that_is_ready_because_there_is_nothing_to_do_is_not_ready(reason: str) -> None:
+    (line,) = lines(snapshot(policies=[policy(reason)]))
+    assert f"ready with reason {reason}, not Reconciled" in line
+
+
+def test_a_policy_that_is_not_there_or_new_or_failing_is_told() -> None:
+    assert "ClusterPolicy cluster-policy is not there" in lines(snapshot(policies=[]))[0]
+    fresh = {"metadata": {"name": "cluster-policy"}}
+    assert "no state yet" in lines(snapshot(policies=[fresh]))[0]
+    failing = policy("OperandNotReady", ready=False, message="states not ready: [state-driver]")
+    (line,) = lines(snapshot(policies=[failing]))
+    assert "OperandNotReady: states not ready: [state-driver]" in line
+
+
+def test_the_oldest_policy_counts_as_the_operator_has_it() -> None:
+    younger = policy("ReconcileFailed", ready=False)
+    younger["metadata"] |= {"name": "a", "creationTimestamp": "2026-11-20T11:00:00Z"}
+    assert lines(snapshot(policies=[younger, policy()])) == []
+
+
+def test_fewer_devices_than_expected_name_what_may_have_taken_them() -> None:
+    (line,) = lines(snapshot(nodes={"gpu-01": node(7)}))
+    assert line.startswith("node gpu-01: 7 of 8 nvidia.com/gpu allocatable")
+    assert "XID" in line
+
+
+def test_a_node_without_discovered_gpus_an_absent_one_and_one_in_an_upgrade_are_told() -> None:
+    bare = node()
+    bare["metadata"]["labels"] = {}
+    assert "no label nvidia.com/gpu.present=true" in lines(snapshot(nodes={"gpu-01": bare}))[0]
+    assert lines(snapshot(nodes={})) == ["node gpu-01 is not in the cluster"]
+    busy = node(8, **{"nvidia.com/gpu-driver-upgrade-state": "pod-restart-required"})
+    assert "its driver is being updated" in lines(snapshot(nodes={"gpu-01": busy}))[0]
+    done = node(8, **{"nvidia.com/gpu-driver-upgrade-state": "upgrade-done"})
+    assert lines(snapshot(nodes={"gpu-01": done})) == []
+
+
+def test_pods_of_the_version_before_are_waited_for() -> None:
+    daemon_set: dict[str, Any] = {
+        "metadata": {"name": "nvidia-driver-daemonset", "uid": "d", "generation": 2},
+        "status": {
+            "desiredNumberScheduled": 2,
+            "numberReady": 2,
+            "updatedNumberScheduled": 1,
+            "observedGeneration": 2,
+        },
+    }
+    (line,) = lines(snapshot(daemon_sets=[daemon_set]))
+    assert "2 of 2 pods ready, 1 of this version" in line
+    daemon_set["metadata"]["generation"] = 3
+    assert "is not looked at yet" in lines(snapshot(daemon_sets=[daemon_set]))[0]
+
+
+def test_what_blocks_a_node_is_the_pod_the_image_and_the_event() -> None:
+    image = "nvcr.io/nvidia/driver:595.91.07-ubuntu24.04"
+    waiting = {"reason": "ImagePullBackOff", "message": f"Back-off pulling image {image}"}
+    driver = pod(
+        "nvidia-driver-daemonset",
+        ready=False,
+        containerStatuses=[
+            {"name": "nvidia-driver-ctr", "image": image, "state": {"waiting": waiting}}
+        ],
+    )
+    event = {
+        "type": "Warning",
+        "reason": "Failed",
+        "message": "manifest unknown",
+        "involvedObject": {"uid": "nvidia-driver-daemonset-uid"},
+    }
+    found = lines(snapshot(nodes={"gpu-01": node(0)}, pods=[driver], events=[event]))
+    assert "0 of 8 nvidia.com/gpu" in found[0]
+    for part in (
+        "pod nvidia-driver-daemonset-x on gpu-01",
+        "container nvidia-driver-ctr waits, ImagePullBackOff",
+        f"image {image}",
+        "event Failed: manifest unknown",
+        "check repository, tag and pull secret",
+    ):
+        assert part in found[0]
+    assert "its validator has not passed (there is no such pod on the node)" in found[1]
+
+
+def test_a_pod_that_waits_for_another_operand_says_which_of_its_init_containers() -> None:
+    waits = pod(
+        ready=False,
+        initContainerStatuses=[
+            {"name": "driver-validation", "state": {"terminated": {"exitCode": 0}}},
+            {"name": "toolkit-validation", "image": "v", "state": {"running": {}}},
+        ],
+        containerStatuses=[{"name": "done", "state": {"waiting": {"reason": "PodInitializing"}}}],
+    )
+    text = blocked(waits, [])
+    assert "Init:1/2, container toolkit-validation runs and is not ready yet" in text
+    assert "PodInitializing" not in text
+
+
+@pytest.mark.parametrize(
+    ("text", "meaning"),
+    [
+        ('no runtime for "nvidia" is configured', "RKE2 has not restarted"),
+        ("error signaling containerd: open /run/x: no such file or directory", "CONTAINERD_SOCKET"),
+        ("unresolvable CDI devices management.nvidia.com/gpu=all", "toolkit of 1.17"),
+        ("Error 802: system not yet initialized", "fabric manager"),
+        ("default runtime nvidia was not found", "default-runtime"),
+        ("failed to create fsnotify watcher: too many open files", "inotify"),
+        ("nvidia-smi failed with exit code 14", "infoROM"),
+        ("supported through the NVIDIA 580.xx Legacy drivers", "branch 580"),
+        ("does not include the required GPU System Processor (GSP)", "proprietary"),
+        ('violates PodSecurity "restricted:latest"', "privileged"),
+    ],
+)
+def test_messages_of_the_stack_are_explained(text: str, meaning: str) -> None:
+    assert meaning in explain(["something else", text])
+    assert explain(["all is well"]) == ""
+
+
+def test_no_two_meanings_are_for_the_same_message() -> None:
+    assert len({meaning.pattern.pattern for meaning in MEANINGS}) == len(MEANINGS)
+
+
+@dataclass
+class Cluster:
+    """Shows one thing after the other, then the last for ever; a text is an API server that is away."""
+
+    shows: Sequence[Snapshot | str]
+    place: str = "API server https://a:6443"
+    looks: int = 0
+
+    def snapshot(self, namespace: str) -> Snapshot | str:
+        assert namespace == "gpu-operator"
+        shown = self.shows[min(self.looks, len(self.shows) - 1)]
+        self.looks += 1
+        return shown
+
+
+@dataclass
+class Time:
+    seconds: float = 0.0
+
+    def now(self) -> float:
+        return self.seconds
+
+    def sleep(self, seconds: float) -> None:
+        self.seconds += seconds
+
+
+@dataclass
+class Told:
+    lines: list[str] = field(default_factory=list)
+
+    def note(self, line: str) -> None:
+        self.lines.append(line)
+
+
+def inputs(**changes: Any) -> ReadinessInputs:
+    values = {"cluster": "c", "kubeconfig": "k", "expected": EXPECTED, "timeout_seconds": 60}
+    return ReadinessInputs.model_validate(values | changes)
+
+
+def test_ready_once_is_not_ready_the_policy_still_tells_of_the_time_before() -> None:
+    cluster = Cluster([snapshot(), snapshot(policies=[policy("x", ready=False)]), snapshot()])
+    found = wait(inputs(), cluster, Time(), Told())
+    assert cluster.looks == 4
+    assert found["allocatable"] == {"gpu-01": {"nvidia.com/gpu": 8}}
+    assert (found["reason"], found["missing"]) == ("Reconciled", [])
+
+
+def test_an_api_server_that_goes_away_is_waited_for_and_said() -> None:
+    cluster = Cluster(["connection refused", "connection refused", snapshot()])
+    told = Told()
+    wait(inputs(), cluster, Time(), told)
+    assert told.lines == [
+        "API server https://a:6443: waits for the API server to answer (connection refused)"
+    ]
+
+
+def test_the_end_of_patience_tells_everything_that_is_missing() -> None:
+    clock = Time()
+    bad = snapshot(policies=[policy("OperandNotReady", ready=False)], nodes={"gpu-01": node(6)})
+    with pytest.raises(RefusalError) as failed:
+        wait(inputs(), Cluster([bad]), clock, Told())
+    assert clock.seconds <= 60
+    text = str(failed.value)
+    assert "GPUs are not ready after 60 s" in text
+    assert "OperandNotReady" in text
+    assert "6 of 8 nvidia.com/gpu" in text
+    assert "run `up` again" in text
+
+
+@pytest.mark.parametrize("expected", [{}, {"gpu-01": {}}, {"gpu-01": {"gpus": 8}}])
+def test_an_expectation_that_cannot_be_looked_for_is_refused(expected: Any) -> None:
+    with pytest.raises(ValueError, match=r"gpu-01|at least 1"):
+        inputs(expected=expected)
