@@ -7,7 +7,8 @@ from typing import Annotated
 from pydantic import Field
 
 from gpuclusters.config.base import DnsLabel, Flag, Network, Seconds, Section, Text, checked
-from gpuclusters.config.hosts import Hosts
+from gpuclusters.config.gcp import GcpHosts
+from gpuclusters.config.hosts import ExistingHosts, LabHosts
 from gpuclusters.config.rke2 import Rke2Common, Rke2Version
 from gpuclusters.config.rke2_cluster_driver import Driver, HostDriver
 from gpuclusters.config.rke2_cluster_metrics import Metrics, NoMetrics
@@ -18,6 +19,9 @@ from gpuclusters.config.rke2_cluster_proof import Proof, ProofL0
 from gpuclusters.config.rke2_cluster_sharing import NotShared, Sharing
 from gpuclusters.domain import rke2_config
 from gpuclusters.domain.rke2_matrix import OperatingSystem
+
+
+Hosts = Annotated[ExistingHosts | LabHosts | GcpHosts, Field(discriminator="source")]
 
 
 class Timeouts(Section):

@@ -2,53 +2,53 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from gpuclusters.config.base import Count, DnsLabel, Flag, Gib, Integer, Section, Text
-from gpuclusters.config.charts import Chart
+from gpuclusters.config.base import Count, DnsLabel, Gib, Integer, Section, Text
+from gpuclusters.config.charts import FileChart, LabChart, RegistryChart
+
+MetricsChart = Annotated[RegistryChart | FileChart | LabChart, Field(discriminator="source")]
 
 
 class NoMetrics(Section):
-    """Nobody; the exporter runs, and no ServiceMonitor is made."""
+    """Nobody; the exporters run, and no ServiceMonitor is made."""
 
     kind: Literal["none"]
     """Who collects."""
 
 
+class Volume(Section):
+    """Where Prometheus keeps its samples; without one they end with its pod."""
+
+    storage_class: DnsLabel
+    """StorageClass of the volume."""
+    size_gib: Gib
+    """Its size, in GiB."""
+
+
 class _Collected(Section):
-    version: Text | None = None
-    """Version of the chart; by default the one that is known here (docs/rke2.md)."""
-    chart: Chart | None = None
-    """Where the chart comes from; by default the lab's in the lab, else the project's repository. `source:
-    none`: it is installed already."""
+    version: Text
+    """Version of the chart, and of the chart of its CRDs."""
+    chart: MetricsChart | None = None
+    """Where the chart comes from; by default the lab's in the lab, else the project's repository."""
     scrape_interval_seconds: Annotated[Integer, Field(ge=5, le=300)] = 15
     """How often the exporters are asked."""
-    honor_labels: Flag = True
-    """Whether pod and namespace of a workload keep these names, instead of exported_pod and
-    exported_namespace."""
-    alerts: Flag = True
-    """Whether this program's alert rules are made."""
-    dashboards: Flag = True
-    """Whether this program's dashboards are made."""
     retention_days: Count = 15
     """How long Prometheus keeps samples."""
-    storage_class: DnsLabel | None = None
-    """StorageClass of Prometheus' volume; without it samples end with its pod."""
-    storage_gib: Gib = 50
-    """Size of that volume, in GiB."""
+    volume: Volume | None = None
+    """Where it keeps them."""
+    values: Mapping[Text, Any] = Field(default_factory=dict)
+    """More values of the chart, above this program's."""
 
 
 class KubePrometheusStack(_Collected):
-    """Prometheus, Alertmanager and Grafana by the chart kube-prometheus-stack."""
+    """Prometheus, Alertmanager and Grafana by the chart kube-prometheus-stack, in namespace monitoring."""
 
     kind: Literal["kube-prometheus-stack"]
     """Who collects."""
-    release: DnsLabel = "kube-prometheus-stack"
-    """Name of its Helm release; its Prometheus selects what carries it as the label `release`."""
-    namespace: DnsLabel = "monitoring"
-    """Its namespace."""
 
 
 class RancherMonitoring(_Collected):
@@ -56,6 +56,8 @@ class RancherMonitoring(_Collected):
 
     kind: Literal["rancher"]
     """Who collects."""
+    crd_chart: MetricsChart | None = None
+    """Where the chart of the CRDs comes from; by default as the chart itself."""
 
 
 Metrics = Annotated[

@@ -72,7 +72,7 @@ class PoolGpu(Section):
     """The GPUs of each machine of a pool."""
 
     product: GpuProduct
-    """What they are: a100-sxm-80, h100-sxm-80, l40s, … (docs/rke2.md has the list)."""
+    """What they are: a100-sxm4-80gb, h100-sxm5-80gb, l40s, … (docs/rke2.md has the list)."""
     count: Annotated[Integer, Field(ge=1, le=16)]
     """How many each machine has; a node that shows fewer is not ready."""
     nvswitch: Flag | None = None

@@ -10,9 +10,10 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from gpuclusters.config.base import DnsLabel, Flag, Integer, Seconds, Section, Text, refusal
+from gpuclusters.config.base import DnsLabel, Integer, Seconds, Section, Text, refusal
 
 _PINNED = re.compile(r"[a-z0-9][a-zA-Z0-9._:/-]*@sha256:[0-9a-f]{64}")
+CudaMajor = Annotated[Integer, Field(ge=11, le=14)]
 Percent = Annotated[Integer, Field(ge=1, le=100)]
 
 
@@ -34,7 +35,7 @@ class Matmul(Section):
 
     image: PinnedImage
     """Image with PyTorch, by digest, for a CUDA that the driver knows."""
-    cuda_major: Annotated[Integer, Field(ge=11, le=14)]
+    cuda_major: CudaMajor
     """Major version of CUDA in it: 12 for Volta and Pascal, which CUDA 13 no longer knows."""
     floor_percent: Percent = 70
     """Least rate, as a share of what the product's data sheet says."""
@@ -43,12 +44,14 @@ class Matmul(Section):
 
 
 class Diagnostics(Section):
-    """`dcgmi diag` in DCGM's own pod. The GPUs must be idle."""
+    """`dcgmi diag` against each node's own DCGM. The GPUs must be idle."""
 
+    image: PinnedImage | None = None
+    """Image with dcgmi, by digest; by default that of the operator's own DCGM pods."""
     run_level: Annotated[Integer, Field(ge=1, le=4)] = 2
     """-r: 1 takes seconds, 2 about two minutes, 3 a quarter of an hour, 4 longer."""
     timeout_seconds: Seconds = 900
-    """How long it may take on one node."""
+    """How long it may take on one node, the pull of its image included."""
 
 
 class Load(Section):
@@ -56,10 +59,14 @@ class Load(Section):
 
     image: PinnedImage
     """Image with dcgmproftester, by digest."""
+    cuda_major: CudaMajor
+    """Major version of CUDA in it, part of the program's name: dcgmproftester12, dcgmproftester13."""
     seconds: Annotated[Integer, Field(ge=30, le=3600)] = 60
     """How long the load runs."""
     tensor_active_percent: Percent = 50
     """Least share of time that DCGM_FI_PROF_PIPE_TENSOR_ACTIVE must show."""
+    timeout_seconds: Seconds = 900
+    """How long it may take on one node, the pull of its image included."""
 
 
 class Burn(Section):
@@ -69,21 +76,19 @@ class Burn(Section):
     """Image with gpu_burn, by digest. There is no official one."""
     seconds: Annotated[Integer, Field(ge=30, le=86_400)] = 300
     """How long it runs."""
+    timeout_seconds: Seconds = 1800
+    """How long it may take on one node, the pull of its image included."""
 
 
 class Collective(Section):
-    """nccl-tests: all_reduce over all GPUs of a node, and of all nodes if told."""
+    """nccl-tests: all_reduce over all GPUs of a node."""
 
     image: PinnedImage
-    """Image with all_reduce_perf, by digest."""
+    """Image with all_reduce_perf_mpi, by digest."""
     floor_gb_per_second: Annotated[Integer, Field(ge=1, le=10_000)]
     """Least bus bandwidth at the largest size, in GB/s."""
-    multi_node: Flag = False
-    """Whether the nodes of a pool are tested together too."""
-    multi_node_floor_gb_per_second: Annotated[Integer, Field(ge=1, le=10_000)] | None = None
-    """Least bus bandwidth between nodes, in GB/s."""
     timeout_seconds: Seconds = 1800
-    """How long it may take."""
+    """How long it may take on one node, the pull of its image included."""
 
 
 class _Proof(Section):
@@ -136,7 +141,7 @@ class ProofL3(_Proof):
 
 
 class ProofL4(_Proof):
-    """Also: the GPUs of a node, and of several, exchange data as fast as they should."""
+    """Also: the GPUs of a node exchange data as fast as they should."""
 
     level: Literal["L4"]
     """What has to be shown: L0 to L4."""

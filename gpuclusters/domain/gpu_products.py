@@ -1,6 +1,7 @@
-"""GPUs as products: architecture, memory, how they can be cut, how fast they multiply.
+"""GPUs as products: architecture, memory, how fast they multiply, how their machines are wired.
 
-The facts are a dated table, `data/gpu_products.yaml`; this module reads it and answers questions.
+The facts are a dated table, `data/gpu_products.yaml`; this module reads it and answers questions. How a GPU
+is cut is `mig_layout`.
 """
 
 from __future__ import annotations
@@ -9,19 +10,17 @@ from collections.abc import Mapping
 from datetime import date
 from enum import StrEnum
 from functools import cache
-from pathlib import Path
 
-import yaml
-from pydantic import BaseModel, ConfigDict
+from gpuclusters.domain.dated_table import Row, document
 
-TABLE = Path(__file__).with_name("data") / "gpu_products.yaml"
 NVSWITCH_COUNTS = (8, 16)
 """GPUs of a machine whose SXM board has NVSwitches. HGX boards with 4 GPUs are wired without."""
 
 
 class Architecture(StrEnum):
-    """Generations of GPUs, as driver branches and kernel modules know them."""
+    """Generations of GPUs in order, as driver branches and kernel modules know them."""
 
+    MAXWELL = "maxwell"
     PASCAL = "pascal"
     VOLTA = "volta"
     TURING = "turing"
@@ -29,6 +28,11 @@ class Architecture(StrEnum):
     ADA = "ada"
     HOPPER = "hopper"
     BLACKWELL = "blackwell"
+
+    def is_before(self, other: Architecture) -> bool:
+        """Whether it is an older generation."""
+        order = list(Architecture)
+        return order.index(self) < order.index(other)
 
 
 class Form(StrEnum):
@@ -39,39 +43,41 @@ class Form(StrEnum):
     SUPERCHIP = "superchip"
 
 
-def _kebab(name: str) -> str:
-    return name.replace("_", "-")
-
-
-class Row(BaseModel):
-    """A row of a dated table: unknown keys are refused, values never change."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=_kebab)
-
-
-class MigFamily(Row):
-    """How the GPUs of one kind can be cut."""
-
-    slices: tuple[int, int]
-    """Compute slices and memory slices of one GPU."""
-    profiles: Mapping[str, tuple[int, int, int, int]]
-    """By name: compute slices, memory slices, how many of it alone fit, memory in GiB."""
-    media: tuple[str, ...] = ()
-    """Profiles with the media engines, one for each GPU."""
-
-
 class Product(Row):
     """One GPU."""
 
+    name: str
+    """What `nvidia-smi` calls it."""
     architecture: Architecture
     memory_gib: int
     form: Form
     bf16_tflops: float
-    """Dense rate of its tensor cores in TFLOPS; what a proof takes a share of as its floor."""
+    """Dense rate in TFLOPS; what a proof takes a share of as its floor."""
     mig: str | None = None
-    """Its family in the table; None if it cannot be cut."""
+    """Its family in the table of MIG; None if it cannot be cut."""
     minimum_driver: str | None = None
-    """The first driver that knows it."""
+    """The first driver that knows it, where it is younger than the oldest branch of the table."""
+    cpu: str = "amd64"
+    """Architecture of the machine's processor."""
+
+
+class Kind(Row):
+    """How the slices of some GPUs are laid out."""
+
+    slices: tuple[int, int]
+    """Compute slices and memory slices of one GPU."""
+    starts: Mapping[str, tuple[int, ...]]
+    """By `compute x memory` slices: the memory slices at which such an instance may begin."""
+
+
+class Family(Row):
+    """How GPUs of one memory size are cut."""
+
+    kind: str
+    profiles: Mapping[str, tuple[str, int, int]]
+    """By name: kind of instance, memory in GiB, how many of it alone fit."""
+    single: Mapping[str, str] = {}
+    """Profiles of which a GPU can have one, and what each is a form of."""
 
 
 class Products(Row):
@@ -79,14 +85,15 @@ class Products(Row):
 
     as_of: date
     sources: tuple[str, ...]
-    families: Mapping[str, MigFamily]
+    kinds: Mapping[str, Kind]
+    families: Mapping[str, Family]
     products: Mapping[str, Product]
 
 
 @cache
 def table() -> Products:
     """The table as it is packaged."""
-    return Products.model_validate(yaml.safe_load(TABLE.read_text(encoding="utf-8")))
+    return Products.model_validate(document("gpu_products"))
 
 
 def names() -> tuple[str, ...]:
@@ -103,19 +110,14 @@ def product(name: str) -> Product:
     return table().products[name]
 
 
-def family(name: str) -> MigFamily | None:
-    """How a product can be cut; None if it cannot."""
-    mig = product(name).mig
-    return None if mig is None else table().families[mig]
-
-
 def has_nvswitch(name: str, count: int) -> bool:
-    """Whether a machine with so many of these GPUs has NVSwitches, and so needs the fabric manager."""
+    """Whether a machine with so many of these GPUs has NVSwitches, and so needs the fabric manager.
+
+    The boards of Volta with 8 GPUs are a mesh; only the one with 16 (SXM3) has switches.
+    """
     one = product(name)
-    newer_than_pascal = one.architecture is not Architecture.PASCAL
-    return (
-        one.form is Form.SXM
-        and newer_than_pascal
-        and count in NVSWITCH_COUNTS
-        and (one.architecture is not Architecture.VOLTA or count == max(NVSWITCH_COUNTS))
-    )
+    if one.form is not Form.SXM or one.architecture is Architecture.PASCAL:
+        return False
+    if one.architecture is Architecture.VOLTA:
+        return count == max(NVSWITCH_COUNTS)
+    return count in NVSWITCH_COUNTS

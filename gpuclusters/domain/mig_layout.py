@@ -42,7 +42,9 @@ def problem(product: str, slices: Slices) -> str | None:
         if profile not in profiles(product):
             near = difflib.get_close_matches(profile[:20], profiles(product), n=1, cutoff=0.4)
             hint = f", did you mean {near[0]}" if near else ""
-            return f"{product} has no profile {profile}{hint}; it has {', '.join(profiles(product))}"
+            return (
+                f"{product} has no profile {profile}{hint}; it has {', '.join(profiles(product))}"
+            )
     for profile, count in slices.items():
         most = 1 if profile in found.single else found.profiles[profile][2]
         if count > most:

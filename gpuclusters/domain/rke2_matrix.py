@@ -1,8 +1,22 @@
-"""What fits together: RKE2, operating systems, GPU Operator, drivers, GPUs."""
+"""What fits together: releases of RKE2 and of the GPU Operator, operating systems, branches of the driver.
+
+The facts are dated tables, `data/rke2_matrix.yaml` and `data/gpu_operator_releases.yaml`. A release that is
+in none of them is not wrong: nobody has read about it, which is said as a warning and not as a fault.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from datetime import date
 from enum import StrEnum
+from functools import cache
+
+from gpuclusters.domain import rke2
+from gpuclusters.domain.dated_table import Row, document
+from gpuclusters.domain.gpu_products import Architecture
+from gpuclusters.domain.versions import Release, parse_release
+
+ENDED = "ended"
 
 
 class ModulesPolicy(StrEnum):
@@ -30,3 +44,217 @@ class OperatingSystem(StrEnum):
     ROCKY_10 = "rocky-10"
     SLES_15 = "sles-15"
     SLES_16 = "sles-16"
+
+    @property
+    def family(self) -> str:
+        """`ubuntu`, `rhel`, `rocky` or `sles`."""
+        return self.value.partition("-")[0]
+
+    @property
+    def image_tag(self) -> str:
+        """What a driver container's tag ends with: `ubuntu24.04`, `rhel9`, `sles15`."""
+        return self.value.replace("-", "")
+
+
+class Branch(Row):
+    """A branch of NVIDIA's driver."""
+
+    long: bool
+    """Whether it is one with long-term support."""
+    end: str
+    """Month of its last fixes, `2028-06`, or `ended`."""
+    newest: str
+    """The newest version that was read about."""
+    oldest: Architecture
+    """First generation of GPUs that it knows."""
+    cuda: int
+    """Newest major of CUDA that runs on it."""
+
+    def is_over(self, by: date) -> bool:
+        """Whether its last fixes are past."""
+        return self.end == ENDED or self.end < f"{by:%Y-%m}"
+
+
+class Modules(Row):
+    """Where it is decided which kernel modules a driver can have."""
+
+    open_from: Architecture
+    open_only_from: Architecture
+    auto_from: str
+    """First driver whose container understands `auto`."""
+    proprietary_until: int
+    """Last branch that has proprietary modules."""
+
+
+class Fault(Row):
+    """Drivers with a fault that is known."""
+
+    first: str
+    last: str
+    what: str
+
+
+class _Rke2(Row):
+    stable: str
+    newest: str
+    containerd: Mapping[int, Mapping[str, str]]
+
+
+class Matrix(Row):
+    """Releases of RKE2 and drivers."""
+
+    as_of: date
+    sources: tuple[str, ...]
+    rke2: _Rke2
+    drivers: Mapping[int, Branch]
+    kernel_modules: Modules
+    cuda: Mapping[int, Architecture]
+    """By major: the first generation of GPUs that it still has code for."""
+    known_faults: Mapping[str, Fault]
+
+
+class Major(Row):
+    """A major release of the GPU Operator, as far as RKE2 is concerned."""
+
+    status: str
+    kubernetes: tuple[str, str]
+    containerd: tuple[str, str]
+    operating_systems: tuple[OperatingSystem, ...]
+    partner: tuple[OperatingSystem, ...] = ()
+    """Validated by their vendor."""
+    precompiled: Mapping[OperatingSystem, tuple[int, ...]]
+    drivers: tuple[str, ...]
+    cdi_default: bool
+    """Whether CDI is how GPUs get into containers; before, a runtime class had to."""
+    nri: tuple[str, ...] = ()
+    """Versions of containerd with which its NRI plugin works; none if it has no such plugin."""
+
+
+class OperatorRelease(Row):
+    """One release."""
+
+    date: date
+    default_driver: str
+    node_feature_discovery: str
+    images: Mapping[str, str]
+    """By the chart's key: repository/image:tag."""
+
+
+class Operators(Row):
+    """Releases of the GPU Operator."""
+
+    as_of: date
+    sources: tuple[str, ...]
+    majors: Mapping[str, Major]
+    releases: Mapping[str, OperatorRelease]
+
+
+@cache
+def matrix() -> Matrix:
+    """The table as it is packaged."""
+    return Matrix.model_validate(document("rke2_matrix"))
+
+
+@cache
+def operators() -> Operators:
+    """The table as it is packaged."""
+    return Operators.model_validate(document("gpu_operator_releases"))
+
+
+def containerd(version: rke2.Version) -> Release | None:
+    """The containerd of a release of RKE2; None if nobody has read about its minor.
+
+    A patch that is newer than the table has at least what the last one in it has.
+    """
+    found = None
+    for first, brings in matrix().rke2.containerd.get(version.minor, {}).items():
+        if rke2.parse_version(first) <= version:
+            found = brings
+    return None if found is None else parse_release(found)
+
+
+def operator_major(version: str) -> str:
+    """`26.7` of `v26.7.0`."""
+    return ".".join(version.removeprefix("v").split(".")[:2])
+
+
+def major(version: str) -> Major | None:
+    """What is known of a release's major; None if nothing."""
+    return operators().majors.get(operator_major(version))
+
+
+def branch_of(driver: str) -> int:
+    """The branch of a driver: 580 of 580.173.02."""
+    return int(driver.partition(".")[0])
+
+
+def branch(number: int) -> Branch | None:
+    """A branch of the driver; None if nobody has read about it."""
+    return matrix().drivers.get(number)
+
+
+def newest_branch_for(oldest: Architecture, least: int = 0) -> int:
+    """The branch to take where none is stated: the newest one with long support that knows these GPUs.
+
+    `least`: the branch that the youngest of them needs. A branch that has no more fixes counts last.
+    """
+    table = matrix()
+    known = [
+        number
+        for number, one in table.drivers.items()
+        if not oldest.is_before(one.oldest) and number >= least
+    ]
+    if not known:
+        return max(table.drivers)
+    return max(
+        known,
+        key=lambda n: (not table.drivers[n].is_over(table.as_of), table.drivers[n].long, n),
+    )
+
+
+def newest_driver(number: int, operator: str | None = None) -> str:
+    """The version to take of a branch: the newest in the operator's component matrix, else of the branch.
+
+    Args:
+        number: a branch of the table.
+        operator: release whose containers have to have it; None for packages on the hosts.
+
+    Raises:
+        KeyError: nobody has read about the branch.
+    """
+    of_operator = major(operator) if operator else None
+    listed = [
+        text for text in (of_operator.drivers if of_operator else ()) if branch_of(text) == number
+    ]
+    if listed:
+        return max(listed, key=release)
+    return matrix().drivers[number].newest
+
+
+def release(text: str) -> Release:
+    """The numbers of a version that a table or a checked configuration states."""
+    found = parse_release(text)
+    if found is None:
+        raise ValueError(f"{text!r} is not a version")
+    return found
+
+
+def module_problem(modules: ModulesPolicy, driver: int, one: Architecture) -> str | None:
+    """Why GPUs of this generation cannot run with these kernel modules of a branch; None if they can."""
+    rules = matrix().kernel_modules
+    if modules is ModulesPolicy.OPEN and one.is_before(rules.open_from):
+        return (
+            f"have no GPU System Processor, which open modules need: {one} is older than "
+            f"{rules.open_from}"
+        )
+    if modules is ModulesPolicy.PROPRIETARY and not one.is_before(rules.open_only_from):
+        return f"are known to open modules only, as every GPU from {rules.open_only_from} on"
+    if modules is ModulesPolicy.PROPRIETARY and driver > rules.proprietary_until:
+        return f"would need modules that branch {driver} no longer has"
+    return None
+
+
+def modules_for(one: Architecture) -> ModulesPolicy:
+    """The kernel modules that GPUs of this generation should have: open wherever they can."""
+    old = one.is_before(matrix().kernel_modules.open_from)
+    return ModulesPolicy.PROPRIETARY if old else ModulesPolicy.OPEN
