@@ -20,7 +20,6 @@ from gpuclusters.config.rke2_cluster_sharing import NotShared, Sharing
 from gpuclusters.domain import rke2_config
 from gpuclusters.domain.rke2_matrix import OperatingSystem
 
-
 Hosts = Annotated[ExistingHosts | LabHosts | GcpHosts, Field(discriminator="source")]
 
 

@@ -12,28 +12,27 @@ from gpuclusters.config.rke2 import CiliumSettings
 Mtu = Annotated[int, Strict(), Field(ge=1280, le=9216)]
 
 
-class _Cni(Section):
-    mtu: Mtu | None = None
-    """MTU of the pods' network; found by itself if it is not stated."""
-
-
-class Canal(_Cni):
+class Canal(Section):
     """Flannel's VXLAN with Calico's policies, RKE2's own default. The hosts' firewalld must be off."""
 
     kind: Literal["canal"]
     """Name of the CNI."""
     wireguard: Flag = False
     """Whether traffic between nodes is encrypted, by flannel's backend wireguard."""
+    mtu: Mtu | None = None
+    """MTU of the pods' network; found by itself if it is not stated."""
 
 
-class Calico(_Cni):
+class Calico(Section):
     """Calico by its operator, with VXLAN."""
 
     kind: Literal["calico"]
     """Name of the CNI."""
+    mtu: Mtu | None = None
+    """MTU of the pods' network; found by itself if it is not stated."""
 
 
-class Flannel(_Cni):
+class Flannel(Section):
     """Flannel alone: no network policies, also not those of `profile: cis`."""
 
     kind: Literal["flannel"]

@@ -1,20 +1,21 @@
-"""What a section with `source: rke2` means to the components that make the cluster. Pure.
+"""What a section with RKE2 means to the components that make the cluster. Pure.
 
-Kept apart from the caas section, so that every cluster type with RKE2 settings gets the same cluster.
+Every cluster type with RKE2 gets the same cluster: `shared` is what all of them state in the same words.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from gpuclusters.config.kubernetes import Rke2Kubernetes
-from gpuclusters.config.rke2 import DownloadedArtifacts, Rke2Settings
+from gpuclusters.config.rke2 import CiliumSettings, DownloadedArtifacts, Rke2Common
 from gpuclusters.domain import rke2_config
 from gpuclusters.domain.rke2_cilium import Cilium
 
 
-def artifacts(cluster: Rke2Settings) -> dict[str, Any]:
+def artifacts(cluster: Rke2Common) -> dict[str, Any]:
     """The release's files as an input of `Rke2Node`."""
     stated = cluster.artifacts
     return {
@@ -23,6 +24,48 @@ def artifacts(cluster: Rke2Settings) -> dict[str, Any]:
         "checksum": stated.checksum,
         "images": list(stated.images),
     }
+
+
+def shared(cluster: Rke2Common, *, registration_address: str) -> rke2_config.Settings:
+    """What every cluster type states; networks and CNI are the caller's.
+
+    Args:
+        cluster: the section.
+        registration_address: fixed address of the servers, resolved.
+    """
+    return rke2_config.Settings(
+        registration_address=registration_address,
+        tls_san=cluster.tls_san,
+        cluster_domain=cluster.cluster_domain,
+        cis=cluster.cis_profile,
+        selinux=cluster.selinux,
+        dedicated_servers=cluster.dedicated_servers,
+        disabled=cluster.disabled_charts,
+        system_default_registry=cluster.system_default_registry,
+        registries=registries(cluster),
+        etcd_snapshot_cron=cluster.etcd_snapshot_cron,
+        etcd_snapshot_retention=cluster.etcd_snapshot_retention,
+        environment=cluster.environment,
+    )
+
+
+def cilium(
+    stated: CiliumSettings,
+    *,
+    kube_proxy_replacement: bool,
+    socket_lb_host_namespace_only: bool,
+    dns_proxy: bool,
+) -> Cilium:
+    """Cilium as its chart is told, from the section and from what belongs to the network."""
+    return Cilium(
+        kube_proxy_replacement=kube_proxy_replacement,
+        socket_lb_host_namespace_only=socket_lb_host_namespace_only,
+        dns_proxy=dns_proxy,
+        policy_enforcement=stated.policy_enforcement,
+        encryption=stated.encryption,
+        mtu=stated.mtu,
+        host_firewall=stated.host_firewall,
+    )
 
 
 def settings(
@@ -36,7 +79,7 @@ def settings(
     containerd_drop_in: str | None,
     kubelet_arguments: Sequence[str] = (),
 ) -> rke2_config.Settings:
-    """All that the hosts of a cluster agree on.
+    """All that the hosts of a `caas` cluster agree on.
 
     Args:
         cluster: the section.
@@ -51,37 +94,23 @@ def settings(
     gates = (
         ["feature-gates=KubeletPodResourcesGet=true"] if cluster.kubelet.pod_resources_get else []
     )
-    return rke2_config.Settings(
-        registration_address=registration_address,
-        tls_san=cluster.tls_san,
+    return replace(
+        shared(cluster, registration_address=registration_address),
         pod_cidr=cluster.pod_cidr,
         service_cidr=cluster.service_cidr,
-        cluster_domain=cluster.cluster_domain,
-        cilium=Cilium(
+        cilium=cilium(
+            cluster.cilium,
             kube_proxy_replacement=kube_proxy_replacement,
             socket_lb_host_namespace_only=socket_lb_host_namespace_only,
             dns_proxy=dns_proxy,
-            policy_enforcement=cluster.cilium.policy_enforcement,
-            encryption=cluster.cilium.encryption,
-            mtu=cluster.cilium.mtu,
-            host_firewall=cluster.cilium.host_firewall,
         ),
-        cis=cluster.cis_profile,
-        selinux=cluster.selinux,
-        dedicated_servers=cluster.dedicated_servers,
-        disabled=cluster.disabled_charts,
-        system_default_registry=cluster.system_default_registry,
-        registries=registries(cluster),
-        etcd_snapshot_cron=cluster.etcd_snapshot_cron,
-        etcd_snapshot_retention=cluster.etcd_snapshot_retention,
         kubelet_arguments=(*gates, *kubelet_arguments),
         kubelet_drop_in=kubelet_drop_in,
         containerd_drop_in=containerd_drop_in,
-        environment=cluster.environment,
     )
 
 
-def registries(cluster: Rke2Settings) -> dict[str, Any]:
+def registries(cluster: Rke2Common) -> dict[str, Any]:
     """`registries.yaml`; empty without mirrors."""
     if not cluster.mirrors:
         return {}

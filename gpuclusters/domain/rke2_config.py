@@ -14,9 +14,10 @@ from typing import Any
 
 import yaml
 
-from gpuclusters.domain import rke2, rke2_cilium
+from gpuclusters.domain import rke2, rke2_cilium, rke2_cni
 from gpuclusters.domain.rke2 import Role
 from gpuclusters.domain.rke2_cilium import Cilium
+from gpuclusters.domain.rke2_cni import Cni
 
 HEADER = (
     "# Managed by gpu-clusters. Changes made here are put back by the next `pulumi up --refresh`.\n"
@@ -38,7 +39,11 @@ class Settings:
     pod_cidr: IPv4Network = POD_CIDR
     service_cidr: IPv4Network = SERVICE_CIDR
     cluster_domain: str = "cluster.local"
+    cni: Cni = Cni.CILIUM
     cilium: Cilium = field(default_factory=Cilium)
+    """Counts where it is the CNI."""
+    cni_values: Mapping[str, Any] = field(default_factory=dict)
+    """Values of the chart of another CNI."""
     cis: bool = False
     selinux: bool = False
     dedicated_servers: bool = True
@@ -99,10 +104,11 @@ def config(
 
 
 def _server(settings: Settings) -> dict[str, Any]:
+    is_cilium = settings.cni is Cni.CILIUM
     return {
         "tls-san": sorted({settings.registration_address, *settings.tls_san}),
-        "cni": "cilium",
-        "disable-kube-proxy": settings.cilium.kube_proxy_replacement,
+        "cni": settings.cni.value,
+        "disable-kube-proxy": is_cilium and settings.cilium.kube_proxy_replacement,
         "cluster-cidr": str(settings.pod_cidr),
         "service-cidr": str(settings.service_cidr),
         "cluster-dns": str(settings.service_cidr[_DNS_INDEX]),
@@ -127,7 +133,10 @@ def files(settings: Settings, role: Role) -> dict[str, str]:
         lines = [f"{name}={value}\n" for name, value in sorted(settings.environment.items())]
         found[f"{rke2.ENVIRONMENT}/rke2-{role}"] = HEADER + "".join(lines)
     if role is Role.SERVER:
-        found[rke2_cilium.PATH] = rke2_cilium.helm_chart_config(settings.cilium)
+        if settings.cni is Cni.CILIUM:
+            found[rke2_cilium.PATH] = rke2_cilium.helm_chart_config(settings.cilium)
+        else:
+            found |= rke2_cni.manifest(settings.cni, settings.cni_values)
     return found
 
 
