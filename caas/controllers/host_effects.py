@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from caas.controllers import gpu_tools
 from caas.controllers.hosts import Done, HostError, SshHost
 from caas.controllers.redfish import Redfish, RedfishError
-from gpuclusters.domain.fabric_lock import LOCK, LOCK_SECONDS, LOCKED, mark
+from gpuclusters.domain.fabric_lock import (
+    LOCK,
+    LOCK_SECONDS,
+    LOCKED,
+    WITHHELD,
+    mark,
+    quarantined,
+    withheld,
+)
 from gpuclusters.domain.fabric_state import (
     ALREADY_ACTIVE,
     ALREADY_INACTIVE,
@@ -26,6 +34,7 @@ from gpuclusters.domain.lease_effects import (
     DeactivatePartition,
     Effect,
     Failed,
+    GiveBack,
     Outcome,
     ReadBoard,
     ReadFirmware,
@@ -33,13 +42,16 @@ from gpuclusters.domain.lease_effects import (
     Refused,
     Reset,
     Succeeded,
+    Withhold,
 )
+from gpuclusters.domain.lease_resource import Phase
 
 READ_SECONDS = 20.0
 FABRIC_SECONDS = 60.0
 _NVLINK_ERROR = -10
 _BAD_RESOURCE = -11
 _FUSER_USED, _FUSER_UNUSED = 0, 1
+_WITH_LOCK = ("flock", "--timeout", f"{LOCK_SECONDS:g}", "-E", str(LOCKED), LOCK)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +94,21 @@ class HostEffects:
         match effect:
             case ReadBoard():
                 return Succeeded(effect, await self._board())
+            case Withhold((module, _, phase)):
+                return await self._withhold(effect, module, closed=phase is Phase.QUARANTINED)
+            case GiveBack(modules):
+                await self._give_back(modules)
+                return Succeeded(effect)
             case DeactivatePartition(partition):
+                await self._mark(withheld, self._wiring.partitions[partition])
                 return await self._fabric(effect, "deactivate", "-d", partition, ALREADY_INACTIVE)
             case ActivatePartition(partition, entries):
                 if entries:
-                    await self._mark(self._wiring.partitions[partition])
-                return await self._fabric(effect, "activate", "-a", partition, ALREADY_ACTIVE)
+                    await self._mark(mark, self._wiring.partitions[partition])
+                done = await self._fabric(effect, "activate", "-a", partition, ALREADY_ACTIVE)
+                if isinstance(done, Succeeded):
+                    await self._give_back(self._wiring.partitions[partition])
+                return done
             case Reset(module):
                 await self._unmark(module)
                 command = gpu_tools.reset(self._wiring.pci[module])
@@ -106,9 +127,11 @@ class HostEffects:
                 raise TypeError(f"not an effect on a host: {effect}")
 
     async def _board(self) -> BoardSeen:
-        listed, users = await asyncio.gather(self._partitions(), self._users())
+        listed, users, marked = await asyncio.gather(
+            self._partitions(), self._users(), self._withheld()
+        )
         supported, active = listed
-        return BoardSeen(supported, active, users)
+        return BoardSeen(supported, active, users, marked)
 
     async def _partitions(self) -> tuple[frozenset[int], frozenset[int]]:
         done = await self._fmpm(["-l"], READ_SECONDS)
@@ -147,10 +170,9 @@ class HostEffects:
     async def _fabric(
         self, effect: Effect, verb: str, flag: str, partition: int, already: int
     ) -> Outcome:
-        words = ["flock", "--timeout", f"{LOCK_SECONDS:g}", "-E", str(LOCKED), LOCK]
-        done = await self._fmpm([flag, str(partition)], FABRIC_SECONDS + LOCK_SECONDS, words)
+        done = await self._fmpm([flag, str(partition)], FABRIC_SECONDS + LOCK_SECONDS, _WITH_LOCK)
         if done.code == LOCKED:
-            return Failed(effect, f"{self._wiring.host}: the layout is just being changed")
+            return Failed(effect, self._locked)
         code = code_of_exit(done.code)
         if code in (0, already):
             return Succeeded(effect)
@@ -161,19 +183,53 @@ class HostEffects:
             return Refused(effect, str(error), Reason.PARTITION_UNSUPPORTED)
         return Failed(effect, str(error))
 
-    async def _mark(self, modules: Sequence[int]) -> None:
-        """Say on the machine that a lease has these GPUs, before their partition counts on it."""
-        await self._must(["mkdir", "-p", *(mark(self._wiring.pci[m]) for m in modules)])
+    @property
+    def _locked(self) -> str:
+        return f"{self._wiring.host}: the layout is just being changed"
+
+    async def _mark(self, sort: Callable[[str], str], modules: Sequence[int]) -> None:
+        """Say on the machine what leases do with these GPUs, before they wait for the lock."""
+        await self._must(["mkdir", "-p", *(sort(self._wiring.pci[m]) for m in modules)])
 
     async def _unmark(self, module: int) -> None:
-        """The lease that had it has ended: nothing uses the GPU any more."""
-        await self._must(["rm", "-rf", mark(self._wiring.pci[module])])
+        """The lease that had it has ended: nothing uses the GPU any more. Nor is it in quarantine."""
+        pci = self._wiring.pci[module]
+        await self._must(["rm", "-rf", mark(pci), quarantined(pci)])
+
+    async def _withhold(self, effect: Effect, module: int, *, closed: bool) -> Outcome:
+        """With the lock: who activates at this moment has ended, and who comes later sees the mark."""
+        pci = self._wiring.pci[module]
+        marking = ["mkdir", "-p", quarantined(pci) if closed else withheld(pci)]
+        done = await self._ssh.run([*_WITH_LOCK, *marking], seconds=READ_SECONDS + LOCK_SECONDS)
+        if done.code == LOCKED:
+            return Failed(effect, self._locked)
+        if done.code != 0:
+            raise self._unexpected("mkdir", done)
+        return Succeeded(effect)
+
+    async def _give_back(self, modules: Collection[int]) -> None:
+        """The leases keep the partitions of these GPUs down no longer."""
+        marks = [withheld(self._wiring.pci[m]) for m in sorted(modules)]
+        await self._must(["rm", "-rf", *marks])
+
+    async def _withheld(self) -> frozenset[int]:
+        """Modules with such a mark.
+
+        A folder that is not there, or cannot be read, has none: at worst a mark stays, and with it a
+        partition down, until the next look.
+        """
+        done = await self._ssh.run(["ls", WITHHELD], seconds=READ_SECONDS)
+        there = set(done.stdout.split()) if done.code == 0 else set()
+        return frozenset(m for m, pci in self._wiring.pci.items() if pci in there)
 
     async def _must(self, command: Sequence[str]) -> None:
         done = await self._ssh.run(command, seconds=READ_SECONDS)
         if done.code != 0:
-            said = (done.stderr.strip().splitlines() or [f"exit code {done.code}"])[-1]
-            raise _AnswerError(f"{self._wiring.host}: {command[0]}: {said[:200]}")
+            raise self._unexpected(command[0], done)
+
+    def _unexpected(self, program: str, done: Done) -> _AnswerError:
+        said = (done.stderr.strip().splitlines() or [f"exit code {done.code}"])[-1]
+        return _AnswerError(f"{self._wiring.host}: {program}: {said[:200]}")
 
     async def _fmpm(
         self, arguments: Sequence[str], seconds: float, within: Sequence[str] = ()

@@ -160,6 +160,11 @@ class HostLeases:
         self._board = self._board.with_pod(Pod(uid, PodState.GONE))
         self._news.set()
 
+    def booted(self) -> None:
+        """The machine has booted anew."""
+        self._board = self._board.after_boot()
+        self._news.set()
+
     async def grant(self, holder: Holder, pod: Mapping[str, Any]) -> bool:
         """Reserve a partition for a waiting pod; whether all of its GPUs are reserved."""
         done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()

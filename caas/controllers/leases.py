@@ -81,6 +81,7 @@ class LeaseController:
             settings.gpu_resource,
             self.serves,
         )
+        self._boot_ids: dict[str, str] = {}
         self._boots = BootTimes(settings.gpu_resource)
         self._config = {host.name: host for host in settings.hosts}
         self._effects = {
@@ -154,7 +155,12 @@ class LeaseController:
             fence=self._fence,
         )
 
-    def _node_changed(self, _body: dict[str, Any]) -> None:
+    def _node_changed(self, body: dict[str, Any]) -> None:
+        name = body["metadata"]["name"]
+        boot = ((body.get("status") or {}).get("nodeInfo") or {}).get("bootID", "")
+        if boot and name in self._hosts and self._boot_ids.setdefault(name, boot) != boot:
+            self._boot_ids[name] = boot
+            self._hosts[name].booted()
         nodes = self._nodes.within().items()
         away = frozenset(name for name, node in nodes if is_out_of_service(node))
         if away != self._out_of_service:

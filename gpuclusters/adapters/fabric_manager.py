@@ -13,7 +13,7 @@ from gpuclusters.adapters.errors import BusyError, InvalidAnswerError
 from gpuclusters.adapters.scripts import command_error, last_lines, run_script
 from gpuclusters.adapters.ssh import Completed, SshHost
 from gpuclusters.domain.fabric_state import FabricError, code_of_exit
-from gpuclusters.domain.ports import FabricChange, FabricStep, LivePartition
+from gpuclusters.domain.ports import FabricChange, FabricStep, LeaseMarks, LivePartition
 
 # fmReturn codes are small negative numbers; 126 and 127 are the shell's, 255 sshd's own too.
 _LOWEST_CODE = -29
@@ -67,16 +67,15 @@ class SshFabricManager:
     def change(self, steps: Sequence[FabricStep]) -> FabricChange:
         """Do these steps in order, up to the first that cannot be done; one round trip.
 
+        Without steps only what is so: the table, and what leases have marked, at one moment.
+
         Raises:
             AdapterError: not reached, or fmpm is not installed.
         """
         tried = f"change fabric partitions ({', '.join(s.words for s in steps)})"
-        words = [
-            f"a:{s.partition}"
-            if s.verb == "activate"
-            else f"d:{s.partition}:{','.join(s.addresses)}"
-            for s in steps
-        ]
+        if not steps:
+            tried = "list the fabric partitions and the marks of leases"
+        words = [f"{s.verb[0]}:{s.partition}:{','.join(s.addresses)}" for s in steps]
         done = run_script(
             self._host,
             "fabric_steps",
@@ -85,11 +84,13 @@ class SshFabricManager:
             after=("vfio_users",),
             timeout_seconds=SECONDS_BESIDE_STEPS + SECONDS_PER_STEP * len(steps),
         )
-        head, marker, table = done.stdout.decode(errors="replace").partition("\ntable\n")
+        head, marker, table = f"\n{done.stdout.decode(errors='replace')}".partition("\ntable\n")
         lines = head.splitlines()
-        finished = sum(line.startswith("done ") for line in lines)
-        if finished == len(steps):
-            return FabricChange(finished, live=self._table_after(marker, table, tried))
+        finished = sum(line.startswith(("done ", "left ")) for line in lines)
+        left = tuple(int(of.removeprefix("a:")) for of in _named("left", lines))
+        if finished == len(steps) and (steps or marker):
+            live = self._table_after(table, tried) if marker else None
+            return FabricChange(finished, left, live=live, marks=_marks(lines))
         for line in lines:
             kind, _, rest = line.partition(" ")
             if kind in ("held", "leased"):
@@ -97,7 +98,7 @@ class SshFabricManager:
                 # Before the first step it can be a later one that is held.
                 at = next((s for s in steps if name == f"d:{s.partition}"), steps[finished])
                 holder = f"process {who}" if kind == "held" else f"a lease ({who})"
-                return FabricChange(finished, held=f"{at.words}: {holder}")
+                return FabricChange(finished, left, held=f"{at.words}: {holder}")
         if "locked" in lines:
             raise BusyError(
                 self.place,
@@ -110,7 +111,7 @@ class SshFabricManager:
             raise self._unreadable(tried, "(a change of partitions)", done.stdout)
         said = "\n".join(line.removeprefix("said ") for line in lines if line.startswith("said "))
         error = self._error(Completed(int(failed[0]), said.encode(), ""), steps[finished].words)
-        return FabricChange(finished, failed=error)
+        return FabricChange(finished, left, failed=error)
 
     def set_activated(self, partition_ids: Sequence[int]) -> None:
         """Tell a restarted fabric manager which partitions were active.
@@ -159,11 +160,9 @@ class SshFabricManager:
             raise self._unreadable(tried, "-l", content) from error
         return {p.id: p for p in found}
 
-    def _table_after(
-        self, marker: str, table: str, tried: str
-    ) -> Mapping[int, LivePartition] | None:
+    def _table_after(self, table: str, tried: str) -> Mapping[int, LivePartition] | None:
         """The table at the end of a change; None where the fabric manager did not give it then."""
-        if not marker or "\nfailed l: " in f"\n{table}":
+        if "\nfailed l: " in f"\n{table}":
             return None
         return self._table(table.encode(), tried)
 
@@ -175,3 +174,13 @@ class SshFabricManager:
             f"`fmpm {asked}` printed no partition table ({said})",
             "compare its version with the fabric manager's",
         )
+
+
+def _named(kind: str, lines: Sequence[str]) -> list[str]:
+    """The second words of the lines of one kind."""
+    return [line.split()[1] for line in lines if line.startswith(f"{kind} ")]
+
+
+def _marks(lines: Sequence[str]) -> LeaseMarks:
+    quarantined = frozenset(_named("quarantined", lines))
+    return LeaseMarks(quarantined.union(_named("withheld", lines)), quarantined)

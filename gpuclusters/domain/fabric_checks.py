@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 
 from gpuclusters.domain import fabric_health
 from gpuclusters.domain.fabric import LayoutError, plan_change, plan_layout
+from gpuclusters.domain.fabric_marks import left_to_leases, look
 from gpuclusters.domain.fabric_patience import (
     Fabric,
     LiveTable,
@@ -123,7 +124,11 @@ def require_healthy(
             "repair or reset the GPUs and restart the fabric manager, or take the partitions out of "
             "the configuration; `fmpm --list-unsupported-partitions` lists them",
         )
-    cut_off = list(fabric_health.without_links(live, set(wanted) - set(active_ids(live))))
+    coming = set(wanted) - set(active_ids(live))
+    if list(fabric_health.without_links(live, coming)):
+        # A GPU that is being reset has none.
+        coming -= set(left_to_leases(spec, look(fabric).marks, coming))
+    cut_off = list(fabric_health.without_links(live, coming))
     if cut_off:
         raise RefusalError(
             fabric.manager.place,

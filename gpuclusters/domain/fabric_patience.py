@@ -1,18 +1,13 @@
-"""Talking to a fabric manager that restarts, initialises and forgets: when to ask again, what to tell."""
+"""Talking to a fabric manager that restarts and initialises: when to ask again. And who uses its GPUs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from gpuclusters.domain.fabric_codes import (
-    NO_CONNECTION,
-    NOT_CONFIGURED,
-    PASSING_CODES,
-    FabricError,
-)
-from gpuclusters.domain.fabric_state import FabricInputs, must_restore
+from gpuclusters.domain.fabric_codes import NO_CONNECTION, PASSING_CODES, FabricError
+from gpuclusters.domain.fabric_state import FabricInputs
 from gpuclusters.domain.ports import (
     Clock,
     FabricManager,
@@ -21,7 +16,6 @@ from gpuclusters.domain.ports import (
     ModuleMap,
     PciDevices,
 )
-from gpuclusters.domain.refusals import RefusalError
 
 # A fabric manager with eight GPUs and four switches initialises within a minute; the second one
 # is for a service VM under load.
@@ -80,68 +74,6 @@ def patiently(fabric: Fabric, call: Callable[[], T], *, deadline: float = DEADLI
 def active_ids(live: LiveTable) -> tuple[int, ...]:
     """The ids of the active partitions, in order."""
     return tuple(sorted(p.id for p in live.values() if p.active))
-
-
-def list_or_restore(spec: FabricInputs, fabric: Fabric, applied: Sequence[int]) -> LiveTable:
-    """The live table, after giving a forgetful fabric manager its active set back.
-
-    Raises:
-        RefusalError: it was told and does not know, while VMs run on what it forgot.
-        FabricError: it refuses or is not ready before the deadline.
-    """
-
-    def attempt() -> LiveTable:
-        try:
-            live = fabric.manager.partitions()
-        except FabricError as error:
-            # -8 has two meanings: still initialising, or waiting for the list after a restart.
-            # To a fabric manager that initialises the list says nothing, it answers -8 again.
-            if error.code != NOT_CONFIGURED or not may_restore(spec, fabric, applied):
-                raise
-        else:
-            if not must_restore(active_ids(live), applied):
-                return live
-            try:
-                return restore(spec, fabric, applied)
-            except FabricError as error:
-                # It answered, so it may well remember, and somebody has deactivated all by hand.
-                if error.code in PASSING_CODES or held_gpus(spec, fabric, live, applied):
-                    raise
-                return live
-        return restore(spec, fabric, applied)
-
-    return patiently(fabric, attempt)
-
-
-def restore(spec: FabricInputs, fabric: Fabric, applied: Sequence[int]) -> LiveTable:
-    """Tell the fabric manager what is active, also that nothing is, and look whether it took it in."""
-    fabric.manager.set_activated(applied)
-    live = fabric.manager.partitions()
-    fabric.journal.note(
-        f"{fabric.manager.place}: the fabric manager had forgotten what is active; "
-        f"told it: partitions {listed(applied) or 'none'}"
-    )
-    lost = [i for i in applied if i in live and not live[i].active]
-    held = held_gpus(spec, fabric, live, lost)
-    if held:
-        # Published versions of fmpm send an empty list whatever they are given. Without users
-        # that does no harm: what is wanted is activated anew.
-        raise RefusalError(
-            fabric.manager.place,
-            f"the restarted fabric manager does not know of partitions {listed(lost)} although it "
-            f"was told, and they are in use: {'; '.join(held)}",
-            "install an fmpm that passes on --set-activated-list, or stop the VMs first",
-        )
-    return live
-
-
-def may_restore(spec: FabricInputs, fabric: Fabric, applied: Sequence[int]) -> bool:
-    """Whether `applied` can be the truth: with nothing known, no GPU may be in use."""
-    if applied:
-        return True
-    if not spec.gpus:
-        return False
-    return not any(f.users for f in fabric.pci.inspect(list(spec.gpus.values())).values())
 
 
 def held_gpus(

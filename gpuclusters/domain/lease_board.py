@@ -6,7 +6,7 @@ process: after a restart they are gone, and everything is asked again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from gpuclusters.domain.lease import Entry, Lease, Orders, Pod, PodState
@@ -18,10 +18,12 @@ from gpuclusters.domain.lease_effects import (
     DeletePod,
     Effect,
     FindPod,
+    GiveBack,
     Outcome,
     ReadBoard,
     Refused,
     Succeeded,
+    Withhold,
 )
 
 FIRST_PAUSE_SECONDS = 0.5
@@ -87,6 +89,13 @@ class Board:
         """Nothing is known about the pod, which does not mean that it is gone."""
         return replace(self, pods={key: pod for key, pod in self.pods.items() if key != uid})
 
+    def after_boot(self) -> Board:
+        """The machine has booted: what was read of it is old, and marks on it may be gone."""
+        kept = {
+            e: a for e, a in self.attempts.items() if a.in_flight or not isinstance(e, Withhold)
+        }
+        return replace(self, attempts=kept, reading=None)
+
     def asked(self, effect: Effect) -> Board:
         """The effect is on its way."""
         before = self.attempts.get(effect, Attempt())
@@ -102,6 +111,10 @@ class Board:
                 return replace(self._dropped(effect), reading=Reading(seen, entries, now))
             case Succeeded(DeactivatePartition(partition)):
                 return self._dropped(effect)._with_partition(partition, active=False)
+            case Succeeded(GiveBack(modules)):
+                return self._dropped(effect)._with_withheld(modules, withheld=False)
+            case Succeeded(Withhold((module, _, _))):
+                return self._answered(outcome)._with_withheld([module], withheld=True)
             case Succeeded(ActivatePartition(partition, entries)):
                 board = self._with_partition(partition, active=True)
                 return board._answered(outcome) if entries else board._dropped(effect)
@@ -131,7 +144,8 @@ class Board:
     def _outdated(self, effect: Effect, module: int, entry: Entry | None) -> bool:
         """Whether the effect was about an earlier stay of this GPU.
 
-        Those of the fabric stay while they are in flight: they still count as the one at a time.
+        Those of the fabric and of marks stay while they are in flight: they still count as the one
+        at a time.
         """
         match effect:
             case ActivatePartition(partition, entries):
@@ -143,7 +157,13 @@ class Board:
                     for e in entries
                 )
                 return (idle or (mine and not rest)) and not self.attempts[effect].in_flight
-            case ReadBoard() | DeactivatePartition() | FindPod() | AdmitPod() | DeletePod():
+            case Withhold(of):
+                mine = of[0] == module and of != entry
+                return mine and not self.attempts[effect].in_flight
+            case (
+                ReadBoard() | GiveBack() | DeactivatePartition()
+                | FindPod() | AdmitPod() | DeletePod()
+            ):  # fmt: skip
                 return False
             case _:
                 return effect.module == module and (entry is None or effect.cycle != entry[1])
@@ -153,7 +173,16 @@ class Board:
             return self
         seen = self.reading.seen
         changed = seen.active | {partition} if active else seen.active - {partition}
-        return replace(self, reading=replace(self.reading, seen=replace(seen, active=changed)))
+        board = replace(self, reading=replace(self.reading, seen=replace(seen, active=changed)))
+        modules = self.orders.partitions.get(partition, ())
+        return board._with_withheld(modules, withheld=not active)
+
+    def _with_withheld(self, modules: Collection[int], *, withheld: bool) -> Board:
+        if self.reading is None:
+            return self
+        seen = self.reading.seen
+        changed = seen.withheld.union(modules) if withheld else seen.withheld.difference(modules)
+        return replace(self, reading=replace(self.reading, seen=replace(seen, withheld=changed)))
 
     def _noted(self, effect: Effect, attempt: Attempt) -> Board:
         return replace(self, attempts={**self.attempts, effect: attempt})
@@ -173,5 +202,7 @@ class Board:
         )
 
 
-_TRIED_AGAIN = (ReadBoard, DeactivatePartition, FindPod, AdmitPod, DeletePod)
+_TRIED_AGAIN = (
+    ReadBoard, Withhold, GiveBack, DeactivatePartition, FindPod, AdmitPod, DeletePod
+)  # fmt: skip
 """A refusal of these is no verdict about a GPU."""

@@ -21,15 +21,35 @@ class ReadBoard:
 
 
 @dataclass(frozen=True, slots=True)
+class Withhold:
+    """Say on the machine that nobody else may activate a partition with this GPU, and wait for who does.
+
+    Once it is done, what the fabric manager says of the GPU's partitions stays so, but for the leases.
+    """
+
+    entry: Entry
+
+
+@dataclass(frozen=True, slots=True)
+class GiveBack:
+    """Say on the machine that these free GPUs are nobody's business any more."""
+
+    modules: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
 class DeactivatePartition:
-    """Take the links of a partition down; one that is not active is done."""
+    """Withhold the GPUs of a partition and take its links down; one that is not active is done."""
 
     partition: int
 
 
 @dataclass(frozen=True, slots=True)
 class ActivatePartition:
-    """Train the links of a partition. `entries` are empty when nobody asks: the layout wants it."""
+    """Train the links of a partition; its GPUs are withheld no longer.
+
+    `entries` are empty when nobody asks: the layout wants it.
+    """
 
     partition: int
     entries: frozenset[Entry]
@@ -98,6 +118,8 @@ class DeletePod:
 
 Effect = (
     ReadBoard
+    | Withhold
+    | GiveBack
     | DeactivatePartition
     | ActivatePartition
     | Reset
@@ -109,7 +131,7 @@ Effect = (
     | DeletePod
 )
 
-FABRIC = (ReadBoard, DeactivatePartition, ActivatePartition)
+FABRIC = (ReadBoard, GiveBack, DeactivatePartition, ActivatePartition)
 """One at a time per board: what one reads the other changes."""
 
 
@@ -122,6 +144,8 @@ class BoardSeen:
     active: frozenset[int]
     users: frozenset[int]
     """Modules that a process holds open."""
+    withheld: frozenset[int] = frozenset()
+    """Modules whose partitions nobody but the leases may activate."""
 
 
 Result = BoardSeen | Mapping[str, str] | Mapping[str, str | None] | Pod | None

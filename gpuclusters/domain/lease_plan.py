@@ -7,7 +7,15 @@ from dataclasses import dataclass, replace
 
 from gpuclusters.domain.lease import Entry, Lease, Reason
 from gpuclusters.domain.lease_board import LOOK_AGAIN_SECONDS, Attempt, Board, Reading
-from gpuclusters.domain.lease_effects import FABRIC, Effect, FindPod, ReadBoard
+from gpuclusters.domain.lease_effects import (
+    FABRIC,
+    ActivatePartition,
+    Effect,
+    FindPod,
+    GiveBack,
+    ReadBoard,
+    Withhold,
+)
 from gpuclusters.domain.lease_resource import HELD, ConditionType, Holder, Phase
 
 
@@ -84,11 +92,45 @@ class Draft:
             if attempt.again_at > self.now:
                 self.wake_at(attempt.again_at)
                 return
+        if self._crosses(effect):
+            return
         if isinstance(effect, FABRIC):
             if self._fabric_busy:
                 return
             self._fabric_busy = True
         self._effects[effect] = None
+
+    def withheld(self, lease: Lease) -> bool:
+        """Whether nobody else can activate a partition with the GPU during this stay; else asks for it."""
+        effect = Withhold(lease.entry)
+        attempt = self.board.attempts.get(effect)
+        if attempt is not None and attempt.outcome is not None:
+            return True
+        self.want(effect)
+        return False
+
+    def _crosses(self, effect: Effect) -> bool:
+        """Whether a mark that the effect sets is just being taken away, or the other way round."""
+        sets, modules = self._marks(effect)
+        if not modules:
+            return False
+        for other, attempt in self.board.attempts.items():
+            if attempt.in_flight:
+                theirs, them = self._marks(other)
+                if theirs is not sets and not them.isdisjoint(modules):
+                    return True
+        return False
+
+    def _marks(self, effect: Effect) -> tuple[bool, frozenset[int]]:
+        match effect:
+            case Withhold((module, _, _)):
+                return True, frozenset({module})
+            case GiveBack(modules):
+                return False, modules
+            case ActivatePartition(partition):
+                return False, frozenset(self.board.orders.partitions.get(partition, ()))
+            case _:
+                return False, frozenset()
 
     def want_pod(self, holder: Holder) -> None:
         """Ask where a pod is that holds GPUs and was not seen."""
@@ -188,5 +230,7 @@ def _concerns(effect: Effect, entry: Entry) -> bool:
     entries = getattr(effect, "entries", None)
     if entries is not None:
         return entry in entries
+    if isinstance(effect, Withhold):
+        return effect.entry == entry
     module = getattr(effect, "module", None)
     return module is None or module == entry[0]

@@ -12,6 +12,7 @@ from gpuclusters.domain.lease_effects import (
     ClearMemory,
     DeactivatePartition,
     Effect,
+    GiveBack,
     ReadFirmware,
     ReadKnobs,
     Refused,
@@ -45,6 +46,8 @@ def decide_recycling(draft: Draft) -> None:
     if draft.board.orders.keep_active:
         for partition in draft.board.orders.offered:
             _keep_active(draft, partition)
+    else:
+        _give_back(draft)
 
 
 _NOBODYS = frozenset({Phase.FREE, Phase.RESETTING, Phase.SCRUBBING, Phase.VERIFYING})
@@ -52,7 +55,7 @@ _NOBODYS = frozenset({Phase.FREE, Phase.RESETTING, Phase.SCRUBBING, Phase.VERIFY
 
 
 def _reset(draft: Draft, lease: Lease) -> None:
-    """Nothing may use the GPU, no partition with it may be active; then reset it."""
+    """Nothing may use the GPU, no partition with it may be active, or become so; then reset it."""
     reset = Reset(lease.module, lease.cycle)
     match _outcome(draft, reset):
         case Succeeded():
@@ -74,6 +77,9 @@ def _reset(draft: Draft, lease: Lease) -> None:
             draft.quarantine(
                 lease, Reason.RESET_TIMED_OUT, f"it could not be reset in time ({failure})"
             )
+        return
+    # The board is read afterwards: what a stack had begun to activate before is active by then.
+    if not draft.withheld(lease):
         return
     reading = draft.reading([lease.entry])
     if reading is None:
@@ -179,7 +185,11 @@ def _findings(draft: Draft, lease: Lease, effect: Effect, result: Result) -> tup
 
 
 def _recheck(draft: Draft, lease: Lease) -> None:
-    """Only an operator takes a GPU out of quarantine, and not while the kubelet lists it for somebody."""
+    """Only an operator takes a GPU out of quarantine, and not while the kubelet lists it for somebody.
+
+    Until then nobody activates a partition with it: what is down stays down.
+    """
+    draft.withheld(lease)
     if lease.holder is not None:
         if not lease.holder.allocated:
             draft.keep(lease, replace(lease, holder=None), "the kubelet has let the GPU go")
@@ -192,7 +202,10 @@ def _recheck(draft: Draft, lease: Lease) -> None:
 
 
 def _keep_active(draft: Draft, partition: Partition) -> None:
-    """Free partitions of a declared layout are active, as the stack that declares them wants it."""
+    """Free partitions of a declared layout are active, as the stack that declares them wants it.
+
+    One that is active and still withheld was activated by a controller that died over it: once more.
+    """
     leases = [draft.board.leases.get(module) for module in partition.modules]
     free = [lease for lease in leases if lease is not None and lease.phase is Phase.FREE]
     if len(free) != partition.size:
@@ -209,11 +222,25 @@ def _keep_active(draft: Draft, partition: Partition) -> None:
         draft.reading(lease.entry for lease in free)
         return
     active = reading.seen.active
-    if partition.id in active or partition.id not in reading.seen.supported:
+    if partition.id not in reading.seen.supported:
         return
-    taken = {m for n in active for m in draft.board.orders.partitions.get(n, ())}
+    if partition.id in active and reading.seen.withheld.isdisjoint(partition.modules):
+        return
+    others = active - {partition.id}
+    taken = {m for n in others for m in draft.board.orders.partitions.get(n, ())}
     if taken.isdisjoint(partition.modules):
         draft.want(activate)
+
+
+def _give_back(draft: Draft) -> None:
+    """Where a partition is active only while somebody has it, free GPUs are left to whoever comes."""
+    free = [lease for lease in draft.board.leases.values() if lease.phase is Phase.FREE]
+    reading = draft.board.reading
+    if reading is None:
+        draft.reading(lease.entry for lease in free)
+        return
+    if modules := reading.seen.withheld.intersection(lease.module for lease in free):
+        draft.want(GiveBack(modules))
 
 
 def _outcome(draft: Draft, effect: Effect) -> Succeeded | Refused | None:

@@ -95,7 +95,11 @@ class FabricManager(Protocol):
         """Partitions that it left out because one of their GPUs or links failed: modules by number."""
 
     def change(self, steps: Sequence[FabricStep]) -> FabricChange:
-        """Do these steps in order, up to the first that cannot be done."""
+        """Do these steps in order, up to the first that cannot be done.
+
+        Without steps it is a look at the table and the marks of leases at one moment: what leases have
+        taken down has its mark then.
+        """
 
     def set_activated(self, partition_ids: Sequence[int]) -> None:
         """Tell a restarted fabric manager which partitions were active."""
@@ -118,7 +122,8 @@ class LivePartition:
 class FabricStep:
     """One partition to bring up or take down.
 
-    `addresses` are its GPUs: a partition that a process uses at that moment is not taken down.
+    `addresses` are its GPUs: a partition that a process uses at that moment is not taken down, and
+    one whose GPU the leases withhold is not brought up.
     """
 
     verb: Literal["activate", "deactivate"]
@@ -134,16 +139,29 @@ class FabricStep:
 
 
 @dataclass(frozen=True, slots=True)
+class LeaseMarks:
+    """PCI addresses of GPUs whose partitions the leases of the machine keep down for now."""
+
+    withheld: frozenset[str] = frozenset()
+    quarantined: frozenset[str] = frozenset()
+    """Of these, the ones in quarantine: until somebody acts."""
+
+
+@dataclass(frozen=True, slots=True)
 class FabricChange:
     """How far a change came: at most one of `failed` and `held` says why it ended."""
 
     done: int
-    """How many of the steps are done."""
+    """How many of the steps are done, or left."""
+    left: tuple[int, ...] = ()
+    """Partitions that were not activated because the leases keep them down."""
     failed: FabricError | None = None
     held: str = ""
     """A step that deactivates, and who holds one of its GPUs: "deactivate partition 8: process 4242"."""
     live: Mapping[int, LivePartition] | None = None
     """The table afterwards; None unless all steps are done."""
+    marks: LeaseMarks = LeaseMarks()
+    """What leases have marked, as of the same moment as the table."""
 
 
 class Clock(Protocol):

@@ -14,6 +14,11 @@ from gpuclusters.domain.fabric_checks import (
     wanted_partitions,
 )
 from gpuclusters.domain.fabric_codes import NOT_CONFIGURED, Action, FabricError, action
+from gpuclusters.domain.fabric_marks import (
+    left_to_leases,
+    look,
+    quarantine_warnings,
+)
 from gpuclusters.domain.fabric_patience import (
     DEADLINE_SECONDS,
     NO_CONNECTION_SECONDS,
@@ -21,12 +26,10 @@ from gpuclusters.domain.fabric_patience import (
     LiveTable,
     Patience,
     active_ids,
-    list_or_restore,
     listed,
-    may_restore,
     patiently,
-    restore,
 )
+from gpuclusters.domain.fabric_restore import list_or_restore, may_restore, restore
 from gpuclusters.domain.fabric_state import FabricInputs, plan_steps
 from gpuclusters.domain.ports import FabricStep
 from gpuclusters.domain.refusals import RefusalError
@@ -38,6 +41,7 @@ __all__ = [
     "LiveTable",
     "active_ids",
     "ensure_partitions",
+    "observe_partitions",
     "read_partitions",
     "release_partitions",
 ]
@@ -55,10 +59,14 @@ class Ensured:
     """What the step made active: the partitions of the spec, or those its layout was cut into."""
     warnings: tuple[str, ...]
     """What the board cannot do at the moment, where it does not matter for what is wanted."""
+    left: tuple[int, ...] = ()
+    """Wanted partitions that are down because of leases, which bring them up."""
 
 
 def ensure_partitions(spec: FabricInputs, fabric: Fabric, *, applied: Sequence[int]) -> Ensured:
     """Make exactly the wanted partitions active; answers the table as it is then.
+
+    A partition with a GPU that leases are recycling, or that is in quarantine, is left to them.
 
     Args:
         spec: the board and what is wanted.
@@ -82,17 +90,37 @@ def ensure_partitions(spec: FabricInputs, fabric: Fabric, *, applied: Sequence[i
     steps = _steps(spec, live, plan.deactivate, plan.activate)
     if steps:
         live = _carry_out(spec, fabric, live, steps)
-    if active_ids(live) != wanted:
+    ensured = _ensured(spec, fabric, live, wanted)
+    found = [*fabric_health.warnings(spec.partition_table, ensured.live, unsupported)]
+    found += ensured.warnings
+    for warning in found:
+        fabric.journal.note(f"{fabric.manager.place}: {warning}")
+    return Ensured(ensured.live, wanted, tuple(found), ensured.left)
+
+
+def _ensured(
+    spec: FabricInputs, fabric: Fabric, live: LiveTable, wanted: tuple[int, ...]
+) -> Ensured:
+    """What is active now is what is wanted, but for what leases keep down."""
+    if active_ids(live) == wanted:
+        return Ensured(live, wanted, ())
+    seen = look(fabric)
+    live = seen.live or live
+    active = set(active_ids(live))
+    left = left_to_leases(spec, seen.marks, set(wanted) - active)
+    if active | set(left) != set(wanted):
         raise RefusalError(
             fabric.manager.place,
             f"partitions {listed(active_ids(live)) or 'none'} are active after all steps, instead "
             f"of {listed(wanted) or 'none'}",
             "find out who else changes partitions of this board, then run again",
         )
-    found = fabric_health.warnings(spec.partition_table, live, unsupported)
-    for warning in found:
-        fabric.journal.note(f"{fabric.manager.place}: {warning}")
-    return Ensured(live, wanted, tuple(found))
+    if left:
+        fabric.journal.note(
+            f"{fabric.manager.place}: partitions {listed(left)} are left to the leases of this "
+            "machine, which are recycling GPUs of them or have them in quarantine"
+        )
+    return Ensured(live, wanted, tuple(quarantine_warnings(spec, seen.marks, left)), left)
 
 
 def release_partitions(spec: FabricInputs, fabric: Fabric, *, applied: Sequence[int]) -> None:
@@ -127,20 +155,47 @@ def read_partitions(fabric: Fabric) -> LiveTable:
         return {}
 
 
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """The board as a refresh finds it."""
+
+    live: LiveTable
+    left: tuple[int, ...] = ()
+    """Wanted partitions that are down because of leases, which bring them up."""
+    warnings: tuple[str, ...] = ()
+    """Which of them stay down until somebody acts."""
+
+
+def observe_partitions(spec: FabricInputs, fabric: Fabric, *, wanted: Collection[int]) -> Observed:
+    """The live table, and which of the wanted partitions leases keep down at that moment.
+
+    Raises:
+        FabricError: the fabric manager refuses or is not ready before the deadline.
+    """
+    live = read_partitions(fabric)
+    if set(wanted) <= set(active_ids(live)) or not spec.gpus:
+        return Observed(live)
+    seen = look(fabric)
+    live = seen.live or live
+    left = left_to_leases(spec, seen.marks, set(wanted) - set(active_ids(live)))
+    return Observed(live, left, tuple(quarantine_warnings(spec, seen.marks, left)))
+
+
 def _steps(
     spec: FabricInputs, live: LiveTable, down: Collection[int], up: Collection[int]
 ) -> list[FabricStep]:
     """All deactivations, then all activations, so that the active set is disjoint after each."""
-    table = spec.partition_table
+    coming = [(i, spec.partition_table.partition(i).modules) for i in up]
+    going = [(i, live[i].modules) for i in down]
     return [
-        *(
-            FabricStep(
-                "deactivate", i, live[i].modules, tuple(spec.gpus[str(m)] for m in live[i].modules)
-            )
-            for i in down
-        ),
-        *(FabricStep("activate", i, table.partition(i).modules) for i in up),
+        *(FabricStep("deactivate", i, modules, _addresses(spec, modules)) for i, modules in going),
+        *(FabricStep("activate", i, modules, _addresses(spec, modules)) for i, modules in coming),
     ]
+
+
+def _addresses(spec: FabricInputs, modules: Sequence[int]) -> tuple[str, ...]:
+    """Of the GPUs whose address is known; of those that go down each is, by now."""
+    return tuple(spec.gpus[str(m)] for m in modules if str(m) in spec.gpus)
 
 
 def _carry_out(
@@ -154,7 +209,7 @@ def _carry_out(
         change = fabric.manager.change(left)
         for step in left[: change.done]:
             current.discard(step.partition)
-            if step.verb == "activate":
+            if step.verb == "activate" and step.partition not in change.left:
                 current.add(step.partition)
         if change.done:
             patience = Patience(fabric.clock)

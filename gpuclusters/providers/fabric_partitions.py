@@ -30,19 +30,20 @@ class FabricPartitionsProvider(KeptProvider[FabricInputs]):
             made = reconcile_fabric.ensure_partitions(
                 inputs, _fabric(inputs, reached), applied=before.get("applied") or []
             )
-        return _outputs(made.live, made.wanted, made.warnings)
+        return _outputs(inputs, made.live, made.wanted, made.warnings, made.left)
 
     def observe(self, inputs: FabricInputs, before: Properties) -> Live | None:
         """What is active now. A board cannot be gone, only unreachable."""
         fabric = _fabric(inputs, host(inputs.connection, self.ssh_key))
-        live = reconcile_fabric.read_partitions(fabric)
-        active = list(reconcile_fabric.active_ids(live))
+        applied = [int(number) for number in before.get("applied") or []]
+        wanted = inputs.wanted if inputs.layout is None else applied
+        seen = reconcile_fabric.observe_partitions(inputs, fabric, wanted=wanted)
+        health = fabric_health.warnings(inputs.partition_table, seen.live, {}) if seen.live else []
+        outputs = _outputs(inputs, seen.live, applied, [*health, *seen.warnings], seen.left)
         # The order is the user's own; only another set is drift. A layout stays what it was: which
         # partitions it became is told by the outputs.
-        same = inputs.layout is not None or active == list(inputs.wanted)
-        found = {} if same else {"partitions": active}
-        seen = fabric_health.warnings(inputs.partition_table, live, {}) if live else []
-        return Live(_outputs(live, before.get("applied") or [], seen), found)
+        same = inputs.layout is not None or outputs["active"] == list(inputs.wanted)
+        return Live(outputs, {} if same else {"partitions": outputs["active"]})
 
     def has_drifted(self, outputs: Properties) -> bool:
         """Whether other partitions are active than the state's own inputs say."""
@@ -77,12 +78,20 @@ def _fabric(inputs: FabricInputs, reached: SshHost) -> reconcile_fabric.Fabric:
 
 
 def _outputs(
-    live: reconcile_fabric.LiveTable, applied: Sequence[int], warnings: Sequence[str]
+    inputs: FabricInputs,
+    live: reconcile_fabric.LiveTable,
+    applied: Sequence[int],
+    warnings: Sequence[str],
+    left: Sequence[int],
 ) -> Properties:
-    active = reconcile_fabric.active_ids(live)
+    # What leases have taken down for now counts as active: else every refresh between two tenants
+    # would show drift, and the next update repair it under a GPU that is being reset.
+    active = sorted({*reconcile_fabric.active_ids(live), *left})
+    table = inputs.partition_table
+    modules = {i: live[i].modules if i in live else table.partition(i).modules for i in active}
     return {
-        "active": list(active),
-        "gpus_by_partition": {str(i): list(live[i].modules) for i in active},
+        "active": active,
+        "gpus_by_partition": {str(i): list(modules[i]) for i in active},
         # Kept through a refresh: what to tell a fabric manager that has forgotten it.
         "applied": list(applied),
         "warnings": list(warnings),
@@ -93,13 +102,14 @@ class FabricPartitions(Resource, module="gpu", name="FabricPartitions"):
     """Exactly these partitions of the board are active."""
 
     active: pulumi.Output[Sequence[int]]
-    """Numbers of the active partitions, in order."""
+    """Numbers of the active partitions, in order; also of those that leases have down for now."""
     gpus_by_partition: pulumi.Output[Mapping[str, Sequence[int]]]
     """Module numbers by active partition."""
     applied: pulumi.Output[Sequence[int]]
     """What was last made active from here; a refresh leaves it."""
     warnings: pulumi.Output[Sequence[str]]
-    """What the board cannot do at the moment: partitions without support, GPUs with fewer NVLinks."""
+    """What the board cannot do at the moment: partitions without support, GPUs with fewer NVLinks or in
+    quarantine."""
 
     def __init__(
         self,

@@ -16,12 +16,14 @@ from gpuclusters.domain.lease_effects import (
     DeactivatePartition,
     Effect,
     Failed,
+    GiveBack,
     Outcome,
     ReadBoard,
     ReadFirmware,
     ReadKnobs,
     Reset,
     Succeeded,
+    Withhold,
 )
 
 Interrupt = Callable[[str], None]
@@ -35,6 +37,7 @@ class FakeHost:
         self.orders = orders
         self.seconds = seconds
         self.active: set[int] = set()
+        self.withheld: set[int] = set()
         self.level: dict[int, int] = {gpu.module: 0 for gpu in host.gpus}
         self.effects = 0
         self.at_boundary: Interrupt = lambda _where: None
@@ -62,18 +65,29 @@ class FakeHost:
         match effect:
             case ReadBoard():
                 offered = frozenset(self.table)
-                return Succeeded(effect, BoardSeen(offered, frozenset(self.active), frozenset()))
+                active, withheld = frozenset(self.active), frozenset(self.withheld)
+                return Succeeded(effect, BoardSeen(offered, active, frozenset(), withheld))
+            case Withhold((module, _, _)):
+                self.withheld.add(module)
+                return Succeeded(effect)
+            case GiveBack(modules):
+                self.withheld -= modules
+                return Succeeded(effect)
             case ActivatePartition(partition):
                 if any(
                     q != partition and self.table[q] & self.table[partition] for q in self.active
                 ):
                     return Failed(effect, "in use")
                 self.active.add(partition)
+                self.withheld -= self.table[partition]
                 return Succeeded(effect)
             case DeactivatePartition(partition):
+                self.withheld |= self.table[partition]
                 self.active.discard(partition)
                 return Succeeded(effect)
             case Reset(module):
+                assert module in self.withheld
+                assert not any(module in self.table[q] for q in self.active)
                 self.level[module] = max(self.level[module], 1)
                 return Succeeded(effect)
             case ClearMemory(module):

@@ -10,7 +10,7 @@ import pytest
 
 from caas.controllers.host_effects import HostEffects, Wiring
 from caas.controllers.hosts import Done
-from gpuclusters.domain.fabric_lock import LOCK, LOCKED, mark
+from gpuclusters.domain.fabric_lock import LOCK, LOCKED, WITHHELD, mark, quarantined, withheld
 from gpuclusters.domain.firmware import Golden
 from gpuclusters.domain.lease import Limits
 from gpuclusters.domain.lease_effects import (
@@ -18,9 +18,11 @@ from gpuclusters.domain.lease_effects import (
     DeactivatePartition,
     Effect,
     Failed,
+    GiveBack,
     Outcome,
     Reset,
     Succeeded,
+    Withhold,
 )
 from gpuclusters.domain.lease_resource import Phase
 
@@ -50,11 +52,12 @@ def test_a_lease_marks_its_gpus_before_it_waits_for_the_lock() -> None:
     machine = Machine()
     effect: Any = ActivatePartition(3, ENTRIES)  # type: ignore[arg-type]
     assert done(machine, effect) == Succeeded(effect)
-    marking, activating = machine.told
+    marking, activating, giving_back = machine.told
     assert marking == ["mkdir", "-p", mark(PCI[1]), mark(PCI[3])]
     assert activating[0] == "flock"
     assert LOCK in activating
     assert activating[-2:] == ["-a", "3"]
+    assert giving_back == ["rm", "-rf", withheld(PCI[1]), withheld(PCI[3])]
 
 
 def test_without_its_marks_a_lease_activates_nothing() -> None:
@@ -66,7 +69,8 @@ def test_without_its_marks_a_lease_activates_nothing() -> None:
 def test_a_partition_that_nobody_leases_gets_no_mark() -> None:
     machine = Machine()
     done(machine, ActivatePartition(3, frozenset()))
-    assert [command[0] for command in machine.told] == ["flock"]
+    assert [command[0] for command in machine.told] == ["flock", "rm"]
+    assert not any(mark(PCI[1]) in command for command in machine.told)
 
 
 @pytest.mark.parametrize(
@@ -81,5 +85,49 @@ def test_the_mark_goes_when_the_gpu_is_reset() -> None:
     machine = Machine()
     assert isinstance(done(machine, Reset(1, 2)), Succeeded)
     unmarking, resetting = machine.told
-    assert unmarking == ["rm", "-rf", mark(PCI[1])]
+    assert unmarking == ["rm", "-rf", mark(PCI[1]), quarantined(PCI[1])]
     assert "--reset-with-sbr" in resetting
+
+
+@pytest.mark.parametrize("phase", [Phase.RESETTING, Phase.QUARANTINED])
+def test_a_gpu_is_withheld_with_the_lock_so_that_nobody_has_looked_before(phase: Phase) -> None:
+    machine = Machine()
+    effect = Withhold((1, 2, phase))
+    assert done(machine, effect) == Succeeded(effect)
+    (marking,) = machine.told
+    assert marking[0] == "flock"
+    sort = quarantined if phase is Phase.QUARANTINED else withheld
+    assert marking[marking.index(LOCK) + 1 :] == ["mkdir", "-p", sort(PCI[1])]
+    assert sort(PCI[1]).startswith(WITHHELD)
+    assert done(Machine(flock=LOCKED), effect) == Failed(
+        effect, "h: the layout is just being changed"
+    )
+    assert isinstance(done(Machine(flock=1), effect), Failed)
+
+
+def test_all_gpus_of_a_partition_are_withheld_before_it_goes_down() -> None:
+    machine = Machine()
+    effect = DeactivatePartition(3)
+    assert done(machine, effect) == Succeeded(effect)
+    marking, deactivating = machine.told
+    assert marking == ["mkdir", "-p", withheld(PCI[1]), withheld(PCI[3])]
+    assert deactivating[-2:] == ["-d", "3"]
+    unmarked = Machine(mkdir=1)
+    assert isinstance(done(unmarked, effect), Failed)
+    assert [command[0] for command in unmarked.told] == ["mkdir"]
+
+
+def test_a_partition_counts_as_active_when_its_gpus_are_given_back() -> None:
+    effect: Any = ActivatePartition(3, ENTRIES)  # type: ignore[arg-type]
+    assert isinstance(done(Machine(rm=1), effect), Failed)
+    machine = Machine(flock=254)
+    assert isinstance(done(machine, effect), Failed)
+    assert [command[0] for command in machine.told] == ["mkdir", "flock"]
+
+
+def test_free_gpus_are_given_back_where_no_partition_is_kept_active() -> None:
+    machine = Machine()
+    effect = GiveBack(frozenset({3, 1}))
+    assert done(machine, effect) == Succeeded(effect)
+    assert machine.told == [["rm", "-rf", withheld(PCI[1]), withheld(PCI[3])]]
+    assert isinstance(done(Machine(rm=1), effect), Failed)

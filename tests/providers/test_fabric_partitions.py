@@ -247,6 +247,39 @@ def test_a_gpu_that_a_lease_has_just_marked_stops_the_change_before_its_first_st
     assert host.active_partitions() == SINGLES
 
 
+def test_a_gpu_that_is_recycled_is_neither_drift_nor_brought_up(
+    host: SimulatedHost, start_provider: StartProvider
+) -> None:
+    provider = start_provider(host)
+    made = provider.create(FabricPartitionsProvider, wanted(host, SINGLES))
+    withheld = f"/var/lib/gpu-clusters/withheld/{GPUS['8']}"
+    host.sudo(f"mkdir -p {withheld}")
+    host.sudo("fmpm -d 14")
+    live = provider.read(FabricPartitionsProvider, made)
+    assert live.inputs["partitions"] == live.outputs["active"] == SINGLES
+    assert live.outputs == made.outputs
+    assert not provider.diff(FabricPartitionsProvider, live.outputs, wanted(host, SINGLES)).changes
+
+    made = provider.update(FabricPartitionsProvider, made, wanted(host, PAIRS))
+    assert host.active_partitions() == [3, 4, 5]
+    assert made.outputs["active"] == PAIRS
+    assert made.outputs["gpus_by_partition"]["6"] == [6, 8]
+    assert made.outputs["warnings"] == []
+
+    host.sudo(f"mkdir -p {withheld}/quarantined")
+    live = provider.read(FabricPartitionsProvider, made)
+    assert "GPU 8 (0000:44:00.0) is in quarantine: partitions 6" in live.outputs["warnings"][0]
+    assert not provider.diff(FabricPartitionsProvider, live.outputs, wanted(host, PAIRS)).changes
+
+    host.sudo(f"rm -rf {withheld}")
+    live = provider.read(FabricPartitionsProvider, made)
+    assert live.outputs["active"] == [3, 4, 5]
+    assert provider.diff(FabricPartitionsProvider, live.outputs, wanted(host, PAIRS)).changes
+    provider.update(FabricPartitionsProvider, made, wanted(host, PAIRS))
+    assert host.active_partitions() == PAIRS
+    assert host.journal("harm") == []
+
+
 @pytest.mark.parametrize("code", [-22])
 def test_a_code_that_passes_is_waited_for(
     host: SimulatedHost, start_provider: StartProvider, code: int

@@ -9,7 +9,13 @@ from typing import Any
 from gpuclusters.domain.fabric import TABLES, Baseboard
 from gpuclusters.domain.fabric_state import FabricError, FabricInputs
 from gpuclusters.domain.module_map import ModuleReading
-from gpuclusters.domain.ports import FabricChange, FabricStep, LivePartition, PciFunction
+from gpuclusters.domain.ports import (
+    FabricChange,
+    FabricStep,
+    LeaseMarks,
+    LivePartition,
+    PciFunction,
+)
 from gpuclusters.domain.reconcile_fabric import Fabric
 
 H100 = TABLES[Baseboard.HGX_H100]
@@ -55,6 +61,8 @@ class Board:
     )  # modules at other addresses than in GPUS
     left_out: dict[int, tuple[int, ...]] = field(default_factory=dict)
     links: dict[int, int] = field(default_factory=dict)  # of GPUs that have fewer than 18
+    withheld: set[int] = field(default_factory=set)  # modules that leases recycle
+    quarantined: set[int] = field(default_factory=set)  # of these
 
     def _answer(self, action: str, *, works_while_waiting: bool = False) -> None:
         self.calls.append(action)
@@ -88,17 +96,27 @@ class Board:
     def change(self, steps: Sequence[FabricStep]) -> FabricChange:
         """What the script on the host does: in order, up to the first that cannot be done."""
         self.trips += 1
+        left: list[int] = []
         for done, step in enumerate(steps):
             deactivates = step.verb == "deactivate"
-            if deactivates and self.used & {int(a[5:7], 16) for a in step.addresses}:
-                return FabricChange(done, held=f"{step.words}: process 4242")
+            modules = {int(a[5:7], 16) for a in step.addresses}
+            if deactivates and self.used & modules:
+                return FabricChange(done, tuple(left), held=f"{step.words}: process 4242")
+            if not deactivates and (self.withheld | self.quarantined) & modules:
+                left.append(step.partition)
+                continue
             try:
                 (self.deactivate if deactivates else self.activate)(step.partition)
             except FabricError as error:
                 if error.code != (-18 if deactivates else -17):
                     told = FabricError(self.place, step.words, error.code, "")
-                    return FabricChange(done, failed=told)
-        return FabricChange(len(steps), live=self._table())
+                    return FabricChange(done, tuple(left), failed=told)
+        marks = LeaseMarks(
+            frozenset(GPUS[str(m)] for m in self.withheld | self.quarantined),
+            frozenset(GPUS[str(m)] for m in self.quarantined),
+        )
+        live = None if self.waits_for_list else self._table()
+        return FabricChange(len(steps), tuple(left), live=live, marks=marks)
 
     def unsupported(self) -> Mapping[int, tuple[int, ...]]:
         self.calls.append("unsupported")

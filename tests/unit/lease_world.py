@@ -29,6 +29,7 @@ from gpuclusters.domain.lease_effects import (
     Effect,
     Failed,
     FindPod,
+    GiveBack,
     Outcome,
     ReadBoard,
     ReadFirmware,
@@ -36,6 +37,7 @@ from gpuclusters.domain.lease_effects import (
     Refused,
     Reset,
     Succeeded,
+    Withhold,
 )
 from gpuclusters.domain.lease_plan import Change, Plan
 from gpuclusters.domain.lease_resource import EDGES, HELD, ConditionType, Holder, Phase
@@ -77,6 +79,8 @@ class Setting:
     """How many deadlines pass."""
     disputes: int = 0
     """How often the kubelet gives a GPU to another pod than its lease's."""
+    layouts: int = 0
+    """How often a stack makes the declared partitions active."""
     lag: bool = False
     """Whether a controller sees late what others wrote. What it wrote itself it knows."""
     start: Phase = Phase.FREE
@@ -127,16 +131,17 @@ class State(NamedTuple):
     pods: tuple[Pod, ...]
     vms: tuple[Vm, ...]
     active: frozenset[int]
+    withheld: frozenset[int]
     levels: tuple[int, ...]
     tampered: frozenset[int]
     messages: frozenset[Message]
     controllers: tuple[Controller, ...]
-    budget: tuple[int, int, int, int, int, int, int]
-    """What may still go wrong: faults, rechecks, crashes, losses, repeats, expiries, disputes."""
+    budget: tuple[int, int, int, int, int, int, int, int]
+    """What may still go wrong: faults, rechecks, crashes, losses, repeats, expiries, disputes, layouts."""
 
 
 _CONTROLLERS = State._fields.index("controllers")
-FAULTS, RECHECKS, CRASHES, LOSSES, REPEATS, EXPIRIES, DISPUTES = range(7)
+FAULTS, RECHECKS, CRASHES, LOSSES, REPEATS, EXPIRIES, DISPUTES, LAYOUTS = range(8)
 
 Step = tuple[str, State]
 
@@ -179,11 +184,21 @@ class World:
             pods,
             tuple(Vm("") for _ in pods),
             frozenset(),
+            frozenset(),
             tuple(level for _ in leases),
             frozenset(),
             frozenset(),
             (controller,) * s.controllers,
-            (s.faults, s.rechecks, s.crashes, s.losses, s.repeats, s.expiries, s.disputes),
+            (
+                s.faults,
+                s.rechecks,
+                s.crashes,
+                s.losses,
+                s.repeats,
+                s.expiries,
+                s.disputes,
+                s.layouts,
+            ),
         )
 
     def steps(self, state: State) -> Iterator[Step]:
@@ -313,8 +328,10 @@ class World:
         )
         state = self._put(state, number, me._replace(attempts=frozenset(attempts.items())))
         for message in sent:
-            if isinstance(message.effect, FindPod):
-                # What it says only goes forward; lateness of it is lateness of the view.
+            marks = isinstance(message.effect, Withhold | GiveBack) and not self.setting.layouts
+            if isinstance(message.effect, FindPod) or marks:
+                # What it says only goes forward; lateness of it is lateness of the view. And marks
+                # are looked at by nobody but a stack.
                 state = state._replace(messages=state.messages - {message})
                 ((answer, state),) = self._execute(state, message.effect)
                 state = self._deliver(state, number, answer)
@@ -408,31 +425,39 @@ class World:
         match effect:
             case ReadBoard():
                 users = frozenset(m for vm in state.vms if vm.state == "running" for m in vm.gpus)
-                seen = BoardSeen(frozenset(self.setting.partitions), state.active, users)
+                offered = frozenset(self.setting.partitions)
+                seen = BoardSeen(offered, state.active, users, state.withheld)
                 yield Succeeded(effect, seen), state
+            case Withhold((module, _, _)):
+                yield Succeeded(effect), state._replace(withheld=state.withheld | {module})
+            case GiveBack(modules):
+                yield Succeeded(effect), state._replace(withheld=state.withheld - modules)
             case DeactivatePartition(partition):
-                self._check_unused(state, self.setting.partitions[partition], partition)
-                yield Succeeded(effect), state._replace(active=state.active - {partition})
+                modules = frozenset(self.setting.partitions[partition])
+                self._check_unused(state, tuple(modules), partition)
+                marked = state._replace(withheld=state.withheld | modules)
+                yield Succeeded(effect), marked._replace(active=state.active - {partition})
             case ActivatePartition(partition, entries):
-                modules = set(self.setting.partitions[partition])
-                overlap = any(
-                    q != partition and modules & set(self.setting.partitions[q])
-                    for q in state.active
-                )
-                if overlap:
+                if self._overlaps(state, partition):
                     yield Failed(effect, "in use"), state
                     return
-                yield Succeeded(effect), state._replace(active=state.active | {partition})
+                after = state._replace(active=state.active | {partition})
+                freed = state.withheld.difference(self.setting.partitions[partition])
+                yield Succeeded(effect), after._replace(withheld=freed)
+                if self.setting.layouts:
+                    yield Failed(effect, "the mark could not be taken away"), after
                 if state.budget[FAULTS] and entries:
                     refused = Refused(effect, "NVLink", Reason.NVLINK_ERROR)
                     yield refused, self._spend(state, FAULTS)
-            case Reset(module):
+            case Reset(module, cycle):
                 self._check_unused(state, (module,))
+                self._check_down(state, module, cycle)
                 yield Succeeded(effect), self._level(state, module, WAS_RESET, at_least=USED)
                 if state.budget[FAULTS]:
                     yield Refused(effect, "not supported"), self._spend(state, FAULTS)
-            case ClearMemory(module):
+            case ClearMemory(module, cycle):
                 self._check_unused(state, (module,))
+                self._check_down(state, module, cycle)
                 yield Succeeded(effect), self._level(state, module, CLEARED, at_least=WAS_RESET)
                 if state.budget[FAULTS]:
                     yield Refused(effect, "not cleared"), self._spend(state, FAULTS)
@@ -553,7 +578,25 @@ class World:
         controllers = tuple(c._replace(fresh=False) for c in state.controllers)
         return state._replace(leases=leases, controllers=controllers)
 
+    def _overlaps(self, state: State, partition: int) -> bool:
+        modules = set(self.setting.partitions[partition])
+        return any(
+            q != partition and modules & set(self.setting.partitions[q]) for q in state.active
+        )
+
+    def _layout(self, state: State) -> Iterator[Step]:
+        """A stack: with the lock, what is declared, inactive and not withheld is activated."""
+        for partition, modules in self.setting.partitions.items():
+            if partition in state.active or self._overlaps(state, partition):
+                continue
+            if state.withheld.isdisjoint(modules):
+                self._check_layout(state, modules)
+                active = state.active | {partition}
+                yield "a stack activates", self._spend(state._replace(active=active), LAYOUTS)
+
     def _outside(self, state: State) -> Iterator[Step]:
+        if state.budget[LAYOUTS]:
+            yield from self._layout(state)
         for place, lease in enumerate(state.leases):
             if lease.disputed and lease.phase in CLEARABLE:
                 agreed = _with(state.leases, place, replace(lease, disputed=False))
@@ -628,6 +671,31 @@ class World:
             used = vm.state == "running" and set(vm.gpus) & set(modules)
             _require(not used, f"GPUs {modules} of a running VM are touched")
 
+    def _check_down(self, state: State, module: int, cycle: int) -> None:
+        """A GPU that is reset or cleared has no links, and nobody is about to give it any."""
+        lease = state.leases[self.at[module]]
+        now = lease.phase in (Phase.RESETTING, Phase.SCRUBBING) and lease.cycle == cycle
+        if not self.setting.layouts or not self.calm or not now:
+            return  # what was asked for before a deadline passed may be done long afterwards
+        up = [q for q in state.active if module in self.setting.partitions[q]]
+        _require(not up, f"GPU {module} is reset while partition {up} is active")
+        _require(module in state.withheld, f"GPU {module} is reset and a stack may activate it")
+
+    def _check_layout(self, state: State, modules: tuple[int, ...]) -> None:
+        if not self.calm:
+            return
+        for module in modules:
+            lease = state.leases[self.at[module]]
+            _require(
+                lease.phase not in (Phase.SCRUBBING, Phase.VERIFYING),
+                f"a stack activates a partition of GPU {module} in {lease.phase}",
+            )
+            closed = lease.phase is Phase.QUARANTINED and any(
+                Withhold(lease.entry) == effect and attempt.outcome
+                for effect, attempt in state.controllers[0].attempts
+            )
+            _require(not closed, f"a stack activates a partition of the quarantined GPU {module}")
+
     def _check_admission(self, state: State, name: str) -> None:
         self.explored.admitted += 1
         mine = [x for x in state.leases if x.holder is not None and x.holder.pod_uid == name]
@@ -683,7 +751,20 @@ class World:
                 if state.vms[number].state in ("allocated", "running"):
                     continue
             return False
-        return True
+        return not self.setting.layouts or self._marks_settled(state)
+
+    def _marks_settled(self, state: State) -> bool:
+        """What is free is not withheld, what is declared and free is active; what is closed is down."""
+        phases = {x.module: x.phase for x in state.leases}
+        for partition, modules in self.setting.partitions.items():
+            free = all(phases[m] is Phase.FREE for m in modules)
+            if free and self.setting.keep_active and partition not in state.active:
+                return False
+            if free and not state.withheld.isdisjoint(modules):
+                return False
+        up = {m for q in state.active for m in self.setting.partitions[q]}
+        closed = {m for m, phase in phases.items() if phase is Phase.QUARANTINED}
+        return closed <= up | state.withheld
 
 
 _READS = (ReadBoard, ReadFirmware, ReadKnobs, FindPod)
@@ -759,7 +840,8 @@ def explore(setting: Setting) -> Explored:
             if origin not in reached:
                 reached.add(origin)
                 back.append(origin)
-    if lost := next((n for n in range(len(before)) if n not in reached), None):
+    lost = next((n for n in range(len(before)) if n not in reached), None)
+    if lost is not None:
         raise BrokenError(f"a GPU is lost: it never settles\n{_story(parents, lost)}")
     return world.explored
 

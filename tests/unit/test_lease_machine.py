@@ -12,12 +12,15 @@ from gpuclusters.domain import lease_decisions, lease_holding, lease_plan, lease
 from gpuclusters.domain.lease import Lease, Pod, PodState, Reason
 from gpuclusters.domain.lease_board import Board
 from gpuclusters.domain.lease_effects import (
+    ActivatePartition,
     AdmitPod,
+    BoardSeen,
     ClearMemory,
     DeletePod,
     Effect,
     Reset,
     Succeeded,
+    Withhold,
 )
 from gpuclusters.domain.lease_group import Group
 from gpuclusters.domain.lease_plan import Draft
@@ -61,6 +64,21 @@ WORLDS: dict[str, tuple[Setting, int, int]] = {
     "two GPUs in one partition, an answer is lost": (Setting(PAIR, (2,), losses=1), 2_000, 4_000),
     "new GPUs of a layout that stays active": (
         Setting(PAIR, (2,), keep_active=True, start=Phase.RESETTING),
+        1_000,
+        2_000,
+    ),
+    "a stack makes its layout active while GPUs of it are recycled": (
+        Setting(PAIR, (), keep_active=True, start=Phase.RESETTING, layouts=1, faults=1),
+        1_000,
+        2_000,
+    ),
+    "a stack makes its layout active while a tenant comes and goes": (
+        Setting(ONE, (1,), keep_active=True, layouts=1, expiries=1),
+        1_000,
+        2_000,
+    ),
+    "a stack makes its layout active on a machine whose leases keep none": (
+        Setting(ONE, (1,), layouts=1, faults=1, rechecks=1),
         1_000,
         2_000,
     ),
@@ -246,6 +264,27 @@ def _the_last_tenant_is_forgotten(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(lease_plan, "_last_tenant", lambda _: "")
 
 
+def _nothing_is_withheld(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Draft, "withheld", lambda *_: True)
+
+
+def _what_is_withheld_is_never_given_back(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(lease_recycling, "_give_back", lambda _: None)
+
+
+def _what_is_closed_may_come_up(patch: pytest.MonkeyPatch) -> None:
+    whole = Draft.withheld
+
+    def withheld(self: Draft, lease: Lease) -> bool:
+        return lease.phase is Phase.QUARANTINED or whole(self, lease)
+
+    patch.setattr(Draft, "withheld", withheld)
+
+
+def _marks_cross(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Draft, "_crosses", lambda *_: False)
+
+
 def _pod_is_admitted_before_its_gpu_is_leased(patch: pytest.MonkeyPatch) -> None:
     def begin(draft: Draft, reserved: tuple[Lease, ...]) -> None:
         for lease in reserved:
@@ -256,6 +295,7 @@ def _pod_is_admitted_before_its_gpu_is_leased(patch: pytest.MonkeyPatch) -> None
 
 
 SMALL = Setting(ONE, (1,))
+NEW = Setting(ONE, (), keep_active=True, start=Phase.RESETTING, layouts=1)
 MUTATIONS: dict[Patch, tuple[Setting, str]] = {
     _memory_is_not_cleared: (SMALL, "not verified"),
     _gpu_is_not_reset: (SMALL, "not verified"),
@@ -285,6 +325,10 @@ MUTATIONS: dict[Patch, tuple[Setting, str]] = {
     ),
     _the_last_tenant_is_forgotten: (SMALL, "last tenant is forgotten"),
     _pod_is_admitted_before_its_gpu_is_leased: (SMALL, "admitted in"),
+    _nothing_is_withheld: (NEW, "reset while partition|may activate it"),
+    _what_is_withheld_is_never_given_back: (replace(NEW, keep_active=False), "never settles"),
+    _what_is_closed_may_come_up: (replace(NEW, keep_active=False, expiries=1), "never settles"),
+    _marks_cross: (replace(NEW, keep_active=False, disputes=1), "of the quarantined GPU"),
 }
 
 
@@ -340,6 +384,26 @@ def test_a_pod_whose_gpu_the_kubelet_gave_to_another_is_deleted_and_gives_back_a
     late = lease_decisions.decide(ended, 1e9).changes
     assert {change.after.phase for change in late} == {Phase.QUARANTINED}
     assert {change.after.last_tenant for change in late} == {"t"}
+
+
+def test_after_a_boot_free_partitions_come_up_and_closed_gpus_are_marked_anew() -> None:
+    orders = Setting(PAIR, (), keep_active=True).orders()
+    free = Board(orders, {m: Lease(m, Phase.FREE, 1) for m in (1, 2)})
+    (look,) = lease_decisions.decide(free, 0.0).effects
+    seen = BoardSeen(frozenset({0}), frozenset({0}), frozenset())
+    settled = free.asked(look).learnt(Succeeded(look, seen), 0.0)
+    assert lease_decisions.decide(settled, 0.0).effects == ()
+    (again,) = lease_decisions.decide(settled.after_boot(), 0.0).effects
+    down = BoardSeen(frozenset({0}), frozenset(), frozenset())
+    booted = settled.after_boot().asked(again).learnt(Succeeded(again, down), 0.0)
+    assert lease_decisions.decide(booted, 0.0).effects == (ActivatePartition(0, frozenset()),)
+
+    closed = Board(orders, {1: Lease(1, Phase.QUARANTINED, 1, reason="Policy")})
+    (mark,) = lease_decisions.decide(closed, 0.0).effects
+    assert mark == Withhold((1, 1, Phase.QUARANTINED))
+    marked = closed.asked(mark).learnt(Succeeded(mark), 0.0)
+    assert lease_decisions.decide(marked, 0.0).effects == ()
+    assert lease_decisions.decide(marked.after_boot(), 0.0).effects == (mark,)
 
 
 @pytest.mark.parametrize("phase", ["Free", "Resetting", "Scrubbing", "Verifying"])
