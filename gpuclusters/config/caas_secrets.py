@@ -98,7 +98,8 @@ def read(config: CaasConfig, inventory: Inventory | None, file: str) -> Secrets:
 
 def warnings(config: CaasConfig, file: str) -> Iterable[Fault]:
     """Secrets that were set and that nobody reads."""
-    why = {
+    why = {key: "the cluster type is caas" for key in SECRET_KEYS if key not in _READ}
+    why |= {
         key: f"caas.{'kubernetes' if key == 'kubeconfig' else 'hosts'}.source is lab"
         for key in _in_lab(config)
     }
@@ -109,6 +110,7 @@ def warnings(config: CaasConfig, file: str) -> Iterable[Fault]:
     return unused(file, why)
 
 
+_READ = ("kubeconfig", "ssh-private-key", "controller-ssh-private-key", "bmc-password")
 _NEEDED = {
     "kubeconfig": "while caas.kubernetes.source is existing",
     "controller-ssh-private-key": (
@@ -121,7 +123,7 @@ _NEEDED = {
 def _in_lab(config: CaasConfig) -> list[str]:
     return [
         key
-        for key in SECRET_KEYS
+        for key in _READ
         if isinstance(
             config.kubernetes if key == "kubeconfig" else config.hosts, LabKubernetes | LabHosts
         )

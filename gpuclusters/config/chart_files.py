@@ -8,9 +8,11 @@ from pathlib import Path as FilePath
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.charts import Chart, FileChart
 from gpuclusters.config.fault import Fault, Path, show
+from gpuclusters.config.rke2_cluster import Rke2Config
+from gpuclusters.config.rke2_cluster_metrics import NoMetrics
 
 
-def chart_faults(config: CaasConfig, file: str, project: FilePath) -> list[Fault]:
+def chart_faults(config: CaasConfig | Rke2Config, file: str, project: FilePath) -> list[Fault]:
     """What is wrong with the archives that the configuration names.
 
     Args:
@@ -18,16 +20,25 @@ def chart_faults(config: CaasConfig, file: str, project: FilePath) -> list[Fault
         file: the stack file, for the faults.
         project: the folder that paths begin at.
     """
-    named: tuple[tuple[Path, Chart | None], ...] = (
-        (("caas", "kata", "chart"), config.kata.chart),
-        (("caas", "storage", "csi-driver-chart"), config.storage.csi_driver_chart),
-    )
     return [
         fault
-        for path, chart in named
+        for path, chart in _named(config)
         if isinstance(chart, FileChart)
         for fault in _faults(file, path, chart, project)
     ]
+
+
+def _named(config: CaasConfig | Rke2Config) -> tuple[tuple[Path, Chart | None], ...]:
+    if isinstance(config, Rke2Config):
+        monitoring = None if isinstance(config.metrics, NoMetrics) else config.metrics.chart
+        return (
+            (("rke2", "operator", "chart"), config.operator.chart),
+            (("rke2", "metrics", "chart"), monitoring),
+        )
+    return (
+        (("caas", "kata", "chart"), config.kata.chart),
+        (("caas", "storage", "csi-driver-chart"), config.storage.csi_driver_chart),
+    )
 
 
 def _faults(file: str, path: Path, chart: FileChart, project: FilePath) -> list[Fault]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from gpuclusters.config.caas import CaasConfig
-from gpuclusters.config.hosts import ExistingHosts, Machine
+from gpuclusters.config.hosts import ExistingHosts, LabHosts, Machine
 from gpuclusters.config.kubernetes import Rke2Kubernetes
 from gpuclusters.config.nodes import Node
 
@@ -175,6 +175,37 @@ def resolve_servers(
                 f"{server.name}; {_START} so that it starts what the configuration names"
             )
     return found
+
+
+def resolve_machines(
+    names: Sequence[str], hosts: ExistingHosts | LabHosts, inventory: Inventory | None
+) -> dict[str, ResolvedHost | None]:
+    """Machines by name; None for those of a lab that does not run.
+
+    Raises:
+        InventoryError: the lab runs and lacks one.
+    """
+    if isinstance(hosts, ExistingHosts):
+        return {
+            machine.name: ResolvedHost(
+                name=machine.name,
+                address=machine.address,
+                port=machine.port,
+                user=hosts.user,
+                host_key=machine.host_key,
+            )
+            for machine in hosts.machines
+            if machine.name in names
+        }
+    if inventory is None:
+        return dict.fromkeys(names)
+    missing = [name for name in names if name not in inventory.hosts]
+    if missing:
+        raise InventoryError(
+            f"the lab runs {', '.join(sorted(inventory.hosts)) or 'no host'} and not "
+            f"{', '.join(missing)}; {_START} so that it starts what the configuration names"
+        )
+    return {name: inventory.hosts[name] for name in names}
 
 
 def _existing(node: Node, machine: Machine, user: str) -> ResolvedHost:

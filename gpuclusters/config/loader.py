@@ -10,12 +10,13 @@ from typing import Any
 import pulumi
 from pulumi.runtime import config as runtime_config
 
-from gpuclusters.config import caas_secrets
+from gpuclusters.config import caas_secrets, rke2_secrets
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.chart_files import chart_faults
 from gpuclusters.config.errors import ConfigError
 from gpuclusters.config.fault import Fault
 from gpuclusters.config.inventory import Inventory, InventoryError, lab_folder, read_inventory
+from gpuclusters.config.rke2_cluster import Rke2Config
 from gpuclusters.config.secrets import lab_fault, plain_secrets
 from gpuclusters.config.stack import NAMESPACE, SECRET_KEYS, ClusterType, parse
 
@@ -25,9 +26,10 @@ class Loaded:
     """All that a stack needs to know."""
 
     cluster_type: ClusterType
-    section: CaasConfig
+    section: CaasConfig | Rke2Config
     """The configuration of the chosen cluster type."""
-    secrets: caas_secrets.Secrets
+    secrets: caas_secrets.Secrets | rke2_secrets.Secrets
+    """Of the same type."""
     warnings: tuple[Fault, ...]
     """What works but will hurt; already said in Pulumi's log."""
 
@@ -46,16 +48,24 @@ def load(project: Path | None = None) -> Loaded:
     if isinstance(parsed, list):
         raise ConfigError([*parsed, *plain_secrets(file)])
     config = parsed.section
-    charts = chart_faults(config, file, project or Path.cwd())
+    folder = project or Path.cwd()
+    charts = chart_faults(config, file, folder)
     if charts:
         raise ConfigError(charts)
     kind = parsed.cluster_type.value
-    inventory = _lab(file, kind, project or Path.cwd()) if caas_secrets.uses_lab(config) else None
+    secrets: caas_secrets.Secrets | rke2_secrets.Secrets
     try:
-        secrets = caas_secrets.read(config, inventory, file)
+        if isinstance(config, Rke2Config):
+            inventory = _lab(file, kind, folder) if rke2_secrets.uses_lab(config) else None
+            secrets = rke2_secrets.read(config, inventory, file)
+            needless = rke2_secrets.warnings(config, file)
+        else:
+            inventory = _lab(file, kind, folder) if caas_secrets.uses_lab(config) else None
+            secrets = caas_secrets.read(config, inventory, file)
+            needless = caas_secrets.warnings(config, file)
     except InventoryError as error:
         raise ConfigError([lab_fault(file, kind, str(error))]) from error
-    warnings = (*parsed.warnings, *caas_secrets.warnings(config, file))
+    warnings = (*parsed.warnings, *needless)
     for warning in warnings:
         pulumi.log.warn(str(warning))
     return Loaded(

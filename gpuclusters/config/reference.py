@@ -1,4 +1,4 @@
-"""The generated parts of docs/configuration.md: every key, and every rule with its row."""
+"""The generated parts of the pages about configuration: every key, and every rule with its row."""
 
 from __future__ import annotations
 
@@ -16,12 +16,16 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from gpuclusters.config.base import Checked
-from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.explain import discriminator
 from gpuclusters.config.fault import show
-from gpuclusters.config.rules import CAAS_RULES, Severity
+from gpuclusters.config.rules import Severity
+from gpuclusters.config.stack import SECTIONS, ClusterType
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "configuration.md"
+_DOCS = Path(__file__).resolve().parents[2] / "docs"
+PAGES = {
+    ClusterType.CAAS: _DOCS / "configuration.md",
+    ClusterType.RKE2: _DOCS / "rke2-configuration.md",
+}
 
 _PLAIN = {
     str: "text",
@@ -138,10 +142,10 @@ def _row(name: str, info: FieldInfo) -> str:
     return f"| `{info.alias or name}` | {kind} | {_default(info)} | {text}{_status(info)} |"
 
 
-def keys() -> str:
-    """Every key of a caas cluster, one table for each section; equal sections share one."""
+def keys(kind: ClusterType) -> str:
+    """Every key of a cluster type, one table for each section; equal sections share one."""
     places: dict[type[BaseModel], list[str]] = {}
-    for path, model in _paths(CaasConfig, "caas"):
+    for path, model in _paths(SECTIONS[kind].model, kind.value):
         places.setdefault(model, []).append(path)
     lines: list[str] = []
     for model, paths in places.items():
@@ -153,22 +157,22 @@ def keys() -> str:
     return "\n".join(lines)
 
 
-def rules() -> str:
-    """Every rule, by row."""
+def rules(kind: ClusterType) -> str:
+    """Every rule of a cluster type, by row."""
     lines = ["| Row | Rule | Reads |", "|---|---|---|"]
-    for rule in sorted(CAAS_RULES, key=lambda rule: rule.row):
+    for rule in sorted(SECTIONS[kind].rules, key=lambda rule: rule.row):
         read = ", ".join(f"`{key.replace('_', '-')}`" for key in sorted(rule.needs | rule.each))
         note = " *A warning.*" if rule.severity is Severity.WARNING else ""
         lines.append(f"| {rule.row} | {rule.summary}{note} | {read} |")
     return "\n".join(lines)
 
 
-def fill(page: str) -> str:
-    """The page with its generated parts as they must be."""
-    for name, text in (("keys", keys()), ("rules", rules())):
+def fill(page: str, kind: ClusterType) -> str:
+    """The page of a cluster type with its generated parts as they must be."""
+    for name, text in (("keys", keys(kind)), ("rules", rules(kind))):
         found = re.search(rf"<!-- {name}:.*? -->\n(.*?)<!-- end of {name} -->", page, re.DOTALL)
         if found is None:
-            raise ValueError(f"{PAGE} has no place for the generated {name}")
+            raise ValueError(f"{PAGES[kind]} has no place for the generated {name}")
         start, end = found.span(1)
         page = f"{page[:start]}\n{text.strip()}\n\n{page[end:]}"
     return page

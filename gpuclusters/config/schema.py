@@ -1,6 +1,6 @@
 """The JSON Schema of stack files, for editors, generated from the models.
 
-`python -m gpuclusters.config.schema` writes it and the reference in docs/configuration.md. What editors
+`python -m gpuclusters.config.schema` writes it and the references in docs/. What editors
 cannot know, that values fit together, is what the rules are for.
 """
 
@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from gpuclusters.config import reference
 from gpuclusters.config.base import Checked
-from gpuclusters.config.stack import NAMESPACE, SECRET_KEYS, SECTIONS
+from gpuclusters.config.stack import NAMESPACE, PLANNED, SECRET_KEYS, SECTIONS
 
 SCHEMA_FILE = Path(__file__).with_name("schema.json")
 _NOT_APPLIED = "Checked, not yet applied."
@@ -54,7 +54,7 @@ def schema() -> dict[str, Any]:
                 "type": "object",
                 "properties": keys,
                 "required": [f"{NAMESPACE}:cluster-type"],
-                "patternProperties": {f"^{NAMESPACE}:(rke2|usernetes)$": {"type": "object"}},
+                "patternProperties": {f"^{NAMESPACE}:({'|'.join(PLANNED)})$": {"type": "object"}},
             }
         },
         "required": ["config"],
@@ -78,10 +78,10 @@ def render() -> str:
 
 
 def main() -> int:
-    """Write the schema and the reference."""
+    """Write the schema and the references."""
     SCHEMA_FILE.write_text(render(), encoding="utf-8")
-    page = reference.PAGE
-    page.write_text(reference.fill(page.read_text(encoding="utf-8")), encoding="utf-8")
+    for kind, page in reference.PAGES.items():
+        page.write_text(reference.fill(page.read_text(encoding="utf-8"), kind), encoding="utf-8")
     return 0
 
 

@@ -25,6 +25,11 @@ _SET = {
         "run `pulumi config set --secret controller-ssh-private-key < controllers_ed25519`"
     ),
     "bmc-password": "run `pulumi config set --secret bmc-password < bmc-password.txt`",
+    "server-token": "run `pulumi config set --secret server-token < server-token.txt`",
+    "agent-token": "run `pulumi config set --secret agent-token < agent-token.txt`",
+    "registry-credentials": (
+        "run `pulumi config set --secret registry-credentials < registry-credentials.yaml`"
+    ),
 }
 _KEY_SIGNS = ("-----BEGIN ", "PRIVATE KEY-----")
 _LOOKS_LIKE = {
@@ -32,6 +37,9 @@ _LOOKS_LIKE = {
     "ssh-private-key": ("a private key in PEM", _KEY_SIGNS),
     "controller-ssh-private-key": ("a private key in PEM", _KEY_SIGNS),
     "bmc-password": ("a password", ()),
+    "server-token": ("a token", ()),
+    "agent-token": ("a token", ()),
+    "registry-credentials": ("`username` and `password` by registry", ("username", "password")),
 }
 
 

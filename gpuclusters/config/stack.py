@@ -13,6 +13,8 @@ from typing import Any
 
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.fault import HIDDEN, NOTHING, Fault, Flaw, Path, show
+from gpuclusters.config.rke2_cluster import Rke2Config
+from gpuclusters.config.rke2_rules import RKE2_RULES
 from gpuclusters.config.rules import CAAS_RULES, Rule, Severity
 from gpuclusters.config.structure import Reading, read
 
@@ -27,13 +29,14 @@ class ClusterType(StrEnum):
     """What kind of cluster a stack declares."""
 
     CAAS = "caas"
+    RKE2 = "rke2"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SectionKind:
     """How the section of one cluster type is read."""
 
-    model: type[CaasConfig]
+    model: type[CaasConfig] | type[Rke2Config]
     rules: tuple[Rule, ...]
     lists: tuple[str, ...]
     """Keys whose items are read one by one."""
@@ -55,12 +58,29 @@ SECTIONS: Mapping[ClusterType, SectionKind] = {
             "partition-layout": [8],
         },
     ),
+    ClusterType.RKE2: SectionKind(
+        model=Rke2Config,
+        rules=RKE2_RULES,
+        lists=("pools",),
+        stand_ins={
+            "name": "unread",
+            "hosts": {"source": "lab"},
+            "version": "v1.35.7+rke2r1",
+            "artifacts": {"source": "download", "checksum": "0" * 64},
+            "servers": ["unread"],
+            "operator": {"version": "v26.7.0"},
+        },
+    ),
 }
 
-PLANNED = ("rke2", "usernetes")
+PLANNED = ("usernetes",)
 """Cluster types that have a place in the configuration and are not built yet."""
 
-SECRET_KEYS = ("kubeconfig", "ssh-private-key", "controller-ssh-private-key", "bmc-password")
+SECRET_KEYS = (
+    *("kubeconfig", "ssh-private-key", "controller-ssh-private-key", "bmc-password"),
+    *("server-token", "agent-token", "registry-credentials"),
+)
+"""Secrets of all cluster types; which of them a stack needs is told by its section."""
 TOP_LEVEL_KEYS = ("cluster-type", *SECTIONS, *PLANNED, *SECRET_KEYS)
 
 
@@ -69,13 +89,22 @@ class StackConfig:
     """What a stack file says, as far as the chosen cluster type needs it."""
 
     cluster_type: ClusterType
-    section: CaasConfig
+    section: CaasConfig | Rke2Config
     warnings: tuple[Fault, ...] = ()
     """What works but will hurt."""
 
     @property
     def caas(self) -> CaasConfig:
-        """The section of a `caas` cluster."""
+        """The section, for what is about `caas` clusters alone."""
+        if not isinstance(self.section, CaasConfig):
+            raise TypeError(f"the cluster type is {self.cluster_type.value}")
+        return self.section
+
+    @property
+    def rke2(self) -> Rke2Config:
+        """The section, for what is about `rke2` clusters alone."""
+        if not isinstance(self.section, Rke2Config):
+            raise TypeError(f"the cluster type is {self.cluster_type.value}")
         return self.section
 
 
@@ -96,7 +125,7 @@ def parse(document: Mapping[str, Any], *, file: str) -> StackConfig | list[Fault
         return _in_order(faults, document)
     kind = SECTIONS[ClusterType(key)]
     section = document[key]
-    reading = read(kind.model, section, kind.lists, kind.stand_ins)
+    reading: Reading[Any] = read(kind.model, section, kind.lists, kind.stand_ins)
     errors = [Fault(file, (key, *flaw.path), *_said(flaw)) for flaw in reading.flaws]
     errors += _judge(kind, reading, Severity.ERROR, file, key)
     if errors or reading.model is None:
@@ -132,7 +161,7 @@ def _in_order(faults: Iterable[Fault], document: Mapping[str, Any]) -> list[Faul
 
 
 def _judge(
-    kind: SectionKind, reading: Reading[CaasConfig], severity: Severity, file: str, key: str
+    kind: SectionKind, reading: Reading[Any], severity: Severity, file: str, key: str
 ) -> Iterator[Fault]:
     model = reading.model
     if model is None:

@@ -17,7 +17,7 @@ from gpuclusters.config import reference, schema
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.nodes import BY_LEASE
 from gpuclusters.config.plan import plan
-from gpuclusters.config.stack import SECRET_KEYS, StackConfig
+from gpuclusters.config.stack import SECRET_KEYS, SECTIONS, ClusterType, StackConfig
 from gpuclusters.config.stack_file import check_stack_file
 from gpuclusters.domain.fabric import TABLES, plan_layout
 from gpuclusters.domain.platforms import PRESETS
@@ -136,21 +136,23 @@ def test_the_committed_schema_is_current() -> None:
     )
 
 
-def test_the_committed_reference_is_current() -> None:
-    page = reference.PAGE.read_text()
-    assert page == reference.fill(page), "run `python -m gpuclusters.config.schema`"
+@pytest.mark.parametrize("kind", list(SECTIONS))
+def test_the_committed_reference_is_current(kind: ClusterType) -> None:
+    page = reference.PAGES[kind].read_text()
+    assert page == reference.fill(page, kind), "run `python -m gpuclusters.config.schema`"
 
 
-def test_the_reference_has_every_key() -> None:
-    page = reference.PAGE.read_text()
-    for model in reference.models(CaasConfig):
+@pytest.mark.parametrize("kind", list(SECTIONS))
+def test_the_reference_has_every_key(kind: ClusterType) -> None:
+    page = reference.PAGES[kind].read_text()
+    for model in reference.models(SECTIONS[kind].model):
         for name, info in model.model_fields.items():
             assert info.description, f"{model.__name__}.{name} is not described"
             assert f"| `{info.alias}` |" in page
 
 
 def test_the_example_at_the_top_of_the_reference_is_right(tmp_path: Path) -> None:
-    example = re.search(r"```yaml\n(.*?)```", reference.PAGE.read_text(), re.DOTALL)
+    example = re.search(r"```yaml\n(.*?)```", reference.PAGES[ClusterType.CAAS].read_text(), re.DOTALL)
     assert example is not None
     path = tmp_path / "Pulumi.dev.yaml"
     path.write_text(example[1])
@@ -158,7 +160,7 @@ def test_the_example_at_the_top_of_the_reference_is_right(tmp_path: Path) -> Non
 
 
 def test_the_faults_that_the_reference_shows_are_said_in_these_words(tmp_path: Path) -> None:
-    shown = re.search(r"```\n(Pulumi\.dev.*?)```", reference.PAGE.read_text(), re.DOTALL)
+    shown = re.search(r"```\n(Pulumi\.dev.*?)```", reference.PAGES[ClusterType.CAAS].read_text(), re.DOTALL)
     assert shown is not None
     document = yaml.safe_load((ROOT / "Pulumi.dev.yaml").read_text())
     caas = document["config"]["gpu-clusters:caas"]
