@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
 from gpuclusters.config.base import DnsLabel, Flag, Gib, Integer, Network, Section, Text, refusal
 from gpuclusters.config.gcp_image import Image
-from gpuclusters.config.hosts import User
+from gpuclusters.config.hosts import HostKey, User
 from gpuclusters.domain import gcp_machines
 from gpuclusters.domain.gcp_machines import Provisioning
 
@@ -220,8 +220,11 @@ class GcpHosts(Section):
     """Zones of one region, the preferred one first. A zone that has run out of machines is passed over;
     a machine that exists stays where it is, whatever this list says later."""
     user: User = "ubuntu"
-    """Account that is made on each machine, with `sudo` without a password. Its public key is made from the
-    secret `gpu-clusters:ssh-private-key`."""
+    """Account on each machine, with `sudo` without a password. Its private key is the secret
+    `gpu-clusters:ssh-private-key`, else the file named by GPU_CLUSTERS_SSH_KEY_FILE, else what the SSH agent
+    holds."""
+    authorized_keys: Annotated[tuple[HostKey, ...], Field(min_length=1)]
+    """Public keys that may log in as this account; the one of that private key is among them."""
     image: Image
     """What the boot disks are made from."""
     network: Annotated[OwnNetwork | ExistingNetwork, Field(discriminator="source")]

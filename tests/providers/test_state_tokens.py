@@ -17,6 +17,8 @@ from gpuclusters.providers.gpu_operator_preflight import (
     GpuOperatorPreflightProvider,
 )
 from gpuclusters.providers.gpu_readiness import GpuReadiness, GpuReadinessProvider
+from gpuclusters.providers.gcp_machine import GcpMachine, GcpMachineProvider
+from gpuclusters.providers.gcp_quota import GcpQuota, GcpQuotaProvider
 from gpuclusters.providers.host_boot import HostBoot, HostBootProvider
 from gpuclusters.providers.host_file import HostFile, HostFileProvider
 from gpuclusters.providers.host_unit import HostUnit, HostUnitProvider
@@ -26,6 +28,7 @@ from gpuclusters.providers.preflight import Preflight, PreflightProvider
 from gpuclusters.providers.rke2_node import Rke2Node, Rke2NodeProvider
 from gpuclusters.providers.rke2_tokens import Rke2Tokens, Rke2TokensProvider
 from gpuclusters.providers.service_vm import ServiceVm, ServiceVmProvider
+from gpuclusters.providers.ssh_host_key import SshHostKey, SshHostKeyProvider
 from gpuclusters.providers.tenancy_policy import TenancyPolicy, TenancyPolicyProvider
 from gpuclusters.providers.vfio_binding import VfioBinding, VfioBindingProvider
 
@@ -46,6 +49,9 @@ GOLDEN = {
     ),
     GpuReadinessProvider: ("gpuclusters.providers.gpu_readiness", "GpuReadinessProvider"),
     MigLayoutProvider: ("gpuclusters.providers.mig_layout", "MigLayoutProvider"),
+    GcpMachineProvider: ("gpuclusters.providers.gcp_machine", "GcpMachineProvider"),
+    GcpQuotaProvider: ("gpuclusters.providers.gcp_quota", "GcpQuotaProvider"),
+    SshHostKeyProvider: ("gpuclusters.providers.ssh_host_key", "SshHostKeyProvider"),
     HostBootProvider: ("gpuclusters.providers.host_boot", "HostBootProvider"),
     HostUnitProvider: ("gpuclusters.providers.host_unit", "HostUnitProvider"),
     VfioBindingProvider: ("gpuclusters.providers.vfio_binding", "VfioBindingProvider"),
@@ -88,6 +94,9 @@ def test_the_state_token_of_a_provider_never_changes(provider: type[ResourceProv
         (GpuOperatorPreflight, "dynamic/gpu:GpuOperatorPreflight"),
         (GpuReadiness, "dynamic/gpu:GpuReadiness"),
         (MigLayout, "dynamic/gpu:MigLayout"),
+        (GcpMachine, "dynamic/gpu:GcpMachine"),
+        (GcpQuota, "dynamic/gpu:GcpQuota"),
+        (SshHostKey, "dynamic/gpu:SshHostKey"),
         (HostBoot, "dynamic/gpu:HostBoot"),
         (HostFile, "dynamic/gpu:HostFile"),
         (HostUnit, "dynamic/gpu:HostUnit"),

@@ -1,4 +1,4 @@
-"""Machines on Google Cloud in the configuration: what can be written, what is refused, what to write instead."""
+"""Machines on Google Cloud in the configuration: what is refused, and what to write instead."""
 
 from __future__ import annotations
 
@@ -38,6 +38,7 @@ GOOD: dict[str, Any] = {
     "image": {"source": "image", "name": "ubuntu-2404-noble-amd64-v20260812"},
     "network": {"source": "own", "cidr": "10.10.0.0/18"},
     "access": {"source": "iap"},
+    "authorized-keys": ["ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f"],
     "groups": [CONTROL, GPUS],
 }
 

@@ -1,0 +1,169 @@
+"""One machine on Google Cloud as it is asked for, and as the Compute API is told.
+
+Source: Compute Engine API v1, `instances` (scheduling, guestAccelerators, shieldedInstanceConfig, metadata).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from gpuclusters.domain.gcp_machines import Provisioning
+from gpuclusters.domain.text import matches
+
+OWNER_LABEL = "gpu-clusters-owner"
+"""Says which stack made a machine, so that one that is there already is known for what it is."""
+USER_DATA = "user-data"
+"""The metadata key that cloud-init reads. What is in it, any process on the machine can ask for."""
+SETTINGS = {
+    # OS Login would ignore the keys given here, and its accounts have no range of subordinate ids, so that
+    # a rootless engine silently becomes a rootful one.
+    "enable-oslogin": "FALSE",
+    "block-project-ssh-keys": "TRUE",
+    "serial-port-enable": "FALSE",
+    "disable-legacy-endpoints": "TRUE",
+}
+
+_RESOURCE = matches(
+    r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?",
+    "write at most 63 lower-case letters, digits and '-', with a letter first",
+)
+_ZONE = matches(r"[a-z]+-[a-z]+[0-9]+-[a-z]", "write a zone like us-central1-a")
+
+
+class Accelerator(BaseModel):
+    """GPUs that are added to a machine."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    type: Annotated[str, matches(r"nvidia-[a-z0-9-]+", "write a type like nvidia-tesla-v100")]
+    count: Annotated[int, Field(ge=1, le=16)]
+
+
+class BootDisk(BaseModel):
+    """The disk that a machine starts from. It goes with the machine."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    image: str
+    """Path of the image or of its family, from `projects/` on."""
+    size_gib: Annotated[int, Field(ge=10, le=65_536)]
+    type: str = "pd-balanced"
+
+
+class GcpMachineInputs(BaseModel):
+    """What one machine is made of."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    project: str
+    zones: Annotated[tuple[Annotated[str, _ZONE], ...], Field(min_length=1)]
+    """Tried in this order when the machine is made; it then stays where it is."""
+    name: Annotated[str, _RESOURCE]
+    owner: Annotated[str, matches(r"[a-z0-9_-]{1,63}", "write at most 63 of a-z, 0-9, '-' and '_'")]
+    """The stack that the machine belongs to."""
+    machine_type: str
+    accelerator: Accelerator | None = None
+    has_gpus: bool = False
+    """Added or built in: such a machine cannot be moved while it runs."""
+    provisioning: Provisioning = Provisioning.STANDARD
+    disk: BootDisk
+    subnetwork: str
+    """Path of the subnet, from `projects/` on."""
+    public_address: bool = False
+    tags: tuple[Annotated[str, _RESOURCE], ...] = ()
+    labels: dict[str, str] = Field(default_factory=dict)
+    service_account: str
+    """Address of the account that the machine acts as."""
+    scopes: tuple[str, ...] = ()
+    user_data: str = Field(repr=False)
+    """cloud-init's; holds the machine's host key, and is secret."""
+    deletion_protection: bool = False
+    create_timeout_seconds: Annotated[int, Field(ge=30, le=3600)] = 600
+    """For one zone to make the machine and start it."""
+
+    @property
+    def natural_id(self) -> str:
+        """Names on Google Cloud are unique in a zone; those of one project here are in all of them."""
+        return f"{self.project}/{self.name}"
+
+    @property
+    def all_labels(self) -> dict[str, str]:
+        """Labels with ours."""
+        return {**self.labels, OWNER_LABEL: self.owner}
+
+
+def body(machine: GcpMachineInputs, zone: str) -> dict[str, Any]:
+    """What `instances.insert` is sent for a zone."""
+    address = {"type": "ONE_TO_ONE_NAT", "name": "External NAT"}
+    interface: dict[str, Any] = {"subnetwork": machine.subnetwork}
+    if machine.public_address:
+        interface["accessConfigs"] = [address]
+    if machine.machine_type.startswith("a3-"):
+        interface["nicType"] = "GVNIC"  # the only one that A3 has
+    answer: dict[str, Any] = {
+        "name": machine.name,
+        "machineType": f"zones/{zone}/machineTypes/{machine.machine_type}",
+        "labels": machine.all_labels,
+        "tags": {"items": list(machine.tags)},
+        "scheduling": scheduling(machine),
+        "disks": [_disk(machine, zone)],
+        "networkInterfaces": [interface],
+        "serviceAccounts": [_account(machine)],
+        "metadata": {"items": _metadata(machine)},
+        "deletionProtection": machine.deletion_protection,
+        "shieldedInstanceConfig": {
+            # Modules of the driver are not signed with a key that the machine's firmware knows.
+            "enableSecureBoot": not machine.has_gpus,
+            "enableVtpm": True,
+            "enableIntegrityMonitoring": True,
+        },
+    }
+    if machine.accelerator is not None:
+        kind = f"zones/{zone}/acceleratorTypes/{machine.accelerator.type}"
+        answer["guestAccelerators"] = [
+            {"acceleratorType": kind, "acceleratorCount": machine.accelerator.count}
+        ]
+    return answer
+
+
+def scheduling(machine: GcpMachineInputs) -> dict[str, Any]:
+    """What happens to the machine when its host needs maintenance or somebody else pays more."""
+    spot = machine.provisioning is Provisioning.SPOT
+    answer: dict[str, Any] = {
+        # A GPU cannot move to another host; the API refuses MIGRATE for it, and for spot machines.
+        "onHostMaintenance": "TERMINATE" if machine.has_gpus or spot else "MIGRATE",
+        "automaticRestart": not spot,
+        "provisioningModel": "SPOT" if spot else "STANDARD",
+        "preemptible": spot,
+    }
+    if spot:
+        answer["instanceTerminationAction"] = "STOP"  # the disk stays, and with it the node
+    return answer
+
+
+def _disk(machine: GcpMachineInputs, zone: str) -> dict[str, Any]:
+    return {
+        "boot": True,
+        "autoDelete": True,
+        "initializeParams": {
+            "sourceImage": machine.disk.image,
+            "diskSizeGb": str(machine.disk.size_gib),
+            "diskType": f"zones/{zone}/diskTypes/{machine.disk.type}",
+            "labels": machine.all_labels,
+        },
+    }
+
+
+def _account(machine: GcpMachineInputs) -> dict[str, Any]:
+    prefix = "https://www.googleapis.com/auth/"
+    return {
+        "email": machine.service_account,
+        "scopes": [f"{prefix}{scope}" for scope in machine.scopes],
+    }
+
+
+def _metadata(machine: GcpMachineInputs) -> list[dict[str, str]]:
+    items = {**SETTINGS, USER_DATA: machine.user_data}
+    return [{"key": key, "value": value} for key, value in items.items()]

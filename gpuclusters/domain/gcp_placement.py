@@ -1,0 +1,192 @@
+"""Keeping one machine on Google Cloud: find it, or make it in the first zone that has room.
+
+Where a machine is, is never decided twice: one that exists is found by its name in every zone and stays, in
+whatever order the configuration lists them. Reads, then acts, so that an interrupted step can be run again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gpuclusters.domain.gcp_compute import Compute, Instance, Refused, ZoneRefusal
+from gpuclusters.domain.gcp_machine import OWNER_LABEL, GcpMachineInputs, body
+from gpuclusters.domain.ports import Clock, Journal
+from gpuclusters.domain.refusals import RefusalError
+
+RUNNING = "RUNNING"
+STOPPED = ("TERMINATED", "SUSPENDED", "STOPPED")
+DELETE_SECONDS = 600.0
+POLL_SECONDS = 2.0
+_LONGEST_REASON = 300
+
+
+def ensure(wanted: GcpMachineInputs, compute: Compute, clock: Clock, journal: Journal) -> Instance:
+    """The machine, running: found, started or made.
+
+    Raises:
+        RefusalError: it belongs to somebody else, exists twice, or no zone can make it.
+        AdapterError: the API cannot be reached or says no.
+    """
+    found = locate(wanted, compute)
+    if found is None:
+        _make(wanted, compute, journal)
+    else:
+        _bring_up(wanted, found, compute, clock)
+    return _settle(wanted, _wait_running(wanted, compute, clock), compute)
+
+
+def locate(wanted: GcpMachineInputs, compute: Compute) -> Instance | None:
+    """The machine where it is.
+
+    Raises:
+        RefusalError: one of that name is not ours, or there are two.
+    """
+    found = compute.find(wanted.project, wanted.name)
+    place = _place(wanted)
+    foreign = [one for one in found if one.labels.get(OWNER_LABEL) != wanted.owner]
+    if foreign:
+        label = foreign[0].labels.get(OWNER_LABEL)
+        whose = f"belongs to {label}" if label else f"has no label {OWNER_LABEL}"
+        raise RefusalError(
+            place,
+            f"there is a machine of that name in {foreign[0].zone}, and it {whose}",
+            "give this cluster another name, or delete that machine",
+        )
+    if len(found) > 1:
+        raise RefusalError(
+            place,
+            f"there are two machines of that name, in {' and in '.join(one.zone for one in found)}",
+            "delete the one that is not the node, with `gcloud compute instances delete`",
+        )
+    return found[0] if found else None
+
+
+def remove(wanted: GcpMachineInputs, compute: Compute) -> None:
+    """Delete the machine; absent is fine, and one of somebody else is left alone.
+
+    Raises:
+        RefusalError: it is protected.
+    """
+    for one in compute.find(wanted.project, wanted.name):
+        if one.labels.get(OWNER_LABEL) != wanted.owner:
+            continue
+        if one.deletion_protection:
+            raise RefusalError(
+                _place(wanted),
+                f"the machine in {one.zone} is protected against deletion",
+                "write deletion-protection: false, run `pulumi up`, then remove it",
+            )
+        compute.delete(wanted.project, one.zone, one.name, DELETE_SECONDS)
+
+
+def drift(wanted: GcpMachineInputs, live: Instance) -> dict[str, Any]:
+    """The inputs that would describe what is live, as far as they can change in place."""
+    labels = {
+        key: value
+        for key, value in live.labels.items()
+        if key != OWNER_LABEL and not key.startswith("goog-")
+    }
+    return {
+        "labels": labels,
+        "tags": list(wanted.tags) if sorted(live.tags) == sorted(wanted.tags) else list(live.tags),
+        "deletion_protection": live.deletion_protection,
+        "machine_type": live.machine_type or wanted.machine_type,
+    }
+
+
+def _make(wanted: GcpMachineInputs, compute: Compute, journal: Journal) -> None:
+    said: dict[str, ZoneRefusal] = {}
+    for zone in wanted.zones:
+        try:
+            compute.insert(wanted.project, zone, body(wanted, zone), wanted.create_timeout_seconds)
+        except ZoneRefusal as refused:
+            said[zone] = refused
+            if refused.kind is Refused.OTHER:
+                break  # the next zone would say the same
+            journal.note(f"{wanted.name}: {zone} has none ({refused.kind.value}); trying the next")
+        else:
+            return
+    raise _nowhere(wanted, said)
+
+
+def _nowhere(wanted: GcpMachineInputs, said: Mapping[str, ZoneRefusal]) -> RefusalError:
+    reasons = "; ".join(f"{zone}: {one.message[:_LONGEST_REASON]}" for zone, one in said.items())
+    kinds = {one.kind for one in said.values()}
+    if Refused.OTHER in kinds:
+        remedy = "correct what it names; another zone would say the same"
+    elif Refused.QUOTA in kinds:
+        remedy = "ask for more quota on the page IAM & Admin, Quotas, then run `pulumi up` again"
+    else:
+        remedy = (
+            "add zones of the region that have it, write spot or standard instead, or run `pulumi up`"
+            " later: machines that were made stay, and only this one is tried again"
+        )
+    return RefusalError(_place(wanted), f"no zone made it ({reasons})", remedy)
+
+
+def _bring_up(wanted: GcpMachineInputs, found: Instance, compute: Compute, clock: Clock) -> None:
+    if found.status == "STOPPING":
+        found = _wait_stopped(wanted, compute, clock)
+    if found.status not in STOPPED:
+        return
+    try:
+        compute.start(wanted.project, found.zone, found.name, wanted.create_timeout_seconds)
+    except ZoneRefusal as refused:
+        raise RefusalError(
+            _place(wanted),
+            f"it is stopped in {found.zone}, where its disk is, and does not start: {refused.message}",
+            "run `pulumi up` again later, or let it be made anew in another zone with"
+            " `pulumi up --target-replace` and its URN, which loses its disk",
+        ) from refused
+
+
+def _wait_stopped(wanted: GcpMachineInputs, compute: Compute, clock: Clock) -> Instance:
+    return _wait(wanted, compute, clock, (*STOPPED, RUNNING))
+
+
+def _wait_running(wanted: GcpMachineInputs, compute: Compute, clock: Clock) -> Instance:
+    live = _wait(wanted, compute, clock, (RUNNING, *STOPPED))
+    if live.status != RUNNING:
+        raise RefusalError(
+            _place(wanted),
+            f"it was made in {live.zone} and is {live.status} again: a spot machine was taken back",
+            "run `pulumi up` again, or write provisioning: standard",
+        )
+    return live
+
+
+def _wait(
+    wanted: GcpMachineInputs, compute: Compute, clock: Clock, ends: tuple[str, ...]
+) -> Instance:
+    end = clock.now() + wanted.create_timeout_seconds
+    while True:
+        live = locate(wanted, compute)
+        if live is not None and live.status in ends:
+            return live
+        if clock.now() >= end:
+            status = "is gone" if live is None else f"is {live.status}"
+            raise RefusalError(
+                _place(wanted),
+                f"it {status} after {wanted.create_timeout_seconds} s",
+                "see what `gcloud compute operations list` says of it, then run `pulumi up` again",
+            )
+        clock.sleep(POLL_SECONDS)
+
+
+def _settle(wanted: GcpMachineInputs, live: Instance, compute: Compute) -> Instance:
+    """Bring what can change in place to what is wanted."""
+    before = live
+    kept = {key: value for key, value in live.labels.items() if key.startswith("goog-")}
+    labels = {**kept, **wanted.all_labels}
+    if dict(live.labels) != labels:
+        compute.set_labels(wanted.project, live, labels)
+    if sorted(live.tags) != sorted(wanted.tags):
+        compute.set_tags(wanted.project, live, wanted.tags)
+    if live.deletion_protection is not wanted.deletion_protection:
+        compute.set_deletion_protection(wanted.project, live, wanted.deletion_protection)
+    return compute.get(wanted.project, live.zone, live.name) or before
+
+
+def _place(wanted: GcpMachineInputs) -> str:
+    return f"machine {wanted.name} in project {wanted.project}"

@@ -1,0 +1,372 @@
+"""Machines on Google Cloud, made by the provider's own process against a double of the Compute API."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from gpuclusters.domain.gcp_machine import GcpMachineInputs, body
+from gpuclusters.providers.gcp_machine import GcpMachineProvider
+from gpuclusters.providers.gcp_quota import GcpQuotaProvider
+from gpuclusters.providers.ssh_host_key import SshHostKeyProvider
+from tests.providers.compute_double import TOKEN, Cloud, compute_double
+from tests.providers.provider_process import (
+    Made,
+    Properties,
+    ProviderProcess,
+    StepFailed,
+    provider_process,
+)
+
+A, B, C = "us-central1-a", "us-central1-b", "us-central1-c"
+STOCK = (
+    "ZONE_RESOURCE_POOL_EXHAUSTED",
+    "The zone does not have enough resources available to fulfill the request. Try a different zone.",
+)
+USER_DATA = "#cloud-config\nssh_keys: {ed25519_private: very-secret-host-key}\n"
+MACHINE: Properties = {
+    "project": "p",
+    "zones": [A, B],
+    "name": "lab-gpu-1",
+    "owner": "gpu-clusters-lab",
+    "machine_type": "n1-standard-8",
+    "accelerator": {"type": "nvidia-tesla-v100", "count": 1},
+    "has_gpus": True,
+    "provisioning": "standard",
+    "disk": {"image": "projects/ubuntu-os-cloud/global/images/i", "size_gib": 256},
+    "subnetwork": "projects/p/regions/us-central1/subnetworks/lab",
+    "tags": ["lab"],
+    "labels": {"team": "research"},
+    "service_account": "lab@p.iam.gserviceaccount.com",
+    "scopes": ["logging.write"],
+    "user_data": USER_DATA,
+}
+
+
+@dataclass
+class World:
+    """The double, and a provider that reaches it."""
+
+    cloud: Cloud
+    process: ProviderProcess
+
+    def create(self, **changes: Any) -> Made:
+        return self.process.create(GcpMachineProvider, MACHINE | changes)
+
+    def update(self, made: Made, **changes: Any) -> Made:
+        return self.process.update(GcpMachineProvider, made, MACHINE | changes)
+
+
+@pytest.fixture(scope="module")
+def shared_world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    stderr = tmp_path_factory.mktemp("gcp") / "provider.err"
+    with compute_double() as cloud:
+        environment = {"GOOGLE_OAUTH_ACCESS_TOKEN": TOKEN}
+        config = {"gcp:computeCustomEndpoint": cloud.url}
+        with provider_process(stderr, environment, config) as process:
+            yield World(cloud, process)
+
+
+@pytest.fixture
+def world(shared_world: World) -> World:
+    shared_world.cloud.reset()
+    return shared_world
+
+
+def test_a_machine_is_made_in_the_preferred_zone(world: World) -> None:
+    made = world.create()
+    assert made.id == "p/lab-gpu-1"
+    assert made.outputs["zone"] == A
+    assert made.outputs["address"] == made.outputs["internal_address"] == "10.10.0.2"
+    assert made.outputs["status"] == "RUNNING"
+    assert world.cloud.inserts() == [A]
+    (sent,) = world.cloud.bodies
+    assert sent["scheduling"]["onHostMaintenance"] == "TERMINATE"
+    assert sent["labels"] == {"team": "research", "gpu-clusters-owner": "gpu-clusters-lab"}
+    assert "accessConfigs" not in sent["networkInterfaces"][0]
+
+
+def test_a_zone_without_stock_is_passed_over(world: World) -> None:
+    world.cloud.refuses[A] = STOCK
+    assert world.create().outputs["zone"] == B
+    assert world.cloud.inserts() == [A, B]
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "remedy"),
+    [
+        (*STOCK, "machines that were made stay, and only this one is tried again"),
+        ("QUOTA_EXCEEDED", "Quota 'NVIDIA_V100_GPUS' exceeded. Limit: 0.0", "ask for more quota"),
+        (
+            "RESOURCE_NOT_FOUND",
+            "The resource 'projects/p/zones/z/acceleratorTypes/nvidia-tesla-v100' was not found",
+            "add zones of the region that have it",
+        ),
+    ],
+)
+def test_when_no_zone_has_room_each_says_why(
+    world: World, code: str, message: str, remedy: str
+) -> None:
+    world.cloud.refuses |= {A: (code, message), B: (code, message)}
+    with pytest.raises(StepFailed) as failed:
+        world.create()
+    text = str(failed.value)
+    assert text.startswith("machine lab-gpu-1 in project p: no zone made it (")
+    assert f"{A}: {message}; {B}: {message}" in text
+    assert remedy in text
+    assert "Traceback" not in text
+    assert not world.cloud.instances
+    world.cloud.refuses.clear()
+    assert world.create().outputs["zone"] == A
+
+
+def test_what_is_wrong_with_the_machine_is_not_tried_in_the_next_zone(world: World) -> None:
+    world.cloud.refuses[A] = ("INVALID_USAGE", "Invalid value for field 'resource.disks'")
+    with pytest.raises(StepFailed, match="another zone would say the same"):
+        world.create()
+    assert world.cloud.inserts() == [A]
+
+
+def test_a_machine_stays_where_it_is_whatever_the_order_of_zones(world: World) -> None:
+    made = world.create()
+    news = MACHINE | {"zones": [C, B]}
+    difference = world.process.diff(GcpMachineProvider, made.outputs, news)
+    assert (difference.changes, difference.replaces) == (True, [])
+    updated = world.update(made, zones=[C, B])
+    assert updated.outputs["zone"] == A
+    assert world.cloud.inserts() == [A]
+
+
+def test_a_step_that_was_interrupted_finds_what_it_made(world: World) -> None:
+    world.cloud.begins.append("lab-gpu-1")
+    with pytest.raises(StepFailed):
+        world.create(zones=[A])
+    assert world.create(zones=[B, A]).outputs["zone"] == A
+    assert world.cloud.inserts() == [A]
+
+
+@pytest.mark.parametrize(
+    ("labels", "whose"),
+    [({"gpu-clusters-owner": "other"}, "belongs to other"), ({}, "has no label gpu-clusters-owner")],
+)  # fmt: skip
+def test_a_machine_of_somebody_else_is_left_alone(
+    world: World, labels: dict[str, str], whose: str
+) -> None:
+    world.cloud.add(C, {"name": "lab-gpu-1", "labels": labels})
+    with pytest.raises(StepFailed, match=f"a machine of that name in {C}, and it {whose}"):
+        world.create()
+    assert not world.cloud.inserts()
+    world.process.delete(GcpMachineProvider, Made("p/lab-gpu-1", MACHINE))
+    assert (C, "lab-gpu-1") in world.cloud.instances
+
+
+def test_a_machine_that_is_there_twice_is_a_refusal(world: World) -> None:
+    labels = {"gpu-clusters-owner": "gpu-clusters-lab"}
+    for zone in (A, B):
+        world.cloud.add(zone, {"name": "lab-gpu-1", "labels": labels})
+    with pytest.raises(StepFailed, match=f"two machines of that name, in {A} and in {B}"):
+        world.create()
+
+
+def test_the_second_preview_is_empty_and_a_new_version_of_the_boot_data_is_no_change(
+    world: World,
+) -> None:
+    made = world.create()
+    same = world.process.diff(GcpMachineProvider, made.outputs, MACHINE)
+    assert not same.changes
+    other = MACHINE | {"user_data": "#cloud-config\nnew: version\n"}
+    assert not world.process.diff(GcpMachineProvider, made.outputs, other).changes
+
+
+@pytest.mark.parametrize(
+    ("change", "replaced"),
+    [
+        ({"machine_type": "n1-standard-4"}, "machine_type"),
+        ({"accelerator": {"type": "nvidia-tesla-v100", "count": 2}}, "accelerator"),
+        ({"disk": {"image": "projects/u/global/images/newer", "size_gib": 256}}, "disk"),
+        ({"provisioning": "spot"}, "provisioning"),
+    ],
+)
+def test_what_makes_another_machine_of_it_is_a_replacement(
+    world: World, change: Properties, replaced: str
+) -> None:
+    made = Made("p/lab-gpu-1", MACHINE)
+    difference = world.process.diff(GcpMachineProvider, made.outputs, MACHINE | change)
+    assert difference.replaces == [replaced]
+    assert difference.delete_before_replace
+
+
+def test_labels_tags_and_protection_change_in_place(world: World) -> None:
+    made = world.create()
+    live = world.cloud.instances[(A, "lab-gpu-1")]
+    live["labels"]["goog-ops-agent-policy"] = "v2"
+    change = {"labels": {"team": "ops"}, "tags": ["lab", "new"], "deletion_protection": True}
+    assert world.process.diff(GcpMachineProvider, made.outputs, MACHINE | change).replaces == []
+    world.update(made, **change)
+    assert live["labels"] == {
+        "team": "ops",
+        "gpu-clusters-owner": "gpu-clusters-lab",
+        "goog-ops-agent-policy": "v2",
+    }
+    assert live["tags"]["items"] == ["lab", "new"]
+    assert live["deletionProtection"] is True
+
+
+def test_a_protected_machine_is_not_deleted(world: World) -> None:
+    made = world.create(deletion_protection=True)
+    with pytest.raises(StepFailed, match=f"in {A} is protected against deletion; write deletion-"):
+        world.process.delete(GcpMachineProvider, made)
+    assert world.cloud.instances
+
+
+def test_deleting_twice_is_fine(world: World) -> None:
+    made = world.create()
+    world.process.delete(GcpMachineProvider, made)
+    assert not world.cloud.instances
+    world.process.delete(GcpMachineProvider, made)
+
+
+def test_a_refresh_sees_what_changed_and_what_is_gone(world: World) -> None:
+    made = world.create()
+    quiet = world.process.read(GcpMachineProvider, made)
+    assert not world.process.diff(GcpMachineProvider, quiet.outputs, MACHINE).changes
+    live = world.cloud.instances[(A, "lab-gpu-1")]
+    live["labels"] = {"gpu-clusters-owner": "gpu-clusters-lab"}
+    live["machineType"] = f"zones/{A}/machineTypes/n1-standard-4"
+    seen = world.process.read(GcpMachineProvider, made)
+    difference = world.process.diff(GcpMachineProvider, seen.outputs, MACHINE)
+    assert difference.replaces == ["machine_type"]
+    world.cloud.instances.clear()
+    assert world.process.read(GcpMachineProvider, made).id == ""
+
+
+def test_a_spot_machine_that_was_taken_back_is_started_again(world: World) -> None:
+    spot = {"provisioning": "spot"}
+    made = world.create(**spot)
+    world.cloud.instances[(A, "lab-gpu-1")]["status"] = "TERMINATED"
+    seen = world.process.read(GcpMachineProvider, made)
+    assert world.process.diff(GcpMachineProvider, seen.outputs, MACHINE | spot).changes
+    world.cloud.refuses[A] = STOCK
+    with pytest.raises(StepFailed, match=f"it is stopped in {A}, where its disk is, and does not"):
+        world.update(made, **spot)
+    world.cloud.refuses.clear()
+    assert world.update(made, **spot).outputs["status"] == "RUNNING"
+    assert world.cloud.inserts() == [A]
+
+
+def test_no_error_and_no_output_holds_the_host_key(world: World) -> None:
+    world.cloud.refuses[A] = ("INVALID", f"Invalid metadata: {USER_DATA}")
+    with pytest.raises(StepFailed) as failed:
+        world.create()
+    assert "very-secret-host-key" not in str(failed.value)
+    assert "very-secret-host-key" not in world.process.stderr.read_text()
+
+
+def test_an_account_that_may_not_is_told_which_role_it_needs(world: World) -> None:
+    world.cloud.denied = "Required 'compute.instances.list' permission for 'projects/p'"
+    with pytest.raises(StepFailed, match="give the account the role Compute Admin"):
+        world.create()
+
+
+@pytest.mark.parametrize(
+    ("news", "property_", "reason"),
+    [
+        ({"zones": ["us-central1"]}, "zones[0]", "write a zone like us-central1-a"),
+        ({"zones": []}, "zones", "at least 1 item"),
+        ({"name": "Lab"}, "name", "write at most 63 lower-case letters"),
+        ({"accelerator": {"type": "v100", "count": 1}}, "accelerator.type", "like nvidia-tesla-v100"),
+    ],
+)  # fmt: skip
+def test_wrong_inputs_are_refused_in_a_preview(
+    world: World, news: Properties, property_: str, reason: str
+) -> None:
+    failures = world.process.check(GcpMachineProvider, MACHINE | news)
+    assert reason in failures[property_]
+    assert not world.cloud.calls
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, ("TERMINATE", True, "STANDARD")),
+        ({"accelerator": None, "has_gpus": False}, ("MIGRATE", True, "STANDARD")),
+        ({"provisioning": "spot"}, ("TERMINATE", False, "SPOT")),
+        ({"machine_type": "a2-highgpu-1g", "accelerator": None}, ("TERMINATE", True, "STANDARD")),
+    ],
+)
+def test_a_machine_with_gpus_is_never_moved_while_it_runs(
+    changes: Properties, expected: tuple[str, bool, str]
+) -> None:
+    machine = GcpMachineInputs.model_validate(MACHINE | changes)
+    sent = body(machine, A)
+    rules = sent["scheduling"]
+    found = (rules["onHostMaintenance"], rules["automaticRestart"], rules["provisioningModel"])
+    assert found == expected
+    assert rules["preemptible"] is (expected[2] == "SPOT")
+    assert sent["shieldedInstanceConfig"]["enableSecureBoot"] is not machine.has_gpus
+    assert ("guestAccelerators" in sent) is (machine.accelerator is not None)
+    metadata = {one["key"]: one["value"] for one in sent["metadata"]["items"]}
+    assert metadata["enable-oslogin"] == "FALSE"
+
+
+def test_all_shortages_of_quota_at_once_before_the_first_machine(world: World) -> None:
+    machines = {
+        f"lab-gpu-{n}": {"NVIDIA_V100_GPUS": 1, "GPUS_ALL_REGIONS": 1, "CPUS": 8, "NEW_GPUS": 1}
+        for n in (1, 2, 3)
+    }
+    wanted = {"project": "p", "region": "us-central1", "owner": "gpu-clusters-lab"}
+    world.cloud.add(A, {"name": "lab-gpu-1", "labels": {"gpu-clusters-owner": "gpu-clusters-lab"}})
+    world.cloud.quotas |= {"NVIDIA_V100_GPUS": (2, 1), "CPUS": (72, 8)}
+    world.cloud.project_quotas |= {"GPUS_ALL_REGIONS": (0, 0)}
+    with pytest.raises(StepFailed) as failed:
+        world.process.create(GcpQuotaProvider, wanted | {"machines": machines})
+    assert str(failed.value).strip() == (
+        "project p, region us-central1: the quota does not suffice for 2 machines: GPUS_ALL_REGIONS"
+        " needs 2 more and 0 of 0 are free; NVIDIA_V100_GPUS needs 2 more and 1 of 2 are free; ask for"
+        " more on the page IAM & Admin, Quotas; nothing was made"
+    )
+    world.cloud.quotas["NVIDIA_V100_GPUS"] = (3, 1)
+    world.cloud.project_quotas["GPUS_ALL_REGIONS"] = (3, 1)
+    made = world.process.create(GcpQuotaProvider, wanted | {"machines": machines})
+    assert made.outputs["needed"]["CPUS"] == 16
+    news = wanted | {"machines": machines}
+    assert not world.process.diff(GcpQuotaProvider, made.outputs, news).changes
+
+
+def test_a_host_key_is_made_once(world: World) -> None:
+    made = world.process.create(SshHostKeyProvider, {"machine": "gpu-1"})
+    assert made.outputs["private_key"].startswith("-----BEGIN OPENSSH PRIVATE KEY-----")
+    assert made.outputs["public_key"].startswith("ssh-ed25519 AAAA")
+    same = world.process.diff(SshHostKeyProvider, made.outputs, {"machine": "gpu-1"})
+    assert not same.changes
+    assert world.process.read(SshHostKeyProvider, made).outputs == made.outputs
+
+
+def test_without_credentials_the_user_is_told_how_to_get_some(world: World, tmp_path: Any) -> None:
+    config = {"gcp:computeCustomEndpoint": world.cloud.url}
+    nothing = {"GOOGLE_APPLICATION_CREDENTIALS": str(tmp_path / "no.json"), "NO_GCE_CHECK": "true"}
+    with provider_process(tmp_path / "err", nothing, config) as process:
+        with pytest.raises(StepFailed, match="Google Cloud: could not find credentials"):
+            process.create(GcpMachineProvider, MACHINE)
+    assert not world.cloud.calls
+
+
+def test_credentials_in_the_configuration_are_refused(world: World, tmp_path: Any) -> None:
+    config = {"gcp:computeCustomEndpoint": world.cloud.url, "gcp:credentials": "{}"}
+    with (
+        provider_process(tmp_path / "err", {}, config) as process,
+        pytest.raises(StepFailed, match="has gcp:credentials, which reach Pulumi's provider and"),
+    ):
+        process.create(GcpMachineProvider, MACHINE)
+
+
+def test_a_token_is_not_sent_over_plain_http_to_another_computer(tmp_path: Any) -> None:
+    config = {"gcp:computeCustomEndpoint": "http://compute.example.com/compute/v1/"}
+    with (
+        provider_process(tmp_path / "err", {"GOOGLE_OAUTH_ACCESS_TOKEN": TOKEN}, config) as process,
+        pytest.raises(StepFailed, match="it is not https"),
+    ):
+        process.create(GcpMachineProvider, MACHINE)
