@@ -21,6 +21,8 @@ from gpuclusters.adapters.service_vm_answers import parsed, with_remedy
 from gpuclusters.adapters.ssh import Completed, SshHost
 from gpuclusters.domain.cloud_init import Seed
 from gpuclusters.domain.service_vm import ACCOUNT, STATE_FOLDER, ServiceVmInputs
+from gpuclusters.domain.service_vm_guest import COMMAND, Guest
+from gpuclusters.domain.service_vm_guest import parsed as parsed_guest
 from gpuclusters.domain.service_vm_state import UNITS, LiveVm, wanted
 
 FOLDER = Path(__file__).resolve().parents[2] / "scripts" / "service-vm"
@@ -28,6 +30,8 @@ FOLDER = Path(__file__).resolve().parents[2] / "scripts" / "service-vm"
 _UNFINISHED, _OTHER_CHECKSUM, _NO_FILE, _NO_CURL, _DOWNLOAD_FAILED = 10, 11, 12, 13, 14
 _STILL_RUNNING = 10
 _NO_ISO_TOOL = 20
+_NO_KEYS, _NOT_LET_IN = 20, 21
+_GUEST_SECONDS = 5
 # A checksum of a few GiB, a disk's first write, libvirt's start of a VM whose memory is pinned.
 _SLOW_SECONDS = 300
 
@@ -86,6 +90,31 @@ class SshServiceVm:
         done = self._host.run(argv, tried="ask for the VM's state", repeatable=True)
         words = done.stdout.decode(errors="replace").split("\n", 1)[0].strip()
         return words if done.status == 0 else None
+
+    def ask_guest(self) -> Guest:
+        """What the VM says of itself; that it cannot be asked is an answer too.
+
+        Raises:
+            AdapterError: the host was not reached.
+        """
+        vm = self._vm
+        done = self._run(
+            "guest",
+            [
+                vm.name,
+                vm.fabric_manager.bind_address,
+                STATE_FOLDER,
+                ACCOUNT,
+                str(_GUEST_SECONDS),
+                COMMAND,
+            ],
+            f"ask the service VM {vm.name} over SSH",
+            repeatable=True,
+            accept=(0, _NO_KEYS, _NOT_LET_IN),
+        )
+        if done.status != 0:
+            return Guest(last_lines(done.stderr) or "ssh ended without a word")
+        return parsed_guest(done.stdout.decode(errors="replace"))
 
     def fetch_image(self, seconds: int) -> str | None:
         """Get and verify the image for so long.

@@ -7,13 +7,14 @@ disk, which loses what the switches were told.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gpuclusters.domain import domain_xml, service_vm_health
 from gpuclusters.domain.fabric_state import FabricError
 from gpuclusters.domain.ports import Clock, FabricManager, Journal, PciDevices
 from gpuclusters.domain.refusals import RefusalError
 from gpuclusters.domain.service_vm import ServiceVmInputs
+from gpuclusters.domain.service_vm_guest import Guest
 from gpuclusters.domain.service_vm_health import Health
 from gpuclusters.domain.service_vm_port import ServiceVmHost
 from gpuclusters.domain.service_vm_state import LiveVm, VmPlan, WantedVm, compare, is_ours, wanted
@@ -41,6 +42,8 @@ class Outcome:
     live: LiveVm
     health: Health
     drift: tuple[str, ...] = ()
+    guest: Guest = field(default_factory=lambda: Guest("it does not run"))
+    """What the VM says of itself over SSH."""
 
 
 def ensure(
@@ -76,8 +79,22 @@ def ensure(
             ports.journal.note(f"{place}: {words}; put right")
     _act(want, plan, live, ports)
     health = service_vm_health.wait(vm, ports.host, ports.fabric, ports.clock)
+    guest = ports.host.ask_guest()
+    if guest.version and guest.version != vm.fabric_manager.version:
+        raise RefusalError(
+            place,
+            f"the fabric manager that is installed in it is {guest.version}, not "
+            f"{vm.fabric_manager.version}: somebody has changed it since the VM was made",
+            f"install {vm.fabric_manager.version} in the VM, or set the versions of fabric manager and guest "
+            "driver to that",
+        )
+    if not guest.answered:
+        ports.journal.note(
+            f"{place}: does not let its host in over SSH ({guest.problem}); the version of the fabric "
+            "manager is what its console says"
+        )
     live = _asked(ports.host)
-    return Outcome(live, health, compare(want, live).words)
+    return Outcome(live, health, compare(want, live).words, guest)
 
 
 def observe(
@@ -93,13 +110,18 @@ def observe(
     if live.domain is None:
         return None
     plan = compare(wanted(vm, scripts), live)
-    health = Health.STOPPED
     words = list(plan.words)
-    if live.running:
-        health, said = service_vm_health.ask(ports.fabric)
-        if health not in {Health.READY, Health.WAITING}:
-            words.append(f"the fabric manager does not serve: {said}")
-    return Outcome(live, health, tuple(words))
+    if not live.running:
+        return Outcome(live, Health.STOPPED, tuple(words))
+    health, said = service_vm_health.ask(ports.fabric)
+    if health not in {Health.READY, Health.WAITING}:
+        words.append(f"the fabric manager does not serve: {said}")
+    guest = ports.host.ask_guest()
+    if guest.version and guest.version != vm.fabric_manager.version:
+        words.append(
+            f"the fabric manager in the VM is {guest.version} instead of {vm.fabric_manager.version}"
+        )
+    return Outcome(live, health, tuple(words), guest)
 
 
 def remove(vm: ServiceVmInputs, ports: ServiceVmPorts) -> None:

@@ -1,19 +1,21 @@
 """Whether the fabric manager in a service VM serves, and if not, why (row 16).
 
 That the VM runs, or that the service is active, proves nothing: with FM_STAY_RESIDENT_ON_FAILURES the process
-lives on after a failed start. Only an answered list of partitions does.
+lives on after a failed start. Only an answered list of partitions does. Why there is none is asked in the VM
+over SSH; where it lets nobody in, what it wrote to its console has to do.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from gpuclusters.domain.fabric_state import FabricError
 from gpuclusters.domain.ports import Clock, FabricManager
 from gpuclusters.domain.refusals import RefusalError
 from gpuclusters.domain.service_vm import ServiceVmInputs
+from gpuclusters.domain.service_vm_guest import Guest
 from gpuclusters.domain.service_vm_port import ServiceVmHost
 
 NOT_SUPPORTED, TIMEOUT, VERSION_MISMATCH, NOT_CONFIGURED, NO_CONNECTION = -3, -5, -6, -8, -9
@@ -102,29 +104,39 @@ def wait(vm: ServiceVmInputs, host: ServiceVmHost, fabric: FabricManager, clock:
         if health is Health.WAITING and vm.fabric_manager.restart and passed >= SETTLE_SECONDS:
             return health
         if health in {Health.WRONG_MODE, Health.VERSION_MISMATCH, Health.FAILED}:
-            raise unhealthy(vm, host.place, health, words, host.look().console)
+            raise unhealthy(vm, host, health, words, host.look().console)
         state = host.state()
         if state != "running":
-            raise unhealthy(vm, host.place, Health.STOPPED, f"it is {state}", host.look().console)
+            raise unhealthy(vm, host, Health.STOPPED, f"it is {state}", host.look().console)
         console = host.look().console if health is Health.UNREACHABLE else ""
         if passed >= vm.boot_timeout_seconds or said(console).wanted:
-            raise unhealthy(vm, host.place, health, words, console)
+            raise unhealthy(vm, host, health, words, console)
         clock.sleep(min(pause, max(vm.boot_timeout_seconds - passed, 0.1)))
         pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
 
 
 def unhealthy(
-    vm: ServiceVmInputs, place: str, health: Health, words: str, console: str
+    vm: ServiceVmInputs, host: ServiceVmHost, health: Health, words: str, console: str
 ) -> UnhealthyError:
     """The error for a fabric manager that does not serve: each cause with its own remedy."""
-    where = f"{place}: service VM {vm.name}"
-    problem, remedy = _cause(vm, health, words, console)
+    where = f"{host.place}: service VM {vm.name}"
+    guest = Guest("it does not run") if health is Health.STOPPED else host.ask_guest()
+    problem, remedy = _cause(vm, health, words, console, guest)
+    if guest.log:
+        problem += f"; its log ends with: {' | '.join(guest.log)[:300]}"
+    elif not guest.answered and health is not Health.STOPPED:
+        problem += f"; over SSH the VM says nothing ({guest.problem[:200]})"
     return UnhealthyError(where, problem, remedy)
 
 
-def _cause(vm: ServiceVmInputs, health: Health, words: str, console: str) -> tuple[str, str]:
+def _cause(
+    vm: ServiceVmInputs, health: Health, words: str, console: str, guest: Guest
+) -> tuple[str, str]:
     settings = vm.fabric_manager
     script = said(console)
+    if guest.answered:
+        # What is, not what was at the start.
+        script = replace(script, version=guest.version or "none", state=guest.service)
     last = _last_lines(console)
     if health is Health.STOPPED:
         return (
@@ -171,7 +183,7 @@ def _cause(vm: ServiceVmInputs, health: Health, words: str, console: str) -> tup
             "read /var/log/fabricmanager.log in the VM; all NVSwitches have to be there, and the "
             "NVIDIA driver of the image has to be of the fabric manager's version",
         )
-    if not console.strip():
+    if not console.strip() and not guest.answered:
         return (
             f"it does not boot: its console says nothing after {vm.boot_timeout_seconds} s ({words})",
             f"check that the image boots with UEFI: `virsh console {vm.name}` on the host",

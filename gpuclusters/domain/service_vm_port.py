@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from gpuclusters.domain.cloud_init import Seed
+from gpuclusters.domain.service_vm_guest import Guest
 from gpuclusters.domain.service_vm_state import LiveVm
 
 
@@ -21,6 +22,9 @@ class ServiceVmHost(Protocol):
 
     def state(self) -> str | None:
         """As `virsh domstate` says; None if there is no domain."""
+
+    def ask_guest(self) -> Guest:
+        """What the VM, which runs, says of itself over SSH; that it cannot be asked is no error."""
 
     def fetch_image(self, seconds: int) -> str | None:
         """Get and verify the image for so long: None when it may be used, else how far it got."""

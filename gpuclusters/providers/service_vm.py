@@ -70,12 +70,12 @@ def _ports(inputs: ServiceVmInputs, reached: SshHost) -> reconcile_service_vm.Se
 
 def _outputs(inputs: ServiceVmInputs, outcome: reconcile_service_vm.Outcome) -> Properties:
     live = outcome.live
-    said = service_vm_health.said(live.console)
+    version = outcome.guest.version or service_vm_health.said(live.console).version
     return {
         "address": inputs.fabric_manager.bind_address,
         "state": outcome.health.value,
-        # What the VM says of itself; a console that was rotated away says nothing any more.
-        "fabric_manager_version": said.version or inputs.fabric_manager.version,
+        # What the VM says of itself over SSH, else on its console; that may have been rotated away.
+        "fabric_manager_version": version or inputs.fabric_manager.version,
         "run": live.run,
         "ssh_host_key": live.host_key,
         "drift": list(outcome.drift),
@@ -90,6 +90,7 @@ class ServiceVm(Resource, module="gpu", name="ServiceVm"):
     state: pulumi.Output[str]
     """`ready`, or `waiting-for-list` after a restart, until it is told which partitions are active."""
     fabric_manager_version: pulumi.Output[str]
+    """What is installed in the VM: asked there over SSH, else what its console says, else what is wanted."""
     run: pulumi.Output[str]
     """Tells one run of the VM from the next: after a restart the active partitions must be told anew."""
     ssh_host_key: pulumi.Output[str]

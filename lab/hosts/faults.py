@@ -48,6 +48,7 @@ from lab.hosts.service_vm_faults import FabricManagerStaysResident as FabricMana
 from lab.hosts.service_vm_faults import LibvirtDown as LibvirtDown
 from lab.hosts.service_vm_faults import VmDoesNotBoot as VmDoesNotBoot
 from lab.hosts.service_vm_faults import VmIgnoresShutdown as VmIgnoresShutdown
+from lab.hosts.service_vm_faults import VmRefusesSsh as VmRefusesSsh
 
 
 class _CommandFault(_Fault):
@@ -217,6 +218,7 @@ Fault = Annotated[
     | LibvirtDown
     | VmDoesNotBoot
     | VmIgnoresShutdown
+    | VmRefusesSsh
     | BootsOldKernelLine
     | DeviceHeld
     | DeviceRefusesUnbind

@@ -17,6 +17,7 @@ from gpuclusters.domain import fabric_manager_config
 from gpuclusters.domain.domain_xml import pci_address
 from gpuclusters.domain.service_vm import LAB_IMAGE
 from gpuclusters.domain.vfio import NVSWITCH_PCI_ID
+from lab.hosts import service_vm_guest
 from lab.hosts.board import PciDevice
 from lab.hosts.faults import Faults
 from lab.hosts.machine import Machine
@@ -121,20 +122,44 @@ def power_on(machine: Machine, faults: Faults, domain: ET.Element) -> str:
             version = its.partition("-")[0]
     wanted = next((c[-1] for c in user_data.get("runcmd", []) if c[1:2] == ["start"]), version)
     if version != wanted:
+        service_vm_guest.booted(machine, seed, version=version, service="inactive", log="")
         return f"{booted}{_said(version or 'none')} wanted={wanted}\n"
     config = fabric_manager_config.parse(files.get(fabric_manager_config.CONFIG_PATH, ""))
+    problem = _problem(machine, faults, domain, seed, config)
     resident = config.get("FM_STAY_RESIDENT_ON_FAILURES") == "1"
+    resident = resident or faults.first(FabricManagerStaysResident) is not None
+    if not problem:
+        fabric.power_on(version, config)
+    state = "active" if resident or not problem else "failed"
+    log = (
+        problem
+        or "Successfully configured all the available NVSwitches to route GPU NVLink traffic."
+    )
+    service_vm_guest.booted(machine, seed, version=version, service=state, log=f"{log}\n")
+    return f"{booted}{_said(version)}\n{_said(version)} state={state}\n"
+
+
+def _problem(
+    machine: Machine,
+    faults: Faults,
+    domain: ET.Element,
+    seed: dict[str, Any],
+    config: dict[str, str],
+) -> str:
+    """Why the fabric manager does not come up, as it writes into its log; empty if it does."""
     if faults.first(FabricManagerStaysResident):
-        return f"{booted}{_said(version)}\n{_said(version)} state=active\n"
-    if not _switches(machine) <= set(functions(domain)) or not _listens(seed, config):
-        state = "active" if resident else "failed"
-        return f"{booted}{_said(version)}\n{_said(version)} state={state}\n"
-    fabric.power_on(version, config)
-    return f"{booted}{_said(version)}\n{_said(version)} state=active\n"
+        return "failed to initialize: the fabric cannot be configured"
+    missing = sorted(_switches(machine) - set(functions(domain)))
+    if missing:
+        return f"failed to find all the expected NVSwitches: {len(missing)} missing"
+    if not _listens(seed, config):
+        return f"failed to bind to {config.get('FM_CMD_BIND_INTERFACE', '')}"
+    return ""
 
 
 def power_off(machine: Machine, faults: Faults) -> None:
     """The VM with the switches ended."""
+    service_vm_guest.ended(machine)
     fabric = Fabric(machine, faults)
     if fabric.powered is not None or not came_prepared(machine):
         fabric.power_off()

@@ -25,6 +25,12 @@ class VmIgnoresShutdown(BaseFault):
     kind: Literal["vm-ignores-shutdown"] = "vm-ignores-shutdown"
 
 
+class VmRefusesSsh(BaseFault):
+    """Nothing listens on the SSH port of VMs."""
+
+    kind: Literal["vm-refuses-ssh"] = "vm-refuses-ssh"
+
+
 class FabricManagerStaysResident(BaseFault):
     """The fabric manager of a VM that boots fails at start and keeps its process: active, and silent."""
 

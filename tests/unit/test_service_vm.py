@@ -22,6 +22,7 @@ from gpuclusters.domain import (
     domain_xml,
     fabric_manager_config,
     reconcile_service_vm,
+    service_vm_guest,
     service_vm_health,
 )
 from gpuclusters.domain.cloud_init import Seed
@@ -32,6 +33,7 @@ from gpuclusters.domain.platforms import PRESETS, Platform
 from gpuclusters.domain.ports import LivePartition, PciFunction
 from gpuclusters.domain.refusals import RefusalError
 from gpuclusters.domain.service_vm import LAB_IMAGE, ServiceVmInputs
+from gpuclusters.domain.service_vm_guest import Guest
 from gpuclusters.domain.service_vm_health import Health
 from gpuclusters.domain.service_vm_state import LiveVm, compare, wanted
 from lab.hosts import libvirt
@@ -284,12 +286,17 @@ class FakeHost:
         self.fuse = -1
         self.obeys = True
         self.starts = 0
+        self.guest: Guest | None = None
+        """What the VM says over SSH; None: what it was made with."""
 
     def look(self) -> LiveVm:
         return self.live
 
     def state(self) -> str | None:
         return self.live.state
+
+    def ask_guest(self) -> Guest:
+        return self.guest or Guest("", self.vm.fabric_manager.version, "active")
 
     def _did(self, what: str, **changes: Any) -> None:
         self.done.append(what)
@@ -522,9 +529,75 @@ def test_each_cause_of_a_silent_fabric_manager_has_its_own_words(
     world = World(fabric_manager=settings, boot_timeout_seconds=30)
     world.fabric.answers = code
     world.host.live = replace(world.host.live, console=console)
+    world.host.guest = Guest("Connection refused")
     with pytest.raises(service_vm_health.UnhealthyError, match=words) as failed:
         world.ensure()
     assert "hgx-01 (10.0.0.11:22): service VM fabric-manager" in str(failed.value)
+    assert "over SSH the VM says nothing (Connection refused)" in str(failed.value)
+
+
+@pytest.mark.parametrize(
+    ("code", "state", "words"),
+    [
+        (-9, "failed", "its service is failed"),
+        (-5, "active", "stays resident"),
+        (-9, "inactive", "its service is inactive"),
+        (-27, "failed", "every NVSwitch of the board"),
+    ],
+)
+def test_a_vm_that_lets_its_host_in_says_more_than_its_console(
+    code: int, state: str, words: str
+) -> None:
+    world = World(boot_timeout_seconds=30)
+    world.fabric.answers = code
+    said_at_the_start = "gpu-clusters: fabric-manager version=595.58.03 state=activating"
+    world.host.live = replace(world.host.live, console=said_at_the_start)
+    world.host.guest = Guest("", "595.58.03", state, ("one", "failed to find all NVSwitches"))
+    with pytest.raises(service_vm_health.UnhealthyError, match=words) as failed:
+        world.ensure()
+    assert "its log ends with: one | failed to find all NVSwitches" in str(failed.value)
+
+
+def test_a_fabric_manager_that_was_exchanged_in_the_vm_is_seen_and_refused() -> None:
+    world = World()
+    world.ensure()
+    world.host.guest = Guest("", "595.91.07", "active")
+    seen = reconcile_service_vm.observe(world.vm, world.ports, scripts())
+    assert seen is not None
+    assert seen.drift == ("the fabric manager in the VM is 595.91.07 instead of 595.58.03",)
+    with pytest.raises(RefusalError, match=r"is 595\.91\.07, not 595\.58\.03"):
+        world.ensure(known=True)
+
+
+def test_a_vm_that_lets_nobody_in_is_no_failure_but_said() -> None:
+    world = World()
+    world.host.guest = Guest("No route to host")
+    assert world.ensure().health is Health.READY
+    (note,) = world.notes
+    assert "does not let its host in over SSH (No route to host)" in note
+    assert "its console" in note
+
+
+@pytest.mark.parametrize(
+    ("output", "wanted"),
+    [
+        (
+            "Fabric Manager version is : 595.58.03\nactive\nfirst\nsecond\n",
+            Guest("", "595.58.03", "active", ("first", "second")),
+        ),
+        ("failed\n", Guest("", "", "failed")),
+        ("Fabric Manager version is : 595.58.03\nunknown\n", Guest("", "595.58.03", "unknown")),
+        ("inactive\na\nb\nc\nd\n", Guest("", "", "inactive", ("b", "c", "d"))),
+    ],
+)
+def test_the_answer_of_the_vm_is_read_whatever_part_of_it_is_missing(
+    output: str, wanted: Guest
+) -> None:
+    assert service_vm_guest.parsed(output) == wanted
+
+
+def test_an_answer_without_systemctl_is_none() -> None:
+    assert not service_vm_guest.parsed("Welcome to this machine\n").answered
 
 
 def test_a_restarted_fabric_manager_that_waits_for_its_list_is_no_failure() -> None:

@@ -1,0 +1,21 @@
+"""One board for each machine that `hosts` lists, cut as `partitions` says."""
+
+import pulumi
+
+from gpuclusters.domain.fabric import TABLES, Baseboard
+from gpuclusters.domain.platforms import PRESETS, Platform
+from gpuclusters.providers.fabric_partitions import FabricPartitions
+
+config = pulumi.Config()
+preset = PRESETS[Platform.SUPERMICRO_HGX_H100]
+assert preset.baseboard in TABLES, Baseboard
+for connection in config.require_object("hosts"):
+    FabricPartitions(
+        f"{connection['host']}-fabric",
+        connection=connection,
+        board="board-0",
+        baseboard=preset.baseboard,
+        partitions=config.require_object("partitions"),
+        gpus={str(module): address for module, address in sorted(preset.gpus.items())},
+        fabric_manager_host="127.0.0.1",
+    )
