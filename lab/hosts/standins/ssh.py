@@ -68,10 +68,10 @@ def run(call: Call) -> Answer:
     said = _host_key_refused(call, wanted, guest)
     if said:
         return Answer.error(f"{said}Host key verification failed.", _ERROR)
-    said = _account_refused(call, wanted, guest)
-    if said is not None:
-        denied = f"{wanted.user}@{wanted.address}: Permission denied (publickey)."
-        return Answer.error(f"{said}{denied}", _ERROR)
+    denied = _account_refused(call, wanted, guest)
+    if denied is not None:
+        denied += f"{wanted.user}@{wanted.address}: Permission denied (publickey)."
+        return Answer.error(denied, _ERROR)
     if not wanted.command:
         return Answer.error("this stand-in opens no terminal: name a command", _ERROR)
     return Answer(*guest.run(wanted.command))
