@@ -22,19 +22,31 @@ class HostConnection:
     port: pulumi.Input[int]
     user: pulumi.Input[str]
     host_key: pulumi.Input[str]
+    iap: pulumi.Input[dict[str, Any]] | None = None
+    """Project, zone and name on Google Cloud of a machine that is reached through Identity-Aware Proxy."""
 
     def as_input(self) -> dict[str, pulumi.Input[Any]]:
         """The connection as a property of a dynamic resource."""
+        tunnel = {} if self.iap is None else {"iap": self.iap}
         return {
             "host": self.host,
             "address": self.address,
             "port": self.port,
             "user": self.user,
             "host_key": self.host_key,
+            **tunnel,
         }
 
     def command_connection(self, private_key: pulumi.Input[str] | None) -> remote.ConnectionArgs:
-        """The connection for a `pulumi_command` resource; without a key the SSH agent is asked."""
+        """The connection for a `pulumi_command` resource; without a key the SSH agent is asked.
+
+        Raises:
+            ValueError: the machine is reached through a tunnel, which `pulumi_command` cannot open.
+        """
+        if self.iap is not None:
+            raise ValueError(
+                f"{self.host} is reached through Identity-Aware Proxy, which pulumi-command cannot do"
+            )
         return remote.ConnectionArgs(
             host=self.address,
             port=pulumi.Output.from_input(self.port).apply(float),

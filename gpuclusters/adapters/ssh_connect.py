@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 
 import asyncssh
 
@@ -14,6 +15,8 @@ from gpuclusters.domain.connection import HostConnection
 # TCP and key exchange to a host in the same site take well under a second; a BMC-attached or
 # loaded host needs a few.
 CONNECT_TIMEOUT_SECONDS = 10.0
+# gcloud takes a few seconds to start, and as many again on a slow computer.
+TUNNEL_TIMEOUT_SECONDS = 40.0
 LOGIN_TIMEOUT_SECONDS = 20.0
 # Connecting changes nothing, so it may be repeated: a host that restarts its sshd is back by then.
 CONNECT_ATTEMPTS = 3
@@ -72,6 +75,8 @@ async def _connect_once(
 ) -> asyncssh.SSHClientConnection:
     expected = asyncssh.import_public_key(connection.host_key)
     pinned = PinnedKey(expected)
+    tunnel = _tunnel(connection, tried)
+    patience = TUNNEL_TIMEOUT_SECONDS if tunnel else CONNECT_TIMEOUT_SECONDS
     try:
         link, _ = await asyncssh.create_connection(
             lambda: pinned,
@@ -84,7 +89,8 @@ async def _connect_once(
             client_keys=credentials.keys(),
             agent_path=credentials.agent_path,
             preferred_auth="publickey",
-            connect_timeout=CONNECT_TIMEOUT_SECONDS,
+            proxy_command=tunnel,
+            connect_timeout=patience,
             login_timeout=LOGIN_TIMEOUT_SECONDS,
             keepalive_interval=KEEPALIVE_SECONDS,
             keepalive_count_max=KEEPALIVE_MISSES,
@@ -109,24 +115,53 @@ async def _connect_once(
         raise UnreachableError(
             connection.place,
             tried,
-            f"no SSH connection within {CONNECT_TIMEOUT_SECONDS:g} s",
-            "check that the host is up and that address, port and firewall are right",
+            f"no SSH connection within {patience:g} s",
+            _remedy(connection),
         ) from error
     except (OSError, asyncssh.Error) as error:
         raise UnreachableError(
             connection.place,
             tried,
             f"no SSH connection ({_reason(error)})",
-            "check that the host is up and that address, port and firewall are right",
+            _remedy(connection),
         ) from error
     else:
         return link
+
+
+def _tunnel(connection: HostConnection, tried: str) -> tuple[str, ...] | None:
+    """The command whose standard input and output lead to the host's SSH server; None if a network does."""
+    if connection.iap is None:
+        return None
+    gcloud = shutil.which("gcloud")
+    if gcloud is None:
+        raise UnreachableError(
+            connection.place,
+            tried,
+            "it is reached through Identity-Aware Proxy, and there is no gcloud here to open a tunnel",
+            "install the Google Cloud CLI, or let SSH come from ranges of your own",
+        )
+    iap = connection.iap
+    return (
+        *(gcloud, "compute", "start-iap-tunnel", iap.instance, str(connection.port)),
+        *("--listen-on-stdin", f"--project={iap.project}", f"--zone={iap.zone}"),
+        *("--verbosity=error", "--quiet"),
+    )
 
 
 def _algorithms(host_key: str) -> str:
     """Prefer the pinned key's type, so that a host with several keys shows that one."""
     kind = host_key.split()[0]
     return "^rsa-sha2-512,rsa-sha2-256" if kind == "ssh-rsa" else f"^{kind}"
+
+
+def _remedy(connection: HostConnection) -> str:
+    if connection.iap is None:
+        return "check that the host is up and that address, port and firewall are right"
+    return (
+        "check that the machine is up, that its firewall lets in 35.235.240.0/20, and that this account has"
+        " the role IAP-secured Tunnel User: `gcloud compute start-iap-tunnel` says what it lacks"
+    )
 
 
 def _reason(error: Exception) -> str:

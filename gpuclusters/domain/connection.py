@@ -43,6 +43,20 @@ def parse_host_key(text: str) -> str:
     return f"{kind} {encoded}"
 
 
+class IapTunnel(BaseModel):
+    """How a machine on Google Cloud is reached that no network leads to: through Identity-Aware Proxy."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    project: Annotated[
+        str, matches(r"[a-z][a-z0-9.:-]{4,98}[a-z0-9]", "write the id of a Google Cloud project")
+    ]
+    zone: Annotated[str, matches(r"[a-z]+-[a-z]+[0-9]+-[a-z]", "write a zone like us-central1-a")]
+    instance: Annotated[
+        str, matches(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?", "write the machine's name on Google Cloud")
+    ]
+
+
 class HostConnection(BaseModel):
     """Where a host's SSH server listens and which key it must show.
 
@@ -68,6 +82,8 @@ class HostConnection(BaseModel):
         str, matches(r"[a-z_][a-z0-9_-]{0,31}", "write a Linux login name, like 'root'")
     ] = "root"
     host_key: Annotated[str, AfterValidator(parse_host_key)]
+    iap: IapTunnel | None = None
+    """The tunnel that leads there; the address is then that within its network."""
 
     @property
     def place(self) -> str:

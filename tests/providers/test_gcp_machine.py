@@ -348,9 +348,11 @@ def test_a_host_key_is_made_once(world: World) -> None:
 def test_without_credentials_the_user_is_told_how_to_get_some(world: World, tmp_path: Any) -> None:
     config = {"gcp:computeCustomEndpoint": world.cloud.url}
     nothing = {"GOOGLE_APPLICATION_CREDENTIALS": str(tmp_path / "no.json"), "NO_GCE_CHECK": "true"}
-    with provider_process(tmp_path / "err", nothing, config) as process:
-        with pytest.raises(StepFailed, match="Google Cloud: could not find credentials"):
-            process.create(GcpMachineProvider, MACHINE)
+    with (
+        provider_process(tmp_path / "err", nothing, config) as process,
+        pytest.raises(StepFailed, match="Google Cloud: could not find credentials"),
+    ):
+        process.create(GcpMachineProvider, MACHINE)
     assert not world.cloud.calls
 
 
