@@ -1,0 +1,314 @@
+"""One comment on a pull request, found again by its marker and edited in place. GitHub's and GitLab's API."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+_TRIES = 4
+_MOST_PAGES = 30
+_PAGE = 100
+_LONGEST_WAIT_SECONDS = 60.0
+_TIMEOUT = httpx.Timeout(20.0, connect=10.0)
+_PASSING = {429, 500, 502, 503, 504}
+
+
+class ForgeError(Exception):
+    """The comment could not be made. The message says what was tried and what to do; never the token."""
+
+
+class TooLongError(ForgeError):
+    """The forge takes no comment of this length."""
+
+
+class Forge(StrEnum):
+    """Which API."""
+
+    GITHUB = "github"
+    GITLAB = "gitlab"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the comment goes, and with whose rights."""
+
+    forge: Forge
+    api: str
+    """Address of the API, without a slash at its end."""
+    project: str
+    """`owner/name` on GitHub, the number of the project on GitLab."""
+    number: int
+    """Of the pull or merge request."""
+    token: str = field(repr=False)
+
+    @property
+    def comments(self) -> str:
+        """Address of the list of comments."""
+        if self.forge is Forge.GITHUB:
+            return f"{self.api}/repos/{self.project}/issues/{self.number}/comments"
+        return f"{self.api}/projects/{self.project}/merge_requests/{self.number}/notes"
+
+    def comment(self, number: int) -> str:
+        """Address of one comment."""
+        if self.forge is Forge.GITHUB:
+            return f"{self.api}/repos/{self.project}/issues/comments/{number}"
+        return f"{self.comments}/{number}"
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """What every request carries."""
+        if self.forge is Forge.GITHUB:
+            return {
+                "Authorization": f"Bearer {self.token}",
+                "Accept": "application/vnd.github+json",
+                "X-GitHub-Api-Version": "2022-11-28",
+            }
+        return {"PRIVATE-TOKEN": self.token}
+
+
+def place(forge: Forge, env: Mapping[str, str], number: int | None = None) -> Place:
+    """Where the pipeline around this command wants its comment.
+
+    Args:
+        forge: which API.
+        env: the environment, as GitHub Actions and GitLab CI set it.
+        number: of the pull or merge request; by default the one that the pipeline is about.
+
+    Raises:
+        ForgeError: something is missing; the message has all of it.
+    """
+    if forge is Forge.GITHUB:
+        token, project = env.get("GITHUB_TOKEN", ""), env.get("GITHUB_REPOSITORY", "")
+        api = env.get("GITHUB_API_URL", "https://api.github.com")
+        number = number or _github_number(env)
+        names = ("GITHUB_TOKEN", "GITHUB_REPOSITORY")
+    else:
+        token, project = env.get("GITLAB_TOKEN", ""), env.get("CI_PROJECT_ID", "")
+        api = env.get("CI_API_V4_URL", "https://gitlab.com/api/v4")
+        stated = env.get("CI_MERGE_REQUEST_IID", "")
+        number = number or (int(stated) if stated.isdecimal() else None)
+        names = ("GITLAB_TOKEN", "CI_PROJECT_ID")
+    missing = [name for name, value in zip(names, (token, project), strict=True) if not value]
+    if number is None:
+        missing.append("the number of the pull request (--pull-request N)")
+    if missing or number is None:
+        raise ForgeError(f"to comment on {forge} there is missing: {', '.join(missing)}")
+    if forge is Forge.GITHUB and not re.fullmatch(r"[\w.-]+/[\w.-]+", project):
+        raise ForgeError("GITHUB_REPOSITORY is not owner/name")
+    if forge is Forge.GITLAB and not project.isdecimal():
+        raise ForgeError("CI_PROJECT_ID is not a number")
+    return Place(forge, api.rstrip("/"), project, number, token.strip())
+
+
+def _github_number(env: Mapping[str, str]) -> int | None:
+    found = re.fullmatch(r"refs/pull/(\d+)/\w+", env.get("GITHUB_REF", ""))
+    if found:
+        return int(found[1])
+    try:
+        event = json.loads(Path(env["GITHUB_EVENT_PATH"]).read_text(encoding="utf-8"))
+        number = event["pull_request"]["number"]
+    except (KeyError, OSError, ValueError, TypeError):
+        return None
+    return number if isinstance(number, int) else None
+
+
+class Comments:
+    """The comments of one pull request."""
+
+    def __init__(
+        self,
+        where: Place,
+        *,
+        transport: httpx.BaseTransport | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._where = where
+        self._sleep = sleep
+        # Redirects are not followed: the token is for this address alone.
+        self._client = httpx.Client(
+            headers=dict(where.headers),
+            timeout=_TIMEOUT,
+            transport=transport,
+            follow_redirects=False,
+        )
+
+    def __enter__(self) -> Comments:
+        """Keeps its connections until the end of the block."""
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self._client.close()
+
+    def put(self, body: str, marker: str) -> str:
+        """Make the comment, or bring the one that carries the marker up to date; gives its address.
+
+        Only a comment of our own account is edited: what others have written with our marker in it stays
+        theirs, so that nobody can put words into the review later.
+
+        Raises:
+            TooLongError: the forge takes no comment of this length.
+            ForgeError: it refuses, or does not answer.
+        """
+        author = self._author()
+        for attempt in range(_TRIES):
+            known = self._find(marker, author)
+            try:
+                if known is None:
+                    answer = self._once("POST", self._where.comments, {"body": body})
+                elif str(known.get("body")).strip() == body.strip():
+                    return _address(known, self._where)
+                else:
+                    verb = "PATCH" if self._where.forge is Forge.GITHUB else "PUT"
+                    address = self._where.comment(int(known["id"]))
+                    answer = self._once(verb, address, {"body": body})
+            except _AgainError as again:
+                # It may have been made all the same: it is looked for before it is made once more.
+                self._wait(again, attempt)
+            else:
+                return _address(answer.json(), self._where)
+        raise AssertionError("unreachable")
+
+    def _author(self) -> Callable[[Mapping[str, Any]], bool]:
+        """Whether a comment is of our own account."""
+        answer = self._get(f"{self._where.api}/user", refused_is_fine=True)
+        me = answer.json() if answer is not None else {}
+        if self._where.forge is Forge.GITLAB:
+            return lambda comment: _of(comment, "author").get("id") == me.get("id", -1)
+        if "login" in me:
+            return lambda comment: _of(comment, "user").get("login") == me["login"]
+        # The token of a workflow is that of an app, which has no user to ask for.
+        return lambda comment: _of(comment, "user").get("login") == "github-actions[bot]"
+
+    def _find(
+        self, marker: str, ours: Callable[[Mapping[str, Any]], bool]
+    ) -> Mapping[str, Any] | None:
+        for comment in self._all():
+            if marker in str(comment.get("body")) and ours(comment):
+                return comment
+        return None
+
+    def _all(self) -> Iterator[Mapping[str, Any]]:
+        for page in range(1, _MOST_PAGES + 1):
+            answer = self._get(f"{self._where.comments}?per_page={_PAGE}&page={page}")
+            comments = answer.json() if answer is not None else []
+            if not isinstance(comments, list):
+                raise ForgeError(f"{self._where.forge} answers with something else than comments")
+            yield from (comment for comment in comments if isinstance(comment, Mapping))
+            if len(comments) < _PAGE:
+                return
+
+    def _get(self, address: str, *, refused_is_fine: bool = False) -> httpx.Response | None:
+        for attempt in range(_TRIES):
+            try:
+                return self._once("GET", address)
+            except _AgainError as again:
+                self._wait(again, attempt)
+            except ForgeError:
+                if refused_is_fine:
+                    return None
+                raise
+        raise AssertionError("unreachable")
+
+    def _once(
+        self, verb: str, address: str, body: Mapping[str, Any] | None = None
+    ) -> httpx.Response:
+        path = httpx.URL(address).path
+        try:
+            answer = self._client.request(verb, address, json=body)
+        except httpx.TransportError as error:
+            problem = (
+                "does not answer in time"
+                if isinstance(error, httpx.TimeoutException)
+                else "cannot be reached"
+            )
+            raise _AgainError(f"{self._where.forge} {problem} ({verb} {path})") from error
+        if answer.is_success:
+            try:
+                answer.json()
+            except ValueError as error:
+                raise ForgeError(
+                    f"{self._where.forge} answers {verb} {path} with something that is no JSON; is the "
+                    "address of its API right?"
+                ) from error
+            return answer
+        raise self._refusal(answer, f"{verb} {path}")
+
+    def _refusal(self, answer: httpx.Response, tried: str) -> Exception:
+        said = self._said(answer)
+        status = f"{self._where.forge} answers {answer.status_code} to {tried}{said}"
+        wait = _retry_after(answer)
+        if answer.status_code in _PASSING or (answer.status_code == 403 and wait is not None):
+            return _AgainError(status, wait)
+        if answer.status_code in (413, 422, 400) and "too long" in said.lower():
+            return TooLongError(status)
+        return ForgeError(f"{status}; {_REMEDIES.get(answer.status_code, 'see what it says')}")
+
+    def _said(self, answer: httpx.Response) -> str:
+        try:
+            document = answer.json()
+        except ValueError:
+            return ""
+        if not isinstance(document, Mapping):
+            return ""
+        text = str(document.get("message") or document.get("error") or "")
+        if errors := document.get("errors"):
+            text = f"{text}: {json.dumps(errors)}"
+        text = text.replace(self._where.token, "[secret]")[:300]
+        text = "".join(c if c.isprintable() else " " for c in text)
+        return f": {text}" if text else ""
+
+    def _wait(self, again: _AgainError, attempt: int) -> None:
+        seconds = again.seconds if again.seconds is not None else 2.0**attempt
+        if attempt + 1 >= _TRIES or seconds > _LONGEST_WAIT_SECONDS:
+            raise ForgeError(
+                f"{again}; tried {attempt + 1} times. Run the job again later"
+            ) from again
+        self._sleep(seconds)
+
+
+class _AgainError(Exception):
+    """Worth another try, after so many seconds if the forge has said."""
+
+    def __init__(self, message: str, seconds: float | None = None) -> None:
+        super().__init__(message)
+        self.seconds = seconds
+
+
+_REMEDIES = {
+    301: "the address has moved: is the API's address or the project's name an old one?",
+    302: "the address has moved: is the API's address or the project's name an old one?",
+    401: "the token is not valid, or no longer",
+    403: "the token may not comment: give the job `pull-requests: write` (GitHub) or a token with the scope "
+    "api (GitLab). Pipelines of forks get none, on purpose",
+    404: "there is no such pull request, or the token may not see it",
+    410: "comments are closed there",
+    422: "is the pull request locked?",
+}
+
+
+def _retry_after(answer: httpx.Response) -> float | None:
+    stated = answer.headers.get("retry-after", "")
+    if stated.isdecimal():
+        return float(stated)
+    if answer.headers.get("x-ratelimit-remaining") == "0":
+        reset = answer.headers.get("x-ratelimit-reset", "")
+        return max(float(reset) - time.time(), 1.0) if reset.isdecimal() else None
+    return None
+
+
+def _of(comment: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    value = comment.get(key)
+    return value if isinstance(value, Mapping) else {}
+
+
+def _address(comment: Any, where: Place) -> str:
+    found = comment.get("html_url") if isinstance(comment, Mapping) else None
+    return str(found or where.comments)

@@ -1,0 +1,319 @@
+"""`gpu-clusters review`: what a preview means, as a comment for those who have to say yes or no."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gpuclusters.adapters.forge import Comments, Forge, ForgeError, Place, TooLongError, place
+from gpuclusters.cli import stack as stacks
+from gpuclusters.cli.errors import RunError, UsageError
+from gpuclusters.cli.project import Project
+from gpuclusters.domain.prices import PriceTable
+from gpuclusters.review import gates, limits
+from gpuclusters.review.document import document
+from gpuclusters.review.findings import Rule, Severity, with_severities
+from gpuclusters.review.html import page
+from gpuclusters.review.markdown import markdown, marker
+from gpuclusters.review.plan import PlanError
+from gpuclusters.review.price_table import PriceError, price_table
+from gpuclusters.review.reading import read
+from gpuclusters.review.review import Failure, Outcome, review
+from gpuclusters.review.rules import RULES
+from gpuclusters.review.secrets import masked_text
+
+app = typer.Typer(add_completion=False)
+_LARGEST_BYTES = 512 * 1024 * 1024
+_DEFAULT_STACK = "dev"
+
+
+class Format(StrEnum):
+    """What is printed."""
+
+    MARKDOWN = "markdown"
+    HTML = "html"
+    JSON = "json"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Everything that a review can be told."""
+
+    fail_on: str = ""
+    format: Format = Format.MARKDOWN
+    output: Path | None = None
+    comment: Forge | None = None
+    pull_request: int | None = None
+    key: str = "default"
+    prices: Path | None = None
+    budget: float | None = None
+    severities: Sequence[str] = ()
+    artifact: str | None = None
+
+
+@app.command("review")
+def command(
+    files: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[FILE]...",
+            help="What `pulumi preview --json --show-sames` printed, one file for each stack; - is standard "
+            "input. Without any the preview is made here.",
+        ),
+    ] = None,
+    stack: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--stack", "-s", envvar="PULUMI_STACK", help="Which stacks to preview; may be repeated."
+        ),
+    ] = None,
+    fail_on: Annotated[
+        str,
+        typer.Option(
+            help="Exit with 5 if one of these holds: delete, replace, policy, dangerous, look, "
+            "unknown-cost, cost>N (a month). Separated by commas."
+        ),
+    ] = "",
+    format_: Annotated[Format, typer.Option("--format", help="What to print.")] = Format.MARKDOWN,
+    output: Annotated[
+        Path | None,
+        typer.Option(help="Folder for review.md, review.html and review.json, whole and not cut."),
+    ] = None,
+    comment: Annotated[
+        Forge | None,
+        typer.Option(
+            help="Comment on the pull request of the pipeline around, and edit that comment later. The "
+            "token is read from GITHUB_TOKEN or GITLAB_TOKEN."
+        ),
+    ] = None,
+    pull_request: Annotated[
+        int | None, typer.Option(min=1, help="Its number, where the pipeline does not tell.")
+    ] = None,
+    key: Annotated[
+        str, typer.Option(help="Tells comments of several pipelines on one pull request apart.")
+    ] = "default",
+    prices: Annotated[
+        Path | None, typer.Option(help="Your prices, laid over those that come with the command.")
+    ] = None,
+    budget: Annotated[
+        float | None, typer.Option(min=0, help="The most that each stack may cost per month.")
+    ] = None,
+    severity: Annotated[
+        list[str] | None,
+        typer.Option(metavar="RULE=LEVEL", help="mandatory, advisory or off, for one policy rule."),
+    ] = None,
+    artifact: Annotated[
+        str | None,
+        typer.Option(help="Where the whole review is kept; told where a comment is cut."),
+    ] = None,
+) -> None:
+    """Say what a change does to the fleet and what it costs, for a pull request.
+
+    Exit code: 0 reviewed, 1 a preview failed or the comment could not be made, 2 wrong use, 5 a gate of
+    --fail-on is closed.
+    """
+    options = Options(
+        fail_on,
+        format_,
+        output,
+        comment,
+        pull_request,
+        key,
+        prices,
+        budget,
+        severity or (),
+        artifact,
+    )
+    raise typer.Exit(run(files or [], stack or [], options))
+
+
+def run(
+    files: Sequence[str],
+    names: Sequence[str],
+    options: Options,
+    *,
+    env: Mapping[str, str] = os.environ,
+    comments: type[Comments] = Comments,
+) -> int:
+    """Review plans from files, or of stacks that are previewed here; gives the exit code.
+
+    Args:
+        files: where plans are; `-` is standard input.
+        names: stacks, in the order of the files if there are any.
+        options: how.
+        env: the environment, for the forge.
+        comments: what talks to the forge.
+
+    Raises:
+        UsageError: an option is wrong.
+        RunError: the comment or the folder cannot be written.
+    """
+    if files and names and len(files) != len(names):
+        raise UsageError("give as many --stack as files, or none")
+    closing = _gates(options.fail_on)
+    table = _prices(options.prices)
+    rules = _rules(options.severities)
+    where = _place(options, env)
+
+    def judged(source: str, name: str, text: str | None) -> Outcome:
+        if text is None:
+            return Failure(
+                name, f"the preview of {name} ended without a plan; its own messages say why"
+            )
+        try:
+            return review(read(text, source), prices=table, rules=rules, budget=options.budget)
+        except PlanError as error:
+            return Failure(name, masked_text(str(error)))
+
+    if files:
+        outcomes = [
+            judged(*_file(file, names[index] if names else None))
+            for index, file in enumerate(files)
+        ]
+    else:
+        project = Project.find()
+        outcomes = [
+            judged(f"the preview of {name}", name, _previewed(project, name))
+            for name in (names or [_DEFAULT_STACK])
+        ]
+    _write(outcomes, options)
+    if where is not None:
+        with comments(where) as reached:
+            _comment(outcomes, options, reached)
+    return _code(outcomes, closing)
+
+
+def _code(outcomes: Sequence[Outcome], closing: Sequence[gates.Gate]) -> int:
+    failures = [outcome for outcome in outcomes if isinstance(outcome, Failure)]
+    for failure in failures:
+        sys.stderr.write(f"error: {failure.stack}: {failure.message}\n")
+    shut = gates.closed(outcomes, closing)
+    for reason in shut:
+        sys.stderr.write(f"gate: {reason}\n")
+    if failures:
+        return RunError.exit_code
+    return gates.EXIT_GATE if shut else 0
+
+
+def _gates(text: str) -> tuple[gates.Gate, ...]:
+    try:
+        return gates.parse(text)
+    except gates.GateError as error:
+        raise UsageError(f"--fail-on: {error}") from error
+
+
+def _prices(own: Path | None) -> PriceTable:
+    try:
+        return price_table(own)
+    except PriceError as error:
+        raise UsageError(str(error)) from error
+
+
+def _rules(stated: Sequence[str]) -> tuple[Rule, ...]:
+    known = {rule.id for rule in RULES}
+    severities = {}
+    for option in stated:
+        id_, _, word = option.partition("=")
+        if id_ not in known:
+            raise UsageError(
+                f"--severity: there is no rule {id_!r}; known: {', '.join(sorted(known))}"
+            )
+        if word.upper() not in Severity.__members__:
+            raise UsageError(f"--severity {id_}: write mandatory, advisory or off (got {word!r})")
+        severities[id_] = Severity[word.upper()]
+    return with_severities(RULES, severities)
+
+
+def _file(file: str, name: str | None) -> tuple[str, str, str]:
+    if file == "-":
+        source, stem, data = (
+            "standard input",
+            "standard input",
+            sys.stdin.buffer.read(_LARGEST_BYTES + 1),
+        )
+    else:
+        source, stem = file, Path(file).stem
+        try:
+            with Path(file).open("rb") as opened:
+                data = opened.read(_LARGEST_BYTES + 1)
+        except OSError as error:
+            raise UsageError(f"{file} cannot be read: {error.strerror}") from error
+    if len(data) > _LARGEST_BYTES:
+        raise UsageError(f"{source} is larger than {_LARGEST_BYTES >> 20} MiB; is it a preview?")
+    return source, name or stem, data.decode("utf-8", errors="replace")
+
+
+def _previewed(project: Project, name: str) -> str | None:
+    session = stacks.open_session(project, name)
+    if session.in_lab:
+        stacks._ensure_stack(session)
+    command = [*session.engine.command, "preview", "--stack", name, "--json", "--show-sames"]
+    # What it says besides goes to this terminal; a failed preview tells why in its JSON.
+    done = subprocess.run(
+        [*command, "--non-interactive"],
+        cwd=project.folder,
+        env=session.env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        check=False,
+    )
+    text = done.stdout.decode("utf-8", errors="replace")
+    return text if text.strip() else None
+
+
+def _write(outcomes: Sequence[Outcome], options: Options) -> None:
+    def texts() -> dict[Format, str]:
+        return {
+            Format.MARKDOWN: markdown(outcomes, key=options.key, most=limits.UNLIMITED),
+            Format.HTML: page(outcomes),
+            Format.JSON: json.dumps(document(outcomes), indent=2, ensure_ascii=False) + "\n",
+        }
+
+    if options.output is None:
+        if options.comment is None:
+            sys.stdout.write(texts()[options.format])
+        return
+    names = {Format.MARKDOWN: "review.md", Format.HTML: "review.html", Format.JSON: "review.json"}
+    try:
+        options.output.mkdir(parents=True, exist_ok=True)
+        for kind, text in texts().items():
+            (options.output / names[kind]).write_text(text, encoding="utf-8", newline="\n")
+    except OSError as error:
+        raise RunError(f"{options.output} cannot be written: {error.strerror}") from error
+    sys.stderr.write(
+        f"review: {', '.join(str(options.output / name) for name in names.values())}\n"
+    )
+
+
+def _place(options: Options, env: Mapping[str, str]) -> Place | None:
+    if options.comment is None:
+        return None
+    try:
+        return place(options.comment, env, options.pull_request)
+    except ForgeError as error:
+        raise UsageError(str(error)) from error
+
+
+def _comment(outcomes: Sequence[Outcome], options: Options, comments: Comments) -> None:
+    most = limits.GITHUB if options.comment is Forge.GITHUB else limits.GITLAB
+    for share in (1, 2, 4):
+        body = markdown(outcomes, key=options.key, most=most // share, artifact=options.artifact)
+        try:
+            address = comments.put(body, marker(options.key))
+        except TooLongError as error:
+            if share == 4:
+                raise RunError(str(error)) from error
+            continue
+        except ForgeError as error:
+            raise RunError(str(error)) from error
+        sys.stderr.write(f"comment: {address}\n")
+        return

@@ -1,0 +1,93 @@
+"""What a picture of a cluster shows, whoever knows it: configuration, a plan, or what is live."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """GPUs of a board that one VM gets together."""
+
+    label: str
+    """`partition 5`, or empty where the GPUs are in none."""
+    modules: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """One machine with what is on its board."""
+
+    name: str
+    kind: str = ""
+    """`HGX H100`, or another name of what it is."""
+    partitions: tuple[Partition, ...] = ()
+    role: str = ""
+    """What it is for beside GPUs: `control plane`."""
+    note: str = ""
+    """What an operator should see: out of service, partitions by lease."""
+    holders: Mapping[int, str] = field(default_factory=dict)
+    """Tenant by module, where that is known."""
+    switched: bool = False
+    """Whether NVSwitches connect the GPUs, behind a service VM."""
+
+    @property
+    def gpus(self) -> int:
+        """How many GPUs it has."""
+        return sum(len(partition.modules) for partition in self.partitions)
+
+    @property
+    def likeness(self) -> Machine:
+        """The machine without its name: what is alike can be drawn once."""
+        return replace(self, name="")
+
+
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """Who shares the cluster, and how many GPUs it may hold."""
+
+    name: str
+    gpus: int
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """One cluster."""
+
+    name: str
+    type: str
+    machines: tuple[Machine, ...]
+    tenants: tuple[Tenant, ...] = ()
+    control_plane: str = ""
+    """Where Kubernetes comes from, in words."""
+    programs: tuple[str, ...] = ()
+    """What of ours runs in it."""
+    says: str = ""
+    """Where the picture comes from: `from configuration`, `live`."""
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of all machines."""
+        return sum(machine.gpus for machine in self.machines)
+
+
+MOST_DRAWN_ALONE = 24
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """A machine, and how many more are like it."""
+
+    machine: Machine
+    names: tuple[str, ...]
+
+
+def cards(machines: Sequence[Machine]) -> list[Card]:
+    """What is drawn: every machine, or where there are many, one of each kind with the names of all."""
+    if len(machines) <= MOST_DRAWN_ALONE:
+        return [Card(machine, (machine.name,)) for machine in machines]
+    alike: dict[str, list[Machine]] = {}
+    for machine in machines:
+        alike.setdefault(repr(machine.likeness), []).append(machine)
+    return [Card(same[0], tuple(machine.name for machine in same)) for same in alike.values()]

@@ -1,0 +1,170 @@
+"""What the hardware of a plan costs per hour and month, before and after."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from gpuclusters.domain.prices import PriceTable
+from gpuclusters.review.fleet import INSTANCE, fleet
+from gpuclusters.review.plan import Plan, Resource
+from gpuclusters.review.secrets import SECRET
+from gpuclusters.review.text import UNKNOWN
+
+_DISK = "gcp:compute/disk:Disk"
+_ADDRESSES = ("gcp:compute/address:Address", "gcp:compute/globalAddress:GlobalAddress")
+_DEFAULT_DISK = "pd-standard"
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """Something that costs money while it is there."""
+
+    what: str
+    """As a reviewer knows it: `hgx-001 (hgx-h100)`."""
+    per_hour: float | None
+    """None where the table does not tell."""
+    why: str = ""
+    """Why it does not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """What all of it costs."""
+
+    items: tuple[Item, ...]
+
+    @property
+    def known(self) -> float:
+        """Cost per hour of what is known."""
+        return sum(item.per_hour for item in self.items if item.per_hour is not None)
+
+    @property
+    def unknown(self) -> tuple[Item, ...]:
+        """What is not known."""
+        return tuple(item for item in self.items if item.per_hour is None)
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Before and after, at the prices of one table."""
+
+    before: Side
+    after: Side
+    table: PriceTable
+
+    @property
+    def applies(self) -> bool:
+        """Whether there is anything that costs money."""
+        return bool(self.before.items or self.after.items)
+
+    @property
+    def more_per_hour(self) -> float:
+        """How much more the known part costs afterwards."""
+        return self.after.known - self.before.known
+
+    @property
+    def more_per_month(self) -> float:
+        """The same for a month."""
+        return self.more_per_hour * self.table.hours_per_month
+
+    @property
+    def new_unknown(self) -> tuple[Item, ...]:
+        """What comes and has no price in the table."""
+        was = {item.what for item in self.before.unknown}
+        return tuple(item for item in self.after.unknown if item.what not in was)
+
+    @property
+    def gone_unknown(self) -> tuple[Item, ...]:
+        """What goes and has no price in the table."""
+        will = {item.what for item in self.after.unknown}
+        return tuple(item for item in self.before.unknown if item.what not in will)
+
+
+def cost(plan: Plan, table: PriceTable) -> Cost:
+    """What both sides of a plan cost."""
+    return Cost(
+        Side(tuple(_items(plan, plan.before(), table))),
+        Side(tuple(_items(plan, plan.after(), table))),
+        table,
+    )
+
+
+def _items(plan: Plan, side: Iterable[Resource], table: PriceTable) -> Iterator[Item]:
+    resources = sorted(side, key=lambda r: r.urn)
+    rented = {r.text("name") or r.name for r in resources if r.type == INSTANCE}
+    for resource in resources:
+        if resource.type == INSTANCE:
+            yield from _instance(resource, table)
+        elif resource.type == _DISK:
+            yield _disk(resource.name, resource.inputs, _region(resource), table)
+        elif resource.type in _ADDRESSES:
+            yield Item(f"address {resource.name}", None, "addresses are not in the price table")
+    for cluster in fleet(plan, resources).values():
+        for machine in sorted(cluster.machines.values(), key=lambda m: m.name):
+            if machine.name in rented:
+                continue
+            per_hour = table.own(machine.name, machine.kind)
+            kind = f" ({machine.kind})" if machine.kind else ""
+            yield Item(
+                f"machine {machine.name}{kind}",
+                per_hour,
+                ""
+                if per_hour is not None
+                else "own-machines of the price table has no entry for it",
+            )
+
+
+def _instance(resource: Resource, table: PriceTable) -> Iterator[Item]:
+    region, kind = _region(resource), resource.text("machineType") or "?"
+    label = f"{resource.text('name') or resource.name} ({kind})"
+    if _is_spot(resource):
+        yield Item(f"machine {label}", None, "spot prices change and are not in the price table")
+    else:
+        per_hour = table.machine(region, kind)
+        yield Item(f"machine {label}", per_hour, _missing(per_hour, kind, region))
+        for card in resource.at("guestAccelerators") or []:
+            if isinstance(card, Mapping):
+                yield _card(label, card, region, table)
+    disk = resource.at("bootDisk", "initializeParams")
+    if isinstance(disk, Mapping):
+        yield _disk(f"boot disk of {resource.name}", disk, region, table)
+
+
+def _card(label: str, card: Mapping[str, object], region: str, table: PriceTable) -> Item:
+    kind = str(card.get("type") or "?").rsplit("/", 1)[-1]
+    count = card.get("count")
+    each = table.gpu(region, kind)
+    if not isinstance(count, int | float) or each is None:
+        return Item(f"GPUs of {label}", None, _missing(None, kind, region))
+    return Item(f"{int(count)} × {kind} of {label}", each * count)
+
+
+def _disk(name: str, disk: Mapping[str, object], region: str, table: PriceTable) -> Item:
+    kind = str(disk.get("type") or _DEFAULT_DISK).rsplit("/", 1)[-1]
+    size = disk.get("size")
+    each = table.disk(region, kind)
+    if not isinstance(size, int | float) or isinstance(size, bool):
+        return Item(f"disk {name}", None, "its size is not stated")
+    if each is None:
+        return Item(f"disk {name}", None, _missing(None, kind, region))
+    return Item(f"disk {name} ({int(size)} GiB {kind})", each * size)
+
+
+def _region(resource: Resource) -> str:
+    zone = resource.text("zone") or resource.text("region") or ""
+    if zone in ("", UNKNOWN, SECRET):
+        return "?"
+    zone = zone.rsplit("/", 1)[-1]
+    return zone.rsplit("-", 1)[0] if zone.count("-") == 2 else zone
+
+
+def _is_spot(resource: Resource) -> bool:
+    return (
+        resource.at("scheduling", "preemptible") is True
+        or resource.text("scheduling", "provisioningModel") == "SPOT"
+    )
+
+
+def _missing(found: float | None, kind: str, region: str) -> str:
+    return "" if found is not None else f"the price table has no {kind} in {region}"

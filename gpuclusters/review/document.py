@@ -1,0 +1,118 @@
+"""A review as JSON, for other programs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from gpuclusters.review.cost import Cost, Side
+from gpuclusters.review.diffing import differences
+from gpuclusters.review.plan import Action
+from gpuclusters.review.review import Failure, Outcome, Review, worst
+from gpuclusters.review.verdict import Level
+
+FORM = 1
+"""Number of this form; it grows when a field changes its meaning or goes."""
+_VERDICTS = {
+    Level.NOTHING: "no-changes",
+    Level.SAFE: "safe",
+    Level.LOOK: "needs-a-look",
+    Level.DANGEROUS: "dangerous",
+    Level.FAILED: "failed",
+}
+
+
+def document(outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    """The JSON document of some stacks' reviews."""
+    return {
+        "form": FORM,
+        "verdict": _VERDICTS[worst(outcomes)],
+        "stacks": [
+            _failure(outcome) if isinstance(outcome, Failure) else _review(outcome)
+            for outcome in outcomes
+        ],
+    }
+
+
+def _failure(failure: Failure) -> dict[str, Any]:
+    return {"stack": failure.stack, "verdict": "failed", "message": failure.message}
+
+
+def _review(review: Review) -> dict[str, Any]:
+    plan = review.plan
+    return {
+        "stack": review.stack,
+        "verdict": _VERDICTS[review.level],
+        "reasons": list(review.verdict.reasons),
+        "complete": plan.complete,
+        "counts": {
+            **{action.value: plan.count(action) for action in Action if action is not Action.SAME},
+            "unchanged": plan.unchanged,
+        },
+        "down": [
+            {
+                "urn": impact.step.urn,
+                "weight": impact.weight.name.lower(),
+                "says": impact.says,
+                "machine": impact.machine or None,
+                "gpus": impact.gpus,
+                "tenant": impact.tenant or None,
+            }
+            for impact in review.downtime
+        ],
+        "capacity": [
+            {
+                "cluster": capacity.cluster,
+                "type": capacity.type,
+                **{row.what: {"before": row.before, "after": row.after} for row in capacity.rows},
+            }
+            for capacity in review.capacities
+        ],
+        "cost": _cost(review.cost),
+        "findings": [
+            {
+                "rule": finding.rule.id,
+                "severity": finding.rule.severity.name.lower(),
+                "urn": finding.urn,
+                "says": finding.says,
+                "new": finding.new,
+            }
+            for finding in review.findings
+        ],
+        "changes": [
+            {
+                "urn": step.urn,
+                "action": step.action.value,
+                "differences": [
+                    {
+                        "path": d.path,
+                        "before": d.before,
+                        "after": d.after,
+                        "lines": list(d.lines),
+                        "note": d.note,
+                    }
+                    for d in differences(step)
+                ],
+            }
+            for steps in review.groups.values()
+            for step in steps
+        ],
+    }
+
+
+def _cost(cost: Cost) -> dict[str, Any]:
+    def side(which: Side) -> dict[str, Any]:
+        return {
+            # Unknown is null and never 0; what is known of a sum in which something is not is said apart.
+            "per-hour": None if which.unknown else round(which.known, 4),
+            "known-per-hour": round(which.known, 4),
+            "unknown": [{"what": item.what, "why": item.why} for item in which.unknown],
+        }
+
+    return {
+        "as-of": cost.table.as_of.isoformat(),
+        "currency": cost.table.currency,
+        "hours-per-month": cost.table.hours_per_month,
+        "before": side(cost.before),
+        "after": side(cost.after),
+    }

@@ -1,0 +1,217 @@
+"""Which clusters, machines, GPUs, partitions and tenants one side of a plan declares."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from gpuclusters.domain.fabric import TABLES, Baseboard
+from gpuclusters.review.plan import STACK_TYPE, Plan, Resource
+
+OURS = "gpu-clusters:"
+DYNAMIC = "pulumi-python:dynamic/gpu:"
+INSTANCE = "gcp:compute/instance:Instance"
+_SHARED = "shared"
+_MACHINE_COMPONENTS = {"GpuHost", "HostPreparation"}
+
+
+@dataclass(slots=True)
+class Machine:
+    """A machine with GPUs, or one that a cluster needs without."""
+
+    name: str
+    gpus: int = 0
+    kind: str = ""
+    """Its baseboard or machine type; empty where the plan does not tell."""
+    partitions: dict[int, tuple[int, ...]] | None = None
+    """GPU modules by number of the active partition; None where leases alone decide."""
+    role: str = ""
+    """`server` or `agent` of RKE2; empty where the plan does not tell."""
+
+
+@dataclass(slots=True)
+class Cluster:
+    """One cluster as one side of the plan declares it."""
+
+    type: str
+    name: str
+    machines: dict[str, Machine] = field(default_factory=dict)
+    tenants: dict[str, int] = field(default_factory=dict)
+    """GPUs that each tenant may hold."""
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of all its machines."""
+        return sum(machine.gpus for machine in self.machines.values())
+
+    def machine(self, name: str) -> Machine:
+        """The machine of that name, known from now on."""
+        return self.machines.setdefault(name, Machine(name))
+
+    @property
+    def partitions(self) -> Mapping[int, int]:
+        """Number of active partitions by size."""
+        counts: dict[int, int] = {}
+        for machine in self.machines.values():
+            for modules in (machine.partitions or {}).values():
+                counts[len(modules)] = counts.get(len(modules), 0) + 1
+        return dict(sorted(counts.items()))
+
+
+def fleet(plan: Plan, resources: Iterable[Resource]) -> dict[str, Cluster]:
+    """The clusters that resources declare, by type and name.
+
+    Args:
+        plan: whose resources they are; its components tell which cluster type a resource is of.
+        resources: one side of it.
+    """
+    found = list(resources)
+    names = _names(found)
+    configured = _configured(plan)
+    clusters: dict[str, Cluster] = {}
+    for resource in found:
+        type_ = cluster_type(plan, resource)
+        if type_ is None or resource.type.startswith(OURS):
+            continue
+        name = names.get(type_) or configured.get(type_, {}).get("name") or plan.stack
+        cluster = clusters.setdefault(f"{type_} {name}", Cluster(type_, name))
+        _take(cluster, plan, resource)
+    for cluster in clusters.values():
+        _pools(cluster, configured.get(cluster.type, {}))
+    return dict(sorted(clusters.items()))
+
+
+def cluster_type(plan: Plan, resource: Resource) -> str | None:
+    """`caas`, `rke2`, `usernetes`, `gcp`: of the outermost component around a resource; None outside."""
+    type_ = None
+    for parent in (resource, *plan.parents(resource)):
+        if parent.type.startswith(OURS) and parent.type != STACK_TYPE:
+            known = parent.type.split(":")[1]
+            type_ = known if known != _SHARED else type_
+    if type_ is None and resource.type.startswith((DYNAMIC, INSTANCE)):
+        # Some of ours are in no component: what looks at the whole fleet, for example.
+        types = {
+            step.type.split(":")[1]
+            for step in plan.steps
+            if step.type.startswith(OURS) and step.action is plan.by_urn[resource.urn].action
+        }
+        type_ = min(types, default=None)
+    return type_
+
+
+def host_of(plan: Plan, resource: Resource) -> str | None:
+    """The machine that a resource is on; None where it is on none."""
+    host = resource.text("connection", "host") or resource.text("connection", "address")
+    if host is not None:
+        return host
+    if resource.type == INSTANCE:
+        return resource.text("name") or resource.name
+    for parent in plan.parents(resource):
+        if parent.kind in _MACHINE_COMPONENTS:
+            return parent.name
+    return None
+
+
+def gpus_of(resource: Resource) -> int:
+    """How many GPUs a resource says that its machine has; 0 where it says nothing."""
+    if resource.type == INSTANCE:
+        cards = resource.at("guestAccelerators")
+        return sum(_number(card.get("count")) for card in cards or [] if isinstance(card, Mapping))
+    if resource.type == f"{DYNAMIC}CdiSpec":
+        devices = resource.at("devices")
+        return len(devices) if isinstance(devices, list) else 0
+    gpus = resource.at("gpus")
+    if isinstance(gpus, Mapping | list):
+        return len(gpus)
+    return _number(gpus) if resource.type.startswith(DYNAMIC) else 0
+
+
+def partitions_of(resource: Resource) -> dict[int, tuple[int, ...]]:
+    """The partitions that a `FabricPartitions` keeps active: GPU modules by number."""
+    table = _table(resource)
+    numbers = resource.at("partitions")
+    if isinstance(numbers, list):
+        return {_number(n): table.get(_number(n), ()) for n in numbers}
+    active = resource.outputs.get("gpus_by_partition")
+    if isinstance(active, Mapping):
+        return {_number(n): tuple(map(_number, modules)) for n, modules in active.items()}
+    return {}
+
+
+def _table(resource: Resource) -> Mapping[int, tuple[int, ...]]:
+    own = resource.at("table")
+    if isinstance(own, Mapping):
+        return {_number(n): tuple(map(_number, modules)) for n, modules in own.items()}
+    board = resource.text("baseboard")
+    if board is None or board not in set(Baseboard):
+        return {}
+    known = TABLES.get(Baseboard(board))
+    return {p.id: p.modules for p in known.partitions} if known else {}
+
+
+def _take(cluster: Cluster, plan: Plan, resource: Resource) -> None:
+    if resource.type == f"{DYNAMIC}TenancyPolicy":
+        cluster.tenants[resource.text("tenant") or resource.name] = _number(
+            resource.at("spec", "gpus")
+        )
+        return
+    host = host_of(plan, resource)
+    if host is None:
+        return
+    machine = cluster.machine(host)
+    machine.gpus = max(machine.gpus, gpus_of(resource))
+    if resource.type == f"{DYNAMIC}FabricPartitions":
+        machine.partitions = partitions_of(resource)
+        machine.kind = resource.text("baseboard") or machine.kind
+    elif resource.type == INSTANCE:
+        machine.kind = resource.text("machineType") or machine.kind
+    elif resource.type == f"{DYNAMIC}Rke2Node":
+        machine.role = resource.text("role") or machine.role
+
+
+def _names(resources: Iterable[Resource]) -> Mapping[str, str]:
+    """Cluster names as resources state them, by cluster type."""
+    names: dict[str, str] = {}
+    for resource in resources:
+        stated = resource.text("cluster")
+        if stated and resource.type in (f"{DYNAMIC}TenancyPolicy", f"{DYNAMIC}FleetPreflight"):
+            names.setdefault("caas", stated)
+    return names
+
+
+def _configured(plan: Plan) -> Mapping[str, Mapping[str, Any]]:
+    """The sections of the stack's configuration, by cluster type."""
+    sections = {}
+    for key, text in plan.config.items():
+        if not key.startswith(OURS) or not text.startswith("{"):
+            continue
+        try:
+            value = json.loads(text)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(value, dict) and value:
+            sections[key.removeprefix(OURS)] = value
+    return sections
+
+
+def _pools(cluster: Cluster, section: Mapping[str, Any]) -> None:
+    """GPUs that only the configuration tells of: those of an rke2 cluster's pools."""
+    pools = section.get("pools")
+    for pool in pools if isinstance(pools, list) else []:
+        gpu = pool.get("gpu") if isinstance(pool, Mapping) else None
+        if not isinstance(gpu, Mapping):
+            continue
+        nodes = pool.get("nodes")
+        for name in nodes if isinstance(nodes, list) else []:
+            machine = cluster.machines.get(str(name))
+            if machine is not None and not machine.gpus:
+                machine.gpus = _number(gpu.get("count"))
+                machine.kind = machine.kind or str(gpu.get("product") or "")
+
+
+def _number(value: Any) -> int:
+    if isinstance(value, str) and value.isdecimal():
+        return int(value)
+    return int(value) if isinstance(value, int | float) and not isinstance(value, bool) else 0

@@ -1,0 +1,83 @@
+"""What a plan takes down: which tenants, GPUs, partitions, machines and data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from gpuclusters.review import impact_cluster as cluster
+from gpuclusters.review import impact_machines as machines
+from gpuclusters.review.fleet import DYNAMIC, INSTANCE, fleet
+from gpuclusters.review.impact_case import Case, Facts, Impact, Rule, Weight, verb
+from gpuclusters.review.plan import Action, Plan, Step
+
+__all__ = ["Impact", "Weight", "impacts"]
+
+
+def impacts(plan: Plan) -> tuple[Impact, ...]:
+    """What the steps of a plan take down, the worst first."""
+    before = fleet(plan, plan.before())
+    facts = Facts(
+        plan,
+        tuple(sorted({tenant for known in before.values() for tenant in known.tenants})),
+        {m.name: m.gpus for known in before.values() for m in known.machines.values()},
+    )
+    found = [impact for step in plan.changed for impact in _of(facts, step)]
+    return tuple(sorted(found, key=lambda i: (-i.weight, i.step.urn, i.says)))
+
+
+def _of(facts: Facts, step: Step) -> Iterable[Impact]:
+    if step.unprotected:
+        yield Impact(
+            Weight.DANGER,
+            step,
+            "is no longer protected: from then on it can be deleted like anything else",
+        )
+    if step.is_component or step.action in (Action.CREATE, Action.ADOPT, Action.SAME, Action.READ):
+        return
+    if step.old is None:
+        return
+    rule = _RULES.get(step.type) or _by_prefix(step.type)
+    impact = rule(Case(facts, step, step.old, step.new)) if rule else None
+    if impact is None and step.action in (Action.DELETE, Action.REPLACE):
+        impact = Impact(Weight.LOOK, step, verb(step))
+    if impact is not None:
+        yield impact
+
+
+def _by_prefix(type_: str) -> Rule | None:
+    if type_.startswith(DYNAMIC):
+        kind = type_.removeprefix(DYNAMIC)
+        if "Driver" in kind:
+            return machines.driver
+        if kind in ("HostFile", "HostUnit", "Preflight", "FleetPreflight"):
+            return cluster.small
+    if type_.startswith("gcp:compute/") and type_.endswith("Disk"):
+        return cluster.data("with all data on it")
+    return None
+
+
+_RULES: Mapping[str, Rule] = {
+    f"{DYNAMIC}TenancyPolicy": cluster.tenancy,
+    f"{DYNAMIC}FabricPartitions": machines.partitions,
+    f"{DYNAMIC}CdiSpec": machines.machine_lost,
+    f"{DYNAMIC}ServiceVm": machines.service_vm,
+    f"{DYNAMIC}HostBoot": machines.boot,
+    f"{DYNAMIC}VfioBinding": machines.vfio,
+    f"{DYNAMIC}Rke2Node": machines.rke2_node,
+    f"{DYNAMIC}Rke2Tokens": cluster.data("and no machine can join with the old tokens"),
+    f"{DYNAMIC}NodeMaintenance": machines.maintenance,
+    INSTANCE: machines.instance,
+    "command:remote:Command": cluster.command,
+    "kubernetes:helm.sh/v3:Release": cluster.release,
+    "kubernetes:core/v1:Namespace": cluster.data("with all objects in it"),
+    "kubernetes:core/v1:PersistentVolumeClaim": cluster.data("with the data of the volume"),
+    "kubernetes:core/v1:PersistentVolume": cluster.data("with its data, if it is not kept"),
+    "kubernetes:apiextensions.k8s.io/v1:CustomResourceDefinition": cluster.data(
+        "and with it every object of that kind in the cluster"
+    ),
+    "kubernetes:apps/v1:StatefulSet": cluster.workload,
+    "kubernetes:apps/v1:Deployment": cluster.workload,
+    "kubernetes:apps/v1:DaemonSet": cluster.workload,
+    "gcp:compute/network:Network": cluster.data("with every connection over it"),
+    "gcp:storage/bucket:Bucket": cluster.data("with everything in it"),
+}

@@ -1,0 +1,110 @@
+"""What happens in a cluster: tenants that go, data that is lost, programs that pause."""
+
+from __future__ import annotations
+
+from gpuclusters.review.diffing import differences
+from gpuclusters.review.impact_case import Case, Impact, Rule, Weight, verb
+from gpuclusters.review.plan import Action, Resource
+from gpuclusters.review.text import plural
+
+
+def tenancy(case: Case) -> Impact | None:
+    """A tenant."""
+    tenant = case.old.text("tenant") or case.old.name
+    gpus = _gpus_promised(case.old)
+    if case.step.action is Action.DELETE:
+        return Impact(
+            Weight.DANGER,
+            case.step,
+            f"tenant {tenant} goes: namespace {case.old.text('namespace') or tenant} with all containers and "
+            f"volumes in it, and its {plural(gpus, 'GPU')}",
+            gpus=gpus,
+            tenant=tenant,
+        )
+    if case.step.action is Action.REPLACE:
+        return Impact(
+            Weight.DANGER,
+            case.step,
+            f"tenant {tenant} {verb(case.step)}: all its containers end",
+            "",
+            gpus,
+            tenant,
+        )
+    new = _gpus_promised(case.new)
+    if new < gpus:
+        return Impact(
+            Weight.LOOK,
+            case.step,
+            f"tenant {tenant} may hold {plural(new, 'GPU')} instead of {gpus}; containers above that stay "
+            "until they end",
+        )
+    return None
+
+
+def _gpus_promised(resource: Resource | None) -> int:
+    value = resource.at("spec", "gpus") if resource else None
+    return int(value) if isinstance(value, int | float) else 0
+
+
+def data(what: str) -> Rule:
+    """A rule for what holds something that only it has."""
+
+    def rule(case: Case) -> Impact | None:
+        if case.step.action is Action.UPDATE:
+            return None
+        return Impact(Weight.DANGER, case.step, f"{verb(case.step)}, {what}")
+
+    return rule
+
+
+def release(case: Case) -> Impact | None:
+    """A Helm release."""
+    chart = case.old.text("chart") or case.step.name
+    if case.step.action is Action.DELETE:
+        return Impact(
+            Weight.DANGER, case.step, f"the chart {chart} is uninstalled with all that it made"
+        )
+    if case.step.action is Action.REPLACE:
+        return Impact(
+            Weight.DANGER,
+            case.step,
+            f"the chart {chart} is uninstalled and installed again: what it runs pauses",
+        )
+    was, will = case.old.text("version"), case.new.text("version") if case.new else None
+    if was != will:
+        return Impact(
+            Weight.LOOK,
+            case.step,
+            f"the chart {chart} goes from {was} to {will}: its pods are rolled",
+        )
+    return Impact(
+        Weight.LOOK,
+        case.step,
+        f"the chart {chart} gets other values: pods that read them are rolled",
+    )
+
+
+def workload(case: Case) -> Impact | None:
+    """Programs that run in pods."""
+    if case.step.action is not Action.UPDATE:
+        return Impact(Weight.LOOK, case.step, f"{verb(case.step)}: its pods end")
+    paths = [d.path for d in differences(case.step)]
+    if any(path.startswith("spec.template") for path in paths):
+        return Impact(Weight.LOOK, case.step, "its pods are rolled")
+    return None
+
+
+def command(case: Case) -> Impact | None:
+    """A command that is run on a machine."""
+    if case.step.action is Action.DELETE:
+        return Impact(Weight.NONE, case.step, "its command for removal is run, if it has one")
+    return Impact(Weight.LOOK, case.step, "the command runs again")
+
+
+def small(case: Case) -> Impact | None:
+    """What is put back on the machine without anybody noticing."""
+    return (
+        Impact(Weight.NONE, case.step, verb(case.step))
+        if case.step.action is not Action.UPDATE
+        else None
+    )

@@ -1,0 +1,57 @@
+"""The price table that comes with the command, with a user's own laid over it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from gpuclusters.domain.prices import PriceTable, laid_over
+
+
+class PriceError(Exception):
+    """A price table that cannot be used. The message has all faults."""
+
+
+@cache
+def _shipped() -> Mapping[str, Any]:
+    text = resources.files("gpuclusters.review").joinpath("prices.yaml").read_text(encoding="utf-8")
+    loaded: Mapping[str, Any] = yaml.safe_load(text)
+    return loaded
+
+
+def price_table(own: Path | None = None) -> PriceTable:
+    """The table.
+
+    Args:
+        own: a YAML file in the same form, of which only what differs has to be written.
+
+    Raises:
+        PriceError: the file cannot be read, or holds something else.
+    """
+    if own is None:
+        return PriceTable.model_validate(_shipped())
+    try:
+        stated = yaml.safe_load(own.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise PriceError(f"the price table {own} cannot be read: {error}") from error
+    except yaml.YAMLError as error:
+        raise PriceError(f"the price table {own} is not YAML: {error}") from error
+    if not isinstance(stated, dict):
+        raise PriceError(f"the price table {own} is not an object; docs/review.md shows one")
+    if stated and "as-of" not in stated:
+        raise PriceError(
+            f"the price table {own} has no as-of: the day on which its prices were right"
+        )
+    try:
+        return PriceTable.model_validate(laid_over(_shipped(), stated))
+    except ValidationError as error:
+        faults = "\n".join(
+            f"  {'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors()
+        )
+        raise PriceError(f"the price table {own} has faults:\n{faults}") from error
