@@ -95,7 +95,7 @@ class Pool(Section):
     """Machines that are alike."""
 
     name: DnsLabel
-    """Name of the pool; its nodes carry it as the label gpu-clusters/pool."""
+    """Name of the pool; its nodes carry it as the label gpu-clusters.dev/pool."""
     nodes: tuple[DnsLabel, ...]
     """Its machines, by name. One that is a server too carries GPUs on a server, which is warned of."""
     gpu: PoolGpu | None = None

@@ -1,0 +1,255 @@
+"""From the section of an `rke2` cluster to the arguments of its components. Pure.
+
+Beside this: `rke2_cluster_machines` for what each machine is, `rke2_cluster_gpus` for what each node offers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from gpuclusters.config import rke2_settings
+from gpuclusters.config.rke2_cluster import Rke2Config
+from gpuclusters.config.rke2_cluster_gpus import (
+    WHOLE_KEY,
+    cuts,
+    expected,
+    is_shared,
+    mig_config,
+    mig_strategy,
+    plugin_config,
+)
+from gpuclusters.config.rke2_cluster_machines import (
+    agents,
+    container_driver,
+    driver_version,
+    gpu_pools,
+    pool_of,
+    systems,
+)
+from gpuclusters.config.rke2_cluster_metrics import NoMetrics
+from gpuclusters.config.rke2_cluster_network import Calico, Canal, CiliumCni
+from gpuclusters.config.rke2_cluster_pools import parse_taint
+from gpuclusters.config.rke2_cluster_proof import ProofL0, ProofL1
+from gpuclusters.config.rke2_cluster_sharing import Mig
+from gpuclusters.domain import gpu_counters, monitoring_stack, rke2_cni, rke2_config
+from gpuclusters.domain.gpu_operator_images import OperatorImages
+from gpuclusters.domain.gpu_operator_values import Taint, Wish, values
+from gpuclusters.domain.kata_chart import merged
+from gpuclusters.domain.monitoring_stack import Monitoring
+from gpuclusters.domain.proof_inputs import ProofNode
+from gpuclusters.domain.rke2_cni import Cni
+from gpuclusters.domain.rke2_config import CONTROL_PLANE_TAINT
+
+_TESTS = ("matmul", "diagnostics", "load", "burn", "collective")
+
+
+def settings(config: Rke2Config, *, registration_address: str) -> rke2_config.Settings:
+    """All that the hosts of the cluster agree on.
+
+    Args:
+        config: the section.
+        registration_address: fixed address of the servers, resolved.
+    """
+    cni = Cni(config.cni.kind)
+    chosen = replace(
+        rke2_settings.shared(config, registration_address=registration_address),
+        pod_cidr=config.cluster_cidr,
+        service_cidr=config.service_cidr,
+        cni=cni,
+    )
+    match config.cni:
+        case CiliumCni():
+            return replace(
+                chosen,
+                cilium=rke2_settings.cilium(
+                    config.cni,
+                    kube_proxy_replacement=config.cni.kube_proxy_replacement,
+                    # There are no VMs here whose sockets it could not see.
+                    socket_lb_host_namespace_only=False,
+                    dns_proxy=config.cni.dns_proxy,
+                ),
+            )
+        case Canal():
+            told = rke2_cni.values(cni, mtu=config.cni.mtu, wireguard=config.cni.wireguard)
+            return replace(chosen, cni_values=told)
+        case Calico():
+            return replace(chosen, cni_values=rke2_cni.values(cni, mtu=config.cni.mtu))
+    return chosen
+
+
+def registries(config: Rke2Config, credentials: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:
+    """`registries.yaml` with the passwords of the secret; what is made of it is one too.
+
+    Args:
+        config: the section.
+        credentials: by registry, `username` and `password`.
+
+    Raises:
+        ValueError: the secret does not have exactly the registries of `registry-auth`.
+    """
+    wanted, given = set(config.registry_auth), set(credentials)
+    if wanted != given:
+        missing, spare = ", ".join(sorted(wanted - given)), ", ".join(sorted(given - wanted))
+        raise ValueError(
+            "the secret registry-credentials does not fit registry-auth: "
+            + "; ".join(
+                text
+                for text in (missing and f"missing {missing}", spare and f"not asked for: {spare}")
+                if text
+            )
+        )
+    found = rke2_settings.registries(config)
+    if credentials:
+        found["configs"] = {
+            name: {"auth": {"username": one["username"], "password": one["password"]}}
+            for name, one in credentials.items()
+        }
+    return found
+
+
+def monitoring(config: Rke2Config) -> Monitoring:
+    """Which monitoring there is."""
+    return Monitoring(config.metrics.kind)
+
+
+def monitoring_values(config: Rke2Config) -> Mapping[str, Any]:
+    """Values of the monitoring's chart beside those of `monitoring_stack`."""
+    metrics = config.metrics
+    if isinstance(metrics, NoMetrics):
+        return {}
+    spec: dict[str, Any] = {"retention": f"{metrics.retention_days}d"}
+    if metrics.volume is not None:
+        spec["storageSpec"] = {
+            "volumeClaimTemplate": {
+                "spec": {
+                    "storageClassName": metrics.volume.storage_class,
+                    "accessModes": ["ReadWriteOnce"],
+                    "resources": {"requests": {"storage": f"{metrics.volume.size_gib}Gi"}},
+                }
+            }
+        }
+    return merged({"prometheus": {"prometheusSpec": spec}}, metrics.values)
+
+
+def taints(config: Rke2Config) -> tuple[Taint, ...]:
+    """Taints of the nodes with GPUs, each once; those of servers that carry any, too."""
+    found = [taint for pool in gpu_pools(config) for taint in pool.taints]
+    pools = pool_of(config)
+    on_servers = any(name in pools and pools[name].gpu is not None for name in config.servers)
+    if on_servers and config.dedicated_servers:
+        found.append(CONTROL_PLANE_TAINT)
+    return tuple(parse_taint(taint) for taint in dict.fromkeys(found))
+
+
+def has_free_node(config: Rke2Config) -> bool:
+    """Whether there is a node that anything can run on."""
+    pools = pool_of(config)
+    names = [*agents(config), *(() if config.dedicated_servers else config.servers)]
+    closing = ("NoSchedule", "NoExecute")
+    return any(
+        not (name in pools and any(taint.endswith(closing) for taint in pools[name].taints))
+        for name in names
+    )
+
+
+def wish(config: Rke2Config) -> Wish:
+    """What the GPU Operator is for in this cluster."""
+    pools = gpu_pools(config)
+    collected = None if isinstance(config.metrics, NoMetrics) else config.metrics
+    return Wish(
+        version=config.operator.version,
+        driver=container_driver(config),
+        systems=systems(config, pools),
+        mig_strategy=mig_strategy(config).value,
+        mig_reboot=isinstance(config.sharing, Mig) and config.sharing.reboot,
+        taints=taints(config),
+        untainted=has_free_node(config),
+        node_feature_discovery=config.operator.node_feature_discovery,
+        nri_plugin=config.operator.nri_plugin,
+        selinux=config.selinux,
+        host_engine=_has_host_engine(config),
+        scrape_interval_seconds=None if collected is None else collected.scrape_interval_seconds,
+        nodes=len(agents(config)) + len(config.servers),
+    )
+
+
+def derived_values(config: Rke2Config) -> dict[str, Any]:
+    """The chart's values as this program derives them, without those of the user."""
+    found = values(
+        wish(config), monitoring_stack.operator_values(monitoring(config), counters=None)
+    )
+    if plugin_config(config):
+        found = merged(found, {"devicePlugin": {"config": {"default": WHOLE_KEY}}})
+    return found
+
+
+def operator_values(config: Rke2Config) -> dict[str, Any]:
+    """The chart's values: what is derived, and above it what `operator.values` says."""
+    return merged(derived_values(config), config.operator.values)
+
+
+def operator_configs(config: Rke2Config) -> dict[str, Mapping[str, str]]:
+    """ConfigMaps that the operands read, as `GpuOperatorArgs.configs` takes them."""
+    found: dict[str, Mapping[str, str]] = {}
+    if plugin := plugin_config(config):
+        found["device-plugin"] = plugin
+    if (mig := mig_config(config)) is not None:
+        found["mig-parted"] = {"config.yaml": mig}
+    if not isinstance(config.metrics, NoMetrics):
+        found["dcgm-metrics"] = {gpu_counters.FILE: gpu_counters.csv()}
+    return found
+
+
+def proof_nodes(config: Rke2Config) -> tuple[ProofNode, ...]:
+    """Every node with GPUs, as a proof takes it."""
+    found = expected(config)
+    return tuple(
+        ProofNode(
+            name=name,
+            resources={key: count for key, count in found[name].items() if count},
+            product=pool.gpu.product if pool.gpu is not None else None,
+            mig=any(cut is not None for cut in cuts(config, pool)),
+            shared=is_shared(config, pool),
+        )
+        for pool in gpu_pools(config)
+        for name in pool.nodes
+        if any(found[name].values())
+    )
+
+
+def proof_tests(config: Rke2Config) -> dict[str, dict[str, Any]]:
+    """What the level runs, by test, with the field names of the proof's inputs."""
+    stated = {name: getattr(config.proof, name, None) for name in _TESTS}
+    return {name: one.model_dump() for name, one in stated.items() if one is not None}
+
+
+def proof_tolerations(config: Rke2Config) -> tuple[str, ...]:
+    """Keys of taints that the jobs of a proof have to tolerate."""
+    return tuple(dict.fromkeys(str(taint["key"]) for taint in taints(config)))
+
+
+def images(config: Rke2Config) -> tuple[str, ...]:
+    """Images of the operator and of the proof: what a mirror has to have beside RKE2's own."""
+    ours = OperatorImages(
+        version=config.operator.version,
+        driver=container_driver(config),
+        systems=systems(config, gpu_pools(config)),
+        node_feature_discovery=config.operator.node_feature_discovery,
+        host_engine=_has_host_engine(config),
+        mig=isinstance(config.sharing, Mig),
+    ).references()
+    proofs = {test["image"] for test in proof_tests(config).values() if test.get("image")}
+    return tuple(sorted({*ours, *proofs}))
+
+
+def driver_of_all(config: Rke2Config) -> str | None:
+    """The driver's version where all pools have the same; for a proof, which fits its images to it."""
+    found: Sequence[str] = [driver_version(config, pool.driver) for pool in gpu_pools(config)]
+    return found[0] if len(set(found)) == 1 else None
+
+
+def _has_host_engine(config: Rke2Config) -> bool:
+    """Whether DCGM runs on its own: its diagnostics ask it."""
+    return not isinstance(config.proof, ProofL0 | ProofL1)
