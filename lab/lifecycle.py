@@ -49,6 +49,8 @@ class LabSpec:
     """Pods of this image run as processes of this machine, from this checkout."""
     joins: bool = False
     """Whether a machine becomes a node by joining a cluster, and is none from the start."""
+    gpu_operator: bool = False
+    """Whether what the GPU Operator runs in a cluster is played once its chart is installed."""
 
 
 def start(folder: Path, spec: LabSpec, report: Report) -> None:

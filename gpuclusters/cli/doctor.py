@@ -10,13 +10,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 from rich.console import Console
 
-from gpuclusters.cli import diagnosis, doctor_cluster, doctor_hosts, doctor_stack
+from gpuclusters.cli import diagnosis, doctor_cluster, doctor_hosts, doctor_rke2, doctor_stack
 from gpuclusters.cli import doctor_workstation as workstation
 from gpuclusters.cli import engine as engines
 from gpuclusters.cli.diagnosis import Diagnosis, failure, warning
 from gpuclusters.cli.errors import UsageError
 from gpuclusters.cli.project import Project
-from gpuclusters.cli.stack_config import uses_lab
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.hosts import LabHosts
 from gpuclusters.config.inventory import (
@@ -26,6 +25,8 @@ from gpuclusters.config.inventory import (
     resolve_hosts,
 )
 from gpuclusters.config.kubernetes import LabKubernetes
+from gpuclusters.config.lab import uses_lab
+from gpuclusters.config.rke2_cluster import Rke2Config
 from gpuclusters.config.stack import StackConfig
 
 
@@ -44,7 +45,7 @@ def examine(project: Project, stack: str) -> list[Diagnosis]:
     """Look at everything; what does not depend on each other at the same time."""
     engine = _engine()
     config, found = doctor_stack.configuration(project, stack)
-    in_lab = uses_lab(config) if config else None
+    in_lab = uses_lab(config.section) if config else None
     env = project.lab_environment() if in_lab else dict(os.environ)
     found = [*workstation.workstation(project, engine, in_lab=in_lab), *found]
     if in_lab:
@@ -71,12 +72,15 @@ def _outside(context: doctor_stack.Stack, config: StackConfig) -> list[Diagnosis
     """Secrets first, because they open machines and cluster; these two at the same time."""
     secrets, found = doctor_stack.secrets(context)
     try:
-        inventory = read_inventory(context.project.lab_folder) if uses_lab(config) else None
+        inventory = read_inventory(context.project.lab_folder) if uses_lab(config.section) else None
     except InventoryError as error:
         return [*found, failure(workstation.LAB, str(error), "`gpu-clusters lab start`")]
+    section = config.section
+    if isinstance(section, Rke2Config):
+        return [*found, *doctor_rke2.examine(section, inventory, secrets)]
     with ThreadPoolExecutor(2) as pool:
-        hosts = pool.submit(lambda: list(_hosts(config.section, inventory, secrets)))
-        cluster = pool.submit(lambda: list(_cluster(config.section, inventory, secrets)))
+        hosts = pool.submit(lambda: list(_hosts(section, inventory, secrets)))
+        cluster = pool.submit(lambda: list(_cluster(section, inventory, secrets)))
         return [*found, *hosts.result(), *cluster.result()]
 
 

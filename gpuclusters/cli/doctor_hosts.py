@@ -101,7 +101,7 @@ def _look(
             machine.expects.functions, fabric_manager=machine.fabric_manager
         )
     except AdapterError as error:
-        return None, [failure(machine.name, error.problem, error.remedy, _name(error))]
+        return None, [failure(machine.name, error.problem, error.remedy, error_name(error))]
     stage = stage_of(facts, machine.expects)
     verdict = judge(facts, machine.expects, stage)
     found = [_diagnosis(machine.name, finding) for finding in verdict.findings]
@@ -110,8 +110,8 @@ def _look(
     return facts, found
 
 
-def _name(error: AdapterError) -> str:
-    """`HostKeyMismatchError` → `ssh.host-key-mismatch`."""
+def error_name(error: AdapterError) -> str:
+    """Id of an error of a connection: `HostKeyMismatchError` is `ssh.host-key-mismatch`."""
     words = "".join(f"-{c.lower()}" if c.isupper() else c for c in type(error).__name__)
     return "ssh." + words.strip("-").removesuffix("-error")
 

@@ -15,14 +15,13 @@ from rich.table import Table
 
 from gpuclusters.adapters.errors import AdapterError
 from gpuclusters.cli.errors import RunError
+from gpuclusters.cli.lab_spec import spec_of
 from gpuclusters.cli.project import Project
 from gpuclusters.cli.stack_config import read_valid
-from gpuclusters.config import programs
 from gpuclusters.config.caas import CaasConfig
-from gpuclusters.config.kubernetes import Rke2Kubernetes
+from gpuclusters.config.rke2_cluster import Rke2Config
 from lab import control_plane, hosts, issuer, kubelet, lifecycle, tools
-from lab.control_plane import PLAIN_CAPACITY, NodeSpec
-from lab.hosts import HostSpec, remote
+from lab.hosts import remote
 
 app = typer.Typer(no_args_is_help=True, help="The lab: a whole cluster on this machine.")
 
@@ -53,38 +52,7 @@ def one_sentence() -> Iterator[None]:
         ) from error
 
 
-def spec_of(config: CaasConfig) -> lifecycle.LabSpec:
-    """The lab that a configuration asks for: one machine and one node of the same name for each node."""
-    joins = isinstance(config.kubernetes, Rke2Kubernetes)
-    servers = _servers(config)
-    return lifecycle.LabSpec(
-        name=config.name,
-        hosts=(
-            *(
-                HostSpec(node.name, config.platform.value, condition="bare" if joins else "node")
-                for node in config.nodes
-            ),
-            *(HostSpec(name, "plain-server", condition="bare") for name in servers),
-        ),
-        # Labels are the stack's to give, and the installer's of Kata.
-        nodes=(
-            *(NodeSpec(node.name) for node in config.nodes),
-            *(NodeSpec(n, capacity=PLAIN_CAPACITY, allocatable=PLAIN_CAPACITY) for n in servers),
-        ),
-        image=programs.image(config),
-        joins=joins,
-    )
-
-
-def _servers(config: CaasConfig) -> list[str]:
-    """Machines that carry a control plane and no GPUs."""
-    if not isinstance(config.kubernetes, Rke2Kubernetes):
-        return []
-    nodes = {node.name for node in config.nodes}
-    return [server.name for server in config.kubernetes.servers if server.name not in nodes]
-
-
-def start_for(project: Project, config: CaasConfig, console: Console) -> None:
+def start_for(project: Project, config: CaasConfig | Rke2Config, console: Console) -> None:
     """Start what does not run of the lab that this configuration asks for."""
     with one_sentence():
         lifecycle.start(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,28 +16,37 @@ from gpuclusters.cli.project import Project
 from gpuclusters.domain.service_vm import VM_ADDRESS
 
 
-def show(
-    console: Console,
-    *,
-    project: Project,
-    stack: str,
-    outputs: Mapping[str, Any],
-    unchanged: bool,
-    access: Access,
-) -> None:
-    """Print the table of what exists, a token for each tenant, and what to try."""
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What is there after an `up`, by type of cluster."""
+
+    table: Table
+    hints: Sequence[tuple[str, str]]
+    """Commands to try, and what each shows."""
+    tokens: Mapping[str, Path] = field(default_factory=dict)
+    """Files with a token for each tenant."""
+
+
+def show(console: Console, summary: Summary, *, unchanged: bool) -> None:
+    """Print the table of what exists, and what to try."""
     console.print()
     if unchanged:
         console.print("[bold]no changes[/bold]: everything is as the configuration says")
-    console.print(_table(project, stack, outputs))
-    kubeconfig = _relative(project, "kubeconfig")
-    command = _called_as(project)
-    for tenant, path in access.tokens.items():
+    console.print(summary.table)
+    for tenant, path in summary.tokens.items():
         console.print(f"\n[bold]token of {tenant}[/bold] (good for a day)")
         # In one line, to be copied.
         console.print(path.read_text(encoding="utf-8"), soft_wrap=True)
     console.print("\n[bold]try[/bold]")
-    for line, why in (
+    for line, why in summary.hints:
+        console.print(f"  {line}\n    [dim]{why}[/dim]", soft_wrap=True)
+
+
+def of_caas(project: Project, stack: str, outputs: Mapping[str, Any], access: Access) -> Summary:
+    """Hosts, capacity and tenants; a token for each of these."""
+    kubeconfig = _relative(project, "kubeconfig")
+    command = _called_as(project)
+    hints = (
         *_curls(project, access),
         (f"kubectl --kubeconfig {kubeconfig} get tenancies,gpuleases", "tenants, and every GPU"),
         (f"{command} verify", "what a hostile tenant would try, and evidence of what came of it"),
@@ -52,8 +62,47 @@ def show(
             f"edit partition-layout in Pulumi.{stack}.yaml, then: {command} preview --diff",
             "a true diff before anything happens",
         ),
-    ):
-        console.print(f"  {line}\n    [dim]{why}[/dim]", soft_wrap=True)
+    )
+    return Summary(_caas_table(project, stack, outputs), hints, access.tokens)
+
+
+def of_rke2(project: Project, stack: str, outputs: Mapping[str, Any]) -> Summary:
+    """Nodes with their GPUs, and what was shown about them."""
+    kubeconfig = _relative(project, "kubeconfig")
+    command = _called_as(project)
+    nodes: Mapping[str, Mapping[str, Any]] = outputs.get("nodes") or {}
+    gpu_host = next((name for name, facts in sorted(nodes.items()) if facts.get("driver")), None)
+    hints = [
+        (f"kubectl --kubeconfig {kubeconfig} get nodes -L gpu-clusters/pool", "nodes by pool"),
+        (
+            f"kubectl --kubeconfig {kubeconfig} get clusterpolicies,pods -n gpu-operator",
+            "the GPU Operator and what it runs",
+        ),
+        (f"{command} verify", "the proof that GPUs work once more, with evidence"),
+    ]
+    if gpu_host:
+        hints.append((f"{command} lab exec {gpu_host} nvidia-smi", "the driver on a machine"))
+    hints.append(
+        (
+            f"edit pools in Pulumi.{stack}.yaml, then: {command} preview --diff",
+            "a true diff before anything happens",
+        )
+    )
+    return Summary(_rke2_table(project, stack, outputs), hints)
+
+
+def _rke2_table(project: Project, stack: str, outputs: Mapping[str, Any]) -> Table:
+    table = _empty_table(project, stack)
+    for name, facts in sorted((outputs.get("nodes") or {}).items()):
+        offered = ", ".join(
+            f"{int(count)} {resource}"
+            for resource, count in sorted((facts.get("allocatable") or {}).items())
+        )
+        driver = f", driver {facts['driver']}" if facts.get("driver") else ""
+        table.add_row(f"{facts['role']} {name}", f"{offered or 'no GPUs'}{driver}")
+    if proof := outputs.get("proof"):
+        table.add_row("proof", f"{proof['level']}: {proof['verdict']}")
+    return table
 
 
 def _curls(project: Project, access: Access) -> Iterator[tuple[str, str]]:
@@ -66,11 +115,16 @@ def _curls(project: Project, access: Access) -> Iterator[tuple[str, str]]:
     yield f"{call}/containers --json {ask}", "run a container in a VM with two GPUs"
 
 
-def _table(project: Project, stack: str, outputs: Mapping[str, Any]) -> Table:
+def _empty_table(project: Project, stack: str) -> Table:
     table = Table(title=f"stack {stack}", title_justify="left", show_header=False)
     table.add_column(style="bold")
     table.add_column(overflow="fold")
     table.add_row("kubeconfig", _relative(project, "kubeconfig"))
+    return table
+
+
+def _caas_table(project: Project, stack: str, outputs: Mapping[str, Any]) -> Table:
+    table = _empty_table(project, stack)
     for host, facts in sorted((outputs.get("hosts") or {}).items()):
         active = ", ".join(str(int(number)) for number in facts["active_partitions"])
         cut = f"partitions {active}" if active else "partitions by lease"

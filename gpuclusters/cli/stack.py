@@ -12,10 +12,12 @@ from rich.console import Console
 from gpuclusters.cli import engine as engines
 from gpuclusters.cli import lab as lab_command
 from gpuclusters.cli import report
-from gpuclusters.cli.access import Access, open_access
+from gpuclusters.cli.access import open_access
 from gpuclusters.cli.errors import RunError
 from gpuclusters.cli.project import Project
-from gpuclusters.cli.stack_config import read_valid, uses_lab
+from gpuclusters.cli.stack_config import read_valid
+from gpuclusters.config.lab import uses_lab
+from gpuclusters.config.rke2_cluster import Rke2Config
 from gpuclusters.config.stack import StackConfig
 from lab import lifecycle
 
@@ -36,7 +38,7 @@ class Session:
     @property
     def in_lab(self) -> bool:
         """Whether the stack lives on simulated machines of this one."""
-        return uses_lab(self.config)
+        return uses_lab(self.config.section)
 
     def call(self, verb: str, *flags: str) -> int:
         """Run a verb of the engine on this stack, with this terminal."""
@@ -58,7 +60,7 @@ def open_session(project: Project, stack: str) -> Session:
         UsageError: the configuration has faults; the message has them all.
     """
     config = read_valid(project, stack)
-    env = project.lab_environment() if uses_lab(config) else dict(os.environ)
+    env = project.lab_environment() if uses_lab(config.section) else dict(os.environ)
     return Session(project, stack, config, engines.choose(), env)
 
 
@@ -73,14 +75,7 @@ def up(project: Project, stack: str, *, refresh: bool) -> int:
     _ensure_stack(session)
     code = session.call("up", "--yes", "--skip-preview", *(["--refresh"] if refresh else []))
     if code == 0:
-        report.show(
-            console,
-            project=project,
-            stack=stack,
-            outputs=session.read("stack", "output") or {},
-            unchanged=_unchanged(session),
-            access=_access(session),
-        )
+        report.show(console, _summary(session), unchanged=_unchanged(session))
     return code
 
 
@@ -130,9 +125,14 @@ def _ensure_stack(session: Session) -> None:
             raise RunError(f"the stack {session.stack!r} cannot be made; see above")
 
 
-def _access(session: Session) -> Access:
+def _summary(session: Session) -> report.Summary:
+    section = session.config.section
+    outputs = session.read("stack", "output") or {}
+    if isinstance(section, Rke2Config):
+        return report.of_rke2(session.project, session.stack, outputs)
     with lab_command.one_sentence():
-        return open_access(session.project, session.config.section)
+        access = open_access(session.project, section)
+    return report.of_caas(session.project, session.stack, outputs, access)
 
 
 def _unchanged(session: Session) -> bool:

@@ -6,8 +6,6 @@ import sys
 
 from gpuclusters.cli.errors import UsageError
 from gpuclusters.cli.project import Project
-from gpuclusters.config.hosts import LabHosts
-from gpuclusters.config.kubernetes import LabKubernetes
 from gpuclusters.config.stack import StackConfig
 from gpuclusters.config.stack_file import check_stack_file
 
@@ -26,9 +24,3 @@ def read_valid(project: Project, stack: str) -> StackConfig:
     for warning in checked.warnings:
         sys.stderr.write(f"warning: {warning}\n")
     return checked
-
-
-def uses_lab(config: StackConfig) -> bool:
-    """Whether any part of the stack lives in the lab on this machine."""
-    section = config.section
-    return isinstance(section.hosts, LabHosts) or isinstance(section.kubernetes, LabKubernetes)

@@ -50,11 +50,6 @@ class Secrets:
     """The machines of the servers of a cluster that the stack makes, by name."""
 
 
-def uses_lab(config: CaasConfig) -> bool:
-    """Whether any part of the cluster is in the lab."""
-    return isinstance(config.hosts, LabHosts) or isinstance(config.kubernetes, LabKubernetes)
-
-
 def read(config: CaasConfig, inventory: Inventory | None, file: str) -> Secrets:
     """Read them.
 

@@ -16,6 +16,7 @@ from gpuclusters.config.chart_files import chart_faults
 from gpuclusters.config.errors import ConfigError
 from gpuclusters.config.fault import Fault
 from gpuclusters.config.inventory import Inventory, InventoryError, lab_folder, read_inventory
+from gpuclusters.config.lab import uses_lab
 from gpuclusters.config.rke2_cluster import Rke2Config
 from gpuclusters.config.secrets import lab_fault, plain_secrets
 from gpuclusters.config.stack import NAMESPACE, SECRET_KEYS, ClusterType, parse
@@ -53,14 +54,13 @@ def load(project: Path | None = None) -> Loaded:
     if charts:
         raise ConfigError(charts)
     kind = parsed.cluster_type.value
+    inventory = _lab(file, kind, folder) if uses_lab(config) else None
     secrets: caas_secrets.Secrets | rke2_secrets.Secrets
     try:
         if isinstance(config, Rke2Config):
-            inventory = _lab(file, kind, folder) if rke2_secrets.uses_lab(config) else None
             secrets = rke2_secrets.read(config, inventory, file)
             needless = rke2_secrets.warnings(config, file)
         else:
-            inventory = _lab(file, kind, folder) if caas_secrets.uses_lab(config) else None
             secrets = caas_secrets.read(config, inventory, file)
             needless = caas_secrets.warnings(config, file)
     except InventoryError as error:

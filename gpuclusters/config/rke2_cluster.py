@@ -79,3 +79,9 @@ class _Cluster(Section):
 
 class Rke2Config(Rke2Common, _Cluster):
     """A cluster by RKE2 whose nodes have NVIDIA GPUs."""
+
+
+def machines(config: Rke2Config) -> tuple[str, ...]:
+    """Names of all machines, servers first."""
+    pooled = (node for pool in config.pools for node in pool.nodes)
+    return tuple(dict.fromkeys((*config.servers, *pooled)))

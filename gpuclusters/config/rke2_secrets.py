@@ -11,7 +11,7 @@ from gpuclusters.config.errors import ConfigError
 from gpuclusters.config.fault import Fault
 from gpuclusters.config.hosts import ExistingHosts, LabHosts
 from gpuclusters.config.inventory import Inventory, resolve_machines
-from gpuclusters.config.rke2_cluster import Rke2Config
+from gpuclusters.config.rke2_cluster import Rke2Config, machines
 from gpuclusters.config.secrets import (
     HostEndpoint,
     SecretReader,
@@ -38,17 +38,6 @@ class Secrets:
     """YAML, `username` and `password` by registry; None if no registry wants one."""
     hosts: Mapping[str, HostEndpoint]
     """The machines by name; empty where the stack makes them."""
-
-
-def uses_lab(config: Rke2Config) -> bool:
-    """Whether the machines are those of the lab."""
-    return isinstance(config.hosts, LabHosts)
-
-
-def machines(config: Rke2Config) -> tuple[str, ...]:
-    """Names of all machines, servers first."""
-    pooled = (node for pool in config.pools for node in pool.nodes)
-    return tuple(dict.fromkeys((*config.servers, *pooled)))
 
 
 def read(config: Rke2Config, inventory: Inventory | None, file: str) -> Secrets:
@@ -92,4 +81,4 @@ def warnings(config: Rke2Config, file: str) -> Iterable[Fault]:
 
 
 def _in_lab(config: Rke2Config) -> tuple[str, ...]:
-    return ("ssh-private-key",) if uses_lab(config) else ()
+    return ("ssh-private-key",) if isinstance(config.hosts, LabHosts) else ()

@@ -1,0 +1,87 @@
+"""The lab that a configuration asks for: which machines, in which condition, with which nodes."""
+
+from __future__ import annotations
+
+from gpuclusters.cli.errors import UsageError
+from gpuclusters.config import programs
+from gpuclusters.config.caas import CaasConfig
+from gpuclusters.config.kubernetes import Rke2Kubernetes
+from gpuclusters.config.rke2_cluster import Rke2Config, machines
+from gpuclusters.config.rke2_cluster_pools import PoolGpu
+from lab.control_plane import PLAIN_CAPACITY, NodeSpec
+from lab.hosts import HostSpec
+from lab.lifecycle import LabSpec
+
+_MACHINES = {("a100-sxm4-80gb", 8): "plain-gpu-a100", ("v100-sxm2-16gb", 4): "plain-gpu-v100"}
+"""Simulated machines with GPUs that carry NVIDIA's driver themselves, by product and count."""
+
+
+def spec_of(config: CaasConfig | Rke2Config) -> LabSpec:
+    """One machine and one node of the same name for each node.
+
+    Raises:
+        UsageError: it wants a machine that cannot be simulated.
+    """
+    return _rke2(config) if isinstance(config, Rke2Config) else _caas(config)
+
+
+def _caas(config: CaasConfig) -> LabSpec:
+    joins = isinstance(config.kubernetes, Rke2Kubernetes)
+    servers = _servers(config)
+    return LabSpec(
+        name=config.name,
+        hosts=(
+            *(
+                HostSpec(node.name, config.platform.value, condition="bare" if joins else "node")
+                for node in config.nodes
+            ),
+            *(HostSpec(name, "plain-server", condition="bare") for name in servers),
+        ),
+        # Labels are the stack's to give, and the installer's of Kata.
+        nodes=(*(NodeSpec(node.name) for node in config.nodes), *map(_plain, servers)),
+        image=programs.image(config),
+        joins=joins,
+    )
+
+
+def _rke2(config: Rke2Config) -> LabSpec:
+    platforms = {
+        node: _platform(pool.name, pool.gpu)
+        for pool in config.pools
+        if pool.gpu is not None
+        for node in pool.nodes
+    }
+    names = machines(config)
+    return LabSpec(
+        name=config.name,
+        hosts=tuple(
+            HostSpec(name, platforms.get(name, "plain-server"), condition="bare") for name in names
+        ),
+        nodes=tuple(map(_plain, names)),
+        image="",
+        joins=True,
+        gpu_operator=True,
+    )
+
+
+def _platform(pool: str, gpu: PoolGpu) -> str:
+    known = " or ".join(f"{count} of {product}" for product, count in _MACHINES)
+    try:
+        return _MACHINES[gpu.product, gpu.count]
+    except KeyError:
+        raise UsageError(
+            f"the lab has no machine with {gpu.count} of {gpu.product}, which the pool {pool} wants; "
+            f"it has machines with {known}"
+        ) from None
+
+
+def _plain(name: str) -> NodeSpec:
+    return NodeSpec(name, capacity=PLAIN_CAPACITY, allocatable=PLAIN_CAPACITY)
+
+
+def _servers(config: CaasConfig) -> list[str]:
+    """Machines that carry a control plane and no GPUs."""
+    if not isinstance(config.kubernetes, Rke2Kubernetes):
+        return []
+    nodes = {node.name for node in config.nodes}
+    return [server.name for server in config.kubernetes.servers if server.name not in nodes]
