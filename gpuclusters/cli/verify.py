@@ -19,9 +19,10 @@ from gpuclusters.adapters.kubernetes_objects import KubernetesObjects
 from gpuclusters.cli.access import api_url
 from gpuclusters.cli.errors import RunError, UsageError
 from gpuclusters.cli.project import Project
-from gpuclusters.cli.stack_config import read_valid, uses_lab
+from gpuclusters.cli.stack_config import read_valid
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.inventory import read_inventory
+from gpuclusters.config.lab import uses_lab
 from gpuclusters.domain import evidence
 from gpuclusters.domain.evidence import Evidence, Outcome
 from lab import issuer
@@ -50,7 +51,7 @@ def run(
     """
     config = read_valid(project, stack)
     section = config.section
-    in_lab = uses_lab(config)
+    in_lab = uses_lab(config.section)
     try:
         target = (
             _lab_target(project, section, api)
