@@ -19,7 +19,7 @@ from gpuclusters.cli.doctor_hosts import CREDENTIALS, error_name
 from gpuclusters.cli.doctor_stack import StackSecrets
 from gpuclusters.config.hosts import ExistingHosts, LabHosts
 from gpuclusters.config.inventory import Inventory, InventoryError, ResolvedHost, resolve_machines
-from gpuclusters.config.rke2_cluster import Rke2Config, machines
+from gpuclusters.config.rke2_cluster import Rke2Config, machine_names
 from gpuclusters.config.rke2_cluster_driver import HostDriver
 from gpuclusters.domain.connection import HostConnection
 from gpuclusters.domain.gpu_driver import LiveDriver
@@ -55,7 +55,7 @@ def examine(
     elif not secrets.readable:
         return
     try:
-        hosts = resolve_machines(machines(config), config.hosts, inventory)
+        hosts = resolve_machines(machine_names(config), config.hosts, inventory)
         credentials = find_credentials(key)
         credentials.keys()
     except InventoryError as error:
@@ -77,7 +77,7 @@ def _wanted(config: Rke2Config) -> dict[str, Wanted]:
         node: pool.gpu.count for pool in config.pools if pool.gpu is not None for node in pool.nodes
     }
     own = isinstance(config.driver, HostDriver)
-    return {name: Wanted(config.version, gpus.get(name, 0), own) for name in machines(config)}
+    return {name: Wanted(config.version, gpus.get(name, 0), own) for name in machine_names(config)}
 
 
 def _look(machine: ResolvedHost, wanted: Wanted, credentials: SshCredentials) -> list[Diagnosis]:

@@ -6,7 +6,7 @@ from gpuclusters.cli.errors import UsageError
 from gpuclusters.config import programs
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.kubernetes import Rke2Kubernetes
-from gpuclusters.config.rke2_cluster import Rke2Config, machines
+from gpuclusters.config.rke2_cluster import Rke2Config, machine_names
 from gpuclusters.config.rke2_cluster_pools import PoolGpu
 from lab.control_plane import PLAIN_CAPACITY, NodeSpec
 from lab.hosts import HostSpec
@@ -51,7 +51,7 @@ def _rke2(config: Rke2Config) -> LabSpec:
         if pool.gpu is not None
         for node in pool.nodes
     }
-    names = machines(config)
+    names = machine_names(config)
     return LabSpec(
         name=config.name,
         hosts=tuple(

@@ -73,7 +73,7 @@ def of_rke2(project: Project, stack: str, outputs: Mapping[str, Any]) -> Summary
     nodes: Mapping[str, Mapping[str, Any]] = outputs.get("nodes") or {}
     gpu_host = next((name for name, facts in sorted(nodes.items()) if facts.get("driver")), None)
     hints = [
-        (f"kubectl --kubeconfig {kubeconfig} get nodes -L gpu-clusters/pool", "nodes by pool"),
+        (f"kubectl --kubeconfig {kubeconfig} get nodes -L gpu-clusters.dev/pool", "nodes by pool"),
         (
             f"kubectl --kubeconfig {kubeconfig} get clusterpolicies,pods -n gpu-operator",
             "the GPU Operator and what it runs",

@@ -81,7 +81,7 @@ class Rke2Config(Rke2Common, _Cluster):
     """A cluster by RKE2 whose nodes have NVIDIA GPUs."""
 
 
-def machines(config: Rke2Config) -> tuple[str, ...]:
+def machine_names(config: Rke2Config) -> tuple[str, ...]:
     """Names of all machines, servers first."""
     pooled = (node for pool in config.pools for node in pool.nodes)
     return tuple(dict.fromkeys((*config.servers, *pooled)))

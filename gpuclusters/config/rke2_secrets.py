@@ -11,7 +11,7 @@ from gpuclusters.config.errors import ConfigError
 from gpuclusters.config.fault import Fault
 from gpuclusters.config.hosts import ExistingHosts, LabHosts
 from gpuclusters.config.inventory import Inventory, resolve_machines
-from gpuclusters.config.rke2_cluster import Rke2Config, machines
+from gpuclusters.config.rke2_cluster import Rke2Config, machine_names
 from gpuclusters.config.secrets import (
     HostEndpoint,
     SecretReader,
@@ -48,7 +48,7 @@ def read(config: Rke2Config, inventory: Inventory | None, file: str) -> Secrets:
         ConfigError: secrets are missing, in clear, or not what they should be.
     """
     hosts = (
-        resolve_machines(machines(config), config.hosts, inventory)
+        resolve_machines(machine_names(config), config.hosts, inventory)
         if isinstance(config.hosts, ExistingHosts | LabHosts)
         else {}
     )
