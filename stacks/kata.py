@@ -16,7 +16,6 @@ from components.host_connection import HostConnection
 from gpuclusters.config.boot import boot_profile
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.charts import Chart as ChartSource
-from gpuclusters.config.charts import FileChart, LabChart, NoChart, RegistryChart
 from gpuclusters.config.hosts import LabHosts
 from gpuclusters.config.kata import GuestImage
 from gpuclusters.config.plan import namespace
@@ -35,8 +34,8 @@ from gpuclusters.domain.kata_configuration import (
 )
 from gpuclusters.domain.tenant_volume import Mounter, TenantVolume
 from gpuclusters.domain.versions import KATA_RELEASES
+from stacks import charts
 
-LAB_CHARTS = "lab/charts"
 _CONTAINERD = ("/etc/containerd", "/var/lib/rancher", "/opt/kata/containerd")
 """Where kata-deploy tells containerd of its handlers, by distribution."""
 
@@ -199,19 +198,5 @@ def _guest_driver(config: CaasConfig) -> str:
 def _chart(
     config: CaasConfig, source: ChartSource | None, repository: str, name: str, version: str
 ) -> Chart | None:
-    # Nothing is pulled for simulated machines, whoever made their cluster.
     lab = isinstance(config.hosts, LabHosts)
-    match source:
-        case NoChart():
-            return None
-        case FileChart():
-            return Chart(reference=source.path)
-        case LabChart():
-            return Chart(reference=f"{LAB_CHARTS}/{name}")
-        case None if lab:
-            return Chart(reference=f"{LAB_CHARTS}/{name}")
-    if isinstance(source, RegistryChart) and source.repository is not None:
-        repository = source.repository
-    if repository.startswith("oci://"):
-        return Chart(reference=repository, version=version)
-    return Chart(reference=name, version=version, repository=repository)
+    return charts.chart(source, lab=lab, repository=repository, name=name, version=version)

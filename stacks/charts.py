@@ -1,0 +1,37 @@
+"""Which chart a component installs: stated, the lab's for the lab, else the project's own repository."""
+
+from __future__ import annotations
+
+from components.chart import Chart
+from gpuclusters.config.charts import Chart as ChartSource
+from gpuclusters.config.charts import FileChart, LabChart, NoChart, RegistryChart
+
+LAB_CHARTS = "lab/charts"
+
+
+def chart(
+    source: ChartSource | None, *, lab: bool, repository: str, name: str, version: str
+) -> Chart | None:
+    """The chart; None if somebody else installs it.
+
+    Args:
+        source: what the configuration says.
+        lab: whether the machines are simulated: nothing is pulled for them, whoever made their cluster.
+        repository: where the project publishes it, `oci://` with its name or the address of a repository.
+        name: of the chart.
+        version: that is wanted; a chart on this machine has its own.
+    """
+    match source:
+        case NoChart():
+            return None
+        case FileChart():
+            return Chart(reference=source.path)
+        case LabChart():
+            return Chart(reference=f"{LAB_CHARTS}/{name}")
+        case None if lab:
+            return Chart(reference=f"{LAB_CHARTS}/{name}")
+    if isinstance(source, RegistryChart) and source.repository is not None:
+        repository = source.repository
+    if repository.startswith("oci://"):
+        return Chart(reference=repository, version=version)
+    return Chart(reference=name, version=version, repository=repository)
