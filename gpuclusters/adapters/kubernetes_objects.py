@@ -56,7 +56,7 @@ class KubernetesObjects:
         Raises:
             AdapterError: not reached or not allowed.
         """
-        return self._or_none("GET", _path(kind, namespace, name), f"read {_called(kind, name)}")
+        return self._or_none("GET", path_of(kind, namespace, name), f"read {_called(kind, name)}")
 
     def list(self, kind: ObjectKind, namespace: str = "") -> Sequence[dict[str, Any]]:
         """All objects of the kind; none if the kind does not exist.
@@ -64,7 +64,7 @@ class KubernetesObjects:
         Raises:
             AdapterError: not reached or not allowed.
         """
-        answer = self._or_none("GET", _path(kind, namespace), f"list {kind.plural}")
+        answer = self._or_none("GET", path_of(kind, namespace), f"list {kind.plural}")
         return list(answer.get("items") or ()) if answer else []
 
     def apply(self, kind: ObjectKind, body: Mapping[str, Any]) -> dict[str, Any]:
@@ -75,7 +75,7 @@ class KubernetesObjects:
             AdapterError: not reached, not allowed or not valid.
         """
         name = body["metadata"]["name"]
-        return self._apply(_path(kind, "", name), body, f"apply {_called(kind, name)}")
+        return self._apply(path_of(kind, "", name), body, f"apply {_called(kind, name)}")
 
     def take(self, kind: ObjectKind, body: Mapping[str, Any], *, manager: str) -> dict[str, Any]:
         """Server-side apply of a cluster-scoped object that takes fields from other managers.
@@ -89,7 +89,7 @@ class KubernetesObjects:
             AdapterError: not reached, not allowed or not valid.
         """
         name = body["metadata"]["name"]
-        path, tried = _path(kind, "", name), f"apply {_called(kind, name)}"
+        path, tried = path_of(kind, "", name), f"apply {_called(kind, name)}"
         return self._apply(path, body, tried, manager=manager, force=True)
 
     def delete(self, kind: ObjectKind, name: str, namespace: str = "") -> None:
@@ -99,7 +99,7 @@ class KubernetesObjects:
             CommandTimeoutError: a finalizer keeps it.
             AdapterError: not reached or not allowed.
         """
-        path, tried = _path(kind, namespace, name), f"delete {_called(kind, name)}"
+        path, tried = path_of(kind, namespace, name), f"delete {_called(kind, name)}"
         deadline = time.monotonic() + DELETE_TIMEOUT_SECONDS
         left = self._or_none("DELETE", path, tried)
         while left is not None and (left := self._or_none("GET", path, tried)) is not None:
@@ -174,7 +174,7 @@ class KubernetesObjects:
         Raises:
             AdapterError: not reached or not allowed.
         """
-        path, tried = f"{_path(kind, '', name)}/status", f"try a status of {_called(kind, name)}"
+        path, tried = f"{path_of(kind, '', name)}/status", f"try a status of {_called(kind, name)}"
         code, answer = self._call(
             "PATCH",
             path,
@@ -318,7 +318,8 @@ def _shared_client(kubeconfig: str) -> DynamicClient:
         return _CLIENTS[key]
 
 
-def _path(kind: ObjectKind, namespace: str, name: str = "") -> str:
+def path_of(kind: ObjectKind, namespace: str, name: str = "") -> str:
+    """Where an object, or without a name all of its kind, is on every API server."""
     root = f"/apis/{kind.group}/{kind.version}" if kind.group else f"/api/{kind.version}"
     inside = f"/namespaces/{namespace}" if kind.namespaced else ""
     return f"{root}{inside}/{kind.plural}" + (f"/{name}" if name else "")

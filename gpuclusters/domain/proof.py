@@ -29,7 +29,7 @@ class Level(StrEnum):
     """The GPUs of each node reduce together."""
 
 
-class Test(StrEnum):
+class Trial(StrEnum):
     """What runs as Jobs."""
 
     MATMUL = "matmul"
@@ -39,12 +39,12 @@ class Test(StrEnum):
     COLLECTIVE = "collective"
 
 
-LEVEL_OF: Mapping[Test, Level] = {
-    Test.MATMUL: Level.L1,
-    Test.DIAGNOSTICS: Level.L2,
-    Test.LOAD: Level.L2,
-    Test.BURN: Level.L3,
-    Test.COLLECTIVE: Level.L4,
+LEVEL_OF: Mapping[Trial, Level] = {
+    Trial.MATMUL: Level.L1,
+    Trial.DIAGNOSTICS: Level.L2,
+    Trial.LOAD: Level.L2,
+    Trial.BURN: Level.L3,
+    Trial.COLLECTIVE: Level.L4,
 }
 """In the order in which they run."""
 

@@ -19,15 +19,15 @@ from gpuclusters.domain import gpu_products
 from gpuclusters.domain.custom_resource import Name
 from gpuclusters.domain.gpu_operator import NAMESPACE as OPERATOR_NAMESPACE
 from gpuclusters.domain.gpu_products import Architecture
-from gpuclusters.domain.proof import LEVEL_OF, Level, Test
+from gpuclusters.domain.proof import LEVEL_OF, Level, Trial
 
 WHOLE = "nvidia.com/gpu"
-SUGGESTED: Mapping[Test, str] = {
-    Test.MATMUL: "an image with PyTorch, such as nvcr.io/nvidia/pytorch",
-    Test.DIAGNOSTICS: "an image with dcgmi; without one, that of the operator's own DCGM pods",
-    Test.LOAD: "an image with dcgmproftester, such as nvcr.io/nvidia/cloud-native/dcgm",
-    Test.BURN: "one that you built from github.com/wilicc/gpu-burn; there is no official one",
-    Test.COLLECTIVE: "an image with all_reduce_perf_mpi, such as nvcr.io/nvidia/pytorch",
+SUGGESTED: Mapping[Trial, str] = {
+    Trial.MATMUL: "an image with PyTorch, such as nvcr.io/nvidia/pytorch",
+    Trial.DIAGNOSTICS: "an image with dcgmi; without one, that of the operator's own DCGM pods",
+    Trial.LOAD: "an image with dcgmproftester, such as nvcr.io/nvidia/cloud-native/dcgm",
+    Trial.BURN: "one that you built from github.com/wilicc/gpu-burn; there is no official one",
+    Trial.COLLECTIVE: "an image with all_reduce_perf_mpi, such as nvcr.io/nvidia/pytorch",
 }
 """What each test needs. Not run by us; `crane digest IMAGE:TAG` gives the digest to write."""
 
@@ -160,6 +160,8 @@ class ProofInputs(Part):
     """Version of the driver, where it is known."""
     operator: str | None = None
     """Version of the GPU operator."""
+    programs: str | None = None
+    """Digest of the programs that are mounted."""
     simulated: bool = False
     """Whether the GPUs are a lab's: a product on the processor is taken, and the evidence says so."""
 
@@ -169,7 +171,7 @@ class ProofInputs(Part):
         return f"{self.cluster}/proof"
 
     @property
-    def tests(self) -> tuple[Test, ...]:
+    def tests(self) -> tuple[Trial, ...]:
         """What this level runs, in order; a burn-in below its own level only if it is described."""
         return tuple(
             test
@@ -177,7 +179,7 @@ class ProofInputs(Part):
             if level <= self.level and self.test(test) is not None
         )
 
-    def test(self, test: Test) -> Part | None:
+    def test(self, test: Trial) -> Part | None:
         """How one test is to be run."""
         found: Part | None = getattr(self, test.value)
         return found
@@ -211,7 +213,7 @@ def _names(inputs: ProofInputs) -> Iterator[str]:
 def _missing(inputs: ProofInputs) -> Iterator[str]:
     for test, level in LEVEL_OF.items():
         # A burn-in has no official image: L4 goes without it, and says so.
-        optional = test is Test.BURN and inputs.level is not Level.L3
+        optional = test is Trial.BURN and inputs.level is not Level.L3
         if level <= inputs.level and inputs.test(test) is None and not optional:
             yield f"{test.value}: level {inputs.level} needs it; give it {SUGGESTED[test]}, by digest"
 
@@ -227,7 +229,7 @@ def _simulated(inputs: ProofInputs) -> Iterator[str]:
 def _cuda(inputs: ProofInputs) -> Iterator[str]:
     stated = {
         test: part.cuda_major
-        for test, part in ((Test.MATMUL, inputs.matmul), (Test.LOAD, inputs.load))
+        for test, part in ((Trial.MATMUL, inputs.matmul), (Trial.LOAD, inputs.load))
         if part is not None
     }
     for test, major in stated.items():

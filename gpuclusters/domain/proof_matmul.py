@@ -1,4 +1,4 @@
-"""Judges what scripts/proof/matmul.py printed: right, repeatable, fast enough, on the GPU that was meant."""
+"""Judges what scripts/proof/matmul.py printed: right, repeatable, fast enough, on the GPU meant."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def floor(node: ProofNode, name: str, floor_percent: int) -> float | None:
 
 
 def is_product(product: str, name: str) -> bool:
-    """Whether a device that calls itself so is of a product; MIG instances add their profile to the name."""
+    """Whether a device that calls itself so is of a product; MIG instances add their profile to it."""
     return _MAKE.sub("", gpu_products.product(product).name) in _MAKE.sub("", name)
 
 

@@ -117,6 +117,9 @@ class DeviceManager:
             given: list[Allocation] = []
             for container in pod["spec"]["containers"]:
                 for resource, needed in device_requests(container).items():
+                    if resource not in self._checkpoint.resources:
+                        # Offered by no plugin ever: somebody wrote it into the node.
+                        continue
                     given.append(await self._allocate(pod, container, resource, needed, given))
             if given:
                 self._checkpoint.add(given)

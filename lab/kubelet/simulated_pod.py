@@ -9,6 +9,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
+from lab.kubelet import proof_program
 from lab.kubelet.kata_installer import IMAGE as KATA_DEPLOY
 from lab.kubelet.kata_installer import InstallError, KataInstaller
 from lab.kubelet.pod_status import Conditions, ContainerState, running
@@ -24,7 +25,7 @@ _STOPPED = 143
 class SimulatedPod:
     """With devices it takes its time to boot and says so in events; without it runs at once.
 
-    A pod of a Job completes.
+    A pod of a Job completes. One of a proof runs its program, on this machine's processor.
     """
 
     def __init__(self, runtime: NodeRuntime, pod: Mapping[str, Any]) -> None:
@@ -41,6 +42,7 @@ class SimulatedPod:
         self._stopping = asyncio.Event()
         self._over = asyncio.Event()
         self._installer = _installer(runtime, pod)
+        self._exit_code = 0
 
     @property
     def ended(self) -> bool:
@@ -61,7 +63,7 @@ class SimulatedPod:
         if not completes:
             await self._stopping.wait()
         now = datetime.now(UTC)
-        code = _STOPPED if self._stopping.is_set() else 0
+        code = _STOPPED if self._stopping.is_set() else self._exit_code
         self._containers = [
             replace(c, ready=False, started=c.started or now, finished=now, exit_code=code)
             for c in self._containers
@@ -103,6 +105,15 @@ class SimulatedPod:
         await self._write()
         if devices:
             await self._tell("Started", "Started container (simulated)")
+        if proof_program.is_proof(self._pod):
+            await self._prove()
+
+    async def _prove(self) -> None:
+        output = await proof_program.run(self._runtime.kube, self._pod)
+        self._exit_code = output.exit_code
+        log = self._runtime.log(self._pod, self._pod["spec"]["containers"][0]["name"])
+        for line in output.lines:
+            log.append(0, "stdout", line.encode())
 
     async def _install(self, installer: KataInstaller) -> None:
         while not self._stopping.is_set():

@@ -1,0 +1,145 @@
+"""A cluster in which Jobs are run: made, read, and removed with their pods."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote
+
+import urllib3
+from kubernetes.dynamic.exceptions import DynamicApiError
+
+from gpuclusters.adapters.errors import (
+    BusyError,
+    CommandFailedError,
+    CommandTimeoutError,
+    UnreachableError,
+)
+from gpuclusters.adapters.kubernetes_objects import (
+    DELETE_POLL_SECONDS,
+    FIELD_MANAGER,
+    REQUEST_TIMEOUT_SECONDS,
+    KubernetesObjects,
+    path_of,
+)
+from gpuclusters.domain.ports import ObjectKind
+from gpuclusters.domain.proof_jobs import JOB
+from gpuclusters.domain.proof_wait import owner_of
+from gpuclusters.domain.tenancy_objects import POD
+
+LOG_BYTES = 4 << 20
+REMOVE_TIMEOUT_SECONDS = 120.0
+_CONFLICT = 409
+
+
+class ClusterJobs(KubernetesObjects):
+    """`JobCluster` of the cluster that a kubeconfig names."""
+
+    def create(self, kind: ObjectKind, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Make an object.
+
+        Raises:
+            BusyError: there is one of this name.
+            AdapterError: not reached, not allowed or not valid.
+        """
+        metadata = body["metadata"]
+        tried = f"create {kind.kind} {metadata['name']}"
+        query = [("fieldManager", FIELD_MANAGER), ("fieldValidation", "Strict")]
+        path = path_of(kind, str(metadata.get("namespace", "")))
+        status, answer = self._call("POST", path, tried, body, query=query)
+        if status == _CONFLICT:
+            raise BusyError(
+                self.place,
+                tried,
+                "there is one already",
+                "let the other run that made it end, or delete it",
+            )
+        if status >= 300:
+            raise self._refused(tried, status, answer)
+        return answer
+
+    def remove(self, kind: ObjectKind, name: str, namespace: str = "") -> None:
+        """Delete an object with what it owns, and wait until it and its pods are gone; absent is fine.
+
+        Raises:
+            CommandTimeoutError: something keeps it.
+            AdapterError: not reached or not allowed.
+        """
+        path, tried = path_of(kind, namespace, name), f"delete {kind.kind} {name}"
+        # Jobs leave their pods behind by default.
+        options = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Foreground"}
+        status, answer = self._call("DELETE", path, tried, options)
+        if status == 404:
+            return
+        if status >= 300:
+            raise self._refused(tried, status, answer)
+        deadline = time.monotonic() + REMOVE_TIMEOUT_SECONDS
+        while (left := self._left(kind, name, namespace)) is not None:
+            if time.monotonic() > deadline:
+                raise CommandTimeoutError(
+                    self.place,
+                    tried,
+                    f"{left} is still there after {REMOVE_TIMEOUT_SECONDS:g} s",
+                    "look at its finalizers and at the kubelet of its node, and run again",
+                )
+            time.sleep(DELETE_POLL_SECONDS)
+
+    def log(self, namespace: str, pod: str, container: str) -> str:
+        """What a container printed, its last 4 MiB at most.
+
+        Raises:
+            AdapterError: not reached, not allowed, or the kubelet has no log of it.
+        """
+        path = f"/api/v1/namespaces/{namespace}/pods/{pod}/log"
+        tried = f"read the log of {pod}"
+        query = [("container", container), ("limitBytes", str(LOG_BYTES))]
+        return self._text(path, tried, query).decode(errors="replace")
+
+    def ask(
+        self, namespace: str, service: str, port: int, path: str, query: Mapping[str, str]
+    ) -> dict[str, Any]:
+        """A JSON answer of a service, through the API server's proxy.
+
+        Raises:
+            AdapterError: not reached, not allowed, or the service does not answer.
+        """
+        whole = f"/api/v1/namespaces/{namespace}/services/{quote(service)}:{port}/proxy/{path}"
+        tried = f"ask the service {namespace}/{service}"
+        status, answer = self._call("GET", whole, tried, query=list(query.items()))
+        if status >= 300:
+            raise CommandFailedError(
+                self.place,
+                tried,
+                f"status {status}: {answer.get('message') or answer.get('error') or 'no reason'}",
+                "check that its pod runs",
+            )
+        return answer
+
+    def _left(self, kind: ObjectKind, name: str, namespace: str) -> str | None:
+        if self.get(kind, name, namespace) is not None:
+            return f"{kind.kind} {name}"
+        if kind == JOB:
+            for pod in self.list(POD, namespace):
+                if owner_of(pod) == name:
+                    return f"pod {pod['metadata']['name']}"
+        return None
+
+    def _text(self, path: str, tried: str, query: list[tuple[str, str]]) -> bytes:
+        try:
+            response = self._client.request(
+                "GET",
+                path,
+                query_params=query,
+                header_params={"Accept": "*/*"},
+                _request_timeout=REQUEST_TIMEOUT_SECONDS,
+                serialize=False,
+            )
+        except DynamicApiError as error:
+            said = {"message": str(error.reason)}
+            raise self._refused(tried, int(error.status), said) from error
+        except urllib3.exceptions.HTTPError as error:
+            raise UnreachableError(
+                self.place, tried, type(error).__name__, "check that the node's kubelet answers"
+            ) from error
+        return bytes(response.data)

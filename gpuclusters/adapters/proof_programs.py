@@ -1,0 +1,15 @@
+"""The programs of a proof, as they lie in scripts/proof."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from gpuclusters.domain.proof_jobs import PROGRAMS
+
+FOLDER = Path(__file__).resolve().parents[2] / "scripts" / "proof"
+
+
+def texts() -> Mapping[str, str]:
+    """Text by file name."""
+    return {name: (FOLDER / name).read_text(encoding="utf-8") for name in PROGRAMS.values()}

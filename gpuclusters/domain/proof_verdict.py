@@ -1,0 +1,77 @@
+"""From how a Job ended to what it shows, and what a whole run does not show."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from gpuclusters.domain import proof_dcgm, proof_jobs, proof_matmul, proof_nccl, proof_stress
+from gpuclusters.domain.proof import LEVEL_OF, Check, Level, Outcome, Trial
+from gpuclusters.domain.proof_inputs import ProofInputs, ProofNode
+from gpuclusters.domain.proof_wait import Ended
+
+SIMULATED = (
+    "The GPUs are simulated: matrices were multiplied on this machine's processor, so nothing here is "
+    "about GPUs."
+)
+
+
+def judge(
+    inputs: ProofInputs,
+    test: Trial,
+    node: ProofNode,
+    ended: Ended,
+    seen: Mapping[str, Mapping[str, float]],
+) -> Sequence[Check]:
+    """What a Job of a test shows about its node.
+
+    Args:
+        inputs: of the proof.
+        test: that it ran.
+        node: where.
+        ended: how.
+        seen: how active GPUs were under load, by node and GPU.
+    """
+    level = LEVEL_OF[test]
+    if ended.exit_code is None:
+        return [Check(level, node.name, f"runs {test.value}", Outcome.FAILED, ended.said)]
+    code = ended.exit_code
+    match test:
+        case Trial.MATMUL:
+            floor = inputs.matmul.floor_percent if inputs.matmul else 100
+            return proof_matmul.judge(
+                node, ended.log, floor_percent=floor, simulated=inputs.simulated
+            )
+        case Trial.DIAGNOSTICS:
+            return proof_dcgm.judge(node.name, ended.log, exit_code=code)
+        case Trial.BURN:
+            return proof_stress.judge_burn(node.name, node.whole_gpus, ended.log, exit_code=code)
+        case Trial.COLLECTIVE:
+            floor = inputs.collective.floor_gb_per_second if inputs.collective else 0
+            return proof_nccl.judge(node.name, ended.log, floor_gb_per_second=floor, exit_code=code)
+        case Trial.LOAD:
+            if code:
+                said = f"{ended.said}: {ended.log.strip()[-300:]}"
+                return [Check(level, node.name, "runs load", Outcome.FAILED, said)]
+            if inputs.prometheus is None:
+                said = "no Prometheus is known that could have seen it"
+                return [Check(level, node.name, "is seen under load", Outcome.NOT_TRIED, said)]
+            percent = inputs.load.tensor_active_percent if inputs.load else 100
+            found = seen.get(node.name, {})
+            return proof_stress.judge_load(node.name, node.whole_gpus, found, percent)
+
+
+def remarks(inputs: ProofInputs) -> Iterator[str]:
+    """What a run like this cannot show."""
+    if inputs.simulated:
+        yield SIMULATED
+    if inputs.level is Level.L4 and inputs.burn is None:
+        yield "The burn-in of L3 was not run: no image with gpu_burn is given."
+    if inputs.level is Level.L4:
+        yield "All-reduce ran on each node by itself; the network between nodes was not tried."
+    for test in inputs.tests:
+        left = [node.name for node in inputs.nodes if not proof_jobs.concerns(test, node)]
+        if left:
+            yield (
+                f"{test.value} does not apply to {', '.join(left)}: it needs whole GPUs that are not shared"
+                + (", more than one." if test is Trial.COLLECTIVE else ".")
+            )

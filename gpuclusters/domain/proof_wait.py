@@ -1,0 +1,147 @@
+"""Waits for the Jobs of one test, and always knows what each of them waits for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gpuclusters.domain.gpu_operator import EVENT
+from gpuclusters.domain.gpu_readiness_pods import blocked
+from gpuclusters.domain.ports import Clock, Journal
+from gpuclusters.domain.proof_jobs import CONTAINER, JOB
+from gpuclusters.domain.proof_port import JobCluster
+from gpuclusters.domain.tenancy_objects import POD
+
+POLL_SECONDS = 2.0
+GRACE_SECONDS = 30.0
+"""Beyond a Job's own deadline: by then its controller has said that it is over."""
+
+Object = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What became of one Job."""
+
+    log: str
+    exit_code: int | None
+    """None: it never ran to its end."""
+    said: str = ""
+    """Why it did not, or what its container ended with."""
+    pod: str = ""
+
+
+def wait(
+    cluster: JobCluster,
+    namespace: str,
+    jobs: Mapping[str, str],
+    *,
+    timeout_seconds: float,
+    clock: Clock,
+    journal: Journal,
+) -> Mapping[str, Ended]:
+    """How each Job ended, by node.
+
+    Args:
+        cluster: where they run.
+        namespace: in which.
+        jobs: name of the Job by node.
+        timeout_seconds: their own deadline.
+        clock: to wait by.
+        journal: told what blocks a Job, once per change.
+    """
+    ended: dict[str, Ended] = {}
+    held: dict[str, str] = {}
+    started = clock.now()
+    while True:
+        pods = _by_job(cluster.list(POD, namespace))
+        events = cluster.list(EVENT, namespace)
+        for node, name in jobs.items():
+            if node in ended:
+                continue
+            job = cluster.get(JOB, name, namespace)
+            pod = pods.get(name)
+            verdict = _verdict(job)
+            if verdict is not None:
+                ended[node] = _ended(cluster, namespace, pod, verdict, held.get(node, ""))
+                continue
+            why = _why(job, pod, events)
+            if why and why != held.get(node):
+                journal.note(f"{cluster.place}: proof on {node} waits: {why}")
+            held[node] = why or held.get(node, "")
+        if len(ended) == len(jobs):
+            return ended
+        if clock.now() - started > timeout_seconds + GRACE_SECONDS:
+            break
+        clock.sleep(POLL_SECONDS)
+    for node in jobs.keys() - ended.keys():
+        said = f"not over after {timeout_seconds:g} s: {held.get(node) or 'nothing says why'}"
+        ended[node] = Ended("", None, said)
+    return ended
+
+
+def _verdict(job: Object | None) -> str | None:
+    """`Complete` or `Failed: reason`; None while it runs."""
+    if job is None:
+        return "Failed: somebody deleted the job"
+    for condition in (job.get("status") or {}).get("conditions") or ():
+        if condition.get("status") == "True":
+            if condition["type"] == "Complete":
+                return "Complete"
+            if condition["type"] == "Failed":
+                return (
+                    f"Failed: {condition.get('reason', '')} {condition.get('message', '')}".strip()
+                )
+    return None
+
+
+def _ended(
+    cluster: JobCluster, namespace: str, pod: Object | None, verdict: str, held: str
+) -> Ended:
+    if pod is None:
+        # A Job that met its deadline takes its pods with it.
+        return Ended("", None, f"{verdict}; it waited for: {held or 'nothing says what'}")
+    name = str(pod["metadata"]["name"])
+    status = pod.get("status") or {}
+    states = [
+        (one.get("state") or {}).get("terminated")
+        for one in status.get("containerStatuses") or ()
+        if one.get("name") == CONTAINER
+    ]
+    over = states[0] if states else None
+    if over is None:
+        refused = " ".join(str(status.get(key, "")) for key in ("reason", "message")).strip()
+        return Ended("", None, f"{verdict}; {refused or held or 'its container never ran'}", name)
+    log = cluster.log(namespace, name, CONTAINER)
+    code = int(over.get("exitCode", 0))
+    said = "" if code == 0 else f"{over.get('reason', 'Error')}, exit code {code}"
+    return Ended(log, code, said, name)
+
+
+def _why(job: Object | None, pod: Object | None, events: Sequence[Object]) -> str:
+    """What keeps a Job from running; empty while it runs."""
+    if pod is None:
+        uid = ((job or {}).get("metadata") or {}).get("uid")
+        told = [
+            f"{event.get('reason')}: {event.get('message')}"
+            for event in events
+            if event.get("type") == "Warning"
+            and (event.get("involvedObject") or {}).get("uid") == uid
+        ]
+        return told[-1] if told else ""
+    if (pod.get("status") or {}).get("phase") == "Pending":
+        return blocked(pod, events)
+    return ""
+
+
+def owner_of(pod: Object) -> str | None:
+    """Name of the Job that a pod belongs to."""
+    for owner in pod["metadata"].get("ownerReferences") or ():
+        if owner.get("kind") == "Job":
+            return str(owner["name"])
+    return None
+
+
+def _by_job(pods: Sequence[Object]) -> Mapping[str, Object]:
+    return {name: pod for pod in pods if (name := owner_of(pod)) is not None}

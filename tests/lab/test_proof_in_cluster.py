@@ -1,0 +1,186 @@
+"""A proof on a real API server: Jobs that are placed, run by the lab's kubelets, read and removed."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import pytest
+
+from gpuclusters.adapters.cluster_jobs import ClusterJobs
+from gpuclusters.adapters.errors import BusyError, CommandFailedError
+from gpuclusters.adapters.here import SystemClock
+from gpuclusters.adapters.proof_programs import texts
+from gpuclusters.domain import proof_jobs, proof_run
+from gpuclusters.domain.gpu_operator import CLUSTER_POLICY
+from gpuclusters.domain.ports import ObjectKind
+from gpuclusters.domain.proof import Trial
+from gpuclusters.domain.proof_inputs import ProofInputs
+from gpuclusters.domain.proof_jobs import CONFIG_MAP, JOB
+from gpuclusters.domain.tenancy_objects import NAMESPACE, POD
+from lab.control_plane.kube import KubeApi
+from tests.fixtures.control_plane import KubeCluster
+from tests.fixtures.kubelet import Kubelets
+from tests.fixtures.tenancies import until
+
+pytestmark = pytest.mark.lab
+
+
+class Reconciled(ClusterJobs):
+    """The cluster of the run, which has no GPU operator: only that is made up here."""
+
+    def list(self, kind: ObjectKind, namespace: str = "") -> Sequence[dict[str, Any]]:
+        if kind == CLUSTER_POLICY:
+            condition = {"type": "Ready", "status": "True", "reason": "Reconciled"}
+            return [{"metadata": {"name": "p"}, "status": {"conditions": [condition]}}]
+        return super().list(kind, namespace)
+
+
+@dataclass
+class Journal:
+    lines: list[str] = field(default_factory=list)
+
+    def note(self, line: str) -> None:
+        self.lines.append(line)
+
+
+@dataclass
+class World:
+    cluster: Reconciled
+    nodes: tuple[str, ...]
+    namespace: str
+    operator: str
+    journal: Journal = field(default_factory=Journal)
+
+    def inputs(self, **changes: Any) -> ProofInputs:
+        given: dict[str, Any] = {
+            "cluster": "lab",
+            "kubeconfig": "unused",
+            "level": "L1",
+            "namespace": self.namespace,
+            "operator_namespace": self.operator,
+            "simulated": True,
+            "nodes": [{"name": n, "resources": {"nvidia.com/gpu": 2}} for n in self.nodes],
+            "matmul": {
+                "image": "registry.example.com/proof@sha256:" + "0" * 64,
+                "cuda_major": 12,
+                "timeout_seconds": 60,
+            },
+        }
+        return ProofInputs.model_validate(given | changes)
+
+    def run(self, **changes: Any) -> proof_run.Result:
+        wanted = self.inputs(**changes)
+        return proof_run.run(wanted, self.cluster, SystemClock(), self.journal, texts())
+
+    def left(self) -> list[str]:
+        kinds = (JOB, CONFIG_MAP, POD)
+        names = [
+            o["metadata"]["name"] for kind in kinds for o in self.cluster.list(kind, self.namespace)
+        ]
+        return [name for name in names if name != "kube-root-ca.crt"]
+
+
+@pytest.fixture
+def world(kube_api: KubeCluster, kubelets: Kubelets) -> Iterator[World]:
+    """Two nodes that offer two GPUs each, as an operator would have made them."""
+    nodes = kubelets("gpu-a", "gpu-b").names
+    token = secrets.token_hex(3)
+    made = World(
+        Reconciled(kube_api.kubeconfig.read_text()), nodes, f"proof-{token}", f"op-{token}"
+    )
+    with kube_api.api() as api:
+        api.request("POST", "/api/v1/namespaces", {"metadata": {"name": made.operator}})
+        merge = "application/merge-patch+json"
+        for node in nodes:
+            body: dict[str, Any] = {"metadata": {"labels": {"nvidia.com/gpu.present": "true"}}}
+            api.request("PATCH", f"/api/v1/nodes/{node}", body, content_type=merge)
+            amount = {"nvidia.com/gpu": "2"}
+            api.request(
+                "PATCH",
+                f"/api/v1/nodes/{node}/status",
+                {"status": {"capacity": amount, "allocatable": amount}},
+                content_type=merge,
+            )
+            pods = f"/api/v1/namespaces/{made.operator}/pods"
+            until(lambda: api.get(f"/api/v1/namespaces/{made.operator}/serviceaccounts/default"))
+            validator = {
+                "metadata": {"name": f"v-{node}", "labels": {"app": "nvidia-operator-validator"}},
+                "spec": {"nodeName": node, "containers": [{"name": "v", "image": "v"}]},
+            }
+            assert api.request("POST", pods, validator)[0] == 201
+            until(partial(ready, api, f"{pods}/v-{node}"))
+        yield made
+        api.delete(f"/api/v1/namespaces/{made.operator}")
+
+
+def ready(api: KubeApi, path: str) -> bool:
+    conditions = ((api.get(path) or {}).get("status") or {}).get("conditions") or ()
+    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+
+
+def test_every_gpu_of_every_node_calculates_and_nothing_stays_behind(world: World) -> None:
+    result = world.run()
+    assert result.proven, result.checks
+    assert [check.subject for check in result.checks] == [
+        "cluster",
+        *(name for node in world.nodes for name in (node, f"{node} cpu-0", f"{node} cpu-1")),
+    ]
+    assert "multiplied on this machine's processor" in result.remarks[0]
+    assert set(result.observed) == set(world.nodes)
+    until(lambda: world.cluster.get(NAMESPACE, world.namespace) is None)
+    assert world.left() == []
+
+
+def test_what_a_killed_run_left_is_cleared_away_and_a_namespace_of_ones_own_is_kept(
+    world: World, kube_api: KubeCluster
+) -> None:
+    with kube_api.api() as api:
+        api.request("POST", "/api/v1/namespaces", {"metadata": {"name": world.namespace}})
+        jobs = f"/apis/batch/v1/namespaces/{world.namespace}/jobs"
+        inputs = world.inputs()
+        body = proof_jobs.job(
+            inputs, Trial.MATMUL, inputs.nodes[0], config_map="gone", image="any@sha256:" + "1" * 64
+        )
+        assert api.request("POST", jobs, body)[0] == 201
+        with pytest.raises(BusyError):
+            world.cluster.create(JOB, body)
+        assert world.run().proven
+        assert world.cluster.get(NAMESPACE, world.namespace) is not None
+        assert world.left() == []
+        api.delete(f"/api/v1/namespaces/{world.namespace}")
+
+
+def test_gpus_that_somebody_holds_are_waited_for_by_name(
+    world: World, kube_api: KubeCluster
+) -> None:
+    space = f"/api/v1/namespaces/{world.operator}/pods"
+    holder = {
+        "metadata": {"name": "holder"},
+        "spec": {
+            "nodeName": world.nodes[0],
+            "containers": [
+                {"name": "h", "image": "h", "resources": {"limits": {"nvidia.com/gpu": "2"}}}
+            ],
+        },
+    }
+    with kube_api.api() as api:
+        assert api.request("POST", space, holder)[0] == 201
+    wanted = world.inputs().matmul
+    assert wanted is not None
+    result = world.run(matmul={**wanted.model_dump(), "timeout_seconds": 3})
+    assert not result.proven
+    (failed,) = [check for check in result.checks if check.outcome != "passed"]
+    assert failed.subject == world.nodes[0]
+    assert "DeadlineExceeded" in failed.said
+    assert "Insufficient nvidia.com/gpu" in failed.said
+    assert any("Insufficient nvidia.com/gpu" in line for line in world.journal.lines)
+    assert world.left() == []
+
+
+def test_a_service_is_asked_through_the_api_server(world: World) -> None:
+    with pytest.raises(CommandFailedError, match="ask the service kube-system/nobody"):
+        world.cluster.ask("kube-system", "nobody", 9090, "api/v1/query", {"query": "up"})
