@@ -17,6 +17,14 @@ class Answer(BaseModel):
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, from_attributes=True)
 
 
+class MountAnswer(Answer):
+    """One of the tenant's volumes in a container."""
+
+    name: Annotated[str, Field(examples=["data"])]
+    path: Annotated[str, Field(examples=["/data"])]
+    read_only: bool
+
+
 class ContainerAnswer(Answer):
     """A container. Which machine has it is not told; nor are values of its environment."""
 
@@ -30,6 +38,7 @@ class ContainerAnswer(Answer):
     cpu: Annotated[int | float | None, Field(description="Cores.", examples=[48])]
     memory_gib: Annotated[int | float | None, Field(examples=[384])]
     storage_gib: Annotated[int | float | None, Field(examples=[None])]
+    volumes: tuple[MountAnswer, ...]
     user: int | None
     labels: Mapping[str, str]
     state: Annotated[
@@ -77,6 +86,9 @@ class SizeCapacityAnswer(Answer):
     gpus: Annotated[int, Field(examples=[2])]
     total: int
     free: Annotated[int, Field(description="Requests of this size that would start at once.")]
+    unschedulable: Annotated[
+        int, Field(description="Would be free, but their machine is taken out of service.")
+    ]
     quarantined: Annotated[int, Field(description="Lost until their GPUs are repaired.")]
 
 
@@ -85,6 +97,9 @@ class GpuCapacityAnswer(Answer):
 
     total: int
     free: int
+    unschedulable: Annotated[
+        int, Field(description="Would be free, but their machine is taken out of service.")
+    ]
     recycling: Annotated[int, Field(description="Between two tenants: reset, cleared, verified.")]
     quarantined: int
 
@@ -104,6 +119,15 @@ class CapacityAnswer(Answer):
     tenant: ShareAnswer
 
 
+class VolumeAnswer(Answer):
+    """A folder on a file server that the tenant's containers may mount."""
+
+    name: Annotated[str, Field(examples=["data"])]
+    size_gib: Annotated[int | float | None, Field(examples=[1024])]
+    read_only: bool
+    ready: Annotated[bool, Field(description="Whether it can be mounted.")]
+
+
 class TenancyAnswer(Answer):
     """The caller's tenancy."""
 
@@ -114,6 +138,7 @@ class TenancyAnswer(Answer):
     gpu_sizes: Annotated[list[int], Field(examples=[[1, 2]])]
     containers: Annotated[int, Field(description="That exist, ended ones included.")]
     max_containers: int
+    volumes: list[VolumeAnswer]
     quota: Annotated[Mapping[str, str], Field(description="In Kubernetes' quantities.")]
     used: Mapping[str, str]
 

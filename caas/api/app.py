@@ -26,6 +26,7 @@ from caas.api.problems import CONTENT_TYPE, Problem, ProblemError, retry_after
 from caas.api.store import Store
 from caas.api.streams import LogStreams
 from caas.api.tenancies import Tenancies
+from caas.api.volumes import Volumes
 from caas.cluster import Cluster, ClusterError
 from caas.settings import Settings
 from gpuclusters.domain.ports import ObjectKind
@@ -47,7 +48,7 @@ def create_app(
     """The API as an ASGI application. `cluster` is open as long as it is used."""
     keys = keys or IssuerKeys(settings.api, clock)
     store, kube = Store(cluster), Kube(cluster, seconds=kube_seconds)
-    tenancies = Tenancies(settings, store)
+    tenancies, volumes = Tenancies(settings, store), Volumes(store)
     streams = LogStreams(cluster, clock)
 
     @asynccontextmanager
@@ -83,7 +84,8 @@ def create_app(
         kube=kube,
         store=store,
         tenancies=tenancies,
-        containers=Containers(settings, kube, store, tenancies),
+        volumes=volumes,
+        containers=Containers(settings, kube, store, tenancies, volumes),
         streams=streams,
     )
     app.include_router(routes.router)

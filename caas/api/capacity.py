@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,8 @@ class SizeCapacity:
     total: int
     free: int
     """A request of this size that comes first gets one at once."""
+    unschedulable: int
+    """Would be free, but their machine is taken out of service."""
     quarantined: int
     """At least one of their GPUs is out of service."""
 
@@ -29,6 +31,8 @@ class GpuCapacity:
 
     total: int
     free: int
+    unschedulable: int
+    """Would be free, but their machine is taken out of service."""
     recycling: int
     """Between two tenants: reset, cleared, verified."""
     quarantined: int
@@ -55,26 +59,36 @@ def boards(hosts: Sequence[Host], phases: Mapping[str, str]) -> list[BoardView]:
     return views
 
 
-def by_size(views: Iterable[BoardView]) -> list[SizeCapacity]:
-    """For each size on offer, smallest first."""
+def by_size(views: Iterable[BoardView], away: Collection[str]) -> list[SizeCapacity]:
+    """For each size on offer, smallest first.
+
+    Args:
+        views: the boards.
+        away: machines that are taken out of service.
+    """
     counts: dict[int, list[int]] = {}
     for view in views:
         for partition in view.offered:
-            count = counts.setdefault(partition.size, [0, 0, 0])
+            count = counts.setdefault(partition.size, [0, 0, 0, 0])
             count[0] += 1
-            count[1] += view.has_free(partition)
-            count[2] += not view.lost.isdisjoint(partition.modules)
+            count[2 if view.host in away else 1] += view.has_free(partition)
+            count[3] += not view.lost.isdisjoint(partition.modules)
     return [SizeCapacity(size, *counts[size]) for size in sorted(counts)]
 
 
-def of_gpus(hosts: Sequence[Host], phases: Mapping[str, str]) -> GpuCapacity:
-    """All GPUs of the cluster."""
-    stated = [phases.get(lease_name(host.name, gpu.module)) for host in hosts for gpu in host.gpus]
+def of_gpus(hosts: Sequence[Host], phases: Mapping[str, str], away: Collection[str]) -> GpuCapacity:
+    """All GPUs of the cluster; `away` are machines that are taken out of service."""
+    stated = [
+        (host.name in away, phases.get(lease_name(host.name, gpu.module)))
+        for host in hosts
+        for gpu in host.gpus
+    ]
     return GpuCapacity(
         total=len(stated),
-        free=stated.count(Phase.FREE),
-        recycling=sum(phase in _RECYCLING for phase in stated),
-        quarantined=stated.count(Phase.QUARANTINED),
+        free=stated.count((False, Phase.FREE)),
+        unschedulable=stated.count((True, Phase.FREE)),
+        recycling=sum(phase in _RECYCLING for _, phase in stated),
+        quarantined=sum(phase == Phase.QUARANTINED for _, phase in stated),
     )
 
 

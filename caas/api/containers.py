@@ -16,6 +16,7 @@ from caas.api.problems import Problem, ProblemError
 from caas.api.refusals import refused
 from caas.api.store import Store
 from caas.api.tenancies import Tenancies, Tenancy
+from caas.api.volumes import Volumes
 from caas.cluster import ClusterError
 from caas.settings import Settings
 from gpuclusters.domain.container import (
@@ -47,11 +48,19 @@ class Made:
 class Containers:
     """Containers of all tenants; every method takes the one that it acts for."""
 
-    def __init__(self, settings: Settings, kube: Kube, store: Store, tenancies: Tenancies) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        kube: Kube,
+        store: Store,
+        tenancies: Tenancies,
+        volumes: Volumes,
+    ) -> None:
         self._settings = settings
         self._kube = kube
         self._store = store
         self._tenancies = tenancies
+        self._volumes = volumes
         self._being_made: Counter[str] = Counter()
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
@@ -60,7 +69,7 @@ class Containers:
 
         Raises:
             ProblemError: the key belongs to another request; the tenancy is not ready, does not
-                allow it or has no more; the cluster does not answer.
+                allow it, has no more or no such volume; the cluster does not answer.
         """
         container = identifier(tenant, key) if key else f"c-{secrets.token_hex(10)}"
         # Duplicates wait for one another here; those that reach another copy of this program meet
@@ -171,6 +180,7 @@ class Containers:
             runtime_class=self._settings.runtime_class,
             gpu_resource=tenancy.gpu_resource,
             huge_pages=self._settings.huge_pages,
+            mounts=self._volumes.mounts(tenancy.tenant, tenancy.namespace, request.volumes),
         )
         for attempt in range(1, _TRIES + 1):
             try:

@@ -26,6 +26,7 @@ class Problem(Enum):
     QUOTA = ("quota-exceeded", 409, "The tenancy's quota does not allow it")
     TOO_MANY_CONTAINERS = ("too-many-containers", 409, "The tenant has too many containers")
     NOT_STARTED = ("not-started", 409, "The container has not started yet")
+    VOLUME = ("volume-not-allowed", 409, "The tenant has no such volume")
     TENANCY_ENDING = ("tenancy-ending", 409, "The tenancy is being removed")
     TOO_LARGE = ("body-too-large", 413, "The body is too large")
     MEDIA_TYPE = ("unsupported-media-type", 415, "The body must be JSON")
@@ -40,6 +41,7 @@ class Problem(Enum):
     CLUSTER_AWAY = ("cluster-unavailable", 503, "The cluster does not answer")
     KEYS_AWAY = ("issuer-unavailable", 503, "Tokens cannot be checked at present")
     TENANCY_NOT_READY = ("tenancy-not-ready", 503, "The tenancy's isolation is not enforced yet")
+    VOLUME_NOT_READY = ("volume-not-ready", 503, "A volume cannot be mounted yet")
     LOGS_AWAY = ("logs-unavailable", 503, "The log cannot be read at present")
     BUSY = ("busy", 503, "Too many connections")
 

@@ -19,6 +19,7 @@ from caas.api.problems import Problem, retry_after
 from caas.api.store import Store
 from caas.api.streams import LogResponse, LogStreams
 from caas.api.tenancies import Tenancies
+from caas.api.volumes import Volumes
 from caas.cluster import ClusterError
 from caas.settings import Settings
 from gpuclusters.domain.container import Container, State
@@ -39,6 +40,7 @@ class Services:
     kube: Kube
     store: Store
     tenancies: Tenancies
+    volumes: Volumes
     containers: Containers
     streams: LogStreams
 
@@ -239,13 +241,14 @@ async def events(container: Id, caller: By, using: Using) -> answers.EventsAnswe
 async def capacity_now(caller: By, using: Using) -> answers.CapacityAnswer:
     """Partitions and GPUs that are free, and the tenant's own share. Nothing about other tenants."""
     tenancy = using.tenancies.of(caller.tenant)
+    away = using.store.out_of_service
     phases = capacity.phases_of(using.store.leases.all())
     hosts = using.settings.hosts
     return answers.CapacityAnswer(
-        gpus=answers.GpuCapacityAnswer.model_validate(capacity.of_gpus(hosts, phases)),
+        gpus=answers.GpuCapacityAnswer.model_validate(capacity.of_gpus(hosts, phases, away)),
         sizes=[
             answers.SizeCapacityAnswer.model_validate(one)
-            for one in capacity.by_size(capacity.boards(hosts, phases))
+            for one in capacity.by_size(capacity.boards(hosts, phases), away)
         ],
         tenant=answers.ShareAnswer(quota=tenancy.gpus, used=tenancy.gpus_used),
     )
@@ -263,6 +266,10 @@ async def tenancy_now(caller: By, using: Using) -> answers.TenancyAnswer:
         gpu_sizes=list(tenancy.sizes),
         containers=using.containers.count(tenancy.tenant),
         max_containers=using.settings.api.max_containers,
+        volumes=[
+            answers.VolumeAnswer.model_validate(one)
+            for one in using.volumes.of(caller.tenant, tenancy.namespace)
+        ],
         quota=tenancy.hard,
         used=tenancy.used,
     )

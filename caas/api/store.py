@@ -10,9 +10,13 @@ from typing import Any
 
 from caas.cluster import Cluster, Event
 from gpuclusters.domain.container import CONTAINER_LABEL, POD
+from gpuclusters.domain.isolation import TENANT_LABEL
 from gpuclusters.domain.lease_resource import GPU_LEASE
+from gpuclusters.domain.maintenance import is_out_of_service
 from gpuclusters.domain.ports import ObjectKind
+from gpuclusters.domain.tenancy_objects import NODE
 from gpuclusters.domain.tenancy_resource import TENANCY
+from gpuclusters.domain.tenant_volume import CLAIM
 
 QUOTA = ObjectKind("", "v1", "resourcequotas", "ResourceQuota", namespaced=True)
 
@@ -99,7 +103,7 @@ class Cache:
 
 
 class Store:
-    """The kinds that the API reads: containers, tenancies, their quotas, leases."""
+    """The kinds that the API reads: containers, tenancies, their quotas and volumes, leases, nodes."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -107,6 +111,8 @@ class Store:
         self.tenancies = Cache()
         self.quotas = Cache()
         self.leases = Cache(_holding_pod)
+        self.claims = Cache(lambda claim: str(claim["metadata"]["namespace"]))
+        self.nodes = Cache()
         self._tasks: list[asyncio.Task[None]] = []
 
     @asynccontextmanager
@@ -117,6 +123,8 @@ class Store:
             self._follow(self.tenancies, TENANCY),
             self._follow(self.quotas, QUOTA),
             self._follow(self.leases, GPU_LEASE),
+            self._follow(self.claims, CLAIM, TENANT_LABEL),
+            self._follow(self.nodes, NODE),
         )
         self._tasks = [asyncio.create_task(one) for one in follow]
         try:
@@ -136,8 +144,15 @@ class Store:
     @property
     def synced(self) -> bool:
         """Whether everything has been seen once."""
-        caches = (self.pods, self.tenancies, self.quotas, self.leases)
+        caches = (
+            self.pods, self.tenancies, self.quotas, self.leases, self.claims, self.nodes
+        )  # fmt: skip
         return all(cache.synced.is_set() for cache in caches)
+
+    @property
+    def out_of_service(self) -> frozenset[str]:
+        """Machines on which nothing new is placed."""
+        return frozenset(n["metadata"]["name"] for n in self.nodes.all() if is_out_of_service(n))
 
     def leases_of(self, pod: Object) -> list[Object]:
         """The leases that are held for a pod."""

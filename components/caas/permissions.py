@@ -63,7 +63,9 @@ CLUSTER: Mapping[str, Any] = {
         _rule(_OURS, ["tenancies", "gpuleases"], _READ),
         _rule("", ["pods"], [*_READ, "create", "delete"]),
         _rule("", ["pods/log"], ["get"]),
-        _rule("", ["events", "resourcequotas"], _READ),
+        _rule("", ["events", "resourcequotas", "persistentvolumeclaims"], _READ),
+        # Which machines are out of service; the API tells their number, not their names.
+        _rule("", ["nodes"], _READ),
         _rule("events.k8s.io", ["events"], _READ),
     ],
     "device-plugin": [

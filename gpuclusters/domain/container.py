@@ -8,11 +8,12 @@ tenants never appear in what the tenant sees.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from gpuclusters.domain.container_mounts import Mount, mounts_of, pod_volumes
 from gpuclusters.domain.container_request import ContainerRequest
 from gpuclusters.domain.isolation import TENANT_LABEL
 from gpuclusters.domain.ports import ObjectKind
@@ -66,6 +67,7 @@ class Container:
     cpu: float | None
     memory_gib: float | None
     storage_gib: float | None
+    volumes: tuple[Mount, ...]
     user: int | None
     labels: Mapping[str, str]
     state: State
@@ -94,8 +96,20 @@ def pod(
     runtime_class: str,
     gpu_resource: str,
     huge_pages: bool = False,
+    mounts: Sequence[Mount] = (),
 ) -> dict[str, Any]:
-    """The pod of a request. It fits Pod Security's level `restricted` and the tenants' pod policy."""
+    """The pod of a request. It fits Pod Security's level `restricted` and the tenants' pod policy.
+
+    Args:
+        request: what is asked for.
+        container: its id.
+        tenant: whose it is.
+        namespace: the tenant's.
+        runtime_class: of its VM.
+        gpu_resource: name under which Kubernetes counts GPUs.
+        huge_pages: whether VMs are of huge pages.
+        mounts: the volumes of the request, as the tenant has them.
+    """
     labels = {
         CONTAINER_LABEL: container,
         TENANT_LABEL: tenant,
@@ -113,6 +127,9 @@ def pod(
             "capabilities": {"drop": ["ALL"]},
         },
     }
+    volumes, inside = pod_volumes(mounts)
+    if inside:
+        main["volumeMounts"] = inside
     if request.command:
         main["command"] = [_literal(word) for word in request.command]
     if request.args:
@@ -145,6 +162,7 @@ def pod(
                 "seccompProfile": {"type": "RuntimeDefault"},
             },
             "containers": [main],
+            **({"volumes": volumes} if volumes else {}),
         },
     }
 
@@ -177,6 +195,7 @@ def view(
         cpu=_amount(amounts.get("cpu"), 1),
         memory_gib=_amount(amounts.get("memory"), _GIB),
         storage_gib=_amount(amounts.get("ephemeral-storage"), _GIB),
+        volumes=mounts_of(spec, main),
         user=(spec.get("securityContext") or {}).get("runAsUser"),
         labels={
             key.removeprefix(USER_LABEL_PREFIX): value

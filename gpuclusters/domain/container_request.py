@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 from pydantic.alias_generators import to_camel
 
+from gpuclusters.domain.container_mounts import MOST_VOLUMES, VolumeMount
 from gpuclusters.domain.tenancy import HUGE_PAGES, SMALL_PAGES
 
 _HOST = r"[a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?(\.[a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?)*(:[0-9]{1,5})?"
@@ -112,6 +113,14 @@ class ContainerRequest(BaseModel):
         Storage | None,
         Field(description="GiB of disk that is gone with the container."),
     ] = None
+    volumes: Annotated[
+        tuple[VolumeMount, ...],
+        Field(
+            max_length=MOST_VOLUMES,
+            description="Of the tenant's volumes those that the container has; each once.",
+            strict=False,
+        ),
+    ] = ()
     user: Annotated[User, Field(description="Numeric user; nothing runs as root.")] = 1000
     labels: Annotated[
         dict[LabelKey, LabelValue],
@@ -120,9 +129,10 @@ class ContainerRequest(BaseModel):
 
     def digest(self) -> str:
         """The same for requests that mean the same, whatever their order and spacing."""
-        canonical = json.dumps(
-            self.model_dump(mode="json", by_alias=True), sort_keys=True, separators=(",", ":")
-        )
+        said = self.model_dump(mode="json", by_alias=True)
+        if not said["volumes"]:
+            del said["volumes"]  # as before there were any: old containers keep their digest
+        canonical = json.dumps(said, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode()).hexdigest()
 
     def resources(self, gpu_resource: str, *, huge_pages: bool = False) -> dict[str, Any]:

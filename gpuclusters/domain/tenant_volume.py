@@ -14,6 +14,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
+from gpuclusters.domain.ports import ObjectKind
+
+CLAIM = ObjectKind("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", namespaced=True)
 MOUNT_OPTIONS: Final = ("hard", "nfsvers=4.1", "nosuid", "nodev")
 """`hard`: a server that is away is waited for, instead of writes that are lost; 4.1: one port, 2049, and
 sessions; no set-uid programs, no device files of others."""

@@ -351,6 +351,31 @@ def test_a_lease_that_is_held_for_a_container_makes_it_reserving() -> None:
     play(act)
 
 
+def test_machines_out_of_service_are_no_free_capacity() -> None:
+    def node(*, cordoned: bool) -> dict[str, Any]:
+        return {"metadata": {"name": "hgx-01"}, "spec": {"unschedulable": cordoned}}
+
+    async def act(api: Api) -> None:
+        async def told() -> tuple[dict[str, int], dict[str, int]]:
+            await api.settle()
+            answer = (await api.get("acme", "/v1/capacity")).json()
+            return answer["gpus"], answer["sizes"][2]
+
+        api.cluster.put("gpuleases", lease("hgx-01", 5, "Scrubbing"))
+        api.cluster.put("nodes", node(cordoned=True))
+        gpus, fours = await told()
+        assert gpus == {
+            "total": 16, "free": 8, "unschedulable": 7, "recycling": 1, "quarantined": 0,
+        }  # fmt: skip
+        assert fours == {"gpus": 4, "total": 4, "free": 2, "unschedulable": 1, "quarantined": 0}
+        api.cluster.put("nodes", node(cordoned=False))
+        gpus, fours = await told()
+        assert (gpus["free"], gpus["unschedulable"]) == (15, 0)
+        assert (fours["free"], fours["unschedulable"]) == (3, 0)
+
+    play(act)
+
+
 def test_capacity_counts_partitions_and_tells_of_nobody_else() -> None:
     async def act(api: Api) -> None:
         await api.post("globex", gpus=2)
@@ -359,13 +384,15 @@ def test_capacity_counts_partitions_and_tells_of_nobody_else() -> None:
         await api.settle()
         answer = await api.get("acme", "/v1/capacity")
         told = answer.json()
-        assert told["gpus"] == {"total": 16, "free": 13, "recycling": 1, "quarantined": 1}
+        assert told["gpus"] == {
+            "total": 16, "free": 13, "unschedulable": 0, "recycling": 1, "quarantined": 1,
+        }  # fmt: skip
         # Module 1 is in the pair 1+3, in the four 1-4 and in the eight; 2 and 4 are a pair.
         assert told["sizes"] == [
-            {"gpus": 1, "total": 16, "free": 13, "quarantined": 1},
-            {"gpus": 2, "total": 8, "free": 6, "quarantined": 1},
-            {"gpus": 4, "total": 4, "free": 3, "quarantined": 1},
-            {"gpus": 8, "total": 2, "free": 1, "quarantined": 1},
+            {"gpus": 1, "total": 16, "free": 13, "unschedulable": 0, "quarantined": 1},
+            {"gpus": 2, "total": 8, "free": 6, "unschedulable": 0, "quarantined": 1},
+            {"gpus": 4, "total": 4, "free": 3, "unschedulable": 0, "quarantined": 1},
+            {"gpus": 8, "total": 2, "free": 1, "unschedulable": 0, "quarantined": 1},
         ]
         for secret in ("globex", "hgx", "someone"):
             assert secret not in answer.text

@@ -24,7 +24,9 @@ import yaml
 from caas.api.__main__ import LISTEN
 from caas.api.problems import TYPES, Problem
 from caas.settings import SETTINGS_VARIABLE
+from gpuclusters.domain.isolation import TENANT_LABEL
 from gpuclusters.domain.lease_resource import GPULeaseSpec, lease_object
+from gpuclusters.domain.tenant_volume import CLAIM, Mounter, TenantVolume
 from lab import issuer
 from tests.caas import apikit
 from tests.caas.lognode import LogNode, log_node
@@ -118,6 +120,33 @@ def free_gpu(request: Request, node: str, module: int) -> None:
         request.merge(path, {"status": status})
 
 
+@contextmanager
+def declared_volume(request: Request, namespace: str) -> Iterator[None]:
+    """A folder of the tenant's, as the stack declares it, bound by Kubernetes itself."""
+    volume = TenantVolume(
+        tenant=namespace, namespace=namespace, name="data", server="192.0.2.7", path="/export/a",
+        size_gib=100,
+    )  # fmt: skip
+    volumes = "/api/v1/persistentvolumes"
+    claims = f"/api/v1/namespaces/{namespace}/persistentvolumeclaims"
+    objects = (
+        (volumes, "PersistentVolume", volume.volume_name,
+         volume.persistent_volume_spec(Mounter.KUBELET)),
+        (claims, CLAIM.kind, volume.name, volume.claim_spec()),
+    )  # fmt: skip
+    try:
+        for path, kind, name, spec in objects:
+            metadata = {"name": name, "labels": {TENANT_LABEL: namespace}}
+            body = {"apiVersion": "v1", "kind": kind, "metadata": metadata, "spec": spec}
+            code, answer = request("POST", path, body)
+            assert code == 201, answer
+        claim = f"{claims}/{volume.name}"
+        until(lambda: (request.get(claim) or {})["status"].get("phase") == "Bound", what="bound")
+        yield
+    finally:
+        request("DELETE", f"{volumes}/{volume.volume_name}")
+
+
 @pytest.mark.lab
 @pytest.mark.skipif(not shutil.which("curl"), reason="the page shows curl, which is not here")
 def test_every_command_of_the_page_is_answered_as_it_says(
@@ -131,7 +160,7 @@ def test_every_command_of_the_page_is_answered_as_it_says(
     tenants.ready(tenant)
     url = issuer.start(tmp_path / "issuer").url
     try:
-        with log_node(kube_api, lease_api) as node:
+        with declared_volume(lease_api, tenant), log_node(kube_api, lease_api) as node:
             for module in range(1, 9):
                 free_gpu(lease_api, node.name, module)
             settings = apikit.settings(issuer=url).model_dump(mode="json", by_alias=True)
@@ -172,12 +201,7 @@ class _Happenings:
         until(lambda: '"state":"running"' in self._get(f"/v1/containers/{container}"))
 
     def use_up_the_quota(self) -> None:
-        body = '{"image": "registry.example.com/research/train:1.4", "gpus": 2}'
-        command = (
-            'curl -sf -H "Authorization: Bearer $TOKEN" -H "Content-Type: application/json" '
-            f"-d '{body}' $API/v1/containers"
-        )
-        _shell(command, self._environment)
+        # By the two containers of the page.
         until(lambda: '"used":4' in self._get("/v1/capacity"))
 
     def it_has_ended(self) -> None:

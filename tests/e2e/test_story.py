@@ -149,7 +149,9 @@ def test_two_tenants_on_one_machine_and_a_gpu_that_was_tampered_with(
 
     # Capacity falls by the partitions that have this GPU, and by nothing else.
     capacity = cluster.call("acme", "GET", "/v1/capacity").body
-    assert capacity["gpus"] == {"total": 16, "free": 15, "recycling": 0, "quarantined": 1}
+    assert capacity["gpus"] == {
+        "total": 16, "free": 15, "unschedulable": 0, "recycling": 0, "quarantined": 1,
+    }  # fmt: skip
     free = {one["gpus"]: one["free"] for one in capacity["sizes"]}
     assert free == {1: 4, 2: 2, 4: 1}
 

@@ -31,6 +31,13 @@ def request(**fields: Any) -> ContainerRequest:
     return ContainerRequest.model_validate({"image": IMAGE, "gpus": 2, **fields})
 
 
+def test_a_request_without_volumes_has_the_digest_that_it_had_before_there_were_any() -> None:
+    bare = request()
+    assert bare.digest() == "33e761c029c111169700206361527be9ff3f851ea82c9a1cf664584cfe43c250"
+    assert request(volumes=[]).digest() == bare.digest()
+    assert request(volumes=[{"name": "a", "path": "/a"}]).digest() != bare.digest()
+
+
 def made(**fields: Any) -> dict[str, Any]:
     """A pod as the API server answers it."""
     pod = copy.deepcopy(container.pod(request(**fields), **PLACE))
