@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from ipaddress import AddressValueError, IPv4Address
 
+from gpuclusters.config import rke2_checks
 from gpuclusters.config.caas import CaasConfig
-from gpuclusters.config.fault import Flaw, Path, show, show_values
+from gpuclusters.config.fault import Flaw, Path, show
 from gpuclusters.config.hosts import ExistingHosts
 from gpuclusters.config.kubernetes import ContainerdConfigVersion, Distribution, Rke2Kubernetes
 from gpuclusters.config.rules.rule import Severity, rule
 from gpuclusters.domain import rke2
 from gpuclusters.domain.rke2_cilium import PolicyEnforcement
 
-_NODE_PREFIX = 24
-"""Each node takes a /24 of the pods' range (node-cidr-mask-size of the controller manager)."""
-_SMALLEST_SERVICE_RANGE = 24
-_ALLOWED_VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
+_PREFIX: Path = ("kubernetes",)
 
 
 def _rke2(config: CaasConfig) -> Rke2Kubernetes | None:
@@ -30,23 +27,9 @@ def networks_have_room(config: CaasConfig) -> Iterable[Flaw]:
     if cluster is None:
         return
     names = {node.name for node in config.nodes} | {server.name for server in cluster.servers}
-    room = 2 ** max(0, _NODE_PREFIX - cluster.pod_cidr.prefixlen)
-    if cluster.pod_cidr.prefixlen > _NODE_PREFIX:
-        room = 0
-    if len(names) > room:
-        yield Flaw(
-            ("kubernetes", "pod-cidr"),
-            f"has room for {room} nodes, and there are {len(names)}",
-            show(str(cluster.pod_cidr)),
-            "write a wider range; it cannot be changed once the cluster is there",
-        )
-    if cluster.service_cidr.prefixlen > _SMALLEST_SERVICE_RANGE:
-        yield Flaw(
-            ("kubernetes", "service-cidr"),
-            "is smaller than a /24",
-            show(str(cluster.service_cidr)),
-            "write a wider range; it cannot be changed once the cluster is there",
-        )
+    yield from rke2_checks.room(
+        ("pod-cidr", cluster.pod_cidr), cluster.service_cidr, len(names), _PREFIX
+    )
 
 
 @rule(24, needs=["kubernetes", "hosts"])
@@ -56,32 +39,16 @@ def machines_are_outside_of_the_clusters_networks(config: CaasConfig) -> Iterabl
     if cluster is None:
         return
     ranges = {"pod-cidr": cluster.pod_cidr, "service-cidr": cluster.service_cidr}
-    for path, address in _addresses(config, cluster):
-        for key, network in ranges.items():
-            if address in network:
-                yield Flaw(
-                    path,
-                    f"lies within kubernetes.{key}, which is {network}",
-                    show(str(address)),
-                    f"write another {key}",
-                )
+    yield from rke2_checks.outside(_addresses(config, cluster), ranges, _PREFIX)
 
 
-def _addresses(config: CaasConfig, cluster: Rke2Kubernetes) -> Iterator[tuple[Path, IPv4Address]]:
+def _addresses(config: CaasConfig, cluster: Rke2Kubernetes) -> Iterator[tuple[Path, str | None]]:
     machines = config.hosts.machines if isinstance(config.hosts, ExistingHosts) else ()
-    stated: list[tuple[Path, str | None]] = [
-        (("hosts", "machines", n, "address"), machine.address) for n, machine in enumerate(machines)
-    ]
-    stated += [
-        (("kubernetes", "servers", n, "address"), server.address)
-        for n, server in enumerate(cluster.servers)
-    ]
-    stated.append((("kubernetes", "registration-address"), cluster.registration_address))
-    for path, text in stated:
-        try:
-            yield path, IPv4Address(text or "")
-        except AddressValueError:
-            continue
+    for n, machine in enumerate(machines):
+        yield ("hosts", "machines", n, "address"), machine.address
+    for n, server in enumerate(cluster.servers):
+        yield (*_PREFIX, "servers", n, "address"), server.address
+    yield (*_PREFIX, "registration-address"), cluster.registration_address
 
 
 @rule(24, needs=["kubernetes"])
@@ -124,37 +91,16 @@ def the_release_brings_containerd_2(config: CaasConfig) -> Iterable[Flaw]:
 def no_default_runtime(config: CaasConfig) -> Iterable[Flaw]:
     """`default-runtime` keeps RKE2 from starting before the runtime's program is there."""
     cluster = _rke2(config)
-    if cluster is not None and cluster.default_runtime is not None:
-        yield Flaw(
-            ("kubernetes", "default-runtime"),
-            "keeps RKE2 from starting: its containerd refuses a runtime whose program is not there yet, "
-            '"default runtime ... was not found"',
-            show(cluster.default_runtime),
-            "remove it: pods choose their runtime by RuntimeClass, and CDI needs none",
-        )
+    if cluster is not None:
+        yield from rke2_checks.no_default_runtime(cluster, _PREFIX)
 
 
 @rule(24, needs=["kubernetes"])
 def variables_are_those_of_a_proxy(config: CaasConfig) -> Iterable[Flaw]:
     """The units' environment holds proxies; CONTAINERD_CONFIG there breaks RKE2 at its next restart."""
     cluster = _rke2(config)
-    for name in cluster.environment if cluster is not None else ():
-        path: Path = ("kubernetes", "environment", name)
-        if name in ("CONTAINERD_CONFIG", "CONTAINERD_SOCKET", "RUNTIME_CONFIG_SOURCE"):
-            yield Flaw(
-                path,
-                "is no setting of RKE2: it writes containerd's configuration anew with every start, and "
-                "what points there broke clusters at their next reboot",
-                show(name),
-                "remove it; containerd is set by drop-ins",
-            )
-        elif name.removeprefix("CONTAINERD_") not in _ALLOWED_VARIABLES:
-            yield Flaw(
-                path,
-                "is not a variable that RKE2's units are given for",
-                show(name),
-                f"write {show_values(_ALLOWED_VARIABLES)}, or the same with CONTAINERD_ before it",
-            )
+    if cluster is not None:
+        yield from rke2_checks.variables(cluster, _PREFIX)
 
 
 @rule(24, needs=["kubernetes"], severity=Severity.WARNING)

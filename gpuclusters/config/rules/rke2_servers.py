@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from ipaddress import AddressValueError, IPv4Address
 
+from gpuclusters.config import rke2_checks
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.fault import NOTHING, Flaw, Path, show
 from gpuclusters.config.hosts import ExistingHosts
 from gpuclusters.config.kubernetes import Rke2Kubernetes
 from gpuclusters.config.rules.rule import Severity, rule
-from gpuclusters.domain.rke2_plan import SERVER_COUNTS
+
+_PREFIX: Path = ("kubernetes",)
 
 
 def _rke2(config: CaasConfig) -> Rke2Kubernetes | None:
@@ -21,13 +22,8 @@ def _rke2(config: CaasConfig) -> Rke2Kubernetes | None:
 def servers_can_hold_a_majority(config: CaasConfig) -> Iterable[Flaw]:
     """There are 1, 3 or 5 servers: an even number survives no more failures than one less."""
     cluster = _rke2(config)
-    if cluster is not None and len(cluster.servers) not in SERVER_COUNTS:
-        yield Flaw(
-            ("kubernetes", "servers"),
-            f"has {len(cluster.servers)} machines, and etcd needs a majority of an odd number",
-            f"a list of {len(cluster.servers)}",
-            "write 3 (one may fail), 5 (two may), or 1 (none may)",
-        )
+    if cluster is not None:
+        yield from rke2_checks.majority(len(cluster.servers), _PREFIX)
 
 
 @rule(24, needs=["kubernetes", "hosts", "nodes"])
@@ -99,57 +95,20 @@ def servers_have_one_address(config: CaasConfig) -> Iterable[Flaw]:
     cluster = _rke2(config)
     if cluster is None:
         return
-    path: Path = ("kubernetes", "registration-address")
-    stated = cluster.registration_address
-    if stated is None:
-        if len(cluster.servers) > 1:
-            yield Flaw(
-                path,
-                f"is missing for {len(cluster.servers)} servers",
-                NOTHING,
-                "write the virtual IP, load balancer or DNS name that leads to all of them on ports 9345 "
-                "and 6443",
-            )
-    elif isinstance(config.hosts, ExistingHosts):
-        if _is_loopback(stated):
-            yield Flaw(
-                path,
-                "is every machine's own",
-                show(stated),
-                "write an address of the servers that all machines reach",
-            )
-        own = [server.name for server in cluster.servers if server.address == stated]
-        if own and len(cluster.servers) > 1:
-            yield Flaw(
-                path,
-                f"is the address of {own[0]} alone: while it is down nothing joins and nobody gets in",
-                show(stated),
-                "write an address that moves: a virtual IP (keepalived, kube-vip), a load balancer, DNS",
-            )
+    yield from rke2_checks.one_address(
+        cluster.registration_address,
+        {server.name: server.address for server in cluster.servers},
+        _PREFIX,
+        simulated=not isinstance(config.hosts, ExistingHosts),
+    )
 
 
 @rule(24, needs=["kubernetes", "hosts"], severity=Severity.WARNING)
 def one_server_is_no_spare(config: CaasConfig) -> Iterable[Flaw]:
     """With one server, its failure or upgrade is an outage of the API."""
     cluster = _rke2(config)
-    if (
-        cluster is not None
-        and len(cluster.servers) == 1
-        and isinstance(config.hosts, ExistingHosts)
-    ):
-        yield Flaw(
-            ("kubernetes", "servers"),
-            "has one machine: nobody reaches the API while it restarts, and its disk is the only copy",
-            "a list of 1",
-            "write 3, and keep etcd's snapshots elsewhere",
-        )
-
-
-def _is_loopback(text: str) -> bool:
-    try:
-        return IPv4Address(text).is_loopback
-    except AddressValueError:
-        return text == "localhost"
+    if cluster is not None and isinstance(config.hosts, ExistingHosts):
+        yield from rke2_checks.no_spare(len(cluster.servers), _PREFIX)
 
 
 RULES = (
