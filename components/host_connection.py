@@ -41,10 +41,10 @@ class HostConnection:
         """The connection for a `pulumi_command` resource; without a key the SSH agent is asked.
 
         Raises:
-            ValueError: the machine is reached through a tunnel, which `pulumi_command` cannot open.
+            RunError: the machine is reached through a tunnel, which `pulumi_command` cannot open.
         """
         if self.iap is not None:
-            raise ValueError(
+            raise pulumi.RunError(
                 f"{self.host} is reached through Identity-Aware Proxy, which pulumi-command cannot do"
             )
         return remote.ConnectionArgs(

@@ -1,0 +1,1 @@
+"""Machines on Google Cloud and what they stand in: network, firewall, account."""

@@ -1,0 +1,80 @@
+"""What cloud-init on a machine of Google Cloud is told: its host key, its account, two units of ours.
+
+The host key is in it, so the text is secret. Any process of the machine could ask the metadata server for it;
+the first unit keeps everybody but root from asking.
+
+Source: cloud-init's module reference (ssh, users-groups, write_files, runcmd).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+GUARD_UNIT = "gpu-clusters-metadata-guard.service"
+FIRST_BOOT_UNIT = "gpu-clusters-first-boot.service"
+PLACES: Mapping[str, tuple[str, str]] = {
+    "gpu-clusters-metadata-guard.nft": ("/etc/gpu-clusters/metadata-guard.nft", "0644"),
+    GUARD_UNIT: (f"/etc/systemd/system/{GUARD_UNIT}", "0644"),
+    "first-boot.sh": ("/usr/local/sbin/gpu-clusters-first-boot", "0755"),
+    FIRST_BOOT_UNIT: (f"/etc/systemd/system/{FIRST_BOOT_UNIT}", "0644"),
+}
+"""Where files of `scripts/gcp` go on a machine, and their mode."""
+FIRST_BOOT_SETTINGS = "/etc/gpu-clusters/first-boot.env"
+# Google's guest agent makes host keys of its own when it sees a machine for the first time.
+AGENT_SETTINGS = "/etc/default/instance_configs.cfg"
+AGENT_KEEPS_HOST_KEYS = "[InstanceSetup]\nset_host_keys = false\n"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Boot:
+    """What a machine is told that is no secret."""
+
+    user: str
+    authorized_keys: Sequence[str]
+    files: Mapping[str, str]
+    """Text of the files that `PLACES` names."""
+
+
+def user_data(boot: Boot, *, private_key: str, public_key: str) -> str:
+    """The machine's user-data. Secret."""
+    document = {
+        "ssh_deletekeys": True,
+        "ssh_genkeytypes": [],
+        "ssh_keys": {"ed25519_private": private_key, "ed25519_public": public_key},
+        "ssh_pwauth": False,
+        "disable_root": True,
+        "users": [_account(boot)],
+        "write_files": _files(boot),
+        "runcmd": [
+            ["systemctl", "daemon-reload"],
+            ["systemctl", "enable", "--now", GUARD_UNIT],
+            ["systemctl", "enable", "--now", "--no-block", FIRST_BOOT_UNIT],
+        ],
+    }
+    return "#cloud-config\n" + yaml.safe_dump(document, sort_keys=False, width=1000)
+
+
+def _account(boot: Boot) -> dict[str, Any]:
+    # The first account of a machine, with the id 1000 and a range of subordinate ids.
+    return {
+        "name": boot.user,
+        "shell": "/bin/bash",
+        "lock_passwd": True,
+        "sudo": "ALL=(ALL) NOPASSWD:ALL",
+        "ssh_authorized_keys": list(boot.authorized_keys),
+    }
+
+
+def _files(boot: Boot) -> list[dict[str, str]]:
+    given = {AGENT_SETTINGS: (AGENT_KEEPS_HOST_KEYS, "0644")}
+    given[FIRST_BOOT_SETTINGS] = (f"GPU_CLUSTERS_USER={boot.user}\n", "0644")
+    for name, (path, mode) in PLACES.items():
+        given[path] = (boot.files[name], mode)
+    return [
+        {"path": path, "owner": "root:root", "permissions": mode, "content": text}
+        for path, (text, mode) in given.items()
+    ]

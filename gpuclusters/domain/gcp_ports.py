@@ -1,0 +1,59 @@
+"""What nodes of a cluster send to each other, as rules of Google Cloud's firewall.
+
+Sources: Usernetes gen2 and gen3, README and docker-compose.yaml; docs.rke2.io, "Inbound network rules"; the
+ports of the control plane's metrics are Kubernetes' own defaults.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allowed:
+    """What one machine of a cluster may send to another."""
+
+    protocol: str
+    """tcp, udp, icmp, or a number like 4 for IP in IP."""
+    ports: Sequence[str] = ()
+    """Ports and ranges, like `6443` and `30000-32767`; all of the protocol if there are none."""
+
+
+ICMP = Allowed(protocol="icmp")
+"""Without it nobody learns that a packet was too large."""
+
+USERNETES: tuple[Allowed, ...] = (
+    # API server, kubelet; flannel's VXLAN. etcd (2379) is published too, and used by its own machine alone.
+    Allowed(protocol="tcp", ports=("6443", "10250")),
+    Allowed(protocol="udp", ports=("8472",)),
+    ICMP,
+)
+
+_RKE2_TCP = ("6443", "9345", "2379-2381", "10250", "30000-32767")
+_METRICS_TCP = ("9100", "10249", "10257", "10259")
+_CNI: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "canal": (("9099",), ("8472", "51820-51821")),
+    "calico": (("179", "5473", "9098", "9099"), ("4789", "51820-51821")),
+    "cilium": (("4240", "4244"), ("8472", "51871")),
+    "flannel": ((), ("4789", "8472")),
+}
+
+
+def rke2(cni: str, *, metrics: bool) -> tuple[Allowed, ...]:
+    """What nodes of an RKE2 cluster send to each other.
+
+    Args:
+        cni: canal, calico, cilium or flannel.
+        metrics: whether a Prometheus in the cluster reads node exporter and control plane.
+
+    Raises:
+        KeyError: nobody has read about the CNI.
+    """
+    tcp, udp = _CNI[cni]
+    more = _METRICS_TCP if metrics else ()
+    return (
+        Allowed(protocol="tcp", ports=(*_RKE2_TCP, *tcp, *more)),
+        Allowed(protocol="udp", ports=udp),
+        ICMP,
+    )
