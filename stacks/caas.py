@@ -22,7 +22,7 @@ from gpuclusters.config.plan import CaasPlan, TenantPlan, plan
 from gpuclusters.config.programs import image, settings_file
 from gpuclusters.domain import isolation, lease_resource, tenancy_resource
 from gpuclusters.providers.node_maintenance import NodeMaintenance
-from stacks import caas_rke2, kata, machines
+from stacks import caas_rke2, kata, machines, reach
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +58,10 @@ def build(config: CaasConfig, secrets: Secrets) -> Outputs:
     runtime = KataRuntime("kata", kata.runtime(config), in_cluster)
     installed = kata.deploy(
         config,
-        {node.name: machines.connection(node.name, secrets) for node in cluster.nodes},
+        {
+            node.name: reach.connection(node.name, secrets.hosts[node.name])
+            for node in cluster.nodes
+        },
         secrets.ssh_private_key,
         requires=ready,
         opts=in_cluster,

@@ -6,16 +6,15 @@ from collections.abc import Mapping, Sequence
 
 import pulumi
 
-from components.host_connection import HostConnection
 from components.rke2.cluster import Rke2Cluster, Rke2ClusterArgs, Rke2Host
 from gpuclusters.config import rke2_settings
 from gpuclusters.config.boot import boot_profile
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.caas_secrets import Secrets
 from gpuclusters.config.kubernetes import Rke2Kubernetes
-from gpuclusters.config.secrets import HostEndpoint
 from gpuclusters.domain import drop_ins
 from gpuclusters.domain.rke2_config import Settings
+from stacks import reach
 
 
 def kubernetes(
@@ -59,14 +58,14 @@ def declare(
             settings=_settings(config, cluster),
             servers=[
                 Rke2Host(
-                    connection=_connection(name, secrets.servers[name]),
+                    connection=reach.connection(name, secrets.servers[name]),
                     requires=ready.get(name, (fit,)),
                 )
                 for name in servers
             ],
             agents=[
                 Rke2Host(
-                    connection=_connection(node.name, secrets.hosts[node.name]),
+                    connection=reach.connection(node.name, secrets.hosts[node.name]),
                     requires=ready.get(node.name, ()),
                 )
                 for node in config.nodes
@@ -105,13 +104,3 @@ def _only_address(config: CaasConfig, cluster: Rke2Kubernetes) -> str:
         return server.address
     machines = config.hosts.machines if config.hosts.source == "existing" else ()
     return next((one.address for one in machines if one.name == server.name), "127.0.0.1")
-
-
-def _connection(name: str, machine: HostEndpoint) -> HostConnection:
-    return HostConnection(
-        host=name,
-        address=machine.address,
-        port=machine.port,
-        user=machine.user,
-        host_key=machine.host_key,
-    )

@@ -22,6 +22,7 @@ from gpuclusters.config.nodes import Node
 from gpuclusters.config.plan import CaasPlan, NodePlan
 from gpuclusters.domain import drop_ins
 from gpuclusters.providers.fleet_preflight import FleetPreflight
+from stacks import reach
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +37,9 @@ class Machines:
 
 def declare(config: CaasConfig, cluster: CaasPlan, secrets: Secrets) -> Machines:
     """The machines. None is changed before all of them were found fit."""
-    connections = {node.name: connection(node.name, secrets) for node in cluster.nodes}
+    connections = {
+        node.name: reach.connection(node.name, secrets.hosts[node.name]) for node in cluster.nodes
+    }
     fit = FleetPreflight(
         "preflight",
         cluster=config.name,
@@ -55,18 +58,6 @@ def declare(config: CaasConfig, cluster: CaasPlan, secrets: Secrets) -> Machines
         for node, stated in zip(cluster.nodes, config.nodes, strict=True)
     }
     return Machines(fit=fit, hosts=hosts)
-
-
-def connection(name: str, secrets: Secrets) -> HostConnection:
-    """How one machine is reached."""
-    machine = secrets.hosts[name]
-    return HostConnection(
-        host=name,
-        address=machine.address,
-        port=machine.port,
-        user=machine.user,
-        host_key=machine.host_key,
-    )
 
 
 def _host(

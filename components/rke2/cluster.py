@@ -32,8 +32,8 @@ class Rke2Host:
     labels: Mapping[str, str] = field(default_factory=dict)
     taints: Sequence[str] = ()
     """At the first registration only."""
-    files: Mapping[str, str] = field(default_factory=dict)
-    """Files of this host alone, by path, which RKE2 reads when it starts."""
+    files: Mapping[str, pulumi.Input[str]] = field(default_factory=dict)
+    """More files of this host, by path, which RKE2 reads when it starts; one may be a secret."""
     requires: Sequence[pulumi.Resource] = ()
     """What must be done on the host before RKE2 starts on it."""
 
@@ -120,6 +120,8 @@ class Rke2Cluster(pulumi.ComponentResource):
         tokens: tuple[pulumi.Input[str], pulumi.Input[str]],
     ) -> Rke2Node:
         settings, is_server = args.settings, join.role is Role.SERVER
+        files: dict[str, pulumi.Input[str]] = {**rke2_config.files(settings, join.role)}
+        files |= host.files
         requires: list[pulumi.Resource] = [*host.requires]
         if join.after is not None:
             requires.append(made[join.after])
@@ -147,7 +149,7 @@ class Rke2Cluster(pulumi.ComponentResource):
                 labels=host.labels,
                 taints=host.taints,
             ),
-            files={**rke2_config.files(settings, join.role), **host.files},
+            files=files,
             labels=dict(host.labels),
             cis=settings.cis,
             selinux=settings.selinux,

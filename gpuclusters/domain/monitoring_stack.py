@@ -65,6 +65,26 @@ NAMES: Mapping[Monitoring, Names] = {
 }
 
 
+REPOSITORIES: Mapping[Monitoring, str] = {
+    Monitoring.KUBE_PROMETHEUS_STACK: "https://prometheus-community.github.io/helm-charts",
+    Monitoring.RANCHER: "https://charts.rancher.io",
+}
+"""Where the projects publish their charts."""
+_PROMETHEUS_PORT = 9090
+
+
+def prometheus(kind: Monitoring) -> Mapping[str, Any] | None:
+    """Where a Prometheus answers queries, for a proof; None without monitoring."""
+    if kind is Monitoring.NONE:
+        return None
+    names = NAMES[kind]
+    return {
+        "namespace": names.namespace,
+        "service": names.prometheus_service,
+        "port": _PROMETHEUS_PORT,
+    }
+
+
 def chart_values(
     kind: Monitoring, *, crds_apart: bool, given: Mapping[str, Any]
 ) -> Mapping[str, Any]:

@@ -121,7 +121,7 @@ class Rke2Node(Resource, module="gpu", name="Rke2Node"):
         config: pulumi.Input[Mapping[str, Any]],
         token: pulumi.Input[str],
         agent_token: pulumi.Input[str] | None = None,
-        files: pulumi.Input[Mapping[str, str]] | None = None,
+        files: pulumi.Input[Mapping[str, pulumi.Input[str]]] | None = None,
         labels: pulumi.Input[Mapping[str, str]] | None = None,
         first: bool = False,
         control: pulumi.Input[Sequence[Any]] = (),
