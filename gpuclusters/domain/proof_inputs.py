@@ -240,12 +240,16 @@ def _cuda(inputs: ProofInputs) -> Iterator[str]:
                 f"CUDA {most}; take one with CUDA {most}"
             )
         for node in inputs.nodes:
-            architecture = gpu_products.product(node.product).architecture if node.product else None
-            if major > 12 and architecture in _LAST_CUDA_12:
+            if major > 12 and _architecture(node.product) in _LAST_CUDA_12:
                 yield (
                     f"{test.value}: its image has CUDA {major}, which does not know the {node.product} of "
                     f"{node.name}; take one with CUDA 12"
                 )
+
+
+def _architecture(product: str | None) -> Architecture | None:
+    known = product is not None and product in gpu_products.names()
+    return gpu_products.product(product).architecture if product and known else None
 
 
 def cuda_of_driver(driver: str) -> int | None:

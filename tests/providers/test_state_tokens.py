@@ -19,12 +19,14 @@ from gpuclusters.providers.gpu_operator_preflight import (
     GpuOperatorPreflightProvider,
 )
 from gpuclusters.providers.gpu_readiness import GpuReadiness, GpuReadinessProvider
+from gpuclusters.providers.gpu_driver import GpuDriver, GpuDriverProvider
 from gpuclusters.providers.host_boot import HostBoot, HostBootProvider
 from gpuclusters.providers.host_file import HostFile, HostFileProvider
 from gpuclusters.providers.host_unit import HostUnit, HostUnitProvider
 from gpuclusters.providers.mig_layout import MigLayout, MigLayoutProvider
 from gpuclusters.providers.node_maintenance import NodeMaintenance, NodeMaintenanceProvider
 from gpuclusters.providers.preflight import Preflight, PreflightProvider
+from gpuclusters.providers.proof_run import ProofRun, ProofRunProvider
 from gpuclusters.providers.rke2_node import Rke2Node, Rke2NodeProvider
 from gpuclusters.providers.rke2_tokens import Rke2Tokens, Rke2TokensProvider
 from gpuclusters.providers.service_vm import ServiceVm, ServiceVmProvider
@@ -52,6 +54,7 @@ GOLDEN = {
     GcpMachineProvider: ("gpuclusters.providers.gcp_machine", "GcpMachineProvider"),
     GcpQuotaProvider: ("gpuclusters.providers.gcp_quota", "GcpQuotaProvider"),
     SshHostKeyProvider: ("gpuclusters.providers.ssh_host_key", "SshHostKeyProvider"),
+    GpuDriverProvider: ("gpuclusters.providers.gpu_driver", "GpuDriverProvider"),
     HostBootProvider: ("gpuclusters.providers.host_boot", "HostBootProvider"),
     HostUnitProvider: ("gpuclusters.providers.host_unit", "HostUnitProvider"),
     VfioBindingProvider: ("gpuclusters.providers.vfio_binding", "VfioBindingProvider"),
@@ -62,6 +65,7 @@ GOLDEN = {
     ),
     PreflightProvider: ("gpuclusters.providers.preflight", "PreflightProvider"),
     ServiceVmProvider: ("gpuclusters.providers.service_vm", "ServiceVmProvider"),
+    ProofRunProvider: ("gpuclusters.providers.proof_run", "ProofRunProvider"),
     Rke2NodeProvider: ("gpuclusters.providers.rke2_node", "Rke2NodeProvider"),
     Rke2TokensProvider: ("gpuclusters.providers.rke2_tokens", "Rke2TokensProvider"),
     TenancyPolicyProvider: ("gpuclusters.providers.tenancy_policy", "TenancyPolicyProvider"),
@@ -97,6 +101,7 @@ def test_the_state_token_of_a_provider_never_changes(provider: type[ResourceProv
         (GcpMachine, "dynamic/gpu:GcpMachine"),
         (GcpQuota, "dynamic/gpu:GcpQuota"),
         (SshHostKey, "dynamic/gpu:SshHostKey"),
+        (GpuDriver, "dynamic/gpu:GpuDriver"),
         (HostBoot, "dynamic/gpu:HostBoot"),
         (HostFile, "dynamic/gpu:HostFile"),
         (HostUnit, "dynamic/gpu:HostUnit"),
@@ -104,6 +109,7 @@ def test_the_state_token_of_a_provider_never_changes(provider: type[ResourceProv
         (NodeMaintenance, "dynamic/gpu:NodeMaintenance"),
         (Preflight, "dynamic/gpu:Preflight"),
         (ServiceVm, "dynamic/gpu:ServiceVm"),
+        (ProofRun, "dynamic/gpu:ProofRun"),
         (Rke2Node, "dynamic/gpu:Rke2Node"),
         (Rke2Tokens, "dynamic/gpu:Rke2Tokens"),
         (TenancyPolicy, "dynamic/gpu:TenancyPolicy"),

@@ -1,0 +1,70 @@
+"""The proof of an rke2 cluster as a component, and as the provider sees its inputs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from components.rke2.proof import Proof, ProofArgs
+from gpuclusters.providers.proof_run import ProofRunProvider
+from tests.components.recorder import record
+
+IMAGE = "registry.example.com/proof@sha256:" + "a" * 64
+NODE = {"name": "n0", "resources": {"nvidia.com/gpu": 8}}
+
+
+def declared(**changes: Any) -> dict[str, Any]:
+    args: dict[str, Any] = {
+        "cluster": "prod",
+        "kubeconfig": "clusters: []",
+        "level": "L1",
+        "nodes": [NODE],
+        "tests": {"matmul": {"image": IMAGE, "cuda_major": 12}},
+        "driver": "580.173.02",
+        "operator": "v26.7.0",
+    }
+    recorder = record(lambda: Proof("proof", ProofArgs(**(args | changes))))
+    assert recorder.types() == ["gpu-clusters:rke2:Proof", "pulumi-python:dynamic/gpu:ProofRun"]
+    (inputs,) = recorder.of(":ProofRun").values()
+    return {k: v for k, v in inputs.items() if k != "__provider" and v is not None}
+
+
+def test_what_a_component_declares_the_provider_takes() -> None:
+    inputs = declared()
+    provider = ProofRunProvider()
+    assert provider.check({}, inputs).failures == []
+    assert len(inputs["programs"]) == 64
+    assert not provider.diff("prod/proof", inputs, inputs).changes
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"driver": "595.91.07"}, {"operator": "v26.7.1"}, {"level": "L0"}, {"nodes": [NODE, NODE]}],
+)
+def test_another_driver_operator_level_or_node_is_another_proof_in_place(
+    changes: dict[str, Any],
+) -> None:
+    difference = ProofRunProvider().diff("prod/proof", declared(), declared(**changes))
+    assert difference.changes
+    assert difference.replaces == []
+
+
+def test_a_proof_that_went_stale_is_a_difference() -> None:
+    inputs = declared()
+    provider = ProofRunProvider()
+    assert not provider.diff("prod/proof", inputs | {"stale": []}, inputs).changes
+    assert provider.diff("prod/proof", inputs | {"stale": ["n0: driver"]}, inputs).changes
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"tests": {"matmul": {"image": "pytorch:latest", "cuda_major": 12}}}, "by its digest"),
+        ({"tests": {}}, "level L1 needs it"),
+        ({"level": "L9"}, "L9"),
+    ],
+)
+def test_a_preview_refuses_what_cannot_be_run(changes: dict[str, Any], said: str) -> None:
+    (failure,) = ProofRunProvider().check({}, declared(**changes)).failures
+    assert said in failure.reason
