@@ -16,8 +16,10 @@ PREPARED_PACKAGES = {
     "containerd": "1.7.28-0ubuntu1",
     "genisoimage": "9:1.1.11-3.5",
     "kubelet": "1.36.3-1.1",
+    "linux-image-generic": "6.14.0-37.37~24.04.1",
     "libvirt-clients": "10.0.0-2ubuntu8.9",
     "libvirt-daemon-system": "10.0.0-2ubuntu8.9",
+    "mokutil": "0.6.0-2build3",
     "nvidia-fabricmanager-595": "595.58.03-1",
     "ovmf": "2024.02-2ubuntu0.3",
     "pciutils": "1:3.10.0-2build1",
@@ -26,7 +28,7 @@ PREPARED_PACKAGES = {
     "qemu-utils": "1:10.1.0+ds-5ubuntu2",
 }
 """What is installed on a prepared machine."""
-_OF_ANY_SERVER = ("pciutils", "psmisc")
+_OF_ANY_SERVER = ("linux-image-generic", "mokutil", "pciutils", "psmisc")
 _OF_A_NODE = ("containerd", "kubelet")
 
 

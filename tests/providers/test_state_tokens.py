@@ -13,13 +13,13 @@ from gpuclusters.providers.fabric_partitions import FabricPartitions, FabricPart
 from gpuclusters.providers.fleet_preflight import FleetPreflight, FleetPreflightProvider
 from gpuclusters.providers.gcp_machine import GcpMachine, GcpMachineProvider
 from gpuclusters.providers.gcp_quota import GcpQuota, GcpQuotaProvider
+from gpuclusters.providers.gpu_driver import GpuDriver, GpuDriverProvider
 from gpuclusters.providers.gpu_operator_crds import GpuOperatorCrds, GpuOperatorCrdsProvider
 from gpuclusters.providers.gpu_operator_preflight import (
     GpuOperatorPreflight,
     GpuOperatorPreflightProvider,
 )
 from gpuclusters.providers.gpu_readiness import GpuReadiness, GpuReadinessProvider
-from gpuclusters.providers.gpu_driver import GpuDriver, GpuDriverProvider
 from gpuclusters.providers.host_boot import HostBoot, HostBootProvider
 from gpuclusters.providers.host_file import HostFile, HostFileProvider
 from gpuclusters.providers.host_unit import HostUnit, HostUnitProvider

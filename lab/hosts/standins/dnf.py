@@ -143,7 +143,9 @@ def needs_restarting(call: Call) -> Answer:
 
 
 def rpm(call: Call) -> Answer:
-    """`rpm -q [--qf FORMAT] NAME…`: only `%{VERSION}-%{RELEASE}` as a format."""
+    """`rpm -q [--qf FORMAT] NAME…` with versions alone as a format; `rpm -qa --qf FORMAT PATTERN…`."""
+    if call.arguments[:2] == ("-qa", "--qf"):
+        return _all(call, call.arguments[3:])
     rest = [word for word in call.arguments if word != "-q"]
     formatted = False
     while rest and rest[0] in {"--qf", "--queryformat"}:
@@ -158,3 +160,15 @@ def rpm(call: Call) -> Answer:
             lines.append(version if formatted else f"{name}-{version}.x86_64")
     code = sum(name not in installed for name in rest)
     return Answer.out("\n".join(lines), code)
+
+
+def _all(call: Call, patterns: tuple[str, ...]) -> Answer:
+    """Name, version and architecture of every package whose name fits."""
+    installed: dict[str, str] = call.machine.state.get("packages", {})
+    return Answer.out(
+        "".join(
+            f"{name} {version} x86_64\n"
+            for name, version in sorted(installed.items())
+            if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+        )
+    )

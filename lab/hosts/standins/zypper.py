@@ -6,7 +6,6 @@ from `needs-rebooting`.
 
 from __future__ import annotations
 
-import fnmatch
 from collections.abc import Mapping
 
 from lab.hosts import driver_packages
@@ -36,6 +35,8 @@ def run(call: Call) -> Answer:
         )
     if verb == "locks":
         return Answer.out("\n".join(call.machine.state.get("held", [])))
+    if verb == "search":
+        return _search(call, names)
     if verb not in {"install", "remove", "addlock", "removelock", "refresh"}:
         return Answer.error(f"Unknown command '{verb}'", _USAGE)
     if not call.is_root:
@@ -55,6 +56,19 @@ def run(call: Call) -> Answer:
         gone = [name for name in names if installed.pop(name, None)]
         call.machine.note("packages", removed=gone)
     return _install(call, names, installed) if verb == "install" else Answer.out("Done.")
+
+
+def _search(call: Call, names: list[str]) -> Answer:
+    """A table of all versions; NVIDIA's packages alone."""
+    gone = tuple(fault.name for fault in call.faults.all(PackageGone))
+    rows = [
+        f"   | {p.name} | package | {p.version} | x86_64 | cuda-sles15"
+        for p in driver_packages.packages("sles")
+        if p.name in names and not (gone and p.name.startswith(gone))
+    ]
+    if not rows:
+        return Answer.error("No matching items found.", _UNKNOWN)
+    return Answer.out("\n".join(["S  | Name | Type | Version | Arch | Repository", *rows]))
 
 
 def _install(call: Call, names: list[str], installed: dict[str, str]) -> Answer:
@@ -83,6 +97,6 @@ def _of_the_driver(call: Call, name: str, version: str) -> str | None:
     for package in driver_packages.packages("sles"):
         # A version without its release stands for all releases of it.
         plain = package.version.partition("-")[0]
-        if package.name == name and (not version or fnmatch.fnmatchcase(plain, version)):
+        if package.name == name and version in ("", plain, package.version):
             return package.version
     return None

@@ -1,0 +1,216 @@
+"""NVIDIA's driver on hosts, through the SDK's provider process, real SSH and the real scripts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import lab.hosts
+from gpuclusters.domain import gpu_driver
+from gpuclusters.providers.gpu_driver import GpuDriverProvider
+from lab.hosts import faults
+from tests.fixtures.hosts import Hosts, SimulatedHost
+from tests.providers.conftest import StartProvider
+from tests.providers.provider_process import Made, StepFailed
+
+OLD, NEW = "580.173.02", "595.91.07"
+
+
+def inputs(host: SimulatedHost, **changes: Any) -> dict[str, Any]:
+    return {
+        "connection": host.connection,
+        "version": OLD,
+        "gpus": 8,
+        "nvswitch": True,
+        **changes,
+    }
+
+
+def state(host: SimulatedHost) -> lab.hosts.GpuState:
+    return lab.hosts.gpu_state(host.folder, host.name)
+
+
+def restarts(host: SimulatedHost) -> int:
+    return sum(entry.get("action") == "reboot" for entry in host.journal("power"))
+
+
+def test_a_bare_machine_gets_a_driver_keeps_it_and_gets_the_next_one(
+    hosts: Hosts, start_provider: StartProvider
+) -> None:
+    (host,) = hosts(1, platform="plain-gpu-a100", condition="bare")
+    provider = start_provider(host)
+    made = provider.create(GpuDriverProvider, inputs(host))
+    assert made.id == f"{host.name}/driver"
+    assert made.outputs["driver_version"] == OLD
+    assert (made.outputs["gpu_product"], made.outputs["gpu_count"]) == ("NVIDIA A100-SXM4-80GB", 8)
+    assert (made.outputs["drift"], made.outputs["reboot_pending"]) == ([], False)
+    assert (state(host).usable, state(host).nouveau) == (8, False)
+    assert restarts(host) == 1  # for nouveau alone
+    held = host.run("apt-mark showhold").stdout.split()
+    assert {"nvidia-utils-580-server", "linux-image-generic"} <= set(held)
+    assert "Package-Blacklist" in host.path(gpu_driver.UPGRADES_FILE).read_text()
+
+    # Again, and after a look: nothing.
+    read = provider.read(GpuDriverProvider, made)
+    assert read.outputs["drift"] == []
+    assert not provider.diff(GpuDriverProvider, read.outputs, inputs(host)).changes
+    host.forget()
+    provider.create(GpuDriverProvider, inputs(host))
+    assert host.journal("packages") == []
+    assert restarts(host) == 0
+
+    # Another branch: packages, restart, and the fabric manager of the very same version.
+    made = provider.update(GpuDriverProvider, made, inputs(host, version=NEW))
+    assert made.outputs["driver_version"] == NEW
+    assert (state(host).usable, restarts(host)) == (8, 1)
+    assert host.run("systemctl is-active nvidia-fabricmanager").stdout == "active\n"
+
+    provider.delete(GpuDriverProvider, made)
+    assert state(host).installed_version is None
+    assert not host.path(gpu_driver.NOUVEAU_FILE).exists()
+    assert host.run("apt-mark showhold").stdout.split() == []
+    assert provider.read(GpuDriverProvider, made).id == ""
+    provider.delete(GpuDriverProvider, made)  # gone already is done
+
+
+def test_a_run_that_was_killed_anywhere_goes_on(
+    hosts: Hosts, start_provider: StartProvider
+) -> None:
+    (host,) = hosts(1, platform="plain-gpu-a100", condition="bare")
+    provider = start_provider(host)
+    # Before a file, the packages, the initramfs, the holds, the restart, the fabric manager, the mark.
+    for words in (
+        r"/etc/modprobe\.d/gpu-clusters-nouveau\.conf 0644",
+        "-- debian none linux-modules",
+        r"-- 'grub\.d'|-- grub\.d no",
+        r"-- debian linux-image-generic",
+        r"^.*sh -s --\s*$",
+        r"apply nvidia-fabricmanager",
+        r"-- [0-9a-f]{64}$",
+    ):
+        host.inject(faults.CommandFails(command=words, exit=255, times=1))
+        with pytest.raises(StepFailed):
+            provider.create(GpuDriverProvider, inputs(host))
+        host.clear_faults()
+    made = provider.create(GpuDriverProvider, inputs(host))
+    assert (made.outputs["drift"], state(host).usable) == ([], 8)
+    assert restarts(host) == 1
+
+
+def test_what_changed_on_a_machine_is_drift_and_is_put_back(
+    hosts: Hosts, start_provider: StartProvider
+) -> None:
+    (host,) = hosts(1, platform="plain-gpu-a100")
+    provider = start_provider(host)
+    # Somebody's driver of the same version is taken over, without a restart.
+    made = provider.create(GpuDriverProvider, inputs(host))
+    assert restarts(host) == 0
+
+    host.sudo(
+        "systemctl stop nvidia-fabricmanager; rm /etc/modprobe.d/*.conf; "
+        "apt-mark unhold nvidia-utils-580-server"
+    )
+    read = provider.read(GpuDriverProvider, made)
+    said = "; ".join(read.outputs["drift"])
+    for words in (
+        f"{gpu_driver.NOUVEAU_FILE} differs",
+        "not held: nvidia-utils-580",
+        "fabric manager is inactive",
+    ):
+        assert words in said
+    assert provider.diff(GpuDriverProvider, read.outputs, inputs(host)).changes
+    host.sudo(
+        "apt-get install -y --allow-change-held-packages linux-modules-nvidia-595-server-open-$(cat "
+        "/proc/sys/kernel/osrelease) nvidia-utils-595-server=595.91.07*"
+    )
+    read = provider.read(GpuDriverProvider, made)
+    assert f"module {NEW} is on the disk and {OLD} in the kernel" in read.outputs["drift"]
+    made = provider.update(GpuDriverProvider, Made(read.id, read.outputs), inputs(host))
+    assert (made.outputs["drift"], state(host).driver_version, state(host).usable) == ([], OLD, 8)
+
+
+def test_all_that_is_wrong_is_said_at_once_and_nothing_is_touched(
+    hosts: Hosts, start_provider: StartProvider
+) -> None:
+    (host,) = hosts(1, platform="plain-gpu-v100", condition="bare")
+    host.forget()
+    with pytest.raises(StepFailed) as failed:
+        start_provider(host).create(GpuDriverProvider, inputs(host, version=NEW, reboot="never"))
+    for words in (
+        "shows 4 GPUs of NVIDIA on the bus and 8 are declared",
+        "it has 0 NVSwitches and some are declared",
+        "branch 595 does not know its GPUs (10de:1db1)",
+        "open modules do not know its GPUs",
+        "it must be restarted: nouveau has its GPUs; and restarts are not allowed",
+    ):
+        assert words in str(failed.value)
+    assert host.journal("packages") == []
+    assert not host.path(gpu_driver.NOUVEAU_FILE).exists()
+
+
+def test_gpus_in_use_are_left_alone(hosts: Hosts, start_provider: StartProvider) -> None:
+    (host,) = hosts(1, platform="plain-gpu-v100")
+    provider = start_provider(host)
+    wanted = inputs(host, gpus=4, nvswitch=False, modules="proprietary")
+    made = provider.create(GpuDriverProvider, wanted)
+    host.inject(faults.GpuInUse(pid=4711, name="train.py"))
+    with pytest.raises(StepFailed, match=r"in use by processes 4711 train\.py; drain the node"):
+        provider.update(GpuDriverProvider, made, wanted | {"version": "580.126.09"})
+    assert state(host).installed_version == OLD
+    host.clear_faults()
+    # Prebuilt modules are there for the newest driver of a branch alone.
+    with pytest.raises(StepFailed, match="archive has the kernel modules for another driver"):
+        provider.update(GpuDriverProvider, made, wanted | {"version": "580.126.09"})
+    host.inject(faults.PackageGone(name="linux-modules"))
+    with pytest.raises(StepFailed, match=r"no repository of the host has this package.*multiverse"):
+        provider.update(
+            GpuDriverProvider, made, wanted | {"modules": "proprietary", "version": "570.211.01"}
+        )
+
+
+@pytest.mark.parametrize(
+    ("system", "changes"),
+    [("rocky", {"packages": "nvidia"}), ("sles", {})],
+)
+def test_other_systems_install_their_own_packages(
+    hosts: Hosts, start_provider: StartProvider, system: str, changes: dict[str, Any]
+) -> None:
+    (host,) = hosts(1, platform="plain-gpu-a100", condition="bare", system=system)
+    provider = start_provider(host)
+    made = provider.create(GpuDriverProvider, inputs(host, **changes))
+    assert (made.outputs["drift"], made.outputs["driver_version"]) == ([], OLD)
+    assert (state(host).usable, restarts(host)) == (8, 1)
+    made = provider.update(GpuDriverProvider, made, inputs(host, version=NEW, **changes))
+    assert (state(host).driver_version, state(host).usable) == (NEW, 8)
+    provider.delete(GpuDriverProvider, made)
+    assert state(host).installed_version is None
+
+
+def test_secure_boot_takes_signed_modules_alone(
+    hosts: Hosts, start_provider: StartProvider
+) -> None:
+    (host,) = hosts(1, platform="plain-gpu-a100", condition="bare")
+    host.inject(faults.SecureBoot())
+    provider = start_provider(host)
+    with pytest.raises(StepFailed, match=r"Secure Boot is on.*driver\.packages: distribution"):
+        provider.create(GpuDriverProvider, inputs(host, packages="nvidia"))
+    assert provider.create(GpuDriverProvider, inputs(host)).outputs["driver_version"] == OLD
+
+
+def test_for_the_operators_driver_a_host_only_loses_nouveau(
+    hosts: Hosts, start_provider: StartProvider
+) -> None:
+    bare, prepared = hosts(2, platform="plain-gpu-a100", condition="bare")
+    provider = start_provider(bare)
+    wanted = {"connection": bare.connection, "source": "operator", "gpus": 8}
+    made = provider.create(GpuDriverProvider, wanted)
+    assert (made.outputs["driver_version"], made.outputs["gpu_count"]) == ("", 8)
+    assert (state(bare).nouveau, state(bare).installed_version, restarts(bare)) == (False, None, 1)
+    assert provider.read(GpuDriverProvider, made).outputs["drift"] == []
+
+    prepared.sudo("apt-get install -y nvidia-utils-580-server")
+    with pytest.raises(
+        StepFailed, match=r"a driver is installed on the host.*driver\.source: host"
+    ):
+        provider.create(GpuDriverProvider, wanted | {"connection": prepared.connection})
