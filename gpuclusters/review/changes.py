@@ -21,7 +21,7 @@ SIGNS = {
 }
 _MOST_DIFFERENCES = 40
 _MOST_STEPS = 60
-_MOST_PROPERTIES = 6
+_MOST_PROPERTIES = 10
 
 
 def group_blocks(review: Review) -> Iterator[Block]:
@@ -112,8 +112,6 @@ def _difference(difference: Difference) -> Iterator[str]:
         yield f"      {path}: {difference.before}{note}"
         return
     if difference.before is not None:
-        yield f"-     {path}: {difference.before}"
+        yield f"-     {path}: {difference.before}{note if difference.after is None else ''}"
     if difference.after is not None:
         yield f"+     {path}: {difference.after}{note}"
-    elif note:
-        yield f"      {note.strip()}"

@@ -80,6 +80,29 @@ class Cost:
         will = {item.what for item in self.after.unknown}
         return tuple(item for item in self.before.unknown if item.what not in will)
 
+    def rows(self) -> Iterator[tuple[str, str, str, str]]:
+        """Per hour and per month: before, after, and the difference where it is known."""
+        for what, factor, digits in (
+            ("per hour", 1.0, 2),
+            ("per month", self.table.hours_per_month, 0),
+        ):
+            cells = [_money(side, factor, digits) for side in (self.before, self.after)]
+            change = self.more_per_hour * factor
+            told = f"{change:+,.{digits}f}" if abs(change) >= 0.005 else ""
+            if self.new_unknown or self.gone_unknown:
+                told = "unknown"
+            yield what, cells[0], cells[1], told
+
+
+def _money(side: Side, factor: float, digits: int) -> str:
+    if not side.items:
+        return "0"
+    unknown = len(side.unknown)
+    if unknown == len(side.items):
+        return "unknown"
+    known = f"{side.known * factor:,.{digits}f}"
+    return f"{known} + unknown ({unknown:,} of {len(side.items):,})" if unknown else known
+
 
 def cost(plan: Plan, table: PriceTable) -> Cost:
     """What both sides of a plan cost."""

@@ -70,7 +70,7 @@ def _marked(found: Difference, step: Step) -> Difference:
     root = _root(found.path)
     if root in {_root(path) for path in step.hidden}:
         return Difference(found.path, None, None, note="differs; the program hides how")
-    if step.action is Action.REPLACE and root in {_root(path) for path in step.replace_reasons}:
+    if step.action is Action.REPLACE and any(_overlap(found.path, p) for p in step.replace_reasons):
         return replace(found, note="forces the replacement")
     return found
 
@@ -99,6 +99,8 @@ def _hidden_changes(
         after = _at(new.inputs, path)
         if SECRET in (before, after):
             yield Difference(path, SECRET, SECRET, note="another secret")
+        elif before is not after and before != after:
+            continue  # told already, under the name of the object that it is in
         elif kind.startswith(("update", "delete", "add")):
             found = _at(old.outputs, path)
             yield Difference(

@@ -9,7 +9,7 @@ from importlib import resources
 from gpuclusters.drawing.from_fleet import drawn
 from gpuclusters.drawing.svg import svg
 from gpuclusters.review.changes import step_lines
-from gpuclusters.review.cost import Cost, Side
+from gpuclusters.review.cost import Cost
 from gpuclusters.review.findings import Severity
 from gpuclusters.review.fleet import fleet
 from gpuclusters.review.impact import Weight
@@ -93,7 +93,7 @@ def _downtime(review: Review) -> Iterator[str]:
             f"<code>{_t(f'{impact.step.resource.kind} {impact.step.name}', 160)}</code> {_t(impact.says)}"
             for impact in review.downtime
         ],
-        "What goes down",
+        "What it takes down or interrupts",
     )
 
 
@@ -134,24 +134,10 @@ def _cost(cost: Cost) -> Iterator[str]:
         return
     table = cost.table
     yield f"<h3>Cost (list prices of {table.as_of.isoformat()}, {_t(table.currency)})</h3>"
-    rows = []
-    for what, factor, digits in (("per hour", 1.0, 2), ("per month", table.hours_per_month, 0)):
-        change = cost.more_per_hour * factor
-        told = f"{change:+,.{digits}f}" if abs(change) >= 0.005 else ""
-        rows.append(
-            (what, _money(cost.before, factor, digits), _money(cost.after, factor, digits), told)
-        )
-    yield from _table(rows)
+    yield from _table(list(cost.rows()))
     yield from _list(
         [f"cost unknown: {_t(item.what)} ({_t(item.why)})" for item in cost.after.unknown]
     )
-
-
-def _money(side: Side, factor: float, digits: int) -> str:
-    if side.unknown:
-        known = f"{side.known * factor:,.{digits}f} + " if side.known else ""
-        return f"{known}unknown"
-    return f"{side.known * factor:,.{digits}f}"
 
 
 def _policy(review: Review) -> Iterator[str]:

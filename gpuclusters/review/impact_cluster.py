@@ -38,7 +38,23 @@ def tenancy(case: Case) -> Impact | None:
             f"tenant {tenant} may hold {plural(new, 'GPU')} instead of {gpus}; containers above that stay "
             "until they end",
         )
+    lost = sorted(_sizes(case.old) - _sizes(case.new)) if case.new else []
+    if lost:
+        return Impact(
+            Weight.LOOK,
+            case.step,
+            f"tenant {tenant} can no longer ask for containers with {' or '.join(map(str, lost))} GPUs",
+        )
     return None
+
+
+def _sizes(resource: Resource) -> set[int]:
+    sizes = resource.at("spec", "sizes")
+    return (
+        {int(size) for size in sizes if isinstance(size, int | float)}
+        if isinstance(sizes, list)
+        else set()
+    )
 
 
 def _gpus_promised(resource: Resource | None) -> int:
@@ -77,6 +93,8 @@ def release(case: Case) -> Impact | None:
             case.step,
             f"the chart {chart} goes from {was} to {will}: its pods are rolled",
         )
+    if not any(d.path.startswith(("values", "valueYamlFiles")) for d in differences(case.step)):
+        return None  # how long Helm waits, for example
     return Impact(
         Weight.LOOK,
         case.step,

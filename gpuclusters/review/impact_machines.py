@@ -19,7 +19,7 @@ def partitions(case: Case) -> Impact | None:
             Weight.DANGER,
             case.step,
             f"all NVSwitch partitions of {machine} are switched off: containers{case.users} on its "
-            f"{plural(len(modules), 'GPU')} lose NVLink, and a partition in use makes `up` stop",
+            f"{plural(len(modules), 'GPU')} lose NVLink, and the update stops at one that is in use",
             machine,
             len(modules),
         )
@@ -33,7 +33,7 @@ def partitions(case: Case) -> Impact | None:
         Weight.DANGER,
         case.step,
         f"{machine} is cut anew: {'partition' if len(gone) == 1 else 'partitions'} {numbers} with "
-        f"{plural(len(cut), 'GPU')} must be free of containers{case.users}, or `up` stops there",
+        f"{plural(len(cut), 'GPU')} must be free of containers{case.users}, or the update stops there",
         machine,
         len(cut),
     )
@@ -98,7 +98,7 @@ def boot(case: Case) -> Impact | None:
         return Impact(
             Weight.LOOK,
             case.step,
-            f"{machine} needs a reboot, which the configuration refuses: `up` stops until you have done it",
+            f"{machine} needs a reboot, which the configuration refuses: the update stops until you have done it",
             machine,
         )
     return Impact(
@@ -201,11 +201,11 @@ def instance(case: Case) -> Impact | None:
             else None
         )
     machine = case.machine
+    gpus = f"its {plural(case.gpus, 'GPU')} and " if case.gpus else ""
     return Impact(
         Weight.DANGER,
         case.step,
-        f"the machine {verb(case.step)}; its {plural(case.gpus, 'GPU')} and what lies on its boot "
-        "disk go with it",
+        f"the machine {verb(case.step)}: {gpus}what lies on its boot disk goes with it",
         machine,
         case.gpus,
     )

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from gpuclusters.review.blocks import Block, Weighted
 from gpuclusters.review.capacity import Capacity
 from gpuclusters.review.changes import group_blocks
-from gpuclusters.review.cost import Cost, Item, Side
+from gpuclusters.review.cost import Cost, Item
 from gpuclusters.review.findings import Finding, Rule, Severity
 from gpuclusters.review.impact import Impact, Weight
 from gpuclusters.review.limits import fit
@@ -77,6 +77,8 @@ def _failure(failure: Failure, heading: str) -> list[Block]:
 
 def _one(review: Review, heading: str) -> list[Block]:
     blocks = [Block(_head(review, heading), Weighted.MUST)]
+    if review.level is Level.NOTHING:
+        return blocks
     sections = (
         _downtime(review.downtime),
         _capacity(review),
@@ -101,13 +103,14 @@ def _head(review: Review, heading: str) -> str:
         lines.append("- nothing is deleted, replaced or interrupted")
     told = [f"{count} {word}" for word, count in counts(review.plan)]
     told.append(f"{review.plan.unchanged:,} unchanged")
-    return "\n".join([*lines, "", ", ".join(told)])
+    lines += [""] if lines[-1] else []
+    return "\n".join([*lines, ", ".join(told)])
 
 
 def _downtime(impacts: Sequence[Impact]) -> str:
     if not impacts:
         return ""
-    lines = ["**What goes down**", ""]
+    lines = ["**What it takes down or interrupts**", ""]
     for impact in impacts[:_MOST_ROWS]:
         sign = "🔴" if impact.weight is Weight.DANGER else "🟡"
         lines.append(
@@ -151,16 +154,15 @@ def _cost(cost: Cost) -> str:
     if not cost.applies:
         return ""
     table = cost.table
+    unknown = [*_unknown("comes", cost.new_unknown), *_unknown("goes", cost.gone_unknown)]
+    if not unknown and not cost.before.known and not cost.after.known:
+        same = len(cost.after.items)
+        return f"**Cost**: unknown for {plural(same, 'machine or disk', 'machines and disks')}, unchanged"
     lines = [
         f"**Cost** (list prices of {table.as_of.isoformat()}, {table.currency})", "",
         "| | before | after | |", "|---|---:|---:|---|",
+        *(f"| {' | '.join(row)} |" for row in cost.rows()),
     ]  # fmt: skip
-    for what, factor, digits in (("per hour", 1.0, 2), ("per month", table.hours_per_month, 0)):
-        cells = [_money(side, factor, digits) for side in (cost.before, cost.after)]
-        change = cost.more_per_hour * factor
-        told = f"{change:+,.{digits}f}" if abs(change) >= 0.005 else ""
-        lines.append(f"| {what} | {cells[0]} | {cells[1]} | {told} |")
-    unknown = [*_unknown("comes", cost.new_unknown), *_unknown("goes", cost.gone_unknown)]
     return "\n".join([*lines, *([""] if unknown else []), *unknown])
 
 
@@ -170,16 +172,6 @@ def _unknown(what: str, items: Sequence[Item]) -> Iterator[str]:
         by_reason.setdefault(item.why, []).append(item.what)
     for why, names in list(by_reason.items())[:5]:
         yield f"- cost unknown, {what}: {prose(listed(names))} ({prose(why)})"
-
-
-def _money(side: Side, factor: float, digits: int) -> str:
-    if not side.items:
-        return "0"
-    unknown = len(side.unknown)
-    if unknown == len(side.items):
-        return "unknown"
-    known = f"{side.known * factor:,.{digits}f}"
-    return f"{known} + unknown ({unknown:,} of {len(side.items):,})" if unknown else known
 
 
 def _policy(findings: Sequence[Finding]) -> str:

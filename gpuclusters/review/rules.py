@@ -12,7 +12,6 @@ from gpuclusters.review.text import UNKNOWN
 
 DYNAMIC = "pulumi-python:dynamic/gpu:"
 STATEFUL = {
-    f"{DYNAMIC}FabricPartitions": "a board's partitions",
     f"{DYNAMIC}TenancyPolicy": "a tenant",
     f"{DYNAMIC}Rke2Tokens": "the cluster's tokens",
     "kubernetes:core/v1:Namespace": "a namespace",
@@ -57,6 +56,8 @@ def _pinned(subject: Subject) -> Iterator[str]:
 
 def _chart(props: Mapping[str, Any]) -> Iterator[str]:
     chart, version = props.get("chart"), props.get("version")
+    if chart is None:
+        return
     local = isinstance(chart, str) and (chart.endswith(".tgz") or chart.startswith((".", "/")))
     if local or SECRET in (chart, version) or version == UNKNOWN:
         return
