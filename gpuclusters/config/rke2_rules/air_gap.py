@@ -1,0 +1,126 @@
+"""Row 43: nothing is pulled from where nobody gets to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from gpuclusters.config.charts import FileChart
+from gpuclusters.config.fault import NOTHING, Flaw, Path, show
+from gpuclusters.config.hosts import LabHosts
+from gpuclusters.config.rke2 import RELEASES, DownloadedArtifacts, LocalArtifacts
+from gpuclusters.config.rke2_cluster import Rke2Config
+from gpuclusters.config.rke2_cluster_driver import OperatorDriver
+from gpuclusters.config.rke2_cluster_metrics import NoMetrics, RancherMonitoring
+from gpuclusters.config.rke2_cluster_plan import images
+from gpuclusters.config.rules.rule import rule
+from gpuclusters.domain.gpu_operator_images import registries
+from gpuclusters.domain.rke2_cni import Cni
+
+_ANY = "*"
+_IMAGES = ("air_gap", "operator", "mirrors", "driver", "proof", "sharing", "operating_system")
+
+
+@rule(43, needs=["air_gap", "artifacts", "cni"])
+def rke2_comes_from_the_closed_network(config: Rke2Config) -> Iterable[Flaw]:
+    """The release is in a folder with its images, or at an address of your own."""
+    if not config.air_gap:
+        return
+    if isinstance(config.artifacts, DownloadedArtifacts):
+        if config.artifacts.url == RELEASES:
+            yield Flaw(
+                ("artifacts", "url"),
+                "is on the internet, and air-gap is true",
+                show(config.artifacts.url),
+                "write the address of your mirror, or artifacts.source: folder",
+            )
+        return
+    yield from _images(config, config.artifacts)
+
+
+def _images(config: Rke2Config, artifacts: LocalArtifacts) -> Iterator[Flaw]:
+    """An archive of all images has Canal; for another CNI its own has to come along."""
+    cni = Cni(config.cni.kind)
+    whole = "rke2-images.linux-amd64.tar.zst"
+    core = "rke2-images-core.linux-amd64.tar.zst"
+    names = set(artifacts.images)
+    if whole not in names and core not in names:
+        wanted = whole if cni is Cni.CANAL else core
+        yield Flaw(
+            ("artifacts", "images"),
+            "have no archive with RKE2's own images",
+            show(list(artifacts.images)),
+            f"add {wanted}",
+        )
+    if cni.images not in names and not (whole in names and cni is Cni.CANAL):
+        yield Flaw(
+            ("artifacts", "images"),
+            f"have no archive with {cni}: every node would stay NotReady",
+            show(list(artifacts.images)),
+            f"add {cni.images}",
+        )
+
+
+@rule(43, needs=["air_gap", "operator", "metrics", "hosts"])
+def charts_come_from_the_closed_network(config: Rke2Config) -> Iterable[Flaw]:
+    """Charts are files beside the stack, or in a repository of your own."""
+    if not config.air_gap or isinstance(config.hosts, LabHosts):
+        return
+    charts: list[tuple[Path, object]] = [(("operator", "chart"), config.operator.chart)]
+    if not isinstance(config.metrics, NoMetrics):
+        charts.append((("metrics", "chart"), config.metrics.chart))
+    if isinstance(config.metrics, RancherMonitoring):
+        charts.append((("metrics", "crd-chart"), config.metrics.crd_chart))
+    for path, chart in charts:
+        if isinstance(chart, FileChart) or getattr(chart, "repository", None) is not None:
+            continue
+        yield Flaw(
+            path,
+            "is fetched from the internet, and air-gap is true",
+            NOTHING if chart is None else '"registry"',
+            "write {source: file, path: charts/….tgz, sha256: …}, or repository: with that of your own",
+        )
+
+
+@rule(
+    43,
+    needs=["air_gap", "operator", "mirrors", "driver", "proof", "sharing", "operating_system"],
+    each=["pools"],
+)
+def images_come_from_the_closed_network(config: Rke2Config) -> Iterable[Flaw]:
+    """Every registry of an image has a mirror: containerd asks it instead, whatever the image is called."""
+    if not config.air_gap or _ANY in config.mirrors:
+        return
+    wanted = images(config)
+    for registry in registries(wanted):
+        if registry not in config.mirrors:
+            yield Flaw(
+                ("mirrors", registry),
+                "is missing, and air-gap is true",
+                NOTHING,
+                f"write a mirror for it, or for {_ANY}; it must have "
+                f"{', '.join(one.partition('/')[2] for one in wanted if one.startswith(f'{registry}/'))}",
+            )
+
+
+@rule(43, needs=["air_gap", "driver"])
+def driver_containers_find_packages(config: Rke2Config) -> Iterable[Flaw]:
+    """A driver container installs headers of the running kernel from the operating system's packages."""
+    if (
+        config.air_gap
+        and isinstance(config.driver, OperatorDriver)
+        and config.driver.package_mirror is None
+    ):
+        yield Flaw(
+            ("driver", "package-mirror"),
+            "is missing, and air-gap is true: the driver container finds no headers of the kernel",
+            NOTHING,
+            "write the ConfigMap with your package sources, or driver.source: host or precompiled",
+        )
+
+
+RULES = (
+    rke2_comes_from_the_closed_network,
+    charts_come_from_the_closed_network,
+    images_come_from_the_closed_network,
+    driver_containers_find_packages,
+)

@@ -1,0 +1,284 @@
+"""Row 34: every pool has a driver that knows its GPUs, and that can be had."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from gpuclusters.config.fault import Flaw, Path, show
+from gpuclusters.config.rke2_cluster import Rke2Config
+from gpuclusters.config.rke2_cluster_driver import (
+    HostDriver,
+    OperatorDriver,
+    PrecompiledDriver,
+)
+from gpuclusters.config.rke2_cluster_machines import (
+    architecture,
+    driver_version,
+    system,
+)
+from gpuclusters.config.rke2_cluster_pools import Pool
+from gpuclusters.config.rules.rule import Severity, rule
+from gpuclusters.domain import gpu_products, rke2_matrix
+from gpuclusters.domain.rke2_matrix import branch_of, release
+
+_NEEDS = ("driver", "operator")
+
+
+def pools_with_drivers(config: Rke2Config) -> Iterator[tuple[int, Pool, str]]:
+    """Pools with GPUs, and the driver of each."""
+    for number, pool in enumerate(config.pools):
+        if pool.gpu is not None:
+            yield number, pool, driver_version(config, pool.driver)
+
+
+def _place(config: Rke2Config, number: int, pool: Pool) -> Path:
+    """Where the driver of a pool is stated, else the GPUs that decided it."""
+    own = pool.driver
+    if own is not None and (own.version or own.branch):
+        return ("pools", number, "driver", "version" if own.version else "branch")
+    stated = config.driver
+    if getattr(stated, "version", None) is not None:
+        return ("driver", "version")
+    return ("driver", "branch")
+
+
+@rule(34, needs=_NEEDS, each=["pools"])
+def the_driver_knows_the_gpus(config: Rke2Config) -> Iterable[Flaw]:
+    """A branch knows GPUs from one generation on: after 580 there is none for Volta and older."""
+    for number, pool, version in pools_with_drivers(config):
+        branch = rke2_matrix.branch(branch_of(version))
+        generation = architecture(pool)
+        if branch is not None and generation.is_before(branch.oldest):
+            last = max(
+                name
+                for name, one in rke2_matrix.matrix().drivers.items()
+                if not generation.is_before(one.oldest)
+            )
+            yield Flaw(
+                _place(config, number, pool),
+                f"does not know the {generation} GPUs of pool {pool.name}: the last that does is {last}; "
+                "later ones leave them out with a line in dmesg",
+                show(version),
+                f"write driver.branch: {last}; {_apart(config)}",
+            )
+
+
+def _apart(config: Rke2Config) -> str:
+    if isinstance(config.driver, HostDriver):
+        return "or give that pool its own, with pools[].driver.branch"
+    return "for another driver in another pool write driver.source: host"
+
+
+@rule(34, needs=_NEEDS, each=["pools"])
+def the_driver_is_new_enough(config: Rke2Config) -> Iterable[Flaw]:
+    """The first driver that knows a product is stated with it."""
+    for number, pool, version in pools_with_drivers(config):
+        product = pool.gpu.product if pool.gpu is not None else ""
+        least = gpu_products.product(product).minimum_driver
+        if least is None:
+            continue
+        if isinstance(config.driver, PrecompiledDriver):
+            too_old = branch_of(version) < branch_of(least)
+        else:
+            too_old = release(version) < release(least)
+        if too_old:
+            yield Flaw(
+                _place(config, number, pool),
+                f"is older than {least}, the first driver for {product}",
+                show(version),
+                f"write {least} or newer",
+            )
+
+
+@rule(34, needs=_NEEDS, each=["pools"])
+def version_and_branch_agree(config: Rke2Config) -> Iterable[Flaw]:
+    """A version is of the branch that is stated beside it."""
+    stated = config.driver
+    places: list[tuple[Path, str | None, int | None]] = []
+    if not isinstance(stated, PrecompiledDriver):
+        places.append((("driver", "version"), stated.version, stated.branch))
+    for number, pool in enumerate(config.pools):
+        if pool.driver is not None:
+            path: Path = ("pools", number, "driver", "version")
+            places.append((path, pool.driver.version, pool.driver.branch))
+    for path, version, branch in places:
+        if version is not None and branch is not None and branch_of(version) != branch:
+            yield Flaw(
+                path,
+                f"is not of branch {branch}, which is stated beside it",
+                show(version),
+                "write one of them, or make them agree",
+            )
+
+
+@rule(34, needs=_NEEDS, each=["pools"])
+def the_branch_is_known(config: Rke2Config) -> Iterable[Flaw]:
+    """Which GPUs and modules a branch has is read from a table; without it nothing can be judged."""
+    stated: list[tuple[Path, int | None]] = [(("driver", "branch"), config.driver.branch)]
+    if not isinstance(config.driver, PrecompiledDriver) and config.driver.version is not None:
+        stated.append((("driver", "version"), branch_of(config.driver.version)))
+    for number, pool in enumerate(config.pools):
+        if pool.driver is not None:
+            path: Path = ("pools", number, "driver")
+            stated.append(((*path, "branch"), pool.driver.branch))
+            if pool.driver.version is not None:
+                stated.append(((*path, "version"), branch_of(pool.driver.version)))
+    for place, branch in stated:
+        if branch is not None and rke2_matrix.branch(branch) is None:
+            known = ", ".join(map(str, rke2_matrix.matrix().drivers))
+            yield Flaw(
+                place,
+                f"is of a branch that was not read about here, as of {rke2_matrix.matrix().as_of}",
+                show(branch),
+                f"write one of {known}",
+            )
+
+
+@rule(34, needs=_NEEDS, each=["pools"], severity=Severity.WARNING)
+def the_branch_still_gets_fixes(config: Rke2Config) -> Iterable[Flaw]:
+    """A branch ends, one with long support after three years."""
+    table = rke2_matrix.matrix()
+    said: set[int] = set()
+    for number, pool, version in pools_with_drivers(config):
+        number_of = branch_of(version)
+        branch = rke2_matrix.branch(number_of)
+        if branch is not None and branch.is_over(table.as_of) and number_of not in said:
+            said.add(number_of)
+            end = "" if branch.end == rke2_matrix.ENDED else f" since {branch.end}"
+            good = [str(n) for n, one in table.drivers.items() if not one.is_over(table.as_of)]
+            yield Flaw(
+                _place(config, number, pool),
+                f"is of branch {number_of}, which gets no fixes{end}",
+                show(version),
+                f"write a branch that does: {', '.join(good)}",
+            )
+
+
+@rule(34, needs=_NEEDS)
+def the_operator_has_the_driver(config: Rke2Config) -> Iterable[Flaw]:
+    """The operator's own containers exist for the drivers of its component matrix."""
+    known = rke2_matrix.major(config.operator.version)
+    stated = config.driver
+    if known is None or not isinstance(stated, OperatorDriver):
+        return
+    branches = sorted({branch_of(one) for one in known.drivers})
+    if stated.branch is not None and stated.branch not in branches:
+        yield Flaw(
+            ("driver", "branch"),
+            f"has no driver in the component matrix of GPU Operator {config.operator.version}",
+            show(stated.branch),
+            f"write one of {', '.join(map(str, branches))}",
+        )
+
+
+@rule(34, needs=_NEEDS, severity=Severity.WARNING)
+def the_operator_was_tested_with_the_driver(config: Rke2Config) -> Iterable[Flaw]:
+    """A driver that is not in the operator's component matrix may have no container, or none that fits."""
+    known = rke2_matrix.major(config.operator.version)
+    stated = config.driver
+    if known is None or not isinstance(stated, OperatorDriver) or stated.version is None:
+        return
+    if stated.version not in known.drivers:
+        yield Flaw(
+            ("driver", "version"),
+            f"is not in the component matrix of GPU Operator {config.operator.version}",
+            show(stated.version),
+            f"write one of {', '.join(known.drivers)}",
+        )
+
+
+@rule(34, needs=("driver", "operator", "operating_system"), each=["pools"])
+def precompiled_drivers_exist(config: Rke2Config) -> Iterable[Flaw]:
+    """Containers with prebuilt modules are made for some operating systems and branches."""
+    known = rke2_matrix.major(config.operator.version)
+    if known is None or not isinstance(config.driver, PrecompiledDriver):
+        return
+    if config.driver.repository is not None:
+        return  # somebody builds them
+    for _, pool, _ in pools_with_drivers(config):
+        runs = system(config, pool)
+        if runs is None:
+            yield Flaw(
+                ("driver", "source"),
+                f"needs to know what the machines of pool {pool.name} run",
+                '"precompiled"',
+                "write operating-system: precompiled drivers are made for a kernel",
+            )
+        elif config.driver.branch not in known.precompiled.get(runs, ()):
+            there = ", ".join(map(str, known.precompiled.get(runs, ()))) or "none"
+            yield Flaw(
+                ("driver", "branch"),
+                f"is not precompiled for {runs.value} of pool {pool.name} in GPU Operator "
+                f"{operator_of(config)}, which has {there}",
+                show(config.driver.branch),
+                "write a branch that is, another driver.source, or driver.repository of your own containers",
+            )
+
+
+def operator_of(config: Rke2Config) -> str:
+    """The major release of the operator."""
+    return rke2_matrix.operator_major(config.operator.version)
+
+
+@rule(34, needs=["driver"], each=["pools"])
+def pools_differ_only_on_hosts(config: Rke2Config) -> Iterable[Flaw]:
+    """The ClusterPolicy has one driver for all nodes; packages on hosts may differ by pool."""
+    if isinstance(config.driver, HostDriver):
+        return
+    for number, pool in enumerate(config.pools):
+        if pool.driver is not None:
+            yield Flaw(
+                ("pools", number, "driver"),
+                f"cannot differ with driver.source: {config.driver.source}, one driver for all nodes",
+                "a driver of its own",
+                "write driver.source: host, or one driver that all GPUs have",
+            )
+
+
+@rule(34, needs=["driver", "operating_system"], each=["pools"])
+def driver_containers_have_one_operating_system(config: Rke2Config) -> Iterable[Flaw]:
+    """The ClusterPolicy builds one driver container, for one operating system."""
+    if isinstance(config.driver, HostDriver):
+        return
+    found = {
+        one
+        for _, pool, _ in pools_with_drivers(config)
+        if (one := system(config, pool)) is not None
+    }
+    if len(found) > 1:
+        names = ", ".join(sorted(one.value for one in found))
+        yield Flaw(
+            ("driver", "source"),
+            f"installs one driver container on all nodes, and they run {names}",
+            show(config.driver.source),
+            "write driver.source: host",
+        )
+
+
+@rule(34, each=["pools"])
+def pools_without_gpus_have_no_driver(config: Rke2Config) -> Iterable[Flaw]:
+    """A driver, or a MIG layout, is for GPUs."""
+    for number, pool in enumerate(config.pools):
+        for key, value in (("driver", pool.driver), ("mig", pool.mig)):
+            if pool.gpu is None and value is not None:
+                yield Flaw(
+                    ("pools", number, key),
+                    "is stated for a pool without GPUs",
+                    show(value) if isinstance(value, str) else "a driver of its own",
+                    "remove it, or write gpu: {product: …, count: …}",
+                )
+
+
+RULES = (
+    the_driver_knows_the_gpus,
+    the_driver_is_new_enough,
+    version_and_branch_agree,
+    the_branch_is_known,
+    the_branch_still_gets_fixes,
+    the_operator_has_the_driver,
+    the_operator_was_tested_with_the_driver,
+    precompiled_drivers_exist,
+    pools_differ_only_on_hosts,
+    driver_containers_have_one_operating_system,
+    pools_without_gpus_have_no_driver,
+)

@@ -1,0 +1,186 @@
+"""Row 30: every machine is there once, and has one place in the cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from gpuclusters.config.fault import NOTHING, Flaw, Path, show, show_values
+from gpuclusters.config.gcp import GcpHosts
+from gpuclusters.config.hosts import ExistingHosts
+from gpuclusters.config.rke2_cluster import Rke2Config
+from gpuclusters.config.rke2_cluster_machines import gpu_pools, pool_of
+from gpuclusters.config.rules.rule import Severity, rule
+from gpuclusters.domain import gpu_products
+
+
+def known_machines(config: Rke2Config) -> tuple[str, ...] | None:
+    """Names of the machines that there are; None in the lab, which makes what is named."""
+    match config.hosts:
+        case ExistingHosts():
+            return tuple(machine.name for machine in config.hosts.machines)
+        case GcpHosts():
+            return config.hosts.machines
+    return None
+
+
+@rule(30, needs=["servers"], each=["pools"])
+def nodes_have_names_of_their_own(config: Rke2Config) -> Iterable[Flaw]:
+    """No machine is a server twice, or in two pools: the cluster knows a node by its name alone."""
+    seen: dict[str, str] = {}
+    for number, name in enumerate(config.servers):
+        if name in seen:
+            yield _twice(("servers", number), name, seen[name])
+        seen.setdefault(name, f"servers[{number}]")
+    placed: dict[str, str] = {}
+    for number, pool in enumerate(config.pools):
+        for position, name in enumerate(pool.nodes):
+            if name in placed:
+                yield _twice(("pools", number, "nodes", position), name, placed[name])
+            placed.setdefault(name, f"pools[{number}].nodes[{position}]")
+
+
+def _twice(path: Path, name: str, place: str) -> Flaw:
+    return Flaw(
+        path,
+        f"is named at {place} already",
+        show(name),
+        "name each machine once; one that is a server and carries GPUs is in servers and in one pool",
+    )
+
+
+@rule(30, needs=["servers", "pools", "hosts"])
+def machines_are_those_of_hosts(config: Rke2Config) -> Iterable[Flaw]:
+    """Every server and node is one of `hosts`."""
+    known = known_machines(config)
+    if known is None:
+        return
+    for path, name in _named(config):
+        if name not in known:
+            yield Flaw(
+                path,
+                "is none of the machines under hosts",
+                show(name),
+                f"write one of {show_values(known[:8])}{', …' if len(known) > 8 else ''}, or add it there",
+            )
+
+
+@rule(30, needs=["servers", "pools", "hosts"], severity=Severity.WARNING)
+def every_machine_has_a_place(config: Rke2Config) -> Iterable[Flaw]:
+    """A machine of `hosts` that is neither a server nor in a pool is left alone."""
+    used = {name for _, name in _named(config)}
+    for number, name in enumerate(known_machines(config) or ()):
+        if name not in used:
+            path: Path = ("hosts", "machines", number)
+            yield Flaw(
+                path if isinstance(config.hosts, ExistingHosts) else ("hosts", "groups"),
+                "is neither a server nor in a pool",
+                show(name),
+                "name it under servers or in a pool, or remove it",
+            )
+
+
+def _named(config: Rke2Config) -> Iterator[tuple[Path, str]]:
+    for number, name in enumerate(config.servers):
+        yield ("servers", number), name
+    for number, pool in enumerate(config.pools):
+        for position, name in enumerate(pool.nodes):
+            yield ("pools", number, "nodes", position), name
+
+
+@rule(30, needs=["hosts"])
+def hosts_are_listed_once(config: Rke2Config) -> Iterable[Flaw]:
+    """No name and no address stands for two machines."""
+    if not isinstance(config.hosts, ExistingHosts):
+        return
+    names: dict[str, int] = {}
+    places: dict[str, int] = {}
+    for number, machine in enumerate(config.hosts.machines):
+        place = f"{machine.address}:{machine.port}"
+        for key, value, seen in (("name", machine.name, names), ("address", place, places)):
+            if value in seen:
+                yield Flaw(
+                    ("hosts", "machines", number, key),
+                    f"is also that of machines[{seen[value]}]",
+                    show(value),
+                    "write the one of this machine",
+                )
+            seen.setdefault(value, number)
+
+
+@rule(30, each=["pools"])
+def pools_have_names_of_their_own(config: Rke2Config) -> Iterable[Flaw]:
+    """Pools are told apart by their names, and each has machines."""
+    seen: dict[str, int] = {}
+    for number, pool in enumerate(config.pools):
+        if pool.name in seen:
+            yield Flaw(
+                ("pools", number, "name"),
+                f"is also that of pools[{seen[pool.name]}]",
+                show(pool.name),
+                "give every pool a name of its own",
+            )
+        seen.setdefault(pool.name, number)
+        if not pool.nodes:
+            yield Flaw(
+                ("pools", number, "nodes"),
+                "is empty",
+                "[]",
+                "name its machines, or remove the pool",
+            )
+
+
+@rule(30, needs=["pools"])
+def there_are_gpus(config: Rke2Config) -> Iterable[Flaw]:
+    """At least one pool has GPUs: the rest of this cluster type is about them."""
+    if not gpu_pools(config):
+        yield Flaw(
+            ("pools",),
+            "have no GPUs",
+            show([pool.name for pool in config.pools]) if config.pools else NOTHING,
+            "write gpu: {product: …, count: …} for the pool that has them",
+        )
+
+
+@rule(30, each=["pools"])
+def machines_have_processors_that_rke2_is_installed_for(config: Rke2Config) -> Iterable[Flaw]:
+    """This program installs the release for amd64; GPUs on an Arm board are on a machine of another kind."""
+    for number, pool in enumerate(config.pools):
+        if pool.gpu is not None and gpu_products.product(pool.gpu.product).cpu != "amd64":
+            yield Flaw(
+                ("pools", number, "gpu", "product"),
+                "is on an arm64 machine, and this version installs RKE2 for amd64",
+                show(pool.gpu.product),
+                "leave these machines out",
+            )
+
+
+@rule(30, needs=["servers"], each=["pools"], severity=Severity.WARNING)
+def gpus_are_not_on_servers(config: Rke2Config) -> Iterable[Flaw]:
+    """The container toolkit restarts RKE2 once on every node with GPUs, on a server with its API."""
+    pools = pool_of(config)
+    for number, name in enumerate(config.servers):
+        if name in pools and pools[name].gpu is not None:
+            alone = len(config.servers) == 1
+            away = (
+                "the API is away for a minute"
+                if alone
+                else "one member of etcd is away for a minute"
+            )
+            yield Flaw(
+                ("servers", number),
+                f"carries the GPUs of pool {pools[name].name}: when the toolkit restarts RKE2, {away}",
+                show(name),
+                "keep GPUs on machines that are no servers",
+            )
+
+
+RULES = (
+    nodes_have_names_of_their_own,
+    machines_are_those_of_hosts,
+    every_machine_has_a_place,
+    hosts_are_listed_once,
+    pools_have_names_of_their_own,
+    there_are_gpus,
+    machines_have_processors_that_rke2_is_installed_for,
+    gpus_are_not_on_servers,
+)

@@ -1,0 +1,122 @@
+"""Rows 35 and 36: the driver has kernel modules that its GPUs take, and that the hosts boot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from gpuclusters.config.fault import Flaw, show
+from gpuclusters.config.rke2_cluster import Rke2Config
+from gpuclusters.config.rke2_cluster_driver import (
+    HostDriver,
+    OperatorDriver,
+    Packages,
+    PrecompiledDriver,
+)
+from gpuclusters.config.rke2_cluster_machines import (
+    architecture,
+    driver_version,
+    modules,
+    system,
+)
+from gpuclusters.config.rke2_rules.driver import pools_with_drivers
+from gpuclusters.config.rules.rule import rule
+from gpuclusters.domain import rke2_matrix
+from gpuclusters.domain.gpu_operator_values import understands_auto
+from gpuclusters.domain.rke2_matrix import ModulesPolicy, branch_of
+
+_NEEDS = ("driver", "operator")
+
+
+@rule(35, needs=_NEEDS, each=["pools"])
+def gpus_take_the_kernel_modules(config: Rke2Config) -> Iterable[Flaw]:
+    """Open modules are for Turing and later, proprietary ones not for Blackwell."""
+    if isinstance(config.driver, PrecompiledDriver):
+        return
+    for number, pool, version in pools_with_drivers(config):
+        chosen = modules(config, pool)
+        problem = rke2_matrix.module_problem(chosen, branch_of(version), architecture(pool))
+        own = pool.driver is not None and pool.driver.modules is not None
+        if problem is not None and pool.gpu is not None:
+            other = (
+                ModulesPolicy.PROPRIETARY if chosen is ModulesPolicy.OPEN else ModulesPolicy.OPEN
+            )
+            yield Flaw(
+                ("pools", number, "driver", "modules") if own else ("driver", "modules"),
+                f"do not fit {pool.gpu.product} of pool {pool.name}: its GPUs {problem}",
+                show(chosen.value),
+                f"write auto, or {other.value}",
+            )
+
+
+@rule(35, needs=_NEEDS, each=["pools"])
+def old_drivers_are_told_their_modules(config: Rke2Config) -> Iterable[Flaw]:
+    """A driver container chooses its modules by itself from 570.86.15 on."""
+    if not isinstance(config.driver, OperatorDriver):
+        return
+    if config.driver.modules is not ModulesPolicy.AUTO:
+        return
+    version = driver_version(config)
+    each = {modules(config, pool) for _, pool, _ in pools_with_drivers(config)}
+    if not understands_auto(version) and len(each) > 1:
+        yield Flaw(
+            ("driver", "modules"),
+            f"is auto, which the container of {version} does not understand, and the pools differ",
+            '"auto"',
+            f"write a driver from {rke2_matrix.matrix().kernel_modules.auto_from} on, or driver.source: host",
+        )
+
+
+@rule(36, needs=("driver", "secure_boot", "operating_system"), each=["pools"])
+def secure_boot_takes_the_modules(config: Rke2Config) -> Iterable[Flaw]:
+    """Secure Boot loads modules that are signed with a key that the firmware knows."""
+    if not config.secure_boot:
+        return
+    match config.driver:
+        case OperatorDriver():
+            yield Flaw(
+                ("driver", "source"),
+                "builds modules on the nodes, which nobody signs: Secure Boot refuses them, "
+                '"Key was rejected by service"',
+                '"operator"',
+                "write driver.source: host with driver.packages: distribution, or signed containers",
+            )
+        case PrecompiledDriver() if not config.driver.secure_boot_signed:
+            yield Flaw(
+                ("driver", "secure-boot-signed"),
+                "is false while secure-boot is true: the modules would be refused",
+                "false",
+                "write true if they are signed with a key that the firmware knows, as SUSE's are",
+            )
+        case HostDriver() if config.driver.packages is Packages.NVIDIA:
+            yield Flaw(
+                ("driver", "packages"),
+                "are built on the hosts by DKMS, without a signature that Secure Boot knows",
+                '"nvidia"',
+                "write distribution, whose modules are prebuilt and signed",
+            )
+
+
+@rule(36, needs=("driver", "operating_system"), each=["pools"])
+def the_distribution_has_the_driver(config: Rke2Config) -> Iterable[Flaw]:
+    """Ubuntu and SLES have drivers among their own packages; the RHEL family has none."""
+    if not isinstance(config.driver, HostDriver):
+        return
+    if config.driver.packages is not Packages.DISTRIBUTION:
+        return
+    for _, pool, _ in pools_with_drivers(config):
+        runs = system(config, pool)
+        if runs is not None and runs.family in ("rhel", "rocky"):
+            yield Flaw(
+                ("driver", "packages"),
+                f"are not there: {runs.value} of pool {pool.name} has no driver of its own",
+                '"distribution"',
+                "write nvidia, and set up NVIDIA's repository on the hosts",
+            )
+
+
+RULES = (
+    gpus_take_the_kernel_modules,
+    old_drivers_are_told_their_modules,
+    secure_boot_takes_the_modules,
+    the_distribution_has_the_driver,
+)
