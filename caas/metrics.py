@@ -122,6 +122,11 @@ BOOT_SECONDS: Final = Histogram(
     buckets=_BOOT_SECONDS,
     registry=CONTROLLERS,
 )
+LATE_STARTS: Final = Counter(
+    "gpu_clusters_late_starts_total",
+    "Containers that were ended because they had their GPUs and did not start in time.",
+    registry=CONTROLLERS,
+)
 LEADER: Final = Gauge(
     "gpu_clusters_leader",
     "1 for the controllers that lead, 0 for those that stand by.",

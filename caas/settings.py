@@ -133,6 +133,9 @@ class Settings(_Part):
     runtime_class: str
     recycle_policy: RecyclePolicy = RecyclePolicy.FULL
     phases: Limits = Limits()
+    start_deadline_seconds: Annotated[float, Field(gt=0, le=86_400)] = 1380
+    """How long a pod that has its GPUs may take until its container runs; afterwards it is ended. By
+    default what follows from Kata's own timeouts."""
     hosts: tuple[Host, ...]
     golden_firmware: GoldenFirmware = GoldenFirmware()
     network: Network = Network()

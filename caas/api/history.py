@@ -10,8 +10,10 @@ from gpuclusters.domain.ports import ObjectKind
 
 EVENT = ObjectKind("", "v1", "events", "Event", namespaced=True)
 
-# About the image and the process, in words of the kubelet that name neither node nor device.
-_AS_IT_IS = frozenset({"Pulling", "Pulled", "Created", "Started", "Killing", "BackOff", "Failed"})
+# About the image and the process, in words of the kubelet and ours that name neither node nor device.
+_AS_IT_IS = frozenset(
+    {"Pulling", "Pulled", "Created", "Started", "Killing", "BackOff", "Failed", "StartTimedOut"}
+)
 # How full the cluster is, and with what, is the operator's business.
 _NOT_TOLD = frozenset({"FailedScheduling"})
 _LONGEST = 1024

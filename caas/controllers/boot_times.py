@@ -41,7 +41,7 @@ class BootTimes:
         if leased is None:
             leased = self._leased[uid] = self._clock()
             self._missing[uid] = {SCHEDULED, SANDBOX, STARTED}
-        for step in self._missing[uid].intersection(_reached(body)):
+        for step in self._missing[uid].intersection(reached(body)):
             gpus = str(gpus_of(body, self._resource))
             metrics.BOOT_SECONDS.labels(step, gpus).observe(self._clock() - leased)
             self._missing[uid].discard(step)
@@ -54,7 +54,7 @@ class BootTimes:
         self._missing.pop(uid, None)
 
 
-def _reached(body: Mapping[str, Any]) -> Iterator[str]:
+def reached(body: Mapping[str, Any]) -> Iterator[str]:
     """The steps that the pod has behind it."""
     status = body.get("status") or {}
     true = {c["type"] for c in status.get("conditions") or () if c["status"] == "True"}

@@ -15,6 +15,7 @@ from caas.controllers.boot_times import BootTimes
 from caas.controllers.events import Recorder
 from caas.controllers.host_effects import HostEffects, Wiring
 from caas.controllers.hosts import SshAddress, SshHost
+from caas.controllers.late_starts import LateStarts
 from caas.controllers.lease_host import Effects, Fence, HostLeases
 from caas.controllers.lease_pods import PodEffects
 from caas.controllers.lease_queue import LeaseQueue
@@ -83,6 +84,9 @@ class LeaseController:
         )
         self._boot_ids: dict[str, str] = {}
         self._boots = BootTimes(settings.gpu_resource)
+        self._late = LateStarts(
+            cluster, self._recorder, settings.start_deadline_seconds, fence=fence
+        )
         self._config = {host.name: host for host in settings.hosts}
         self._effects = {
             host.name: make_effects(host, orders_of(host, settings)) for host in settings.hosts
@@ -124,6 +128,7 @@ class LeaseController:
                 for name in self._config:
                     group.create_task(self._host(name), name=f"leases of {name}")
                 group.create_task(self._queue.run(), name="queue")
+                group.create_task(self._late.run(), name="late starts")
         finally:
             await self._recorder.flush(0)
             for effects in self._effects.values():
@@ -176,9 +181,11 @@ class LeaseController:
         if gone:
             self._queue.forget(metadata["uid"])
             self._boots.forget(metadata["uid"])
+            self._late.forget(metadata["uid"])
         else:
             self._queue.observe(body)
             self._boots.observe(body)
+            self._late.observe(body)
         for host in self._hosts.values():
             if host.holds(metadata["uid"]):
                 if gone:

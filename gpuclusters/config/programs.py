@@ -8,6 +8,7 @@ from typing import Any
 import yaml
 
 from caas import settings
+from gpuclusters.config.boot import boot_profile
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.plan import CaasPlan, NodePlan
 from gpuclusters.domain.lease import Limits
@@ -62,6 +63,7 @@ def settings_file(
                 for key, value in leases.deadlines.model_dump().items()
             }
         ),
+        start_deadline_seconds=boot_profile(config).pod_start_deadline,
         hosts=tuple(_host(config, plan, node, hosts[node.name]) for node in plan.nodes),
         golden_firmware=settings.GoldenFirmware(
             versions={item: tuple(versions) for item, versions in golden_firmware.items()},

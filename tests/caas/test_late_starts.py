@@ -1,0 +1,207 @@
+"""A pod that has its GPUs and does not start is ended, once, when its time is over."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any, cast
+
+import pytest
+
+from caas import metrics
+from caas.cluster import Cluster, ClusterError, ConflictError
+from caas.controllers.events import Recorder
+from caas.controllers.late_starts import AGAIN_SECONDS, LateStarts
+from gpuclusters.domain.container import LEASE_ANNOTATION, LEASE_GATE
+
+LIMIT = 1000.0
+DAY = 1_795_000_000.0
+"""A time of day."""
+
+
+class World:
+    """The pods' cluster, and both clocks."""
+
+    def __init__(self) -> None:
+        self.now = 50.0
+        self.day = DAY
+        self.deleted: list[tuple[str, str, str]] = []
+        self.told: list[str] = []
+        self.answer: Exception | None = None
+        self.late = LateStarts(
+            cast(Cluster, self),
+            cast(Recorder, self),
+            LIMIT,
+            clock=lambda: self.now,
+            wall=lambda: self.day,
+        )
+
+    async def delete(self, _kind: Any, name: str, namespace: str, *, uid: str) -> None:
+        self.deleted.append((namespace, name, uid))
+        if self.answer is not None:
+            raise self.answer
+
+    def note(self, about: Mapping[str, Any], *, reason: str, note: str, **_: Any) -> None:
+        self.told.append(f"{about['metadata']['name']}: {reason}: {note}")
+
+    def passes(self, seconds: float) -> None:
+        self.now += seconds
+        self.day += seconds
+        asyncio.run(self.late.end_late())
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def pod(
+    *,
+    scheduled: float | None = DAY,
+    state: str = "",
+    gated: bool = False,
+    leased: bool = True,
+    phase: str = "Pending",
+    ending: bool = False,
+) -> dict[str, Any]:
+    """The pod `c` on its way."""
+    metadata: dict[str, Any] = {"name": "c", "namespace": "tenant-acme", "uid": "u"}
+    metadata["annotations"] = {LEASE_ANNOTATION: "hgx-01/3"} if leased else {}
+    if ending:
+        metadata["deletionTimestamp"] = "2026-11-22T00:00:00Z"
+    conditions = []
+    if scheduled is not None:
+        at = datetime.fromtimestamp(scheduled, UTC).isoformat()
+        conditions = [{"type": "PodScheduled", "status": "True", "lastTransitionTime": at}]
+    return {
+        "metadata": metadata,
+        "spec": {"schedulingGates": [{"name": LEASE_GATE}] if gated else []},
+        "status": {
+            "phase": phase,
+            "conditions": conditions,
+            "containerStatuses": [{"name": "main", "state": {state: {}}}] if state else [],
+        },
+    }
+
+
+def test_it_is_ended_when_its_time_is_over_and_the_event_says_why(world: World) -> None:
+    before = metrics.CONTROLLERS.get_sample_value("gpu_clusters_late_starts_total") or 0
+    world.late.observe(pod())
+    world.passes(LIMIT - 1)
+    world.late.observe(pod(state="waiting"))  # what happens meanwhile gives no new time
+    assert world.deleted == []
+    world.passes(1)
+    assert world.deleted == [("tenant-acme", "c", "u")]
+    (told,) = world.told
+    assert told.startswith("c: StartTimedOut: its container did not start within 1000 s")
+    assert metrics.CONTROLLERS.get_sample_value("gpu_clusters_late_starts_total") == before + 1
+    world.late.observe(pod(ending=True))
+    world.passes(10 * LIMIT)
+    assert len(world.deleted) == 1
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pod(state="running"),
+        pod(state="terminated", phase="Running"),
+        pod(phase="Failed"),
+        pod(ending=True),
+        pod(gated=True, leased=False, scheduled=None),
+        pod(leased=False),
+        pod(scheduled=None),
+    ],
+    ids=["runs", "ran", "failed", "is ending", "waits", "has no GPUs", "has no node"],
+)
+def test_a_pod_that_is_not_starting_is_let_be(world: World, body: dict[str, Any]) -> None:
+    world.late.observe(pod())
+    world.late.observe(body)
+    world.passes(10 * LIMIT)
+    assert world.deleted == []
+
+
+def test_a_pod_that_is_gone_is_forgotten(world: World) -> None:
+    world.late.observe(pod())
+    world.late.forget("u")
+    world.passes(10 * LIMIT)
+    assert world.deleted == []
+
+
+@pytest.mark.parametrize(
+    ("seen_after", "left"),
+    [(0.0, 1000.0), (400.0, 600.0), (990.0, 250.0), (1e6, 250.0), (-1e6, 1000.0)],
+    ids=["at once", "later", "late", "long after", "the clock was set back"],
+)
+def test_after_a_restart_it_gets_what_is_left_but_at_least_a_quarter(
+    world: World, seen_after: float, left: float
+) -> None:
+    world.day = DAY + seen_after
+    world.late.observe(pod())
+    world.passes(left - 1)
+    assert world.deleted == []
+    world.passes(1)
+    assert len(world.deleted) == 1
+
+
+def test_a_clock_that_is_set_ends_nothing(world: World) -> None:
+    world.late.observe(pod())
+    world.day += 1e6
+    world.passes(1)
+    assert world.deleted == []
+
+
+def test_while_the_cluster_does_not_answer_it_is_tried_again_and_told_once(world: World) -> None:
+    world.answer = ClusterError("no answer", reason="Unreachable")
+    world.late.observe(pod())
+    world.passes(LIMIT)
+    world.passes(AGAIN_SECONDS - 1)
+    assert len(world.deleted) == 1
+    world.passes(1)
+    assert len(world.deleted) == 2
+    assert len(world.told) == 1
+
+
+def test_another_pod_of_the_same_name_is_not_ended(world: World) -> None:
+    world.answer = ConflictError("another one", status=409, reason="Conflict")
+    world.late.observe(pod())
+    world.passes(LIMIT)
+    world.passes(10 * LIMIT)
+    assert len(world.deleted) == 1
+
+
+def test_who_does_not_lead_ends_nothing() -> None:
+    world = World()
+
+    def fence() -> None:
+        raise RuntimeError("does not lead")
+
+    late = LateStarts(
+        cast(Cluster, world), cast(Recorder, world), LIMIT, fence=fence, clock=lambda: world.now
+    )
+    late.observe(pod(scheduled=DAY))
+    world.now += 2 * LIMIT
+    with pytest.raises(RuntimeError):
+        asyncio.run(late.end_late())
+    assert world.deleted == []
+
+
+def test_the_work_wakes_by_itself_when_the_time_is_over() -> None:
+    world = World()
+    late = LateStarts(cast(Cluster, world), cast(Recorder, world), 0.05)
+    ended = asyncio.Event()
+
+    async def delete(*_: Any, **__: Any) -> None:
+        ended.set()
+
+    world.delete = delete  # type: ignore[method-assign]
+
+    async def play(act: Callable[[], Awaitable[None]]) -> None:
+        task = asyncio.create_task(act())  # type: ignore[arg-type]
+        await asyncio.sleep(0)
+        late.observe(pod())
+        async with asyncio.timeout(30):
+            await ended.wait()
+        task.cancel()
+
+    asyncio.run(play(late.run))

@@ -1,0 +1,57 @@
+"""What the programs in the cluster are told follows from the configuration."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml
+
+from caas.settings import Settings
+from gpuclusters.config.boot import boot_profile
+from gpuclusters.config.caas import CaasConfig
+from gpuclusters.config.plan import plan
+from gpuclusters.config.programs import settings_file
+
+SECTION: dict[str, Any] = {
+    "name": "test",
+    "platform": "supermicro-hgx-h100",
+    "hosts": {"source": "lab"},
+    "kubernetes": {"source": "lab"},
+    "nodes": [{"name": "hgx-01", "kernel": "6.17.0"}],
+    "partition-layout": [8],
+    "tenants": [{"name": "acme", "gpus": 8}],
+}
+MACHINE = {"address": "192.0.2.1", "port": 22, "user": "root", "host_key": "k", "bmc": None}
+
+
+def written(**changes: Any) -> tuple[CaasConfig, Settings]:
+    config = CaasConfig.model_validate({**SECTION, **changes})
+    text = settings_file(
+        config,
+        plan(config),
+        hosts={"hgx-01": MACHINE},
+        issuer="https://id.example.com",
+        golden_firmware={},
+    )
+    return config, Settings.model_validate(yaml.safe_load(text))
+
+
+@pytest.mark.parametrize("memory_gib", [64, 1500])
+def test_a_pod_may_take_as_long_as_its_boot_profile_says(memory_gib: int) -> None:
+    largest = {"cpu": 64, "memory-gib": memory_gib}
+    config, settings = written(tenants=[{"name": "acme", "gpus": 8, "max-container": largest}])
+    profile = boot_profile(config)
+    assert settings.start_deadline_seconds == profile.pod_start_deadline
+    assert settings.start_deadline_seconds > profile.kubelet_request_timeout
+
+
+def test_more_memory_gives_a_pod_more_time() -> None:
+    deadlines = [
+        written(tenants=[{"name": "a", "gpus": 8, "max-container": {"cpu": 1, "memory-gib": m}}])[
+            1
+        ].start_deadline_seconds
+        for m in (64, 1500)
+    ]
+    assert deadlines[0] == Settings.model_fields["start_deadline_seconds"].default
+    assert deadlines[1] > deadlines[0]
