@@ -17,7 +17,7 @@ from gpuclusters.adapters.errors import AdapterError
 from gpuclusters.adapters.kubernetes_objects import KubernetesObjects
 from gpuclusters.domain import container, intrusion
 from gpuclusters.domain.container_request import ContainerRequest
-from gpuclusters.domain.evidence import Finding, Outcome
+from gpuclusters.domain.evidence_isolation import Finding, Outcome
 from gpuclusters.domain.isolation import POLICY
 from gpuclusters.domain.lease_resource import GPU_LEASE
 from gpuclusters.domain.tenancy_objects import NETWORK_POLICY

@@ -6,28 +6,34 @@ import json
 
 import pytest
 
-from gpuclusters.domain.evidence import Evidence, Finding, Outcome, faults
+from gpuclusters.domain.evidence import About, digest
+from gpuclusters.domain.evidence_check import faults, headline
+from gpuclusters.domain.evidence_isolation import Finding, IsolationEvidence, Outcome
+from gpuclusters.domain.evidence_proof import ProofEvidence
+from gpuclusters.domain.proof import Check
+from gpuclusters.domain.proof import Outcome as Found
+
+ABOUT = About(
+    cluster="dev",
+    stack="dev",
+    at="2026-11-21T20:00:00Z",
+    program="0.1.0",
+    api_server="v1.36.3",
+    remarks=("simulated",),
+)
 
 
-def _evidence(*outcomes: Outcome) -> Evidence:
+def _evidence(*outcomes: Outcome) -> IsolationEvidence:
     findings = tuple(
         Finding("pods", "acme", f"attempt {n} | with a pipe", outcome, "no\nnewline")
         for n, outcome in enumerate(outcomes)
     )
-    return Evidence(
-        cluster="dev",
-        stack="dev",
-        at="2026-11-21T20:00:00Z",
-        program="0.1.0",
-        api_server="v1.36.3",
-        findings=findings,
-        remarks=("simulated",),
-    )
+    return IsolationEvidence(about=ABOUT, findings=findings)
 
 
 def test_isolation_is_proven_when_every_attempt_was_tried_and_refused() -> None:
     evidence = _evidence(Outcome.REFUSED, Outcome.REFUSED)
-    assert evidence.isolated
+    assert evidence.holds
     assert faults(json.loads(json.dumps(evidence.document()))) == []
     assert evidence.markdown().startswith(
         "# Isolation of dev: every attempt was refused (2)\n\nTried on 2026-11-21T20:00:00Z"
@@ -37,7 +43,7 @@ def test_isolation_is_proven_when_every_attempt_was_tried_and_refused() -> None:
 @pytest.mark.parametrize("hole", [Outcome.SUCCEEDED, Outcome.NOT_TRIED])
 def test_one_attempt_that_was_not_refused_is_enough(hole: Outcome) -> None:
     evidence = _evidence(Outcome.REFUSED, hole)
-    assert not evidence.isolated
+    assert not evidence.holds
     assert faults(evidence.document()) == [
         "does not show isolation: 1 of 2 attempts not refused",
     ]
@@ -46,7 +52,7 @@ def test_one_attempt_that_was_not_refused_is_enough(hole: Outcome) -> None:
 
 
 def test_nothing_tried_proves_nothing() -> None:
-    assert not _evidence().isolated
+    assert not _evidence().holds
     assert faults(_evidence().document()) == [
         "does not show isolation: 0 of 0 attempts not refused"
     ]
@@ -58,9 +64,92 @@ def test_a_file_that_was_altered_later_is_recognised() -> None:
     assert faults(document) == ["was altered: its digest does not fit its content"]
 
 
-@pytest.mark.parametrize("document", [None, [], {}, {"format": 2}])
-def test_what_is_no_evidence_is_said_to_be_none(document: object) -> None:
-    assert faults(document) == ["is no evidence of format 1"]
+@pytest.mark.parametrize(
+    ("document", "fault"),
+    [
+        (None, "is no evidence: it is no JSON object with a format"),
+        ([], "is no evidence: it is no JSON object with a format"),
+        ({}, "is no evidence: it is no JSON object with a format"),
+        ({"format": "1"}, "is no evidence: it is no JSON object with a format"),
+        ({"format": True}, "is no evidence: it is no JSON object with a format"),
+        ({"format": 0}, "is no evidence of format 1 or 2 (it says 0)"),
+        (
+            {"format": 3},
+            "is no evidence of format 1 or 2 (it says 3); a newer gpu-clusters may read it",
+        ),
+        (
+            {"format": 2, "kind": "x"},
+            "is evidence of another kind ('x'); this version knows isolation, proof",
+        ),
+    ],
+)
+def test_what_is_no_evidence_is_said_to_be_none(document: object, fault: str) -> None:
+    assert faults(document) == [fault]
+
+
+def test_evidence_of_the_first_format_is_still_read() -> None:
+    document = _evidence(Outcome.REFUSED).document()
+    old = {key: value for key, value in document.items() if key not in {"kind", "sha256"}}
+    old["format"] = 1
+    old["sha256"] = digest(old)
+    assert faults(old) == []
+    assert headline(old) == (
+        "the isolation of dev on 2026-11-21T20:00:00Z: 1 attempts, all refused"
+    )
+    old["findings"][0]["outcome"] = "succeeded"
+    assert len(faults(old)) == 2
+
+
+def _proof(*outcomes: Found, level: str = "L1") -> ProofEvidence:
+    checks = [
+        Check("L1", "n0", "multiplies", outcome, "260 | TFLOPS", {"tflops": 260.0})
+        for outcome in outcomes
+    ]
+    return ProofEvidence(
+        about=ABOUT,
+        level=level,
+        checks=checks,
+        nodes={"n0": {"driver": "580.1"}},
+        images={"matmul": "x@sha256:1"},
+    )
+
+
+def test_gpus_are_proven_when_every_check_passed() -> None:
+    evidence = _proof(Found.PASSED, Found.PASSED)
+    document = json.loads(json.dumps(evidence.document()))
+    assert evidence.holds
+    assert faults(document) == []
+    assert headline(document) == (
+        "that the GPUs of dev worked on 2026-11-21T20:00:00Z: L1, 2 checks, all passed"
+    )
+    text = evidence.markdown()
+    assert text.startswith("# GPUs of dev: L1 holds, 2 checks passed\n")
+    assert "- n0: driver 580.1" in text
+    assert "| n0 | multiplies | passed | 260 \\| TFLOPS |" in text
+    assert "- matmul: `x@sha256:1`" in text
+
+
+@pytest.mark.parametrize("outcome", [Found.FAILED, Found.NOT_TRIED])
+def test_one_check_that_did_not_pass_is_enough(outcome: Found) -> None:
+    evidence = _proof(Found.PASSED, outcome)
+    assert faults(evidence.document()) == ["does not show that GPUs work: 1 of 2 checks not passed"]
+    assert evidence.markdown().startswith("# GPUs of dev: L1 NOT proven")
+
+
+def test_a_proof_shows_the_level_that_it_was_for_or_nothing() -> None:
+    assert faults(_proof().document()) == ["does not show that GPUs work: 0 of 0 checks not passed"]
+    assert faults(_proof(Found.PASSED, level="L4").document()) == [
+        "does not show L4: no check of this level is in it"
+    ]
+
+
+def test_evidence_of_one_kind_is_none_of_the_other() -> None:
+    document = _proof(Found.PASSED).document()
+    document["kind"] = "isolation"
+    assert faults(document) == [
+        "was altered: its digest does not fit its content",
+        "does not show isolation: 0 of 0 attempts not refused",
+    ]
 
 
 def test_a_cell_of_the_table_is_one_line_and_breaks_no_table() -> None:

@@ -1,0 +1,97 @@
+"""Evidence as files: JSON, Markdown, the digests of both; and whether such files are unaltered."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any, Protocol
+
+from rich.console import Console
+from rich.markup import escape
+
+from gpuclusters.cli.errors import RunError, UsageError
+from gpuclusters.domain import evidence_check
+from gpuclusters.domain.evidence import About
+
+_SUMS = ".sha256"
+
+
+class Kept(Protocol):
+    """Evidence of any kind."""
+
+    @property
+    def about(self) -> About:
+        """Which cluster, when and by what."""
+
+    def document(self) -> dict[str, Any]:
+        """As JSON."""
+
+    def markdown(self) -> str:
+        """For people."""
+
+
+def keep(found: Kept, kind: str, folder: Path) -> Path:
+    """Write the bundle; answers the JSON file.
+
+    Raises:
+        RunError: the folder cannot be written.
+    """
+    stamp = found.about.at.replace(":", "").replace("-", "")
+    path = folder / f"{kind}-{found.about.cluster}-{stamp}.json"
+    texts = {
+        path: json.dumps(found.document(), indent=2, ensure_ascii=False) + "\n",
+        path.with_suffix(".md"): found.markdown(),
+    }
+    # As `sha256sum --check` reads it.
+    sums = "".join(
+        f"{hashlib.sha256(text.encode()).hexdigest()}  {file.name}\n"
+        for file, text in texts.items()
+    )
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for file, text in {**texts, path.with_suffix(_SUMS): sums}.items():
+            file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise RunError(f"the evidence cannot be written to {folder}: {error.strerror}") from error
+    return path
+
+
+def check(path: Path, *, as_json: bool = False) -> int:
+    """Whether a file is unaltered evidence of any kind; 0 if it is, else 1.
+
+    Raises:
+        UsageError: it cannot be read.
+    """
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path} cannot be read as JSON: {error}") from error
+    faults = [*evidence_check.faults(document), *_beside(path)]
+    console = Console(highlight=False)
+    if as_json:
+        answer = {"file": str(path), "valid": not faults, "faults": faults}
+        console.print_json(json.dumps(answer))
+        return 1 if faults else 0
+    for fault in faults:
+        console.print(f"[red]fail[/red] {escape(f'{path} {fault}')}", soft_wrap=True)
+    if not faults:
+        console.print(
+            f"[green]ok  [/green] {escape(f'{path} shows {evidence_check.headline(document)}')}",
+            soft_wrap=True,
+        )
+    return 1 if faults else 0
+
+
+def _beside(path: Path) -> list[str]:
+    """Files of the bundle that are there and are not what their digests say."""
+    sums = path.with_suffix(_SUMS)
+    if not sums.is_file():
+        return []  # Older evidence has none, and a JSON file may be kept alone.
+    found = []
+    for line in sums.read_text(encoding="utf-8", errors="replace").splitlines():
+        wanted, _, name = line.partition("  ")
+        file = path.parent / Path(name).name
+        if file.is_file() and hashlib.sha256(file.read_bytes()).hexdigest() != wanted:
+            found.append(f"is not the bundle's any more: {file.name} does not fit {sums.name}")
+    return found

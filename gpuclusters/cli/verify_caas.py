@@ -1,0 +1,114 @@
+"""`verify` of a caas cluster: try what a hostile tenant would try, and keep the evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from gpuclusters.adapters.container_api import ContainerApi
+from gpuclusters.adapters.intruder import Target, attack
+from gpuclusters.adapters.kubernetes_objects import KubernetesObjects
+from gpuclusters.cli.access import api_url
+from gpuclusters.cli.errors import RunError, UsageError
+from gpuclusters.cli.project import Project
+from gpuclusters.cli.verify_access import admin_kubeconfig, lab_inventory
+from gpuclusters.config.caas import CaasConfig
+from gpuclusters.config.lab import uses_lab
+from gpuclusters.domain.evidence import About
+from gpuclusters.domain.evidence_isolation import IsolationEvidence, Outcome
+from lab import issuer
+
+_TOKEN_SECONDS = 600
+_SIMULATED = (
+    "The machines are simulated and no data plane runs: that packets are dropped was not tried, only that "
+    "the policies are in force."
+)
+
+
+def run(
+    project: Project,
+    config: CaasConfig,
+    about: Callable[[str, Sequence[str]], About],
+    *,
+    kubeconfig: Path | None,
+    api: str | None,
+    tokens: Sequence[str],
+) -> IsolationEvidence:
+    """Attack the cluster.
+
+    Args:
+        project: of the stack.
+        config: its section.
+        about: makes the head of the evidence, from the API server's version and remarks.
+        kubeconfig: of an administrator; not needed in the lab.
+        api: address of the public API; None leaves it out, outside of the lab.
+        tokens: `TENANT=FILE`.
+
+    Raises:
+        UsageError: an option is missing or wrong.
+        RunError: the cluster has no tenants.
+        AdapterError: the cluster cannot be asked.
+    """
+    in_lab = uses_lab(config)
+    target = (
+        _lab_target(project, config, api)
+        if in_lab
+        else _target(config, admin_kubeconfig(kubeconfig), api, dict(map(_token, tokens)))
+    )
+    found = IsolationEvidence(
+        about=about(target.objects.version(), (_SIMULATED,) if in_lab else ()),
+        findings=tuple(attack(target)),
+    )
+    if not found.findings:
+        raise RunError(f"the cluster {config.name} has no tenants; there is nobody to try as")
+    return found
+
+
+def _lab_target(project: Project, config: CaasConfig, api: str | None) -> Target:
+    inventory = lab_inventory(project)
+    folder = project.lab_folder / "issuer"
+    tokens = {
+        tenant.name: issuer.token(folder, tenant.name, _TOKEN_SECONDS) for tenant in config.tenants
+    }
+    text = inventory.kubeconfig.read_text(encoding="utf-8")
+    return _target(config, text, api or api_url(text, config), tokens)
+
+
+def _target(config: CaasConfig, kubeconfig: str, api: str | None, tokens: dict[str, str]) -> Target:
+    return Target(
+        objects=KubernetesObjects(kubeconfig),
+        system=config.programs.namespace,
+        node=config.nodes[0].name,
+        api=ContainerApi(api) if api else None,
+        tokens=tokens,
+        tenant_claim=config.api.tenant_claim,
+    )
+
+
+def _token(option: str) -> tuple[str, str]:
+    tenant, equals, file = option.partition("=")
+    if not equals:
+        raise UsageError(f"--token must be TENANT=FILE (got {option!r})")
+    try:
+        return tenant, Path(file).read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise UsageError(f"the token file {file} cannot be read: {error.strerror}") from error
+
+
+def show(found: IsolationEvidence, console: Console) -> None:
+    """Attempts by area and outcome, and every one that was not refused."""
+    table = Table(title=f"isolation of {found.about.cluster}", title_justify="left")
+    for column in ("area", *(outcome.value for outcome in Outcome)):
+        table.add_column(column)
+    for area in dict.fromkeys(finding.area for finding in found.findings):
+        outcomes = [f.outcome for f in found.findings if f.area == area]
+        table.add_row(area, *(str(outcomes.count(outcome)) for outcome in Outcome))
+    console.print(table)
+    for finding in found.findings:
+        if finding.outcome is not Outcome.REFUSED:
+            text = f"{finding.area}, {finding.tenant}: {finding.attempt} ({finding.said})"
+            console.print(f"[red]{finding.outcome}[/red] {escape(text)}", soft_wrap=True)

@@ -1,0 +1,141 @@
+"""`verify` of an rke2 cluster: climb the ladder of proofs, and look whether its metrics reach anybody."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from hashlib import sha256
+from pathlib import Path
+
+from pydantic import ValidationError
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from gpuclusters.adapters import proof_programs
+from gpuclusters.adapters.cluster_jobs import ClusterJobs
+from gpuclusters.adapters.here import StandardError, SystemClock
+from gpuclusters.cli.errors import RunError, UsageError
+from gpuclusters.cli.project import Project
+from gpuclusters.cli.verify_access import admin_kubeconfig, lab_inventory
+from gpuclusters.config import rke2_cluster_plan
+from gpuclusters.config.lab import uses_lab
+from gpuclusters.config.rke2_cluster import Rke2Config
+from gpuclusters.domain import proof_metrics, proof_run
+from gpuclusters.domain.evidence import About
+from gpuclusters.domain.evidence_proof import ProofEvidence
+from gpuclusters.domain.monitoring_stack import NAMES, Monitoring
+from gpuclusters.domain.proof import LEVEL_OF, Level, Outcome
+from gpuclusters.domain.proof_inputs import ProofInputs
+
+
+def run(
+    project: Project,
+    config: Rke2Config,
+    about: Callable[[str, Sequence[str]], About],
+    *,
+    kubeconfig: Path | None,
+    level: str | None,
+) -> ProofEvidence:
+    """Climb, and look at the metrics where the stack has monitoring.
+
+    Raises:
+        UsageError: the level is none, or higher than the configuration describes.
+        RunError: the configuration has no GPUs to prove.
+        AdapterError: the cluster cannot be asked.
+    """
+    text = (
+        lab_inventory(project).kubeconfig.read_text(encoding="utf-8")
+        if uses_lab(config)
+        else admin_kubeconfig(kubeconfig)
+    )
+    wanted = inputs(config, text, _level(config, level))
+    cluster = ClusterJobs(text)
+    texts = proof_programs.texts()
+    found = proof_run.run(wanted, cluster, SystemClock(), StandardError(), texts)
+    checks = list(found.checks)
+    kind = rke2_cluster_plan.monitoring(config)
+    if kind is not Monitoring.NONE:
+        checks += proof_metrics.look(
+            cluster,
+            operator_namespace=wanted.operator_namespace,
+            namespace=NAMES[kind].namespace,
+        )
+    images = {test.value: getattr(wanted.test(test), "image", None) for test in wanted.tests}
+    return ProofEvidence(
+        about=about(cluster.version(), found.remarks),
+        level=wanted.level.value,
+        checks=checks,
+        nodes=found.observed,
+        images={test: image for test, image in images.items() if image},
+        programs={name: sha256(text.encode()).hexdigest() for name, text in texts.items()},
+    )
+
+
+def inputs(config: Rke2Config, kubeconfig: str, level: Level) -> ProofInputs:
+    """What is to be shown about the cluster of a configuration.
+
+    Raises:
+        RunError: it cannot be shown; every reason.
+    """
+    kind = rke2_cluster_plan.monitoring(config)
+    target = None
+    if kind is not Monitoring.NONE:
+        names = NAMES[kind]
+        target = {"namespace": names.namespace, "service": names.prometheus_service}
+    tests = rke2_cluster_plan.proof_tests(config)
+    kept = {name: part for name, part in tests.items() if _needed(name, level)}
+    try:
+        return ProofInputs.model_validate(
+            {
+                "cluster": config.name,
+                "kubeconfig": kubeconfig,
+                "level": level,
+                "nodes": [node.model_dump() for node in rke2_cluster_plan.proof_nodes(config)],
+                "namespace": config.proof.namespace,
+                **kept,
+                "prometheus": target,
+                "tolerations": rke2_cluster_plan.proof_tolerations(config),
+                "driver": rke2_cluster_plan.driver_of_all(config),
+                "operator": config.operator.version,
+                "simulated": uses_lab(config),
+            }
+        )
+    except ValidationError as error:
+        said = "; ".join(
+            str(fault["msg"]).removeprefix("Value error, ") for fault in error.errors()
+        )
+        raise RunError(f"the GPUs of {config.name} cannot be proven: {said}") from error
+
+
+def show(found: ProofEvidence, console: Console) -> None:
+    """Checks by level and outcome, and every one that did not pass."""
+    table = Table(title=f"proof of {found.about.cluster}, {found.level}", title_justify="left")
+    for column in ("level", *(outcome.value for outcome in Outcome)):
+        table.add_column(column)
+    for level in dict.fromkeys(check.level for check in found.checks):
+        outcomes = [check.outcome for check in found.checks if check.level == level]
+        table.add_row(level, *(str(outcomes.count(outcome)) for outcome in Outcome))
+    console.print(table)
+    for check in found.checks:
+        if check.outcome is not Outcome.PASSED:
+            text = f"{check.level} {check.subject}: {check.what} ({check.said})"
+            console.print(f"[red]{check.outcome}[/red] {escape(text)}", soft_wrap=True)
+
+
+def _level(config: Rke2Config, stated: str | None) -> Level:
+    described = Level(config.proof.level)
+    if stated is None:
+        return described
+    if stated.upper() not in list(Level):
+        raise UsageError(f"--level must be one of {', '.join(Level)} (got {stated!r})")
+    level = Level(stated.upper())
+    if level > described:
+        raise UsageError(
+            f"--level {level} needs tests that the configuration does not describe (its proof.level is "
+            f"{described}); write proof.level: {level} with their images"
+        )
+    return level
+
+
+def _needed(test: str, level: Level) -> bool:
+    return any(one.value == test and of <= level for one, of in LEVEL_OF.items())

@@ -1,0 +1,48 @@
+"""Whether a document is unaltered evidence of something, whichever kind and format it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from gpuclusters.domain import evidence_isolation, evidence_proof
+from gpuclusters.domain.evidence import FORMAT, digest
+
+_FIRST = 1
+"""Had one kind, and did not say it."""
+_Faults = Callable[[Mapping[str, Any]], list[str]]
+_Headline = Callable[[Mapping[str, Any]], str]
+_KINDS: Mapping[str, tuple[_Faults, _Headline]] = {
+    evidence_isolation.KIND: (evidence_isolation.faults, evidence_isolation.headline),
+    evidence_proof.KIND: (evidence_proof.faults, evidence_proof.headline),
+}
+_PARTS = ("cluster", "at", "stack", "program")
+
+
+def faults(document: Any) -> list[str]:
+    """What keeps a document from being evidence; empty if it is."""
+    if not isinstance(document, Mapping) or type(document.get("format")) is not int:
+        return ["is no evidence: it is no JSON object with a format"]
+    version = document["format"]
+    if version not in (_FIRST, FORMAT):
+        newer = "; a newer gpu-clusters may read it" if version > FORMAT else ""
+        return [f"is no evidence of format {_FIRST} or {FORMAT} (it says {version}){newer}"]
+    kind = _kind(document)
+    if kind not in _KINDS:
+        return [f"is evidence of another kind ({kind!r}); this version knows {', '.join(_KINDS)}"]
+    found = []
+    if document.get("sha256") != digest(document):
+        found.append("was altered: its digest does not fit its content")
+    missing = [part for part in _PARTS if not isinstance(document.get(part), str)]
+    if missing:
+        found.append(f"is incomplete: it does not say {', '.join(missing)}")
+    return found + _KINDS[kind][0](document)
+
+
+def headline(document: Mapping[str, Any]) -> str:
+    """What a document without faults shows."""
+    return _KINDS[str(_kind(document))][1](document)
+
+
+def _kind(document: Mapping[str, Any]) -> Any:
+    return evidence_isolation.KIND if document["format"] == _FIRST else document.get("kind")
