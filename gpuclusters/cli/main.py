@@ -97,13 +97,20 @@ def verify(
         list[str] | None,
         typer.Option(help="TENANT=FILE, a token for the API. The lab makes its own."),
     ] = None,
-    check: Annotated[
-        Path | None, typer.Option(help="Only check an evidence file: unaltered, all refused?")
+    level: Annotated[
+        str | None, typer.Option(help="rke2: L0 to L4; default: the configuration's.")
     ] = None,
+    check: Annotated[
+        Path | None, typer.Option(help="Only check an evidence file: unaltered, and it holds?")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
 ) -> None:
-    """Try what a hostile tenant would try; exit code 1 if anything succeeds or could not be tried."""
+    """Try what the cluster promises, and keep the evidence; exit code 1 if anything does not hold.
+
+    caas: what a hostile tenant would try. rke2: that every GPU works, up to a level, and that somebody watches.
+    """
     if check is not None:
-        raise typer.Exit(verification.check(check))
+        raise typer.Exit(verification.check(check, as_json=json))
     code = verification.run(
         Project.find(),
         stack_name,
@@ -111,6 +118,8 @@ def verify(
         kubeconfig=kubeconfig,
         api=api,
         tokens=token or (),
+        level=level,
+        as_json=json,
     )
     raise typer.Exit(code)
 
