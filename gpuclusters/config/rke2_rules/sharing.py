@@ -1,228 +1,15 @@
-"""Rows 40 and 41: GPUs are cut as they can be, or shared as they may be."""
+"""Row 41: GPUs are given to several pods at a time as they may be."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
-from gpuclusters.config.fault import Flaw, Path, show
+from gpuclusters.config.fault import Flaw, show
 from gpuclusters.config.rke2_cluster import Rke2Config
-from gpuclusters.config.rke2_cluster_driver import HostDriver, PrecompiledDriver
-from gpuclusters.config.rke2_cluster_gpus import cuts, layout_name, needs_mixed
-from gpuclusters.config.rke2_cluster_machines import driver_version, system
-from gpuclusters.config.rke2_cluster_pools import Pool
-from gpuclusters.config.rke2_cluster_sharing import Mig, MigDevices, MigStrategy, Mps, TimeSlicing
+from gpuclusters.config.rke2_cluster_gpus import is_shared
+from gpuclusters.config.rke2_cluster_sharing import Mps, TimeSlicing
 from gpuclusters.config.rules.rule import Severity, rule
-from gpuclusters.domain import gpu_products, mig_layout, rke2_matrix
-from gpuclusters.domain.rke2_matrix import OperatingSystem, operator_major, release
-
-Named = tuple[int, Pool, str, str]
-"""Number of a pool, the pool, its product, its layout."""
-
-
-def _cut_pools(config: Rke2Config) -> Iterator[Named]:
-    for number, pool in enumerate(config.pools):
-        if pool.gpu is not None and pool.mig is not None and isinstance(config.sharing, Mig):
-            yield number, pool, pool.gpu.product, pool.mig
-
-
-@rule(40, needs=["sharing"], each=["pools"])
-def layouts_are_for_mig(config: Rke2Config) -> Iterable[Flaw]:
-    """A pool is cut where GPUs are shared by MIG; MPS and time-slicing share whole ones."""
-    for number, pool in enumerate(config.pools):
-        if pool.mig is not None and not isinstance(config.sharing, Mig):
-            yield Flaw(
-                ("pools", number, "mig"),
-                f"is stated with sharing.kind: {config.sharing.kind}",
-                show(pool.mig),
-                "write sharing: {kind: mig}, or remove it: a GPU is cut, or shared whole, not both",
-            )
-
-
-@rule(40, needs=["sharing"], each=["pools"])
-def layouts_exist(config: Rke2Config) -> Iterable[Flaw]:
-    """A pool's layout is one of sharing.layouts, or one that the MIG manager has for its GPUs."""
-    for number, pool, product, name in _cut_pools(config):
-        path: Path = ("pools", number, "mig")
-        if mig_layout.family(product) is None:
-            if name != mig_layout.DISABLED:
-                yield Flaw(
-                    path,
-                    f"cannot be had: {product} has no MIG",
-                    show(pool.mig),
-                    "remove it",
-                )
-        elif name not in _own(config) and mig_layout.named(product, name) is None:
-            known = ", ".join((*_own(config), *mig_layout.names(product)))
-            yield Flaw(
-                path,
-                f"is neither under sharing.layouts nor a layout of {product}",
-                show(name),
-                f"write one of {known}",
-            )
-
-
-def _own(config: Rke2Config) -> dict[str, tuple[MigDevices, ...]]:
-    return config.sharing.layouts if isinstance(config.sharing, Mig) else {}
-
-
-@rule(40, needs=["sharing"], each=["pools"])
-def slices_fit_on_a_gpu(config: Rke2Config) -> Iterable[Flaw]:
-    """The GPUs have the profiles of their layout, and there is a placement for all slices at once."""
-    said: set[tuple[str, int, str]] = set()
-    for _, pool, product, name in _cut_pools(config):
-        for position, entry in enumerate(_own(config).get(name, ())):
-            if not entry.profiles or mig_layout.family(product) is None:
-                continue
-            problem = mig_layout.problem(product, entry.profiles)
-            if problem is not None and (name, position, product) not in said:
-                said.add((name, position, product))
-                yield Flaw(
-                    ("sharing", "layouts", name, position, "profiles"),
-                    f"cannot be had on the GPUs of pool {pool.name}: {problem}",
-                    show(", ".join(f"{profile}: {n}" for profile, n in entry.profiles.items())),
-                    "write profiles and counts that fit; docs/rke2.md has those of each product",
-                )
-
-
-@rule(40, needs=["sharing"], each=["pools"])
-def layouts_name_every_gpu_once(config: Rke2Config) -> Iterable[Flaw]:
-    """A layout of your own says of every GPU what becomes of it, and of none twice."""
-    said: set[tuple[str, int]] = set()
-    for _, pool, _, name in _cut_pools(config):
-        count = pool.gpu.count if pool.gpu is not None else 0
-        own = _own(config).get(name)
-        if own is None or (name, count) in said:
-            continue
-        said.add((name, count))
-        named = [i for one in own for i in (range(count) if one.devices is None else one.devices)]
-        path: Path = ("sharing", "layouts", name)
-        wrong = {
-            "names GPUs that the machines of pool {pool} do not have": [
-                i for i in named if i >= count
-            ],
-            "names GPUs twice": [i for i in set(named) if named.count(i) > 1],
-            "says nothing of GPUs of pool {pool}": [i for i in range(count) if i not in named],
-        }
-        for what, indexes in wrong.items():
-            if indexes:
-                yield Flaw(
-                    path,
-                    what.format(pool=pool.name),
-                    show(sorted(set(indexes))),
-                    f"name each of 0 to {count - 1} once; leave devices out for all",
-                )
-
-
-@rule(40, needs=["sharing"])
-def layouts_have_names_of_their_own(config: Rke2Config) -> Iterable[Flaw]:
-    """Names that begin with `all-` are the MIG manager's."""
-    for name in _own(config):
-        if name.startswith("all-"):
-            yield Flaw(
-                ("sharing", "layouts", name),
-                "has a name of the MIG manager's own",
-                show(name),
-                "write a name that does not begin with all-",
-            )
-
-
-@rule(40, needs=["sharing"], each=["pools"])
-def names_of_the_manager_mean_one_thing(config: Rke2Config) -> Iterable[Flaw]:
-    """With layouts of your own there is one configuration for all nodes, where a name means one cut."""
-    if not _own(config):
-        return
-    meant: dict[str, tuple[str, object]] = {}
-    for number, pool, product, name in _cut_pools(config):
-        slices = mig_layout.named(product, name)
-        if name in _own(config) or not slices:
-            continue
-        if name in meant and meant[name][1] != slices:
-            yield Flaw(
-                ("pools", number, "mig"),
-                f"would be another cut on {product} than on {meant[name][0]}, and with sharing.layouts the nodes "
-                "share one configuration",
-                show(name),
-                "write a layout of your own for one of these pools",
-            )
-        meant.setdefault(name, (product, slices))
-
-
-@rule(40, needs=["sharing"], each=["pools"])
-def strategy_single_has_one_profile(config: Rke2Config) -> Iterable[Flaw]:
-    """With strategy single all slices of a node are of one profile: else its GPUs are not offered at all."""
-    if not isinstance(config.sharing, Mig) or config.sharing.strategy is not MigStrategy.SINGLE:
-        return
-    for pool in config.pools:
-        if pool.gpu is not None and needs_mixed(config, pool):
-            yield Flaw(
-                ("sharing", "strategy"),
-                f"cannot name the GPUs of pool {pool.name}, whose layout {pool.mig} has several profiles, or also "
-                "whole GPUs",
-                '"single"',
-                "write mixed, or remove it; pods then ask for nvidia.com/mig-<profile>",
-            )
-
-
-@rule(40, needs=["sharing"], each=["pools"], severity=Severity.WARNING)
-def layouts_are_used(config: Rke2Config) -> Iterable[Flaw]:
-    """A layout that no pool names, or MIG that no pool uses, is most often a mistyped name."""
-    if not isinstance(config.sharing, Mig):
-        return
-    used = {pool.mig for pool in config.pools}
-    for name in config.sharing.layouts:
-        if name not in used:
-            yield Flaw(
-                ("sharing", "layouts", name),
-                "is named by no pool",
-                show(name),
-                "write it as the mig of a pool, or remove it",
-            )
-    if used == {None}:
-        yield Flaw(
-            ("sharing", "kind"),
-            "is mig, and no pool names a layout",
-            '"mig"',
-            "write pools[].mig, or sharing: {kind: none}",
-        )
-
-
-@rule(40, needs=["sharing", "driver", "operator", "operating_system"], each=["pools"])
-def the_mig_manager_runs(config: Rke2Config) -> Iterable[Flaw]:
-    """On RHEL 8 the MIG manager cannot use the host's driver: it is built for a newer GLIBC."""
-    if not isinstance(config.sharing, Mig) or not isinstance(config.driver, HostDriver):
-        return
-    if operator_major(config.operator.version) == "25.3":
-        return
-    for number, pool in enumerate(config.pools):
-        if layout_name(config, pool) is not None and system(config, pool) is OperatingSystem.RHEL_8:
-            own = pool.operating_system is not None
-            yield Flaw(
-                ("pools", number, "operating-system") if own else ("operating-system",),
-                f"has a GLIBC that is too old for the MIG manager with a driver of the host, in pool {pool.name}",
-                '"rhel-8"',
-                "write driver.source: operator, or use RHEL 9",
-            )
-
-
-@rule(40, needs=["sharing", "driver", "operator"], each=["pools"])
-def mixed_pods_are_scheduled(config: Rke2Config) -> Iterable[Flaw]:
-    """Some drivers leave pods for slices pending beside pods for whole GPUs."""
-    fault = rke2_matrix.matrix().known_faults["mixed-mig-pending"]
-    if isinstance(config.driver, PrecompiledDriver):
-        return
-    for number, pool in enumerate(config.pools):
-        if pool.gpu is None or not any(cut is not None for cut in cuts(config, pool)):
-            continue
-        version = driver_version(config, pool.driver)
-        kinds = {cut is None for cut in cuts(config, pool)}
-        if len(kinds) > 1 and release(fault.first) <= release(version) <= release(fault.last):
-            yield Flaw(
-                ("pools", number, "mig"),
-                f"has whole GPUs beside slices, and with driver {version} {fault.what}",
-                show(pool.mig),
-                "choose a driver outside of "
-                f"{fault.first} to {fault.last}, or cut all GPUs of the node",
-            )
+from gpuclusters.domain import gpu_products
 
 
 @rule(41, needs=["sharing"], each=["pools"])
@@ -250,9 +37,7 @@ def mps_needs_volta(config: Rke2Config) -> Iterable[Flaw]:
     if not isinstance(config.sharing, Mps):
         return
     for number, pool in enumerate(config.pools):
-        if pool.gpu is None or (
-            config.sharing.pools not in (None,) and pool.name not in (config.sharing.pools or ())
-        ):
+        if pool.gpu is None or not is_shared(config, pool):
             continue
         generation = gpu_products.product(pool.gpu.product).architecture
         if generation.is_before(gpu_products.Architecture.VOLTA):
@@ -289,16 +74,6 @@ def shares_are_not_seen_in_metrics(config: Rke2Config) -> Iterable[Flaw]:
 
 
 RULES = (
-    layouts_are_for_mig,
-    layouts_exist,
-    slices_fit_on_a_gpu,
-    layouts_name_every_gpu_once,
-    layouts_have_names_of_their_own,
-    names_of_the_manager_mean_one_thing,
-    strategy_single_has_one_profile,
-    layouts_are_used,
-    the_mig_manager_runs,
-    mixed_pods_are_scheduled,
     shared_pools_have_gpus,
     mps_needs_volta,
     sharing_isolates_nothing,
