@@ -49,6 +49,7 @@ def user_data(boot: Boot, *, private_key: str, public_key: str) -> str:
         "disable_root": True,
         "users": [_account(boot)],
         "write_files": _files(boot),
+        "packages": ["nftables"],  # for the first unit; public images have it
         "runcmd": [
             ["systemctl", "daemon-reload"],
             ["systemctl", "enable", "--now", GUARD_UNIT],
