@@ -107,7 +107,7 @@ def verify(
 ) -> None:
     """Try what the cluster promises, and keep the evidence; exit code 1 if anything does not hold.
 
-    caas: what a hostile tenant would try. rke2: that every GPU works, up to a level, and that somebody watches.
+    caas: what a hostile tenant would try. rke2: that every GPU works, up to a level, and is watched.
     """
     if check is not None:
         raise typer.Exit(verification.check(check, as_json=json))
