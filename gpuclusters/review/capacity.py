@@ -27,6 +27,8 @@ class Capacity:
     rows: tuple[Row, ...]
     existed: bool
     stays: bool
+    note: str = ""
+    """What the numbers do not tell."""
 
     @property
     def changes(self) -> bool:
@@ -79,7 +81,23 @@ def _capacity(before: Cluster | None, after: Cluster | None) -> Capacity:
     if any(tenants):
         rows.append(Row("tenants", len(tenants[0]), len(tenants[1])))
         rows.append(Row("GPUs promised to tenants", _total(tenants[0]), _total(tenants[1])))
-    return Capacity(known.name, known.type, tuple(rows), before is not None, after is not None)
+    note = ""
+    if _by_lease(after) and not _by_lease(before):
+        note = "From now on leases cut the boards: any partition whose GPUs are free."
+    elif _by_lease(before) and after is not None and not _by_lease(after):
+        note = "From now on boards are cut as declared, no longer by leases."
+    return Capacity(
+        known.name, known.type, tuple(rows), before is not None, after is not None, note
+    )
+
+
+def _by_lease(cluster: Cluster | None) -> bool:
+    return (
+        cluster is not None
+        and cluster.type == "caas"
+        and any(machine.gpus for machine in cluster.machines.values())
+        and all(machine.partitions is None for machine in cluster.machines.values())
+    )
 
 
 def _machines(cluster: Cluster | None) -> int:

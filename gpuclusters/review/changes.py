@@ -21,7 +21,7 @@ SIGNS = {
 }
 _MOST_DIFFERENCES = 40
 _MOST_STEPS = 60
-_MOST_PROPERTIES = 10
+_MOST_PROPERTIES = 14
 
 
 def group_blocks(review: Review) -> Iterator[Block]:
@@ -61,7 +61,7 @@ def _told(steps: Sequence[Step]) -> str:
         Action.UPDATE: "updated",
         Action.CREATE: "created",
         Action.ADOPT: "taken over",
-        Action.SAME: "protected otherwise",
+        Action.SAME: "protected or unprotected",
     }
     told = [
         f"{count:,} {word}"

@@ -26,6 +26,13 @@ class Item:
     """None where the table does not tell."""
     why: str = ""
     """Why it does not."""
+    key: str = ""
+    """What it is the same by on the other side; by default what it is called."""
+
+    @property
+    def identity(self) -> str:
+        """See `key`."""
+        return self.key or self.what
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,14 +78,14 @@ class Cost:
     @property
     def new_unknown(self) -> tuple[Item, ...]:
         """What comes and has no price in the table."""
-        was = {item.what for item in self.before.unknown}
-        return tuple(item for item in self.after.unknown if item.what not in was)
+        was = {item.identity for item in self.before.unknown}
+        return tuple(item for item in self.after.unknown if item.identity not in was)
 
     @property
     def gone_unknown(self) -> tuple[Item, ...]:
         """What goes and has no price in the table."""
-        will = {item.what for item in self.after.unknown}
-        return tuple(item for item in self.before.unknown if item.what not in will)
+        will = {item.identity for item in self.after.unknown}
+        return tuple(item for item in self.before.unknown if item.identity not in will)
 
     def rows(self) -> Iterator[tuple[str, str, str, str]]:
         """Per hour and per month: before, after, and the difference where it is known."""
@@ -135,6 +142,7 @@ def _items(plan: Plan, side: Iterable[Resource], table: PriceTable) -> Iterator[
                 ""
                 if per_hour is not None
                 else "own-machines of the price table has no entry for it",
+                machine.name,
             )
 
 

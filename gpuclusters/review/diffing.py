@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,8 +11,9 @@ from typing import Any
 import yaml
 
 from gpuclusters.review.plan import Action, Resource, Step
-from gpuclusters.review.secrets import SECRET, masked_text
-from gpuclusters.review.text import KNOWN_LATER, UNKNOWN, cut, visible
+from gpuclusters.review.secrets import SECRET
+from gpuclusters.review.text import UNKNOWN, visible
+from gpuclusters.review.wording import MOST_CHARACTERS, lines, pair, shown
 
 _KEYS = (
     "name",
@@ -28,10 +28,9 @@ _KEYS = (
     "tenant",
 )
 """What tells one object of a list from the others."""
-_MOST_LINES = 40
 _LONGEST_PARSED = 200_000
-_MOST_CHARACTERS = 160
 _FEW_WORDS = 100
+_FEW_KEYS = 12
 _PLAIN_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _ABSENT = object()
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -61,9 +60,9 @@ def differences(step: Step) -> list[Difference]:
     if step.action in (Action.UPDATE, Action.REPLACE) and not found:
         found += _drift(step.old) or [Difference("", None, None, note=_UNSEEN)]
     if step.unprotected or step.newly_protected:
-        found.append(Difference("protect", _shown(step.old.protect), _shown(step.new.protect)))
-    shown = [_marked(difference, step) for difference in found]
-    return sorted(shown, key=lambda f: (f.path, f.before or "", f.after or ""))
+        found.append(Difference("protect", shown(step.old.protect), shown(step.new.protect)))
+    told = [_marked(difference, step) for difference in found]
+    return sorted(told, key=lambda f: (f.path, f.before or "", f.after or ""))
 
 
 def _marked(found: Difference, step: Step) -> Difference:
@@ -80,12 +79,20 @@ _UNSEEN = "only values that are secret, hidden by the program or found on the ma
 
 def properties(resource: Resource) -> list[tuple[str, str]]:
     """The inputs of a resource that comes, as far as they are said in few words."""
-    told = [
-        (name, _shown(value))
-        for name, value in sorted(resource.inputs.items())
+    return [
+        (path, text)
+        for path, value in _leaves("", resource.inputs, 2)
         if value not in (None, False, "", {}, [], SECRET)
+        and len(text := shown(value)) <= _FEW_WORDS
     ]
-    return [(name, text) for name, text in told if len(text) <= _FEW_WORDS]
+
+
+def _leaves(path: str, value: Any, depth: int) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Mapping) and depth and len(value) <= _FEW_KEYS:
+        for key in sorted(value):
+            yield from _leaves(_below(path, str(key)), value[key], depth - 1)
+    else:
+        yield path, value
 
 
 def _hidden_changes(
@@ -105,8 +112,8 @@ def _hidden_changes(
             found = _at(old.outputs, path)
             yield Difference(
                 path,
-                None if found is _ABSENT else _shown(found),
-                None if after is _ABSENT else _shown(after),
+                None if found is _ABSENT else shown(found),
+                None if after is _ABSENT else shown(after),
                 note="found different",
             )
 
@@ -126,7 +133,7 @@ def _compared(path: str, old: Any, new: Any) -> Iterator[Difference]:
         if old is None or new is None:
             return  # nothing said, and nothing said in words, are the same
         yield Difference(
-            path, None if old is _ABSENT else _shown(old), None if new is _ABSENT else _shown(new)
+            path, None if old is _ABSENT else shown(old), None if new is _ABSENT else shown(new)
         )
     elif old == new and type(old) is type(new):
         return
@@ -140,7 +147,7 @@ def _compared(path: str, old: Any, new: Any) -> Iterator[Difference]:
     elif isinstance(old, str) and isinstance(new, str):
         yield from _texts(path, old, new)
     elif not _equal(old, new):
-        yield Difference(path, _shown(old), _shown(new))
+        yield Difference(path, shown(old), shown(new))
 
 
 def _lists(path: str, old: list[Any], new: list[Any]) -> Iterator[Difference]:
@@ -158,7 +165,7 @@ def _lists(path: str, old: list[Any], new: list[Any]) -> Iterator[Difference]:
             )
         return
     if all(isinstance(item, str | int | float | bool) for item in (*old, *new)):
-        yield Difference(path, _shown(old), _shown(new))
+        yield _scalars(path, old, new)
         return
     for index in range(max(len(old), len(new))):
         yield from _compared(
@@ -166,6 +173,21 @@ def _lists(path: str, old: list[Any], new: list[Any]) -> Iterator[Difference]:
             old[index] if index < len(old) else _ABSENT,
             new[index] if index < len(new) else _ABSENT,
         )
+
+
+def _scalars(path: str, old: list[Any], new: list[Any]) -> Difference:
+    """A list of plain values; of a long one only what comes and goes."""
+    before, after = shown(old), shown(new)
+    gone = [item for item in old if item not in new]
+    come = [item for item in new if item not in old]
+    if len(before) + len(after) <= MOST_CHARACTERS or not (gone or come):
+        return Difference(path, before, after)
+    return Difference(
+        path,
+        shown(gone) if gone else None,
+        shown(come) if come else None,
+        note=f"of {len(old)}, then {len(new)}",
+    )
 
 
 def _key(old: list[Any], new: list[Any]) -> str | None:
@@ -189,9 +211,11 @@ def _texts(path: str, old: str, new: str) -> Iterator[Difference]:
             return
         yield Difference(path, None, None, note="only its spelling differs, not what it says")
     elif ("\n" in old.strip() or "\n" in new.strip()) and UNKNOWN not in (old, new):
-        yield Difference(path, None, None, _lines(old, new))
+        yield Difference(path, None, None, lines(old, new))
+    elif UNKNOWN in old or UNKNOWN in new or not old or not new:
+        yield Difference(path, shown(old), shown(new))
     else:
-        yield Difference(path, _shown(old), _shown(new))
+        yield Difference(path, *pair(old, new))
 
 
 def _structures(old: str, new: str) -> tuple[Any, Any] | None:
@@ -221,46 +245,12 @@ def _parsed(text: str) -> Any:
         return None
 
 
-def _lines(old: str, new: str) -> tuple[str, ...]:
-    changes = list(
-        difflib.unified_diff(old.splitlines()[:5000], new.splitlines()[:5000], lineterm="", n=1)
-    )[2:]
-    shown = [
-        "…" if line.startswith("@@") else cut(visible(line), _MOST_CHARACTERS) for line in changes
-    ]
-    shown = shown[1:] if shown[:1] == ["…"] else shown
-    if len(shown) > _MOST_LINES:
-        shown = [*shown[:_MOST_LINES], f"… and {len(shown) - _MOST_LINES:,} lines more"]
-    return tuple(shown) or ("… (only line ends differ)",)
-
-
 def _equal(old: Any, new: Any) -> bool:
     # Dynamic providers get numbers as floats: 8.0 is 8.
     numbers = (int, float)
     if isinstance(old, numbers) and isinstance(new, numbers):
         return not isinstance(old, bool) and not isinstance(new, bool) and old == new
     return False
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, str):
-        if value == UNKNOWN:
-            return KNOWN_LATER
-        if UNKNOWN in value:
-            value = value.replace(UNKNOWN, KNOWN_LATER)
-        return cut(visible(value), _MOST_CHARACTERS) if value else '""'
-    text = json.dumps(_tidy(value), ensure_ascii=False, sort_keys=True, default=str)
-    return cut(visible(masked_text(text)), _MOST_CHARACTERS).replace(UNKNOWN, KNOWN_LATER)
-
-
-def _tidy(value: Any) -> Any:
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    if isinstance(value, Mapping):
-        return {key: _tidy(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_tidy(item) for item in value]
-    return value
 
 
 def _below(path: str, key: str) -> str:

@@ -115,6 +115,8 @@ def _capacity(review: Review) -> Iterator[str]:
         ]
         yield f"<h3>Capacity of {_t(f'{capacity.type} {capacity.cluster}')}</h3>"
         yield from _table(rows)
+        if capacity.note:
+            yield f"<p>{_t(capacity.note)}</p>"
     if review.capacities and not review.plan.complete:
         yield "<p>Counted in what changes alone: the plan does not list what stays.</p>"
     for cluster in fleet(review.plan, review.plan.after()).values():

@@ -9,6 +9,7 @@ from gpuclusters.review import impact_machines as machines
 from gpuclusters.review.fleet import DYNAMIC, INSTANCE, fleet
 from gpuclusters.review.impact_case import Case, Facts, Impact, Rule, Weight, verb
 from gpuclusters.review.plan import Action, Plan, Step
+from gpuclusters.review.text import listed, plural
 
 __all__ = ["Impact", "Weight", "impacts"]
 
@@ -21,8 +22,35 @@ def impacts(plan: Plan) -> tuple[Impact, ...]:
         tuple(sorted({tenant for known in before.values() for tenant in known.tenants})),
         {m.name: m.gpus for known in before.values() for m in known.machines.values()},
     )
-    found = [impact for step in plan.changed for impact in _of(facts, step)]
+    leaving = {
+        step.name for step in plan.steps if step.type == _MACHINE and step.action is Action.DELETE
+    }
+    found = [
+        impact
+        for step in plan.changed
+        for impact in _of(facts, step)
+        # That a machine leaves says it all.
+        if step.action is not Action.DELETE or impact.machine not in leaving
+    ]
+    found += [
+        _leaves(facts, step)
+        for step in plan.steps
+        if step.name in leaving and step.type == _MACHINE
+    ]
     return tuple(sorted(found, key=lambda i: (-i.weight, i.step.urn, i.says)))
+
+
+def _leaves(facts: Facts, step: Step) -> Impact:
+    gpus = facts.gpus_by_machine.get(step.name, 0)
+    whose = f" of {listed(list(facts.tenants))}" if facts.tenants else ""
+    return Impact(
+        Weight.DANGER,
+        step,
+        f"{step.name} leaves with its {plural(gpus, 'GPU')}, which must be free of containers{whose}: "
+        "partitions, service VM, CDI spec and VFIO binding go, and it boots as before next time",
+        step.name,
+        gpus,
+    )
 
 
 def _of(facts: Facts, step: Step) -> Iterable[Impact]:
@@ -32,7 +60,13 @@ def _of(facts: Facts, step: Step) -> Iterable[Impact]:
             step,
             "is no longer protected: from then on it can be deleted like anything else",
         )
-    if step.is_component or step.action in (Action.CREATE, Action.ADOPT, Action.SAME, Action.READ):
+    if step.is_component or step.action in (Action.ADOPT, Action.SAME, Action.READ):
+        return
+    if step.action is Action.CREATE and step.new is not None:
+        rule = _WHEN_MADE.get(step.type)
+        impact = rule(Case(facts, step, step.new, step.new)) if rule else None
+        if impact is not None:
+            yield impact
         return
     if step.old is None:
         return
@@ -56,6 +90,9 @@ def _by_prefix(type_: str) -> Rule | None:
     return None
 
 
+_MACHINE = "gpu-clusters:caas:GpuHost"
+_WHEN_MADE: Mapping[str, Rule] = {f"{DYNAMIC}NodeMaintenance": machines.maintenance}
+"""What takes something down by being made."""
 _RULES: Mapping[str, Rule] = {
     f"{DYNAMIC}TenancyPolicy": cluster.tenancy,
     f"{DYNAMIC}FabricPartitions": machines.partitions,

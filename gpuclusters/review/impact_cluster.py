@@ -38,6 +38,11 @@ def tenancy(case: Case) -> Impact | None:
             f"tenant {tenant} may hold {plural(new, 'GPU')} instead of {gpus}; containers above that stay "
             "until they end",
         )
+    opened = [word for word, path in _OPENINGS.items() if _opens(case, path)]
+    if opened:
+        return Impact(
+            Weight.LOOK, case.step, f"containers of {tenant} may reach {' and '.join(opened)}"
+        )
     lost = sorted(_sizes(case.old) - _sizes(case.new)) if case.new else []
     if lost:
         return Impact(
@@ -46,6 +51,16 @@ def tenancy(case: Case) -> Impact | None:
             f"tenant {tenant} can no longer ask for containers with {' or '.join(map(str, lost))} GPUs",
         )
     return None
+
+
+_OPENINGS = {
+    "the internet": ("spec", "egress", "internet"),
+    "the API server": ("spec", "egress", "apiServer"),
+}
+
+
+def _opens(case: Case, path: tuple[str, ...]) -> bool:
+    return case.new is not None and case.new.at(*path) is True and case.old.at(*path) is not True
 
 
 def _sizes(resource: Resource) -> set[int]:

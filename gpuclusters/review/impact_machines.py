@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from gpuclusters.review.diffing import differences
 from gpuclusters.review.fleet import partitions_of
 from gpuclusters.review.impact_case import Case, Impact, Weight, verb
@@ -57,29 +59,30 @@ def machine_lost(case: Case) -> Impact | None:
 
 def service_vm(case: Case) -> Impact | None:
     """The VM that holds the switches and runs the fabric manager."""
-    machine = case.machine
-    gpus = case.gpus
-    if case.step.action is Action.DELETE:
-        what = "is deleted with its fabric manager"
-    elif case.step.action is Action.REPLACE:
-        what = "is made anew with its fabric manager"
+    machine, gpus = case.machine, case.gpus
+    if case.step.action is Action.UPDATE:
+        if changed_roots(case) <= {
+            "connection",
+            "boot_timeout_seconds",
+            "shutdown_timeout_seconds",
+        }:
+            return None
+        what = "restarts with another configuration"
     else:
-        what = "is changed and may restart its fabric manager"
-    weight = Weight.LOOK if case.step.action is Action.UPDATE else Weight.DANGER
+        what = "is deleted" if case.step.action is Action.DELETE else "is made anew"
     return Impact(
-        weight,
+        Weight.DANGER,
         case.step,
-        f"the service VM of {machine} {what}: while it is away no partition of its {plural(gpus, 'GPU')} "
-        "can be switched",
+        f"the service VM of {machine} {what}: its {plural(gpus, 'GPU')} must be free of "
+        f"containers{case.users}, or the update stops there",
         machine,
-        0 if weight is Weight.LOOK else gpus,
+        gpus,
     )
 
 
 def boot(case: Case) -> Impact | None:
     """What a machine boots with: another of it means a reboot."""
-    machine = case.machine
-    gpus = case.gpus
+    machine, gpus = case.machine, case.gpus
     if case.step.action is Action.DELETE:
         return Impact(
             Weight.LOOK,
@@ -87,24 +90,21 @@ def boot(case: Case) -> Impact | None:
             f"{machine} gets back the kernel arguments and drivers that it had, at its next boot",
             machine,
         )
-    reboots = {d.path.split(".")[0].split("[")[0] for d in differences(case.step)} & {
-        "kernel_arguments",
-        "huge_pages_1g",
-        "files",
-    }
-    if not reboots:
+    if not changed_roots(case) & {"kernel_arguments", "huge_pages_1g", "files"}:
         return None
     if case.new is not None and case.new.text("reboot") == "refuse":
         return Impact(
             Weight.LOOK,
             case.step,
-            f"{machine} needs a reboot, which the configuration refuses: the update stops until you have done it",
+            f"{machine} may need a reboot, which the configuration refuses: the update stops until you have "
+            "done it",
             machine,
         )
     return Impact(
         Weight.DANGER,
         case.step,
-        f"{machine} is rebooted: every container{case.users} on its {plural(gpus, 'GPU')} ends",
+        f"{machine} is rebooted where it does not run with this yet: its {plural(gpus, 'GPU')} must be free "
+        f"of containers{case.users}, or the update stops there",
         machine,
         gpus,
     )
@@ -112,12 +112,12 @@ def boot(case: Case) -> Impact | None:
 
 def vfio(case: Case) -> Impact | None:
     """Functions that are bound to vfio-pci."""
-    machine = case.machine
-    gpus = case.gpus
+    machine, gpus = case.machine, case.gpus
     if case.step.action is Action.UPDATE:
-        return Impact(
-            Weight.LOOK, case.step, f"functions of {machine} are bound anew to vfio-pci", machine
-        )
+        if changed_roots(case) <= {"connection"}:
+            return None
+        says = f"functions of {machine} are bound anew to vfio-pci"
+        return Impact(Weight.LOOK, case.step, says, machine)
     return Impact(
         Weight.DANGER,
         case.step,
@@ -153,7 +153,7 @@ def _version(resource: Resource) -> str:
 
 def rke2_node(case: Case) -> Impact | None:
     """A machine of an RKE2 cluster."""
-    machine = case.machine
+    machine, gpus = case.machine, case.gpus
     if case.step.action in (Action.DELETE, Action.REPLACE):
         server = case.old.text("role") == "server"
         says = (
@@ -161,34 +161,41 @@ def rke2_node(case: Case) -> Impact | None:
             if server
             else f"{machine} leaves the cluster: all pods on it end"
         )
-        return Impact(Weight.DANGER, case.step, says, machine, case.gpus)
+        return Impact(Weight.DANGER, case.step, says, machine, gpus)
+    if changed_roots(case) <= {"connection", "drain_timeout_seconds"}:
+        return None
     was, will = case.old.text("version"), case.new.text("version") if case.new else None
-    if was != will:
-        return Impact(
-            Weight.LOOK,
-            case.step,
-            f"{machine} is drained and goes from RKE2 {was} to {will}",
-            machine,
-        )
-    return Impact(Weight.LOOK, case.step, f"RKE2 of {machine} may be restarted", machine)
+    if was == will:
+        return Impact(Weight.LOOK, case.step, f"RKE2 of {machine} may be restarted", machine)
+    # A drain that may take no time is none.
+    drained = case.new is None or case.new.at("drain_timeout_seconds") != 0
+    ends = f": pods on its {plural(gpus, 'GPU')} end" if gpus and drained else ""
+    return Impact(
+        Weight.DANGER if ends else Weight.LOOK,
+        case.step,
+        f"{machine} {'is drained and goes' if drained else 'goes'} from RKE2 {was} to {will}{ends}",
+        machine,
+        gpus if ends else 0,
+    )
 
 
 def maintenance(case: Case) -> Impact | None:
-    """A machine that is out of service."""
-    machine = case.machine
+    """A machine that goes out of service, or comes back."""
     if case.step.action is Action.DELETE:
-        return Impact(Weight.NONE, case.step, f"{machine} serves again", machine)
-    return None
+        return Impact(Weight.NONE, case.step, f"{case.machine} serves again", case.machine)
+    machine = case.step.resource.text("node") or case.machine
+    gpus = case.facts.gpus_by_machine.get(machine, 0)
+    if case.step.resource.text("drain") == "evict":
+        says = f"{machine} goes out of service: containers{case.users} on its {plural(gpus, 'GPU')} are ended"
+        return Impact(Weight.DANGER, case.step, says, machine, gpus)
+    says = f"{machine} goes out of service when its containers have ended; it takes no new ones"
+    return Impact(Weight.LOOK, case.step, says, machine)
 
 
 def instance(case: Case) -> Impact | None:
     """A rented machine."""
     if case.step.action is Action.UPDATE:
-        stops = {d.path.split(".")[0].split("[")[0] for d in differences(case.step)} & {
-            "machineType",
-            "guestAccelerators",
-            "minCpuPlatform",
-        }
+        stops = changed_roots(case) & {"machineType", "guestAccelerators", "minCpuPlatform"}
         return (
             Impact(
                 Weight.DANGER,
@@ -209,3 +216,8 @@ def instance(case: Case) -> Impact | None:
         machine,
         case.gpus,
     )
+
+
+def changed_roots(case: Case) -> set[str]:
+    """The inputs that differ, by their first name."""
+    return {re.split(r"[.\[]", found.path, maxsplit=1)[0] for found in differences(case.step)}

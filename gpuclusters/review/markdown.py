@@ -148,6 +148,9 @@ def _capacity_of(capacity: Capacity) -> Iterator[str]:
     for row in capacity.rows:
         change = row.after - row.before
         yield f"| {row.what} | {row.before:,} | {row.after:,} | {f'{change:+,}' if change else ''} |"
+    if capacity.note:
+        yield ""
+        yield capacity.note
 
 
 def _cost(cost: Cost) -> str:

@@ -179,11 +179,13 @@ class Plan:
 
     @property
     def changed(self) -> tuple[Step, ...]:
-        """The steps that do something, without the stack itself and without mere connections."""
+        """The steps that do something to a thing: without groupings, the stack, and mere connections."""
         return tuple(
             step
             for step in self.steps
-            if step.changes and step.type != STACK_TYPE and not step.is_provider
+            if step.changes
+            and not step.is_provider
+            and (not step.is_component or step.unprotected or step.newly_protected)
         )
 
     def count(self, action: Action) -> int:

@@ -80,6 +80,8 @@ def verdict(
     return Verdict(level, tuple(dict.fromkeys(text for _, text in ordered)))
 
 
+_FEW = 2
+"""Steps that are told of in the head, in full."""
 _Reasons = list[tuple[Level, str]]
 
 
@@ -110,7 +112,9 @@ def _downtime(impacts: Sequence[Impact]) -> _Reasons:
     if machines:
         gpus = sum(machines.values())
         what = f"{plural(gpus, 'GPU')} on " if gpus else ""
-        reasons.append((Level.DANGEROUS, f"{what}{listed(sorted(machines))} taken down"))
+        reasons.append(
+            (Level.DANGEROUS, f"{what}{listed(sorted(machines))} go down, or must be freed first")
+        )
     others = [i for i in dangers if not i.machine and not i.tenant]
     unprotected = [i for i in others if i.step.unprotected]
     if unprotected:
@@ -123,7 +127,10 @@ def _downtime(impacts: Sequence[Impact]) -> _Reasons:
     looks = [impact for impact in impacts if impact.weight is Weight.LOOK]
     if looks:
         names = listed(sorted({impact.step.name for impact in looks}), 4)
-        reasons.append((Level.LOOK, f"{plural(len(looks), 'step')} to look at: {names}"))
+        told = f"{plural(len(looks), 'step')} to look at: {names}"
+        if len(looks) <= _FEW:
+            told = "; ".join(f"{impact.step.name}: {impact.says}" for impact in looks)
+        reasons.append((Level.LOOK, told))
     return reasons
 
 
@@ -194,6 +201,6 @@ def counts(plan: Plan) -> tuple[tuple[str, int], ...]:
         Action.REPLACE: "to replace",
         Action.DELETE: "to delete",
         Action.ADOPT: "to take over",
-        Action.SAME: "to protect otherwise",
+        Action.SAME: "to protect or unprotect",
     }
     return tuple((word, plan.count(action)) for action, word in words.items() if plan.count(action))
