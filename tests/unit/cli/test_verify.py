@@ -1,0 +1,218 @@
+"""`verify` on any cluster type: what is asked for, what is kept, what an altered bundle is taken for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from gpuclusters.cli import verify, verify_bundle, verify_rke2
+from gpuclusters.cli.errors import RunError, UsageError
+from gpuclusters.cli.project import Project
+from gpuclusters.config.rke2_cluster import Rke2Config
+from gpuclusters.config.stack import ClusterType, StackConfig
+from gpuclusters.domain import gpu_products, proof_metrics
+from gpuclusters.domain.evidence import About
+from gpuclusters.domain.evidence_proof import ProofEvidence
+from gpuclusters.domain.gpu_alerts import RULES_NAME
+from gpuclusters.domain.ports import ObjectKind
+from gpuclusters.domain.proof import Check, Level, Outcome
+from gpuclusters.domain.tenancy_objects import NAMESPACE
+from tests.unit.test_proof_run import FakeCluster
+
+IMAGE = "registry.example.com/proof@sha256:" + "a" * 64
+A100 = next(n for n in gpu_products.names() if n.startswith("a100-sxm"))
+ABOUT = About(cluster="gpu", stack="dev", at="2026-11-22T02:00:00Z", program="1", api_server="v1")
+
+
+def config(**changes: Any) -> Rke2Config:
+    given: dict[str, Any] = {
+        "name": "gpu",
+        "hosts": {"source": "lab"},
+        "version": "v1.35.7+rke2r1",
+        "artifacts": {"source": "download", "checksum": "0" * 64},
+        "servers": ["s-1"],
+        "pools": [{"name": "a", "nodes": ["n0"], "gpu": {"product": A100, "count": 2}}],
+        "operator": {"version": "v26.7.0"},
+        "driver": {"source": "host", "branch": 580},
+        "proof": {"level": "L1", "matmul": {"image": IMAGE, "cuda-major": 12}},
+    }
+    return Rke2Config.model_validate(given | changes)
+
+
+def evidence(*outcomes: Outcome, said: str = "260 TFLOPS") -> ProofEvidence:
+    checks = [Check("L1", "n0", "multiplies", outcome, said) for outcome in outcomes]
+    return ProofEvidence(about=ABOUT, level="L1", checks=checks)
+
+
+def test_what_is_to_be_proven_follows_from_the_configuration() -> None:
+    wanted = verify_rke2.inputs(config(), "kubeconfig", Level.L1)
+    assert wanted.simulated, "hosts of the lab have no GPUs"
+    (node,) = wanted.nodes
+    assert (node.name, dict(node.resources), node.product) == ("n0", {"nvidia.com/gpu": 2}, A100)
+    assert wanted.operator == "v26.7.0"
+    assert wanted.driver is not None
+    assert wanted.driver.startswith("580")
+    assert wanted.matmul is not None
+    assert wanted.matmul.image == IMAGE
+    assert verify_rke2.inputs(config(), "kubeconfig", Level.L0).tests == ()
+
+
+def test_a_cluster_without_gpus_has_nothing_to_prove() -> None:
+    with pytest.raises(RunError, match="the GPUs of gpu cannot be proven: nodes: there is none"):
+        verify_rke2.inputs(config(pools=[]), "kubeconfig", Level.L0)
+
+
+@pytest.mark.parametrize(
+    ("level", "said"),
+    [
+        ("L9", "--level must be one of L0, L1"),
+        ("L2", "needs tests that the configuration does not"),
+    ],
+)
+def test_a_level_that_is_not_described_is_refused(level: str, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        verify_rke2._level(config(), level)
+    assert verify_rke2._level(config(), "l0") is Level.L0
+    assert verify_rke2._level(config(), None) is Level.L1
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [({"api": "https://x"}, "--api and --token are of caas"), ({"tokens": ["a=b"]}, "--api and")],
+)
+def test_options_of_another_cluster_type_are_refused(
+    options: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    stack = StackConfig(ClusterType.RKE2, config())
+    monkeypatch.setattr(verify, "read_valid", lambda *_: stack)
+    given: dict[str, Any] = {"api": None, "tokens": (), "kubeconfig": None, "folder": tmp_path}
+    with pytest.raises(UsageError, match=said):
+        verify.run(Project.find(), "dev", **(given | options))
+
+
+# The bundle
+
+
+def test_a_bundle_is_json_markdown_and_their_digests_and_is_valid(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = verify_bundle.keep(evidence(Outcome.PASSED), "proof", tmp_path)
+    assert path.name == "proof-gpu-20261122T020000Z.json"
+    names = sorted(file.suffix for file in tmp_path.iterdir())
+    assert names == [".json", ".md", ".sha256"]
+    assert verify.check(path) == 0
+    assert "worked on 2026-11-22T02:00:00Z: L1, 1 checks, all passed" in capsys.readouterr().out
+    path.with_suffix(".md").unlink()
+    assert verify.check(path) == 0, "JSON alone is evidence"
+
+
+@pytest.mark.parametrize(
+    ("suffix", "old", "new", "fault"),
+    [
+        (".json", "260 TFLOPS", "900 TFLOPS", "was altered"),
+        (".md", "260 TFLOPS", "900 TFLOPS", "is not the bundle's any more"),
+        (".json", '"format": 2', '"format": 3', "a newer gpu-clusters may read it"),
+    ],
+)
+def test_an_altered_bundle_is_none(
+    suffix: str,
+    old: str,
+    new: str,
+    fault: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path = verify_bundle.keep(evidence(Outcome.PASSED), "proof", tmp_path)
+    file = path.with_suffix(suffix)
+    assert old in file.read_text()
+    file.write_text(file.read_text().replace(old, new))
+    assert verify.check(path, as_json=True) == 1
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["valid"] is False
+    assert any(fault in one for one in answer["faults"])
+
+
+def test_what_cannot_be_read_is_a_mistake_of_the_caller(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="cannot be read as JSON"):
+        verify.check(tmp_path / "none.json")
+
+
+def test_what_a_cluster_said_is_shown_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    console = Console(highlight=False, width=200)
+    verify_rke2.show(evidence(Outcome.FAILED, said="pod p: [bold]x[/bold] [/red]"), console)
+    assert "failed L1 n0: multiplies (pod p: [bold]x[/bold] [/red])" in capsys.readouterr().out
+
+
+# Metrics
+
+
+class Watched(FakeCluster):
+    """With the kinds of the Prometheus operator."""
+
+    watchers: Sequence[dict[str, Any]] = ()
+    monitors: Sequence[dict[str, Any]] = ()
+    rules: Sequence[dict[str, Any]] = ()
+
+    def list(self, kind: ObjectKind, namespace: str = "") -> Sequence[dict[str, Any]]:
+        found = {
+            proof_metrics.PROMETHEUS: self.watchers,
+            proof_metrics.MONITOR: self.monitors,
+            proof_metrics.RULE: self.rules,
+        }
+        if kind == NAMESPACE:
+            return [{"metadata": {"name": name}} for name in ("monitoring", "gpu-operator")]
+        return found[kind]
+
+
+def named(name: str, namespace: str, **spec: Any) -> dict[str, Any]:
+    return {"metadata": {"name": name, "namespace": namespace}, "spec": spec}
+
+
+ALL = {
+    name: {}
+    for name in (
+        "serviceMonitorSelector",
+        "serviceMonitorNamespaceSelector",
+        "ruleSelector",
+        "ruleNamespaceSelector",
+    )
+}
+
+
+def looked_at(cluster: Watched) -> list[tuple[str, str, str]]:
+    checks = proof_metrics.look(cluster, operator_namespace="gpu-operator", namespace="monitoring")
+    return [(check.subject, check.outcome.value, check.said) for check in checks]
+
+
+def test_a_monitor_and_rules_that_a_prometheus_selects_pass_and_others_say_why_not() -> None:
+    cluster = Watched()
+    monitor, rules = (
+        "ServiceMonitor gpu-operator/nvidia-dcgm-exporter",
+        f"PrometheusRule monitoring/{RULES_NAME}",
+    )
+    (absent, no_rules) = looked_at(cluster)
+    assert absent[:2] == (monitor, "failed")
+    assert "dcgmExporter.serviceMonitor.enabled: true" in absent[2]
+    assert no_rules == (rules, "failed", "it is not there; run `up` again")
+
+    cluster.monitors = [named("nvidia-dcgm-exporter", "gpu-operator")]
+    cluster.rules = [named(RULES_NAME, "monitoring")]
+    assert {said for _, _, said in looked_at(cluster)} == {"there is no Prometheus"}
+
+    deaf = {"serviceMonitorSelector": {"matchLabels": {"release": "kps"}}}
+    cluster.watchers = [named("kps", "monitoring", **(ALL | deaf))]
+    first, second = looked_at(cluster)
+    assert first == (
+        monitor,
+        "failed",
+        "Prometheus monitoring/kps: serviceMonitorSelector wants the label release=kps (it is not there)",
+    )
+    assert second == (rules, "passed", "by Prometheus monitoring/kps")
+
+    cluster.watchers = [*cluster.watchers, named("all", "monitoring", **ALL)]
+    assert looked_at(cluster)[0] == (monitor, "passed", "by Prometheus monitoring/all")
