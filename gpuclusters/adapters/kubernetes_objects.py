@@ -28,8 +28,9 @@ FIELD_MANAGER = "gpu-clusters"
 # An API server answers within milliseconds; one under load may take seconds.
 REQUEST_TIMEOUT_SECONDS = (5.0, 30.0)
 # Nothing was done yet when connecting fails, so it may be repeated; not longer than a restart of
-# a load balancer.
-RETRIES = urllib3.Retry(connect=2, read=0, redirect=0, status=0, other=0)
+# a load balancer. Neither was it when the server says when to come again (429 while the storage of a
+# new kind is made ready, 503 while it starts), whatever was asked.
+RETRIES = urllib3.Retry(connect=2, read=0, redirect=0, status=5, other=0, allowed_methods=None)
 DELETE_TIMEOUT_SECONDS = 60.0
 DELETE_POLL_SECONDS = 0.3
 

@@ -18,6 +18,9 @@ from lab.kubelet.pod_resources import PodResources
 from lab.kubelet.pod_worker import PodWorker
 from lab.kubelet.runtime import NodeRuntime
 
+PLAYED_BY = "gpu-clusters.dev/played-by"
+"""Annotation of a pod that another stand-in plays: the kubelet leaves it, its status and its end alone."""
+
 _HEARTBEAT_SECONDS = 10.0
 _STATUS_SECONDS = 60.0
 _RETRY_SECONDS = 1.0
@@ -77,6 +80,8 @@ class Node:
 
     def saw(self, pod: Mapping[str, Any]) -> None:
         """A pod of this node is there, or changed."""
+        if PLAYED_BY in (pod["metadata"].get("annotations") or {}):
+            return
         uid = pod["metadata"]["uid"]
         worker = self._workers.get(uid)
         if worker is None:

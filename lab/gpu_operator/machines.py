@@ -1,0 +1,106 @@
+"""The machines under the nodes: their GPUs, MIG, and RKE2, which the toolkit makes start anew."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+import asyncssh
+
+from lab import control_plane, hosts
+from lab.control_plane import processes
+from lab.control_plane.commands import API_SERVER
+from lab.control_plane.layout import Layout
+from lab.hosts import GpuState, HostsError
+from lab.hosts.rke2_cluster import Clusters
+
+_AWAY_SECONDS = 2.0
+"""How long the API of a single server is away; on a real one about a minute."""
+_GRACE_SECONDS = 10.0
+_log = logging.getLogger(__name__)
+
+
+class Machines(Protocol):
+    """What the stand-in asks of machines."""
+
+    def gpus(self) -> Mapping[str, GpuState]:
+        """The GPUs of every machine that is a node, by name of the node."""
+
+    def divide(self, node: str, layout: Mapping[int, Sequence[str]]) -> None:
+        """Divide GPUs by MIG; `HostsError` if that cannot be."""
+
+    async def restart_rke2(self, node: str) -> None:
+        """What the toolkit's signal to containerd comes to."""
+
+
+class HostMachines:
+    """The simulated hosts of one lab."""
+
+    def __init__(self, folder: Path, lab: Path) -> None:
+        self._folder = folder
+        self._lab = lab
+
+    def gpus(self) -> Mapping[str, GpuState]:
+        """Of the hosts that run, or ran."""
+        found = {}
+        for name in hosts.status(self._folder).hosts:
+            try:
+                found[name] = hosts.gpu_state(self._folder, name)
+            except HostsError as error:
+                _log.warning("%s: %s", name, error)
+        return found
+
+    def divide(self, node: str, layout: Mapping[int, Sequence[str]]) -> None:
+        """Divide GPUs by MIG."""
+        hosts.set_mig(self._folder, node, layout)
+
+    async def restart_rke2(self, node: str) -> None:
+        """Restart the unit on the host; a cluster of a single server has no API meanwhile."""
+        cluster = Clusters(self._folder).of_host(node)
+        if cluster is None:
+            return  # The lab's nodes are there from the start: nothing of RKE2 runs on this host.
+        role = cluster["members"][node]["role"]
+        servers = [m for m in cluster["members"].values() if m["role"] == "server"]
+        _log.info("%s: the toolkit told containerd, which restarts rke2-%s", node, role)
+        if role == "server" and len(servers) == 1:
+            away = asyncio.create_task(asyncio.to_thread(_api_goes_away, self._lab))
+            await asyncio.gather(self._restart(node, role), away)
+        else:
+            await self._restart(node, role)
+
+    async def _restart(self, node: str, role: str) -> None:
+        endpoint = hosts.status(self._folder).hosts[node]
+        line = f"[{endpoint.address}]:{endpoint.port} {endpoint.host_key}\n"
+        try:
+            async with asyncssh.connect(
+                endpoint.address,
+                endpoint.port,
+                username=endpoint.user,
+                client_keys=[str(self._lab / "ssh" / "id_ed25519")],
+                known_hosts=asyncssh.import_known_hosts(line),
+                agent_path=None,
+                config=None,
+            ) as connection:
+                done = await connection.run(f"sudo -n systemctl restart rke2-{role}")
+        except (asyncssh.Error, OSError) as error:
+            _log.warning("%s: RKE2 was not restarted: %s", node, error)
+            return
+        if done.exit_status:
+            _log.warning("%s: RKE2 was not restarted: %s", node, done.stderr)
+
+
+def _api_goes_away(lab: Path) -> None:
+    layout = Layout.of(lab)
+    running = [one for one in processes.find(layout) if one.name == API_SERVER]
+    processes.stop(running, grace_seconds=_GRACE_SECONDS)
+    time.sleep(_AWAY_SECONDS)
+    # No nodes of KWOK: those of this lab are played by its kubelets.
+    control_plane.start(lab, (), _quiet)
+
+
+def _quiet(line: str) -> None:
+    _log.info("%s", line)

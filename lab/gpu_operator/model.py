@@ -1,0 +1,56 @@
+"""What the stand-in is told, what it tells, and what can go wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+class OperatorError(Exception):
+    """The stand-in cannot be started or stopped; one sentence that says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorSpec:
+    """Whose nodes it looks after."""
+
+    control_plane: Path
+    """Folder of the lab whose API server it uses."""
+    hosts: Path
+    """Folder of the simulated hosts; the node of a host has its name."""
+    kubelets: Path
+    """Folder of the lab's kubelets, to which device plugins register."""
+    step_seconds: float = 0.3
+    """What each step of an operand takes."""
+
+    def document(self) -> dict[str, Any]:
+        """For a JSON file."""
+        return {
+            "control-plane": str(self.control_plane),
+            "hosts": str(self.hosts),
+            "kubelets": str(self.kubelets),
+            "step-seconds": self.step_seconds,
+        }
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> OperatorSpec:
+        """From what `document` gave."""
+        return cls(
+            Path(document["control-plane"]),
+            Path(document["hosts"]),
+            Path(document["kubelets"]),
+            document["step-seconds"],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorStatus:
+    """The process of one folder."""
+
+    running: bool
+    pid: int | None
+    rss_bytes: int
+    log: Path
+    detail: str

@@ -1,0 +1,148 @@
+"""The life of operands' pods: what each waits for, how long it takes, what keeps it from being ready."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
+
+from lab.gpu_operator import pods
+from lab.gpu_operator.faults import DriverSlow, ImagePull, NeverReady, NodeFails
+from lab.gpu_operator.operands import DRIVER, OPERANDS, PLUGIN, TOOLKIT, Operand
+from lab.gpu_operator.pods import Stand
+from lab.gpu_operator.view import View
+from lab.kubelet.kube import Kube
+
+RKE2_SOCKET: Final = "/run/k3s/containerd/containerd.sock"
+_DEFAULT_SOCKET: Final = "/run/containerd/containerd.sock"
+Object = Mapping[str, Any]
+
+
+class Player:
+    """Plays all pods of operands. `installed` is awaited when the toolkit came to a node."""
+
+    def __init__(
+        self, kube: Kube, step_seconds: float, installed: Callable[[str], Awaitable[None]]
+    ) -> None:
+        self._kube = kube
+        self._step = step_seconds
+        self._installed = installed
+        self._began: dict[str, float] = {}
+        self._written: dict[str, Stand] = {}
+
+    async def play(self, view: View) -> None:
+        """One look at every pod."""
+        known = {pod["metadata"]["uid"] for pod in view.pods}
+        self._began = {uid: when for uid, when in self._began.items() if uid in known}
+        self._written = {uid: stand for uid, stand in self._written.items() if uid in known}
+        for pod in view.pods:
+            if "deletionTimestamp" in pod["metadata"]:
+                await self._kube.remove(pod)
+                continue
+            operand = _operand(pod)
+            node = pod["spec"].get("nodeName")
+            if operand is not None and node in view.machines:
+                await self._write(pod, await self._stand(view, operand, node, pod))
+
+    async def _stand(self, view: View, operand: Operand, node: str, pod: Object) -> Stand:
+        done = _inits_done(view, operand, node)
+        if done < len(operand.waits_for):
+            return Stand(done)
+        trouble = _trouble(view, operand, node, done)
+        if trouble is not None:
+            return trouble
+        began = self._began.setdefault(pod["metadata"]["uid"], time.monotonic())
+        if time.monotonic() - began < self._step + _slowness(view, operand, node):
+            return Stand(done)
+        memory = view.memory
+        if operand is DRIVER and memory.drivers.get(node) != _image(pod):
+            memory.drivers[node] = _image(pod)
+            memory.save()
+        if operand is TOOLKIT and node not in memory.toolkits:
+            if not (view.spec.get("cdi") or {}).get("nriPluginEnabled"):
+                await self._installed(node)
+            memory.toolkits.add(node)
+            memory.save()
+        return Stand(done, ready=True)
+
+    async def _write(self, pod: Object, stand: Stand) -> None:
+        uid = pod["metadata"]["uid"]
+        if self._written.get(uid) == stand and (pod.get("status") or {}).get("containerStatuses"):
+            return
+        metadata = {key: pod["metadata"][key] for key in ("name", "namespace", "uid")}
+        body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}
+        if not await self._kube.set_status(body | {"status": pods.status(pod, stand)}):
+            return
+        if stand.reason and self._written.get(uid) != stand:
+            kind = "Failed" if stand.reason == "ImagePullBackOff" else "BackOff"
+            await self._kube.event(pod, kind, stand.message, warning=True)
+        self._written[uid] = stand
+
+
+def _operand(pod: Object) -> Operand | None:
+    app = (pod["metadata"].get("labels") or {}).get("app")
+    return next((operand for operand in OPERANDS if operand.name == app), None)
+
+
+def has_driver(view: View, node: str) -> bool:
+    """Whether GPUs can be used: by the host's driver, or by that of a container that is ready."""
+    if view.has_host_driver(node):
+        return view.state(node).usable > 0
+    return view.runs(DRIVER, node)
+
+
+def _inits_done(view: View, operand: Operand, node: str) -> int:
+    """How many of its init containers have ended well; they run one after the other."""
+    holds = {
+        "k8s-driver-manager": True,
+        "driver-validation": has_driver(view, node),
+        "toolkit-validation": view.runs(TOOLKIT, node),
+        "cuda-validation": view.runs(TOOLKIT, node),
+        "plugin-validation": view.runs(PLUGIN, node)
+        and not any(isinstance(f, NeverReady) and f.concerns(node) for f in view.faults),
+    }
+    done = 0
+    for name in operand.waits_for:
+        if not holds[name]:
+            break
+        done += 1
+    return done
+
+
+def _trouble(view: View, operand: Operand, node: str, done: int) -> Stand | None:
+    for fault in view.faults:
+        if not fault.concerns(node):
+            continue
+        if isinstance(fault, ImagePull) and fault.operand == operand.name:
+            shown = _image(view.pod(operand, node) or {})
+            return Stand(
+                done, reason="ImagePullBackOff", message=f'Back-off pulling image "{shown}"'
+            )
+        if isinstance(fault, NodeFails) and operand is PLUGIN:
+            return Stand(done, reason="CrashLoopBackOff", message=fault.message, exit_code=1)
+    if operand is TOOLKIT and not _finds_containerd(view):
+        message = (
+            "error signaling containerd: unable to dial: dial unix "
+            f"{_DEFAULT_SOCKET}: connect: no such file or directory"
+        )
+        return Stand(done, reason="CrashLoopBackOff", message=message, exit_code=1)
+    return None
+
+
+def _finds_containerd(view: View) -> bool:
+    """RKE2's containerd listens elsewhere than the toolkit looks, unless it is told (gpu-operator#406)."""
+    if (view.spec.get("cdi") or {}).get("nriPluginEnabled"):
+        return True
+    env = (view.spec.get("toolkit") or {}).get("env") or ()
+    return any(e["name"] == "CONTAINERD_SOCKET" and e.get("value") == RKE2_SOCKET for e in env)
+
+
+def _slowness(view: View, operand: Operand, node: str) -> float:
+    if operand is not DRIVER:
+        return 0.0
+    return sum(f.seconds for f in view.faults if isinstance(f, DriverSlow) and f.concerns(node))
+
+
+def _image(pod: Object) -> str:
+    containers: list[dict[str, Any]] = (pod.get("spec") or {}).get("containers") or [{}]
+    return str(containers[0].get("image", ""))

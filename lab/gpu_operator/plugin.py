@@ -1,0 +1,122 @@
+"""Device plugins of nodes: they register with the lab's kubelets and hand devices out by their CDI names."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Mapping, Sequence
+from pathlib import Path
+
+from caas.device_plugin.registration import Registration
+from caas.device_plugin.service import OPTIONS
+from caas.kubelet_api import deviceplugin_pb2 as api
+from caas.kubelet_api.services import HEALTHY, Context
+from lab.kubelet.folder import NodeFolder
+
+
+class Devices:
+    """One resource of one node, as the kubelet asks for it."""
+
+    def __init__(self, resource: str) -> None:
+        self._resource = resource
+        self._ids: tuple[str, ...] = ()
+        self._listeners: set[asyncio.Event] = set()
+
+    def offer(self, ids: Sequence[str]) -> None:
+        """These from now on."""
+        if tuple(ids) != self._ids:
+            self._ids = tuple(ids)
+            for listener in self._listeners:
+                listener.set()
+
+    async def options(self, request: api.Empty, context: Context) -> api.DevicePluginOptions:
+        """As it registers: with preferred allocations, as the real plugin."""
+        del request, context
+        return OPTIONS
+
+    async def list_and_watch(
+        self, request: api.Empty, context: Context
+    ) -> AsyncIterator[api.ListAndWatchResponse]:
+        """All devices, again whenever they change."""
+        del request, context
+        news = asyncio.Event()
+        self._listeners.add(news)
+        try:
+            while True:
+                yield api.ListAndWatchResponse(
+                    devices=[api.Device(ID=one, health=HEALTHY) for one in self._ids]
+                )
+                await news.wait()
+                news.clear()
+        finally:
+            self._listeners.discard(news)
+
+    async def preferred_allocation(
+        self, request: api.PreferredAllocationRequest, context: Context
+    ) -> api.PreferredAllocationResponse:
+        """Devices that must be taken, then the lowest numbers."""
+        del context
+        return api.PreferredAllocationResponse(
+            container_responses=[
+                api.ContainerPreferredAllocationResponse(
+                    deviceIDs=_lowest(
+                        one.available_deviceIDs, one.must_include_deviceIDs, one.allocation_size
+                    )
+                )
+                for one in request.container_requests
+            ]
+        )
+
+    async def allocate(
+        self, request: api.AllocateRequest, context: Context
+    ) -> api.AllocateResponse:
+        """The CDI names, as with native CDI of containerd 2."""
+        del context
+        return api.AllocateResponse(
+            container_responses=[
+                api.ContainerAllocateResponse(
+                    cdi_devices=[
+                        api.CDIDevice(name=f"{self._resource.removesuffix('.shared')}={one}")
+                        for one in container.devices_ids
+                    ]
+                )
+                for container in request.container_requests
+            ]
+        )
+
+    async def pre_start_container(
+        self, request: api.PreStartContainerRequest, context: Context
+    ) -> api.PreStartContainerResponse:
+        """Nothing to do."""
+        del request, context
+        return api.PreStartContainerResponse()
+
+
+def _lowest(available: Sequence[str], needed: Sequence[str], size: int) -> list[str]:
+    return [*needed, *sorted(set(available) - set(needed))][:size]
+
+
+class NodePlugins:
+    """The device plugin of one node, with all its resources."""
+
+    def __init__(self, kubelet: NodeFolder) -> None:
+        self._folder: Path = kubelet.device_plugins
+        self._devices: dict[str, Devices] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    def offer(self, resources: Mapping[str, Sequence[str]]) -> None:
+        """These resources; one that was offered before stays, with no devices."""
+        for resource in {*resources, *self._devices}:
+            if resource not in self._devices:
+                devices = self._devices[resource] = Devices(resource)
+                registration = Registration(self._folder, resource, devices)
+                self._tasks[resource] = asyncio.create_task(registration.run())
+            self._devices[resource].offer(resources.get(resource, ()))
+
+    async def close(self) -> None:
+        """The plugin ends; the kubelet takes its devices for unhealthy."""
+        for task in self._tasks.values():
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+        self._tasks, self._devices = {}, {}

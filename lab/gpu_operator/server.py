@@ -1,0 +1,97 @@
+"""The process that plays the operator of a folder."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import logging
+import os
+import signal
+import sys
+from pathlib import Path
+
+import psutil
+
+from caas.cluster import ClusterError
+from lab.control_plane.commands import API_SERVER
+from lab.control_plane.layout import Layout
+from lab.control_plane.pki import CA
+from lab.control_plane.ports import LOOPBACK, kept
+from lab.gpu_operator.folder import OperatorFolder
+from lab.gpu_operator.machines import HostMachines
+from lab.gpu_operator.model import OperatorError, OperatorSpec
+from lab.gpu_operator.operator import Operator
+from lab.hosts.folder import read_json, write_json
+from lab.kubelet.folder import KubeletFolder
+from lab.kubelet.kube import Kube, Server
+
+_WATCH_SECONDS = 1.0
+_log = logging.getLogger(__name__)
+
+
+def serve(path: Path) -> None:
+    """Play in this process until SIGTERM or SIGINT.
+
+    Raises:
+        OperatorError: another process plays the operator of this folder, or there is no control plane.
+    """
+    folder = OperatorFolder(path)
+    lock = os.open(folder.serve_lock, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise OperatorError(f"another process plays the GPU Operator in {path}") from None
+    logging.basicConfig(
+        level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s"
+    )
+    _log.info("this is a stand-in of the GPU Operator: nothing is installed on any machine")
+    process = psutil.Process()
+    write_json(folder.process, {"pid": process.pid, "created": process.create_time()})
+    try:
+        asyncio.run(_play(folder, OperatorSpec.of(read_json(folder.specs))))
+    except ClusterError as error:
+        raise OperatorError(f"the stand-in of the GPU Operator cannot work: {error}") from error
+
+
+async def _play(folder: OperatorFolder, spec: OperatorSpec) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    watching = asyncio.create_task(_watch(folder, stop))
+    async with connection(spec.control_plane) as kube:
+        machines = HostMachines(spec.hosts, spec.control_plane)
+        kubelets = reachable(spec.kubelets)
+        operator = Operator(kube, machines, folder, kubelets, spec.step_seconds)
+        write_json(folder.ready, {"step-seconds": spec.step_seconds})
+        try:
+            await operator.run(stop)
+        finally:
+            folder.ready.unlink(missing_ok=True)
+            watching.cancel()
+
+
+def connection(lab: Path) -> Kube:
+    """The API server of a lab, as its administrator.
+
+    Raises:
+        OperatorError: there is none.
+    """
+    layout = Layout.of(lab)
+    port = kept(layout.ports).get(API_SERVER)
+    if port is None:
+        raise OperatorError(f"there is no control plane in {lab}; start it first")
+    return Kube(layout.kubeconfig, Server(f"https://{LOOPBACK}:{port}", layout.certificate(CA)))
+
+
+def reachable(kubelets: Path) -> KubeletFolder:
+    """The folder of the kubelets, by its short name where its own path is too long for sockets."""
+    folder = KubeletFolder(kubelets)
+    return KubeletFolder(folder.link) if folder.link.is_symlink() else folder
+
+
+async def _watch(folder: OperatorFolder, stop: asyncio.Event) -> None:
+    """End when the folder was removed: nothing could find this process any more."""
+    while folder.process.exists():
+        await asyncio.sleep(_WATCH_SECONDS)
+    stop.set()

@@ -1,0 +1,451 @@
+"""The lab's GPU Operator against what is documented of the real one, and our gates against it.
+
+One release on two nodes through its life: installed by Helm, shared, divided, broken, updated, removed.
+The tests of this file build on each other's cluster, each leaves it ready.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import shutil
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import lab.kubelet
+from gpuclusters.adapters.gpu_operator_chart import crd_documents
+from gpuclusters.adapters.gpu_readiness import PatientCluster
+from gpuclusters.adapters.here import StandardError, SystemClock
+from gpuclusters.adapters.kubernetes_objects import KubernetesObjects
+from gpuclusters.domain import gpu_operator_crds, gpu_readiness_wait, mig_node
+from gpuclusters.domain.gpu_operator import CLUSTER_POLICY, DAEMON_SET
+from gpuclusters.domain.gpu_operator_preflight import (
+    OperatorPreflightError,
+    OperatorPreflightInputs,
+    require,
+)
+from gpuclusters.domain.gpu_readiness_wait import ReadinessInputs
+from gpuclusters.domain.mig_node import MigInputs
+from gpuclusters.domain.refusals import RefusalError
+from gpuclusters.domain.tenancy_objects import NODE, POD
+from lab import tools
+from lab.control_plane import NodeSpec
+from lab.gpu_operator import faults
+from lab.gpu_operator.folder import OperatorFolder
+from lab.gpu_operator.operator import Operator
+from lab.gpu_operator.server import connection
+from lab.hosts import GpuState, HostsError
+from lab.kubelet.folder import KubeletFolder
+from tests.fixtures.control_plane import KubeCluster
+
+pytestmark = pytest.mark.lab
+
+CHART = Path(__file__).resolve().parents[2] / "lab" / "charts" / "gpu-operator"
+SOCKET = {"name": "CONTAINERD_SOCKET", "value": "/run/k3s/containerd/containerd.sock"}
+MARK = "gpu-clusters.dev/test-nodes"
+RELEASE = "gpu-operator"
+A100 = GpuState("NVIDIA A100-SXM4-80GB", 8, 8, "580.173.02", "580.173.02", {}, nouveau=False)
+MOST = {"1g.10gb": 7, "2g.20gb": 3, "3g.40gb": 2}
+
+
+@dataclass
+class Machines:
+    """Machines by name; MIG as the A100 of 80 GB has it."""
+
+    states: dict[str, GpuState]
+    restarted: list[str] = field(default_factory=list)
+
+    def gpus(self) -> Mapping[str, GpuState]:
+        return dict(self.states)
+
+    def divide(self, node: str, layout: Mapping[int, Sequence[str]]) -> None:
+        for slices in layout.values():
+            if any(slices.count(profile) > MOST.get(profile, 0) for profile in slices):
+                raise HostsError("Insufficient Resources")
+        mig = {index: tuple(slices) for index, slices in layout.items()}
+        self.states[node] = replace(self.states[node], mig=mig)
+
+    async def restart_rke2(self, node: str) -> None:
+        self.restarted.append(node)
+
+
+@dataclass
+class World:
+    """A cluster with one release of the operator."""
+
+    cluster: KubeCluster
+    folder: Path
+    machines: Machines
+    token: str
+    nodes: tuple[str, str]
+    objects: KubernetesObjects
+
+    @property
+    def namespace(self) -> str:
+        return f"gpu-operator-{self.token}"
+
+    @property
+    def kubeconfig(self) -> str:
+        return self.cluster.kubeconfig.read_text()
+
+    def helm(self, *words: str) -> str:
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("HELM_")}
+        done = subprocess.run(
+            [str(tools.resolve("helm")), *words, "-n", self.namespace],
+            env=environment | {"KUBECONFIG": str(self.cluster.kubeconfig)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def install(self, chart: Path = CHART, **values: Any) -> None:
+        base: dict[str, Any] = {
+            "toolkit": {"env": [SOCKET]},
+            "driver": {"enabled": False},
+            "mig": {"strategy": "mixed"},
+            "operator": {"nodeSelector": {MARK: self.token}},
+            "node-feature-discovery": {"worker": {"nodeSelector": {MARK: self.token}}},
+        }
+        file = self.folder / "values.yaml"
+        file.write_text(yaml.safe_dump(base | values))
+        self.helm(
+            "upgrade", "--install", RELEASE, str(chart), "--skip-crds", "-f", str(file), "--wait"
+        )
+
+    def ready(self, expected: Mapping[str, int], seconds: float = 600) -> Mapping[str, Any]:
+        """Our gate, for both nodes."""
+        inputs = ReadinessInputs(
+            cluster="c",
+            kubeconfig=self.kubeconfig,
+            expected={node: dict(expected) for node in self.nodes},
+            namespace=self.namespace,
+            timeout_seconds=seconds,
+        )
+        return gpu_readiness_wait.wait(
+            inputs, PatientCluster(self.kubeconfig), Quick(), StandardError()
+        )
+
+    def policy(self) -> dict[str, Any]:
+        found = self.objects.get(CLUSTER_POLICY, "cluster-policy")
+        assert found is not None
+        return found
+
+    def labels(self, node: str) -> dict[str, str]:
+        found = self.objects.get(NODE, node)
+        assert found is not None
+        return dict(found["metadata"]["labels"])
+
+    def mig(self, node: str, layout: str, expected: Mapping[str, int], **changes: Any) -> MigInputs:
+        return MigInputs(
+            cluster="c",
+            kubeconfig=self.kubeconfig,
+            node=node,
+            layout=layout,
+            expected=dict(expected),
+            namespace=self.namespace,
+            timeout_seconds=400,
+            **changes,
+        )
+
+    def label(self, node: str, wanted: Mapping[str, str]) -> None:
+        metadata: dict[str, Any] = {"name": node, "labels": dict(wanted)}
+        body = {"apiVersion": "v1", "kind": "Node", "metadata": metadata}
+        self.objects.take(NODE, body, manager="test")
+
+
+class Quick(SystemClock):
+    """Ten seconds of our gates in one."""
+
+    def now(self) -> float:
+        return 10 * time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds / 10)
+
+
+def until(holds: Callable[[], object], what: str, seconds: float = 40) -> None:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, f"it did not come to pass: {what}"
+        time.sleep(0.1)
+
+
+@pytest.fixture(scope="module")
+def world(kube_api: KubeCluster) -> Iterator[World]:
+    token = secrets.token_hex(4)
+    nodes = (f"gpu-a-{token}", f"gpu-b-{token}")
+    folder = Path(tempfile.mkdtemp(prefix="gco-"))
+    lab.kubelet.start(
+        folder / "kubelet",
+        control_plane=kube_api.folder,
+        nodes=[NodeSpec(name, labels={MARK: token}) for name in nodes],
+        image="gpu-clusters/caas",
+        boot_seconds=0.05,
+    )
+    objects = KubernetesObjects(kube_api.kubeconfig.read_text())
+    machines = Machines(dict.fromkeys(nodes, A100))
+    made = World(kube_api, folder, machines, token, nodes, objects)
+    enforce = {"pod-security.kubernetes.io/enforce": "privileged"}
+    with kube_api.api() as api:
+        api.create(
+            {
+                "apiVersion": "v1",
+                "kind": "Namespace",
+                "metadata": {"name": made.namespace, "labels": enforce},
+            }
+        )
+    documents = crd_documents(str(CHART), version="", repository="", sha256="")
+    wanted = gpu_operator_crds.definitions(documents, with_nfd=True)
+    gpu_operator_crds.apply(wanted, objects, SystemClock())
+    stop, thread = _play(made)
+    try:
+        yield made
+    finally:
+        made.helm("uninstall", RELEASE, "--ignore-not-found", "--no-hooks")
+        stop()
+        thread.join(20)
+        lab.kubelet.stop(folder / "kubelet")
+        with kube_api.api() as api:
+            for name in nodes:
+                api.delete(f"/api/v1/nodes/{name}")
+            api.delete(f"/api/v1/namespaces/{made.namespace}")
+        shutil.rmtree(folder)
+
+
+def _play(world: World) -> tuple[Callable[[], None], threading.Thread]:
+    """The operator in a thread of this process, for machines that are values."""
+    loop, stop = asyncio.new_event_loop(), asyncio.Event()
+
+    async def play() -> None:
+        operator_folder = OperatorFolder(world.folder)
+        kubelets = KubeletFolder(world.folder / "kubelet")
+        async with connection(world.cluster.folder) as kube:
+            await Operator(kube, world.machines, operator_folder, kubelets, 0.1).run(stop)
+
+    thread = threading.Thread(target=lambda: loop.run_until_complete(play()), daemon=True)
+    thread.start()
+
+    def end() -> None:
+        loop.call_soon_threadsafe(stop.set)
+
+    return end, thread
+
+
+def test_gpus_are_ready_when_every_operand_is(world: World) -> None:
+    world.install()
+    found = world.ready({"nvidia.com/gpu": 8})
+    assert found["reason"] == "Reconciled"
+    assert all(amounts["nvidia.com/gpu"] == 8 for amounts in found["allocatable"].values())
+    # "the operator labels GPU nodes with nvidia.com/gpu.present=true" and where each operand comes.
+    labels = world.labels(world.nodes[0])
+    assert labels["feature.node.kubernetes.io/pci-10de.present"] == "true"
+    assert labels["nvidia.com/gpu.deploy.device-plugin"] == "true"
+    # "if left true the init container sees it and labels the node so the driver pod leaves".
+    assert labels["nvidia.com/gpu.deploy.driver"] == "pre-installed"
+    assert labels["nvidia.com/gpu.product"] == "NVIDIA-A100-SXM4-80GB"
+    # "restarts containerd with a hangup call which restarts RKE2", once for each node.
+    assert sorted(world.machines.restarted) == sorted(world.nodes)
+    conditions = {c["type"]: c for c in world.policy()["status"]["conditions"]}
+    assert conditions["Error"]["status"] == "False"
+    assert conditions["Ready"]["message"] == (
+        "ClusterPolicy is ready as all resources have been successfully reconciled"
+    )
+
+
+def test_the_preflight_finds_nothing_wrong_with_our_own_release_and_what_is_wrong_with_others(
+    world: World,
+) -> None:
+    inputs = OperatorPreflightInputs(
+        cluster="c",
+        kubeconfig=world.kubeconfig,
+        version="v26.7.1",
+        nodes=world.nodes,
+        namespace=world.namespace,
+    )
+    assert require(inputs, world.objects).installed == "v26.7.0"
+    with pytest.raises(OperatorPreflightError) as failed:
+        require(
+            inputs.model_copy(update={"version": "v26.3.0", "nodes": ("gpu-09",)}), world.objects
+        )
+    assert "older than what is installed" in str(failed.value)
+    assert "node gpu-09 is not in the cluster" in str(failed.value)
+
+
+def test_a_pod_gets_gpus_by_the_device_plugin_and_the_node_has_no_more_than_it_has(
+    world: World,
+) -> None:
+    def pod(name: str, gpus: int) -> dict[str, Any]:
+        container = {
+            "name": "c",
+            "image": "example.com/train:1",
+            "resources": {"limits": {"nvidia.com/gpu": gpus}},
+        }
+        return {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name},
+            "spec": {"nodeName": world.nodes[0], "containers": [container]},
+        }
+
+    def phase(name: str) -> str:
+        found = world.objects.get(POD, name, world.namespace) or {}
+        return str((found.get("status") or {}).get("phase"))
+
+    pods = f"/api/v1/namespaces/{world.namespace}/pods"
+    with world.cluster.api() as api:
+        assert api.request("POST", pods, pod("fits", 6))[0] == 201
+        until(lambda: phase("fits") == "Running", "a pod with 6 GPUs runs")
+        assert api.request("POST", pods, pod("too-many", 3))[0] == 201
+        until(lambda: phase("too-many") == "Failed", "a pod with 3 more is refused by the kubelet")
+    for name in ("fits", "too-many"):
+        world.objects.delete(POD, name, world.namespace)
+
+
+def test_another_layout_of_one_node_leaves_the_other_untouched(world: World) -> None:
+    first, second = world.nodes
+    until(lambda: "nvidia.com/mig.config" in world.labels(first), "the operator's own default")
+    # "the operator sets all-disabled itself when capable and unlabelled".
+    assert world.labels(first)["nvidia.com/mig.config"] == "all-disabled"
+    before = world.labels(second)
+    slices = {"nvidia.com/mig-1g.10gb": 56, "nvidia.com/gpu": 0}
+    divided = world.mig(first, "all-1g.10gb", slices)
+    state = mig_node.ensure(divided, world.objects, Quick(), StandardError())
+    assert state.outputs()["state"] == "success"
+    assert world.machines.states[first].mig == dict.fromkeys(range(8), ("1g.10gb",) * 7)
+    assert world.machines.states[second].mig == {}
+    assert world.labels(second) == before
+    with pytest.raises(RefusalError, match=r"could not make layout 'all-9g\.99gb'"):
+        mig_node.ensure(
+            world.mig(second, "all-9g.99gb", {"nvidia.com/gpu": 8}),
+            world.objects,
+            Quick(),
+            StandardError(),
+        )
+    for node in world.nodes:
+        whole = world.mig(node, "all-disabled", {"nvidia.com/gpu": 8})
+        mig_node.ensure(whole, world.objects, Quick(), StandardError())
+    world.ready({"nvidia.com/gpu": 8})
+
+
+def test_time_slicing_hands_out_each_gpu_several_times_on_the_labelled_node_alone(
+    world: World,
+) -> None:
+    first, second = world.nodes
+    rules = {"renameByDefault": True, "resources": [{"name": "nvidia.com/gpu", "replicas": 4}]}
+    text = yaml.safe_dump({"version": "v1", "sharing": {"timeSlicing": rules}})
+    config = {"create": True, "name": "sliced-1", "data": {"sliced": text}}
+    world.install(devicePlugin={"config": config})
+    world.label(first, {"nvidia.com/device-plugin.config": "sliced"})
+
+    def offered(node: str, resource: str) -> str:
+        found = world.objects.get(NODE, node) or {}
+        return str(found["status"]["allocatable"].get(resource, "0"))
+
+    until(lambda: offered(first, "nvidia.com/gpu.shared") == "32", "32 shared GPUs")
+    assert offered(first, "nvidia.com/gpu") == "0"
+    assert offered(second, "nvidia.com/gpu") == "8"
+    world.label(first, {})
+    world.ready({"nvidia.com/gpu": 8})
+
+
+def test_a_node_that_fails_is_named_with_what_is_wrong_with_it_and_recovers(world: World) -> None:
+    first, second = world.nodes
+    with world.cluster.api() as api:
+        faults.inject(world.folder, faults.NodeFails(node=first))
+        for pod in world.objects.list(POD, world.namespace):
+            app = (pod["metadata"].get("labels") or {}).get("app")
+            if app == "nvidia-device-plugin-daemonset" and pod["spec"]["nodeName"] == first:
+                name = pod["metadata"]["name"]
+                api.delete(f"/api/v1/namespaces/{world.namespace}/pods/{name}")
+    until(lambda: world.policy()["status"]["state"] == "notReady", "the policy is not ready")
+    with pytest.raises(RefusalError) as failed:
+        world.ready({"nvidia.com/gpu": 8}, seconds=30)
+    text = str(failed.value)
+    assert "OperandNotReady" in text
+    assert "states not ready: [" in text
+    assert f"node {first}: 0 of 8 nvidia.com/gpu allocatable" in text
+    assert "too many open files" in text
+    assert "fs.inotify.max_user_instances" in text
+    assert f"node {second}:" not in text
+    faults.clear(world.folder)
+    world.ready({"nvidia.com/gpu": 8})
+
+
+def test_a_toolkit_that_is_not_told_where_rke2s_containerd_listens_is_explained(
+    world: World,
+) -> None:
+    world.install(toolkit={"env": []})
+    with pytest.raises(RefusalError) as failed:
+        world.ready({"nvidia.com/gpu": 8}, seconds=30)
+    assert "error signaling containerd" in str(failed.value)
+    assert "CONTAINERD_SOCKET=/run/k3s/containerd/containerd.sock" in str(failed.value)
+    world.install()
+    world.ready({"nvidia.com/gpu": 8})
+
+
+def test_the_operators_driver_is_updated_one_node_after_the_other(
+    world: World, tmp_path: Path
+) -> None:
+    for node in world.nodes:
+        bare = replace(world.machines.states[node], driver_version=None, usable=0)
+        world.machines.states[node] = bare
+    older = tmp_path / "gpu-operator"
+    shutil.copytree(CHART, older)
+    chart = (older / "Chart.yaml").read_text().replace("v26.7.0", "v26.3.2")
+    (older / "Chart.yaml").write_text(chart)
+    world.install(older, driver={"enabled": True, "version": "580.173.02"})
+    world.ready({"nvidia.com/gpu": 8})
+    faults.inject(world.folder, faults.DriverSlow(seconds=0.5))
+    world.install(driver={"enabled": True, "version": "595.91.07"})
+    under_way: set[int] = set()
+    while True:
+        states = [world.labels(n).get("nvidia.com/gpu-driver-upgrade-state") for n in world.nodes]
+        busy = [s for s in states if s in ("pod-restart-required", "validation-required")]
+        under_way.add(len(busy))
+        images = {
+            pod["spec"]["containers"][0]["image"]
+            for pod in world.objects.list(POD, world.namespace)
+            if (pod["metadata"].get("labels") or {}).get("app") == "nvidia-driver-daemonset"
+        }
+        if not busy and images == {"nvcr.io/nvidia/driver:595.91.07-ubuntu24.04"}:
+            break
+        time.sleep(0.05)
+    faults.clear(world.folder)
+    world.ready({"nvidia.com/gpu": 8})
+    # maxParallelUpgrades is 1.
+    assert under_way == {0, 1}
+    assert all(
+        world.labels(n)["nvidia.com/gpu-driver-upgrade-state"] == "upgrade-done"
+        for n in world.nodes
+    )
+    assert world.policy()["metadata"]["labels"]["app.kubernetes.io/version"] == "v26.7.0"
+
+
+def test_definitions_labels_and_toolkits_stay_when_the_release_goes(world: World) -> None:
+    world.helm("uninstall", RELEASE, "--no-hooks", "--wait")
+
+    def operands() -> list[Any]:
+        return [
+            one
+            for one in world.objects.list(DAEMON_SET, world.namespace)
+            if one["metadata"]["name"].startswith("nvidia-")
+        ]
+
+    until(lambda: not operands(), "the operands are collected with their policy")
+    # "Default uninstall leaves CRDs, loaded kernel modules, /usr/local/nvidia, NFD labels."
+    assert world.objects.get(CLUSTER_POLICY, "cluster-policy") is None
+    names = ("clusterpolicies.nvidia.com",)
+    assert gpu_operator_crds.observe(names, {}, world.objects) is not None
+    assert world.labels(world.nodes[0])["feature.node.kubernetes.io/pci-10de.present"] == "true"
