@@ -41,6 +41,11 @@ class SshRke2Host:
         done = self._run("inspect", paths, "look at RKE2", repeatable=True)
         return rke2_node.parse_live(done.stdout.decode(errors="replace"))
 
+    def unreachable(self, address: str) -> str:
+        """Why the servers cannot be reached from it; empty if they can."""
+        done = self._run("reach", [address], f"reach {address} from there", repeatable=True)
+        return "; ".join(done.stdout.decode(errors="replace").split("\n")).strip("; ")
+
     def claim(self, owner: str) -> None:
         """Mark the host as one of ours."""
         self._run("mark", ["owner", owner], "mark the host")

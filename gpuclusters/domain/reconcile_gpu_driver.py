@@ -16,7 +16,7 @@ from gpuclusters.domain.refusals import RefusalError
 from gpuclusters.domain.rke2_ports import Control
 
 _ROUNDS = 6
-"""Drain, restart for a kernel, install, restart for nouveau, fabric manager; and one to see that nothing is left."""
+"""Drain, restart for a kernel, install, restart for nouveau, fabric manager; and one that finds nothing."""
 _REASON = "driver-"
 """How the note begins that a node was drained for its driver; see `rke2_node.DRAINED`."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gpuclusters.domain import rke2, rke2_reasons
+from gpuclusters.domain import rke2, rke2_host_checks, rke2_reasons
 from gpuclusters.domain.host_file import sha256_of
 from gpuclusters.domain.ports import Clock, Journal
 from gpuclusters.domain.refusals import RefusalError
@@ -74,7 +74,11 @@ def ensure_node(
     contents = inputs.contents()
     live = host.inspect([*contents, rke2.TOKENS])
     known = None if inputs.first and not live.applied else _node(control, inputs, live)
-    before_joining(inputs, live, known, control, others)
+    # Found out now it costs seconds; RKE2 would try for as long as one has patience.
+    unreachable = ""
+    if not inputs.first and not live.owner:
+        unreachable = host.unreachable(inputs.registration_address)
+    before_joining(inputs, live, known, control, others, unreachable=unreachable)
     differing = _differing(inputs, live)
     done = live.applied == inputs.digest and not differing and _is_active(live, inputs.role)
     if done and known is not None and known.ready and known.version == inputs.version:
@@ -160,6 +164,8 @@ def drift(inputs: Rke2NodeInputs, live: LiveHost) -> list[str]:
     found = [f"{path} differs" for path in sorted(_differing(inputs, live))]
     if not _is_active(live, inputs.role):
         found.append(f"{inputs.role.unit} is {live.active.get(inputs.role) or 'not there'}")
+    if 0 < live.inotify < rke2_host_checks.LEAST_INOTIFY_INSTANCES:
+        found.append(f"fs.inotify.max_user_instances is {live.inotify}: something lowers it")
     if live.applied != inputs.digest:
         found.append("it has not joined with its present configuration")
     return found

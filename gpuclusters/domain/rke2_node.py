@@ -160,6 +160,22 @@ class LiveHost:
     selinux_policy: bool = False
     firewalld: bool = False
     nm_cloud_setup: bool = False
+    system: str = ""
+    """ID of /etc/os-release."""
+    cgroup: str = ""
+    """`v1` or `v2`; empty where it cannot be told."""
+    free_mib: int = 1_000_000
+    """Space where RKE2 keeps images and etcd its data."""
+    apparmor_parser: bool = True
+    """False where the kernel has AppArmor and nothing loads profiles."""
+    kernel_modules_extra: bool = True
+    """False where the modules of iptables are in a package that is missing."""
+    running: tuple[str, ...] = ()
+    """Units of other clusters, container engines and network managers that run."""
+    ports: frozenset[int] = frozenset()
+    """TCP ports on which something listens."""
+    inotify: int = 0
+    """Instances that one user may have; 0 where it cannot be told."""
     expires: str = ""
     """When the first of its certificates ends; empty if it has none."""
 
@@ -187,11 +203,14 @@ def parse_live(text: str) -> LiveHost:
     """What `scripts/rke2/inspect.sh` printed: `key value` lines."""
     single: dict[str, str] = {}
     digests: dict[str, str] = {}
+    running: list[str] = []
     for line in text.splitlines():
         key, _, value = line.partition(" ")
         if key == "file":
             digest, _, path = value.partition(" ")
             digests[path] = digest
+        elif key == "runs":
+            running.append(value.strip())
         else:
             single[key] = value.strip()
     clock = single.get("clock", "")
@@ -209,6 +228,14 @@ def parse_live(text: str) -> LiveHost:
         selinux_policy=single.get("selinux-policy") == "yes",
         firewalld=single.get("firewalld") == "active",
         nm_cloud_setup=single.get("nm-cloud-setup") == "enabled",
+        system=single.get("system", ""),
+        cgroup=single.get("cgroup", ""),
+        free_mib=int(single.get("free-mib") or 1_000_000),
+        apparmor_parser=single.get("apparmor-parser") != "no",
+        kernel_modules_extra=single.get("kernel-modules-extra") != "no",
+        running=tuple(running),
+        ports=frozenset(int(word) for word in single.get("ports", "").split() if word.isdecimal()),
+        inotify=int(single.get("inotify") or 0),
         expires=single.get("expires", ""),
     )
 

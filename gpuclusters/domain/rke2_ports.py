@@ -43,6 +43,9 @@ class Host(Protocol):
     def inspect(self, paths: Sequence[str]) -> LiveHost:
         """What is there."""
 
+    def unreachable(self, address: str) -> str:
+        """Why the servers cannot be reached from it at this address; empty if they can."""
+
     def claim(self, owner: str) -> None:
         """Mark the host as one of ours, before anything else is changed."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from gpuclusters.domain import rke2
+from gpuclusters.domain import rke2, rke2_host_checks
 from gpuclusters.domain.refusals import RefusalError
 from gpuclusters.domain.rke2 import Role, parse_version
 from gpuclusters.domain.rke2_node import (
@@ -29,15 +29,35 @@ def before_joining(
     node: ClusterNode | None,
     control: Control,
     others: Sequence[Control],
+    *,
+    unreachable: str = "",
 ) -> None:
     """Everything that speaks against it, in one refusal.
+
+    Args:
+        inputs: what it must be.
+        live: the host.
+        node: its node, if the cluster has one of that name.
+        control: a server.
+        others: further servers.
+        unreachable: why the registration address does not answer from there; empty if it does.
 
     Raises:
         RefusalError: with all findings.
     """
     found = [*_host(inputs, live), *_installed(inputs, live)]
+    if not live.owner:
+        found += rke2_host_checks.findings(inputs.role, live)
     if not live.applied:
         found += _cluster(inputs, live, node, control, others)
+    if unreachable:
+        found.append(
+            (
+                f"it does not reach the servers ({unreachable})",
+                "open ports 9345 and 6443 from this host to the servers, and 2379 and 2380 between servers; "
+                "check the registration address",
+            )
+        )
     if inputs.role is Role.AGENT and not found:
         found += _skew(inputs, control)
     if found:

@@ -44,6 +44,7 @@ from lab.hosts.model import HostsError
 from lab.hosts.rke2_faults import DownloadRefused as DownloadRefused
 from lab.hosts.rke2_faults import JoinFails as JoinFails
 from lab.hosts.rke2_faults import JoinIsSlow as JoinIsSlow
+from lab.hosts.rke2_faults import PortTaken as PortTaken
 from lab.hosts.service_vm_faults import FabricManagerStaysResident as FabricManagerStaysResident
 from lab.hosts.service_vm_faults import LibvirtDown as LibvirtDown
 from lab.hosts.service_vm_faults import VmDoesNotBoot as VmDoesNotBoot
@@ -131,6 +132,12 @@ class PackageManagerLocked(_Fault):
     kind: Literal["package-manager-locked"] = "package-manager-locked"
 
 
+class PackageInstallationCutOff(_Fault):
+    """An installation was killed in the middle: apt refuses everything until dpkg has finished it."""
+
+    kind: Literal["package-installation-cut-off"] = "package-installation-cut-off"
+
+
 class SudoNeedsPassword(_Fault):
     """`sudo` asks for a password, which `sudo -n` answers by failing."""
 
@@ -205,6 +212,7 @@ Fault = Annotated[
     | ModuleNameUnknown
     | ToolMissing
     | PackageManagerLocked
+    | PackageInstallationCutOff
     | SudoNeedsPassword
     | ResetNotSupported
     | ResetHangs
@@ -227,6 +235,7 @@ Fault = Annotated[
     | DownloadRefused
     | JoinFails
     | JoinIsSlow
+    | PortTaken
     | SecureBoot
     | GpuInUse
     | PackageGone,

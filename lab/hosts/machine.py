@@ -47,7 +47,7 @@ class Machine:
         self.system: str = identity.get("system", "ubuntu")
         self.condition: str = identity.get("condition", "prepared")
         """`prepared`, `node` or `bare`: what the machine was like when it was made."""
-        if board.runs_the_driver and "packages" not in self.state:
+        if not board.passes_gpus_on and "packages" not in self.state:
             self.state["packages"] = {name: PREPARED_PACKAGES[name] for name in _OF_ANY_SERVER}
         elif self.condition != "bare" and "packages" not in self.state:
             prepared = self.condition == "prepared"

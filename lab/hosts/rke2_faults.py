@@ -23,6 +23,13 @@ class JoinIsSlow(BaseFault):
     seconds: float = Field(ge=0)
 
 
+class PortTaken(BaseFault):
+    """A program of the machine listens on a port."""
+
+    kind: Literal["port-taken"] = "port-taken"
+    port: int = Field(ge=1, le=65535)
+
+
 class DownloadRefused(BaseFault):
     """Downloads are answered with a status of HTTP that is an error."""
 

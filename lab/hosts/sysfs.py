@@ -35,6 +35,7 @@ def write(root: Path, board: Board, *, device_nodes: bool) -> None:
     is mounted so that none can be opened), otherwise plain files stand for them.
     """
     _write(root / "sys/firmware/dmi/entries/.keep", "")
+    _write(root / "sys/fs/cgroup/cgroup.controllers", "cpuset cpu io memory hugetlb pids rdma misc")
     _write(root / "sys/class/dmi/id/product_name", board.product)
     _write(root / "sys/class/dmi/id/sys_vendor", board.vendor)
     for module in ("vfio", "vfio_pci", "vfio_iommu_type1"):

@@ -41,8 +41,40 @@ for path; do
         say file "${sum%% *} $path"
     fi
 done
+# Kubelets of others: one host cannot be a node twice.
+set -- k3s.service k3s-agent.service kubelet.service docker.service
+# shellcheck disable=SC2046 # states are single words
+for is_active in $(systemctl is-active "$@" 2>/dev/null || true); do
+    if [ "$is_active" = active ]; then
+        say runs "$1"
+    fi
+    shift
+done
 say clock "$(date +%s)"
 say architecture "$(uname -m)"
+say system "$(sed -n -e 's/^ID=//p' /etc/os-release | tr -d '"')"
+say release "$(sed -n -e 's/^VERSION_ID=//p' /etc/os-release | tr -d '"')"
+if [ -f /sys/fs/cgroup/cgroup.controllers ]; then
+    say cgroup v2
+elif [ -d /sys/fs/cgroup ]; then
+    say cgroup v1
+fi
+folder=/var/lib/rancher
+[ -d "$folder" ] || folder=/var/lib
+say free-mib "$(df -Pk "$folder" | awk 'NR == 2 { print int($4 / 1024) }')"
+# A kernel with AppArmor refuses containers whose profile cannot be loaded.
+if [ "$(cat /sys/module/apparmor/parameters/enabled 2>/dev/null || true)" = Y ] &&
+    ! command -v apparmor_parser >/dev/null 2>&1; then
+    say apparmor-parser no
+fi
+# From its tenth release on the RHEL family has the modules of iptables in a package of their own.
+case $(sed -n -e 's/^PLATFORM_ID=//p' /etc/os-release | tr -d '"') in
+platform:el1[0-9]) rpm -q kernel-modules-extra >/dev/null 2>&1 || say kernel-modules-extra no ;;
+esac
+say inotify "$(sysctl -n fs.inotify.max_user_instances 2>/dev/null || true)"
+if command -v ss >/dev/null 2>&1; then
+    say ports "$(ss -Hltn 2>/dev/null | awk '{ sub(/.*:/, "", $4); print $4 }' | sort -un | tr '\n' ' ')"
+fi
 
 # Destination 00000000 with the flag "up" in the kernel's routing table, or ::/0 in that of IPv6.
 route=no

@@ -330,6 +330,26 @@ def ready(version: str = "v1.35.7+rke2r1") -> ClusterNode:
         (node(selinux=True), LiveHost(selinux="Disabled"), None, Server(), ["SELinux is off"]),
         (node(), LiveHost(selinux="Enforcing"), None, Server(), ["rke2-selinux"]),
         (node(), LiveHost(architecture="aarch64"), None, Server(), ["x86_64"]),
+        (node(), LiveHost(running=("kubelet.service",)), None, Server(), ["kubeadm reset"]),
+        (
+            node(),
+            LiveHost(running=("docker.service",)),
+            None,
+            Server(),
+            ["its FORWARD policy is DROP"],
+        ),
+        (node(), LiveHost(ports=frozenset({22, 10250})), None, Server(), ["port 10250 already"]),
+        (
+            node(role="server"),
+            LiveHost(ports=frozenset({6443, 2379})),
+            None,
+            Server(),
+            ["port 2379, 6443 already"],
+        ),
+        (node(), LiveHost(cgroup="v1"), None, Server(), ["unified_cgroup_hierarchy"]),
+        (node(), LiveHost(free_mib=900), None, Server(), ["900 MiB are free"]),
+        (node(), LiveHost(apparmor_parser=False), None, Server(), ["apparmor_parser"]),
+        (node(), LiveHost(kernel_modules_extra=False), None, Server(), ["kernel-modules-extra"]),
         (
             node(version="v1.36.3+rke2r1"),
             LiveHost(),
@@ -369,5 +389,8 @@ def test_a_second_cluster_with_the_same_token_is_not_made() -> None:
 
 def test_a_host_that_is_right_is_not_refused() -> None:
     rke2_refusals.before_joining(node(), LiveHost(architecture="x86_64"), None, Server(), [])
+    # What RKE2 itself brings is no obstacle to going on with it.
+    ours = LiveHost(owner="c/hgx-01", ports=frozenset({10250}), free_mib=900)
+    rke2_refusals.before_joining(node(), ours, None, Server(), [])
     # One of ours that was interrupted while its node was already there.
     rke2_refusals.before_joining(node(), LiveHost(owner="c/hgx-01"), ready(), Server(), [])

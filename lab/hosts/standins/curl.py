@@ -8,11 +8,12 @@ from __future__ import annotations
 from urllib.parse import unquote, urlsplit
 
 from lab.hosts import rke2_release
-from lab.hosts.rke2_faults import DownloadRefused
+from lab.hosts.rke2_cluster import Clusters
+from lab.hosts.rke2_faults import DownloadRefused, JoinFails
 from lab.hosts.standins.call import Answer, Call
 
 _WITH_VALUE = {"--output", "-o", "--retry", "--connect-timeout", "--max-time", "-m"}
-_HTTP_ERROR = 22
+_HTTP_ERROR, _NO_CONNECTION = 22, 7
 
 
 def run(call: Call) -> Answer:
@@ -28,6 +29,8 @@ def run(call: Call) -> Answer:
             addresses.append(argument)
     if len(addresses) != 1 or target is None:
         return Answer.error("curl: (2) on a simulated host: one address and --output", 2)
+    if addresses[0].endswith("/ping"):
+        return _ping(call, addresses[0])
     refused = call.faults.first(DownloadRefused)
     data = None if refused else _content(addresses[0])
     if data is None:
@@ -36,6 +39,18 @@ def run(call: Call) -> Answer:
     path = target if target.startswith("/") else f"{call.cwd}/{target}"
     call.machine.path(path).write_bytes(data)
     call.machine.note("download", address=addresses[0])
+    return Answer()
+
+
+def _ping(call: Call, address: str) -> Answer:
+    """A server of RKE2: it answers while it is up and no fault closes its port for this host."""
+    place = urlsplit(address)
+    closed = any(fault.why == "port-closed" for fault in call.faults.all(JoinFails))
+    if closed or Clusters(call.machine.folder.path.parent).at(place.hostname or "") is None:
+        text = (
+            f"curl: (7) Failed to connect to {place.hostname} port {place.port}: Connection refused"
+        )
+        return Answer.error(text, _NO_CONNECTION)
     return Answer()
 
 

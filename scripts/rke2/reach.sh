@@ -1,0 +1,17 @@
+#!/bin/sh
+# Whether this host reaches the servers at their registration address: prints nothing, or what curl says.
+# Usage: sh -s -- ADDRESS
+set -eu
+LC_ALL=C
+export LC_ALL
+for port in 9345 6443; do
+    # Any answer will do: who it is shows when the host joins, with the certificate in its token.
+    status=0
+    said=$(curl --insecure --silent --show-error --output /dev/null --connect-timeout 5 --max-time 10 \
+        "https://$1:$port/ping" 2>&1) || status=$?
+    case $status in
+    0) ;;
+    # No name, no connection, no answer in time.
+    6 | 7 | 28) printf '%s:%s: %s\n' "$1" "$port" "$said" ;;
+    esac
+done
