@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import pulumi
@@ -57,9 +58,15 @@ def declared(seen: list[Any] | None = None, **changes: Any) -> Recorder:
     return record(program)
 
 
-@pytest.fixture(scope="module")
-def lab() -> Recorder:
+@cache
+def _declared_once() -> Recorder:
     return declared()
+
+
+@pytest.fixture
+def lab() -> Recorder:
+    """One run for all tests, within a test: only there is an event loop."""
+    return _declared_once()
 
 
 def test_what_a_cluster_on_google_cloud_is_made_of(lab: Recorder) -> None:
