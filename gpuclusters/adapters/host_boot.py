@@ -158,6 +158,8 @@ def _state(said: Mapping[str, str], pages: Mapping[int, int]) -> BootState:
         next_boot=following,
         initramfs=said.get("initramfs", ""),
         loader_behind="behind" in said,
+        sysctl_behind="sysctl" in said,
+        units_behind="units" in said,
         huge_pages_1g=pages,
         device_users=None
         if users == "unknown"

@@ -75,6 +75,7 @@ def parsed(output: str) -> LiveVm:
         image_verified=values.get("image") == "verified",
         files=files,
         disabled=tuple(disabled),
+        stale="stale" in values,
         console=_decoded(values, "console") or "",
         host_key=(_decoded(values, "hostkey") or "").strip(),
     )

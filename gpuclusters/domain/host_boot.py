@@ -222,6 +222,10 @@ class BootState:
     """Digest of the files with which we last built the initramfs; empty: never."""
     loader_behind: bool = False
     """Whether our part was written after the boot loader was told last."""
+    sysctl_behind: bool = False
+    """Whether the kernel has other values than our file says: written, then cut off before it was loaded."""
+    units_behind: bool = False
+    """Whether systemd has not read our drop-ins yet."""
     huge_pages_1g: Mapping[int, int] = field(default_factory=dict)
     device_users: tuple[int, ...] | None = ()
     """Processes that hold a VFIO group or device open: virtual machines. None: nobody could tell."""

@@ -119,6 +119,10 @@ def drift(
     todo = host_boot.plan(inputs, state)
     if todo.write_arguments or todo.update_loader:
         said.append("the next boot would not have all arguments")
+    if state.sysctl_behind:
+        said.append(f"the kernel has other values than {host_boot.SYSCTL_FILE} says")
+    if state.units_behind:
+        said.append("systemd has not read the drop-ins of units")
     if todo.update_initramfs:
         said.append("the initramfs was not built with these files")
     if todo.reboot_for:
@@ -257,8 +261,12 @@ def _apply(
         removed=stale,
         added=todo.add,
         initramfs=inputs.initramfs_digest if todo.update_initramfs else None,
-        sysctl=sysctl if sysctl in written and sysctl in inputs.files else None,
-        reload_units=any(path.startswith("/etc/systemd/") for path in written),
+        sysctl=(
+            sysctl
+            if sysctl in inputs.files and (sysctl in written or state.sysctl_behind)
+            else None
+        ),
+        reload_units=state.units_behind or any(p.startswith("/etc/systemd/") for p in written),
     )
     if change.loader or change.initramfs is not None or change.sysctl or change.reload_units:
         host.update(change)

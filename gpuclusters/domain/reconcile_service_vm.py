@@ -213,7 +213,7 @@ def _act(want: WantedVm, plan: VmPlan, live: LiveVm, ports: ServiceVmPorts) -> N
     vm, host = want.vm, ports.host
     if plan.image:
         _fetch(vm, ports)
-    if plan.files or plan.units:
+    if plan.files or plan.units or plan.stale:
         host.install({path: want.files[path] for path in plan.files}, want.executable)
     if plan.seed:
         host.write_seed(want.seed)

@@ -53,6 +53,8 @@ class LiveVm:
     """sha256 by path, of the host files that are there."""
     disabled: Sequence[str] = ()
     """Units of ours that are not enabled."""
+    stale: bool = False
+    """Whether systemd has not read our units as they are now."""
     console: str = ""
     """The last lines of the VM's serial console."""
     host_key: str = ""
@@ -123,6 +125,7 @@ class VmPlan:
     image: bool = False
     files: tuple[str, ...] = ()
     units: bool = False
+    stale: bool = False
     seed: bool = False
     network: tuple[str, ...] = ()
     """Differences of the network, in words."""
@@ -148,6 +151,8 @@ class VmPlan:
             found.append("the image is not verified")
         if self.units:
             found.append("the unit that starts the VM is not enabled")
+        if self.stale:
+            found.append("systemd has not read the units of the VM as they are now")
         if self.seed:
             found.append("the seed is missing or another")
         found += [f"network: {words}" for words in self.network]
@@ -191,6 +196,7 @@ def compare(want: WantedVm, live: LiveVm) -> VmPlan:
             path for path, text in want.files.items() if live.files.get(path) != _sha256(text)
         ),
         units=bool(live.disabled),
+        stale=live.stale,
         seed=live.seed != want.seed.digest,
         network=tuple(network),
         disk=disk,

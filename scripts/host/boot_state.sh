@@ -1,7 +1,8 @@
 #!/bin/sh
 # Print what a host boots with: lines of a word and its value. Reads only.
 # Usage: sh -s -- GRUB_FILE ARGUMENTS_FILE INITRAMFS_STAMP FILE...
-# FILE: files of which "file SHA256|- MODE USER:GROUP MARKED PATH" is printed.
+# FILE: files of which "file SHA256|- MODE USER:GROUP MARKED PATH" is printed. For those of sysctl.d, and for
+# drop-ins of units, also "sysctl behind" and "units behind" where they are written and not yet in effect.
 set -eu
 LC_ALL=C
 export LC_ALL
@@ -30,6 +31,14 @@ others_of_grub() (
     done
     printf '%s %s\n' "$GRUB_CMDLINE_LINUX" "$GRUB_CMDLINE_LINUX_DEFAULT"
 )
+
+# Whether the kernel has another value than a file of sysctl.d says.
+sysctl_behind() {
+    sed -n -e 's/^ *\([a-z][a-z0-9_./-]*\) *= *\(.*\)$/\1 \2/p' -- "$1" | while read -r key wanted; do
+        now=$(sysctl -n "$key" 2>/dev/null </dev/null) || continue
+        [ "$now" = "$wanted" ] || echo "$key"
+    done
+}
 
 method=$(method_of)
 echo "boot_id $(cat /proc/sys/kernel/random/boot_id)"
@@ -67,6 +76,17 @@ while [ "$1" != -- ]; do
         marked=foreign
         ! grep -q 'Written by gpu-clusters' "$1" || marked=ours
         echo "file ${sum%% *} $(stat -L -c '%a %U:%G' -- "$1") $marked $1"
+        case $1 in
+        /etc/sysctl.d/*)
+            [ -z "$(sysctl_behind "$1")" ] || echo "sysctl behind"
+            ;;
+        /etc/systemd/system/*.d/*)
+            unit=${1%/*}
+            unit=${unit##*/}
+            [ "$(systemctl show -p NeedDaemonReload --value "${unit%.d}" 2>/dev/null)" != yes ] ||
+                echo "units behind"
+            ;;
+        esac
     else
         echo "file - - - - $1"
     fi

@@ -65,6 +65,10 @@ fi
 # The lists are renewed and the lock is waited for: at boot unattended-upgrades holds it for minutes.
 # shellcheck disable=SC2086 # names without blanks
 if [ "$system" = debian ]; then
+    # An installation that was cut off: apt refuses everything until dpkg has finished it.
+    if [ -n "$(dpkg --audit)" ] || [ -n "$(find /var/lib/dpkg/updates -type f 2>/dev/null)" ]; then
+        dpkg --configure -a >&2 </dev/null
+    fi
     apt-get -o DPkg::Lock::Timeout=300 -qq update >&2
     apt-get -o DPkg::Lock::Timeout=300 install -y --no-install-recommends --allow-downgrades $missing
 else

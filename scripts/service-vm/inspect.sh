@@ -26,6 +26,22 @@ echo "boot $boot"
 for unit in $units; do
     systemctl is-enabled --quiet "$unit" 2>/dev/null || echo "disabled $unit"
 done
+# Written and enabled, yet cut off before systemd was told: it goes on with what it has read before.
+loaded=""
+for file in $files; do
+    case $file in
+        /etc/systemd/system/*.d/*)
+            unit=${file%/*}
+            unit=${unit##*/}
+            loaded="$loaded ${unit%.d}"
+            ;;
+        /etc/systemd/system/*) loaded="$loaded ${file##*/}" ;;
+    esac
+done
+# shellcheck disable=SC2086 # names of units
+if [ -n "$loaded" ] && systemctl show -p NeedDaemonReload $loaded 2>/dev/null | grep -q '=yes$'; then
+    echo "stale yes"
+fi
 for file in $files; do
     if [ -f "$file" ]; then
         sum=$(sha256sum <"$file")

@@ -25,6 +25,7 @@ fi
 rm -f -- "$disk" "$disk.new" "$seed" "$seed.new" "$console" "$state/$name.seed" \
     "$state/$name.host_key" "$state/$name.host_key.pub" \
     "$state/$name.client_key" "$state/$name.client_key.pub"
+rm -rf -- "$state"/.seed.*
 # shellcheck disable=SC2086 # paths of ours, without blanks
 rm -f -- $files
 systemctl daemon-reload

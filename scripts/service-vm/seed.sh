@@ -49,6 +49,8 @@ make_iso() { # OUTPUT; in the folder of the files
 main() {
     mkdir -p -- "$state"
     (umask 022 && mkdir -p -- "$(dirname -- "$seed")")
+    # What an earlier run that was killed left behind holds the VM's private key.
+    rm -rf -- "$state"/.seed.*
     key "$state/$name.host_key" "$name"
     key "$state/$name.client_key" "$account@$name"
     work=$(mktemp -d -- "$state/.seed.XXXXXX")
@@ -65,6 +67,8 @@ main() {
     mv -f -- "$work/seed.iso" "$seed.new"
     mv -f -- "$seed.new" "$seed"
     sum=$(sha256sum <"$seed")
+    # Noted last, when nothing is left to do: a run that was cut off is done again.
+    rm -rf -- "$work"
     printf '%s %s\n' "$digest" "${sum%% *}" >"$state/$name.seed.new"
     mv -f -- "$state/$name.seed.new" "$state/$name.seed"
 }

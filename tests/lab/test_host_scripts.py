@@ -40,6 +40,18 @@ def test_a_version_that_is_not_there_and_a_lock_that_is_held_are_said(hosts: Hos
     assert "It is held by process 1193 (unattended-upgr)" in said
 
 
+def test_an_installation_that_was_cut_off_is_finished_first(hosts: Hosts) -> None:
+    (host,) = hosts(1, condition="bare")
+    host.inject(faults.PackageInstallationCutOff())
+    refused = host.sudo("apt-get install -y psmisc")
+    assert (refused.returncode, "dpkg was interrupted" in refused.stderr) == (100, True)
+    assert "unpacked but not yet configured" in host.sudo("dpkg --audit").stdout
+    assert install(host, "psmisc")[0] == 0
+    assert host.sudo("dpkg --audit").stdout == ""
+    assert install(host, "psmisc")[0] == 0
+    assert sum("finished" in entry for entry in host.journal("packages")) == 1
+
+
 def test_the_red_hat_family_has_other_names_for_the_same(hosts: Hosts) -> None:
     (host,) = hosts(1, condition="bare", system="rocky")
     assert install(host, *PACKAGES)[0] == 0

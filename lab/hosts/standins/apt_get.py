@@ -9,6 +9,7 @@ from lab.hosts import driver_packages
 from lab.hosts.driver_faults import PackageGone
 from lab.hosts.driver_packages import Part
 from lab.hosts.faults import PackageManagerLocked
+from lab.hosts.standins import dpkg
 from lab.hosts.standins.call import Answer, Call
 
 CATALOGUE: Mapping[str, tuple[str, ...]] = {
@@ -78,6 +79,8 @@ def run(call: Call) -> Answer:
             "(/var/lib/dpkg/lock-frontend), is another process using it?",
             _ERROR,
         )
+    if verb != "update" and dpkg.interrupted(call.machine, call.faults):
+        return Answer.error(dpkg.INTERRUPTED, _ERROR)
     if verb == "update":
         return Answer.out("Reading package lists...")
     return _install(call, names) if verb == "install" else _remove(call, names)

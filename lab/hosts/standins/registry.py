@@ -10,6 +10,7 @@ from lab.hosts.standins import (
     boot_loader,
     curl,
     dnf,
+    dpkg,
     fmpm,
     fuser,
     gpu_tools,
@@ -24,6 +25,7 @@ from lab.hosts.standins import (
     rke2,
     rke2_kubectl,
     software,
+    ss,
     ssh,
     sysctl,
     systemctl,
@@ -43,6 +45,7 @@ STAND_INS: Mapping[str, StandIn] = {
     "curl": curl.run,
     "df": software.df,
     "dnf": dnf.run,
+    "dpkg": dpkg.run,
     "dpkg-query": software.dpkg_query,
     "dracut": initramfs.dracut,
     "fmpm": fmpm.run,
@@ -68,6 +71,7 @@ STAND_INS: Mapping[str, StandIn] = {
     rke2.KUBECTL: rke2_kubectl.run,
     "rpm": dnf.rpm,
     "shutdown": power.shutdown,
+    "ss": ss.run,
     "ssh": ssh.run,
     "sysctl": sysctl.run,
     "systemctl": systemctl.run,
@@ -79,7 +83,10 @@ STAND_INS: Mapping[str, StandIn] = {
 }
 
 _DEBIAN = frozenset(
-    {"apt-get", "apt-mark", "dpkg-query", "grub-mkconfig", "update-grub", "update-initramfs"}
+    {
+        *("apt-get", "apt-mark", "dpkg", "dpkg-query"),
+        *("grub-mkconfig", "update-grub", "update-initramfs"),
+    }
 )
 _RED_HAT = frozenset({"dnf", "dracut", "grub2-mkconfig", "grubby", "needs-restarting", "rpm"})
 _SUSE = frozenset({"dracut", "grub2-mkconfig", "rpm", "zypper"})
