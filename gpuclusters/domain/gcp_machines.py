@@ -82,13 +82,6 @@ class BuiltIn(Row):
     zones: tuple[str, ...]
 
 
-class Price(Row):
-    """Dollars per hour."""
-
-    standard: float
-    spot: float
-
-
 class Machines(Row):
     """The whole table."""
 
@@ -98,8 +91,6 @@ class Machines(Row):
     custom: Custom
     attachable: Mapping[str, Attachable]
     built_in: Mapping[str, BuiltIn]
-    prices: Mapping[str, Price]
-    """By accelerator type."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -40,7 +40,7 @@ HOSTS: dict[str, Any] = {
             "role": "worker",
             "machines": ["gpu-1", "gpu-2"],
             "machine-type": "n1-standard-8",
-            "gpu": {"product": "v100-sxm-16", "count": 1},
+            "gpu": {"product": "v100-sxm2-16gb", "count": 1},
             "provisioning": "spot",
         },
     ],

@@ -175,7 +175,7 @@ HOSTS = {
             "role": "worker",
             "machines": ["gpu-1"],
             "machine-type": "n1-standard-8",
-            "gpu": {"product": "v100-sxm-16", "count": 1},
+            "gpu": {"product": "v100-sxm2-16gb", "count": 1},
         }
     ],
 }

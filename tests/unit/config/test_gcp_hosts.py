@@ -29,7 +29,7 @@ GPUS = {
     "role": "worker",
     "machines": ["gpu-1", "gpu-2"],
     "machine-type": "n1-standard-8",
-    "gpu": {"product": "v100-sxm-16", "count": 1},
+    "gpu": {"product": "v100-sxm2-16gb", "count": 1},
 }
 GOOD: dict[str, Any] = {
     "source": "gcp",
@@ -38,7 +38,9 @@ GOOD: dict[str, Any] = {
     "image": {"source": "image", "name": "ubuntu-2404-noble-amd64-v20260812"},
     "network": {"source": "own", "cidr": "10.10.0.0/18"},
     "access": {"source": "iap"},
-    "authorized-keys": ["ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f"],
+    "authorized-keys": [
+        "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f"
+    ],
     "groups": [CONTROL, GPUS],
 }
 
@@ -72,7 +74,7 @@ def test_a_right_section_has_no_flaw() -> None:
     [
         pytest.param(
             gpus(**{"machine-type": "n1-standard-16"}),
-            "hosts.groups[1].machine-type: has 16 vCPUs and 60 GiB, and with 1 v100-sxm-16 12 and 78 are"
+            "hosts.groups[1].machine-type: has 16 vCPUs and 60 GiB, and with 1 v100-sxm2-16gb 12 and 78 are"
             ' the most (got "n1-standard-16"); write a smaller machine type, or 2 GPUs',
             id="more processors than the GPUs allow",
         ),
@@ -82,39 +84,39 @@ def test_a_right_section_has_no_flaw() -> None:
             id="a custom machine type with too much memory for its processors",
         ),
         pytest.param(
-            gpus(gpu={"product": "v100-sxm-16", "count": 3}),
-            "hosts.groups[1].gpu.count: is not a number of v100-sxm-16 that a machine can have (got 3);"
+            gpus(gpu={"product": "v100-sxm2-16gb", "count": 3}),
+            "hosts.groups[1].gpu.count: is not a number of v100-sxm2-16gb that a machine can have (got 3);"
             " write 1, 2, 4 or 8",
             id="a number of GPUs that is not sold",
         ),
         pytest.param(
             gpus(**{"machine-type": "e2-standard-8"}),
-            "hosts.groups[1].machine-type: cannot be given GPUs: v100-sxm-16 goes with N1 machines alone"
+            "hosts.groups[1].machine-type: cannot be given GPUs: v100-sxm2-16gb goes with N1 machines alone"
             ' (got "e2-standard-8"); write one like n1-standard-8, or custom-12-79872',
             id="a GPU on a machine that takes none",
         ),
         pytest.param(
-            gpus(gpu={"product": "a100-sxm-40", "count": 2}),
-            "hosts.groups[1].machine-type: cannot be given a100-sxm-40, which comes with machine types of"
+            gpus(gpu={"product": "a100-sxm4-40gb", "count": 2}),
+            "hosts.groups[1].machine-type: cannot be given a100-sxm4-40gb, which comes with machine types of"
             ' its own (got "n1-standard-8"); write a2-highgpu-2g',
             id="a GPU that is built in elsewhere",
         ),
         pytest.param(
-            gpus(**{"machine-type": "a2-highgpu-2g", "gpu": {"product": "a100-sxm-40", "count": 1}}),
-            "hosts.groups[1].gpu: is not what a2-highgpu-2g comes with (got 1 a100-sxm-40);"
-            " write {product: a100-sxm-40, count: 2}, or another machine type",
+            gpus(**{"machine-type": "a2-highgpu-2g", "gpu": {"product": "a100-sxm4-40gb", "count": 1}}),
+            "hosts.groups[1].gpu: is not what a2-highgpu-2g comes with (got 1 a100-sxm4-40gb);"
+            " write {product: a100-sxm4-40gb, count: 2}, or another machine type",
             id="another number of GPUs than built in",
         ),
         pytest.param(
             {"groups": [CONTROL, {k: v for k, v in GPUS.items() if k != "gpu"}
                         | {"machine-type": "a2-ultragpu-1g"}]},
-            "hosts.groups[1].gpu: is missing, and a2-ultragpu-1g comes with 1 a100-sxm-80 (got nothing);"
-            " write {product: a100-sxm-80, count: 1}, which says what is paid for",
+            "hosts.groups[1].gpu: is missing, and a2-ultragpu-1g comes with 1 a100-sxm4-80gb (got nothing);"
+            " write {product: a100-sxm4-80gb, count: 1}, which says what is paid for",
             id="built-in GPUs that are not named",
         ),
         pytest.param(
             {"zones": ["us-east1-b", "us-east1-d"]},
-            "hosts.zones: has us-east1-d without v100-sxm-16, which the group gpus has"
+            "hosts.zones: has us-east1-d without v100-sxm2-16gb, which the group gpus has"
             ' (as of 2026-11-20) (got "us-east1-b", "us-east1-d"); write us-east1-b or us-east1-c',
             id="a zone without the GPU",
         ),
@@ -141,7 +143,7 @@ def test_a_right_section_has_no_flaw() -> None:
             id="a control plane that can be taken back",
         ),
         pytest.param(
-            gpus(**{"machine-type": "a3-highgpu-1g", "gpu": {"product": "h100-sxm-80", "count": 1}}),
+            gpus(**{"machine-type": "a3-highgpu-1g", "gpu": {"product": "h100-sxm5-80gb", "count": 1}}),
             'hosts.groups[1].provisioning: is not how a3-highgpu-1g is sold (got "standard"); write spot,'
             " or a larger machine type",
             id="a part of a machine that is sold as spot alone",
@@ -264,7 +266,7 @@ def test_as_many_machines_as_nodes() -> None:
             "write one like n1-standard-8",
         ),
         (
-            gpus(gpu={"product": "h200-sxm", "count": 8}),
+            gpus(gpu={"product": "h200-sxm5-141gb", "count": 8}),
             ("groups", 1, "gpu", "product"),
             "is not a GPU that Google Cloud is known to have",
         ),
