@@ -148,24 +148,45 @@ class HostEffects:
         return frozenset(table), frozenset(number for number, on in table.items() if on)
 
     async def _users(self) -> frozenset[int]:
-        """Modules whose VFIO group a process holds open: asked anew each time, groups may change."""
-        modules = sorted(self._wiring.pci)
-        used = await asyncio.gather(*(self._used(self._wiring.pci[m]) for m in modules))
-        return frozenset(m for m, held in zip(modules, used, strict=True) if held)
+        """Modules whose VFIO group a process holds open: asked anew each time, groups may change.
 
-    async def _used(self, pci: str) -> bool:
-        link = f"/sys/bus/pci/devices/{pci}/iommu_group"
-        where = await self._ssh.run(["readlink", "-e", link], seconds=READ_SECONDS)
-        group = where.stdout.strip().rsplit("/", 1)[-1]
-        if where.code != 0 or not group.isdecimal():
+        All at once, since most often nobody holds any; one by one where somebody does.
+        """
+        groups = await self._groups()
+        if not await self._held(list(groups.values()), "its GPUs"):
+            return frozenset()
+        used = await asyncio.gather(
+            *(self._held([group], f"GPU {self._wiring.pci[m]}") for m, group in groups.items())
+        )
+        return frozenset(m for m, held in zip(groups, used, strict=True) if held)
+
+    async def _groups(self) -> dict[int, str]:
+        """Number of the IOMMU group by module."""
+        modules = sorted(self._wiring.pci)
+        paths = await self._paths(modules)
+        if len(paths) != len(modules):
+            # One is missing, and the answer does not say which.
+            paths = [path for m in modules for path in await self._paths([m], must=True)]
+        return {m: path.rsplit("/", 1)[-1] for m, path in zip(modules, paths, strict=True)}
+
+    async def _paths(self, modules: Sequence[int], *, must: bool = False) -> list[str]:
+        links = [f"/sys/bus/pci/devices/{self._wiring.pci[m]}/iommu_group" for m in modules]
+        done = await self._ssh.run(["readlink", "-e", *links], seconds=READ_SECONDS)
+        found = [path for path in done.stdout.split() if path.rsplit("/", 1)[-1].isdecimal()]
+        if must and not found:
+            pci = self._wiring.pci[modules[0]]
             raise _AnswerError(f"{self._wiring.host}: GPU {pci} has no IOMMU group; is it there?")
-        done = await self._ssh.run(["fuser", f"/dev/vfio/{group}"], seconds=READ_SECONDS)
+        return found
+
+    async def _held(self, groups: Sequence[str], what: str) -> bool:
+        nodes = [f"/dev/vfio/{group}" for group in groups]
+        done = await self._ssh.run(["fuser", *nodes], seconds=READ_SECONDS)
         if done.code == _FUSER_USED:
             return True
         if done.code == _FUSER_UNUSED and not done.stderr.strip():
             return False
         said = (done.stderr.strip().splitlines() or [f"exit code {done.code}"])[0]
-        raise _AnswerError(f"{self._wiring.host}: who uses GPU {pci} is unknown: {said[:200]}")
+        raise _AnswerError(f"{self._wiring.host}: who uses {what} is unknown: {said[:200]}")
 
     async def _fabric(
         self, effect: Effect, verb: str, flag: str, partition: int, already: int

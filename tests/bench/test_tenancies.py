@@ -17,6 +17,7 @@ from caas.connection import Connection
 from caas.controllers.tenancy_controller import WORKERS
 from gpuclusters.domain.tenancy_resource import TenancySpec, tenancy_object
 from tests.bench import asking
+from tests.bench.processor import Processor
 from tests.fixtures.tenancies import Operator, Tenants
 
 pytestmark = [pytest.mark.bench, pytest.mark.lab, pytest.mark.timeout(1500)]
@@ -53,6 +54,12 @@ def raw(
     return asker.submit(asking.writes, kubeconfig, batches, WORKERS).result()
 
 
+def _each(what: str, taken: dict[str, float], number: int) -> str:
+    told = sorted(taken.items(), key=lambda one: -one[1])
+    each = ", ".join(f"{name} {1000 * s / number:.0f}" for name, s in told if s / number >= 0.001)
+    return f"{what}: {1000 * sum(taken.values()) / number:.0f} ({each})"
+
+
 @pytest.fixture
 def asker() -> Iterator[Executor]:
     """Another process."""
@@ -86,16 +93,21 @@ def test_tenancies_to_ready(
         "\ntenancies  writes each  P50 s  P99 s  raw P50 s  raw P99 s  ratio P50  ratio P99  load"
     )
     medians: dict[int, float] = {}
+    processor = Processor(tenants.request.cluster.folder)
+    spent: list[str] = []
     for count in COUNTS:
         repeats = 10 if count == 1 else 1
         written.clear()
+        processor.taken()
         took = [t for _ in range(repeats) for t in to_ready(asker, tenants, count)]
+        spent.append(_each(f"{count} tenancies", processor.taken(), len(took)))
         # Beside those of the controller the one that asks.
         writes = 1 + round(len(written) / len(took))
         plain: list[float] = []
         for repeat in range(repeats):
             key = f"{count}-{repeat}"
             plain += raw(asker, tenants, namespace, count, writes, key)
+        spent.append(_each(f"{count} times {writes} writes", processor.taken(), len(plain)))
         medians[count] = statistics.median(took)
         numbers = [medians[count], percentile(took, 0.99)]
         others = [statistics.median(plain), percentile(plain, 0.99)]
@@ -106,6 +118,7 @@ def test_tenancies_to_ready(
             f"{os.getloadavg()[0]:4.1f}",
             flush=True,
         )
+    print("processor time, ms for each:", *spent, sep="\n  ")
     for fewer, more in pairwise(COUNTS):
         print(f"P50: {more} take {medians[more] / medians[fewer]:.1f} times as long as {fewer}")
     # The control plane goes with the run; a thousand deletions would only keep it longer.

@@ -12,13 +12,21 @@ from dataclasses import dataclass
 from typing import Any
 
 from caas.cluster import Cluster, ClusterError, ConflictError
-from caas.controllers.leases import LeaseController, MakeEffects, effects_over_ssh
+from caas.controllers.leases import LeaseController, MakeEffects, effects_over_ssh, specs_of
 from caas.settings import Settings
 from gpuclusters.domain import lease_resource, tenancy_resource
 from gpuclusters.domain.container import CONTAINER_LABEL, LEASE_GATE, POD
 from gpuclusters.domain.device_plugin import HELD_BY_ANOTHER, KUBELET_AGREES
 from gpuclusters.domain.isolation import TENANT_LABEL
-from gpuclusters.domain.lease_resource import GPU_LEASE, RECHECK_ANNOTATION, lease_name
+from gpuclusters.domain.lease_resource import (
+    GPU_LEASE,
+    RECHECK_ANNOTATION,
+    ConditionType,
+    GPULeaseSpec,
+    Phase,
+    lease_name,
+    lease_object,
+)
 from gpuclusters.domain.ports import ObjectKind
 from gpuclusters.domain.tenancy_resource import TENANCY
 from lab.hosts import firmware, gpus
@@ -38,6 +46,7 @@ PHASES: dict[str, float] = dict.fromkeys(
 EVERY = tuple(range(15))
 GOLDEN = {"versions": dict(firmware.GOLDEN), "knobs": dict(gpus.DEFAULT_KNOBS)}
 Lease = dict[str, Any]
+_SINCE = "2026-01-01T00:00:00Z"
 
 
 def settings_of(
@@ -48,6 +57,7 @@ def settings_of(
     policy: str = "full",
     phases: dict[str, float] | None = None,
     golden: dict[str, Any] | None = None,
+    start_deadline: float = 1380,
 ) -> Settings:
     """Settings of some simulated hosts, each under a name of its own."""
     entries = []
@@ -81,6 +91,7 @@ def settings_of(
             "runtime_class": "kata-qemu-nvidia-gpu",
             "recycle_policy": policy,
             "phases": PHASES | (phases or {}),
+            "start_deadline_seconds": start_deadline,
             "hosts": entries,
             "golden_firmware": GOLDEN if golden is None else golden,
             "api": {"issuer": "https://id.example.com"},
@@ -145,6 +156,20 @@ class LeaseLab:
     @property
     def host(self) -> str:
         return self.settings.hosts[0].name
+
+    async def free(self) -> None:
+        """Leases of GPUs that have been through their first cycle."""
+        specs = [spec for host in self.settings.hosts for spec in specs_of(host)]
+        await asyncio.gather(*(self._free(spec) for spec in specs))
+
+    async def _free(self, spec: GPULeaseSpec) -> None:
+        body = await self.cluster.create(GPU_LEASE, lease_object(spec))
+        proof = {"status": "True", "reason": "Shown", "lastTransitionTime": _SINCE}
+        shown = [{"type": kind.value, **proof} for kind in ConditionType]
+        for phase in (Phase.RESETTING, Phase.SCRUBBING, Phase.VERIFYING, Phase.FREE):
+            conditions = [] if phase is Phase.RESETTING else shown
+            status = {"phase": phase.value, "since": _SINCE, "cycle": 1, "conditions": conditions}
+            body = await self.cluster.replace_status(GPU_LEASE, {**body, "status": status})
 
     async def tenant(self, name: str = "", *, ready: bool = True) -> str:
         """A tenancy of the test's namespace."""
@@ -303,9 +328,14 @@ async def lease_lab(
     hosts: Sequence[SimulatedHost],
     *,
     wrap: Callable[[MakeEffects], MakeEffects] = lambda make: make,
+    free: bool = False,
     **options: Any,
 ) -> AsyncIterator[LeaseLab]:
-    """A running controller of these hosts; everything is gone afterwards."""
+    """A running controller of these hosts; everything is gone afterwards.
+
+    Their GPUs are new, or `free`: made so before the controller looks, by somebody who knows that
+    simulated machines have had no tenant.
+    """
     settings = settings_of([(unique(host), host) for host in hosts], **options)
     key = hosts[0].client_key.read_text()
     effects = wrap(effects_over_ssh(key, lambda: hosts[0].endpoint.bmc.password))
@@ -313,6 +343,8 @@ async def lease_lab(
         await define(cluster)
         lab = LeaseLab(cluster, settings, namespace, effects)
         try:
+            if free:
+                await lab.free()
             await lab.start()
             yield lab
         finally:

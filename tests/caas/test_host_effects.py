@@ -15,11 +15,13 @@ from gpuclusters.domain.firmware import Golden
 from gpuclusters.domain.lease import Limits
 from gpuclusters.domain.lease_effects import (
     ActivatePartition,
+    BoardSeen,
     DeactivatePartition,
     Effect,
     Failed,
     GiveBack,
     Outcome,
+    ReadBoard,
     Reset,
     Succeeded,
     Withhold,
@@ -131,3 +133,68 @@ def test_free_gpus_are_given_back_where_no_partition_is_kept_active() -> None:
     assert done(machine, effect) == Succeeded(effect)
     assert machine.told == [["rm", "-rf", withheld(PCI[1]), withheld(PCI[3])]]
     assert isinstance(done(Machine(rm=1), effect), Failed)
+
+
+class Board(Machine):
+    """Answers what a reading asks for; processes hold some of its GPUs."""
+
+    def __init__(self, *, held: Sequence[int] = (), missing: Sequence[int] = (), said: str = ""):
+        super().__init__()
+        self._held = {f"/dev/vfio/{m}" for m in held}
+        self._missing = {PCI[m] for m in missing}
+        self._said = said
+
+    async def run(self, command: Sequence[str], *, seconds: float) -> Done:
+        self.told.append(list(command))
+        match command:
+            case ["fmpm", *_]:
+                active = '{"partitionInfo": [{"partitionId": 3, "isActive": 1}]}'
+                return Done(0, active, "")
+            case ["readlink", "-e", *links]:
+                there = [m for m, pci in PCI.items() for link in links if pci in link]
+                found = [m for m in there if PCI[m] not in self._missing]
+                paths = "".join(f"/sys/kernel/iommu_groups/{m}\n" for m in found)
+                return Done(0 if len(found) == len(links) else 1, paths, "")
+            case ["fuser", *nodes]:
+                return Done(0 if self._held & set(nodes) else 1, "", self._said)
+            case ["ls", _]:
+                return Done(0, f"{PCI[3]}\n0000:00:00.0\n", "")
+        raise AssertionError(command)
+
+
+def read(board: Board) -> Outcome:
+    return done(board, ReadBoard(frozenset()))
+
+
+def seen(board: Board) -> BoardSeen:
+    outcome = read(board)
+    assert isinstance(outcome, Succeeded)
+    assert isinstance(outcome.result, BoardSeen)
+    return outcome.result
+
+
+def test_who_uses_gpus_is_asked_once_for_all_where_nobody_does() -> None:
+    board = Board()
+    assert seen(board) == BoardSeen(
+        frozenset({3}), frozenset({3}), users=frozenset(), withheld=frozenset({3})
+    )
+    assert sorted(command[0] for command in board.told) == ["fmpm", "fuser", "ls", "readlink"]
+
+
+@pytest.mark.parametrize("held", [[1], [3], [1, 3]])
+def test_where_somebody_uses_gpus_each_is_asked_for(held: list[int]) -> None:
+    assert seen(Board(held=held)).users == frozenset(held)
+
+
+@pytest.mark.parametrize(
+    ("board", "said"),
+    [
+        (Board(missing=[3]), f"h: GPU {PCI[3]} has no IOMMU group; is it there?"),
+        (Board(said="Cannot stat /dev/vfio/1"), "h: who uses its GPUs is unknown: Cannot stat"),
+    ],
+    ids=["a GPU is gone", "fuser complains"],
+)
+def test_what_cannot_be_known_of_one_gpu_is_no_answer_at_all(board: Board, said: str) -> None:
+    outcome = read(board)
+    assert isinstance(outcome, Failed)
+    assert outcome.message.startswith(said)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from caas.cluster import ClusterError
 from gpuclusters.domain.container import LEASE_ANNOTATION, POD
-from gpuclusters.domain.fabric_lock import MARKS
+from gpuclusters.domain.fabric_lock import MARKS, WITHHELD, quarantined
 from gpuclusters.domain.lease_resource import GPU_LEASE, lease_name
 from gpuclusters.domain.tenancy_objects import NODE
 from gpuclusters.domain.tenancy_resource import TENANCY
@@ -24,6 +26,33 @@ from tests.fixtures.hosts import Hosts, SimulatedHost
 
 pytestmark = pytest.mark.lab
 
+Story = Callable[[LeaseLab], Awaitable[None]]
+Play = Callable[..., None]
+
+
+@pytest.fixture
+def host(hosts: Hosts) -> SimulatedHost:
+    """The machine of a test."""
+    (made,) = hosts()
+    return made
+
+
+@pytest.fixture
+def play(kube_api: KubeCluster, namespace: str, host: SimulatedHost) -> Play:
+    """Runs a story beside a controller of the machine, with options of `lease_lab`.
+
+    All GPUs are free when it begins, as if each had been through its cycle, unless they are `new`.
+    """
+
+    def run(story: Story, *, new: bool = False, **options: Any) -> None:
+        async def told() -> None:
+            async with lease_lab(kube_api, namespace, [host], free=not new, **options) as lab:
+                await story(lab)
+
+        asyncio.run(told())
+
+    return run
+
 
 def phase_is(phase: str, *modules: int) -> Any:
     return lambda leases: all(leases.get(m, {}).get("phase") == phase for m in modules)
@@ -35,135 +64,127 @@ def marked(host: SimulatedHost) -> set[str]:
     return {path.name for path in folder.iterdir()} if folder.exists() else set()
 
 
+def withheld_by(host: SimulatedHost) -> set[str]:
+    """Addresses of the GPUs whose partitions leases keep down, as they say on the machine."""
+    folder = host.path(WITHHELD)
+    return {path.name for path in folder.iterdir()} if folder.exists() else set()
+
+
 def pci_of(module: int) -> str:
     return board("supermicro-hgx-h100").gpus[module].address
 
 
 def test_a_pod_gets_a_whole_partition_and_gives_it_back_verified(
-    kube_api: KubeCluster, namespace: str, hosts: Hosts
+    play: Play, host: SimulatedHost
 ) -> None:
-    (host,) = hosts()
+    async def story(lab: LeaseLab) -> None:
+        acme = await lab.tenant()
+        pod = await lab.admitted(await lab.pod(acme, 2))
+        leases = await lab.leases()
+        mine = {m for m, s in leases.items() if s["phase"] == "Leased"}
+        assert len(mine) == 2
+        holder = leases[min(mine)]["holder"]
+        assert set(holder["gpus"]) == mine
+        assert holder["tenant"] == acme
+        assert holder["admitted"] is True
+        lease = pod["metadata"]["annotations"][LEASE_ANNOTATION]
+        assert lease == f"{lab.host}/{holder['partition']}"
+        assert pod["spec"]["nodeSelector"] == {"kubernetes.io/hostname": lab.host}
+        assert host.active_partitions() == [holder["partition"]]
+        assert marked(host) == {pci_of(m) for m in mine}
+        await lab.allocate(pod)
+        harm = tenant.use(host.folder, host.name, sorted(mine), acme, knobs={"ecc": "disabled"})
+        assert harm == []
+        host.set_partition_in_use(holder["partition"], "vm")
+        host.forget()
+        await lab.delete(pod)
+        await lab.until(phase_is("Releasing", *mine))
+        await asyncio.sleep(0.3)
+        assert not [c for c in host.commands() if "reset" in c], "reset while it is used"
+        host.set_partition_in_use(holder["partition"], None)
+        await lab.allocate(pod, allocated=False)
+        await lab.until(lambda x: not phase_is("Releasing", *mine)(x))
+        # The tenant turned ECC off for good: exactly its GPUs are found out.
+        await lab.until(phase_is("Quarantined", *mine))
+        leases = await lab.leases()
+        assert {leases[m]["reason"] for m in mine} == {"KnobsChanged"}
+        assert {m for m, s in leases.items() if s["phase"] == "Free"} == set(leases) - mine
+        assert host.active_partitions() == []
+        assert marked(host) == set()
 
-    async def story() -> None:
-        async with lease_lab(kube_api, namespace, [host]) as lab:
-            await lab.all_free()
-            acme = await lab.tenant()
-            pod = await lab.admitted(await lab.pod(acme, 2))
-            leases = await lab.leases()
-            mine = {m for m, s in leases.items() if s["phase"] == "Leased"}
-            assert len(mine) == 2
-            holder = leases[min(mine)]["holder"]
-            assert set(holder["gpus"]) == mine
-            assert holder["tenant"] == acme
-            assert holder["admitted"] is True
-            lease = pod["metadata"]["annotations"][LEASE_ANNOTATION]
-            assert lease == f"{lab.host}/{holder['partition']}"
-            assert pod["spec"]["nodeSelector"] == {"kubernetes.io/hostname": lab.host}
-            assert host.active_partitions() == [holder["partition"]]
-            assert marked(host) == {pci_of(m) for m in mine}
-            await lab.allocate(pod)
-            harm = tenant.use(host.folder, host.name, sorted(mine), acme, knobs={"ecc": "disabled"})
-            assert harm == []
-            host.set_partition_in_use(holder["partition"], "vm")
-            host.forget()
-            await lab.delete(pod)
-            await lab.until(phase_is("Releasing", *mine))
-            await asyncio.sleep(0.3)
-            assert not [c for c in host.commands() if "reset" in c], "reset while it is used"
-            host.set_partition_in_use(holder["partition"], None)
-            await lab.allocate(pod, allocated=False)
-            await lab.until(lambda x: not phase_is("Releasing", *mine)(x))
-            # The tenant turned ECC off for good: exactly its GPUs are found out.
-            await lab.until(phase_is("Quarantined", *mine))
-            leases = await lab.leases()
-            assert {leases[m]["reason"] for m in mine} == {"KnobsChanged"}
-            assert {m for m, s in leases.items() if s["phase"] == "Free"} == set(leases) - mine
-            assert host.active_partitions() == []
-            assert marked(host) == set()
-
-    asyncio.run(story())
+    play(story)
 
 
 def test_changed_firmware_quarantines_exactly_that_gpu_until_it_is_right_again(
-    kube_api: KubeCluster, namespace: str, hosts: Hosts
+    play: Play, host: SimulatedHost
 ) -> None:
-    (host,) = hosts()
+    async def story(lab: LeaseLab) -> None:
+        acme = await lab.tenant()
+        pod = await lab.admitted(await lab.pod(acme, 2))
+        one, other = sorted(m for m, p in (await lab.phases()).items() if p == "Leased")
+        await lab.allocate(pod)
+        tenant.use(host.folder, host.name, [one, other], acme)
+        tenant.use(host.folder, host.name, [one], acme, firmware="96.00.A5.00.66")
+        await lab.delete(pod)
+        await lab.allocate(pod, allocated=False)
+        await lab.until(phase_is("Quarantined", one))
+        await lab.until(phase_is("Free", other))
+        status = (await lab.leases())[one]
+        assert status["reason"] == "FirmwareChanged"
+        assert f"HGX_FW_GPU_SXM_{one} is 96.00.A5.00.66" in status["message"]
+        phases = await lab.phases()
+        assert {m for m, phase in phases.items() if phase != "Free"} == {one}
+        # A recheck finds it as it is, as often as one asks.
+        await lab.recheck(one, "first")
+        await lab.until(lambda x: x[one]["cycle"] == status["cycle"] + 1)
+        await lab.until(phase_is("Quarantined", one))
+        with gpus.change(HostsFolder(host.folder).host(host.name), one) as gpu:
+            gpu.firmware = None
+        await lab.recheck(one, "repaired")
+        await lab.until(phase_is("Free", one))
+        harm = tenant.use(host.folder, host.name, [one], "next")
+        assert harm == []
 
-    async def story() -> None:
-        async with lease_lab(kube_api, namespace, [host]) as lab:
-            await lab.all_free()
-            acme = await lab.tenant()
-            pod = await lab.admitted(await lab.pod(acme, 2))
-            one, other = sorted(m for m, p in (await lab.phases()).items() if p == "Leased")
-            await lab.allocate(pod)
-            tenant.use(host.folder, host.name, [one, other], acme)
-            tenant.use(host.folder, host.name, [one], acme, firmware="96.00.A5.00.66")
-            await lab.delete(pod)
-            await lab.allocate(pod, allocated=False)
-            await lab.until(phase_is("Quarantined", one))
-            await lab.until(phase_is("Free", other))
-            status = (await lab.leases())[one]
-            assert status["reason"] == "FirmwareChanged"
-            assert f"HGX_FW_GPU_SXM_{one} is 96.00.A5.00.66" in status["message"]
-            phases = await lab.phases()
-            assert {m for m, phase in phases.items() if phase != "Free"} == {one}
-            # A recheck finds it as it is, as often as one asks.
-            await lab.recheck(one, "first")
-            await lab.until(lambda x: x[one]["cycle"] == status["cycle"] + 1)
-            await lab.until(phase_is("Quarantined", one))
-            with gpus.change(HostsFolder(host.folder).host(host.name), one) as gpu:
-                gpu.firmware = None
-            await lab.recheck(one, "repaired")
-            await lab.until(phase_is("Free", one))
-            harm = tenant.use(host.folder, host.name, [one], "next")
-            assert harm == []
-
-    asyncio.run(story())
+    play(story)
 
 
 def test_the_second_of_two_requests_for_all_gpus_waits_for_the_first(
-    kube_api: KubeCluster, namespace: str, hosts: Hosts
+    play: Play, host: SimulatedHost
 ) -> None:
-    (host,) = hosts()
+    async def story(lab: LeaseLab) -> None:
+        acme = await lab.tenant()
+        pods = [await lab.pod(acme, 8), await lab.pod(acme, 8)]
+        first = await lab.admitted(pods[0])
+        holders = {s["holder"]["podUid"] for s in (await lab.leases()).values()}
+        assert holders == {first["metadata"]["uid"]}
+        again = await lab.cluster.get(POD, pods[1]["metadata"]["name"], lab.namespace)
+        assert again is not None
+        assert again["spec"]["schedulingGates"]
+        await lab.delete(first)
+        await lab.admitted(pods[1])
 
-    async def story() -> None:
-        async with lease_lab(kube_api, namespace, [host]) as lab:
-            await lab.all_free()
-            acme = await lab.tenant()
-            pods = [await lab.pod(acme, 8), await lab.pod(acme, 8)]
-            first = await lab.admitted(pods[0])
-            holders = {s["holder"]["podUid"] for s in (await lab.leases()).values()}
-            assert holders == {first["metadata"]["uid"]}
-            again = await lab.cluster.get(POD, pods[1]["metadata"]["name"], namespace)
-            assert again is not None
-            assert again["spec"]["schedulingGates"]
-            await lab.delete(first)
-            await lab.admitted(pods[1])
-
-    asyncio.run(story())
+    play(story)
 
 
 def test_gpus_that_cannot_be_reset_or_cleared_are_closed_and_the_others_serve(
-    kube_api: KubeCluster, namespace: str, hosts: Hosts
+    play: Play, host: SimulatedHost
 ) -> None:
-    (host,) = hosts()
     host.inject(faults.ResetNotSupported(module=1), faults.MemoryNotCleared(module=2))
 
-    async def story() -> None:
-        async with lease_lab(kube_api, namespace, [host]) as lab:
-            await lab.until(phase_is("Quarantined", 1, 2))
-            await lab.until(phase_is("Free", 3, 4, 5, 6, 7, 8))
-            leases = await lab.leases()
-            assert leases[1]["reason"] == "ResetFailed"
-            assert leases[2]["reason"] == "MemoryNotCleared"
-            assert "memory_clear_finished" in leases[2]["message"]
-            pod = await lab.pod(await lab.tenant(), 8)
-            await asyncio.sleep(1)
-            body = await lab.cluster.get(POD, pod["metadata"]["name"], namespace)
-            assert body is not None
-            assert body["spec"]["schedulingGates"], "a board with closed GPUs gave all of them"
+    async def story(lab: LeaseLab) -> None:
+        await lab.until(phase_is("Quarantined", 1, 2))
+        await lab.until(phase_is("Free", 3, 4, 5, 6, 7, 8))
+        leases = await lab.leases()
+        assert leases[1]["reason"] == "ResetFailed"
+        assert leases[2]["reason"] == "MemoryNotCleared"
+        assert "memory_clear_finished" in leases[2]["message"]
+        pod = await lab.pod(await lab.tenant(), 8)
+        await asyncio.sleep(1)
+        body = await lab.cluster.get(POD, pod["metadata"]["name"], lab.namespace)
+        assert body is not None
+        assert body["spec"]["schedulingGates"], "a board with closed GPUs gave all of them"
 
-    asyncio.run(story())
+    play(story, new=True)
 
 
 @pytest.mark.parametrize(
@@ -175,213 +196,227 @@ def test_gpus_that_cannot_be_reset_or_cleared_are_closed_and_the_others_serve(
     ids=["the BMC is silent", "the machine is not reached"],
 )
 def test_what_cannot_be_asked_in_time_is_closed_and_a_recheck_opens_it(
-    kube_api: KubeCluster,
-    namespace: str,
-    hosts: Hosts,
+    play: Play,
+    host: SimulatedHost,
     fault: Any,
     phases: dict[str, float],
     reason: str,
 ) -> None:
-    (host,) = hosts()
     host.inject(fault)
 
-    async def story() -> None:
-        async with lease_lab(kube_api, namespace, [host], phases=phases) as lab:
-            await lab.until(phase_is("Quarantined", *range(1, 9)))
-            assert {s["reason"] for s in (await lab.leases()).values()} == {reason}
-            await lab.stop()
-            host.clear_faults()
-            lab.settings = lab.settings.model_copy(
-                update={"phases": lab.settings.phases.model_copy(update=dict.fromkeys(phases, 200))}
-            )
-            await lab.start()
-            await asyncio.gather(*(lab.recheck(module) for module in range(1, 9)))
-            await lab.all_free()
+    async def story(lab: LeaseLab) -> None:
+        await lab.until(phase_is("Quarantined", *range(1, 9)))
+        assert {s["reason"] for s in (await lab.leases()).values()} == {reason}
+        await lab.stop()
+        host.clear_faults()
+        lab.settings = lab.settings.model_copy(
+            update={"phases": lab.settings.phases.model_copy(update=dict.fromkeys(phases, 200))}
+        )
+        await lab.start()
+        await asyncio.gather(*(lab.recheck(module) for module in range(1, 9)))
+        await lab.all_free()
 
-    asyncio.run(story())
+    play(story, phases=phases, new=True)
 
 
-def test_a_pod_waits_until_its_tenancy_is_ready(
-    kube_api: KubeCluster, namespace: str, hosts: Hosts
-) -> None:
-    (host,) = hosts()
+def test_a_pod_waits_until_its_tenancy_is_ready(play: Play, host: SimulatedHost) -> None:
+    async def story(lab: LeaseLab) -> None:
+        acme = await lab.tenant(ready=False)
+        pod = await lab.pod(acme, 1)
+        stranger = await lab.pod(await lab.tenant(f"{acme}-other", ready=True), 1)
+        await lab.admitted(stranger)
+        assert set((await lab.phases()).values()) == {"Free", "Leased"}
+        body = await lab.cluster.get(POD, pod["metadata"]["name"], lab.namespace)
+        assert body is not None
+        assert body["spec"]["schedulingGates"]
+        tenancy = await lab.cluster.get(TENANCY, acme)
+        assert tenancy is not None
+        await lab.allocate(stranger)
+        await lab.say_ready(tenancy, ready=True)
+        await lab.admitted(pod)
 
-    async def story() -> None:
-        async with lease_lab(kube_api, namespace, [host]) as lab:
-            await lab.all_free()
-            acme = await lab.tenant(ready=False)
-            pod = await lab.pod(acme, 1)
-            stranger = await lab.pod(await lab.tenant(f"{acme}-other", ready=True), 1)
-            await lab.admitted(stranger)
-            assert set((await lab.phases()).values()) == {"Free", "Leased"}
-            body = await lab.cluster.get(POD, pod["metadata"]["name"], namespace)
-            assert body is not None
-            assert body["spec"]["schedulingGates"]
-            tenancy = await lab.cluster.get(TENANCY, acme)
-            assert tenancy is not None
-            await lab.allocate(stranger)
-            await lab.say_ready(tenancy, ready=True)
+    play(story)
+
+
+def test_a_node_out_of_service_gets_no_pod(play: Play, host: SimulatedHost) -> None:
+    async def story(lab: LeaseLab) -> None:
+        name = {"name": lab.host}
+        node = {"apiVersion": "v1", "kind": "Node", "metadata": name}
+        away = {**node, "spec": {"unschedulable": True}}
+        try:
+            await lab.cluster.apply(NODE, away, manager="tests", force=True)
+            assert lab.controller is not None
+            while lab.controller.serves(lab.host):
+                await asyncio.sleep(0.05)
+            tenant = await lab.tenant()
+            pod = await lab.pod(tenant, 1)
+            # A later pod of the same queue would have been granted by now.
+            for _ in range(3):
+                await asyncio.sleep(0.3)
+                assert set((await lab.phases()).values()) == {"Free"}
+            await lab.cluster.apply(NODE, node, manager="tests", force=True)
             await lab.admitted(pod)
+        finally:
+            await lab.cluster.delete(NODE, lab.host)
 
-    asyncio.run(story())
-
-
-def test_a_node_out_of_service_gets_no_pod(
-    kube_api: KubeCluster, namespace: str, hosts: Hosts
-) -> None:
-    (host,) = hosts()
-
-    async def story() -> None:
-        async with lease_lab(kube_api, namespace, [host]) as lab:
-            await lab.all_free()
-            name = {"name": lab.host}
-            node = {"apiVersion": "v1", "kind": "Node", "metadata": name}
-            away = {**node, "spec": {"unschedulable": True}}
-            try:
-                await lab.cluster.apply(NODE, away, manager="tests", force=True)
-                assert lab.controller is not None
-                while lab.controller.serves(lab.host):
-                    await asyncio.sleep(0.05)
-                tenant = await lab.tenant()
-                pod = await lab.pod(tenant, 1)
-                # A later pod of the same queue would have been granted by now.
-                for _ in range(3):
-                    await asyncio.sleep(0.3)
-                    assert set((await lab.phases()).values()) == {"Free"}
-                await lab.cluster.apply(NODE, node, manager="tests", force=True)
-                await lab.admitted(pod)
-            finally:
-                await lab.cluster.delete(NODE, lab.host)
-
-    asyncio.run(story())
+    play(story)
 
 
 def test_a_pod_that_the_kubelet_does_not_take_in_time_is_deleted_and_its_gpus_return(
-    kube_api: KubeCluster, namespace: str, hosts: Hosts
+    play: Play, host: SimulatedHost
 ) -> None:
-    (host,) = hosts()
+    async def story(lab: LeaseLab) -> None:
+        pod = await lab.admitted(await lab.pod(await lab.tenant(), 4))
+        await lab.until(lambda x: sum(s["phase"] == "Free" for s in x.values()) == 4)
+        await lab.all_free()
+        assert await lab.cluster.get(POD, pod["metadata"]["name"], lab.namespace) is None
 
-    async def story() -> None:
-        async with lease_lab(kube_api, namespace, [host], phases={"admission": 1}) as lab:
-            await lab.all_free()
-            pod = await lab.admitted(await lab.pod(await lab.tenant(), 4))
-            await lab.until(lambda x: sum(s["phase"] == "Free" for s in x.values()) == 4)
-            await lab.all_free()
-            assert await lab.cluster.get(POD, pod["metadata"]["name"], namespace) is None
-
-    asyncio.run(story())
+    play(story, phases={"admission": 1})
 
 
 def test_one_pod_at_a_time_goes_to_a_host_that_has_not_allocated_yet(
-    kube_api: KubeCluster, namespace: str, hosts: Hosts
+    play: Play, host: SimulatedHost
 ) -> None:
-    (host,) = hosts()
+    async def story(lab: LeaseLab) -> None:
+        acme = await lab.tenant()
+        pods = [await lab.pod(acme, 1), await lab.pod(acme, 1)]
+        await lab.until(lambda x: sum(s["phase"] == "Leased" for s in x.values()) == 2)
+        await asyncio.sleep(0.5)
+        admitted = [s for s in (await lab.leases()).values() if s.get("holder", {}).get("admitted")]
+        assert len(admitted) == 1
+        (first,) = [p for p in pods if p["metadata"]["uid"] == admitted[0]["holder"]["podUid"]]
+        (second,) = [p for p in pods if p is not first]
+        await lab.admitted(first)
+        await lab.allocate(first)
+        await lab.admitted(second)
 
-    async def story() -> None:
-        async with lease_lab(kube_api, namespace, [host]) as lab:
-            await lab.all_free()
-            acme = await lab.tenant()
-            pods = [await lab.pod(acme, 1), await lab.pod(acme, 1)]
-            await lab.until(lambda x: sum(s["phase"] == "Leased" for s in x.values()) == 2)
-            await asyncio.sleep(0.5)
-            admitted = [
-                s for s in (await lab.leases()).values() if s.get("holder", {}).get("admitted")
-            ]
-            assert len(admitted) == 1
-            (first,) = [p for p in pods if p["metadata"]["uid"] == admitted[0]["holder"]["podUid"]]
-            (second,) = [p for p in pods if p is not first]
-            await lab.admitted(first)
-            await lab.allocate(first)
-            await lab.admitted(second)
-
-    asyncio.run(story())
+    play(story)
 
 
 def test_a_pod_whose_gpu_the_kubelet_gave_to_another_is_deleted_and_its_gpus_wait_for_the_other(
-    kube_api: KubeCluster, namespace: str, hosts: Hosts
+    play: Play, host: SimulatedHost
 ) -> None:
-    (host,) = hosts()
+    async def story(lab: LeaseLab) -> None:
+        acme = await lab.tenant()
+        pod = await lab.admitted(await lab.pod(acme, 2))
+        await lab.allocate(pod)
+        one, other = sorted(m for m, p in (await lab.phases()).items() if p == "Leased")
+        await lab.dispute(one)
+        await lab.until(phase_is("Releasing", one, other))
+        while body := await lab.cluster.get(POD, pod["metadata"]["name"], lab.namespace):
+            assert body["metadata"].get("deletionTimestamp")
+            # It has a node, so that a kubelet would end it.
+            await lab.delete(pod)
+        # The other pod keeps what it has: nothing is reset under it.
+        cycle = (await lab.leases())[one]["cycle"]
+        await lab.until(phase_is("Quarantined", one))
+        status = (await lab.leases())[one]
+        assert status["reason"] == "ReleaseTimedOut"
+        assert status["cycle"] == cycle
+        assert status["lastTenant"] == acme
+        assert status["holder"]["admitted"] is True
+        await lab.allocate(pod, allocated=False)
+        await lab.dispute(one, disputed=False)
+        await lab.until(lambda x: "holder" not in x[one] and "holder" not in x[other])
+        await asyncio.gather(lab.recheck(one), lab.recheck(other))
+        await lab.all_free()
+        assert not any("lastTenant" in s for s in (await lab.leases()).values())
 
-    async def story() -> None:
-        async with lease_lab(kube_api, namespace, [host], phases={"releasing": 4}) as lab:
-            await lab.all_free()
-            acme = await lab.tenant()
-            pod = await lab.admitted(await lab.pod(acme, 2))
-            await lab.allocate(pod)
-            one, other = sorted(m for m, p in (await lab.phases()).items() if p == "Leased")
-            await lab.dispute(one)
-            await lab.until(phase_is("Releasing", one, other))
-            while body := await lab.cluster.get(POD, pod["metadata"]["name"], namespace):
-                assert body["metadata"].get("deletionTimestamp")
-                # It has a node, so that a kubelet would end it.
-                await lab.delete(pod)
-            # The other pod keeps what it has: nothing is reset under it.
-            cycle = (await lab.leases())[one]["cycle"]
-            await lab.until(phase_is("Quarantined", one))
-            status = (await lab.leases())[one]
-            assert status["reason"] == "ReleaseTimedOut"
-            assert status["cycle"] == cycle
-            assert status["lastTenant"] == acme
-            assert status["holder"]["admitted"] is True
-            await lab.allocate(pod, allocated=False)
-            await lab.dispute(one, disputed=False)
-            await lab.until(lambda x: "holder" not in x[one] and "holder" not in x[other])
-            await asyncio.gather(lab.recheck(one), lab.recheck(other))
-            await lab.all_free()
-            assert not any("lastTenant" in s for s in (await lab.leases()).values())
-
-    asyncio.run(story())
+    play(story, phases={"releasing": 4})
 
 
 def test_a_free_gpu_that_the_kubelet_gave_to_a_pod_is_closed(
-    kube_api: KubeCluster, namespace: str, hosts: Hosts
+    play: Play, host: SimulatedHost
 ) -> None:
-    (host,) = hosts()
+    async def story(lab: LeaseLab) -> None:
+        await lab.dispute(3)
+        await lab.until(phase_is("Quarantined", 3))
+        leases = await lab.leases()
+        assert leases[3]["reason"] == "HeldByAnotherPod"
+        assert {m for m, s in leases.items() if s["phase"] == "Free"} == set(leases) - {3}
+        await lab.recheck(3)
+        await asyncio.sleep(0.5)
+        assert (await lab.phases())[3] == "Quarantined", "the other pod still has it"
+        await lab.dispute(3, disputed=False)
+        await lab.all_free()
 
-    async def story() -> None:
-        async with lease_lab(kube_api, namespace, [host]) as lab:
-            await lab.all_free()
-            await lab.dispute(3)
-            await lab.until(phase_is("Quarantined", 3))
-            leases = await lab.leases()
-            assert leases[3]["reason"] == "HeldByAnotherPod"
-            assert {m for m, s in leases.items() if s["phase"] == "Free"} == set(leases) - {3}
-            await lab.recheck(3)
-            await asyncio.sleep(0.5)
-            assert (await lab.phases())[3] == "Quarantined", "the other pod still has it"
-            await lab.dispute(3, disputed=False)
-            await lab.all_free()
-
-    asyncio.run(story())
+    play(story)
 
 
-def test_a_declared_layout_stays_active_between_tenants(
-    kube_api: KubeCluster, namespace: str, hosts: Hosts
+def test_a_declared_layout_stays_active_between_tenants_and_its_marks_go(
+    play: Play, host: SimulatedHost
 ) -> None:
-    (host,) = hosts()
+    async def at_rest() -> None:
+        while sorted(host.active_partitions()) != [1, 5, 6] or withheld_by(host):
+            await asyncio.sleep(0.05)
 
-    async def story() -> None:
-        layout = {"partitions": (1, 5, 6), "declared_layout": True}
-        async with lease_lab(kube_api, namespace, [host], **layout) as lab:
-            await lab.all_free()
-            while sorted(host.active_partitions()) != [1, 5, 6]:
-                await asyncio.sleep(0.05)
-            pod = await lab.admitted(await lab.pod(await lab.tenant(), 2))
-            await lab.delete(pod)
-            await lab.all_free()
-            while sorted(host.active_partitions()) != [1, 5, 6]:
-                await asyncio.sleep(0.05)
-            again = await lab.admitted(await lab.pod(await lab.tenant(), 4))
-            assert again["metadata"]["annotations"][LEASE_ANNOTATION] == f"{lab.host}/1"
+    async def story(lab: LeaseLab) -> None:
+        await lab.all_free()
+        await at_rest()
+        pod = await lab.admitted(await lab.pod(await lab.tenant(), 2))
+        one, other = sorted(m for m, p in (await lab.phases()).items() if p == "Leased")
+        assert withheld_by(host) == set()
+        tenant.use(host.folder, host.name, [one], "acme", firmware="96.00.A5.00.66")
+        await lab.delete(pod)
+        await lab.until(phase_is("Quarantined", one))
+        await lab.until(phase_is("Free", other))
+        # Down with the GPU that is closed, and nobody else may bring it up.
+        while not host.path(quarantined(pci_of(one))).exists():
+            await asyncio.sleep(0.05)
+        assert withheld_by(host) == {pci_of(one), pci_of(other)}
+        assert len(host.active_partitions()) == 2
+        with gpus.change(HostsFolder(host.folder).host(host.name), one) as gpu:
+            gpu.firmware = None
+        await lab.recheck(one)
+        await lab.all_free()
+        await at_rest()
+        again = await lab.admitted(await lab.pod(await lab.tenant(), 4))
+        assert again["metadata"]["annotations"][LEASE_ANNOTATION] == f"{lab.host}/1"
 
-    asyncio.run(story())
+    play(story, new=True, partitions=(1, 5, 6), declared_layout=True)
 
 
-def test_writers_that_are_always_in_the_way_change_nothing(
-    kube_api: KubeCluster, namespace: str, hosts: Hosts
+def test_where_no_layout_is_declared_free_gpus_carry_no_mark(
+    play: Play, host: SimulatedHost
 ) -> None:
-    (host,) = hosts()
+    async def story(lab: LeaseLab) -> None:
+        pod = await lab.admitted(await lab.pod(await lab.tenant(), 1))
+        (mine,) = {m for m, p in (await lab.phases()).items() if p == "Leased"}
+        await lab.delete(pod)
+        await lab.until(phase_is("Scrubbing", mine))
+        assert withheld_by(host) == {pci_of(mine)}
+        await lab.all_free()
+        while withheld_by(host):
+            await asyncio.sleep(0.05)
+        assert host.active_partitions() == []
 
+    play(story)
+
+
+def test_a_pod_that_has_its_gpus_and_does_not_start_is_ended_and_its_gpus_return(
+    play: Play, host: SimulatedHost
+) -> None:
+    async def story(lab: LeaseLab) -> None:
+        pod = await lab.admitted(await lab.pod(await lab.tenant(), 2))
+        name = pod["metadata"]["name"]
+        await lab.allocate(pod)
+        # It gets its place, and then nothing is heard of it.
+        scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": _now()}
+        status = {"status": {"conditions": [scheduled]}}
+        await lab.cluster.patch(POD, name, lab.namespace, status, subresource="status")
+        while await lab.cluster.get(POD, name, lab.namespace) is not None:
+            await asyncio.sleep(0.05)
+        await lab.allocate(pod, allocated=False)
+        await lab.all_free()
+
+    play(story, start_deadline=1.0)
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def test_writers_that_are_always_in_the_way_change_nothing(play: Play, host: SimulatedHost) -> None:
     async def disturb(lab: LeaseLab) -> None:
         for number in itertools.count():
             for module in range(1, 9):
@@ -390,16 +425,15 @@ def test_writers_that_are_always_in_the_way_change_nothing(
                     await lab.cluster.patch(GPU_LEASE, lease_name(lab.host, module), "", patch)
                 await asyncio.sleep(0.01)
 
-    async def story() -> None:
-        async with lease_lab(kube_api, namespace, [host]) as lab:
-            disturbing = asyncio.create_task(disturb(lab))
-            try:
-                await lab.all_free()
-                pod = await lab.admitted(await lab.pod(await lab.tenant(), 4))
-                assert sum(p == "Leased" for p in (await lab.phases()).values()) == 4
-                await lab.delete(pod)
-                await lab.all_free()
-            finally:
-                disturbing.cancel()
+    async def story(lab: LeaseLab) -> None:
+        disturbing = asyncio.create_task(disturb(lab))
+        try:
+            await lab.all_free()
+            pod = await lab.admitted(await lab.pod(await lab.tenant(), 4))
+            assert sum(p == "Leased" for p in (await lab.phases()).values()) == 4
+            await lab.delete(pod)
+            await lab.all_free()
+        finally:
+            disturbing.cancel()
 
-    asyncio.run(story())
+    play(story, new=True)
