@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lab import control_plane, hosts, issuer, kubelet
+from lab import control_plane, gpu_operator, hosts, issuer, kubelet
 from lab.control_plane import NodeSpec
 from lab.control_plane.kube import KubeApi
 from lab.control_plane.layout import Layout
@@ -47,10 +47,10 @@ class LabSpec:
     nodes: tuple[NodeSpec, ...]
     image: str
     """Pods of this image run as processes of this machine, from this checkout."""
-    joins: bool = False
-    """Whether a machine becomes a node by joining a cluster, and is none from the start."""
-    gpu_operator: bool = False
-    """Whether what the GPU Operator runs in a cluster is played once its chart is installed."""
+    joins: frozenset[str] = frozenset()
+    """Machines that become nodes by joining a cluster, and are none from the start."""
+    with_drivers: frozenset[str] = frozenset()
+    """Nodes whose GPUs are for the GPU Operator, which is played where there are any."""
 
 
 def start(folder: Path, spec: LabSpec, report: Report) -> None:
@@ -76,6 +76,16 @@ def start(folder: Path, spec: LabSpec, report: Report) -> None:
             hosts=folder / "hosts",
             joins=spec.joins,
         )
+        if spec.with_drivers:
+            gpu_operator.start(
+                folder / "gpu_operator",
+                control_plane=folder,
+                hosts=folder / "hosts",
+                kubelets=folder / "kubelet",
+                report=report,
+            )
+        else:
+            gpu_operator.stop(folder / "gpu_operator")
         inventory = _inventory(folder, spec.name, endpoints, control.kubeconfig, issued.url)
         _publish(folder / INVENTORY, json.dumps(inventory, indent=2).encode())
 
@@ -219,6 +229,18 @@ def status(folder: Path) -> list[Part]:
     parts.append(
         Part("kubelets", played.running, nodes, played.pid or 0, played.rss_bytes, played.log)
     )
+    operator = gpu_operator.status(folder / "gpu_operator")
+    if operator.log.exists():
+        parts.append(
+            Part(
+                "gpu operator",
+                operator.running,
+                operator.detail,
+                operator.pid or 0,
+                operator.rss_bytes,
+                operator.log,
+            )
+        )
     issued = issuer.status(folder / "issuer")
     parts.append(Part("issuer", issued.running, issued.url or "", issued.pid or 0, 0, issued.log))
     return parts
@@ -226,6 +248,7 @@ def status(folder: Path) -> list[Part]:
 
 def _stop(folder: Path, report: Report) -> None:
     (folder / INVENTORY).unlink(missing_ok=True)
+    gpu_operator.stop(folder / "gpu_operator")
     kubelet.stop(folder / "kubelet")
     issuer.stop(folder / "issuer")
     hosts.stop(folder / "hosts")

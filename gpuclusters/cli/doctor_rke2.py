@@ -91,7 +91,7 @@ def _look(machine: ResolvedHost, wanted: Wanted, credentials: SshCredentials) ->
     host = SshHost(connection, credentials, connect_attempts=1)
     try:
         rke2 = SshRke2Host(host).inspect([])
-        driver = SshDriverHost(host, SystemClock()).inspect([]) if wanted.gpus else None
+        driver = SshDriverHost(host, SystemClock()).inspect() if wanted.gpus else None
     except AdapterError as error:
         return [failure(machine.name, error.problem, error.remedy, error_name(error))]
     problems = list(of_rke2(machine.name, rke2, wanted.version))

@@ -18,9 +18,9 @@ from gpuclusters.cli.errors import RunError
 from gpuclusters.cli.lab_spec import spec_of
 from gpuclusters.cli.project import Project
 from gpuclusters.cli.stack_config import read_valid
-from gpuclusters.config.caas import CaasConfig
-from gpuclusters.config.rke2_cluster import Rke2Config
-from lab import control_plane, hosts, issuer, kubelet, lifecycle, tools
+from gpuclusters.config.stack import StackConfig
+from gpuclusters.config.stack_file import other_sections
+from lab import control_plane, gpu_operator, hosts, issuer, kubelet, lifecycle, tools
 from lab.hosts import remote
 
 app = typer.Typer(no_args_is_help=True, help="The lab: a whole cluster on this machine.")
@@ -41,6 +41,7 @@ def one_sentence() -> Iterator[None]:
         control_plane.ControlPlaneError,
         issuer.IssuerError,
         kubelet.KubeletError,
+        gpu_operator.OperatorError,
         tools.ToolError,
         AdapterError,
     ) as error:
@@ -52,11 +53,14 @@ def one_sentence() -> Iterator[None]:
         ) from error
 
 
-def start_for(project: Project, config: CaasConfig | Rke2Config, console: Console) -> None:
+def start_for(project: Project, stack: str, config: StackConfig, console: Console) -> None:
     """Start what does not run of the lab that this configuration asks for."""
+    others = other_sections(project.stack_file(stack), config.cluster_type)
     with one_sentence():
         lifecycle.start(
-            project.lab_folder, spec_of(config), lambda line: console.print(line, soft_wrap=True)
+            project.lab_folder,
+            spec_of(config.section, others),
+            lambda line: console.print(line, soft_wrap=True),
         )
 
 
@@ -64,9 +68,9 @@ def start_for(project: Project, config: CaasConfig | Rke2Config, console: Consol
 def start(stack: Stack = "dev") -> None:
     """Start the lab without running the stack; what runs already is left alone."""
     project = Project.find()
-    config = read_valid(project, stack).section
+    config = read_valid(project, stack)
     console = Console(highlight=False)
-    start_for(project, config, console)
+    start_for(project, stack, config, console)
     console.print(f"the lab runs in {project.lab_folder}; see `gpu-clusters lab status`")
 
 

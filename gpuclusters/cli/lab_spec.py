@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from gpuclusters.cli.errors import UsageError
 from gpuclusters.config import programs
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.kubernetes import Rke2Kubernetes
+from gpuclusters.config.lab import uses_lab
 from gpuclusters.config.rke2_cluster import Rke2Config, machine_names
 from gpuclusters.config.rke2_cluster_pools import PoolGpu
 from lab.control_plane import PLAIN_CAPACITY, NodeSpec
@@ -16,31 +20,66 @@ _MACHINES = {("a100-sxm4-80gb", 8): "plain-gpu-a100", ("v100-sxm2-16gb", 4): "pl
 """Simulated machines with GPUs that carry NVIDIA's driver themselves, by product and count."""
 
 
-def spec_of(config: CaasConfig | Rke2Config) -> LabSpec:
+def spec_of(
+    config: CaasConfig | Rke2Config, others: Sequence[CaasConfig | Rke2Config] = ()
+) -> LabSpec:
     """One machine and one node of the same name for each node.
+
+    Args:
+        config: the chosen cluster.
+        others: clusters of other types in the same stack file. Their machines are there too, so that a
+            change of type finds both what goes and what comes; of machines of one name the chosen
+            cluster's counts.
 
     Raises:
         UsageError: it wants a machine that cannot be simulated.
     """
+    spec = _of(config)
+    for other in others:
+        if not uses_lab(other):
+            continue
+        try:
+            more = _of(other)
+        except UsageError:
+            continue  # said when that cluster is chosen
+        spec = _both(spec, more)
+    return spec
+
+
+def _both(spec: LabSpec, more: LabSpec) -> LabSpec:
+    known = {host.name for host in spec.hosts}
+    new = {host.name for host in more.hosts} - known
+    return replace(
+        spec,
+        hosts=(*spec.hosts, *(host for host in more.hosts if host.name in new)),
+        nodes=(*spec.nodes, *(node for node in more.nodes if node.name in new)),
+        image=spec.image or more.image,
+        joins=spec.joins | (more.joins & new),
+        with_drivers=spec.with_drivers | (more.with_drivers & new),
+    )
+
+
+def _of(config: CaasConfig | Rke2Config) -> LabSpec:
     return _rke2(config) if isinstance(config, Rke2Config) else _caas(config)
 
 
 def _caas(config: CaasConfig) -> LabSpec:
     joins = isinstance(config.kubernetes, Rke2Kubernetes)
     servers = _servers(config)
+    nodes = [node.name for node in config.nodes]
     return LabSpec(
         name=config.name,
         hosts=(
             *(
-                HostSpec(node.name, config.platform.value, condition="bare" if joins else "node")
-                for node in config.nodes
+                HostSpec(name, config.platform.value, condition="bare" if joins else "node")
+                for name in nodes
             ),
             *(HostSpec(name, "plain-server", condition="bare") for name in servers),
         ),
         # Labels are the stack's to give, and the installer's of Kata.
-        nodes=(*(NodeSpec(node.name) for node in config.nodes), *map(_plain, servers)),
+        nodes=(*map(NodeSpec, nodes), *map(_plain, servers)),
         image=programs.image(config),
-        joins=joins,
+        joins=frozenset([*nodes, *servers]) if joins else frozenset(),
     )
 
 
@@ -59,8 +98,8 @@ def _rke2(config: Rke2Config) -> LabSpec:
         ),
         nodes=tuple(map(_plain, names)),
         image="",
-        joins=True,
-        gpu_operator=True,
+        joins=frozenset(names),
+        with_drivers=frozenset(platforms),
     )
 
 

@@ -71,7 +71,7 @@ def up(project: Project, stack: str, *, refresh: bool) -> int:
     console.print(session.engine.line, soft_wrap=True)
     if not session.in_lab:
         return session.call("up", *(["--refresh"] if refresh else []))
-    lab_command.start_for(project, session.config.section, console)
+    lab_command.start_for(project, stack, session.config, console)
     _ensure_stack(session)
     code = session.call("up", "--yes", "--skip-preview", *(["--refresh"] if refresh else []))
     if code == 0:

@@ -9,10 +9,14 @@ from typing import Any
 
 import yaml
 
+from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.fault import NOTHING, Fault
+from gpuclusters.config.rke2_cluster import Rke2Config
 from gpuclusters.config.stack import (
     NAMESPACE,
     SECRET_KEYS,
+    SECTIONS,
+    ClusterType,
     StackConfig,
     parse,
     plain_secret,
@@ -125,3 +129,16 @@ def check_stack_file(path: Path) -> StackConfig | list[Fault]:
     if isinstance(document, list):
         return document
     return parse(document, file=path.name)
+
+
+def other_sections(path: Path, chosen: ClusterType) -> tuple[CaasConfig | Rke2Config, ...]:
+    """Sections of the cluster types that are not chosen, as far as they are right."""
+    document = read_stack_file(path)
+    if isinstance(document, list):
+        return ()
+    read = (
+        parse({"cluster-type": kind.value, kind.value: document[kind]}, file=path.name)
+        for kind in SECTIONS
+        if kind is not chosen and document.get(kind)
+    )
+    return tuple(one.section for one in read if isinstance(one, StackConfig))

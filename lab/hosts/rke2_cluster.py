@@ -89,9 +89,9 @@ class Clusters:
         )
 
     def is_played(self, node: str) -> bool:
-        """Whether the lab's kubelets play a node; True where there are none that follow joins."""
+        """Whether the lab's kubelets play a node; True where they do not follow its joins."""
         kubelets = self.folder.parent / "kubelet"
-        if not (read_json(kubelets / "kubelet.json") or {}).get("joins"):
+        if node not in (read_json(kubelets / "kubelet.json") or {}).get("joins", ()):
             return True
         return node in (read_json(kubelets / "ready.json") or {}).get("nodes", {})
 

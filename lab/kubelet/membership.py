@@ -67,7 +67,7 @@ class Membership:
     async def _settle(self) -> None:
         there = await asyncio.to_thread(joined_nodes, self._hosts)
         running = {name for name, node in there.items() if node.running and name in self._specs}
-        playing = self._players.playing
+        playing = self._players.playing & self._specs.keys()
         for name in playing - running:
             _log.info("%s: RKE2 does not run there any more", name)
             await self._players.cease(name)
@@ -77,7 +77,7 @@ class Membership:
             await self._cluster.delete(NODE, name)
             self._registered.discard(name)
         await asyncio.gather(*(self._begin(name, there[name].of) for name in running - playing))
-        if self._players.playing != playing:
+        if self._players.playing & self._specs.keys() != playing:
             self._told()
 
     async def _begin(self, name: str, joined: Callable[[NodeSpec], NodeSpec]) -> None:

@@ -29,8 +29,8 @@ class KubeletSpec:
     boot_seconds: float = 0.3
     hosts: Path | None = None
     """Folder of the simulated hosts whose nodes these are; None if there are none."""
-    joins: bool = False
-    """Whether each node is there only while its host has joined a cluster (RKE2), and not from the start."""
+    joins: frozenset[str] = frozenset()
+    """Nodes that are there only while their host has joined a cluster (RKE2), and not from the start."""
 
     def document(self) -> dict[str, Any]:
         """For a JSON file."""
@@ -39,7 +39,7 @@ class KubeletSpec:
             "image": self.image,
             "boot-seconds": self.boot_seconds,
             "hosts": str(self.hosts) if self.hosts else None,
-            "joins": self.joins,
+            "joins": sorted(self.joins),
             "nodes": [
                 {
                     "name": node.name,
@@ -65,7 +65,7 @@ class KubeletSpec:
             document["image"],
             document["boot-seconds"],
             Path(document["hosts"]) if document["hosts"] else None,
-            document["joins"],
+            frozenset(document["joins"]),
         )
 
 

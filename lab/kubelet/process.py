@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,7 @@ def start(
     report: Report = lambda _: None,
     boot_seconds: float = 0.3,
     hosts: Path | None = None,
-    joins: bool = False,
+    joins: Collection[str] = (),
 ) -> KubeletStatus:
     """Play the kubelets of exactly these nodes until stopped; wait until all are Ready.
 
@@ -52,14 +52,16 @@ def start(
         report: receives a line for each step that takes time.
         boot_seconds: what each of the two steps of a simulated pod with devices takes.
         hosts: folder of the simulated hosts of the same names; a pod with GPUs is a virtual machine there.
-        joins: play each node only while its host has joined a cluster; none is waited for.
+        joins: nodes that are played only while their host has joined a cluster; none of them is waited for.
 
     Raises:
         KubeletError: it did not come up; the message says why.
     """
     paths = KubeletFolder(folder.resolve())
     machines = hosts.resolve() if hosts else None
-    spec = KubeletSpec(control_plane.resolve(), tuple(nodes), image, boot_seconds, machines, joins)
+    spec = KubeletSpec(
+        control_plane.resolve(), tuple(nodes), image, boot_seconds, machines, frozenset(joins)
+    )
     try:
         paths.path.mkdir(parents=True, exist_ok=True, mode=0o700)
         with one_at_a_time(paths.start_lock):

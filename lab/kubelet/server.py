@@ -65,13 +65,15 @@ class Kubelets:
             await self._logs.open()
             tasks = [asyncio.create_task(self._watch_folder(stop))]
             try:
+                self._nodes = {
+                    spec.name: self._node(spec)
+                    for spec in self._spec.nodes
+                    if spec.name not in self._spec.joins
+                }
+                await asyncio.gather(*(node.open() for node in self._nodes.values()))
+                tasks.append(asyncio.create_task(self._follow(stop)))
                 if self._spec.joins:
-                    tasks.append(asyncio.create_task(self._follow(stop)))
                     tasks.append(asyncio.create_task(self._follow_members()))
-                else:
-                    self._nodes = {spec.name: self._node(spec) for spec in self._spec.nodes}
-                    await asyncio.gather(*(node.open() for node in self._nodes.values()))
-                    tasks.append(asyncio.create_task(self._follow(stop)))
                 self._tell()
                 await stop.wait()
             finally:
@@ -115,7 +117,8 @@ class Kubelets:
     async def _follow_members(self) -> None:
         await self._listed.wait()
         if self._spec.hosts is not None:
-            specs = {spec.name: spec for spec in self._spec.nodes}
+            joining = self._spec.joins
+            specs = {spec.name: spec for spec in self._spec.nodes if spec.name in joining}
             members = Membership(self, self._kube.cluster, specs, self._spec.hosts, self._tell)
             await members.follow()
 

@@ -55,7 +55,7 @@ def host(kube_api: KubeCluster, tmp_path: Path) -> Iterator[Host]:
         nodes=[NodeSpec(host.name)],
         image=IMAGE,
         hosts=tmp_path / "hosts",
-        joins=True,
+        joins=[host.name],
     )
     yield host
     lab.kubelet.stop(kubelets)
