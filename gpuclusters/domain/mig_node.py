@@ -22,6 +22,8 @@ from gpuclusters.domain.tenancy_objects import NODE, POD
 
 MANAGER = "gpu-clusters-mig"
 DEFAULT_TIMEOUT_SECONDS = 900.0
+OPERATOR_SECONDS = 2400.0
+"""How long a node may take until it offers anything of NVIDIA: a driver that is compiled takes 20 minutes."""
 POLL_SECONDS = 2.0
 _SUCCESS, _FAILED = "success", "failed"
 _OVER = ("Succeeded", "Failed")
@@ -44,6 +46,7 @@ class MigInputs(BaseModel):
     namespace: str = NAMESPACE
     """Of the operator, whose own pods do not count."""
     timeout_seconds: float = Field(default=DEFAULT_TIMEOUT_SECONDS, gt=0, le=7200)
+    """For the layout alone: it counts from when the node's operands work."""
 
     @property
     def natural_id(self) -> str:
@@ -166,7 +169,7 @@ def _free(inputs: MigInputs, cluster: MigCluster, journal: Journal, place: str) 
 def _settled(
     inputs: MigInputs, cluster: MigCluster, clock: Clock, place: str, before: MigState
 ) -> MigState:
-    started = clock.now()
+    started, began = clock.now(), None
     # Until the MIG manager has seen the new label, the state is still that of the layout before.
     moved = before.layout == inputs.layout or before.state not in (_SUCCESS, _FAILED)
     while True:
@@ -178,12 +181,16 @@ def _settled(
         if changed and now.has(inputs.layout, inputs.expected):
             return now
         _refuse_what_cannot_end_well(inputs, place, now, moved=moved)
-        if clock.now() - started + POLL_SECONDS > inputs.timeout_seconds:
+        if began is None and (now.state or any(now.offered.values())):
+            began = clock.now()
+        limit = OPERATOR_SECONDS if began is None else inputs.timeout_seconds
+        since = started if began is None else began
+        if clock.now() - since + POLL_SECONDS > limit:
             break
         clock.sleep(POLL_SECONDS)
     raise RefusalError(
         place,
-        f"layout {inputs.layout!r} is not done after {inputs.timeout_seconds:g} s: state "
+        f"layout {inputs.layout!r} is not done after {limit:g} s: state "
         f"{now.state or 'unset'}, offers {_shown(now.offered)}, expected {_shown(inputs.expected)}",
         f"look at the MIG manager and the device plugin of the node in {inputs.namespace}, then run "
         "again",

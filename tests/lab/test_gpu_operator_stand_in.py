@@ -355,7 +355,8 @@ def test_time_slicing_hands_out_each_gpu_several_times_on_the_labelled_node_alon
 
     until(lambda: offered(first, "nvidia.com/gpu.shared") == "32", "32 shared GPUs")
     assert offered(first, "nvidia.com/gpu") == "0"
-    assert offered(second, "nvidia.com/gpu") == "8"
+    until(lambda: offered(second, "nvidia.com/gpu") == "8", "whole GPUs on the other node")
+    assert offered(second, "nvidia.com/gpu.shared") == "0"
     world.label(first, {})
     world.ready({"nvidia.com/gpu": 8})
 

@@ -171,6 +171,18 @@ def test_a_manager_that_never_answers_ends_with_what_is_there_and_what_was_expec
         ensure(Cluster())
 
 
+def test_a_driver_that_is_still_being_built_does_not_use_up_the_time_of_the_layout() -> None:
+    def builds(cluster: Cluster, looks: int) -> None:
+        if looks > 300:  # ten minutes
+            divides(cluster, looks - 300)
+
+    assert ensure(Cluster(allocatable={}, manager=builds)).state == "success"
+    clock = Time()
+    with pytest.raises(RefusalError, match="not done after 2400 s: state unset, offers nothing"):
+        mig_node.ensure(inputs(), Cluster(allocatable={}), clock, Told())
+    assert clock.seconds <= 2400
+
+
 def test_somebody_else_who_labels_the_node_is_noticed() -> None:
     def other(cluster: Cluster, looks: int) -> None:
         cluster.labels["nvidia.com/mig.config"] = "all-balanced"
