@@ -22,9 +22,14 @@ _TAINT = re.compile(r"(?P<key>[^=:]+)(=(?P<value>[^=:]*))?:(NoSchedule|PreferNoS
 
 def _product(value: str) -> str:
     if value not in gpu_products.names():
-        near = difflib.get_close_matches(value[:60].lower(), gpu_products.names(), n=3, cutoff=0.4)
-        known = ", ".join(near or gpu_products.names())
-        raise refusal("is not a GPU that is known here", f"write one like {known}")
+        known = gpu_products.names()
+        asked = value[:60].lower()
+        near = [name for name in known if name.startswith(asked)] or difflib.get_close_matches(
+            asked, known, n=3, cutoff=0.4
+        )
+        raise refusal(
+            "is not a GPU that is known here", f"write one like {', '.join(near or known)}"
+        )
     return value
 
 

@@ -6,7 +6,6 @@ memory slices and may begin at certain ones only, which is why seven slices do n
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 
 from gpuclusters.domain import gpu_products
@@ -40,11 +39,7 @@ def problem(product: str, slices: Slices) -> str | None:
         return f"{product} cannot be cut by MIG"
     for profile in slices:
         if profile not in profiles(product):
-            near = difflib.get_close_matches(profile[:20], profiles(product), n=1, cutoff=0.4)
-            hint = f", did you mean {near[0]}" if near else ""
-            return (
-                f"{product} has no profile {profile}{hint}; it has {', '.join(profiles(product))}"
-            )
+            return f"{product} has no profile {profile}; it has {', '.join(profiles(product))}"
     for profile, count in slices.items():
         most = 1 if profile in found.single else found.profiles[profile][2]
         if count > most:

@@ -235,7 +235,7 @@ def pools_differ_only_on_hosts(config: Rke2Config) -> Iterable[Flaw]:
             )
 
 
-@rule(34, needs=["driver", "operating_system"], each=["pools"])
+@rule(34, needs=("driver", "operator", "operating_system"), each=["pools"])
 def driver_containers_have_one_operating_system(config: Rke2Config) -> Iterable[Flaw]:
     """The ClusterPolicy builds one driver container, for one operating system."""
     if isinstance(config.driver, HostDriver):

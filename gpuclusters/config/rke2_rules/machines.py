@@ -141,6 +141,32 @@ def there_are_gpus(config: Rke2Config) -> Iterable[Flaw]:
         )
 
 
+@rule(30, needs=["hosts"], each=["pools"])
+def pools_have_the_gpus_of_their_machines(config: Rke2Config) -> Iterable[Flaw]:
+    """On Google Cloud the machines are made with GPUs; a pool expects those and no others."""
+    if not isinstance(config.hosts, GcpHosts):
+        return
+    for number, pool in enumerate(config.pools):
+        for name in pool.nodes:
+            if name not in config.hosts.machines:
+                continue
+            made = config.hosts.group_of(name).gpu
+            there = None if made is None else (made.product, made.count)
+            wanted = None if pool.gpu is None else (pool.gpu.product, pool.gpu.count)
+            if there != wanted:
+                yield Flaw(
+                    ("pools", number, "gpu"),
+                    f"is not what {name} is made with under hosts.groups, which is {_gpus(there)}",
+                    _gpus(wanted),
+                    "write the same in both places",
+                )
+                break
+
+
+def _gpus(found: tuple[str, int] | None) -> str:
+    return "nothing" if found is None else f"{found[1]} × {found[0]}"
+
+
 @rule(30, each=["pools"])
 def machines_have_processors_that_rke2_is_installed_for(config: Rke2Config) -> Iterable[Flaw]:
     """This program installs the release for amd64; GPUs on an Arm board are on a machine of another kind."""
@@ -181,6 +207,7 @@ RULES = (
     hosts_are_listed_once,
     pools_have_names_of_their_own,
     there_are_gpus,
+    pools_have_the_gpus_of_their_machines,
     machines_have_processors_that_rke2_is_installed_for,
     gpus_are_not_on_servers,
 )

@@ -1,0 +1,129 @@
+"""What is said about wrong configurations of an rke2 cluster, word for word; each rule has a case."""
+
+from __future__ import annotations
+
+import copy
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from gpuclusters.config.rke2_cluster import Rke2Config
+from gpuclusters.config.rke2_rules import RKE2_RULES
+from gpuclusters.config.rules import Rule, Severity
+from gpuclusters.config.stack import StackConfig, parse
+from gpuclusters.domain import gpu_products, mig_layout
+from tests.unit.config.documents import patched
+
+CASES = Path(__file__).with_name("rke2_cases")
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "rke2.md"
+FILE = "Pulumi.prod.yaml"
+
+
+def _read(name: str) -> Any:
+    return yaml.safe_load((CASES / f"{name}.yaml").read_text(encoding="utf-8"))
+
+
+BASE: dict[str, Any] = _read("base")
+ALL = [
+    (path.stem, case)
+    for path in sorted(CASES.glob("row_*.yaml"))
+    for case in yaml.safe_load(path.read_text(encoding="utf-8"))
+]
+
+
+def _document(case: dict[str, Any]) -> Any:
+    return patched(BASE, {"rke2": case["rke2"]}, keep_null=case.get("keep-null", False))
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, id=f"{stem}_{case['name']}") for stem, case in ALL]
+)
+def test(case: dict[str, Any]) -> None:
+    document = _document(case)
+    parsed = parse(document, file=FILE)
+    refused = "faults" in case
+    assert isinstance(parsed, StackConfig) is not refused
+    said = parsed.warnings if isinstance(parsed, StackConfig) else parsed
+    assert [str(fault) for fault in said] == [
+        f"{FILE}: {line}" for line in case["faults" if refused else "warnings"]
+    ]
+
+
+def test_the_base_is_right_and_nothing_is_said_about_it() -> None:
+    parsed = parse(copy.deepcopy(BASE), file=FILE)
+    assert isinstance(parsed, StackConfig), "\n".join(map(str, parsed))
+    assert parsed.warnings == ()
+
+
+@pytest.mark.parametrize("rule", RKE2_RULES, ids=lambda rule: f"row_{rule.row}_{rule.name}")
+def test_every_rule_has_a_case_in_its_row_that_it_alone_decides(rule: Rule) -> None:
+    mine = [case for stem, case in ALL if stem == f"row_{rule.row}" and case["rule"] == rule.name]
+    assert mine
+    for case in mine:
+        section = _document(case)["rke2"]
+        flaws = list(rule.check(Rke2Config.model_validate(section)))
+        key = "faults" if rule.severity is Severity.ERROR else "warnings"
+        assert flaws
+        assert all(any(flaw.wrong in line for line in case[key]) for flaw in flaws)
+
+
+class _Recorder:
+    """A section that remembers which of its keys were read."""
+
+    def __init__(self, config: Rke2Config) -> None:
+        self._config = config
+        self.read: set[str] = set()
+
+    def __getattr__(self, name: str) -> Any:
+        if name in Rke2Config.model_fields:
+            self.read.add(name)
+        return getattr(self._config, name)
+
+
+@pytest.mark.parametrize("rule", RKE2_RULES, ids=lambda rule: f"row_{rule.row}_{rule.name}")
+def test_a_rule_reads_only_what_it_declares(rule: Rule) -> None:
+    cases = [BASE, *(_document(case) for _, case in ALL if case["rule"] == rule.name)]
+    for document in cases:
+        recorder = _Recorder(Rke2Config.model_validate(document["rke2"]))
+        list(rule.check(recorder))
+        assert recorder.read <= rule.needs | rule.each
+    assert rule.needs | rule.each <= Rke2Config.model_fields.keys()
+    assert rule.summary.endswith(".")
+
+
+def test_the_page_has_a_line_for_every_row() -> None:
+    rows = {int(row) for row in re.findall(r"^\| ([0-9]+) \|", PAGE.read_text(), re.MULTILINE)}
+    assert {rule.row for rule in RKE2_RULES} <= rows
+
+
+def test_the_page_has_every_product_with_its_profiles() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    for name in gpu_products.names():
+        line = re.search(rf"^\| `{re.escape(name)}` \|.*$", page, re.MULTILINE)
+        assert line is not None, name
+        for profile in mig_layout.profiles(name):
+            assert f"{profile}" in line[0], (name, profile)
+
+
+def test_a_wrong_pool_does_not_silence_what_is_said_about_the_others() -> None:
+    document = patched(
+        BASE,
+        {
+            "rke2": {
+                "pools": [
+                    {"name": "a", "nodes": ["g1"], "gpu": {"product": "a100", "count": 8}},
+                    {"name": "b", "nodes": ["g2"], "gpu": {"product": "gb200-186gb", "count": 4}},
+                ]
+            }
+        },
+    )
+    parsed = parse(document, file=FILE)
+    assert isinstance(parsed, list)
+    assert [fault.path for fault in parsed] == [
+        ("rke2", "pools", 0, "gpu", "product"),
+        ("rke2", "pools", 1, "gpu", "product"),
+    ]
+    assert "a100-sxm4-80gb" in parsed[0].instead
