@@ -49,8 +49,8 @@ class LabSpec:
     """Pods of this image run as processes of this machine, from this checkout."""
     joins: frozenset[str] = frozenset()
     """Machines that become nodes by joining a cluster, and are none from the start."""
-    with_drivers: frozenset[str] = frozenset()
-    """Nodes whose GPUs are for the GPU Operator, which is played where there are any."""
+    gpu_operator: frozenset[str] = frozenset()
+    """Nodes of the cluster that has the GPU Operator, which is played for these alone."""
 
 
 def start(folder: Path, spec: LabSpec, report: Report) -> None:
@@ -76,12 +76,13 @@ def start(folder: Path, spec: LabSpec, report: Report) -> None:
             hosts=folder / "hosts",
             joins=spec.joins,
         )
-        if spec.with_drivers:
+        if spec.gpu_operator:
             gpu_operator.start(
                 folder / "gpu_operator",
                 control_plane=folder,
                 hosts=folder / "hosts",
                 kubelets=folder / "kubelet",
+                nodes=spec.gpu_operator,
                 report=report,
             )
         else:

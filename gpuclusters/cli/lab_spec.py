@@ -55,7 +55,7 @@ def _both(spec: LabSpec, more: LabSpec) -> LabSpec:
         nodes=(*spec.nodes, *(node for node in more.nodes if node.name in new)),
         image=spec.image or more.image,
         joins=spec.joins | (more.joins & new),
-        with_drivers=spec.with_drivers | (more.with_drivers & new),
+        gpu_operator=spec.gpu_operator | (more.gpu_operator & new),
     )
 
 
@@ -99,7 +99,7 @@ def _rke2(config: Rke2Config) -> LabSpec:
         nodes=tuple(map(_plain, names)),
         image="",
         joins=frozenset(names),
-        with_drivers=frozenset(platforms),
+        gpu_operator=frozenset(names),
     )
 
 

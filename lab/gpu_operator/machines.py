@@ -40,14 +40,17 @@ class Machines(Protocol):
 class HostMachines:
     """The simulated hosts of one lab."""
 
-    def __init__(self, folder: Path, lab: Path) -> None:
+    def __init__(self, folder: Path, lab: Path, nodes: frozenset[str] | None = None) -> None:
         self._folder = folder
         self._lab = lab
+        self._nodes = nodes
 
     def gpus(self) -> Mapping[str, GpuState]:
         """Of the hosts that run, or ran."""
         found = {}
         for name in hosts.status(self._folder).hosts:
+            if self._nodes is not None and name not in self._nodes:
+                continue
             try:
                 found[name] = hosts.gpu_state(self._folder, name)
             except HostsError as error:

@@ -36,7 +36,9 @@ class MigManagers:
             if not wanted or not view.runs(MIG_MANAGER, node):
                 continue
             if view.memory.layouts.get(node) == wanted:
-                self._pending.discard(node)  # It was asked for another one, and then for this again.
+                self._pending.discard(
+                    node
+                )  # It was asked for another one, and then for this again.
                 continue
             if node not in self._pending:
                 self._pending.add(node)

@@ -24,6 +24,8 @@ class OperatorSpec:
     """Folder of the lab's kubelets, to which device plugins register."""
     step_seconds: float = 0.3
     """What each step of an operand takes."""
+    nodes: frozenset[str] | None = None
+    """The nodes of its cluster; None for those of all hosts. A lab has machines of other clusters too."""
 
     def document(self) -> dict[str, Any]:
         """For a JSON file."""
@@ -32,6 +34,7 @@ class OperatorSpec:
             "hosts": str(self.hosts),
             "kubelets": str(self.kubelets),
             "step-seconds": self.step_seconds,
+            "nodes": None if self.nodes is None else sorted(self.nodes),
         }
 
     @classmethod
@@ -42,6 +45,7 @@ class OperatorSpec:
             Path(document["hosts"]),
             Path(document["kubelets"]),
             document["step-seconds"],
+            None if document["nodes"] is None else frozenset(document["nodes"]),
         )
 
 

@@ -75,6 +75,7 @@ class Operator:
 
     async def look(self) -> bool:
         """One look; False if there is no operator in the cluster."""
+        await self._player.bury()
         wanted = active_policy(await self._cluster.list(CLUSTER_POLICY))
         machines = await asyncio.to_thread(self._machines.gpus)
         namespace = await self._discover(machines)

@@ -8,10 +8,11 @@ from typing import Any, Final
 
 from lab.gpu_operator import pods
 from lab.gpu_operator.faults import DriverSlow, ImagePull, NeverReady, NodeFails
-from lab.gpu_operator.operands import DRIVER, OPERANDS, PLUGIN, TOOLKIT, Operand
+from lab.gpu_operator.operands import DRIVER, OPERANDS, PLAYER, PLUGIN, TOOLKIT, Operand
 from lab.gpu_operator.pods import Stand
 from lab.gpu_operator.view import View
-from lab.kubelet.kube import Kube
+from lab.kubelet.kube import POD, Kube
+from lab.kubelet.node import PLAYED_BY
 
 RKE2_SOCKET: Final = "/run/k3s/containerd/containerd.sock"
 _DEFAULT_SOCKET: Final = "/run/containerd/containerd.sock"
@@ -30,6 +31,14 @@ class Player:
         self._began: dict[str, float] = {}
         self._written: dict[str, Stand] = {}
 
+    async def bury(self) -> None:
+        """Confirm the end of pods that were deleted, as kubelets do, also when nobody wants any more."""
+        names = ",".join(operand.name for operand in OPERANDS)
+        for pod in await self._kube.cluster.list(POD, labels=f"app in ({names})"):
+            played = (pod["metadata"].get("annotations") or {}).get(PLAYED_BY) == PLAYER
+            if played and "deletionTimestamp" in pod["metadata"]:
+                await self._kube.remove(pod)
+
     async def play(self, view: View) -> None:
         """One look at every pod."""
         known = {pod["metadata"]["uid"] for pod in view.pods}
@@ -37,7 +46,6 @@ class Player:
         self._written = {uid: stand for uid, stand in self._written.items() if uid in known}
         for pod in view.pods:
             if "deletionTimestamp" in pod["metadata"]:
-                await self._kube.remove(pod)
                 continue
             operand = _operand(pod)
             node = pod["spec"].get("nodeName")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ def start(
     report: Report = lambda _: None,
     kubelets: Path | None = None,
     step_seconds: float = 0.3,
+    nodes: Collection[str] | None = None,
 ) -> OperatorStatus:
     """Play the operator until stopped; again: changes nothing.
 
@@ -39,6 +40,7 @@ def start(
         report: receives a line for each step that takes time.
         kubelets: folder of the lab's kubelets; `kubelet` in that of the lab if it is None.
         step_seconds: what each step of an operand takes.
+        nodes: the nodes of its cluster; None for those of all hosts.
 
     Raises:
         OperatorError: it did not come up; the message says why.
@@ -49,6 +51,7 @@ def start(
         hosts.resolve(),
         (kubelets or control_plane / "kubelet").resolve(),
         step_seconds,
+        None if nodes is None else frozenset(nodes),
     )
     try:
         paths.path.mkdir(parents=True, exist_ok=True, mode=0o700)

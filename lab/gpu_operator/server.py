@@ -60,7 +60,7 @@ async def _play(folder: OperatorFolder, spec: OperatorSpec) -> None:
         loop.add_signal_handler(number, stop.set)
     watching = asyncio.create_task(_watch(folder, stop))
     async with connection(spec.control_plane) as kube:
-        machines = HostMachines(spec.hosts, spec.control_plane)
+        machines = HostMachines(spec.hosts, spec.control_plane, spec.nodes)
         kubelets = reachable(spec.kubelets)
         operator = Operator(kube, machines, folder, kubelets, spec.step_seconds)
         write_json(folder.ready, {"step-seconds": spec.step_seconds})
