@@ -1,0 +1,386 @@
+"""Dated tables, and what is decided from them: releases, drivers, MIG, keys and values of the chart."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gpuclusters.domain import (
+    gpu_operator_keys,
+    gpu_operator_values,
+    gpu_products,
+    mig_layout,
+    monitoring_stack,
+    rke2,
+    rke2_matrix,
+)
+from gpuclusters.domain.gpu_operator_images import OperatorImages, registries
+from gpuclusters.domain.gpu_operator_keys import Kind, at
+from gpuclusters.domain.gpu_operator_values import ContainerDriver, Wish
+from gpuclusters.domain.gpu_products import Architecture
+from gpuclusters.domain.monitoring_stack import Monitoring
+from gpuclusters.domain.rke2_matrix import ModulesPolicy, OperatingSystem
+
+CHART = os.environ.get("GPU_OPERATOR_CHART", "")
+"""A chart of NVIDIA's by path, unpacked or as an archive, for who has one."""
+
+A100 = "a100-sxm4-80gb"
+VALID_ON_A100 = [
+    # The maximal cuts of NVIDIA's MIG user guide (A100), each profile by its compute slices.
+    (7,),
+    (4, 3),
+    (4, 2, 1),
+    (4, 1, 1, 1),
+    (3, 3),
+    (3, 2, 1),
+    (3, 1, 1, 1),
+    (2, 2, 3),
+    (2, 1, 1, 3),
+    (1, 1, 1, 1, 3),
+    (2, 2, 2, 1),
+    (2, 2, 1, 1, 1),
+    (2, 1, 1, 1, 1, 1),
+    (1, 1, 1, 1, 1, 1, 1),
+]
+_PROFILE = {1: "1g.10gb", 2: "2g.20gb", 3: "3g.40gb", 4: "4g.40gb", 7: "7g.80gb"}
+
+
+def _slices(sizes: tuple[int, ...]) -> Mapping[str, int]:
+    return {_PROFILE[size]: sizes.count(size) for size in sorted(set(sizes))}
+
+
+def test_every_table_says_when_it_was_true_and_who_said_so() -> None:
+    for table in (
+        gpu_products.table(),
+        rke2_matrix.matrix(),
+        rke2_matrix.operators(),
+        gpu_operator_keys.table(),
+    ):
+        assert table.as_of.year >= 2026
+        assert table.sources
+
+
+def test_rows_of_one_table_are_those_of_the_others() -> None:
+    majors = set(rke2_matrix.operators().majors)
+    assert {rke2_matrix.operator_major(v) for v in rke2_matrix.operators().releases} == majors
+    assert set(gpu_operator_keys.table().majors) == majors
+    for one in rke2_matrix.operators().majors.values():
+        assert all(rke2_matrix.branch(rke2_matrix.branch_of(d)) for d in one.drivers)
+    for release in rke2_matrix.operators().releases.values():
+        assert rke2_matrix.branch(rke2_matrix.branch_of(release.default_driver)) is not None
+        assert all(re.fullmatch(r"[^:]+:[^:]+", image) for image in release.images.values())
+    for product in gpu_products.table().products.values():
+        assert product.mig is None or product.mig in gpu_products.table().families
+
+
+def test_the_largest_profile_of_a_product_is_the_whole_of_it() -> None:
+    for name, product in gpu_products.table().products.items():
+        found = mig_layout.family(name)
+        if found is None:
+            continue
+        kind = gpu_products.table().kinds[found.kind]
+        whole = f"{kind.slices[0]}x{kind.slices[1]}"
+        memory = max(size for shape, size, _ in found.profiles.values() if shape == whole)
+        assert memory == product.memory_gib, name
+
+
+@pytest.mark.parametrize("sizes", VALID_ON_A100, ids=str)
+def test_every_cut_of_nvidias_table_fits(sizes: tuple[int, ...]) -> None:
+    assert mig_layout.problem(A100, _slices(sizes)) is None
+
+
+def test_a_cut_fits_exactly_if_it_is_part_of_one_in_nvidias_table() -> None:
+    # No more than the guide's table allows, and nothing less: all sums of at most seven slices.
+    for length in range(1, 8):
+        for sizes in itertools.combinations_with_replacement((1, 2, 3, 4, 7), length):
+            if sum(sizes) > 7:
+                continue
+            inside = any(
+                all(sizes.count(size) <= whole.count(size) for size in set(sizes))
+                for whole in VALID_ON_A100
+            )
+            assert (mig_layout.problem(A100, _slices(sizes)) is None) is inside, sizes
+
+
+@pytest.mark.parametrize("product", [n for n in gpu_products.names() if mig_layout.family(n)])
+def test_named_layouts_of_a_product_fit_on_it_and_one_more_does_not(product: str) -> None:
+    found = mig_layout.family(product)
+    assert found is not None
+    for layout in mig_layout.names(product):
+        slices = mig_layout.named(product, layout)
+        assert slices is not None
+        assert not slices or mig_layout.problem(product, slices) is None, layout
+    for profile, (_, _, most) in found.profiles.items():
+        problem = mig_layout.problem(product, {profile: most + 1})
+        assert problem is not None
+        assert f"a GPU holds {most}" in problem
+
+
+def test_a_profile_of_another_memory_size_is_named_with_those_that_there_are() -> None:
+    assert mig_layout.problem("a100-sxm4-40gb", {"1g.10gb": 4}) is None
+    problem = mig_layout.problem("h200-sxm5-141gb", {"1g.10gb": 1})
+    assert problem == (
+        "h200-sxm5-141gb has no profile 1g.10gb; it has 1g.18gb, 1g.35gb, 2g.35gb, 3g.71gb, 4g.71gb, "
+        "7g.141gb, 1g.18gb+me"
+    )
+    assert mig_layout.problem("l40s", {"1g.10gb": 1}) == "l40s cannot be cut by MIG"
+
+
+@pytest.mark.parametrize(
+    ("version", "containerd"),
+    [
+        ("v1.31.3+rke2r1", (1, 7, 23)),
+        ("v1.31.6+rke2r1", (2, 0, 2)),
+        ("v1.35.7+rke2r1", (2, 2, 6)),
+        ("v1.36.1+rke2r2", (2, 2, 3)),
+        ("v1.36.9+rke2r1", (2, 3, 3)),
+        ("v1.37.0+rke2r1", None),
+    ],
+)
+def test_a_release_brings_the_containerd_of_the_last_one_that_changed_it(
+    version: str, containerd: tuple[int, ...] | None
+) -> None:
+    found = rke2_matrix.containerd(rke2.parse_version(version))
+    assert found == containerd
+    known = rke2.parse_version(version)
+    if found is not None:
+        assert known.has_containerd_2 is (found >= (2,))
+
+
+@pytest.mark.parametrize(
+    ("oldest", "least", "branch"),
+    [
+        (Architecture.VOLTA, 0, 580),
+        (Architecture.BLACKWELL, 580, 580),
+        (Architecture.HOPPER, 590, 595),
+    ],
+)
+def test_the_default_branch_has_long_support_and_knows_all_gpus(
+    oldest: Architecture, least: int, branch: int
+) -> None:
+    assert rke2_matrix.newest_branch_for(oldest, least) == branch
+
+
+def test_containers_take_a_driver_of_their_operators_matrix() -> None:
+    assert rke2_matrix.newest_driver(595, "v26.3.3") == "595.71.05"
+    assert rke2_matrix.newest_driver(595) == "595.91.07"
+
+
+@pytest.mark.parametrize(
+    ("modules", "branch", "generation", "fits"),
+    [
+        (ModulesPolicy.OPEN, 580, Architecture.VOLTA, False),
+        (ModulesPolicy.OPEN, 580, Architecture.TURING, True),
+        (ModulesPolicy.PROPRIETARY, 580, Architecture.HOPPER, True),
+        (ModulesPolicy.PROPRIETARY, 580, Architecture.BLACKWELL, False),
+        (ModulesPolicy.PROPRIETARY, 620, Architecture.AMPERE, False),
+    ],
+)
+def test_modules_fit_a_generation(
+    modules: ModulesPolicy, branch: int, generation: Architecture, fits: bool
+) -> None:
+    assert (rke2_matrix.module_problem(modules, branch, generation) is None) is fits
+
+
+@pytest.mark.parametrize(
+    ("product", "count", "switched"),
+    [
+        (A100, 8, True),
+        (A100, 4, False),
+        ("a100-pcie-80gb", 8, False),
+        ("v100-sxm2-16gb", 8, False),
+        ("v100-sxm3-32gb", 16, True),
+        ("p100-sxm2-16gb", 8, False),
+    ],
+)
+def test_machines_have_switches_by_product_and_count(
+    product: str, count: int, switched: bool
+) -> None:
+    assert gpu_products.has_nvswitch(product, count) is switched
+
+
+def test_a_key_has_majors_in_which_it_is_read() -> None:
+    assert ("clusterPolicy", "deployCR") in gpu_operator_keys.tree_of("26.7")
+    assert ("clusterPolicy", "deployCR") not in gpu_operator_keys.tree_of("26.3")
+    assert ("cdi", "default") in gpu_operator_keys.tree_of("25.3")
+    assert ("cdi", "default") not in gpu_operator_keys.tree_of("25.10")
+    assert gpu_operator_keys.tree_of("99.9") == gpu_operator_keys.tree_of("26.7")
+
+
+_TAINTS = st.fixed_dictionaries(
+    {
+        "key": st.sampled_from(["nvidia.com/gpu", "team", "example.com/x"]),
+        "value": st.sampled_from(["", "ml"]),
+        "effect": st.sampled_from(["NoSchedule", "NoExecute", "PreferNoSchedule"]),
+    }
+)
+_DRIVERS = st.none() | st.builds(
+    ContainerDriver,
+    version=st.sampled_from(["580.173.02", "595"]),
+    modules=st.sampled_from(list(ModulesPolicy)),
+    precompiled=st.booleans(),
+    repository=st.none() | st.just("registry.example.com/nvidia"),
+    package_mirror=st.none() | st.just("packages"),
+)
+_WISHES = st.builds(
+    Wish,
+    version=st.sampled_from([*rke2_matrix.operators().releases, "v26.7.5"]),
+    driver=_DRIVERS,
+    systems=st.lists(st.sampled_from(list(OperatingSystem)), max_size=2),
+    mig_strategy=st.sampled_from(["single", "mixed"]),
+    mig_reboot=st.booleans(),
+    taints=st.lists(_TAINTS, max_size=3),
+    untainted=st.booleans(),
+    node_feature_discovery=st.booleans(),
+    nri_plugin=st.booleans(),
+    selinux=st.booleans(),
+    host_engine=st.booleans(),
+    scrape_interval_seconds=st.none() | st.integers(5, 300),
+    nodes=st.integers(1, 1000),
+)
+
+
+@given(_WISHES, st.sampled_from(list(Monitoring)))
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+def test_every_value_that_is_derived_is_one_that_the_chart_reads(
+    wish: Wish, monitoring: Monitoring
+) -> None:
+    metrics = monitoring_stack.operator_values(monitoring, counters="dcgm-metrics-0")
+    found = gpu_operator_values.values(wish, metrics)
+    major = rke2_matrix.operator_major(wish.version)
+    assert list(gpu_operator_keys.problems(found, major)) == []
+    tolerated = at(found, "daemonsets.tolerations") or []
+    for taint in wish.taints:
+        if taint["effect"] != "PreferNoSchedule" and tolerated:
+            assert gpu_operator_values.toleration(taint) in tolerated
+    variables = gpu_operator_keys.environment(found, "toolkit")
+    assert "CONTAINERD_CONFIG" not in variables
+    assert wish.nri_plugin or variables["CONTAINERD_SOCKET"] == rke2.CONTAINERD_SOCKET
+
+
+def test_todays_operator_is_told_the_socket_and_nothing_else_of_containerd() -> None:
+    found = gpu_operator_values.values(Wish(version="v26.7.0"))
+    assert gpu_operator_keys.environment(found, "toolkit") == {
+        "CONTAINERD_SOCKET": rke2.CONTAINERD_SOCKET
+    }
+    assert found["cdi"] == {"enabled": True}
+    assert at(found, "devicePlugin.env") is None
+
+
+def test_before_cdi_pods_are_kept_from_taking_gpus_by_a_variable() -> None:
+    found = gpu_operator_values.values(Wish(version="v25.3.4"))
+    assert gpu_operator_keys.environment(found, "toolkit") == {
+        "CONTAINERD_SOCKET": rke2.CONTAINERD_SOCKET,
+        "ACCEPT_NVIDIA_VISIBLE_DEVICES_ENVVAR_WHEN_UNPRIVILEGED": "false",
+        "ACCEPT_NVIDIA_VISIBLE_DEVICES_AS_VOLUME_MOUNTS": "true",
+    }
+    assert gpu_operator_keys.environment(found, "devicePlugin") == {
+        "DEVICE_LIST_STRATEGY": "volume-mounts"
+    }
+
+
+def test_the_nri_plugin_is_told_nothing_of_containerd() -> None:
+    found = gpu_operator_values.values(Wish(version="v26.7.0", nri_plugin=True))
+    assert found["cdi"] == {"enabled": True, "nriPluginEnabled": True}
+    assert "toolkit" not in found
+
+
+def test_precompiled_drivers_of_sles_come_from_suse() -> None:
+    driver = ContainerDriver(version="595", precompiled=True)
+    found = gpu_operator_values.values(
+        Wish(version="v26.7.0", driver=driver, systems=[OperatingSystem.SLES_15])
+    )
+    assert found["driver"] == {
+        "enabled": True,
+        "version": "595",
+        "usePrecompiled": True,
+        "repository": "registry.suse.com/third-party/nvidia",
+    }
+
+
+def test_many_nodes_give_the_operator_more_memory() -> None:
+    assert (
+        at(gpu_operator_values.values(Wish(version="v26.7.0", nodes=299)), "operator.resources")
+        is None
+    )
+    found = gpu_operator_values.values(Wish(version="v26.7.0", nodes=300))
+    assert at(found, "operator.resources.limits.memory") == "1400Mi"
+
+
+def test_images_for_a_mirror_name_the_drivers_operating_system() -> None:
+    images = OperatorImages(
+        version="v26.7.0",
+        driver=ContainerDriver(version="595.91.07"),
+        systems=[OperatingSystem.UBUNTU_24_04],
+        mig=True,
+    ).references()
+    assert "nvcr.io/nvidia/driver:595.91.07-ubuntu24.04" in images
+    assert "nvcr.io/nvidia/gpu-operator:v26.7.0" in images
+    assert "nvcr.io/nvidia/cloud-native/k8s-mig-manager:v0.15.0" in images
+    assert registries(images) == ("nvcr.io", "registry.k8s.io")
+    whole = OperatorImages(version="v26.7.0", node_feature_discovery=False).references()
+    assert registries(whole) == ("nvcr.io",)
+    assert not any("driver" in image for image in whole)
+
+
+@pytest.mark.skipif(not CHART, reason="no chart: set GPU_OPERATOR_CHART to one of NVIDIA's by path")
+@pytest.mark.skipif(shutil.which("helm") is None, reason="helm is not on PATH")
+def test_a_chart_by_path_renders_with_our_values_and_has_every_key(tmp_path: Path) -> None:
+    path = Path(CHART)
+    if path.suffix == ".tgz":
+        shutil.unpack_archive(path, tmp_path, "gztar")
+        path = tmp_path / "gpu-operator"
+    chart = yaml.safe_load((path / "Chart.yaml").read_text())
+    version = str(chart["version"])
+    known = yaml.safe_load((path / "values.yaml").read_text())
+    wish = Wish(version=version, taints=[{"key": "team", "value": "ml", "effect": "NoSchedule"}])
+    ours = gpu_operator_values.values(wish)
+    file = tmp_path / "values.yaml"
+    file.write_text(yaml.safe_dump(ours))
+    done = subprocess.run(
+        ["helm", "template", "gpu-operator", str(path), "--values", str(file)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    templates = "".join(one.read_text() for one in (path / "templates").glob("*.yaml"))
+    for key in _leaves(ours):
+        written = f".Values.{'.'.join(key)}"
+        assert _has(known, key) or written in templates, written
+
+
+def _leaves(values: Mapping[str, Any], path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
+    found: list[tuple[str, ...]] = []
+    for name, value in values.items():
+        here = (*path, name)
+        found += _leaves(value, here) if isinstance(value, Mapping) and value else [here]
+    return found
+
+
+def _has(values: Any, path: tuple[str, ...]) -> bool:
+    for part in path:
+        if not isinstance(values, Mapping) or part not in values:
+            return False
+        values = values[part]
+    return True
+
+
+def test_kinds_of_keys_are_told_apart() -> None:
+    tree = gpu_operator_keys.tree_of("26.7")
+    assert tree["driver", "enabled"] is Kind.FLAG
+    assert tree["toolkit", "env"] is Kind.ENV
+    assert tree["driver", "upgradePolicy", "maxParallelUpgrades"] is Kind.NUMBER
+    assert tree["daemonsets", "labels"] is Kind.ANY
+    assert tree["node-feature-discovery", "worker", "tolerations"] is Kind.LIST
