@@ -16,6 +16,7 @@ from components import script
 from components.host_connection import HostConnection
 from gpuclusters.domain import gcp_cloud_init
 from gpuclusters.domain.gcp_cloud_init import Boot
+from gpuclusters.providers.first_login import FirstLogin
 from gpuclusters.providers.gcp_machine import GcpMachine
 from gpuclusters.providers.ssh_host_key import SshHostKey
 
@@ -39,7 +40,7 @@ class GpuMachineArgs:
 
 
 class GpuMachine(pulumi.ComponentResource):
-    """Machine `<name>-machine` and its key `<name>-host-key`."""
+    """Machine `<name>-machine`, its key `<name>-host-key`, and that it lets us in: `<name>-login`."""
 
     connection: HostConnection
     """How it is reached; its key is the one that it was given."""
@@ -47,7 +48,7 @@ class GpuMachine(pulumi.ComponentResource):
     instance_id: pulumi.Output[str]
     """Another one is another machine, with other GPUs."""
     ready: Sequence[pulumi.Resource]
-    """To depend on: it runs. Its SSH server may take a minute more."""
+    """To depend on: it runs, lets us in, and cloud-init is done with it."""
 
     def __init__(
         self, name: str, args: GpuMachineArgs, opts: pulumi.ResourceOptions | None = None
@@ -77,7 +78,13 @@ class GpuMachine(pulumi.ComponentResource):
         self.zone = machine.zone
         self.instance_id = machine.instance_id
         self.connection = self._connection(args, machine, key)
-        self.ready = (machine,)
+        login = FirstLogin(
+            f"{name}-login",
+            connection=self.connection.as_input(),
+            instance=machine.instance_id,
+            opts=child,
+        )
+        self.ready = (machine, login)
         self.register_outputs({"zone": self.zone, "address": machine.address})
 
     def _connection(

@@ -53,7 +53,7 @@ class GoogleCredentials:
                 _WHERE,
                 _TRIED,
                 f"the package google-auth is not installed ({error.name} is missing)",
-                f"run `make setup`, or set {TOKEN_VARIABLE} to what"
+                f"run `pip install -r requirements.lock`, or set {TOKEN_VARIABLE} to what"
                 " `gcloud auth print-access-token` prints",
             ) from error
         request = transport.Request(urllib3.PoolManager())

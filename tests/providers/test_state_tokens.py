@@ -10,6 +10,7 @@ from pulumi.dynamic.dynamic import serialize_provider
 
 from gpuclusters.providers.cdi_spec import CdiSpec, CdiSpecProvider
 from gpuclusters.providers.fabric_partitions import FabricPartitions, FabricPartitionsProvider
+from gpuclusters.providers.first_login import FirstLogin, FirstLoginProvider
 from gpuclusters.providers.fleet_preflight import FleetPreflight, FleetPreflightProvider
 from gpuclusters.providers.gcp_machine import GcpMachine, GcpMachineProvider
 from gpuclusters.providers.gcp_quota import GcpQuota, GcpQuotaProvider
@@ -51,6 +52,7 @@ GOLDEN = {
     ),
     GpuReadinessProvider: ("gpuclusters.providers.gpu_readiness", "GpuReadinessProvider"),
     MigLayoutProvider: ("gpuclusters.providers.mig_layout", "MigLayoutProvider"),
+    FirstLoginProvider: ("gpuclusters.providers.first_login", "FirstLoginProvider"),
     GcpMachineProvider: ("gpuclusters.providers.gcp_machine", "GcpMachineProvider"),
     GcpQuotaProvider: ("gpuclusters.providers.gcp_quota", "GcpQuotaProvider"),
     SshHostKeyProvider: ("gpuclusters.providers.ssh_host_key", "SshHostKeyProvider"),
@@ -98,6 +100,7 @@ def test_the_state_token_of_a_provider_never_changes(provider: type[ResourceProv
         (GpuOperatorPreflight, "dynamic/gpu:GpuOperatorPreflight"),
         (GpuReadiness, "dynamic/gpu:GpuReadiness"),
         (MigLayout, "dynamic/gpu:MigLayout"),
+        (FirstLogin, "dynamic/gpu:FirstLogin"),
         (GcpMachine, "dynamic/gpu:GcpMachine"),
         (GcpQuota, "dynamic/gpu:GcpQuota"),
         (SshHostKey, "dynamic/gpu:SshHostKey"),

@@ -237,6 +237,7 @@ def test_a_stack_on_google_cloud_is_previewed_without_an_account(
         "gpu-clusters:gcp:GcpNetwork::v100",
         "gpu-clusters:gcp:GcpPool::v100",
         "gpu-clusters:gcp:GpuMachine::gpu-1",
+        "pulumi-python:dynamic/gpu:FirstLogin::gpu-1-login",
         "pulumi-python:dynamic/gpu:GcpMachine::gpu-1-machine",
         "pulumi-python:dynamic/gpu:GcpQuota::v100-quota",
         "pulumi-python:dynamic/gpu:SshHostKey::gpu-1-host-key",

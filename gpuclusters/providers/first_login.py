@@ -1,0 +1,61 @@
+"""That a machine which was just made lets us in and is set up."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pulumi
+from pulumi.dynamic import Resource
+
+from gpuclusters.domain.first_login import FirstLoginInputs
+from gpuclusters.providers.kept import KeptProvider, Live, Properties
+
+
+class FirstLoginProvider(KeptProvider[FirstLoginInputs]):
+    """Waits once for each machine; owns nothing on it."""
+
+    model = FirstLoginInputs
+    identity = frozenset({"connection.host"})
+
+    def ensure(self, inputs: FirstLoginInputs, before: Properties) -> Properties:  # noqa: ARG002
+        """Logged in, and set up."""
+        from gpuclusters.adapters.credentials import find_credentials
+        from gpuclusters.adapters.first_login import wait_until_ready
+        from gpuclusters.adapters.here import SystemClock
+        from gpuclusters.adapters.ssh import SshHost
+
+        credentials = find_credentials(self.ssh_key)
+        host = SshHost(inputs.connection, credentials, connect_attempts=1)
+        wait_until_ready(host, SystemClock(), inputs.timeout_seconds)
+        return {"reached": inputs.instance}
+
+    def observe(self, inputs: FirstLoginInputs, before: Properties) -> Live | None:  # noqa: ARG002
+        """That it was reached once stays true; whether it is up now, others see."""
+        return Live({"reached": before.get("reached")}, {})
+
+    def remove(self, inputs: FirstLoginInputs, before: Properties) -> None:
+        """There is nothing to remove."""
+
+
+class FirstLogin(Resource, module="gpu", name="FirstLogin"):
+    """To depend on: the machine can be worked on."""
+
+    reached: pulumi.Output[str]
+    """The machine that was reached."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        connection: pulumi.Input[Any],
+        instance: pulumi.Input[str],
+        timeout_seconds: int = 900,
+        opts: pulumi.ResourceOptions | None = None,
+    ) -> None:
+        properties: dict[str, Any] = {
+            "connection": connection,
+            "instance": instance,
+            "timeout_seconds": timeout_seconds,
+            "reached": None,
+        }
+        super().__init__(FirstLoginProvider(), name, properties, opts)

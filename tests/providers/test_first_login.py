@@ -1,0 +1,127 @@
+"""Waiting for a machine that was just made: as long as it starts, and no longer than it makes sense."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuclusters.adapters.errors import (
+    CommandFailedError,
+    DeniedError,
+    HostKeyMismatchError,
+    UnreachableError,
+)
+from gpuclusters.adapters.first_login import wait_until_ready
+from gpuclusters.adapters.ssh import Completed, SshHost
+from gpuclusters.providers.first_login import FirstLoginProvider
+from tests.fixtures.hosts import SimulatedHost
+from tests.providers.conftest import StartProvider
+
+SCRIPT = Path(__file__).resolve().parents[2] / "scripts/gcp/first-login.sh"
+DONE = Completed(0, b"", "")
+REFUSED = UnreachableError("gpu-1", "wait", "Connection refused", "check that the host is up")
+NO_ACCOUNT = DeniedError("gpu-1", "wait", "user ubuntu is not let in", "add its key")
+
+
+class Clock:
+    """Seconds that pass only while somebody waits."""
+
+    def __init__(self) -> None:
+        self.time = 0.0
+
+    def now(self) -> float:
+        return self.time
+
+    def sleep(self, seconds: float) -> None:
+        self.time += seconds
+
+
+class Booting(SshHost):
+    """A machine that answers one after the other."""
+
+    def __init__(self, *answers: Completed | Exception) -> None:
+        self.answers = list(answers)
+
+    @property
+    def place(self) -> str:
+        return "gpu-1"
+
+    def run(self, *_: Any, **__: Any) -> Completed:
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+def test_it_is_tried_until_the_machine_lets_us_in() -> None:
+    clock = Clock()
+    wait_until_ready(Booting(REFUSED, REFUSED, NO_ACCOUNT, DONE), clock, 600)
+    assert clock.time == 15
+
+
+@pytest.mark.parametrize("error", [REFUSED, NO_ACCOUNT])
+def test_a_machine_that_never_comes_is_given_up_with_the_last_reason(error: Exception) -> None:
+    clock = Clock()
+    with pytest.raises(type(error), match="for 60 s since it was made") as late:
+        wait_until_ready(Booting(error), clock, 60)
+    assert "get-serial-port-output" in str(late.value)
+    assert clock.time < 60
+
+
+def test_another_host_key_is_not_waited_for() -> None:
+    clock = Clock()
+    shown = HostKeyMismatchError("gpu-1", "wait", "the host shows another key", "compare")
+    with pytest.raises(HostKeyMismatchError):
+        wait_until_ready(Booting(shown, DONE), clock, 600)
+    assert clock.time == 0
+
+
+def test_a_set_up_that_failed_says_what_cloud_init_says() -> None:
+    failed = Completed(1, b"", "cloud-init ended with an error:\nstatus: error\n")
+    with pytest.raises(CommandFailedError, match="cloud-init ended with an error"):
+        wait_until_ready(Booting(failed), Clock(), 600)
+
+
+def test_a_machine_is_reached_over_ssh(host: SimulatedHost, start_provider: StartProvider) -> None:
+    process = start_provider(host)
+    inputs = {"connection": host.connection, "instance": "1001", "timeout_seconds": 60}
+    made = process.create(FirstLoginProvider, inputs)
+    assert made.outputs["reached"] == "1001"
+    assert not process.diff(FirstLoginProvider, made.outputs, inputs).changes
+    other = process.diff(FirstLoginProvider, made.outputs, inputs | {"instance": "1002"})
+    assert (other.changes, other.replaces) == (True, [])
+    process.delete(FirstLoginProvider, made)
+
+
+@pytest.fixture
+def cloud_init(tmp_path: Path) -> Callable[[int], subprocess.CompletedProcess[str]]:
+    def run(code: int) -> subprocess.CompletedProcess[str]:
+        program = tmp_path / "cloud-init"
+        program.write_text(
+            f'#!/bin/sh\n[ "$2" = --wait ] && exit {code}\necho "errors: [no mirror]"\n'
+        )
+        program.chmod(0o755)
+        return subprocess.run(
+            ["sh", "-s"],
+            input=SCRIPT.read_text(),
+            env={"PATH": f"{tmp_path}:/usr/bin:/bin"},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+
+    return run
+
+
+@pytest.mark.parametrize(("code", "status"), [(0, 0), (2, 0), (1, 1)])
+def test_only_an_error_of_cloud_init_is_one(
+    cloud_init: Callable[[int], subprocess.CompletedProcess[str]], code: int, status: int
+) -> None:
+    done = cloud_init(code)
+    assert done.returncode == status
+    assert ("errors: [no mirror]" in done.stderr) is bool(status)
