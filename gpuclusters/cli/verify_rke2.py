@@ -20,7 +20,7 @@ from gpuclusters.cli.verify_access import admin_kubeconfig, lab_inventory
 from gpuclusters.config import rke2_cluster_plan
 from gpuclusters.config.lab import uses_lab
 from gpuclusters.config.rke2_cluster import Rke2Config
-from gpuclusters.domain import proof_metrics, proof_run
+from gpuclusters.domain import monitoring_stack, proof_metrics, proof_run
 from gpuclusters.domain.evidence import About
 from gpuclusters.domain.evidence_proof import ProofEvidence
 from gpuclusters.domain.monitoring_stack import NAMES, Monitoring
@@ -77,11 +77,6 @@ def inputs(config: Rke2Config, kubeconfig: str, level: Level) -> ProofInputs:
     Raises:
         RunError: it cannot be shown; every reason.
     """
-    kind = rke2_cluster_plan.monitoring(config)
-    target = None
-    if kind is not Monitoring.NONE:
-        names = NAMES[kind]
-        target = {"namespace": names.namespace, "service": names.prometheus_service}
     tests = rke2_cluster_plan.proof_tests(config)
     kept = {name: part for name, part in tests.items() if _needed(name, level)}
     try:
@@ -93,7 +88,8 @@ def inputs(config: Rke2Config, kubeconfig: str, level: Level) -> ProofInputs:
                 "nodes": [node.model_dump() for node in rke2_cluster_plan.proof_nodes(config)],
                 "namespace": config.proof.namespace,
                 **kept,
-                "prometheus": target,
+                "operator_namespace": config.operator.namespace,
+                "prometheus": monitoring_stack.prometheus(rke2_cluster_plan.monitoring(config)),
                 "tolerations": rke2_cluster_plan.proof_tolerations(config),
                 "driver": rke2_cluster_plan.driver_of_all(config),
                 "operator": config.operator.version,

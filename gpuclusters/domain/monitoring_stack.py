@@ -121,6 +121,8 @@ def operator_values(kind: Monitoring, *, counters: str | None) -> Mapping[str, A
     monitor: dict[str, Any] = {"enabled": watched}
     if watched:
         monitor["additionalLabels"] = dict(monitor_labels(kind))
+        # Rules and dashboards ask for exported_pod, which another value would call pod.
+        monitor["honorLabels"] = False
         # The exporter's own label for it is renamed between releases; this one is Prometheus' and stays.
         monitor["relabelings"] = [
             {

@@ -273,6 +273,7 @@ def test_the_exporter_gets_our_counters_and_labels_that_the_chart_selects_by_def
     assert values["config"] == {"name": "dcgm-metrics-0123", "create": False}
     assert values["serviceMonitor"]["additionalLabels"] == {"release": "kube-prometheus-stack"}
     assert values["serviceMonitor"]["relabelings"][0]["targetLabel"] == "node"
+    assert values["serviceMonitor"]["honorLabels"] is False
     rancher = monitoring_stack.operator_values(Monitoring.RANCHER, counters=None)["dcgmExporter"]
     assert rancher["serviceMonitor"]["additionalLabels"] == {}
     assert "config" not in rancher
