@@ -18,6 +18,7 @@ _MOST_PAGES = 30
 _PAGE = 100
 _LONGEST_WAIT_SECONDS = 60.0
 _TIMEOUT = httpx.Timeout(20.0, connect=10.0)
+_REPOSITORY = re.compile(r"[A-Za-z0-9][\w-]*/(?!\.{1,2}$)[\w.-]+")
 _PASSING = {429, 500, 502, 503, 504}
 
 
@@ -101,7 +102,7 @@ def place(forge: Forge, env: Mapping[str, str], number: int | None = None) -> Pl
         missing.append("the number of the pull request (--pull-request N)")
     if missing or number is None:
         raise ForgeError(f"to comment on {forge} there is missing: {', '.join(missing)}")
-    if forge is Forge.GITHUB and not re.fullmatch(r"[\w.-]+/[\w.-]+", project):
+    if forge is Forge.GITHUB and not _REPOSITORY.fullmatch(project):
         raise ForgeError("GITHUB_REPOSITORY is not owner/name")
     if forge is Forge.GITLAB and not project.isdecimal():
         raise ForgeError("CI_PROJECT_ID is not a number")
@@ -191,7 +192,8 @@ class Comments:
         self, marker: str, ours: Callable[[Mapping[str, Any]], bool]
     ) -> Mapping[str, Any] | None:
         for comment in self._all():
-            if marker in str(comment.get("body")) and ours(comment):
+            # At its end, because a name in another comment of ours may look like a marker.
+            if str(comment.get("body")).rstrip().endswith(marker) and ours(comment):
                 return comment
         return None
 

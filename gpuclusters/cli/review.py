@@ -15,7 +15,6 @@ from typing import Annotated
 import typer
 
 from gpuclusters.adapters.forge import Comments, Forge, ForgeError, Place, TooLongError, place
-from gpuclusters.cli import stack as stacks
 from gpuclusters.cli.errors import RunError, UsageError
 from gpuclusters.cli.project import Project
 from gpuclusters.domain.prices import PriceTable
@@ -253,6 +252,9 @@ def _file(file: str, name: str | None) -> tuple[str, str, str]:
 
 
 def _previewed(project: Project, name: str) -> str | None:
+    # Much is imported with it (the lab, every model), which a review of a file does without.
+    from gpuclusters.cli import stack as stacks
+
     session = stacks.open_session(project, name)
     if session.in_lab:
         stacks._ensure_stack(session)
@@ -271,22 +273,22 @@ def _previewed(project: Project, name: str) -> str | None:
 
 
 def _write(outcomes: Sequence[Outcome], options: Options) -> None:
-    def texts() -> dict[Format, str]:
-        return {
-            Format.MARKDOWN: markdown(outcomes, key=options.key, most=limits.UNLIMITED),
-            Format.HTML: page(outcomes),
-            Format.JSON: json.dumps(document(outcomes), indent=2, ensure_ascii=False) + "\n",
-        }
+    def text(kind: Format) -> str:
+        if kind is Format.HTML:
+            return page(outcomes)
+        if kind is Format.JSON:
+            return json.dumps(document(outcomes), indent=2, ensure_ascii=False) + "\n"
+        return markdown(outcomes, key=options.key, most=limits.UNLIMITED)
 
     if options.output is None:
         if options.comment is None:
-            sys.stdout.write(texts()[options.format])
+            sys.stdout.write(text(options.format))
         return
     names = {Format.MARKDOWN: "review.md", Format.HTML: "review.html", Format.JSON: "review.json"}
     try:
         options.output.mkdir(parents=True, exist_ok=True)
-        for kind, text in texts().items():
-            (options.output / names[kind]).write_text(text, encoding="utf-8", newline="\n")
+        for kind, name in names.items():
+            (options.output / name).write_text(text(kind), encoding="utf-8", newline="\n")
     except OSError as error:
         raise RunError(f"{options.output} cannot be written: {error.strerror}") from error
     sys.stderr.write(

@@ -51,7 +51,7 @@ class Switch:
 
 def capacities(plan: Plan) -> tuple[Capacity, ...]:
     """What every cluster of the plan has before and after."""
-    before, after = fleet(plan, plan.before()), fleet(plan, plan.after())
+    before, after = fleet(plan, after=False), fleet(plan, after=True)
     return tuple(_capacity(before.get(key), after.get(key)) for key in sorted({*before, *after}))
 
 

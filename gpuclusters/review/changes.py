@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from html import escape
 
 from gpuclusters.review.blocks import Block, Weighted
-from gpuclusters.review.diffing import Difference, differences, properties
+from gpuclusters.review.diffing import Difference, properties
 from gpuclusters.review.plan import Action, Step
 from gpuclusters.review.review import Review
 from gpuclusters.review.text import cut, fence, plural, visible
@@ -28,18 +28,21 @@ def group_blocks(review: Review) -> Iterator[Block]:
     """A block for every component that changes; what is only made or deleted has its names alone."""
     groups = review.groups
     for name, steps in groups.items():
-        yield Block(_block(name, steps, opened=len(groups) <= 3), Weighted.MAY)
+        told = _told(steps)
+        for first in range(0, len(steps), _MOST_STEPS):
+            part = f"{name}, from {first + 1:,}" if first else name
+            lines = [
+                line
+                for step in steps[first : first + _MOST_STEPS]
+                for line in step_lines(step, review.differences(step))
+            ]
+            yield Block(_block(part, lines, told, opened=len(groups) <= 3), Weighted.MAY)
 
 
-def _block(name: str, steps: Sequence[Step], *, opened: bool) -> str:
-    lines: list[str] = []
-    for step in steps[:_MOST_STEPS]:
-        lines += step_lines(step)
-    if len(steps) > _MOST_STEPS:
-        lines.append(f"  … and {len(steps) - _MOST_STEPS:,} more")
+def _block(name: str, lines: list[str], told: str, *, opened: bool) -> str:
     marks = fence(lines)
     # The summary is HTML, in which forges read no Markdown; nobody is mentioned and nothing linked in code.
-    title = f"<code>{escape(cut(visible(name), 120))}</code>: {_told(steps)}"
+    title = f"<code>{escape(cut(visible(name), 120))}</code>: {told}"
     state = " open" if opened else ""
     return "\n".join(
         [
@@ -71,7 +74,7 @@ def _told(steps: Sequence[Step]) -> str:
     return ", ".join(told)
 
 
-def step_lines(step: Step) -> list[str]:
+def step_lines(step: Step, found: Sequence[Difference]) -> list[str]:
     """A resource and what differs of it, as lines of a diff."""
     sign = SIGNS.get(step.action, " ")
     title = f"{sign} {visible(step.resource.type)} {cut(visible(step.name), 120)}"
@@ -81,7 +84,6 @@ def step_lines(step: Step) -> list[str]:
     lines = [title.replace("~ ", "! ", 1) if sign in "~±" else title]
     if sign == "±":
         lines = [f"- {visible(step.resource.type)} {cut(visible(step.name), 120)} (replaced)"]
-    found = differences(step)
     for difference in found[:_MOST_DIFFERENCES]:
         lines += _difference(difference)
     if len(found) > _MOST_DIFFERENCES:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from gpuclusters.domain.prices import PriceTable
@@ -114,14 +114,14 @@ def _money(side: Side, factor: float, digits: int) -> str:
 def cost(plan: Plan, table: PriceTable) -> Cost:
     """What both sides of a plan cost."""
     return Cost(
-        Side(tuple(_items(plan, plan.before(), table))),
-        Side(tuple(_items(plan, plan.after(), table))),
+        Side(tuple(_items(plan, table, after=False))),
+        Side(tuple(_items(plan, table, after=True))),
         table,
     )
 
 
-def _items(plan: Plan, side: Iterable[Resource], table: PriceTable) -> Iterator[Item]:
-    resources = sorted(side, key=lambda r: r.urn)
+def _items(plan: Plan, table: PriceTable, *, after: bool) -> Iterator[Item]:
+    resources = list(plan.after() if after else plan.before())
     rented = {r.text("name") or r.name for r in resources if r.type == INSTANCE}
     for resource in resources:
         if resource.type == INSTANCE:
@@ -130,7 +130,7 @@ def _items(plan: Plan, side: Iterable[Resource], table: PriceTable) -> Iterator[
             yield _disk(resource.name, resource.inputs, _region(resource), table)
         elif resource.type in _ADDRESSES:
             yield Item(f"address {resource.name}", None, "addresses are not in the price table")
-    for cluster in fleet(plan, resources).values():
+    for cluster in fleet(plan, after=after).values():
         for machine in sorted(cluster.machines.values(), key=lambda m: m.name):
             if machine.name in rented:
                 continue

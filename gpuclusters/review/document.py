@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from gpuclusters.review.cost import Cost, Side
-from gpuclusters.review.diffing import differences
 from gpuclusters.review.plan import Action
 from gpuclusters.review.review import Failure, Outcome, Review, worst
 from gpuclusters.review.verdict import Level
@@ -91,7 +90,7 @@ def _review(review: Review) -> dict[str, Any]:
                         "lines": list(d.lines),
                         "note": d.note,
                     }
-                    for d in differences(step)
+                    for d in review.differences(step)
                 ],
             }
             for steps in review.groups.values()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from gpuclusters.domain.fabric import TABLES, Baseboard
@@ -60,14 +61,15 @@ class Cluster:
         return dict(sorted(counts.items()))
 
 
-def fleet(plan: Plan, resources: Iterable[Resource]) -> dict[str, Cluster]:
-    """The clusters that resources declare, by type and name.
+@lru_cache(maxsize=16)
+def fleet(plan: Plan, *, after: bool) -> Mapping[str, Cluster]:
+    """The clusters of one side of a plan, by type and name.
 
     Args:
-        plan: whose resources they are; its components tell which cluster type a resource is of.
-        resources: one side of it.
+        plan: its components tell which cluster type a resource is of.
+        after: the side; before the change otherwise.
     """
-    found = list(resources)
+    found = list(plan.after() if after else plan.before())
     names = _names(found)
     configured = _configured(plan)
     clusters: dict[str, Cluster] = {}
@@ -92,11 +94,7 @@ def cluster_type(plan: Plan, resource: Resource) -> str | None:
             type_ = known if known != _SHARED else type_
     if type_ is None and resource.type.startswith((DYNAMIC, INSTANCE)):
         # Some of ours are in no component: what looks at the whole fleet, for example.
-        types = {
-            step.type.split(":")[1]
-            for step in plan.steps
-            if step.type.startswith(OURS) and step.action is plan.by_urn[resource.urn].action
-        }
+        types = plan.cluster_types.get(plan.by_urn[resource.urn].action, frozenset())
         type_ = min(types, default=None)
     return type_
 

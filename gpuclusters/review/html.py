@@ -119,7 +119,7 @@ def _capacity(review: Review) -> Iterator[str]:
             yield f"<p>{_t(capacity.note)}</p>"
     if review.capacities and not review.plan.complete:
         yield "<p>Counted in what changes alone: the plan does not list what stays.</p>"
-    for cluster in fleet(review.plan, review.plan.after()).values():
+    for cluster in fleet(review.plan, after=True).values():
         if cluster.machines:
             yield f"<figure>{svg(drawn(cluster, f'after this change, stack {review.stack}'))}</figure>"
 
@@ -162,7 +162,7 @@ def _changes(review: Review) -> Iterator[str]:
         state = " open" if len(review.groups) <= 3 else ""
         yield f"<details{state}><summary><code>{_t(name, 160)}</code> {len(steps):,}</summary><pre>"
         for step in steps[: max(_MOST_STEPS - drawn_steps, 0)]:
-            for line in step_lines(step):
+            for line in step_lines(step, review.differences(step)):
                 kind = {"+": "add", "-": "del", "!": "chg"}.get(line[:1], "")
                 text = escape(line)
                 yield f'<span class="{kind}">{text}</span>' if kind else text

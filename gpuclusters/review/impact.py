@@ -16,7 +16,7 @@ __all__ = ["Impact", "Weight", "impacts"]
 
 def impacts(plan: Plan) -> tuple[Impact, ...]:
     """What the steps of a plan take down, the worst first."""
-    before = fleet(plan, plan.before())
+    before = fleet(plan, after=False)
     facts = Facts(
         plan,
         tuple(sorted({tenant for known in before.values() for tenant in known.tenants})),
@@ -106,6 +106,7 @@ _RULES: Mapping[str, Rule] = {
     INSTANCE: machines.instance,
     "command:remote:Command": cluster.command,
     "kubernetes:helm.sh/v3:Release": cluster.release,
+    "kubernetes:core/v1:Secret": cluster.secret,
     "kubernetes:core/v1:Namespace": cluster.data("with all objects in it"),
     "kubernetes:core/v1:PersistentVolumeClaim": cluster.data("with the data of the volume"),
     "kubernetes:core/v1:PersistentVolume": cluster.data("with its data, if it is not kept"),

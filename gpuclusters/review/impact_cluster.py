@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from gpuclusters.review.diffing import differences
+from gpuclusters.review.diffing import OTHER_SECRET, differences
 from gpuclusters.review.impact_case import Case, Impact, Rule, Weight, verb
 from gpuclusters.review.plan import Action, Resource
-from gpuclusters.review.text import plural
+from gpuclusters.review.text import listed, plural
 
 
 def tenancy(case: Case) -> Impact | None:
@@ -125,6 +125,18 @@ def workload(case: Case) -> Impact | None:
     if any(path.startswith("spec.template") for path in paths):
         return Impact(Weight.LOOK, case.step, "its pods are rolled")
     return None
+
+
+def secret(case: Case) -> Impact | None:
+    """Secrets of programs."""
+    if case.step.action is not Action.UPDATE:
+        return Impact(Weight.LOOK, case.step, f"{verb(case.step)}, with the secrets in it")
+    fresh = [found.path for found in differences(case.step) if found.note == OTHER_SECRET]
+    if not fresh:
+        return None
+    return Impact(
+        Weight.LOOK, case.step, f"gets {plural(len(fresh), 'other secret')}: {listed(fresh)}"
+    )
 
 
 def command(case: Case) -> Impact | None:

@@ -101,7 +101,7 @@ def _head(review: Review, heading: str) -> str:
         lines.append(f"- … and {len(reasons) - _MOST_REASONS} more reasons, below")
     if level is Level.SAFE:
         lines.append("- nothing is deleted, replaced or interrupted")
-    told = [f"{count} {word}" for word, count in counts(review.plan)]
+    told = [f"{count:,} {word}" for word, count in counts(review.plan)]
     told.append(f"{review.plan.unchanged:,} unchanged")
     lines += [""] if lines[-1] else []
     return "\n".join([*lines, ", ".join(told)])

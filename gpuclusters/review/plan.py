@@ -147,9 +147,9 @@ class Step:
         return self.type.startswith(PROVIDER_PREFIX)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Plan:
-    """What a preview found."""
+    """What a preview found. It is the same only as itself, so that what is found out of it can be kept."""
 
     stack: str
     project: str
@@ -203,6 +203,15 @@ class Plan:
             for step in self.steps
             if step.new is not None and step.action is not Action.DELETE
         )
+
+    @cached_property
+    def cluster_types(self) -> Mapping[Action, frozenset[str]]:
+        """Cluster types of the components of ours that an action concerns."""
+        found: dict[Action, set[str]] = {}
+        for step in self.steps:
+            if step.type.startswith("gpu-clusters:"):
+                found.setdefault(step.action, set()).add(step.type.split(":")[1])
+        return {action: frozenset(types) for action, types in found.items()}
 
     def parents(self, resource: Resource) -> Iterator[Resource]:
         """The components around a resource, from the inside out."""

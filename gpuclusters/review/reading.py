@@ -152,7 +152,9 @@ def _step(entry: Mapping[str, Any], source: str, old: Any, new: Any) -> Step | N
     action = ACTIONS[op]
     if action is None:
         return None
-    before, after = _resource(old, urn), _resource(new, urn)
+    before = _resource(old, urn)
+    unchanged = action is Action.SAME and isinstance(new, Mapping) and _alike(old, new)
+    after = before if unchanged else _resource(new, urn)
     if before is None and after is None:
         raise PlanError(f"{source} has a step without a state, of {urn}; {_AGAIN}")
     return Step(
@@ -167,6 +169,12 @@ def _step(entry: Mapping[str, Any], source: str, old: Any, new: Any) -> Step | N
         },
         hidden=_texts(_mapping(new).get("hideDiff") or _mapping(new).get("hideDiffs")),
     )
+
+
+def _alike(old: Any, new: Mapping[str, Any]) -> bool:
+    """Whether the two sides of a step differ in nothing that is looked at: most resources most times."""
+    keys = ("inputs", "outputs", "protect", "parent")
+    return isinstance(old, Mapping) and all(old.get(key) == new.get(key) for key in keys)
 
 
 def _resource(state: Any, urn: str) -> Resource | None:

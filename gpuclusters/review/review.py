@@ -10,6 +10,7 @@ from typing import TypeAlias
 from gpuclusters.domain.prices import PriceTable
 from gpuclusters.review.capacity import Capacity, Switch, capacities, switch
 from gpuclusters.review.cost import Cost, cost
+from gpuclusters.review.diffing import Difference, differences
 from gpuclusters.review.findings import Finding, Rule, findings
 from gpuclusters.review.impact import Impact, Weight, impacts
 from gpuclusters.review.plan import STACK_TYPE, Action, Plan, Step
@@ -27,6 +28,16 @@ class Review:
     switched: Switch | None
     cost: Cost
     findings: tuple[Finding, ...]
+
+    @cached_property
+    def _differences(self) -> dict[str, list[Difference]]:
+        return {}
+
+    def differences(self, step: Step) -> list[Difference]:
+        """How a resource differs; found out once for all forms that a review takes."""
+        if step.urn not in self._differences:
+            self._differences[step.urn] = differences(step)
+        return self._differences[step.urn]
 
     @property
     def stack(self) -> str:

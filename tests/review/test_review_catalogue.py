@@ -1,13 +1,12 @@
-"""Realistic changes, each with the comment that it gets. Read the comments: could you say yes or no from one alone?
+"""Realistic changes, each with the comment that it gets. Could you say yes or no from one alone?
 
-`python -m tests.review.catalogue.make` makes the recorded plans anew, `pytest --snapshot-update` the comments.
+`python -m tests.review.catalogue.make` makes the recorded plans anew, `pytest --snapshot-update` the
+comments.
 """
 
 from __future__ import annotations
 
 import random
-from pathlib import Path
-from typing import Any
 
 import pytest
 from syrupy.assertion import SnapshotAssertion
@@ -25,25 +24,25 @@ LEVELS = {
     "nothing": Level.NOTHING,
     "found-different-on-the-machine": Level.SAFE,
     "quota-raised": Level.SAFE,
-    "internet-opened": Level.SAFE,
+    "internet-opened": Level.LOOK,
     "firmware-set": Level.LOOK,
     "first-deployment": Level.LOOK,
     "scale-out": Level.LOOK,
     "tenant-added": Level.SAFE,
     "quota-lowered": Level.LOOK,
-    "maintenance": Level.LOOK,
+    "maintenance": Level.DANGEROUS,
     "image-bumped": Level.LOOK,
-    "fewer-controllers": Level.SAFE,
+    "fewer-controllers": Level.LOOK,
     "secret-rotated": Level.LOOK,
     "operator-upgraded": Level.LOOK,
-    "rke2-upgraded": Level.LOOK,
+    "rke2-upgraded": Level.DANGEROUS,
     "machine-added-on-google-cloud": Level.LOOK,
     "scale-in": Level.DANGEROUS,
     "tenant-removed": Level.DANGEROUS,
     "tenant-moved": Level.DANGEROUS,
     "relayout": Level.DANGEROUS,
     "by-lease": Level.DANGEROUS,
-    "driver-bumped": Level.LOOK,
+    "driver-bumped": Level.DANGEROUS,
     "reboot-for-kernel-argument": Level.DANGEROUS,
     "protect-removed": Level.DANGEROUS,
     "address-changed": Level.LOOK,
@@ -63,14 +62,6 @@ class Markdown(SingleFileSnapshotExtension):
 
     _write_mode = WriteMode.TEXT
     file_extension = "md"
-
-    @classmethod
-    def dirname(cls, *, test_location: Any) -> str:
-        return str(Path(test_location.filepath).parent / "catalogue" / "comments")
-
-    @classmethod
-    def get_snapshot_name(cls, *, test_location: Any, index: Any = 0) -> str:
-        return str(test_location.snapshot_name).partition("[")[2].rstrip("]")
 
 
 def judged(name: str) -> Review:

@@ -1,6 +1,6 @@
-"""The changes of the catalogue that no preview could be made of here: plans of other cluster types, by hand.
+"""The changes of the catalogue that no preview could be made of here: other cluster types, by hand.
 
-They have the shape of `preview --json`; types and properties are those that our components and Pulumi's packages use.
+They have the shape of `preview --json`; types and properties are those of our components and of Pulumi's.
 """
 
 from __future__ import annotations
@@ -87,8 +87,12 @@ def connection(host: str) -> dict[str, Any]:
 
 def node(host: str, role: str, version: str = "v1.34.2+rke2r1") -> dict[str, Any]:
     return {
-        "connection": connection(host), "cluster": "a100", "node_name": host, "role": role, "version": version,
-    }  # fmt: skip
+        "connection": connection(host),
+        "cluster": "a100",
+        "node_name": host,
+        "role": role,
+        "version": version,
+    }
 
 
 def driver(host: str, version: str) -> dict[str, Any]:
@@ -107,11 +111,14 @@ OPERATOR: dict[str, Any] = {
     "namespace": "gpu-operator",
     "values": {
         "driver": {"enabled": False},
-        "toolkit": {"enabled": True, "env": [{"name": "CONTAINERD_SOCKET", "value": "/run/k3s/containerd/containerd.sock"}]},
+        "toolkit": {
+            "enabled": True,
+            "env": [{"name": "CONTAINERD_SOCKET", "value": "/run/k3s/containerd/containerd.sock"}],
+        },
         "devicePlugin": {"config": {"name": "", "default": ""}},
         "dcgmExporter": {"serviceMonitor": {"enabled": True}},
     },
-}  # fmt: skip
+}
 
 
 def rke2(op: str = "same") -> list[dict[str, Any]]:
@@ -178,16 +185,26 @@ def server_removed() -> dict[str, Any]:
 
 def time_slicing_across_tenants() -> dict[str, Any]:
     quota = {"metadata": {"name": "gpus"}, "spec": {"hard": {"requests.nvidia.com/gpu": "4"}}}
-    config = "version: v1\nsharing:\n  timeSlicing:\n    resources:\n    - name: nvidia.com/gpu\n      replicas: 4\n"
+    config = (
+        "version: v1\nsharing:\n  timeSlicing:\n    resources:\n"
+        "    - name: nvidia.com/gpu\n      replicas: 4\n"
+    )
     return plan(
-        *changed("gpu-operator", values={**OPERATOR["values"], "devicePlugin": {"config": {"name": "slices"}}}),
+        *changed(
+            "gpu-operator",
+            values={**OPERATOR["values"], "devicePlugin": {"config": {"name": "slices"}}},
+        ),
         same("kubernetes:core/v1:ResourceQuota", "team-a", quota),
         same("kubernetes:core/v1:ResourceQuota", "team-b", quota),
         step(
-            "create", "kubernetes:core/v1:ConfigMap", "slices",
-            None, {"metadata": {"name": "slices"}, "data": {"any": config}}, parent=GPU_STACK,
+            "create",
+            "kubernetes:core/v1:ConfigMap",
+            "slices",
+            None,
+            {"metadata": {"name": "slices"}, "data": {"any": config}},
+            parent=GPU_STACK,
         ),
-    )  # fmt: skip
+    )
 
 
 def instance(name: str, zone: str, **more: Any) -> dict[str, Any]:
@@ -207,11 +224,16 @@ def zone_moved() -> dict[str, Any]:
     return plan(
         step("same", *MACHINES, {}, {}),
         step(
-            "replace", INSTANCE, "v100-0", instance("v100-0", "us-central1-a"),
-            instance("v100-0", "us-west1-b"), parent=MACHINES, reasons=("zone",),
+            "replace",
+            INSTANCE,
+            "v100-0",
+            instance("v100-0", "us-central1-a"),
+            instance("v100-0", "us-west1-b"),
+            parent=MACHINES,
+            reasons=("zone",),
         ),
         same(INSTANCE, "v100-1", instance("v100-1", "us-central1-a"), parent=MACHINES),
-    )  # fmt: skip
+    )
 
 
 def machine_added_on_google_cloud() -> dict[str, Any]:
@@ -228,17 +250,31 @@ def spot_server_and_open_firewall() -> dict[str, Any]:
     spot = {"provisioningModel": "SPOT", "preemptible": True, "automaticRestart": False}
     server = instance("rke2-server-0", "us-central1-a", guestAccelerators=[])
     rule = {
-        "network": "gpus", "direction": "INGRESS", "sourceRanges": ["10.0.0.0/8"],
+        "network": "gpus",
+        "direction": "INGRESS",
+        "sourceRanges": ["10.0.0.0/8"],
         "allows": [{"protocol": "tcp", "ports": ["6443"]}],
-    }  # fmt: skip
+    }
     return plan(
         step("same", *MACHINES, {}, {}),
         step(
-            "replace", INSTANCE, "rke2-server-0", server, {**server, "scheduling": spot},
-            parent=MACHINES, reasons=("scheduling.provisioningModel",),
+            "replace",
+            INSTANCE,
+            "rke2-server-0",
+            server,
+            {**server, "scheduling": spot},
+            parent=MACHINES,
+            reasons=("scheduling.provisioningModel",),
         ),
-        step("update", FIREWALL, "api", rule, {**rule, "sourceRanges": ["0.0.0.0/0"]}, parent=MACHINES),
-    )  # fmt: skip
+        step(
+            "update",
+            FIREWALL,
+            "api",
+            rule,
+            {**rule, "sourceRanges": ["0.0.0.0/0"]},
+            parent=MACHINES,
+        ),
+    )
 
 
 def disk_deleted() -> dict[str, Any]:
@@ -246,20 +282,33 @@ def disk_deleted() -> dict[str, Any]:
         step("same", *MACHINES, {}, {}),
         same(INSTANCE, "v100-0", instance("v100-0", "us-central1-a"), parent=MACHINES),
         step(
-            "delete", "gcp:compute/disk:Disk", "datasets",
-            {"size": 2000, "type": "pd-ssd", "zone": "us-central1-a"}, parent=MACHINES,
+            "delete",
+            "gcp:compute/disk:Disk",
+            "datasets",
+            {"size": 2000, "type": "pd-ssd", "zone": "us-central1-a"},
+            parent=MACHINES,
         ),
-    )  # fmt: skip
+    )
 
 
 def found_different_on_the_machine() -> dict[str, Any]:
     """What a refresh has written into the outputs."""
     entry = step(
-        "update", "pulumi-python:dynamic/gpu:HostFile", "gpu-01-limits",
-        {"connection": connection("gpu-01"), "path": "/etc/security/limits.d/90-gpu-clusters.conf", "content": "a\n"},
-        {"connection": connection("gpu-01"), "path": "/etc/security/limits.d/90-gpu-clusters.conf", "content": "a\n"},
+        "update",
+        "pulumi-python:dynamic/gpu:HostFile",
+        "gpu-01-limits",
+        {
+            "connection": connection("gpu-01"),
+            "path": "/etc/security/limits.d/90-gpu-clusters.conf",
+            "content": "a\n",
+        },
+        {
+            "connection": connection("gpu-01"),
+            "path": "/etc/security/limits.d/90-gpu-clusters.conf",
+            "content": "a\n",
+        },
         parent=CLUSTER,
-    )  # fmt: skip
+    )
     entry["oldState"]["outputs"] = {
         "drift": ["the file has other permissions: 0600 instead of 0644"]
     }
@@ -269,8 +318,15 @@ def found_different_on_the_machine() -> dict[str, Any]:
 PLANS: Mapping[str, Callable[[], dict[str, Any]]] = {
     made.__name__.replace("_", "-"): made
     for made in (
-        operator_upgraded, driver_bumped_on_rke2, rke2_upgraded, server_removed,
-        time_slicing_across_tenants, zone_moved, machine_added_on_google_cloud,
-        spot_server_and_open_firewall, disk_deleted, found_different_on_the_machine,
+        operator_upgraded,
+        driver_bumped_on_rke2,
+        rke2_upgraded,
+        server_removed,
+        time_slicing_across_tenants,
+        zone_moved,
+        machine_added_on_google_cloud,
+        spot_server_and_open_firewall,
+        disk_deleted,
+        found_different_on_the_machine,
     )
-}  # fmt: skip
+}

@@ -1,8 +1,8 @@
-"""Makes the plans of the catalogue anew: `python -m tests.review.catalogue.make [NAME]…`, from the project's folder.
+"""Makes the plans of the catalogue anew: `python -m tests.review.catalogue.make [NAME]…`.
 
-Two configurations of one stack go through the embedded engine, offline: the first one's preview becomes a state, as
-if it had been made, and the second one is previewed against it. No machine and no cluster is reached. What nobody
-reviews is left out of the recordings.
+Two configurations of one stack go through the embedded engine, offline: the first one's preview becomes a
+state, as if it had been made, and the second one is previewed against it. No machine and no cluster is
+reached. What nobody reviews is left out of the recordings.
 """
 
 from __future__ import annotations
@@ -43,8 +43,13 @@ contexts: [{name: prod, context: {cluster: prod, user: admin}}]
 current-context: prod
 """
 KEPT_FOR_SAME = (
-    "CdiSpec", "FabricPartitions", "TenancyPolicy", "FleetPreflight", "VfioBinding", "Release",
-)  # fmt: skip
+    "CdiSpec",
+    "FabricPartitions",
+    "TenancyPolicy",
+    "FleetPreflight",
+    "VfioBinding",
+    "Release",
+)
 """Unchanged resources whose inputs tell of capacity; of the others the name is enough."""
 
 
@@ -55,9 +60,17 @@ class Stack:
         self.folder = folder / "project"
         self.folder.mkdir()
         for name in (
-            "Pulumi.yaml", "__main__.py", "stacks", "components", "gpuclusters", "caas", "lab", "scripts",
-            "dashboards", ".venv",
-        ):  # fmt: skip
+            "Pulumi.yaml",
+            "__main__.py",
+            "stacks",
+            "components",
+            "gpuclusters",
+            "caas",
+            "lab",
+            "scripts",
+            "dashboards",
+            ".venv",
+        ):
             (self.folder / name).symlink_to(PROJECT / name)
         (self.folder / "charts").mkdir()
         self.checksum = _pack(
@@ -86,8 +99,10 @@ class Stack:
         ]
         section["partition-layout"] = "mixed"
         section["kata"]["chart"] = {
-            "source": "file", "path": "charts/kata-deploy-4.1.0.tgz", "sha256": self.checksum,
-        }  # fmt: skip
+            "source": "file",
+            "path": "charts/kata-deploy-4.1.0.tgz",
+            "sha256": self.checksum,
+        }
         return section
 
     def write(self, section: Mapping[str, Any]) -> None:
@@ -104,8 +119,13 @@ class Stack:
     def engine(self, *arguments: str, text: str = "") -> str:
         done = subprocess.run(
             [sys.executable, "-m", "lab.engine", *arguments],
-            cwd=self.folder, env=self.env, input=text, capture_output=True, text=True, check=False,
-        )  # fmt: skip
+            cwd=self.folder,
+            env=self.env,
+            input=text,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         if done.returncode:
             raise RuntimeError(f"{arguments}: {done.stdout[-1200:]}{done.stderr[-600:]}")
         return done.stdout
@@ -178,9 +198,13 @@ def _state(
                 version = name.removeprefix("default").strip("_").replace("_", ".")
                 given = {"version": version} if version else {}
                 providers[urn] = {
-                    "urn": urn, "custom": True, "id": id_, "type": urn.split("::")[2],
-                    "inputs": given, "outputs": given,
-                }  # fmt: skip
+                    "urn": urn,
+                    "custom": True,
+                    "id": id_,
+                    "type": urn.split("::")[2],
+                    "inputs": given,
+                    "outputs": given,
+                }
         resources.append(state)
     resources[1:1] = list(providers.values())
     return resources
@@ -217,14 +241,18 @@ def _outputs(kind: str, inputs: Mapping[str, Any]) -> dict[str, Any]:
         return {"fabric_manager_version": "595.58.03", "run": "boot-1", "drift": [], "warnings": []}
     if kind == "FabricPartitions":
         return {
-            "active": inputs["partitions"], "applied": inputs["partitions"], "warnings": [],
+            "active": inputs["partitions"],
+            "applied": inputs["partitions"],
+            "warnings": [],
             "gpus_by_partition": {},
-        }  # fmt: skip
+        }
     if kind == "CdiSpec":
         return {
             "qualified_names": [f"{inputs['kind']}={d['name']}" for d in inputs["devices"]],
-            "content": "{}", "sha256": "0" * 64, "drift": [],
-        }  # fmt: skip
+            "content": "{}",
+            "sha256": "0" * 64,
+            "drift": [],
+        }
     if kind == "TenancyPolicy":
         return {"ready": True, "conditions": {}, "drift": []}
     return {"drift": []} if kind in ("HostBoot", "HostFile", "VfioBinding") else {}

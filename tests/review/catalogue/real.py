@@ -1,7 +1,7 @@
 """The changes of the catalogue that are made by changing the configuration of a `caas` stack.
 
-Each is what an operator would write into the stack file, as a function over its section; what the engine makes of
-it is in `plans/`.
+Each is what an operator would write into the stack file, as a function over its section; what the engine
+makes of it is in `plans/`.
 """
 
 from __future__ import annotations
@@ -113,11 +113,26 @@ def firmware_set(section: Section) -> None:
 CHANGES: Mapping[str, Callable[[Section], None]] = {
     change.__name__.replace("_", "-"): change
     for change in (
-        scale_out, scale_in, tenant_added, tenant_removed, tenant_moved, quota_raised, quota_lowered,
-        internet_opened, relayout, by_lease, driver_bumped, reboot_for_kernel_argument, maintenance,
-        address_changed, image_bumped, fewer_controllers, monitoring_off, firmware_set,
+        scale_out,
+        scale_in,
+        tenant_added,
+        tenant_removed,
+        tenant_moved,
+        quota_raised,
+        quota_lowered,
+        internet_opened,
+        relayout,
+        by_lease,
+        driver_bumped,
+        reboot_for_kernel_argument,
+        maintenance,
+        address_changed,
+        image_bumped,
+        fewer_controllers,
+        monitoring_off,
+        firmware_set,
     )
-}  # fmt: skip
+}
 SECRETS = {"secret-rotated": ("controller-ssh-private-key", "bmc-password")}
 """Changes of secrets alone: which ones are set anew."""
 PROTECTED = "protect-removed"
