@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gpuclusters.domain import rke2, rke2_host_checks, rke2_reasons
-from gpuclusters.domain.host_file import sha256_of
+from gpuclusters.domain import rke2, rke2_reasons
 from gpuclusters.domain.ports import Clock, Journal
 from gpuclusters.domain.refusals import RefusalError
 from gpuclusters.domain.rke2 import Role
 from gpuclusters.domain.rke2_node import ClusterNode, LiveHost, Rke2NodeInputs
 from gpuclusters.domain.rke2_ports import Control, Host, JoinError, Progress
 from gpuclusters.domain.rke2_refusals import before_joining
+from gpuclusters.domain.rke2_state import differing, is_active
 
 POLL_SECONDS = 2.0
 _FIRST_POLL_SECONDS = 0.25
@@ -79,8 +79,8 @@ def ensure_node(
     if not inputs.first and not live.owner:
         unreachable = host.unreachable(inputs.registration_address)
     before_joining(inputs, live, known, control, others, unreachable=unreachable)
-    differing = _differing(inputs, live)
-    done = live.applied == inputs.digest and not differing and _is_active(live, inputs.role)
+    changed = differing(inputs, live)
+    done = live.applied == inputs.digest and not changed and is_active(live, inputs.role)
     if done and known is not None and known.ready and known.version == inputs.version:
         _settle(inputs, control, known, before)
         return live
@@ -92,7 +92,7 @@ def ensure_node(
     host.prepare(cis=inputs.cis)
     for path in sorted(set(before.get("files") or ()) - set(contents)):
         host.remove(path)
-    for path, content in differing.items():
+    for path, content in changed.items():
         ours = (before.get("written") or {}).get(path)
         if ours is not None and live.digests.get(path) not in (None, ours):
             journal.note(f"{host.place}: {path} was changed by somebody else; it is put back")
@@ -138,37 +138,11 @@ def remove_node(
 
 def _node(control: Control, inputs: Rke2NodeInputs, live: LiveHost) -> ClusterNode | None:
     """The node as the cluster knows it; None where the cluster cannot be asked because it is this host."""
-    if inputs.first and not _is_active(live, Role.SERVER):
+    if inputs.first and not is_active(live, Role.SERVER):
         return None
     if inputs.first and not control.is_ready():
         return None
     return control.node(inputs.node_name)
-
-
-def _is_active(live: LiveHost, role: Role) -> bool:
-    return live.active.get(role) == "active"
-
-
-def _differing(inputs: Rke2NodeInputs, live: LiveHost) -> dict[str, str]:
-    """Files that are not as they must be, tokens among them."""
-    wanted = {**inputs.contents(), rke2.TOKENS: inputs.tokens()}
-    return {
-        path: content
-        for path, content in wanted.items()
-        if live.digests.get(path) != sha256_of(content.encode())
-    }
-
-
-def drift(inputs: Rke2NodeInputs, live: LiveHost) -> list[str]:
-    """What is not as it was left, in words."""
-    found = [f"{path} differs" for path in sorted(_differing(inputs, live))]
-    if not _is_active(live, inputs.role):
-        found.append(f"{inputs.role.unit} is {live.active.get(inputs.role) or 'not there'}")
-    if 0 < live.inotify < rke2_host_checks.LEAST_INOTIFY_INSTANCES:
-        found.append(f"fs.inotify.max_user_instances is {live.inotify}: something lowers it")
-    if live.applied != inputs.digest:
-        found.append("it has not joined with its present configuration")
-    return found
 
 
 def _drain(inputs: Rke2NodeInputs, control: Control, reason: str) -> None:
@@ -288,15 +262,3 @@ def _keep_majority(inputs: Rke2NodeInputs, host: Host, control: Control) -> None
             f"without it the servers lose their majority: {', '.join(down)} not Ready",
             "bring those back first, or restore an etcd snapshot (`rke2 server --cluster-reset`)",
         )
-
-
-def outputs(inputs: Rke2NodeInputs, live: LiveHost) -> dict[str, Any]:
-    """What is kept of the host beside its inputs; nothing secret."""
-    wanted = {**inputs.contents()}
-    return {
-        "joined": bool(live.applied) and _is_active(live, inputs.role),
-        "installed_version": live.version,
-        "certificate_expires": live.expires,
-        "written": {path: sha256_of(text.encode()) for path, text in sorted(wanted.items())},
-        "drift": drift(inputs, live),
-    }

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pulumi
 from pulumi.dynamic import CheckFailure, CheckResult, DiffResult, Resource
 
-from gpuclusters.domain import reconcile_rke2, rke2, rke2_kubeconfig
+from gpuclusters.domain import reconcile_rke2, rke2, rke2_kubeconfig, rke2_state
 from gpuclusters.domain.rke2_node import Rke2NodeInputs
 from gpuclusters.providers.hosts import host
 from gpuclusters.providers.kept import KeptProvider, Live, Properties
@@ -74,7 +74,12 @@ class Rke2NodeProvider(KeptProvider[Rke2NodeInputs]):
         reconcile_rke2.remove_node(inputs, self._host(inputs), self._others(inputs), SystemClock())
 
     def _outputs(self, inputs: Rke2NodeInputs, reached: SshRke2Host, live: Any) -> Properties:
-        outputs = reconcile_rke2.outputs(inputs, live)
+        from gpuclusters.adapters.here import StandardError
+
+        outputs = rke2_state.outputs(inputs, live)
+        warning = rke2_state.certificate_warning(inputs, live)
+        if warning is not None:
+            StandardError().note(warning)
         outputs["kubeconfig"] = ""
         if inputs.first and outputs["joined"]:
             outputs["kubeconfig"] = rke2_kubeconfig.readdressed(

@@ -2,87 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
 import yaml
 
-from gpuclusters.domain import rke2, rke2_config
-from gpuclusters.domain.rke2 import Role
+from gpuclusters.domain import rke2
 from gpuclusters.providers.rke2_node import Rke2NodeProvider
 from lab.hosts import faults, rke2_release
-from lab.hosts.rke2_cluster import Clusters
+from lab.hosts.hardware_faults import DiskNearlyFull
 from tests.fixtures.hosts import Hosts, SimulatedHost
 from tests.providers.conftest import StartProvider
-from tests.providers.provider_process import Made, ProviderProcess, StepFailed
-
-V35, V36, V37 = "v1.35.7+rke2r1", "v1.36.3+rke2r1", "v1.37.1+rke2r1"
-SERVER_TOKEN, AGENT_TOKEN = "server-token-of-this-test", "agent-token-of-this-test"
-
-
-class Cluster:
-    """Simulated hosts, and what each of them must be."""
-
-    def __init__(
-        self, hosts: Sequence[SimulatedHost], provider: ProviderProcess, *, servers: int = 1
-    ) -> None:
-        self.hosts = {host.name: host for host in hosts}
-        self.servers = list(hosts[:servers])
-        self.provider = provider
-        self.address = f"{hosts[0].name}.test"
-        self.made: dict[str, Made] = {}
-
-    def inputs(self, host: SimulatedHost, **changes: Any) -> dict[str, Any]:
-        first, is_server = host is self.servers[0], host in self.servers
-        role = Role.SERVER if is_server else Role.AGENT
-        version = changes.get("version", V35)
-        cis = changes.get("cis", False)
-        settings = rke2_config.Settings(registration_address=self.address, cis=cis)
-        return {
-            "connection": host.connection,
-            "cluster": "test",
-            "node_name": host.name,
-            "role": role.value,
-            "first": first,
-            "control": [one.connection for one in self.servers if one is not host],
-            "registration_address": self.address,
-            "version": version,
-            "artifacts": {
-                "source": "download",
-                "location": "https://releases.test",
-                "checksum": rke2_release.checksum(version),
-            },
-            "config": rke2_config.config(settings, role, first=first, node_name=host.name),
-            "files": rke2_config.files(settings, role),
-            "token": SERVER_TOKEN if is_server else AGENT_TOKEN,
-            "join_timeout_seconds": 8,
-            **({"agent_token": AGENT_TOKEN} if is_server else {}),
-            **changes,
-        }
-
-    def create(self, host: SimulatedHost, **changes: Any) -> Made:
-        made = self.provider.create(Rke2NodeProvider, self.inputs(host, **changes))
-        self.made[host.name] = made
-        return made
-
-    def update(self, host: SimulatedHost, **changes: Any) -> Made:
-        made = self.provider.update(
-            Rke2NodeProvider, self.made[host.name], self.inputs(host, **changes)
-        )
-        self.made[host.name] = made
-        return made
-
-    def delete(self, host: SimulatedHost) -> None:
-        self.provider.delete(Rke2NodeProvider, self.made[host.name])
-
-    def nodes(self) -> dict[str, Any]:
-        """Nodes of the API, by name."""
-        clusters = Clusters(self.servers[0].folder)
-        found = clusters.at(self.address)
-        assert found is not None
-        nodes: dict[str, Any] = found["nodes"]
-        return nodes
+from tests.providers.provider_process import Made, StepFailed
+from tests.providers.rke2kit import AGENT_TOKEN, SERVER_TOKEN, V35, V36, V37, Cluster
 
 
 @pytest.fixture(scope="module")
@@ -166,41 +98,31 @@ def test_an_agent_that_goes_changes_no_other(small: Cluster, hosts: Hosts) -> No
     assert one.name in small.nodes()
 
 
-def test_servers_then_agents_are_upgraded_in_place_by_one_minor(
-    hosts: Hosts, start_provider: StartProvider
-) -> None:
-    server, agent = hosts(2, platform="plain-server")
-    small = Cluster([server, agent], start_provider(server))
-    small.create(server)
+def test_no_agent_is_upgraded_before_its_servers(small: Cluster, agent: SimulatedHost) -> None:
     small.create(agent)
-
-    # Not an agent before its servers.
     with pytest.raises(StepFailed, match="servers are upgraded first"):
         small.update(agent, version=V36)
-
-    for host in (server, agent):
-        olds, news = small.made[host.name].outputs, small.inputs(host, version=V36)
-        difference = small.provider.diff(Rke2NodeProvider, olds, news)
-        assert (difference.changes, difference.replaces) == (True, [])
-        made = small.update(host, version=V36)
-        assert made.outputs["installed_version"] == V36
-        node = small.nodes()[host.name]
-        assert node["spec"]["unschedulable"] is False
-        assert "gpu-clusters.dev/drained-for" not in node["metadata"]["annotations"]
-        actions = [entry["action"] for entry in host.journal("rke2") if "action" in entry]
-        assert actions.count("joined") == 2
-    drained = [entry for entry in server.journal("rke2") if entry["action"] == "drain"]
-    assert [entry["node"] for entry in drained] == [server.name, agent.name]
-
-    with pytest.raises(StepFailed, match="RKE2 has no downgrade"):
-        small.update(server, version=V35)
+    assert starts(agent) == 1
+    olds, news = small.made[agent.name].outputs, small.inputs(agent, version=V36)
+    difference = small.provider.diff(Rke2NodeProvider, olds, news)
+    assert (difference.changes, difference.replaces) == (True, [])
 
 
 def test_a_host_that_cannot_join_says_why_and_the_next_run_goes_on(
     small: Cluster, agent: SimulatedHost
 ) -> None:
+    # A closed port is found before anything is installed.
+    agent.inject(faults.JoinFails(why="port-closed"))
+    with pytest.raises(
+        StepFailed, match=r"does not reach the servers .*9345.*open ports 9345 and 6443"
+    ):
+        small.create(agent)
+    assert not agent.path("/usr/local/bin/rke2").exists()
+    agent.clear_faults()
     said: dict[Any, str] = {
         "wrong-token": "the servers do not accept the token",
+        "clock-skew": "the clocks of this host and of the servers differ",
+        "duplicate-name": "another machine is or was in the cluster under this node name",
         "server-lost": "not done after 1 s .* the host does not reach a server",
     }
     for why, words in said.items():
@@ -231,6 +153,21 @@ def test_a_run_that_was_killed_goes_on_where_it_stopped_with_the_cis_profile_too
     joins = starts(server)
     cluster.create(server, cis=True)
     assert starts(server) == joins
+
+
+def test_what_is_wrong_with_a_host_is_said_at_once_before_it_is_touched(
+    small: Cluster, agent: SimulatedHost
+) -> None:
+    agent.inject(faults.PortTaken(port=10250), DiskNearlyFull(free_gib=3))
+    agent.path("/sys/fs/cgroup/cgroup.controllers").unlink()
+    apparmor = agent.path("/sys/module/apparmor/parameters")
+    apparmor.mkdir(parents=True)
+    (apparmor / "enabled").write_text("Y\n")
+    with pytest.raises(StepFailed) as failed:
+        small.create(agent)
+    for words in ("on port 10250 already", "3072 MiB are free", "cgroup v1", "apparmor_parser"):
+        assert words in str(failed.value)
+    assert not agent.path("/var/lib/gpu-clusters/rke2").exists()
 
 
 def test_downloads_are_compared_with_the_pinned_digest(

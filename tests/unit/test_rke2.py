@@ -18,6 +18,7 @@ from gpuclusters.domain import (
     rke2_kubeconfig,
     rke2_reasons,
     rke2_refusals,
+    rke2_state,
 )
 from gpuclusters.domain.refusals import RefusalError
 from gpuclusters.domain.rke2 import Role, parse_version
@@ -394,3 +395,18 @@ def test_a_host_that_is_right_is_not_refused() -> None:
     rke2_refusals.before_joining(node(), ours, None, Server(), [])
     # One of ours that was interrupted while its node was already there.
     rke2_refusals.before_joining(node(), LiveHost(owner="c/hgx-01"), ready(), Server(), [])
+
+
+@pytest.mark.parametrize(
+    ("expires", "said"),
+    [
+        ("2026-12-31T00:00:00Z", "end on 2026-12-31, in 38 days"),
+        ("2026-11-01T00:00:00Z", "ended on 2026-11-01"),
+        ("2027-11-01T00:00:00Z", None),
+        ("", None),
+    ],
+)
+def test_certificates_that_end_soon_are_warned_of(expires: str, said: str | None) -> None:
+    live = LiveHost(clock=1795392000, expires=expires)  # 2026-11-23
+    warning = rke2_state.certificate_warning(node(), live)
+    assert (said in warning) if said and warning else warning is said

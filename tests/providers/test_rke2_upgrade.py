@@ -1,0 +1,151 @@
+"""Three servers and four agents go from one minor of Kubernetes to the next; the API answers all the time."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from gpuclusters.domain import gpu_driver, rke2
+from gpuclusters.providers.gpu_driver import GpuDriverProvider
+from gpuclusters.providers.rke2_node import Rke2NodeProvider
+from lab.hosts import faults
+from tests.fixtures.hosts import Hosts, SimulatedHost
+from tests.providers.conftest import StartProvider
+from tests.providers.provider_process import StepFailed
+from tests.providers.rke2kit import V35, V36, Cluster, Poller
+
+AT_ONCE = 2
+
+
+@pytest.fixture(scope="module")
+def kept() -> dict[str, Any]:
+    """The cluster that the tests of this module change one after the other."""
+    return {}
+
+
+@pytest.fixture
+def cluster(hosts: Hosts, start_provider: StartProvider, kept: dict[str, Any]) -> Cluster:
+    """Three servers and four agents, one of these with GPUs."""
+    if not kept:
+        machines = hosts(6, platform="plain-server") + hosts(1, platform="plain-gpu-v100")
+        made = Cluster(machines, start_provider(machines[0]), servers=3)
+        assert made.in_order(made.create, AT_ONCE) == {}
+        kept["cluster"] = made
+    found: Cluster = kept["cluster"]
+    found.provider = start_provider(found.servers[0])
+    return found
+
+
+def joins(host: SimulatedHost) -> list[str]:
+    return [e["version"] for e in host.journal("rke2") if e.get("action") == "joined"]
+
+
+def wait_for(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_what_pods_and_watchers_need_is_in_force_on_every_host(cluster: Cluster) -> None:
+    for host in cluster.hosts.values():
+        assert host.run("sysctl -n fs.inotify.max_user_instances").stdout == "8192\n"
+        unmanaged = host.path(rke2.NETWORK_MANAGER).read_text()
+        assert "unmanaged-devices=" in unmanaged
+
+
+def test_servers_one_by_one_then_agents_in_a_window_with_the_api_up_and_after_a_kill_too(
+    cluster: Cluster, start_provider: StartProvider
+) -> None:
+    second = cluster.servers[1]
+    own = start_provider(second, own=True)
+    with Poller(cluster) as poller:
+        # Killed while the second server is on its way.
+        second.inject(faults.JoinIsSlow(seconds=60))
+        cluster.update(cluster.servers[0], version=V36)
+        cluster.provider, shared = own, cluster.provider
+        failed: list[BaseException] = []
+
+        def act() -> None:
+            try:
+                cluster.update(second, version=V36)
+            except StepFailed as error:
+                failed.append(error)
+
+        thread = threading.Thread(target=act)
+        thread.start()
+        drained = "gpu-clusters.dev/drained-for"
+        wait_for(lambda: cluster.nodes()[second.name]["metadata"]["annotations"].get(drained))
+        wait_for(lambda: "activating" in second.run("systemctl is-active rke2-server").stdout)
+        own.kill()
+        thread.join()
+        assert failed
+        second.clear_faults()
+        cluster.provider = shared
+
+        def upgrade(host: SimulatedHost) -> None:
+            cluster.update(host, version=V36)
+
+        assert cluster.in_order(upgrade, AT_ONCE) == {}
+    assert poller.asked > 100
+    assert poller.refused == 0
+    assert poller.most_servers_down == 1
+    assert 1 <= poller.most_agents_closed <= AT_ONCE
+    # What was done before the kill was not done again.
+    assert joins(cluster.servers[0]) == [V35, V36]
+    for host in cluster.hosts.values():
+        node = cluster.nodes()[host.name]
+        assert node["spec"]["unschedulable"] is False
+        assert drained not in node["metadata"]["annotations"]
+        assert cluster.made[host.name].outputs["installed_version"] == V36
+        assert cluster.made[host.name].outputs["drift"] == []
+
+
+def test_a_newer_driver_drains_the_node_and_opens_it_again(cluster: Cluster) -> None:
+    *_, host = cluster.hosts.values()
+    wanted = {
+        "connection": host.connection,
+        "version": "580.173.02",
+        "modules": "proprietary",
+        "gpus": 4,
+        "control": [one.connection for one in cluster.servers],
+        "node_name": host.name,
+    }
+    made = cluster.provider.create(GpuDriverProvider, wanted)
+    first = cluster.servers[0]
+    # Nouveau is back, as after somebody's repair: that takes a restart.
+    host.sudo("modprobe -r nvidia; modprobe nouveau")
+    assert "nouveau is loaded" in cluster.provider.read(GpuDriverProvider, made).outputs["drift"]
+    first.forget()
+    cluster.provider.update(GpuDriverProvider, made, wanted)
+    actions = [e["action"] for e in first.journal("rke2") if e.get("node") == host.name]
+    assert actions[:3] == ["annotate", "cordon", "drain"]
+    assert "uncordon" in actions
+    node = cluster.nodes()[host.name]
+    assert node["spec"]["unschedulable"] is False
+    assert host.path(gpu_driver.NOUVEAU_FILE).exists()
+
+
+def test_a_node_that_is_taken_out_is_drained_deleted_and_uninstalled(cluster: Cluster) -> None:
+    agent = next(h for h in cluster.hosts.values() if h not in cluster.servers)
+    first = cluster.servers[0]
+    first.forget()
+    cluster.delete(agent)
+    done = [e["action"] for e in first.journal("rke2") if e.get("node") == agent.name]
+    assert done[:4] == ["annotate", "cordon", "drain", "deleted"]
+    assert agent.name not in cluster.nodes()
+    assert not agent.path("/var/lib/rancher/rke2").exists()
+    read = cluster.provider.read(Rke2NodeProvider, cluster.made[agent.name])
+    assert read.id == ""
+
+
+def test_a_server_does_not_go_while_another_is_down(cluster: Cluster) -> None:
+    _, second, third = cluster.servers
+    second.sudo("systemctl stop rke2-server")
+    with pytest.raises(StepFailed, match=rf"lose their majority: {second.name} not Ready"):
+        cluster.provider.delete(Rke2NodeProvider, cluster.made[third.name])
+    assert third.path("/var/lib/rancher/rke2").exists()
