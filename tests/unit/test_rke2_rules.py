@@ -14,7 +14,7 @@ from gpuclusters.config.rke2_cluster import Rke2Config
 from gpuclusters.config.rke2_rules import RKE2_RULES
 from gpuclusters.config.rules import Rule, Severity
 from gpuclusters.config.stack import StackConfig, parse
-from gpuclusters.domain import gpu_products, mig_layout
+from gpuclusters.domain import gpu_products, mig_layout, rke2_matrix
 from tests.unit.config.documents import patched
 
 CASES = Path(__file__).with_name("rke2_cases")
@@ -106,6 +106,17 @@ def test_the_page_has_every_product_with_its_profiles() -> None:
         assert line is not None, name
         for profile in mig_layout.profiles(name):
             assert f"{profile}" in line[0], (name, profile)
+
+
+def test_the_page_has_every_release_and_every_branch() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    for version, one in rke2_matrix.operators().releases.items():
+        assert version in page, one
+    for number, branch in rke2_matrix.matrix().drivers.items():
+        line = re.search(rf"^\| {number} \|.*$", page, re.MULTILINE)
+        assert line is not None, number
+        assert branch.newest in line[0]
+        assert branch.end in line[0]
 
 
 def test_a_wrong_pool_does_not_silence_what_is_said_about_the_others() -> None:

@@ -1,0 +1,395 @@
+"""From the section of an rke2 cluster to what its components are given."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gpuclusters.config import rke2_cluster_plan as plan
+from gpuclusters.config.rke2_cluster import Rke2Config
+from gpuclusters.config.rke2_cluster_gpus import expected, mig_nodes, mig_strategy, plugin_keys
+from gpuclusters.config.rke2_cluster_machines import (
+    POOL_LABEL,
+    agents,
+    container_driver,
+    machines,
+    system,
+)
+from gpuclusters.config.rke2_settings import artifacts
+from gpuclusters.config.stack import StackConfig, parse
+from gpuclusters.config.stack_file import check_stack_file
+from gpuclusters.domain import gpu_operator_keys, gpu_products, mig_layout, rke2, rke2_config
+from gpuclusters.domain.gpu_driver import GpuDriverInputs
+from gpuclusters.domain.gpu_operator import with_configs
+from gpuclusters.domain.rke2 import Role
+from gpuclusters.domain.rke2_cni import Cni
+from gpuclusters.domain.rke2_matrix import ModulesPolicy, operator_major, operators
+from tests.unit.config.documents import patched
+
+ROOT = Path(__file__).resolve().parents[2]
+BASE: dict[str, Any] = yaml.safe_load(
+    (Path(__file__).with_name("rke2_cases") / "base.yaml").read_text(encoding="utf-8")
+)
+CONNECTION = {
+    "host": "g1",
+    "address": "10.9.1.1",
+    "port": 22,
+    "user": "ops",
+    "host_key": "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f",
+}
+
+
+def config(**changes: Any) -> Rke2Config:
+    """The smallest cluster with other sections; keys with `_` for `-`. Right, or the test fails."""
+    patch = {"rke2": {key.replace("_", "-"): value for key, value in changes.items()}}
+    parsed = parse(patched(copy.deepcopy(BASE), patch), file="Pulumi.test.yaml")
+    assert isinstance(parsed, StackConfig), "\n".join(map(str, parsed))
+    return parsed.rke2
+
+
+def pool(name: str, node: str, product: str = "a100-sxm4-80gb", count: int = 8, **more: Any) -> Any:
+    """A pool of one machine."""
+    return {"name": name, "nodes": [node], "gpu": {"product": product, "count": count}, **more}
+
+
+def test_machines_are_servers_and_the_pools_others() -> None:
+    found = {one.name: one for one in machines(config())}
+    assert list(found) == ["s1", "s2", "s3", "g1", "g2"]
+    assert [one.role for one in found.values()] == [Role.SERVER] * 3 + [Role.AGENT] * 2
+    assert found["g1"].labels == {POOL_LABEL: "train"}
+    assert found["g1"].gpus == 8
+    assert found["s1"].driver is None
+    assert agents(config()) == ("g1", "g2")
+
+
+def test_a_pools_driver_is_an_input_of_the_host() -> None:
+    driver = machines(config())[3].driver
+    assert driver is not None
+    made = GpuDriverInputs.model_validate(
+        {
+            "connection": CONNECTION,
+            "version": driver.version,
+            "modules": driver.modules.value,
+            "packages": driver.packages.value,
+            "gpus": driver.gpus,
+            "nvswitch": driver.nvswitch,
+            "reboot": driver.reboot.value,
+        }
+    )
+    assert (made.version, made.modules, made.nvswitch) == ("580.173.02", "open", True)
+
+
+def test_old_gpus_get_proprietary_modules_and_the_last_branch_that_knows_them() -> None:
+    mixed = config(pools=[pool("new", "g1"), pool("old", "g2", "v100-sxm2-16gb", 4)])
+    drivers = [one.driver for one in machines(mixed) if one.driver is not None]
+    assert [one.version for one in drivers] == ["580.173.02", "580.173.02"]
+    assert [one.modules for one in drivers] == [ModulesPolicy.OPEN, ModulesPolicy.PROPRIETARY]
+    assert [one.nvswitch for one in drivers] == [True, False]
+    assert plan.driver_of_all(mixed) == "580.173.02"
+
+
+def test_a_pool_may_have_a_driver_of_its_own() -> None:
+    apart = config(
+        pools=[pool("new", "g1"), pool("old", "g2", "v100-sxm2-16gb", 4, driver={"branch": 580})],
+        driver={"source": "host", "branch": 595},
+    )
+    versions = [one.driver.version for one in machines(apart) if one.driver is not None]
+    assert versions == ["595.91.07", "580.173.02"]
+    assert plan.driver_of_all(apart) is None
+
+
+def test_containers_have_one_driver_and_hosts_none() -> None:
+    made = config(driver={"source": "operator"}, operating_system="ubuntu-24.04")
+    assert all(one.driver is None for one in machines(made))
+    driver = container_driver(made)
+    assert driver is not None
+    assert plan.operator_values(made)["driver"] == {
+        "enabled": True,
+        "version": "580.173.02",
+        "kernelModuleType": "auto",
+    }
+    assert "nvcr.io/nvidia/driver:580.173.02-ubuntu24.04" in plan.images(made)
+    assert [system(made, one) for one in made.pools] == ["ubuntu-24.04"] * 2
+
+
+def test_a_container_that_cannot_choose_its_modules_is_told() -> None:
+    made = config(
+        operator={"version": "v26.3.3"}, driver={"source": "operator", "version": "535.309.01"}
+    )
+    assert plan.operator_values(made)["driver"]["kernelModuleType"] == "open"
+
+
+@pytest.mark.parametrize(
+    ("cni", "named", "proxy"),
+    [
+        ({"kind": "canal"}, "canal", False),
+        ({"kind": "calico", "mtu": 1400}, "calico", False),
+        ({"kind": "cilium"}, "cilium", True),
+        ({"kind": "cilium", "kube-proxy-replacement": False}, "cilium", False),
+    ],
+)
+def test_servers_are_told_the_cni_and_kube_proxy_stays_unless_cilium_replaces_it(
+    cni: dict[str, Any], named: str, proxy: bool
+) -> None:
+    found = plan.settings(config(cni=cni), registration_address="10.9.0.100")
+    told = rke2_config.config(found, Role.SERVER, first=True, node_name="s1")
+    assert (told["cni"], told["disable-kube-proxy"]) == (named, proxy)
+    assert told["cluster-cidr"] == "10.42.0.0/16"
+    files = rke2_config.files(found, Role.SERVER)
+    manifests = [path for path in files if path.startswith(rke2.MANIFESTS)]
+    if cni == {"kind": "canal"}:
+        assert manifests == []
+    else:
+        assert manifests == [f"{rke2.MANIFESTS}/rke2-{named}-config.yaml"]
+        values = yaml.safe_load(yaml.safe_load(files[manifests[0]])["spec"]["valuesContent"])
+        assert values
+    assert rke2_config.files(found, Role.AGENT).keys().isdisjoint(manifests)
+
+
+def test_canal_encrypts_if_told() -> None:
+    found = plan.settings(
+        config(cni={"kind": "canal", "wireguard": True, "mtu": 1400}), registration_address="a"
+    )
+    assert found.cni is Cni.CANAL
+    assert found.cni_values == {
+        "flannel": {"backend": "wireguard"},
+        "calico": {"vethuMTU": 1400},
+    }
+
+
+def test_artifacts_are_those_of_every_rke2_cluster() -> None:
+    assert artifacts(config())["source"] == "download"
+
+
+def test_slices_of_one_profile_are_called_gpus() -> None:
+    made = config(
+        sharing={"kind": "mig"}, pools=[pool("a", "g1", mig="all-1g.10gb"), pool("b", "g2")]
+    )
+    assert expected(made) == {"g1": {"nvidia.com/gpu": 56}, "g2": {"nvidia.com/gpu": 8}}
+    assert {name: one.layout for name, one in mig_nodes(made).items()} == {
+        "g1": "all-1g.10gb",
+        "g2": "all-disabled",
+    }
+    assert plan.operator_values(made)["mig"] == {"strategy": "single"}
+    assert plan.operator_configs(made) == {}
+
+
+def test_slices_of_several_profiles_have_names_of_their_own() -> None:
+    made = config(
+        sharing={
+            "kind": "mig",
+            "layouts": {
+                "half": [
+                    {"devices": [0, 1, 2, 3]},
+                    {"devices": [4, 5, 6, 7], "profiles": {"1g.10gb+me": 1, "3g.40gb": 1}},
+                ]
+            },
+        },
+        pools=[pool("a", "g1", mig="half"), pool("b", "g2", "a30", 4, mig="all-balanced")],
+    )
+    assert mig_strategy(made).value == "mixed"
+    assert expected(made) == {
+        "g1": {"nvidia.com/gpu": 4, "nvidia.com/mig-1g.10gb.me": 4, "nvidia.com/mig-3g.40gb": 4},
+        "g2": {"nvidia.com/gpu": 0, "nvidia.com/mig-1g.6gb": 8, "nvidia.com/mig-2g.12gb": 4},
+    }
+    layouts = yaml.safe_load(plan.operator_configs(made)["mig-parted"]["config.yaml"])
+    assert set(layouts["mig-configs"]) == {"all-disabled", "all-enabled", "all-balanced", "half"}
+    assert layouts["mig-configs"]["half"] == [
+        {"devices": [0, 1, 2, 3], "mig-enabled": False},
+        {
+            "devices": [4, 5, 6, 7],
+            "mig-enabled": True,
+            "mig-devices": {"1g.10gb+me": 1, "3g.40gb": 1},
+        },
+    ]
+    assert [(one.name, one.mig) for one in plan.proof_nodes(made)] == [("g1", True), ("g2", True)]
+
+
+@pytest.mark.parametrize(
+    ("rename", "resource"), [(False, "nvidia.com/gpu"), (True, "nvidia.com/gpu.shared")]
+)
+def test_shared_gpus_are_counted_by_their_replicas(rename: bool, resource: str) -> None:
+    made = config(
+        sharing={"kind": "time-slicing", "replicas": 4, "pools": ["infer"], "rename": rename}
+    )
+    assert expected(made) == {"g1": {"nvidia.com/gpu": 8}, "g2": {resource: 32}}
+    assert plugin_keys(made) == {"g1": "whole", "g2": "shared"}
+    data = plan.operator_configs(made)["device-plugin"]
+    assert yaml.safe_load(data["shared"])["sharing"]["timeSlicing"] == {
+        "renameByDefault": rename,
+        "failRequestsGreaterThanOne": True,
+        "resources": [{"name": "nvidia.com/gpu", "replicas": 4}],
+    }
+    named = with_configs(plan.operator_values(made), plan.operator_configs(made))
+    assert named["devicePlugin"]["config"]["default"] == "whole"
+    assert [one.shared for one in plan.proof_nodes(made)] == [False, True]
+
+
+def test_mps_is_another_kind_of_the_same_configuration() -> None:
+    made = config(sharing={"kind": "mps", "replicas": 2})
+    assert list(
+        yaml.safe_load(plan.operator_configs(made)["device-plugin"]["shared"])["sharing"]
+    ) == ["mps"]
+
+
+def test_operands_and_workers_tolerate_the_pools_taints() -> None:
+    made = config(pools=[pool("a", "g1"), pool("b", "g2", taints=["team=ml:NoExecute"])])
+    found = plan.operator_values(made)
+    ours = {"key": "team", "operator": "Equal", "value": "ml", "effect": "NoExecute"}
+    assert ours in found["daemonsets"]["tolerations"]
+    assert ours in found["node-feature-discovery"]["worker"]["tolerations"]
+    assert "tolerations" not in found["operator"]
+    assert plan.proof_tolerations(made) == ("team",)
+
+
+def test_the_operator_itself_tolerates_what_every_node_has() -> None:
+    taints = ["nvidia.com/gpu=present:NoSchedule"]
+    made = config(
+        pools=[pool("a", "g1", taints=taints), pool("b", "g2", taints=["team:NoSchedule"])]
+    )
+    ours = {"key": "team", "operator": "Exists", "effect": "NoSchedule"}
+    found = plan.operator_values(made)
+    assert ours in found["operator"]["tolerations"]
+    assert ours in found["node-feature-discovery"]["master"]["tolerations"]
+
+
+def test_servers_with_gpus_are_reached_by_the_operands() -> None:
+    made = config(pools=[pool("a", "g1"), {**pool("b", "g2"), "nodes": ["g2", "s3"]}])
+    keys = [one["key"] for one in plan.operator_values(made)["daemonsets"]["tolerations"]]
+    assert "CriticalAddonsOnly" in keys
+
+
+def test_values_of_your_own_are_above_the_derived_ones() -> None:
+    values = {"dcgmExporter": {"resources": {"limits": {"memory": "1Gi"}}}}
+    found = plan.operator_values(config(operator={"values": values}))
+    assert found["dcgmExporter"]["resources"] == {"limits": {"memory": "1Gi"}}
+    assert found["toolkit"] == {
+        "env": [{"name": "CONTAINERD_SOCKET", "value": rke2.CONTAINERD_SOCKET}]
+    }
+
+
+def test_metrics_scrape_the_exporter_and_keep_what_they_are_told() -> None:
+    made = config(
+        metrics={
+            "kind": "kube-prometheus-stack",
+            "version": "92.11.0",
+            "scrape-interval-seconds": 30,
+            "volume": {"storage-class": "local", "size-gib": 20},
+            "values": {"grafana": {"enabled": False}},
+        }
+    )
+    monitor = plan.operator_values(made)["dcgmExporter"]["serviceMonitor"]
+    assert monitor["interval"] == "30s"
+    assert monitor["additionalLabels"] == {"release": "kube-prometheus-stack"}
+    chart = plan.monitoring_values(made)
+    spec = chart["prometheus"]["prometheusSpec"]
+    assert spec["retention"] == "15d"
+    claim = spec["storageSpec"]["volumeClaimTemplate"]["spec"]
+    assert claim["resources"] == {"requests": {"storage": "20Gi"}}
+    assert chart["grafana"] == {"enabled": False}
+    assert "dcgm-metrics.csv" in plan.operator_configs(made)["dcgm-metrics"]
+
+
+def test_registries_have_the_passwords_of_the_secret_and_no_others() -> None:
+    made = config(
+        mirrors={"nvcr.io": {"endpoints": ["https://m.example.com"]}},
+        registry_auth=["m.example.com"],
+    )
+    secret = {"m.example.com": {"username": "u", "password": "p"}}
+    assert plan.registries(made, secret)["configs"] == {
+        "m.example.com": {"auth": {"username": "u", "password": "p"}}
+    }
+    with pytest.raises(ValueError, match=r"missing m\.example\.com; not asked for: other$"):
+        plan.registries(made, {"other": secret["m.example.com"]})
+
+
+def test_the_example_offers_what_its_comments_say() -> None:
+    checked = check_stack_file(ROOT / "Pulumi.rke2-a100.yaml")
+    assert isinstance(checked, StackConfig)
+    example = checked.rke2
+    assert len(example.servers) == 3
+    assert [one.gpu.count for one in example.pools if one.gpu] == [8, 8]
+    found = expected(example)
+    assert found["a100-01"] == {"nvidia.com/gpu": 8}
+    assert found["a100-03"]["nvidia.com/gpu"] == 4
+    assert found["a100-03"]["nvidia.com/mig-1g.10gb"] == 8
+    assert plan.operator_values(example)["dcgm"] == {"enabled": True}
+    assert set(plan.proof_tests(example)) == {
+        "matmul",
+        "diagnostics",
+        "load",
+        "burn",
+        "collective",
+    }
+
+
+_CUTTABLE = [name for name in gpu_products.names() if mig_layout.family(name)]
+_AMD64 = [n for n in gpu_products.names() if gpu_products.product(n).cpu == "amd64"]
+
+
+@st.composite
+def _documents(draw: st.DrawFn) -> dict[str, Any]:
+    """Sections that may be right or wrong; those that are wrong are none of this test's business."""
+    kind = draw(st.sampled_from(["none", "mig", "time-slicing", "mps"]))
+    pools = []
+    for number in range(draw(st.integers(1, 3))):
+        product = draw(st.sampled_from(_AMD64))
+        one = pool(f"p{number}", f"g{number}", product, draw(st.sampled_from([1, 4, 8])))
+        if kind == "mig" and product in _CUTTABLE and draw(st.booleans()):
+            one["mig"] = draw(st.sampled_from(mig_layout.names(product)))
+        one["taints"] = draw(
+            st.lists(st.sampled_from(["a=b:NoSchedule", "c:NoExecute"]), unique=True, max_size=2)
+        )
+        pools.append(one)
+    sharing: dict[str, Any] = {"kind": kind}
+    if kind in ("time-slicing", "mps"):
+        sharing |= {"replicas": draw(st.integers(2, 9)), "rename": draw(st.booleans())}
+    driver = draw(st.sampled_from(["host", "operator"]))
+    system = draw(st.sampled_from(["ubuntu-22.04", "ubuntu-24.04"]))
+    collected = draw(st.sampled_from(["none", "kube-prometheus-stack", "rancher"]))
+    return {
+        "name": "any",
+        "hosts": {"source": "lab"},
+        "version": draw(st.sampled_from(["v1.33.5+rke2r1", "v1.35.7+rke2r1"])),
+        "artifacts": BASE["rke2"]["artifacts"],
+        "servers": ["s0"],
+        "pools": pools,
+        "operating-system": system,
+        "cis-profile": draw(st.booleans()),
+        "cni": {"kind": draw(st.sampled_from(["canal", "calico", "cilium"]))},
+        "driver": {"source": driver},
+        "operator": {
+            "version": draw(st.sampled_from(list(operators().releases))),
+            "node-feature-discovery": draw(st.booleans()),
+            "nri-plugin": draw(st.booleans()),
+        },
+        "sharing": sharing,
+        "metrics": {"kind": collected, **({} if collected == "none" else {"version": "1.0.0"})},
+    }
+
+
+@given(_documents())
+@settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
+def test_a_right_configuration_gives_values_that_the_chart_reads_and_gpus_to_wait_for(
+    document: dict[str, Any],
+) -> None:
+    parsed = parse({"cluster-type": "rke2", "rke2": document}, file="Pulumi.test.yaml")
+    if not isinstance(parsed, StackConfig):
+        assert all(fault.wrong and fault.got and fault.instead for fault in parsed)
+        return
+    found = parsed.rke2
+    values = with_configs(plan.operator_values(found), plan.operator_configs(found))
+    major = operator_major(found.operator.version)
+    assert list(gpu_operator_keys.problems(values, major)) == []
+    offered = expected(found)
+    assert set(offered) == {name for one in found.pools if one.gpu for name in one.nodes}
+    assert all(one.resources for one in plan.proof_nodes(found))
+    assert set(mig_nodes(found)).isdisjoint(plugin_keys(found))
+    plan.settings(found, registration_address="10.0.0.1")
+    assert len(machines(found)) == len(found.servers) + len(agents(found))
