@@ -186,6 +186,7 @@ def _proof(config: Rke2Config, made: Rke2Cluster, requires: Sequence[pulumi.Reso
         tolerations=rke2_cluster_plan.proof_tolerations(config),
         driver=rke2_cluster_plan.driver_of_all(config),
         operator=config.operator.version,
+        timeout_seconds=config.timeouts.proof_seconds,
         simulated=uses_lab(config),
         requires=requires,
     )

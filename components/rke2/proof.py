@@ -35,6 +35,8 @@ class ProofArgs:
     tolerations: Sequence[str] = ()
     driver: pulumi.Input[str] | None = None
     operator: pulumi.Input[str] | None = None
+    timeout_seconds: int = 7200
+    """For all tests on all nodes together."""
     simulated: bool = False
     requires: Sequence[pulumi.Resource] = ()
     """What makes the GPUs ready."""
@@ -66,6 +68,7 @@ class Proof(pulumi.ComponentResource):
             driver=args.driver,
             operator=args.operator,
             programs=script.digest(*(f"proof/{name}" for name in PROGRAMS.values())),
+            timeout_seconds=args.timeout_seconds,
             simulated=args.simulated,
             opts=pulumi.ResourceOptions(parent=self, depends_on=list(args.requires)),
         )

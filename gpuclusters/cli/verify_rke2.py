@@ -93,6 +93,7 @@ def inputs(config: Rke2Config, kubeconfig: str, level: Level) -> ProofInputs:
                 "tolerations": rke2_cluster_plan.proof_tolerations(config),
                 "driver": rke2_cluster_plan.driver_of_all(config),
                 "operator": config.operator.version,
+                "timeout_seconds": config.timeouts.proof_seconds,
                 "simulated": uses_lab(config),
             }
         )

@@ -162,6 +162,8 @@ class ProofInputs(Part):
     """Version of the GPU operator."""
     programs: str | None = None
     """Digest of the programs that are mounted."""
+    timeout_seconds: Seconds = 7200
+    """All tests on all nodes together; each has its own bound beside it."""
     simulated: bool = False
     """Whether the GPUs are a lab's: a product on the processor is taken, and the evidence says so."""
 
@@ -186,8 +188,9 @@ class ProofInputs(Part):
 
     @property
     def fingerprint(self) -> str:
-        """Over everything but the kubeconfig, which may be renewed."""
-        text = json.dumps(self.model_dump(mode="json", exclude={"kubeconfig"}), sort_keys=True)
+        """Over everything but the kubeconfig, which may be renewed, and patience, which shows nothing."""
+        shown = self.model_dump(mode="json", exclude={"kubeconfig", "timeout_seconds"})
+        text = json.dumps(shown, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
     @model_validator(mode="after")

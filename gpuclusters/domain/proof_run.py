@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -44,7 +44,13 @@ class _Run:
     clock: Clock
     journal: Journal
     texts: Mapping[str, str]
+    started: float
     checks: list[Check] = field(default_factory=list)
+
+    @property
+    def left_seconds(self) -> float:
+        """Of the time for all tests together."""
+        return self.inputs.timeout_seconds - (self.clock.now() - self.started)
 
 
 def run(
@@ -68,7 +74,7 @@ def run(
     Raises:
         AdapterError: the cluster is not reached, or refuses.
     """
-    one = _Run(inputs, cluster, clock, journal, texts)
+    one = _Run(inputs, cluster, clock, journal, texts, clock.now())
     one.checks += _offered(inputs, cluster)
     observed = observe(inputs, cluster)
     if inputs.tests and proof.proven(one.checks):
@@ -109,9 +115,13 @@ def _climb(one: _Run) -> None:
     try:
         one.cluster.create(CONFIG_MAP, config_map)
         for test in one.inputs.tests:
+            if one.left_seconds <= 0:
+                said = f"the {one.inputs.timeout_seconds} s for the whole proof are over"
+                _not_reached(one, said, test)
+                return
             _step(one, test, name)
             if not proof.proven(one.checks):
-                _not_reached(one, test)
+                _not_reached(one, f"{test.value} did not pass", *_after(one, test)[:1])
                 return
     finally:
         one.cluster.remove(CONFIG_MAP, name, one.inputs.namespace)
@@ -148,7 +158,7 @@ def _step(one: _Run, test: Trial, config_map: str) -> None:
             one.cluster,
             space,
             jobs,
-            timeout_seconds=float(getattr(part, "timeout_seconds", 0)),
+            timeout_seconds=min(getattr(part, "timeout_seconds", 0.0), one.left_seconds),
             clock=one.clock,
             journal=one.journal,
         )
@@ -229,11 +239,14 @@ def _seen(one: _Run, ended: Mapping[str, Ended]) -> Mapping[str, Mapping[str, fl
         one.clock.sleep(POLL_SECONDS)
 
 
-def _not_reached(one: _Run, failed: Trial) -> None:
-    """What comes after a step that does not hold is not tried, and that is said."""
-    tests = list(one.inputs.tests)
-    for test in tests[tests.index(failed) + 1 :]:
-        said = f"{failed.value} did not pass"
-        one.checks.append(
-            Check(LEVEL_OF[test], "cluster", f"runs {test.value}", Outcome.NOT_TRIED, said)
-        )
+def _after(one: _Run, test: Trial) -> Sequence[Trial]:
+    tests = one.inputs.tests
+    return tests[tests.index(test) + 1 :]
+
+
+def _not_reached(one: _Run, said: str, *first: Trial) -> None:
+    """From this one on nothing was tried, and that is said."""
+    for begin in first:
+        for test in (begin, *_after(one, begin)):
+            what = f"runs {test.value}"
+            one.checks.append(Check(LEVEL_OF[test], "cluster", what, Outcome.NOT_TRIED, said))

@@ -97,6 +97,7 @@ class ProofRun(Resource, module="gpu", name="ProofRun"):
         driver: pulumi.Input[str] | None = None,
         operator: pulumi.Input[str] | None = None,
         programs: pulumi.Input[str] | None = None,
+        timeout_seconds: pulumi.Input[int] = 7200,
         simulated: pulumi.Input[bool] = False,
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
@@ -116,6 +117,7 @@ class ProofRun(Resource, module="gpu", name="ProofRun"):
             driver: version of the driver.
             operator: version of the operator.
             programs: digest of scripts/proof.
+            timeout_seconds: for all tests on all nodes together.
             simulated: whether the GPUs are a lab's.
             opts: resource options.
         """
@@ -132,6 +134,7 @@ class ProofRun(Resource, module="gpu", name="ProofRun"):
             "driver": driver,
             "operator": operator,
             "programs": programs,
+            "timeout_seconds": timeout_seconds,
             "simulated": simulated,
             **dict.fromkeys(
                 (

@@ -318,6 +318,22 @@ def test_what_a_job_waits_for_is_told_and_is_the_reason_when_its_time_is_over() 
     assert "proof on n0 waits: pod proof-matmul-n0-" in told
 
 
+def test_the_whole_proof_has_an_end_too() -> None:
+    cluster = FakeCluster(stuck={"phase": "Pending"})
+    result = run(cluster, inputs("L1", timeout_seconds=60))
+    assert result.checks[-1].said.startswith("not over after 60 s")
+
+    class Slow(Clock):
+        def now(self) -> float:
+            self.time += 25
+            return self.time
+
+    late = proof_run.run(inputs(timeout_seconds=60), FakeCluster(), Slow(), Journal(), TEXTS)
+    assert late.checks[-1].outcome is Outcome.NOT_TRIED
+    assert late.checks[-1].said == "the 60 s for the whole proof are over"
+    assert not late.proven
+
+
 def test_cut_and_shared_gpus_are_asked_for_as_what_they_are() -> None:
     nodes = [
         {"name": "cut", "resources": {"nvidia.com/mig-1g.10gb": 14}, "mig": True},
@@ -432,7 +448,7 @@ def test_a_proof_is_run_again_only_when_something_that_matters_has_changed() -> 
     assert first["proven"] is True
     assert len(first["evidence_sha256"]) == 64
     jobs = len(cluster.made)
-    assert kept(cluster, inputs(kubeconfig="renewed"), first) == first
+    assert kept(cluster, inputs(kubeconfig="renewed", timeout_seconds=9), first) == first
     assert len(cluster.made) == jobs, "another kubeconfig is no other cluster"
     for changes in ({"driver": "580.200.01"}, {"operator": "v26.7.0"}, {"programs": "f" * 64}):
         assert kept(cluster, inputs(**changes), first)["fingerprint"] != first["fingerprint"]
