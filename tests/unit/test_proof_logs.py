@@ -10,16 +10,12 @@ from typing import Any
 
 import pytest
 
-from gpuclusters.domain import gpu_products, proof_dcgm, proof_matmul, proof_nccl, proof_stress
+from gpuclusters.domain import proof_dcgm, proof_matmul, proof_nccl, proof_stress
 from gpuclusters.domain.proof import Check, Outcome, counts, faults, proven
 from gpuclusters.domain.proof_inputs import ProofNode
+from tests.unit.proof_world import A100, HEAD, ROW, TAIL, diag, line, product
 
 PROGRAM = Path(__file__).parents[2] / "scripts" / "proof" / "matmul.py"
-A100 = "NVIDIA A100-SXM4-80GB"
-
-
-def product(name: str) -> str:
-    return next(key for key in gpu_products.names() if gpu_products.product(key).name == name)
 
 
 def node(**changes: Any) -> ProofNode:
@@ -32,15 +28,6 @@ def outcomes(checks: Any) -> list[str]:
 
 
 # Matrices
-
-
-def line(*devices: dict[str, Any], **changes: Any) -> str:
-    whole = [
-        {"uuid": f"GPU-{n}", "name": A100, "tflops": 260.0, "error": 2.8e-4, "differ": 0} | device
-        for n, device in enumerate(devices)
-    ]
-    found = {"proof": "matmul", "format": 1, "cpu": False, "driver": "580.1", "devices": whole}
-    return "some library warns\n" + json.dumps(found | changes) + "\n"
 
 
 def judged(log: str, target: ProofNode | None = None, **changes: Any) -> list[Check]:
@@ -157,26 +144,6 @@ def test_the_program_takes_mig_instances_for_the_gpu_that_holds_them(tmp_path: P
 # DCGM
 
 
-def diag(*tests: tuple[str, list[str], str | None]) -> str:
-    """As DCGM 4 writes it (NVIDIA/DCGM, `testing/python3/tests`): results by entity and a summary."""
-    body = [
-        {
-            "name": name,
-            "results": [
-                {"entity_group": "GPU", "entity_group_id": 1, "entity_id": n, "status": status}
-                for n, status in enumerate(results)
-            ],
-            **({"test_summary": {"status": summary}} if summary else {}),
-        }
-        for name, results, summary in tests
-    ]
-    document = {
-        "DCGM Diagnostic": {"test_categories": [{"category": "Hardware", "tests": body}]},
-        "metadata": {"version": "4.6.0"},
-    }
-    return "Successfully connected\n" + json.dumps(document, indent=2)
-
-
 def test_every_test_of_dcgm_is_a_check() -> None:
     log = diag(("memory", ["Pass", "Pass"], "Pass"), ("pcie", ["Pass"], "Pass"))
     checks = proof_dcgm.judge("n0", log, exit_code=0)
@@ -278,13 +245,6 @@ def test_a_burn_in_is_passed_by_every_gpu_or_not_at_all() -> None:
 
 
 # Collectives: the columns are those of nccl-tests' README, with numbers of our own
-
-HEAD = "#       size         count      type   redop    root     time   algbw   busbw #wrong\n"
-ROW = (
-    "{size:>12} {count:>12}     float     sum      -1    21395  {bw}  {bw}      {wrong}    "
-    "21381  {bw}  {bw}      0\n"
-)
-TAIL = "# Out of bounds values : {bad} {word}\n# Avg bus bandwidth    : 135.094\n"
 
 
 def reduced(*rows: tuple[int, float, str], bad: int = 0, word: str = "OK") -> str:

@@ -2,175 +2,31 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
 from gpuclusters.domain import gpu_products, proof_jobs, proof_kept, proof_run
-from gpuclusters.domain.gpu_operator import CLUSTER_POLICY, EVENT
-from gpuclusters.domain.ports import ObjectKind
 from gpuclusters.domain.proof import Outcome
 from gpuclusters.domain.proof_inputs import ProofInputs, cuda_of_driver
-from gpuclusters.domain.proof_jobs import CONFIG_MAP, JOB, LABEL
+from gpuclusters.domain.proof_jobs import CONFIG_MAP
 from gpuclusters.domain.refusals import RefusalError
-from gpuclusters.domain.tenancy_objects import NAMESPACE, NODE, POD
-from tests.unit.test_proof_logs import A100, ROW, TAIL, diag, line, product
-
-IMAGE = "registry.example.com/proof@sha256:" + "a" * 64
-DCGM = "nvcr.io/nvidia/cloud-native/dcgm@sha256:" + "d" * 64
-TEXTS = {"matmul.py": "print()", "diagnostics.sh": "#", "load.sh": "#"}
-AT = "2026-11-22T02:00:00Z"
-LOGS = {
-    "matmul": line({}, {}),
-    "diagnostics": diag(("memory", ["Pass", "Pass"], "Pass")),
-    "load": "tensor load done",
-    "burn": "GPU 0: OK\nGPU 1: OK\n",
-    "collective": ROW.format(size=8, count=2, bw=376.4, wrong=0) + TAIL.format(bad=0, word="OK"),
-}
-
-
-@dataclass
-class Clock:
-    time: float = 0.0
-
-    def now(self) -> float:
-        return self.time
-
-    def sleep(self, seconds: float) -> None:
-        self.time += seconds
-
-
-@dataclass
-class Journal:
-    lines: list[str] = field(default_factory=list)
-
-    def note(self, line: str) -> None:
-        self.lines.append(line)
-
-
-@dataclass
-class FakeCluster:
-    """Nodes with an operator; every Job ends at once with the log of its test."""
-
-    nodes: tuple[str, ...] = ("n0",)
-    driver: str = "580.173.02"
-    gpus: str = "2"
-    logs: dict[str, str] = field(default_factory=lambda: dict(LOGS))
-    exit_codes: dict[str, int] = field(default_factory=dict)
-    tensor: str = "0.93"
-    engine: bool = True
-    stuck: dict[str, Any] | None = None
-    """Status of pods that never run."""
-    namespaces: dict[str, dict[str, Any]] = field(default_factory=dict)
-    objects: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
-    made: list[dict[str, Any]] = field(default_factory=list)
-    asked: list[str] = field(default_factory=list)
-
-    @property
-    def place(self) -> str:
-        return "API server https://x"
-
-    def get(self, kind: ObjectKind, name: str, namespace: str = "") -> dict[str, Any] | None:
-        if kind == NODE:
-            return next(
-                (node for node in self.list(NODE) if node["metadata"]["name"] == name), None
-            )
-        if kind == NAMESPACE:
-            return self.namespaces.get(name)
-        return self.objects.get((kind.kind, name))
-
-    def list(self, kind: ObjectKind, namespace: str = "") -> Sequence[dict[str, Any]]:
-        if kind == NODE:
-            labels = {
-                "nvidia.com/gpu.present": "true",
-                "nvidia.com/cuda.driver-version.full": self.driver,
-            }
-            offered = {"allocatable": {"nvidia.com/gpu": self.gpus}}
-            return [
-                {"metadata": {"name": n, "labels": labels}, "status": offered} for n in self.nodes
-            ]
-        if kind == CLUSTER_POLICY:
-            ready = {"type": "Ready", "status": "True", "reason": "Reconciled"}
-            return [{"metadata": {"name": "p"}, "status": {"conditions": [ready]}}]
-        if kind == POD and namespace == "gpu-operator":
-            return [pod for node in self.nodes for pod in self._operands(node)]
-        if kind == POD:
-            return [self._pod(job) for (k, _), job in self.objects.items() if k == "Job"]
-        return [o for (k, _), o in self.objects.items() if k == kind.kind and kind != EVENT]
-
-    def create(self, kind: ObjectKind, body: Mapping[str, Any]) -> dict[str, Any]:
-        made = json.loads(json.dumps(body))
-        self.made.append(made)
-        if kind == NAMESPACE:
-            self.namespaces[made["metadata"]["name"]] = made
-            return dict(made)
-        assert made["metadata"]["namespace"] in self.namespaces
-        if kind == JOB and self.stuck is None:
-            test = made["metadata"]["labels"][LABEL]
-            done = "Failed" if self.exit_codes.get(test) else "Complete"
-            made["status"] = {"conditions": [{"type": done, "status": "True"}]}
-        self.objects[kind.kind, made["metadata"]["name"]] = made
-        return dict(made)
-
-    def remove(self, kind: ObjectKind, name: str, namespace: str = "") -> None:
-        if kind == NAMESPACE:
-            self.namespaces.pop(name, None)
-        self.objects.pop((kind.kind, name), None)
-
-    def log(self, namespace: str, pod: str, container: str) -> str:
-        return self.logs[self.objects["Job", pod.removesuffix("-x")]["metadata"]["labels"][LABEL]]
-
-    def ask(
-        self, namespace: str, service: str, port: int, path: str, query: Mapping[str, str]
-    ) -> dict[str, Any]:
-        self.asked.append(f"{namespace}/{service}:{port}/{path}?{query['query']}")
-        series = [
-            {"metric": {"pod": f"dcgm-{node}", "UUID": f"GPU-{n}"}, "value": [0, self.tensor]}
-            for node in self.nodes
-            for n in range(2)
-        ]
-        return {"data": {"result": series}}
-
-    def apply(self, kind: ObjectKind, body: Mapping[str, Any]) -> dict[str, Any]:
-        raise AssertionError("a proof applies nothing")
-
-    def delete(self, kind: ObjectKind, name: str, namespace: str = "") -> None:
-        raise AssertionError("a proof removes with what is owned")
-
-    def try_pod(self, namespace: str, body: Mapping[str, Any]) -> str | None:
-        raise AssertionError("a proof tries no pod")
-
-    def jobs(self) -> dict[str, dict[str, Any]]:
-        return {b["metadata"]["name"]: b for b in self.made if b["kind"] == "Job"}
-
-    def _operands(self, node: str) -> Sequence[dict[str, Any]]:
-        ready = {"conditions": [{"type": "Ready", "status": "True"}], "podIP": "10.42.0.7"}
-        ready["containerStatuses"] = [{"name": "c", "ready": True, "imageID": DCGM}]
-        apps = ["nvidia-operator-validator", *(["nvidia-dcgm"] if self.engine else [])]
-        pods = {f"{app}-{node}": app for app in apps} | {f"dcgm-{node}": "nvidia-dcgm-exporter"}
-        return [
-            {
-                "metadata": {"name": n, "labels": {"app": app}},
-                "spec": {"nodeName": node},
-                "status": ready,
-            }
-            for n, app in pods.items()
-        ]
-
-    def _pod(self, job: dict[str, Any]) -> dict[str, Any]:
-        name, test = job["metadata"]["name"], job["metadata"]["labels"][LABEL]
-        over = {"terminated": {"exitCode": self.exit_codes.get(test, 0), "reason": "Error"}}
-        status = {"phase": "Succeeded", "containerStatuses": [{"name": "proof", "state": over}]}
-        owner = {"kind": "Job", "name": name}
-        return {
-            "metadata": {"name": f"{name}-x", "ownerReferences": [owner]},
-            "spec": {},
-            "status": self.stuck or status,
-        }
+from tests.unit.proof_world import (
+    A100,
+    AT,
+    DCGM,
+    IMAGE,
+    LOGS,
+    TEXTS,
+    Clock,
+    FakeCluster,
+    Journal,
+    diag,
+    line,
+    product,
+)
 
 
 def inputs(level: str = "L4", **changes: Any) -> ProofInputs:

@@ -22,7 +22,7 @@ from gpuclusters.domain.gpu_alerts import RULES_NAME
 from gpuclusters.domain.ports import ObjectKind
 from gpuclusters.domain.proof import Check, Level, Outcome
 from gpuclusters.domain.tenancy_objects import NAMESPACE
-from tests.unit.test_proof_run import FakeCluster
+from tests.unit.proof_world import FakeCluster
 
 IMAGE = "registry.example.com/proof@sha256:" + "a" * 64
 A100 = next(n for n in gpu_products.names() if n.startswith("a100-sxm"))
