@@ -7,6 +7,7 @@ minutes at the latest.
 from __future__ import annotations
 
 import json
+import random
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -24,18 +25,22 @@ from gpuclusters.adapters.errors import (
 ENDPOINT = "https://compute.googleapis.com/compute/v1/"
 # `operations.wait` keeps a call open for up to two minutes.
 _TIMEOUT = urllib3.Timeout(connect=10.0, read=150.0)
-# Only calls that change nothing are repeated; rate limits say 429, and 503 that it is busy.
+# Only calls that change nothing are repeated, for they may have been carried out.
 _RETRIES = urllib3.Retry(
     total=5,
     connect=3,
     read=2,
     redirect=0,
     status=4,
-    status_forcelist=(429, 500, 502, 503, 504),
+    status_forcelist=(500, 502, 503, 504),
     allowed_methods=("GET",),
     backoff_factor=0.5,
     raise_on_status=False,
 )
+# A call that is answered so was not carried out, so that any may be repeated.
+_LIMITED = ("rateLimitExceeded", "userRateLimitExceeded", "RATE_LIMIT_EXCEEDED")
+_LIMITED_STATUS = 429
+_LIMITED_PAUSES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 _NOT_FOUND = 404
 _DENIED = (401, 403)
 _ERRORS_FROM = 400
@@ -56,8 +61,13 @@ class ApiError(Exception):
 class GoogleRest:
     """Calls of one endpoint as one account."""
 
-    def __init__(self, token: Callable[[], str], endpoint: str = ENDPOINT) -> None:
-        """Take where and as whom.
+    def __init__(
+        self,
+        token: Callable[[], str],
+        endpoint: str = ENDPOINT,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """Take where and as whom, and how to wait.
 
         Raises:
             InvalidAnswerError: the endpoint is neither https nor on this computer: a token would be seen.
@@ -68,6 +78,7 @@ class GoogleRest:
                 endpoint, "use it", "it is not https", "write gcp:computeCustomEndpoint with https"
             )
         self._token = token
+        self._sleep = sleep
         self._endpoint = endpoint if endpoint.endswith("/") else f"{endpoint}/"
         self._pool = urllib3.PoolManager(timeout=_TIMEOUT, retries=_RETRIES)
 
@@ -112,6 +123,17 @@ class GoogleRest:
         return operation
 
     def _call(self, method: str, path: str, body: Mapping[str, Any] | None) -> dict[str, Any]:
+        for pause in _LIMITED_PAUSES:
+            try:
+                return self._once(method, path, body)
+            except ApiError as error:
+                if error.status != _LIMITED_STATUS and error.code not in _LIMITED:
+                    raise
+            # Many machines begin at the same time; they should not come back at the same time.
+            self._sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311 (spreading, no secret)
+        return self._once(method, path, body)
+
+    def _once(self, method: str, path: str, body: Mapping[str, Any] | None) -> dict[str, Any]:
         where = urlsplit(self._endpoint).netloc
         tried = f"{method} {path.partition('?')[0]}"
         headers = {"Authorization": f"Bearer {self._token()}", "Accept": "application/json"}
@@ -148,7 +170,7 @@ class GoogleRest:
         message = str(error.get("message") or "no reason given")
         first: Mapping[str, Any] = next(iter(error.get("errors") or [{}]), {})
         code = str(first.get("reason") or error.get("status") or status)
-        if status in _DENIED and "quota" not in code.lower():
+        if status in _DENIED and "quota" not in code.lower() and code not in _LIMITED:
             return DeniedError(
                 where,
                 tried,

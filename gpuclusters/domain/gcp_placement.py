@@ -30,10 +30,11 @@ def ensure(wanted: GcpMachineInputs, compute: Compute, clock: Clock, journal: Jo
     """
     found = locate(wanted, compute)
     if found is None:
-        _make(wanted, compute, journal)
+        zone = _make(wanted, compute, journal)
     else:
+        zone = found.zone
         _bring_up(wanted, found, compute, clock)
-    return _settle(wanted, _wait_running(wanted, compute, clock), compute)
+    return _settle(wanted, _wait_running(wanted, zone, compute, clock), compute)
 
 
 def locate(wanted: GcpMachineInputs, compute: Compute) -> Instance | None:
@@ -95,7 +96,8 @@ def drift(wanted: GcpMachineInputs, live: Instance) -> dict[str, Any]:
     }
 
 
-def _make(wanted: GcpMachineInputs, compute: Compute, journal: Journal) -> None:
+def _make(wanted: GcpMachineInputs, compute: Compute, journal: Journal) -> str:
+    """The zone that made it."""
     said: dict[str, ZoneRefusal] = {}
     for zone in wanted.zones:
         try:
@@ -106,7 +108,7 @@ def _make(wanted: GcpMachineInputs, compute: Compute, journal: Journal) -> None:
                 break  # the next zone would say the same
             journal.note(f"{wanted.name}: {zone} has none ({refused.kind.value}); trying the next")
         else:
-            return
+            return zone
     raise _nowhere(wanted, said)
 
 
@@ -127,7 +129,7 @@ def _nowhere(wanted: GcpMachineInputs, said: Mapping[str, ZoneRefusal]) -> Refus
 
 def _bring_up(wanted: GcpMachineInputs, found: Instance, compute: Compute, clock: Clock) -> None:
     if found.status == "STOPPING":
-        found = _wait_stopped(wanted, compute, clock)
+        found = _wait(wanted, found.zone, compute, clock, (*STOPPED, RUNNING))
     if found.status not in STOPPED:
         return
     try:
@@ -141,12 +143,8 @@ def _bring_up(wanted: GcpMachineInputs, found: Instance, compute: Compute, clock
         ) from refused
 
 
-def _wait_stopped(wanted: GcpMachineInputs, compute: Compute, clock: Clock) -> Instance:
-    return _wait(wanted, compute, clock, (*STOPPED, RUNNING))
-
-
-def _wait_running(wanted: GcpMachineInputs, compute: Compute, clock: Clock) -> Instance:
-    live = _wait(wanted, compute, clock, (RUNNING, *STOPPED))
+def _wait_running(wanted: GcpMachineInputs, zone: str, compute: Compute, clock: Clock) -> Instance:
+    live = _wait(wanted, zone, compute, clock, (RUNNING, *STOPPED))
     if live.status != RUNNING:
         raise RefusalError(
             _place(wanted),
@@ -157,11 +155,12 @@ def _wait_running(wanted: GcpMachineInputs, compute: Compute, clock: Clock) -> I
 
 
 def _wait(
-    wanted: GcpMachineInputs, compute: Compute, clock: Clock, ends: tuple[str, ...]
+    wanted: GcpMachineInputs, zone: str, compute: Compute, clock: Clock, ends: tuple[str, ...]
 ) -> Instance:
+    # One machine in one zone: asking all zones is dear, and a hundred machines may wait side by side.
     end = clock.now() + wanted.create_timeout_seconds
     while True:
-        live = locate(wanted, compute)
+        live = compute.get(wanted.project, zone, wanted.name)
         if live is not None and live.status in ends:
             return live
         if clock.now() >= end:

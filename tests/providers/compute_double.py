@@ -37,6 +37,12 @@ class Cloud:
     denied: str = ""
     begins: list[str] = field(default_factory=list)
     """Names of machines whose insert is begun and whose answer is lost."""
+    limited: int = 0
+    """How many calls are told to come later."""
+    stuck: bool = False
+    """Operations never end."""
+    nonsense: bool = False
+    """Somebody in between answers."""
     url: str = ""
     operations: dict[str, dict[str, Any]] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -47,7 +53,7 @@ class Cloud:
             kept.clear()
         for said in (self.calls, self.bodies, self.begins):
             said.clear()
-        self.denied = ""
+        self.denied, self.limited, self.stuck, self.nonsense = "", 0, False, False
 
     def add(self, zone: str, body: dict[str, Any], status: str = "RUNNING") -> dict[str, Any]:
         """A machine that is there."""
@@ -96,7 +102,7 @@ class _Handler(BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(size) or b"{}") if size else {}
         with self.cloud.lock:
             status, answer = self._decide(method, body)
-        data = json.dumps(answer).encode()
+        data = b"<html>proxy" if self.cloud.nonsense else json.dumps(answer).encode()
         self.send_response(status)
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
@@ -107,6 +113,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.cloud.calls.append(f"{method} {parts.path}")
         if self.headers.get("Authorization") != f"Bearer {TOKEN}":
             return _error(401, "authError", "Invalid Credentials")
+        if self.cloud.limited:
+            self.cloud.limited -= 1
+            return _error(403, "rateLimitExceeded", "Rate Limit Exceeded")
         if self.cloud.denied:
             return _error(403, "forbidden", self.cloud.denied)
         found = _PATH.fullmatch(parts.path)
@@ -177,7 +186,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _operation(self, zone: str, error: tuple[str, str] | None = None) -> dict[str, Any]:
         name = f"operation-{len(self.cloud.operations)}"
         link = f"{self.cloud.url}projects/p/zones/{zone}/operations/{name}"
-        done: dict[str, Any] = {"name": name, "selfLink": link, "status": "DONE"}
+        status = "RUNNING" if self.cloud.stuck else "DONE"
+        done: dict[str, Any] = {"name": name, "selfLink": link, "status": status}
         if error:
             done["error"] = {"errors": [{"code": error[0], "message": error[1]}]}
         self.cloud.operations[name] = done

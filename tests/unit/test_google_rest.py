@@ -1,0 +1,100 @@
+"""Calls of the Compute API: what is repeated, what is waited for, what is said."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from gpuclusters.adapters.errors import CommandTimeoutError, InvalidAnswerError, UnreachableError
+from gpuclusters.adapters.google_compute import GoogleCompute
+from gpuclusters.adapters.google_rest import ApiError, GoogleRest
+from gpuclusters.domain.gcp_compute import Refused, ZoneRefusal, refusal
+from tests.providers.compute_double import TOKEN, Cloud, compute_double
+
+ZONE = "us-central1-a"
+BODY = {"name": "gpu-1", "labels": {"gpu-clusters-owner": "o"}}
+
+
+@pytest.fixture
+def cloud() -> Iterator[Cloud]:
+    with compute_double() as made:
+        yield made
+
+
+@pytest.fixture
+def waited() -> list[float]:
+    return []
+
+
+@pytest.fixture
+def compute(cloud: Cloud, waited: list[float]) -> GoogleCompute:
+    return GoogleCompute(GoogleRest(lambda: TOKEN, cloud.url, waited.append))
+
+
+def test_a_call_that_was_limited_is_made_again_also_if_it_changes_something(
+    cloud: Cloud, compute: GoogleCompute, waited: list[float]
+) -> None:
+    cloud.limited = 3
+    compute.insert("p", ZONE, BODY, 60)
+    assert len(waited) == 3
+    assert waited[0] < waited[2]
+    assert list(cloud.instances) == [(ZONE, "gpu-1")]
+
+
+def test_one_that_is_limited_for_ever_is_given_up(
+    cloud: Cloud, compute: GoogleCompute, waited: list[float]
+) -> None:
+    cloud.limited = 100
+    with pytest.raises(ZoneRefusal, match="Rate Limit Exceeded"):
+        compute.insert("p", ZONE, BODY, 60)
+    assert len(waited) == 6
+
+
+def test_an_operation_that_takes_too_long_goes_on_at_google(
+    cloud: Cloud, compute: GoogleCompute
+) -> None:
+    cloud.stuck = True
+    with pytest.raises(CommandTimeoutError, match="goes on at Google"):
+        compute.insert("p", ZONE, BODY, 0)
+
+
+def test_nobody_who_answers_and_no_json_are_said(cloud: Cloud) -> None:
+    gone = GoogleRest(lambda: TOKEN, "http://127.0.0.1:1/compute/v1/", lambda _: None)
+    with pytest.raises(UnreachableError, match="no answer"):
+        gone.operate("POST", "projects/p/zones/z/instances", {}, 1)
+    cloud.nonsense = True
+    with pytest.raises(InvalidAnswerError, match="no JSON: '<html>proxy'"):
+        GoogleRest(lambda: TOKEN, cloud.url).get("projects/p")
+
+
+def test_a_token_never_goes_where_it_can_be_read() -> None:
+    with pytest.raises(InvalidAnswerError, match="it is not https"):
+        GoogleRest(lambda: TOKEN, "http://compute.example.com/")
+
+
+def test_an_error_of_the_api_keeps_its_code(cloud: Cloud) -> None:
+    rest = GoogleRest(lambda: TOKEN, cloud.url)
+    with pytest.raises(ApiError) as caught:
+        rest.get(f"projects/p/zones/{ZONE}/instances/none")
+    assert (caught.value.status, caught.value.code) == (404, "notFound")
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "kind"),
+    [
+        ("ZONE_RESOURCE_POOL_EXHAUSTED", "", Refused.STOCK),
+        ("ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS", "", Refused.STOCK),
+        ("INTERNAL", "The zone does not have enough resources available", Refused.STOCK),
+        ("QUOTA_EXCEEDED", "Quota 'GPUS_ALL_REGIONS' exceeded", Refused.QUOTA),
+        ("quotaExceeded", "Quota 'CPUS' exceeded", Refused.QUOTA),
+        ("notFound", "'projects/p/zones/z/acceleratorTypes/x' was not found", Refused.UNKNOWN_TYPE),
+        ("invalid", "Machine type in zones/z/machineTypes/x does not exist", Refused.UNKNOWN_TYPE),
+        ("notFound", "The resource 'projects/p/global/images/x' was not found", Refused.OTHER),
+        ("invalid", "Invalid value for field 'resource.name'", Refused.OTHER),
+    ],
+)
+def test_which_answers_send_a_machine_to_the_next_zone(
+    code: str, message: str, kind: Refused
+) -> None:
+    assert refusal(code, message).kind is kind
