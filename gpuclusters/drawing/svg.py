@@ -14,7 +14,7 @@ _MARGIN = 24
 _GAP = 18
 _COLUMNS = 3
 _CARD = (_WIDTH - 2 * _MARGIN - (_COLUMNS - 1) * _GAP) // _COLUMNS
-_GPU = 28
+_GPU = 26
 _STEP = 33
 _COLOURS = 8
 _HEAD = 150
@@ -162,11 +162,10 @@ def _card(card: Card, x: int, y: int, tall: int, colours: Mapping[str, int]) -> 
         yield f'<rect class="gc-card" x="{x + 6}" y="{y + 6}" width="{_CARD}" height="{tall}" rx="10"/>'
         yield f'<rect class="gc-card" x="{x + 3}" y="{y + 3}" width="{_CARD}" height="{tall}" rx="10"/>'
     yield f'<rect class="gc-card" x="{x}" y="{y}" width="{_CARD}" height="{tall}" rx="10"/>'
-    name = (
-        machine.name
-        if len(card.names) == 1
-        else f"{len(card.names)} × {card.names[0]} … {card.names[-1]}"
-    )
+    name = machine.name
+    if len(card.names) > 1:
+        name = f"{len(card.names)} like {machine.name}"
+        yield f"<title>{_text(f'{card.names[0]} … {card.names[-1]}')}</title>"
     yield f'<text class="gc-label" x="{x + 14}" y="{y + 26}">{_text(name, 30)}</text>'
     facts = " · ".join(filter(None, (machine.role, machine.kind)))
     yield (
@@ -197,15 +196,15 @@ def _board(
     for partition in row:
         wide = len(partition.modules) * _STEP - 3
         style = "gc-partition" if partition.label else "gc-loose"
-        yield f'<rect class="{style}" x="{x}" y="{y}" width="{wide}" height="{_GPU + 6}" rx="6"/>'
+        yield f'<rect class="{style}" x="{x}" y="{y}" width="{wide}" height="{_GPU + 4}" rx="6"/>'
         for index, module in enumerate(partition.modules):
-            left = x + 3 + index * (wide - 6 - _GPU) // max(len(partition.modules) - 1, 1)
+            left = x + 2 + index * _STEP
             holder = machine.holders.get(module, "")
             fill = f"gc-t{colours[holder]}" if holder in colours else "gc-gpu"
-            yield f'<rect class="{fill}" x="{left}" y="{y + 3}" width="{_GPU}" height="{_GPU}" rx="4"/>'
+            yield f'<rect class="{fill}" x="{left}" y="{y + 2}" width="{_GPU}" height="{_GPU}" rx="4"/>'
             tone = "gc-ontenant" if holder in colours else "gc-number"
             yield (
-                f'<text class="{tone}" x="{left + _GPU / 2:g}" y="{y + 22}" text-anchor="middle">'
+                f'<text class="{tone}" x="{left + _GPU / 2:g}" y="{y + 19}" text-anchor="middle">'
                 f"{module}</text>"
             )
         if partition.label:

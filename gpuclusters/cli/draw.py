@@ -1,0 +1,101 @@
+"""`gpu-clusters draw`: the cluster of a stack as a picture."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from gpuclusters.adapters.errors import AdapterError
+from gpuclusters.adapters.kubernetes_objects import KubernetesObjects
+from gpuclusters.cli import stack as stacks
+from gpuclusters.cli.errors import RunError, UsageError
+from gpuclusters.cli.project import Project
+from gpuclusters.cli.stack_config import read_valid
+from gpuclusters.domain.lease_resource import GPU_LEASE
+from gpuclusters.drawing.from_configuration import declared, with_state
+from gpuclusters.drawing.svg import svg
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command("draw")
+def command(
+    stack: Annotated[
+        str,
+        typer.Option("--stack", "-s", envvar="PULUMI_STACK", help="Which Pulumi.<stack>.yaml."),
+    ] = "dev",
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="Where to write it; default: to the terminal."),
+    ] = None,
+    live: Annotated[
+        bool, typer.Option("--live", help="As the state knows it, not as the configuration says.")
+    ] = False,
+    kubeconfig: Annotated[
+        Path | None,
+        typer.Option(help="With --live: also ask the cluster which tenant holds which GPU."),
+    ] = None,
+) -> None:
+    """Draw the cluster of a stack as SVG: machines, boards, GPUs, partitions, tenants, control plane."""
+    raise typer.Exit(run(Project.find(), stack, output=output, live=live, kubeconfig=kubeconfig))
+
+
+def run(
+    project: Project, stack: str, *, output: Path | None, live: bool, kubeconfig: Path | None
+) -> int:
+    """Write the picture; gives the exit code.
+
+    Raises:
+        UsageError: the configuration is wrong, or options do not fit together.
+        RunError: the state or the cluster cannot be read, or the file not be written.
+    """
+    if kubeconfig is not None and not live:
+        raise UsageError("--kubeconfig is for --live: a configuration does not know who holds what")
+    config = read_valid(project, stack)
+    picture = declared(config.section, "live" if live else "as configured")
+    if live:
+        picture = with_state(picture, _outputs(project, stack), _held(kubeconfig))
+    text = svg(picture)
+    if output is None:
+        sys.stdout.write(text)
+        return 0
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        output.write_text(text, encoding="utf-8", newline="\n")
+    except OSError as error:
+        raise RunError(f"{output} cannot be written: {error.strerror}") from error
+    sys.stderr.write(f"drawn: {output}\n")
+    return 0
+
+
+def _outputs(project: Project, stack: str) -> Mapping[str, Any]:
+    outputs = stacks.open_session(project, stack).read("stack", "output")
+    if not outputs:
+        raise RunError(f"the stack {stack} has no outputs yet; run `gpu-clusters up` first")
+    found: Mapping[str, Any] = outputs
+    return found
+
+
+def _held(kubeconfig: Path | None) -> dict[tuple[str, int], str]:
+    """Tenant by machine and module, from the leases in the cluster."""
+    if kubeconfig is None:
+        return {}
+    try:
+        text = kubeconfig.read_text(encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"the kubeconfig {kubeconfig} cannot be read: {error.strerror}") from error
+    try:
+        leases = KubernetesObjects(text).list(GPU_LEASE)
+    except AdapterError as error:
+        raise RunError(str(error)) from error
+    held = {}
+    for lease in leases:
+        spec, status = lease.get("spec") or {}, lease.get("status") or {}
+        holder = status.get("holder") or {}
+        if holder.get("tenant"):
+            held[str(spec["node"]), int(spec["module"])] = str(holder["tenant"])
+    return held

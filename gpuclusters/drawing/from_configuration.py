@@ -1,0 +1,128 @@
+"""Pictures of clusters as a stack's configuration declares them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from gpuclusters.config.caas import CaasConfig
+from gpuclusters.config.plan import NodePlan, plan
+from gpuclusters.config.rke2_cluster import Rke2Config
+from gpuclusters.drawing.picture import Machine, Partition, Picture, Tenant
+
+_CONTROL_PLANES = {
+    "existing": "a cluster that is there already",
+    "lab": "the lab's, on this computer",
+    "rke2": "RKE2, made by this stack",
+}
+
+
+def declared(config: CaasConfig | Rke2Config, says: str) -> Picture:
+    """The picture of a configuration."""
+    if isinstance(config, Rke2Config):
+        return _rke2(config, says)
+    return _caas(config, says)
+
+
+def _caas(config: CaasConfig, says: str) -> Picture:
+    cluster = plan(config)
+    programs = [f"API × {config.programs.replicas}", f"controllers × {config.programs.replicas}"]
+    return Picture(
+        name=config.name,
+        type="caas",
+        machines=tuple(_node(node, cluster.preset.gpu_model) for node in cluster.nodes),
+        tenants=tuple(Tenant(tenant.name, tenant.share.gpus) for tenant in cluster.tenants),
+        control_plane=_CONTROL_PLANES.get(config.kubernetes.source, config.kubernetes.source),
+        programs=(*programs, "device plugins"),
+        says=says,
+    )
+
+
+def _node(node: NodePlan, model: str) -> Machine:
+    if node.declared:
+        ordered = sorted(node.partitions, key=lambda cut: (cut.modules, cut.id))
+        parts = tuple(Partition(f"partition {cut.id}", cut.modules) for cut in ordered)
+    else:
+        modules = sorted({module for cut in node.partitions for module in cut.modules})
+        parts = (Partition("", tuple(modules)),) if modules else ()
+    note = "partitions by lease" if not node.declared else ""
+    if node.maintenance is not None:
+        note = f"out of service ({node.maintenance.value})"
+    return Machine(
+        name=node.name,
+        kind=model.removeprefix("NVIDIA "),
+        partitions=parts,
+        note=note,
+        switched=True,
+    )
+
+
+def _rke2(config: Rke2Config, says: str) -> Picture:
+    machines: dict[str, Machine] = {
+        name: Machine(name, role="control plane") for name in config.servers
+    }
+    for pool in config.pools:
+        count = pool.gpu.count if pool.gpu else 0
+        parts = (Partition("", tuple(range(1, count + 1))),) if count else ()
+        for name in pool.nodes:
+            machines[name] = Machine(
+                name,
+                kind=pool.gpu.product if pool.gpu else "",
+                partitions=parts,
+                role="control plane" if name in config.servers else "",
+                note=f"MIG {pool.mig}" if pool.mig else "",
+            )
+    return Picture(
+        name=config.name,
+        type="rke2",
+        machines=tuple(machines.values()),
+        control_plane=f"RKE2 {config.version}",
+        programs=("GPU Operator",),
+        says=says,
+    )
+
+
+def with_state(
+    picture: Picture, outputs: Mapping[str, object], held: Mapping[tuple[str, int], str]
+) -> Picture:
+    """The picture with what the state knows: the partitions that are active, and who holds which GPU.
+
+    Args:
+        picture: of the configuration.
+        outputs: of the stack.
+        held: tenant by machine and module.
+    """
+    hosts = outputs.get("hosts")
+    known = hosts if isinstance(hosts, Mapping) else {}
+    return Picture(
+        name=picture.name,
+        type=picture.type,
+        machines=tuple(_live(machine, known, held) for machine in picture.machines),
+        tenants=picture.tenants,
+        control_plane=picture.control_plane,
+        programs=picture.programs,
+        says=picture.says,
+    )
+
+
+def _live(
+    machine: Machine, hosts: Mapping[str, object], held: Mapping[tuple[str, int], str]
+) -> Machine:
+    facts = hosts.get(machine.name)
+    if not isinstance(facts, Mapping):
+        return Machine(machine.name, machine.kind, (), machine.role, "not made yet")
+    active = facts.get("active_partitions")
+    numbers = {int(number) for number in active} if isinstance(active, list) else set()
+    labels = {f"partition {number}" for number in numbers}
+    missing = [p.label for p in machine.partitions if p.label and p.label not in labels]
+    note = f"not active: {', '.join(missing)}" if missing else machine.note
+    return Machine(
+        machine.name,
+        machine.kind,
+        tuple(
+            Partition(p.label if p.label in labels else "", p.modules) for p in machine.partitions
+        ),
+        machine.role,
+        note,
+        {module: tenant for (name, module), tenant in held.items() if name == machine.name},
+        machine.switched,
+    )
