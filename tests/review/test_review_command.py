@@ -1,0 +1,214 @@
+"""`gpu-clusters review` and `draw` as an operator and a pipeline call them."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from gpuclusters.cli import draw
+from gpuclusters.cli.errors import RunError, UsageError
+from gpuclusters.cli.review import Format, Options, app, run
+from gpuclusters.domain.prices import OwnMachine
+from gpuclusters.review import gates
+from gpuclusters.review.price_table import PriceError, price_table
+from tests.review.catalogue import handmade, loading
+from tests.review.forge_standin import TOKEN, forge
+from tests.review.reviewing import plan_of, reviewed
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def plans(tmp_path: Path) -> dict[str, str]:
+    made = {}
+    for name in ("tenant-added", "tenant-removed", "zone-moved", "nothing"):
+        path = tmp_path / f"{name}.json"
+        path.write_text(loading.text(name))
+        made[name] = str(path)
+    return made
+
+
+def test_a_file_is_reviewed_and_printed(
+    plans: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([plans["tenant-added"]], [], Options()) == 0
+    assert capsys.readouterr().out.startswith("## 🟢 safe: stack `prod`")
+
+
+def test_standard_input_is_read(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = io.TextIOWrapper(io.BytesIO(loading.text("nothing").encode()))
+    monkeypatch.setattr(sys, "stdin", given)
+    assert run(["-"], [], Options(format=Format.JSON)) == 0
+    assert json.loads(capsys.readouterr().out)["verdict"] == "no-changes"
+
+
+def test_several_stacks_are_one_comment_with_the_worst_first(
+    plans: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broken = tmp_path / "broken.json"
+    broken.write_text(loading.text("nothing")[:5000])
+    files = [plans["tenant-added"], plans["tenant-removed"], str(broken)]
+    assert run(files, ["a", "b", "c"], Options()) == 1
+    said = capsys.readouterr()
+    assert said.out.startswith("## ⛔ the preview failed: 3 stacks")
+    assert "### 🔴 dangerous: stack `prod`" in said.out
+    assert "Nothing can be said" in said.out
+    assert "error: c: " in said.err
+
+
+@pytest.mark.parametrize(
+    ("gate", "plan", "code"),
+    [
+        ("delete", "tenant-removed", 5), ("delete", "tenant-added", 0), ("replace", "zone-moved", 5),
+        ("policy", "tenant-removed", 5), ("policy", "tenant-added", 0), ("dangerous", "zone-moved", 5),
+        ("look", "tenant-added", 0), ("cost>4000", "zone-moved", 5), ("cost>5000", "zone-moved", 0),
+        ("delete, cost>1", "nothing", 0), ("unknown-cost", "nothing", 0),
+    ],
+)  # fmt: skip
+def test_a_gate_stops_the_pipeline(plans: dict[str, str], gate: str, plan: str, code: int) -> None:
+    assert run([plans[plan]], [], Options(fail_on=gate)) == code
+
+
+def test_a_rule_can_be_switched_off_or_made_stricter(plans: dict[str, str]) -> None:
+    off = Options(fail_on="policy", severities=["stateful-delete=off"])
+    assert run([plans["tenant-removed"]], [], off) == 0
+    found = gates.closed([reviewed(budget=None)], gates.parse("policy"))
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (Options(fail_on="delet"), "'delet' is no gate"),
+        (Options(severities=["nonsense=off"]), "there is no rule 'nonsense'"),
+        (Options(severities=["unpinned=maybe"]), "write mandatory, advisory or off"),
+        (Options(prices=Path("/nonexistent.yaml")), "cannot be read"),
+    ],
+)
+def test_a_wrong_option_is_said(plans: dict[str, str], options: Options, says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        run([plans["nothing"]], [], options)
+    with pytest.raises(UsageError, match="cannot be read"):
+        run(["/nonexistent"], [], Options())
+    with pytest.raises(UsageError, match="as many --stack as files"):
+        run([plans["nothing"]], ["a", "b"], Options())
+
+
+def test_all_forms_are_written_and_the_same_each_time(
+    plans: dict[str, str], tmp_path: Path
+) -> None:
+    for folder in ("one", "two"):
+        assert run([plans["tenant-removed"]], [], Options(output=tmp_path / folder)) == 0
+    for name in ("review.md", "review.html", "review.json"):
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
+    page = (tmp_path / "one" / "review.html").read_text()
+    assert '<meta name="viewport"' in page
+    assert "prefers-color-scheme:dark" in page
+    assert "<svg" in page
+
+
+def test_a_folder_that_cannot_be_written_is_said(plans: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("")
+    with pytest.raises(RunError, match="cannot be written"):
+        run([plans["nothing"]], [], Options(output=tmp_path / "taken"))
+
+
+def test_a_comment_that_the_forge_finds_too_long_is_made_shorter(tmp_path: Path) -> None:
+    steps = [
+        handmade.step("update", "a:b:C", f"r{n}", {"v": "😀" * 70}, {"v": "é" * 70})
+        for n in range(400)
+    ]
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps(handmade.plan(*steps)))
+    with forge() as standin:
+        env = {
+            "GITHUB_TOKEN": TOKEN, "GITHUB_REPOSITORY": "acme/fleet", "GITHUB_API_URL": standin.url,
+            "GITHUB_REF": "refs/pull/7/merge",
+        }  # fmt: skip
+        from gpuclusters.adapters.forge import Forge
+
+        assert run([str(path)], [], Options(comment=Forge.GITHUB), env=env) == 0
+        assert len(standin.comments) == 1
+        assert "Cut to what the forge takes" in standin.comments[0]["body"]
+
+
+def test_the_command_explains_itself() -> None:
+    said = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "200"}).output
+    for word in ("--fail-on", "--comment", "--budget", "Exit code"):
+        assert word in said
+
+
+def test_prices_of_ones_own_are_laid_over_ours(tmp_path: Path) -> None:
+    own = tmp_path / "prices.yaml"
+    own.write_text(
+        "as-of: 2026-11-01\ncurrency: EUR\n"
+        "own-machines: {hgx-h100: {purchase: 280320, years: 4, power-kw: 10, kwh: 0.2, monthly: 730}}\n"
+    )
+    table = price_table(own)
+    assert table.own("hgx-001", "hgx-h100") == pytest.approx(280320 / 35040 + 2 + 1)
+    assert table.own("hgx-001", "other") is None
+    assert OwnMachine(purchase=0, years=1).per_hour(730) == 0
+    own.write_text("currency: EUR\n")
+    with pytest.raises(PriceError, match="no as-of"):
+        price_table(own)
+    own.write_text("as-of: 2026-11-01\nown-machines: {x: {purchase: -1, years: 0}}\n")
+    with pytest.raises(PriceError, match=r"purchase.*\n.*years"):
+        price_table(own)
+
+
+def test_an_unknown_price_is_unknown_and_never_zero() -> None:
+    region = handmade.instance("v100-0", "mars-north1-a")
+    found = reviewed(handmade.step("create", handmade.INSTANCE, "v100-0", None, region))
+    assert [item.per_hour for item in found.cost.after.items] == [None, None, None]
+    assert [row[2] for row in found.cost.rows()] == ["unknown", "unknown"]
+    assert any("cost unknown" in reason for reason in found.verdict.reasons)
+
+
+def test_a_budget_that_does_not_suffice_is_dangerous() -> None:
+    document = loading.document("machine-added-on-google-cloud")
+    from gpuclusters.review.review import review
+    from gpuclusters.review.rules import RULES
+
+    found = review(plan_of(document), prices=price_table(), rules=RULES, budget=3000)
+    assert "over budget: 4,196 USD a month of 3,000" in found.verdict.reasons
+
+
+@pytest.mark.parametrize("stack", ["dev", "hgx-h100", "rke2-a100"])
+def test_a_stack_is_drawn_as_svg_that_needs_nothing(stack: str, tmp_path: Path) -> None:
+    from xml.etree import ElementTree
+
+    from gpuclusters.cli.project import Project
+
+    project = Project(ROOT, tmp_path)
+    out = tmp_path / "cluster.svg"
+    assert draw.run(project, stack, output=out, live=False, kubeconfig=None) == 0
+    text = out.read_text()
+    ElementTree.fromstring(text)
+    assert "<script" not in text
+    assert "url(" not in text
+    assert len(text) < 60_000
+    with pytest.raises(UsageError, match="--live"):
+        draw.run(project, stack, output=out, live=False, kubeconfig=out)
+
+
+def test_a_live_picture_shows_who_holds_what_and_what_is_not_active() -> None:
+    from gpuclusters.drawing.from_configuration import with_state
+    from gpuclusters.drawing.picture import Machine, Partition, Picture, Tenant
+    from gpuclusters.drawing.svg import svg
+
+    board = (Partition("partition 1", (1, 2, 3, 4)), Partition("partition 2", (5, 6, 7, 8)))
+    picture = Picture(
+        "c", "caas", (Machine("a", partitions=board), Machine("b")), (Tenant("acme", 4),)
+    )
+    live = with_state(picture, {"hosts": {"a": {"active_partitions": [1.0]}}}, {("a", 2): "acme"})
+    assert live.machines[0].note == "not active: partition 2"
+    assert live.machines[0].holders == {2: "acme"}
+    assert live.machines[1].note == "not made yet"
+    assert svg(live).count('class="gc-t0"') == 2  # the legend, and the GPU
