@@ -7,7 +7,6 @@ import json
 import os
 import re
 import subprocess
-import sys
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -17,6 +16,7 @@ import pytest
 
 from lab.providers.gcp.kinds import table
 from lab.providers.values import UNKNOWN
+from tests.engine.warmkit import warm_engine
 from tests.lab.providers.plugin import Plugin, State, StepError, running
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -182,7 +182,7 @@ HOSTS = {
 
 
 @pytest.fixture(scope="module")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Path, dict[str, str]]]:
     """A project with one machine on Google Cloud, and what commands need around them."""
     folder = tmp_path_factory.mktemp("gcp-preview")
     (folder / "Pulumi.yaml").write_text("name: gcp-preview\nruntime: python\n")
@@ -199,13 +199,14 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str
         "PYTHONPATH": str(ROOT),
     }
     (folder / "state").mkdir()
-    engine(folder, environment, "stack", "init", "lab")
-    return folder, environment
+    with warm_engine() as warm:
+        engine(warm.engine, folder, environment, "stack", "init", "lab")
+        yield warm.engine, folder, environment
 
 
-def engine(folder: Path, environment: dict[str, str], *command: str) -> str:
+def engine(program: Path, folder: Path, environment: dict[str, str], *command: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-m", "lab.engine", *command],
+        [str(program), *command],
         cwd=folder,
         env=environment,
         capture_output=True,
@@ -217,7 +218,7 @@ def engine(folder: Path, environment: dict[str, str], *command: str) -> str:
 
 
 def test_a_stack_on_google_cloud_is_previewed_without_an_account(
-    stack: tuple[Path, dict[str, str]],
+    stack: tuple[Path, Path, dict[str, str]],
 ) -> None:
     said = engine(*stack, "preview", "--json", "--stack", "lab")
     steps = json.JSONDecoder().raw_decode(said, said.index("{"))[0]["steps"]
@@ -249,10 +250,10 @@ def test_a_stack_on_google_cloud_is_previewed_without_an_account(
     assert "PRIVATE KEY" not in said
 
 
-def test_an_up_says_that_pulumi_is_needed(stack: tuple[Path, dict[str, str]]) -> None:
+def test_an_up_says_that_pulumi_is_needed(stack: tuple[Path, Path, dict[str, str]]) -> None:
     said = engine(*stack, "up", "--yes", "--skip-preview", "--stack", "lab")
     assert "the gcp stand-in previews only and does not make anything on Google Cloud" in said
     assert "install the Pulumi CLI" in said
     assert "Traceback" not in said
-    (kept,) = (stack[0] / "state").rglob("stacks/**/lab.json")
+    (kept,) = (stack[1] / "state").rglob("stacks/**/lab.json")
     assert "PRIVATE KEY" not in kept.read_text()
