@@ -30,11 +30,16 @@ from gpuclusters.domain.tenancy_objects import POD
 
 LOG_BYTES = 4 << 20
 REMOVE_TIMEOUT_SECONDS = 120.0
+AWAY_SECONDS = 120.0
+"""An API server that answered before may be away so long: RKE2 restarts take about a minute."""
+AWAY_POLL_SECONDS = 2.0
 _CONFLICT = 409
 
 
 class ClusterJobs(KubernetesObjects):
     """`JobCluster` of the cluster that a kubeconfig names."""
+
+    _reached = False
 
     def create(self, kind: ObjectKind, body: Mapping[str, Any]) -> dict[str, Any]:
         """Make an object.
@@ -115,6 +120,23 @@ class ClusterJobs(KubernetesObjects):
                 "check that its pod runs",
             )
         return answer
+
+    def _call(
+        self, method: str, path: str, tried: str, *body: Any, **more: Any
+    ) -> tuple[int, dict[str, Any]]:
+        """As of every cluster, but reading is tried again while the API server is away."""
+        deadline = time.monotonic() + AWAY_SECONDS
+        while True:
+            try:
+                answer = super()._call(method, path, tried, *body, **more)
+            except UnreachableError:
+                # One that never answered is most likely named wrongly; and what changes something may have.
+                if not self._reached or method != "GET" or time.monotonic() > deadline:
+                    raise
+                time.sleep(AWAY_POLL_SECONDS)
+            else:
+                self._reached = True
+                return answer
 
     def _left(self, kind: ObjectKind, name: str, namespace: str) -> str | None:
         if self.get(kind, name, namespace) is not None:

@@ -1,0 +1,71 @@
+"""Reading from a cluster whose API server goes away for a while, as when RKE2 restarts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from gpuclusters.adapters import cluster_jobs
+from gpuclusters.adapters.cluster_jobs import ClusterJobs
+from gpuclusters.adapters.errors import UnreachableError
+from gpuclusters.adapters.kubernetes_objects import KubernetesObjects
+from gpuclusters.domain.proof_jobs import JOB
+
+AWAY = UnreachableError("API server x", "list jobs", "connection refused", "look at it")
+
+
+@pytest.fixture
+def answers(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What the API server does, call by call; what is left tells how often it was asked."""
+    script: list[Any] = []
+    slept: Iterator[float] = iter(range(0, 100_000, 30))
+
+    def call(self: object, *_: Any, **__: Any) -> tuple[int, dict[str, Any]]:
+        answer = script.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return 200, answer
+
+    monkeypatch.setattr(KubernetesObjects, "_call", call)
+    monkeypatch.setattr(cluster_jobs.time, "sleep", lambda _: None)
+    monkeypatch.setattr(cluster_jobs.time, "monotonic", lambda: next(slept))
+    return script
+
+
+def cluster() -> ClusterJobs:
+    return ClusterJobs.__new__(ClusterJobs)
+
+
+def test_an_api_server_that_was_there_is_waited_for(answers: list[Any]) -> None:
+    jobs = cluster()
+    answers += [{"items": []}, AWAY, AWAY, {"items": [{"metadata": {"name": "j"}}]}]
+    assert jobs.list(JOB, "n") == []
+    assert [one["metadata"]["name"] for one in jobs.list(JOB, "n")] == ["j"]
+    assert answers == []
+
+
+def test_but_not_for_ever(answers: list[Any]) -> None:
+    jobs = cluster()
+    answers += [{"items": []}, *[AWAY] * 50]
+    jobs.list(JOB, "n")
+    with pytest.raises(UnreachableError):
+        jobs.list(JOB, "n")
+    assert len(answers) > 40
+
+
+def test_one_that_never_answered_is_a_mistake_and_said_at_once(answers: list[Any]) -> None:
+    answers += [AWAY, {"items": []}]
+    with pytest.raises(UnreachableError):
+        cluster().list(JOB, "n")
+    assert len(answers) == 1
+
+
+def test_what_changes_something_is_not_done_twice(answers: list[Any]) -> None:
+    jobs = cluster()
+    answers += [{"items": []}, AWAY, {}]
+    jobs.list(JOB, "n")
+    with pytest.raises(UnreachableError):
+        jobs.create(JOB, {"metadata": {"name": "j", "namespace": "n"}})
+    assert len(answers) == 1
