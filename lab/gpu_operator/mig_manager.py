@@ -36,9 +36,10 @@ class MigManagers:
             if not wanted or not view.runs(MIG_MANAGER, node):
                 continue
             if view.memory.layouts.get(node) == wanted:
-                self._pending.discard(
-                    node
-                )  # It was asked for another one, and then for this again.
+                # It was asked for another one and then for this again, or the node joined anew.
+                self._pending.discard(node)
+                if labels(view.nodes[node]).get(MIG_STATE_LABEL) != SUCCESS:
+                    await self._put.change(node, {MIG_STATE_LABEL: SUCCESS})
                 continue
             if node not in self._pending:
                 self._pending.add(node)
