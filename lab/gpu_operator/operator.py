@@ -56,6 +56,7 @@ class Operator:
         self._mig = MigManagers(machines, self._labels)
         self._plugins: dict[str, NodePlugins] = {}
         self._applied: dict[str, str] = {}
+        self._seen: object = None
 
     async def run(self, stop: asyncio.Event) -> None:
         """Until told to stop; an API server that is away is waited for."""
@@ -90,8 +91,10 @@ class Operator:
         await driver_update.look(view, self._labels, self._cluster)
         divided = await self._mig.look(view)
         await self._offer(view, divided)
-        await self._tell(await self._view(namespace, wanted, machines))
-        return True
+        view = await self._view(namespace, wanted, machines)
+        await self._tell(view)
+        before, self._seen = self._seen, _fingerprint(view)
+        return before != self._seen or bool(divided)
 
     async def _discover(self, machines: Mapping[str, Any]) -> str:
         """Label nodes whose worker of node feature discovery runs; the operator's namespace, if it runs."""
@@ -207,6 +210,17 @@ class Operator:
         for plugins in self._plugins.values():
             await plugins.close()
         self._plugins = {}
+
+
+def _fingerprint(view: View) -> object:
+    """Equal when two looks saw the same."""
+    pods = sorted(str(pod["metadata"]["resourceVersion"]) for pod in view.pods)
+    nodes = {name: (dict(labels(n)), n["spec"]) for name, n in view.nodes.items()}
+    ready = (view.policy.get("status") or {}).get("state") == "ready"
+    generation = view.policy["metadata"].get("generation")
+    # What takes its time looks the same until it is done.
+    moving = None if ready else object()
+    return (pods, nodes, dict(view.machines), view.configs, list(view.faults), generation, moving)
 
 
 def _is_wanted(view: View, operand: operands.Operand, node: str) -> bool:

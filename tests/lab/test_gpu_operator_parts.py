@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import yaml
 
@@ -16,6 +18,8 @@ from lab.gpu_operator.machines import HostMachines
 from lab.gpu_operator.sharing import Sharing, balanced, devices, layouts, product
 from lab.hosts import GpuState
 from lab.hosts.rke2_cluster import Clusters
+from tests.fixtures.control_plane import KubeCluster
+from tests.fixtures.hosts import SimulatedHost
 
 CHART = Path(__file__).resolve().parents[2] / "lab" / "charts" / "gpu-operator"
 
@@ -161,6 +165,38 @@ def test_the_toolkit_restarts_rke2_and_a_single_server_takes_its_api_along(
     asyncio.run(HostMachines(tmp_path, tmp_path).restart_rke2(node))
     assert done == restarted
     assert bool(gone) is away
+
+
+@pytest.mark.lab
+def test_the_process_is_started_once_found_and_stopped(
+    kube_api: KubeCluster, tmp_path: Path
+) -> None:
+    def start() -> int | None:
+        return gpu_operator.start(
+            tmp_path / "operator", control_plane=kube_api.folder, hosts=tmp_path / "hosts"
+        ).pid
+
+    first = start()
+    assert first is not None
+    try:
+        assert start() == first
+        assert gpu_operator.status(tmp_path / "operator").running
+    finally:
+        gpu_operator.stop(tmp_path / "operator")
+    assert not psutil.pid_exists(first)
+    assert gpu_operator.status(tmp_path / "operator").detail == "not started"
+
+
+def test_the_gpus_of_a_node_are_those_of_its_simulated_machine(
+    hosts: Callable[..., list[SimulatedHost]],
+) -> None:
+    (host,) = hosts(platform="plain-gpu-a100", condition="prepared")
+    machine = HostMachines(host.folder, host.folder.parent)
+    found = machine.gpus()[host.name]
+    assert found.product == "NVIDIA A100-SXM4-80GB"
+    assert found.count == 8
+    machine.divide(host.name, {0: ("1g.10gb",) * 7})
+    assert machine.gpus()[host.name].mig == {0: ("1g.10gb",) * 7}
 
 
 def test_without_a_control_plane_it_says_so(tmp_path: Path) -> None:
