@@ -1,0 +1,162 @@
+"""Waiting for a machine on Google Cloud, and the order in which zones are asked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import permutations
+from typing import Any
+
+import pytest
+
+from gpuclusters.domain import gcp_placement
+from gpuclusters.domain.gcp_compute import Instance, Quota, Refused, ZoneRefusal
+from gpuclusters.domain.gcp_machine import GcpMachineInputs
+from gpuclusters.domain.refusals import RefusalError
+
+ZONES = ("us-central1-a", "us-central1-b", "us-central1-c")
+
+
+def machine(**changes: Any) -> GcpMachineInputs:
+    given = {
+        "project": "p",
+        "zones": ZONES,
+        "name": "gpu-1",
+        "owner": "o",
+        "machine_type": "n1-standard-8",
+        "has_gpus": True,
+        "disk": {"image": "i", "size_gib": 256},
+        "subnetwork": "s",
+        "service_account": "a",
+        "user_data": "u",
+        "create_timeout_seconds": 60,
+    }
+    return GcpMachineInputs.model_validate(given | changes)
+
+
+def instance(zone: str, status: str) -> Instance:
+    return Instance(
+        name="gpu-1",
+        zone=zone,
+        status=status,
+        instance_id="1",
+        address="10.0.0.2",
+        public_address="",
+        labels={"gpu-clusters-owner": "o"},
+        label_fingerprint="",
+        tags=(),
+        tag_fingerprint="",
+        deletion_protection=False,
+        machine_type="n1-standard-8",
+    )
+
+
+@dataclass
+class World:
+    """Compute, clock and journal in one."""
+
+    there: dict[str, Instance] = field(default_factory=dict)
+    """By zone."""
+    stock: tuple[str, ...] = ZONES
+    becomes: list[str] = field(default_factory=list)
+    """Statuses that the machine shows one after the other, the last one for ever."""
+    asked: list[str] = field(default_factory=list)
+    time: float = 0.0
+    notes: list[str] = field(default_factory=list)
+
+    def find(self, project: str, name: str) -> Sequence[Instance]:
+        return list(self.there.values())
+
+    def owned(self, project: str, owner: str) -> Sequence[Instance]:
+        return list(self.there.values())
+
+    def get(self, project: str, zone: str, name: str) -> Instance | None:
+        live = self.there.get(zone)
+        if live is not None and self.becomes:
+            status = self.becomes.pop(0) if len(self.becomes) > 1 else self.becomes[0]
+            live = self.there[zone] = replace(live, status=status)
+        return live
+
+    def insert(self, project: str, zone: str, body: Mapping[str, Any], seconds: float) -> None:
+        self.asked.append(zone)
+        if zone not in self.stock:
+            raise ZoneRefusal(Refused.STOCK, "does not have enough resources")
+        self.there[zone] = instance(zone, "RUNNING")
+
+    def start(self, project: str, zone: str, name: str, seconds: float) -> None:
+        self.asked.append(f"start {zone}")
+        self.becomes = ["RUNNING"]
+
+    def delete(self, project: str, zone: str, name: str, seconds: float) -> None:
+        del self.there[zone]
+
+    def set_labels(self, project: str, instance: Instance, labels: Mapping[str, str]) -> None:
+        raise AssertionError("labels are right")
+
+    def set_tags(self, project: str, instance: Instance, tags: Sequence[str]) -> None:
+        raise AssertionError("tags are right")
+
+    def set_deletion_protection(self, project: str, instance: Instance, on: bool) -> None:
+        raise AssertionError("protection is right")
+
+    def quotas(self, project: str, region: str) -> Mapping[str, Quota]:
+        return {}
+
+    def now(self) -> float:
+        return self.time
+
+    def sleep(self, seconds: float) -> None:
+        self.time += seconds
+
+    def note(self, line: str) -> None:
+        self.notes.append(line)
+
+    def ensure(self, **changes: Any) -> Instance:
+        return gcp_placement.ensure(machine(**changes), self, self, self)
+
+
+@pytest.mark.parametrize("order", list(permutations(ZONES)))
+@pytest.mark.parametrize("stock", [ZONES[:1], ZONES[1:], ZONES[2:]])
+def test_the_first_zone_with_stock_in_the_order_given_is_taken(
+    order: tuple[str, ...], stock: tuple[str, ...]
+) -> None:
+    world = World(stock=stock)
+    first = next(zone for zone in order if zone in stock)
+    assert world.ensure(zones=order).zone == first
+    assert world.asked == list(order[: order.index(first) + 1])
+    assert len(world.notes) == order.index(first)
+
+
+@pytest.mark.parametrize("order", list(permutations(ZONES)))
+@pytest.mark.parametrize("at", ["us-central1-b", "us-central1-f"])
+def test_a_machine_that_is_there_stays_in_any_order(order: tuple[str, ...], at: str) -> None:
+    world = World(there={at: instance(at, "RUNNING")})
+    assert world.ensure(zones=order).zone == at
+    assert world.asked == []
+
+
+def test_a_machine_that_starts_is_waited_for() -> None:
+    world = World(there={ZONES[0]: instance(ZONES[0], "STAGING")})
+    world.becomes = ["STAGING", "STAGING", "RUNNING"]
+    assert world.ensure().status == "RUNNING"
+    assert world.time == 2 * gcp_placement.POLL_SECONDS
+
+
+def test_a_machine_that_stops_is_started_once_it_has_stopped() -> None:
+    world = World(there={ZONES[1]: instance(ZONES[1], "STOPPING")})
+    world.becomes = ["STOPPING", "TERMINATED"]
+    assert world.ensure().status == "RUNNING"
+    assert world.asked == [f"start {ZONES[1]}"]
+
+
+def test_a_machine_that_never_runs_is_given_up() -> None:
+    world = World(there={ZONES[0]: instance(ZONES[0], "PROVISIONING")}, becomes=["PROVISIONING"])
+    with pytest.raises(RefusalError, match="it is PROVISIONING after 60 s"):
+        world.ensure()
+    assert 60 <= world.time < 70
+
+
+def test_a_spot_machine_that_is_taken_back_at_once_is_said() -> None:
+    world = World(becomes=["STAGING", "TERMINATED"])
+    with pytest.raises(RefusalError, match="is TERMINATED again: a spot machine was taken back"):
+        world.ensure(provisioning="spot")

@@ -1,0 +1,111 @@
+"""As whom Google Cloud is asked: the environment first, then application default credentials."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+from gpuclusters.adapters import google_credentials
+from gpuclusters.adapters.errors import NoCredentialsError
+from gpuclusters.adapters.google_credentials import GoogleCredentials
+
+KEY_FILE = "GOOGLE_APPLICATION_CREDENTIALS"
+LIBRARY = importlib.util.find_spec("google.auth") is not None
+needs_library = pytest.mark.skipif(not LIBRARY, reason="google-auth is not installed")
+
+
+@dataclass
+class Issuer:
+    """Gives a token to whoever asks."""
+
+    url: str = ""
+    asked: list[bytes] = field(default_factory=list)
+
+
+@pytest.fixture
+def issuer() -> Iterator[Issuer]:
+    made = Issuer()
+
+    class Handler(BaseHTTPRequestHandler):
+        def log_message(self, *_args: Any) -> None:
+            """Quiet."""
+
+        def do_POST(self) -> None:
+            made.asked.append(self.rfile.read(int(self.headers["Content-Length"])))
+            answer = {"access_token": "issued", "expires_in": 3600, "token_type": "Bearer"}
+            data = json.dumps(answer).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    made.url = f"http://127.0.0.1:{server.server_port}/token"
+    yield made
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def key_file(folder: Path, issuer: Issuer) -> Path:
+    private = rsa.generate_private_key(65537, 2048).private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    file = folder / "key.json"
+    account = {
+        "type": "service_account",
+        "client_email": "ops@p.iam.gserviceaccount.com",
+        "private_key": private.decode(),
+        "private_key_id": "1",
+        "project_id": "p",
+        "token_uri": issuer.url,
+    }
+    file.write_text(json.dumps(account))
+    return file
+
+
+def test_a_token_in_the_environment_is_used_as_it_is() -> None:
+    environment = {"GOOGLE_OAUTH_ACCESS_TOKEN": "given"}
+    assert GoogleCredentials(environment=environment).token() == "given"
+
+
+def test_without_the_library_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> None:
+        raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+    monkeypatch.setattr(google_credentials.importlib, "import_module", missing)
+    with pytest.raises(NoCredentialsError, match="google-auth is not installed"):
+        GoogleCredentials(environment={}).token()
+
+
+@needs_library
+def test_a_key_file_is_turned_into_a_token_once(
+    tmp_path: Path, issuer: Issuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(KEY_FILE, str(key_file(tmp_path, issuer)))
+    credentials = GoogleCredentials(environment={})
+    assert {credentials.token() for _ in range(3)} == {"issued"}
+    assert len(issuer.asked) == 1
+
+
+@needs_library
+def test_credentials_that_are_not_there_name_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(KEY_FILE, str(tmp_path / "none.json"))
+    with pytest.raises(NoCredentialsError, match="gcloud auth application-default login"):
+        GoogleCredentials(environment={}).token()
