@@ -49,8 +49,8 @@ class _Cluster(Section):
     """1, 3 or 5 machines, by name; the first one makes the cluster."""
     pools: tuple[Pool, ...] = ()
     """The other machines, by what they have."""
-    operating_system: Annotated[OperatingSystem | None, checked(33)] = None
-    """What the machines run; compared with the support matrix, and with the machines themselves."""
+    operating_system: OperatingSystem | None = None
+    """What the machines run, for the support matrix and for the tags of driver containers."""
     secure_boot: Annotated[Flag, checked(36)] = False
     """Whether the machines boot with Secure Boot, which refuses kernel modules without a signature."""
     cni: Cni = Field(default_factory=lambda: Canal.model_validate({"kind": "canal"}))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pulumi
 
 from gpuclusters.config import loader
-from stacks import caas
 from tests.components.recorder import Recorder, record
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -21,6 +21,8 @@ SECRETS = {
     "gpu-clusters:controller-ssh-private-key": f"-----BEGIN OPENSSH PRIVATE KEY-----\n{MADE_UP}",
     "gpu-clusters:bmc-password": MADE_UP,
 }
+UNUSED = {"rke2": [key for key in SECRETS if key != "gpu-clusters:ssh-private-key"]}
+"""Secrets that a type of cluster has no use for, and warns of."""
 
 
 def declared(keys: Mapping[str, Any], *, preview: bool) -> Recorder:
@@ -30,9 +32,12 @@ def declared(keys: Mapping[str, Any], *, preview: bool) -> Recorder:
         for key, value in keys.items()
     }
 
+    unused = UNUSED.get(str(keys["cluster-type"]), [])
+    secrets = {key: value for key, value in SECRETS.items() if key not in unused}
+
     def program() -> None:
-        pulumi.runtime.set_all_config({**config, **SECRETS}, list(SECRETS))
+        pulumi.runtime.set_all_config({**config, **secrets}, list(secrets))
         loaded = loader.load(PROJECT)
-        caas.build(loaded.section, loaded.secrets)
+        import_module(f"stacks.{loaded.cluster_type}").build(loaded.section, loaded.secrets)
 
     return record(program, preview=preview)

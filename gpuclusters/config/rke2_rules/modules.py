@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from gpuclusters.config.fault import Flaw, show
+from gpuclusters.config.fault import Flaw, Path, show
 from gpuclusters.config.rke2_cluster import Rke2Config
 from gpuclusters.config.rke2_cluster_driver import (
     HostDriver,
@@ -21,6 +21,7 @@ from gpuclusters.config.rke2_cluster_machines import (
 from gpuclusters.config.rke2_rules.driver import pools_with_drivers
 from gpuclusters.config.rules.rule import rule
 from gpuclusters.domain import rke2_matrix
+from gpuclusters.domain.gpu_operator_keys import at
 from gpuclusters.domain.gpu_operator_values import understands_auto
 from gpuclusters.domain.rke2_matrix import ModulesPolicy, branch_of
 
@@ -114,9 +115,36 @@ def the_distribution_has_the_driver(config: Rke2Config) -> Iterable[Flaw]:
             )
 
 
+@rule(35, needs=_NEEDS, each=["pools"])
+def direct_storage_has_open_modules(config: Rke2Config) -> Iterable[Flaw]:
+    """GPUDirect Storage and GDRCopy are built beside a driver container, the former for open modules."""
+    for key in ("gds.enabled", "gdrcopy.enabled"):
+        if at(config.operator.values, key) is not True:
+            continue
+        path: Path = ("operator", "values", *key.split("."))
+        if not isinstance(config.driver, OperatorDriver):
+            yield Flaw(
+                path,
+                "is on, and is built in the driver's container, which driver.source "
+                f"{config.driver.source} does not have",
+                "true",
+                "write driver.source: operator, or install it on the hosts and remove this",
+            )
+            continue
+        for _, pool, _ in pools_with_drivers(config):
+            if modules(config, pool) is ModulesPolicy.PROPRIETARY and key.startswith("gds"):
+                yield Flaw(
+                    path,
+                    f"is on, and needs open modules, which pool {pool.name} does not have",
+                    "true",
+                    "remove it, or leave that pool to another cluster",
+                )
+
+
 RULES = (
     gpus_take_the_kernel_modules,
     old_drivers_are_told_their_modules,
     secure_boot_takes_the_modules,
     the_distribution_has_the_driver,
+    direct_storage_has_open_modules,
 )

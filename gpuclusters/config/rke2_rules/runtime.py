@@ -97,6 +97,19 @@ def the_toolkit_is_where_rke2_looks(config: Rke2Config) -> Iterable[Flaw]:
         )
 
 
+@rule(38, needs=["operator"], severity=Severity.WARNING)
+def somebody_installs_the_toolkit(config: Rke2Config) -> Iterable[Flaw]:
+    """Without the toolkit's container every host needs one of its own, where RKE2 finds it."""
+    off = at(config.operator.values, "toolkit.enabled") is False
+    if off and not config.operator.nri_plugin:
+        yield Flaw(
+            ("operator", "values", "toolkit", "enabled"),
+            "is off: no GPU gets into a container unless every host has nvidia-container-toolkit",
+            "false",
+            "remove it, or install the toolkit on all hosts before RKE2 starts on them",
+        )
+
+
 @rule(38, needs=["operator"])
 def cdi_stays_on(config: Rke2Config) -> Iterable[Flaw]:
     """Without CDI every pod needs a runtime class, and the NRI plugin does not start."""
@@ -187,6 +200,7 @@ RULES = (
     the_toolkit_knows_the_socket,
     variables_of_old_guides_are_gone,
     the_toolkit_is_where_rke2_looks,
+    somebody_installs_the_toolkit,
     cdi_stays_on,
     without_cdi_pods_can_take_all_gpus,
     the_nri_plugin_has_what_it_needs,
