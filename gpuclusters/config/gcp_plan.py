@@ -106,7 +106,7 @@ def _machine(
         "name": instance_name(cluster, name),
         "owner": owner,
         "machine_type": group.machine_type,
-        "has_gpus": group.gpu is not None,
+        "gpus": group.gpu.count if group.gpu else 0,
         "provisioning": group.provisioning.value,
         "disk": {
             "image": image_path(hosts),

@@ -65,8 +65,8 @@ class GcpMachineInputs(BaseModel):
     """The stack that the machine belongs to."""
     machine_type: str
     accelerator: Accelerator | None = None
-    has_gpus: bool = False
-    """Added or built in: such a machine cannot be moved while it runs."""
+    gpus: Annotated[int, Field(ge=0, le=16)] = 0
+    """Added or built in: with any, the machine cannot be moved while it runs."""
     provisioning: Provisioning = Provisioning.STANDARD
     disk: BootDisk
     subnetwork: str
@@ -115,7 +115,7 @@ def body(machine: GcpMachineInputs, zone: str) -> dict[str, Any]:
         "deletionProtection": machine.deletion_protection,
         "shieldedInstanceConfig": {
             # Modules of the driver are not signed with a key that the machine's firmware knows.
-            "enableSecureBoot": not machine.has_gpus,
+            "enableSecureBoot": machine.gpus == 0,
             "enableVtpm": True,
             "enableIntegrityMonitoring": True,
         },
@@ -133,7 +133,7 @@ def scheduling(machine: GcpMachineInputs) -> dict[str, Any]:
     spot = machine.provisioning is Provisioning.SPOT
     answer: dict[str, Any] = {
         # A GPU cannot move to another host; the API refuses MIGRATE for it, and for spot machines.
-        "onHostMaintenance": "TERMINATE" if machine.has_gpus or spot else "MIGRATE",
+        "onHostMaintenance": "TERMINATE" if machine.gpus or spot else "MIGRATE",
         "automaticRestart": not spot,
         "provisioningModel": "SPOT" if spot else "STANDARD",
         "preemptible": spot,

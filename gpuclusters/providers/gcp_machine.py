@@ -31,7 +31,7 @@ class GcpMachineProvider(KeptProvider[GcpMachineInputs]):
             "accelerator",
             "accelerator.type",
             "accelerator.count",
-            "has_gpus",
+            "gpus",
             "provisioning",
             "disk.image",
             "disk.size_gib",

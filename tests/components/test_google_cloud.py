@@ -143,7 +143,7 @@ def test_a_machine_is_asked_for_with_all_that_it_needs(lab: Recorder) -> None:
         "gpu-clusters-role": "worker",
     }
     known = {k: v for k, v in machine.items() if k in GcpMachineInputs.model_fields}
-    assert GcpMachineInputs.model_validate(known | {"service_account": "a@b"}).has_gpus
+    assert GcpMachineInputs.model_validate(known | {"service_account": "a@b"}).gpus == 1
     assert "accelerator" not in lab.of(":GcpMachine")["cp-1-machine"]
 
 

@@ -34,7 +34,7 @@ MACHINE: Properties = {
     "owner": "gpu-clusters-lab",
     "machine_type": "n1-standard-8",
     "accelerator": {"type": "nvidia-tesla-v100", "count": 1},
-    "has_gpus": True,
+    "gpus": 1,
     "provisioning": "standard",
     "disk": {"image": "projects/ubuntu-os-cloud/global/images/i", "size_gib": 256},
     "subnetwork": "projects/p/regions/us-central1/subnetworks/lab",
@@ -292,7 +292,7 @@ def test_wrong_inputs_are_refused_in_a_preview(
     ("changes", "expected"),
     [
         ({}, ("TERMINATE", True, "STANDARD")),
-        ({"accelerator": None, "has_gpus": False}, ("MIGRATE", True, "STANDARD")),
+        ({"accelerator": None, "gpus": 0}, ("MIGRATE", True, "STANDARD")),
         ({"provisioning": "spot"}, ("TERMINATE", False, "SPOT")),
         ({"machine_type": "a2-highgpu-1g", "accelerator": None}, ("TERMINATE", True, "STANDARD")),
     ],
@@ -306,7 +306,7 @@ def test_a_machine_with_gpus_is_never_moved_while_it_runs(
     found = (rules["onHostMaintenance"], rules["automaticRestart"], rules["provisioningModel"])
     assert found == expected
     assert rules["preemptible"] is (expected[2] == "SPOT")
-    assert sent["shieldedInstanceConfig"]["enableSecureBoot"] is not machine.has_gpus
+    assert sent["shieldedInstanceConfig"]["enableSecureBoot"] is (machine.gpus == 0)
     assert ("guestAccelerators" in sent) is (machine.accelerator is not None)
     metadata = {one["key"]: one["value"] for one in sent["metadata"]["items"]}
     assert metadata["enable-oslogin"] == "FALSE"

@@ -28,7 +28,7 @@ quota = GcpQuota("quota", project="p", region="us-central1", owner="lab",
 for name in wanted["machines"]:
     key = SshHostKey(f"{name}-key", machine=name)
     inputs = {"project": "p", "zones": wanted["zones"], "name": name, "owner": "lab",
-              "machine_type": "n1-standard-8", "has_gpus": True, "disk": {"image": "i", "size_gib": 256},
+              "machine_type": "n1-standard-8", "gpus": 1, "disk": {"image": "i", "size_gib": 256},
               "accelerator": {"type": "nvidia-tesla-v100", "count": 1},
               "subnetwork": "s", "service_account": "a", "user_data": pulumi.Output.secret(key.private_key)}
     made = GcpMachine(name, inputs=inputs, opts=pulumi.ResourceOptions(depends_on=[quota]))

@@ -24,7 +24,7 @@ def machine(**changes: Any) -> GcpMachineInputs:
         "name": "gpu-1",
         "owner": "o",
         "machine_type": "n1-standard-8",
-        "has_gpus": True,
+        "gpus": 1,
         "disk": {"image": "i", "size_gib": 256},
         "subnetwork": "s",
         "service_account": "a",
