@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+from caas.controllers.tenancy_controller import BEGUN_AT_ONCE
 from components.caas import permissions
 from gpuclusters.domain.isolation import POLICY, TENANT_LABEL
 from lab import control_plane
@@ -463,8 +464,10 @@ def test_an_api_server_that_is_killed_and_comes_back_is_watched_again(
         control_plane.stop(tmp_path)
 
 
-def test_fifty_tenancies_at_once_all_become_ready(tenants: Tenants, operator: Operator) -> None:
-    names = [tenants.make() for _ in range(50)]
+def test_more_tenancies_than_are_begun_at_once_all_become_ready(
+    tenants: Tenants, operator: Operator
+) -> None:
+    names = [tenants.make() for _ in range(BEGUN_AT_ONCE + 8)]
     for name in names:
         tenants.ready(name, 120)
     homes = {tenants.request.get(core(name)) is not None for name in names}
