@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from gpuclusters.domain.prices import PriceTable
@@ -99,6 +99,14 @@ class Cost:
             if self.new_unknown or self.gone_unknown:
                 told = "unknown"
             yield what, cells[0], cells[1], told
+
+
+def by_reason(items: Sequence[Item]) -> Mapping[str, list[str]]:
+    """What is not known, by why."""
+    found: dict[str, list[str]] = {}
+    for item in items:
+        found.setdefault(item.why, []).append(item.what)
+    return found
 
 
 def _money(side: Side, factor: float, digits: int) -> str:

@@ -9,7 +9,7 @@ from importlib import resources
 from gpuclusters.drawing.from_fleet import drawn
 from gpuclusters.drawing.svg import svg
 from gpuclusters.review.changes import step_lines
-from gpuclusters.review.cost import Cost
+from gpuclusters.review.cost import Cost, by_reason
 from gpuclusters.review.findings import Severity
 from gpuclusters.review.fleet import fleet
 from gpuclusters.review.impact import Weight
@@ -137,9 +137,8 @@ def _cost(cost: Cost) -> Iterator[str]:
     table = cost.table
     yield f"<h3>Cost (list prices of {table.as_of.isoformat()}, {_t(table.currency)})</h3>"
     yield from _table(list(cost.rows()))
-    yield from _list(
-        [f"cost unknown: {_t(item.what)} ({_t(item.why)})" for item in cost.after.unknown]
-    )
+    unknown = by_reason(cost.after.unknown).items()
+    yield from _list([f"cost unknown: {_t(listed(names))} ({_t(why)})" for why, names in unknown])
 
 
 def _policy(review: Review) -> Iterator[str]:

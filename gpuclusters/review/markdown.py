@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from gpuclusters.review.blocks import Block, Weighted
 from gpuclusters.review.capacity import Capacity
 from gpuclusters.review.changes import group_blocks
-from gpuclusters.review.cost import Cost, Item
+from gpuclusters.review.cost import Cost, Item, by_reason
 from gpuclusters.review.findings import Finding, Rule, Severity
 from gpuclusters.review.impact import Impact, Weight
 from gpuclusters.review.limits import fit
@@ -170,10 +170,7 @@ def _cost(cost: Cost) -> str:
 
 
 def _unknown(what: str, items: Sequence[Item]) -> Iterator[str]:
-    by_reason: dict[str, list[str]] = {}
-    for item in items:
-        by_reason.setdefault(item.why, []).append(item.what)
-    for why, names in list(by_reason.items())[:5]:
+    for why, names in list(by_reason(items).items())[:5]:
         yield f"- cost unknown, {what}: {prose(listed(names))} ({prose(why)})"
 
 
