@@ -130,6 +130,9 @@ class CollectiveTest(Part):
     timeout_seconds: Seconds = 1800
 
 
+AnyTest = MatmulTest | DiagnosticsTest | LoadTest | BurnTest | CollectiveTest
+
+
 class PrometheusService(Part):
     """Where Prometheus answers, asked through the API server."""
 
@@ -181,9 +184,9 @@ class ProofInputs(Part):
             if level <= self.level and self.test(test) is not None
         )
 
-    def test(self, test: Trial) -> Part | None:
-        """How one test is to be run."""
-        found: Part | None = getattr(self, test.value)
+    def test(self, test: Trial) -> AnyTest | None:
+        """How one test is to be run; None if it is not described."""
+        found: AnyTest | None = getattr(self, test.value)
         return found
 
     @property

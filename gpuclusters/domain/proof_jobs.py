@@ -8,13 +8,22 @@ Job names a RuntimeClass: under CDI the GPUs come with the resource.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gpuclusters.domain.custom_resource import GROUP
 from gpuclusters.domain.ports import ObjectKind
 from gpuclusters.domain.proof import Trial
-from gpuclusters.domain.proof_inputs import ProofInputs, ProofNode
+from gpuclusters.domain.proof_inputs import (
+    AnyTest,
+    BurnTest,
+    CollectiveTest,
+    DiagnosticsTest,
+    LoadTest,
+    MatmulTest,
+    ProofInputs,
+    ProofNode,
+)
 from gpuclusters.domain.proof_matmul import SECONDS, SIZE
 
 JOB = ObjectKind("batch", "v1", "jobs", "Job", namespaced=True)
@@ -98,23 +107,9 @@ def job(
         host: for diagnostics, where the node's host engine listens.
     """
     part = inputs.test(test)
+    if part is None:
+        raise ValueError(f"{test} is not described")
     labels = {LABEL: test.value}
-    resources = {name: str(count) for name, count in node.requests.items()}
-    container = {
-        "name": CONTAINER,
-        "image": image,
-        **_command(inputs, test, node, host),
-        "env": [{"name": "HOME", "value": "/tmp"}],  # noqa: S108 (inside the container)
-        "resources": {"limits": resources},
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "capabilities": {"drop": ["ALL"]},
-        },
-        "volumeMounts": [
-            {"name": "programs", "mountPath": _FOLDER, "readOnly": True},
-            {"name": "memory", "mountPath": "/dev/shm"},  # noqa: S108 (NCCL's, 64 MiB by default)
-        ],
-    }
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -127,24 +122,20 @@ def job(
         "spec": {
             # A GPU that fails once has failed; a second try would hide it.
             "backoffLimit": 0,
-            "activeDeadlineSeconds": getattr(part, "timeout_seconds", None),
+            "activeDeadlineSeconds": part.timeout_seconds,
             "template": {
                 "metadata": {"labels": labels},
                 "spec": {
+                    **_place(inputs, node.name),
                     "restartPolicy": "Never",
                     "automountServiceAccountToken": False,
                     "enableServiceLinks": False,
-                    "affinity": _on(node.name),
-                    "tolerations": [
-                        {"key": key, "operator": "Exists"}
-                        for key in dict.fromkeys((_GPU_TAINT, *inputs.tolerations))
-                    ],
                     "securityContext": {
                         "runAsNonRoot": True,
                         "runAsUser": _USER,
                         "seccompProfile": {"type": "RuntimeDefault"},
                     },
-                    "containers": [container],
+                    "containers": [_container(node, image, _command(part, node, host))],
                     "volumes": [
                         {"name": "programs", "configMap": {"name": config_map}},
                         {"name": "memory", "emptyDir": {"medium": "Memory"}},
@@ -155,33 +146,49 @@ def job(
     }
 
 
-def _on(node: str) -> dict[str, Any]:
-    """Through the scheduler, which waits for free GPUs and says so; `nodeName` would be refused at once."""
-    field = {"key": "metadata.name", "operator": "In", "values": [node]}
-    terms = [{"matchFields": [field]}]
+def _container(node: ProofNode, image: str, command: Sequence[str]) -> dict[str, Any]:
     return {
-        "nodeAffinity": {
-            "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}
-        }
+        "name": CONTAINER,
+        "image": image,
+        "command": list(command),
+        "env": [{"name": "HOME", "value": "/tmp"}],  # noqa: S108 (inside the container)
+        "resources": {"limits": {name: str(count) for name, count in node.requests.items()}},
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        "volumeMounts": [
+            {"name": "programs", "mountPath": _FOLDER, "readOnly": True},
+            {"name": "memory", "mountPath": "/dev/shm"},  # noqa: S108 (NCCL's, 64 MiB by default)
+        ],
     }
 
 
-def _command(inputs: ProofInputs, test: Trial, node: ProofNode, host: str) -> dict[str, Any]:
-    program = f"{_FOLDER}/{PROGRAMS.get(test, '')}"
-    match test:
-        case Trial.MATMUL:
-            words = ["python3", program, "--size", str(SIZE), "--seconds", str(SECONDS)]
-        case Trial.DIAGNOSTICS:
-            assert inputs.diagnostics is not None  # noqa: S101 (the level asks for it)
-            words = ["sh", program, host, str(inputs.diagnostics.run_level)]
-        case Trial.LOAD:
-            assert inputs.load is not None  # noqa: S101
-            words = ["sh", program, str(inputs.load.cuda_major), str(inputs.load.seconds)]
-        case Trial.BURN:
-            assert inputs.burn is not None  # noqa: S101
+def _place(inputs: ProofInputs, node: str) -> dict[str, Any]:
+    """Through the scheduler, which waits for free GPUs and says so; `nodeName` would be refused at once."""
+    field = {"key": "metadata.name", "operator": "In", "values": [node]}
+    terms = {"nodeSelectorTerms": [{"matchFields": [field]}]}
+    return {
+        "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}},
+        "tolerations": [
+            {"key": key, "operator": "Exists"}
+            for key in dict.fromkeys((_GPU_TAINT, *inputs.tolerations))
+        ],
+    }
+
+
+def _command(part: AnyTest, node: ProofNode, host: str) -> Sequence[str]:
+    match part:
+        case MatmulTest():
+            program = f"{_FOLDER}/{PROGRAMS[Trial.MATMUL]}"
+            return ["python3", program, "--size", str(SIZE), "--seconds", str(SECONDS)]
+        case DiagnosticsTest(run_level=level):
+            return ["sh", f"{_FOLDER}/{PROGRAMS[Trial.DIAGNOSTICS]}", host, str(level)]
+        case LoadTest(cuda_major=cuda, seconds=seconds):
+            return ["sh", f"{_FOLDER}/{PROGRAMS[Trial.LOAD]}", str(cuda), str(seconds)]
+        case BurnTest(seconds=seconds):
             # Relative to the image's folder, as its own Dockerfile has it.
-            words = ["./gpu_burn", "-tc", str(inputs.burn.seconds)]
-        case Trial.COLLECTIVE:
+            return ["./gpu_burn", "-tc", str(seconds)]
+        case CollectiveTest():
             sizes = ["-b", "8", "-e", "8G", "-f", "2", "-g", str(node.whole_gpus)]
-            words = ["/usr/local/bin/all_reduce_perf_mpi", *sizes]
-    return {"command": words}
+            return ["/usr/local/bin/all_reduce_perf_mpi", *sizes]

@@ -6,7 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from gpuclusters.domain import proof_dcgm, proof_jobs, proof_matmul, proof_nccl, proof_stress
 from gpuclusters.domain.proof import LEVEL_OF, Check, Level, Outcome, Trial
-from gpuclusters.domain.proof_inputs import ProofInputs, ProofNode
+from gpuclusters.domain.proof_inputs import (
+    BurnTest,
+    CollectiveTest,
+    DiagnosticsTest,
+    LoadTest,
+    MatmulTest,
+    ProofInputs,
+    ProofNode,
+)
 from gpuclusters.domain.proof_wait import Ended
 
 SIMULATED = (
@@ -34,30 +42,35 @@ def judge(
     level = LEVEL_OF[test]
     if ended.exit_code is None:
         return [Check(level, node.name, f"runs {test.value}", Outcome.FAILED, ended.said)]
-    code = ended.exit_code
-    match test:
-        case Trial.MATMUL:
-            floor = inputs.matmul.floor_percent if inputs.matmul else 100
-            return proof_matmul.judge(
-                node, ended.log, floor_percent=floor, simulated=inputs.simulated
-            )
-        case Trial.DIAGNOSTICS:
-            return proof_dcgm.judge(node.name, ended.log, exit_code=code)
-        case Trial.BURN:
-            return proof_stress.judge_burn(node.name, node.whole_gpus, ended.log, exit_code=code)
-        case Trial.COLLECTIVE:
-            floor = inputs.collective.floor_gb_per_second if inputs.collective else 0
-            return proof_nccl.judge(node.name, ended.log, floor_gb_per_second=floor, exit_code=code)
-        case Trial.LOAD:
-            if code:
-                said = f"{ended.said}: {ended.log.strip()[-300:]}"
-                return [Check(level, node.name, "runs load", Outcome.FAILED, said)]
-            if inputs.prometheus is None:
-                said = "no Prometheus is known that could have seen it"
-                return [Check(level, node.name, "is seen under load", Outcome.NOT_TRIED, said)]
-            percent = inputs.load.tensor_active_percent if inputs.load else 100
-            found = seen.get(node.name, {})
-            return proof_stress.judge_load(node.name, node.whole_gpus, found, percent)
+    code, log, gpus = ended.exit_code, ended.log, node.whole_gpus
+    match inputs.test(test):
+        case MatmulTest(floor_percent=floor):
+            return proof_matmul.judge(node, log, floor_percent=floor, simulated=inputs.simulated)
+        case DiagnosticsTest():
+            return proof_dcgm.judge(node.name, log, exit_code=code)
+        case LoadTest(tensor_active_percent=percent):
+            return _load(inputs, node, ended, seen, percent)
+        case BurnTest():
+            return proof_stress.judge_burn(node.name, gpus, log, exit_code=code)
+        case CollectiveTest(floor_gb_per_second=floor):
+            return proof_nccl.judge(node.name, log, floor_gb_per_second=floor, exit_code=code)
+    return []
+
+
+def _load(
+    inputs: ProofInputs,
+    node: ProofNode,
+    ended: Ended,
+    seen: Mapping[str, Mapping[str, float]],
+    percent: int,
+) -> Sequence[Check]:
+    if ended.exit_code:
+        said = f"{ended.said}: {ended.log.strip()[-300:]}"
+        return [Check(Level.L2, node.name, "runs load", Outcome.FAILED, said)]
+    if inputs.prometheus is None:
+        said = "no Prometheus is known that could have seen it"
+        return [Check(Level.L2, node.name, "is seen under load", Outcome.NOT_TRIED, said)]
+    return proof_stress.judge_load(node.name, node.whole_gpus, seen.get(node.name, {}), percent)
 
 
 def remarks(inputs: ProofInputs) -> Iterator[str]:
