@@ -10,6 +10,7 @@ from typing import Any
 import pulumi
 import pulumi_kubernetes as kubernetes
 
+from components.caas.gpu_host import GpuHost
 from components.caas.kata_runtime import KataRuntime
 from components.caas.monitoring import Monitoring, MonitoringArgs
 from components.caas.programs import Programs, ProgramsArgs
@@ -79,7 +80,7 @@ def build(config: CaasConfig, secrets: Secrets) -> Outputs:
         ),
         in_cluster,
     )
-    system = System("system", _system(config, cluster, secrets), in_cluster)
+    system = System("system", _system(config, cluster, secrets, hosts), in_cluster)
     programs = Programs(
         "programs",
         ProgramsArgs(
@@ -133,7 +134,9 @@ def build(config: CaasConfig, secrets: Secrets) -> Outputs:
     )
 
 
-def _system(config: CaasConfig, cluster: CaasPlan, secrets: Secrets) -> SystemArgs:
+def _system(
+    config: CaasConfig, cluster: CaasPlan, secrets: Secrets, hosts: Mapping[str, GpuHost]
+) -> SystemArgs:
     known = pulumi.Output.all(
         hosts={
             name: {
@@ -147,6 +150,8 @@ def _system(config: CaasConfig, cluster: CaasPlan, secrets: Secrets) -> SystemAr
         },
         issuer=secrets.issuer,
         golden_firmware=secrets.golden_firmware,
+        # Which partitions a layout became is known when it is made.
+        cuts={name: host.cut for name, host in hosts.items()},
     )
     files: dict[str, pulumi.Input[str]] = {"ssh-private-key": secrets.controller_ssh_private_key}
     if secrets.bmc_password is not None:

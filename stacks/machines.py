@@ -78,7 +78,10 @@ def _host(
         ),
         baseboard=cluster.preset.baseboard,
         table={str(number): list(modules) for number, modules in own.items()} if own else None,
-        partitions=[cut.id for cut in node.partitions] if node.declared else None,
+        partitions=(
+            [cut.id for cut in node.partitions] if node.declared and node.layout is None else None
+        ),
+        layout=node.layout,
         fabric_manager_host=cluster.fabric_manager_host,
         # Not stated, it is that of Kata's image, which the rules hold equal to the fabric manager's.
         guest_driver=config.versions.guest_driver or config.versions.fabric_manager,

@@ -52,7 +52,10 @@ class GpuHostArgs:
     """The board's own table of partitions, where it is not the baseboard's."""
     partitions: Sequence[int] | None
     """Numbers of the partitions that are active while nobody has them, in the board's own table; None if
-    leases alone decide."""
+    there is a `layout`, or leases alone decide."""
+    layout: Sequence[int] | None = None
+    """Sizes instead of numbers: cut where it takes the fewest switches on the board as it is, and around
+    partitions that a VM runs on."""
     fabric_manager_host: str
     """Address of the fabric manager's API as seen from the machine."""
     guest_driver: str
@@ -75,6 +78,10 @@ class GpuHost(pulumi.ComponentResource):
 
     active_partitions: pulumi.Output[Sequence[int]]
     """Numbers of the declared partitions that the fabric manager says are active."""
+
+    cut: pulumi.Output[Sequence[int]]
+    """Numbers of the partitions into which the board was cut, whoever has them now; empty if leases alone
+    decide."""
 
     cdi_devices: pulumi.Output[Sequence[str]]
     """Qualified CDI names, for example `nvidia.com/pgpu=1`."""
@@ -113,14 +120,15 @@ class GpuHost(pulumi.ComponentResource):
         )
         vm = service_vm(name, args.service_vm, self._after(prepared))
         ready: pulumi.Resource = vm
-        self.active_partitions = pulumi.Output.from_input([])
-        if args.partitions is not None:
+        self.active_partitions = self.cut = pulumi.Output.from_input([])
+        if args.partitions is not None or args.layout is not None:
             fabric = FabricPartitions(
                 f"{name}-fabric",
                 connection=connection,
                 board="board-0",
                 baseboard=args.baseboard,
-                partitions=list(args.partitions),
+                partitions=None if args.partitions is None else list(args.partitions),
+                layout=None if args.layout is None else list(args.layout),
                 table=args.table,
                 gpus={str(module): address for module, address in sorted(gpus.items())},
                 fabric_manager_host=args.fabric_manager_host,
@@ -130,7 +138,7 @@ class GpuHost(pulumi.ComponentResource):
                 module_map=module_map,
                 opts=self._after(vm),
             )
-            self.active_partitions = fabric.active
+            self.active_partitions, self.cut = fabric.active, fabric.applied
             ready = fabric
         self.ready = [cdi_spec, ready]
         if args.drop_ins is not None:

@@ -28,6 +28,9 @@ class NodePlan:
     board: Board
     partitions: tuple[fabric.Partition, ...]
     """The partitions that may be leased."""
+    layout: tuple[int, ...] | None
+    """Sizes, if the configuration names sizes and no numbers: then `partitions` are those of a board on which
+    nothing is active, and another cut into the same sizes may take fewer switches."""
     declared: bool
     """Whether they are a declared cut, each GPU in exactly one, which stays active while nobody has it."""
     maintenance: Drain | None
@@ -130,6 +133,15 @@ def partitions(config: CaasConfig, node: Node) -> tuple[fabric.Partition, ...]:
     return fabric.plan_layout(known, layout)
 
 
+def layout(config: CaasConfig, node: Node) -> tuple[int, ...] | None:
+    """The sizes into which a node's board is cut; None if numbers are stated, or leases alone decide."""
+    if node.partitions is not None:
+        return None
+    if node.partition_layout is not None:
+        return tuple(node.partition_layout)
+    return None if isinstance(config.partition_layout, str) else tuple(config.partition_layout)
+
+
 def most_guests(config: CaasConfig, node: Node) -> tuple[int, ...]:
     """Partition sizes of a node while it carries as many VMs as it can; they never overlap.
 
@@ -223,6 +235,7 @@ def plan(config: CaasConfig) -> CaasPlan:
             node.name,
             board(config, node),
             partitions(config, node),
+            layout=layout(config, node),
             declared=config.partition_layout != BY_LEASE,
             maintenance=node.maintenance,
         )

@@ -37,6 +37,7 @@ def settings_file(
     hosts: Mapping[str, Mapping[str, Any]],
     issuer: str,
     golden_firmware: Mapping[str, Sequence[str]],
+    cuts: Mapping[str, Sequence[int] | None] | None = None,
 ) -> str:
     """The whole file, as YAML.
 
@@ -46,6 +47,7 @@ def settings_file(
         hosts: by node: `address`, `port`, `user`, `host_key` of the machine, and its `bmc` or None.
         issuer: OpenID issuer of the tenants' tokens.
         golden_firmware: accepted versions by prefix of the inventory item.
+        cuts: by node the numbers of the partitions into which its board was really cut.
     """
     leases, api = config.leases, config.api
     knobs = leases.golden_firmware.knobs.model_dump()
@@ -64,7 +66,10 @@ def settings_file(
             }
         ),
         start_deadline_seconds=boot_profile(config).pod_start_deadline,
-        hosts=tuple(_host(config, plan, node, hosts[node.name]) for node in plan.nodes),
+        hosts=tuple(
+            _host(config, plan, node, hosts[node.name], (cuts or {}).get(node.name))
+            for node in plan.nodes
+        ),
         golden_firmware=settings.GoldenFirmware(
             versions={item: tuple(versions) for item, versions in golden_firmware.items()},
             knobs={name: _KNOB_WORDS[name][wanted] for name, wanted in knobs.items()},
@@ -88,9 +93,14 @@ def settings_file(
 
 
 def _host(
-    config: CaasConfig, plan: CaasPlan, node: NodePlan, machine: Mapping[str, Any]
+    config: CaasConfig,
+    plan: CaasPlan,
+    node: NodePlan,
+    machine: Mapping[str, Any],
+    cut: Sequence[int] | None,
 ) -> settings.Host:
     bmc = machine["bmc"]
+    planned = tuple(partition.id for partition in node.partitions)
     return settings.Host(
         name=node.name,
         address=machine["address"],
@@ -103,7 +113,7 @@ def _host(
             settings.Gpu(module=module, pci=pci, device=str(module))
             for module, pci in sorted(node.board.gpus.items())
         ),
-        partitions=tuple(partition.id for partition in node.partitions),
+        partitions=tuple(sorted(map(int, cut))) if cut else planned,
         declared_layout=node.declared,
         fabric_manager=plan.fabric_manager_host,
         bmc=settings.Bmc.model_validate(bmc) if bmc else None,

@@ -103,6 +103,16 @@ def test_where_leases_and_rke2_have_the_say_there_is_less(preview: bool) -> None
     assert list(engine.of("remote:Command")) == ["hgx-01-packages"]
 
 
+def test_a_board_is_cut_by_numbers_or_by_sizes(preview: bool) -> None:
+    for changes in (
+        {"partitions": [1, 2], "layout": None},
+        {"partitions": None, "layout": [4, 4]},
+    ):
+        (fabric,) = declared(preview=preview, **changes).of("FabricPartitions").values()
+        given = {key: value for key, value in changes.items() if value is not None}
+        assert {key: fabric[key] for key in changes if key in fabric} == given
+
+
 def test_no_command_runs_on_a_host_that_cannot_prove_who_it_is(preview: bool) -> None:
     commands = declared(preview=preview).of("remote:Command")
     assert set(commands) == {"hgx-01-packages", "hgx-01-reload-runtime"}

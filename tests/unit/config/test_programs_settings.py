@@ -37,6 +37,28 @@ def written(**changes: Any) -> tuple[CaasConfig, Settings]:
     return config, Settings.model_validate(yaml.safe_load(text))
 
 
+def test_programs_lease_the_partitions_into_which_a_board_was_really_cut() -> None:
+    config = CaasConfig.model_validate({**SECTION, "partition-layout": [4, 2, 2]})
+    cluster = plan(config)
+    (node,) = cluster.nodes
+    assert (node.layout, [p.id for p in node.partitions]) == ((4, 2, 2), [1, 5, 6])
+    for cuts, leased in (
+        (None, (1, 5, 6)),
+        ({"hgx-01": None}, (1, 5, 6)),
+        ({"hgx-01": [3, 2, 4]}, (2, 3, 4)),
+    ):
+        text = settings_file(
+            config,
+            cluster,
+            hosts={"hgx-01": MACHINE},
+            issuer="https://id.example.com",
+            golden_firmware={},
+            cuts=cuts,
+        )
+        (host,) = Settings.model_validate(yaml.safe_load(text)).hosts
+        assert host.partitions == leased
+
+
 @pytest.mark.parametrize("memory_gib", [64, 1500])
 def test_a_pod_may_take_as_long_as_its_boot_profile_says(memory_gib: int) -> None:
     largest = {"cpu": 64, "memory-gib": memory_gib}
