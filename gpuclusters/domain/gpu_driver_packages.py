@@ -25,7 +25,7 @@ class Packages:
     wanted: tuple[tuple[str, str], ...]
     """Name and version; a version may end in `*`, and is empty for whatever fits the others."""
     held: tuple[str, ...]
-    """What must not be upgraded by itself: the driver, and the kernel that it was made for."""
+    """What must not be upgraded by itself, beside the kernel."""
     stream: str = ""
     """Module stream of dnf."""
     signed: bool = False
@@ -72,6 +72,25 @@ def others(live: LiveDriver, version: str = "") -> tuple[str, ...]:
     return (*sorted(found), *live.foreign)
 
 
+def kernels(live: LiveDriver) -> tuple[str, ...]:
+    """Installed packages that would bring another kernel.
+
+    The operator's containers need the headers of this one as much as modules on the host do.
+    """
+    names = {
+        "debian": (
+            f"linux-image-{live.kernel}",
+            "linux-image-generic",
+            "linux-generic",
+            "linux-image-virtual",
+            "linux-virtual",
+        ),
+        "rhel": ("kernel", "kernel-core"),
+        "suse": ("kernel-default",),
+    }
+    return tuple(name for name in names.get(live.family, ()) if name in live.packages)
+
+
 def packages(inputs: GpuDriverInputs, live: LiveDriver) -> Packages:
     """The packages of this driver on this operating system.
 
@@ -109,10 +128,9 @@ def _ubuntu(inputs: GpuDriverInputs, live: LiveDriver, version: str) -> Packages
     manager = f"nvidia-fabricmanager-{inputs.branch}" if inputs.nvswitch else ""
     if manager:
         wanted.append((manager, f"{version}*"))
-    kernel = (f"linux-image-{live.kernel}", "linux-image-generic", "linux-generic")
     return Packages(
         wanted=tuple(wanted),
-        held=(*(name for name, _ in wanted), *kernel),
+        held=tuple(name for name, _ in wanted),
         signed=True,
         fabric_manager=manager,
     )
@@ -128,7 +146,7 @@ def _ubuntu_nvidia(inputs: GpuDriverInputs, live: LiveDriver, version: str) -> P
         wanted.append((manager, f"{version}*"))
     return Packages(
         wanted=tuple(wanted),
-        held=(name, *([manager] if manager else []), f"linux-image-{live.kernel}", "linux-generic"),
+        held=(name, *([manager] if manager else [])),
         fabric_manager=manager,
     )
 
@@ -146,7 +164,7 @@ def _rhel(inputs: GpuDriverInputs, live: LiveDriver, version: str) -> Packages:
         wanted.append((manager, f"{version}*"))
     return Packages(
         wanted=tuple(wanted),
-        held=(name, "nvidia-driver-cuda", *([manager] if manager else []), "kernel", "kernel-core"),
+        held=(name, "nvidia-driver-cuda", *([manager] if manager else [])),
         stream=stream if streams else "",
         fabric_manager=manager,
     )
@@ -164,7 +182,7 @@ def _suse(inputs: GpuDriverInputs, version: str) -> Packages:
         wanted.append((manager, f"{version}*"))
     return Packages(
         wanted=tuple(wanted),
-        held=(*(name for name, _ in wanted), "kernel-default"),
+        held=tuple(name for name, _ in wanted),
         signed=is_open,
         fabric_manager=manager,
     )

@@ -14,12 +14,11 @@ from gpuclusters.domain.gpu_driver import (
     NOUVEAU_FILE,
     UPGRADES,
     UPGRADES_FILE,
-    DriverSource,
     GpuDriverInputs,
     LiveDriver,
     Modules,
 )
-from gpuclusters.domain.gpu_driver_packages import Packages
+from gpuclusters.domain.gpu_driver_packages import Packages, kernels
 from gpuclusters.domain.host_file import sha256_of
 
 
@@ -55,10 +54,10 @@ class Plan:
         return bool(self.reboot) or self.replaces
 
 
-def contents(inputs: GpuDriverInputs, live: LiveDriver) -> dict[str, str]:
+def contents(live: LiveDriver) -> dict[str, str]:
     """Our files on the host, by path."""
     files = {NOUVEAU_FILE: NOUVEAU}
-    if live.family == "debian" and inputs.source is DriverSource.HOST:
+    if live.family == "debian":
         files[UPGRADES_FILE] = UPGRADES
     return files
 
@@ -72,19 +71,21 @@ def plan(inputs: GpuDriverInputs, live: LiveDriver, packages: Packages | None) -
     """What is left; `packages` is None where the host gets no driver."""
     write = {
         path: text
-        for path, text in contents(inputs, live).items()
+        for path, text in contents(live).items()
         if live.digests.get(path) != sha256_of(text.encode())
     }
     initramfs = bool(NOUVEAU_FILE in write) or live.initramfs != initramfs_digest()
     if packages is None:
-        return Plan(write, initramfs, reboot=_nouveau(live) or _waits(live))
+        hold = tuple(sorted({*kernels(live)} - live.held))
+        return Plan(write, initramfs, hold=hold, reboot=_nouveau(live) or _waits(live))
     if live.reboot_required:
         # Modules are made for one kernel: the one that runs has to be the one that comes up next time too.
         return Plan(write, initramfs, reboot=_waits(live))
     missing = packages.missing(live)
     if packages.stream and live.stream != packages.stream:
         missing = packages.names
-    hold = tuple(sorted((set(packages.held) & {*live.packages, *packages.names}) - live.held))
+    wanted = set(packages.held) & {*live.packages, *packages.names}
+    hold = tuple(sorted((wanted | {*kernels(live)}) - live.held))
     reboot = _nouveau(live) or _other_module(inputs, live)
     return Plan(
         write=write,
@@ -134,6 +135,8 @@ def drift(inputs: GpuDriverInputs, live: LiveDriver, packages: Packages | None) 
         found.append("nouveau is loaded")
     if len(live.gpus) != inputs.gpus:
         found.append(f"{len(live.gpus)} of {inputs.gpus} GPUs are on the bus")
+    if left.hold:
+        found.append(f"packages are not held: {', '.join(left.hold)}")
     if packages is None:
         if live.module:
             found.append(f"driver {live.module} is installed on the host")
@@ -148,8 +151,6 @@ def drift(inputs: GpuDriverInputs, live: LiveDriver, packages: Packages | None) 
         found.append(
             f"module {live.module} is on the disk and {live.loaded or 'none'} in the kernel"
         )
-    if left.hold:
-        found.append(f"packages are not held: {', '.join(left.hold)}")
     if inputs.nvswitch and live.fabric_manager != "active":
         found.append(f"the fabric manager is {live.fabric_manager or 'not there'}")
     if live.loaded and (live.smi != 0 or len(live.shown) != inputs.gpus):

@@ -193,7 +193,7 @@ def _left(inputs: GpuDriverInputs, host: DriverHost) -> list[str]:
     return gpu_driver_plan.drift(inputs, live, packages) or ["nothing any more"]
 
 
-def remove(inputs: GpuDriverInputs, host: DriverHost) -> None:
+def remove(host: DriverHost) -> None:
     """Take out what we brought. The module stays in the kernel until the next boot; gone already is fine.
 
     Raises:
@@ -207,7 +207,7 @@ def remove(inputs: GpuDriverInputs, host: DriverHost) -> None:
             "drain the node or end them, then run again",
         )
     host.uninstall(live.family)
-    for path in gpu_driver_plan.contents(inputs, live):
+    for path in gpu_driver_plan.contents(live):
         host.remove_file(path)
 
 

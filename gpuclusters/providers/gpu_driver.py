@@ -51,7 +51,7 @@ class GpuDriverProvider(KeptProvider[GpuDriverInputs]):
 
     def remove(self, inputs: GpuDriverInputs, before: Properties) -> None:  # noqa: ARG002
         """Take out the packages that we brought."""
-        reconcile_gpu_driver.remove(inputs, self._reach(inputs))
+        reconcile_gpu_driver.remove(self._reach(inputs))
 
     def _reach(self, inputs: GpuDriverInputs) -> SshDriverHost:
         from gpuclusters.adapters.gpu_driver import SshDriverHost

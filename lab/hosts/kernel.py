@@ -6,7 +6,6 @@ Sources: the kernel's `Documentation/ABI/testing/sysfs-bus-pci` (`bind`, `unbind
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -17,6 +16,7 @@ from lab.hosts import memory_pages, vfio_nodes
 from lab.hosts.board import PciDevice
 from lab.hosts.faults import DeviceRefusesUnbind, Faults
 from lab.hosts.faults import read as faults_of
+from lab.hosts.kernel_files import graphics_node, link, write
 from lab.hosts.machine import Machine
 
 LIB = "/usr/local/lib/lab-host"
@@ -102,7 +102,7 @@ class Kernel:
         for needed in (*_NEEDS.get(name, ()), name):
             self._list(needed, loaded=True)
         if name == "vfio_pci":
-            _write(self._machine.path("/sys/module/vfio_pci/parameters/disable_idle_d3"), "N")
+            write(self._machine.path("/sys/module/vfio_pci/parameters/disable_idle_d3"), "N")
         if name == NVIDIA:
             nvidia.took_over(self._machine)
         driver = _DRIVER_OF.get(name)
@@ -112,7 +112,7 @@ class Kernel:
         folder = self._machine.path(f"{_DRIVERS}/{driver}")
         for file in ("bind", "unbind", "new_id", "remove_id"):
             if not (folder / file).exists():
-                _write(folder / file, "", mode=0o200)
+                write(folder / file, "", mode=0o200)
         for device in self._machine.board.devices:
             self._probe(device)
         self._nodes()
@@ -233,8 +233,8 @@ class Kernel:
 
     def _attach(self, device: PciDevice, driver: str) -> None:
         here, there = self._folder(device), self._machine.path(f"{_DRIVERS}/{driver}")
-        _link(here / "driver", there)
-        _link(there / device.address, here)
+        link(here / "driver", there)
+        link(there / device.address, here)
         (here / "enable").write_text("0\n" if driver == VFIO else "1\n")
         if driver == NOUVEAU:
             (here / "drm" / graphics_node(device)).mkdir(parents=True, exist_ok=True)
@@ -262,10 +262,10 @@ class Kernel:
             group = machine.path(f"/sys/kernel/iommu_groups/{device.iommu_group}")
             if self.has_iommu:
                 if not group.exists():
-                    _write(group / "type", "DMA-FQ")
+                    write(group / "type", "DMA-FQ")
                     (group / "devices").mkdir()
-                _link(group / "devices" / device.address, here)
-                _link(here / "iommu_group", group)
+                link(group / "devices" / device.address, here)
+                link(here / "iommu_group", group)
             else:
                 (here / "iommu_group").unlink(missing_ok=True)
         if not self.has_iommu:
@@ -286,32 +286,12 @@ class Kernel:
         listing.write_text("".join(f"{line}\n" for line in rest))
         folder = self._machine.path(f"/sys/module/{name}")
         if loaded:
-            _write(folder / "initstate", "live")
-            _write(folder / "refcnt", "0")
+            write(folder / "initstate", "live")
+            write(folder / "refcnt", "0")
         else:
             shutil.rmtree(folder, ignore_errors=True)
-
-
-def graphics_node(device: PciDevice) -> str:
-    """What a graphics driver calls a GPU below /dev/dri; 0 is the console of the machine's BMC."""
-    return f"card{device.module}"
 
 
 def _native(device: PciDevice) -> str | None:
     """The driver that takes a device on a machine with nothing installed."""
     return None if device.driver == VFIO else device.driver
-
-
-def _write(path: Path, content: str, mode: int = 0o644) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if path.exists() and content and path.read_text() == f"{content}\n":
-        return
-    path.write_text(f"{content}\n" if content else "")
-    path.chmod(mode)
-
-
-def _link(path: Path, target: Path) -> None:
-    """A relative link: an absolute one would lead out of the host when read from outside."""
-    if not path.is_symlink():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.symlink_to(os.path.relpath(target, path.parent))

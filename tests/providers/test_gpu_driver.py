@@ -178,9 +178,13 @@ def test_other_systems_install_their_own_packages(
 ) -> None:
     (host,) = hosts(1, platform="plain-gpu-a100", condition="bare", system=system)
     provider = start_provider(host)
+    # A newer kernel waits: it is booted first, and nouveau is gone with the same restart.
+    host.sudo("touch /run/reboot-required")
     made = provider.create(GpuDriverProvider, inputs(host, **changes))
     assert (made.outputs["drift"], made.outputs["driver_version"]) == ([], OLD)
     assert (state(host).usable, restarts(host)) == (8, 1)
+    (installed, *_), (power, *_) = host.journal("packages"), host.journal("power")
+    assert power["at"] < installed["at"]
     made = provider.update(GpuDriverProvider, made, inputs(host, version=NEW, **changes))
     assert (state(host).driver_version, state(host).usable) == (NEW, 8)
     provider.delete(GpuDriverProvider, made)

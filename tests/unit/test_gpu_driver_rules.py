@@ -50,7 +50,7 @@ def served(wanted: GpuDriverInputs) -> LiveDriver:
     bare = live()
     packages = packages_of(wanted, bare)
     assert isinstance(packages, gpu_driver_packages.Packages)
-    files = gpu_driver_plan.contents(wanted, bare)
+    files = gpu_driver_plan.contents(bare)
     return replace(
         bare,
         loaded="580.173.02",
@@ -177,6 +177,17 @@ def test_every_difference_is_drift(there: dict[str, Any], words: str) -> None:
     assert words in "; ".join(gpu_driver_plan.drift(wanted, now, packages))
 
 
+@pytest.mark.parametrize("source", ["host", "operator"])
+def test_the_kernel_stays_whoever_brings_the_driver(source: str) -> None:
+    wanted = inputs(source=source, version="580.173.02" if source == "host" else None)
+    there = live(packages={"linux-image-generic": "6.8.0.60", "linux-generic": "6.8.0.60"})
+    packages = packages_of(wanted, there)
+    known = packages if isinstance(packages, gpu_driver_packages.Packages) else None
+    assert {"linux-image-generic", "linux-generic"} <= set(
+        gpu_driver_plan.plan(wanted, there, known).hold
+    )
+
+
 def test_a_newer_kernel_is_booted_before_modules_are_chosen_for_it() -> None:
     wanted = inputs()
     there = live(reboot_required=True)
@@ -223,7 +234,7 @@ def test_packages_by_operating_system(
     packages = packages_of(inputs(**changes), live(**there))
     assert isinstance(packages, gpu_driver_packages.Packages)
     assert " ".join(packages.names) == names
-    assert set(packages.names[1:]) <= set(packages.held) | {"nvidia-open-580"}
+    assert set(packages.names[1:]) <= set(packages.held)
 
 
 @pytest.mark.parametrize(

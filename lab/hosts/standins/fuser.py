@@ -8,7 +8,7 @@ else's processes.
 from __future__ import annotations
 
 from lab.hosts.faults import DeviceHeld
-from lab.hosts.kernel import graphics_node
+from lab.hosts.kernel_files import graphics_node
 from lab.hosts.standins.call import Answer, Call
 
 _USAGE = "Usage: fuser [-s] [-v] NAME...\n"
