@@ -8,6 +8,8 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ConfigDict
 
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""libyaml's where it was built: a tenth of the time, at the start of every program."""
 FOLDER = Path(__file__).with_name("data")
 
 
@@ -23,4 +25,5 @@ class Row(BaseModel):
 
 def document(name: str) -> Any:
     """The table of this name as it is packaged."""
-    return yaml.safe_load((FOLDER / f"{name}.yaml").read_text(encoding="utf-8"))
+    text = (FOLDER / f"{name}.yaml").read_text(encoding="utf-8")
+    return yaml.load(text, Loader=_LOADER)  # noqa: S506 -- both are safe ones

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 from typing import Any
 
 import jsonschema
+import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from gpuclusters.config import rke2_cluster_plan
 from gpuclusters.config.fault import Fault
 from gpuclusters.config.plan import plan
 from gpuclusters.config.schema import schema
-from gpuclusters.config.stack import StackConfig, parse
-from tests.unit.config.documents import FILE
+from gpuclusters.config.stack import ClusterType, StackConfig, parse
+from tests.unit.config.documents import FILE, patched
 from tests.unit.config.strategies import documents
 
 _slow = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 
+RKE2_CASES = Path(__file__).resolve().parents[1] / "rke2_cases"
 _VALIDATOR = jsonschema.Draft202012Validator(schema())
 
 _strange = (
@@ -77,6 +81,50 @@ def _broken(draw: st.DrawFn) -> dict[str, Any]:
         if len(_places(document)) > 1:
             _mutate(draw, document)
     return document
+
+
+def _rke2_documents() -> list[dict[str, Any]]:
+    """Sections of rke2 clusters that are right, or wrong in one way: those of the rules' cases."""
+    base = yaml.safe_load((RKE2_CASES / "base.yaml").read_text(encoding="utf-8"))
+    cases = [
+        case
+        for path in sorted(RKE2_CASES.glob("row_*.yaml"))
+        for case in yaml.safe_load(path.read_text(encoding="utf-8"))
+    ]
+    return [base, *(patched(base, {"rke2": case["rke2"]}) for case in cases)]
+
+
+_RKE2 = _rke2_documents()
+
+
+@st.composite
+def _broken_rke2(draw: st.DrawFn) -> dict[str, Any]:
+    document = copy.deepcopy(draw(st.sampled_from(_RKE2)))
+    for _ in range(draw(st.integers(1, 4))):
+        if len(_places(document)) > 1:
+            _mutate(draw, document)
+    return document
+
+
+@given(_broken_rke2())
+@settings(_slow, max_examples=80)
+def test_a_mutated_rke2_configuration_gives_faults_or_what_components_take(
+    document: dict[str, Any],
+) -> None:
+    before = copy.deepcopy(document)
+    parsed = parse(document, file=FILE)
+    assert repr(document) == repr(before)
+    if isinstance(parsed, StackConfig):
+        if parsed.cluster_type is ClusterType.RKE2:
+            rke2_cluster_plan.operator_values(parsed.rke2)
+            rke2_cluster_plan.operator_configs(parsed.rke2)
+            rke2_cluster_plan.proof_nodes(parsed.rke2)
+            rke2_cluster_plan.settings(parsed.rke2, registration_address="10.0.0.1")
+        return
+    assert parsed
+    assert len(set(parsed)) == len(parsed)
+    for fault in parsed:
+        _is_complete(fault)
 
 
 @given(documents())
