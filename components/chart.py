@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import tarfile
 from dataclasses import dataclass
 from pathlib import Path
 
+import yaml
 from pulumi_kubernetes.helm.v3 import RepositoryOptsArgs
 
 
@@ -24,6 +26,25 @@ class Chart:
     def repository_options(self) -> RepositoryOptsArgs | None:
         """What a Helm release takes as its repository; None where the reference says it all."""
         return RepositoryOptsArgs(repo=self.repository) if self.repository else None
+
+    @property
+    def release(self) -> str:
+        """The chart's version, as stated or as it stands in a folder or archive; empty if neither says."""
+        if self.version is not None:
+            return self.version
+        path = Path(self.reference)
+        text = b""
+        if path.is_dir():
+            file = path / "Chart.yaml"
+            text = file.read_bytes() if file.exists() else b""
+        elif path.is_file() and tarfile.is_tarfile(path):
+            with tarfile.open(path) as archive:
+                # The first folder is the chart's own name; deeper ones are subcharts.
+                names = [n for n in archive.getnames() if n.count("/") == 1]
+                name = next((n for n in names if n.endswith("/Chart.yaml")), None)
+                found = archive.extractfile(name) if name is not None else None
+                text = found.read() if found is not None else b""
+        return str((yaml.safe_load(text) or {}).get("version", ""))
 
     @property
     def content(self) -> str:

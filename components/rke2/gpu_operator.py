@@ -113,7 +113,7 @@ class GpuOperator(pulumi.ComponentResource):
             f"{name}-preflight",
             cluster=args.cluster,
             kubeconfig=args.kubeconfig,
-            version=args.chart.version or "",
+            version=args.chart.release,
             nodes=sorted(args.nodes),
             namespace=args.namespace,
             with_nfd=_with_nfd(values),

@@ -53,14 +53,14 @@ class Player:
                 await self._write(pod, await self._stand(view, operand, node, pod))
 
     async def _stand(self, view: View, operand: Operand, node: str, pod: Object) -> Stand:
-        done = _inits_done(view, operand, node)
+        done = inits_done(view, operand, node)
         if done < len(operand.waits_for):
             return Stand(done)
-        trouble = _trouble(view, operand, node, done)
-        if trouble is not None:
-            return trouble
+        stopped = trouble(view, operand, node, done)
+        if stopped is not None:
+            return stopped
         began = self._began.setdefault(pod["metadata"]["uid"], time.monotonic())
-        if time.monotonic() - began < self._step + _slowness(view, operand, node):
+        if time.monotonic() - began < self._step + slowness(view, operand, node):
             return Stand(done)
         memory = view.memory
         if operand is DRIVER and memory.drivers.get(node) != _image(pod):
@@ -99,7 +99,7 @@ def has_driver(view: View, node: str) -> bool:
     return view.runs(DRIVER, node)
 
 
-def _inits_done(view: View, operand: Operand, node: str) -> int:
+def inits_done(view: View, operand: Operand, node: str) -> int:
     """How many of its init containers have ended well; they run one after the other."""
     holds = {
         "k8s-driver-manager": True,
@@ -117,7 +117,8 @@ def _inits_done(view: View, operand: Operand, node: str) -> int:
     return done
 
 
-def _trouble(view: View, operand: Operand, node: str, done: int) -> Stand | None:
+def trouble(view: View, operand: Operand, node: str, done: int) -> Stand | None:
+    """What keeps a container from running, or None."""
     for fault in view.faults:
         if not fault.concerns(node):
             continue
@@ -145,7 +146,8 @@ def _finds_containerd(view: View) -> bool:
     return any(e["name"] == "CONTAINERD_SOCKET" and e.get("value") == RKE2_SOCKET for e in env)
 
 
-def _slowness(view: View, operand: Operand, node: str) -> float:
+def slowness(view: View, operand: Operand, node: str) -> float:
+    """Seconds that a step takes more."""
     if operand is not DRIVER:
         return 0.0
     return sum(f.seconds for f in view.faults if isinstance(f, DriverSlow) and f.concerns(node))

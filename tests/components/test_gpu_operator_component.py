@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,21 @@ def test_definitions_are_of_the_version_of_the_release(preview: bool) -> None:
     assert crds["with_nfd"] is True
     (without,) = declared(args(values={"nfd": {"enabled": False}})).of("GpuOperatorCrds").values()
     assert without["with_nfd"] is False
+
+
+def test_a_chart_beside_the_stack_says_its_own_version(tmp_path: Path) -> None:
+    folder = tmp_path / "gpu-operator"
+    (folder / "charts" / "nfd").mkdir(parents=True)
+    (folder / "charts" / "nfd" / "Chart.yaml").write_text("version: 0.19.0")
+    (folder / "Chart.yaml").write_text("version: v26.3.2")
+    archive = tmp_path / "chart.tgz"
+    with tarfile.open(archive, "w:gz") as out:
+        out.add(folder, "gpu-operator")
+    for reference in (folder, archive):
+        engine = declared(args(chart=Chart(reference=str(reference))))
+        (look,) = engine.of("GpuOperatorPreflight").values()
+        assert look["version"] == "v26.3.2"
+    assert Chart(reference="oci://example.com/gpu-operator").release == ""
 
 
 def test_another_chart_at_the_same_path_is_another_input(tmp_path: Path) -> None:

@@ -15,7 +15,10 @@ import yaml
 from lab import gpu_operator, tools
 from lab.gpu_operator import faults, machines, operands, policy
 from lab.gpu_operator.machines import HostMachines
+from lab.gpu_operator.operands import Operand
+from lab.gpu_operator.playing import RKE2_SOCKET, inits_done, slowness, trouble
 from lab.gpu_operator.sharing import Sharing, balanced, devices, layouts, product
+from lab.gpu_operator.view import Memory, View
 from lab.hosts import GpuState
 from lab.hosts.rke2_cluster import Clusters
 from tests.fixtures.control_plane import KubeCluster
@@ -127,6 +130,66 @@ def test_faults_are_injected_by_name_and_refused_by_what_is_wrong(tmp_path: Path
         faults.parse("operator-driver-slow", {"seconds": "0"})
     with pytest.raises(gpu_operator.OperatorError, match="'no-such-fault'"):
         faults.parse("no-such-fault", {})
+
+
+def view(tmp_path: Path, *ready: Operand, fault: Any = None, socket: bool = True) -> View:
+    """One node on which these operands are ready; the others have a pod that is not."""
+    env = [{"name": "CONTAINERD_SOCKET", "value": RKE2_SOCKET}] if socket else []
+    sections = {one.section: {"enabled": True, "image": one.name} for one in operands.OPERANDS}
+    sections["toolkit"] |= {"env": env}
+    pods = [
+        {
+            "metadata": {"name": one.name, "labels": {"app": one.name}},
+            "spec": {"nodeName": "gpu-01", "containers": [{"image": f"nvcr.io/{one.name}:1"}]},
+            "status": {"conditions": [{"type": "Ready", "status": str(one in ready)}]},
+        }
+        for one in operands.OPERANDS
+    ]
+    return View(
+        namespace="gpu-operator",
+        policy={"spec": sections},
+        nodes={"gpu-01": {"metadata": {"labels": {}}}},
+        machines={"gpu-01": gpus(driver_version=None, usable=0)},
+        pods=pods,
+        configs={},
+        faults=[fault] if fault else [],
+        memory=Memory(tmp_path / "state.json"),
+    )
+
+
+def test_operands_wait_for_each_other_in_the_documented_order(tmp_path: Path) -> None:
+    """ "all Init:0/1: driver daemonset" (NVIDIA, troubleshooting): everything waits for the driver."""
+    nothing = view(tmp_path)
+    assert inits_done(nothing, operands.DRIVER, "gpu-01") == 1
+    assert inits_done(nothing, operands.TOOLKIT, "gpu-01") == 0
+    assert inits_done(nothing, operands.VALIDATOR, "gpu-01") == 0
+    driven = view(tmp_path, operands.DRIVER)
+    assert inits_done(driven, operands.TOOLKIT, "gpu-01") == 1
+    assert inits_done(driven, operands.PLUGIN, "gpu-01") == 0
+    tooled = view(tmp_path, operands.DRIVER, operands.TOOLKIT)
+    assert inits_done(tooled, operands.PLUGIN, "gpu-01") == 1
+    assert inits_done(tooled, operands.VALIDATOR, "gpu-01") == 3
+    every = (operands.DRIVER, operands.TOOLKIT, operands.PLUGIN)
+    assert inits_done(view(tmp_path, *every), operands.VALIDATOR, "gpu-01") == 4
+    never = view(tmp_path, *every, fault=faults.NeverReady())
+    assert inits_done(never, operands.VALIDATOR, "gpu-01") == 3
+    other = view(tmp_path, *every, fault=faults.NeverReady(node="gpu-02"))
+    assert inits_done(other, operands.VALIDATOR, "gpu-01") == 4
+
+
+def test_faults_show_as_the_kubelet_would_show_them(tmp_path: Path) -> None:
+    pull = view(tmp_path, fault=faults.ImagePull())
+    stand = trouble(pull, operands.TOOLKIT, "gpu-01", 1)
+    assert stand is not None
+    assert stand.reason == "ImagePullBackOff"
+    assert "nvcr.io/nvidia-container-toolkit-daemonset:1" in stand.message
+    assert trouble(pull, operands.DRIVER, "gpu-01", 1) is None
+    blind = trouble(view(tmp_path, socket=False), operands.TOOLKIT, "gpu-01", 1)
+    assert blind is not None
+    assert "no such file or directory" in blind.message
+    slow = view(tmp_path, fault=faults.DriverSlow(seconds=9))
+    assert slowness(slow, operands.DRIVER, "gpu-01") == 9
+    assert slowness(slow, operands.TOOLKIT, "gpu-01") == 0
 
 
 @pytest.mark.parametrize(
