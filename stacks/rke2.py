@@ -47,7 +47,7 @@ def build(config: Rke2Config, secrets: Secrets) -> Outputs:
     hosts = rke2_hosts.declare(config, secrets)
     drivers = rke2_machines.drivers(config, hosts.connections, requires=hosts.ready)
     ready = {
-        **{name: tuple(hosts.ready) for name in hosts.connections},
+        **hosts.ready,
         **{name: driver.ready for name, driver in drivers.items()},
     }
     made = rke2_machines.cluster(

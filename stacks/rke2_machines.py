@@ -25,16 +25,19 @@ def drivers(
     config: Rke2Config,
     connections: Mapping[str, HostConnection],
     *,
-    requires: Sequence[pulumi.Resource],
+    requires: Mapping[str, Sequence[pulumi.Resource]],
 ) -> Mapping[str, DriverHost]:
-    """The driver of every machine with GPUs, by its name; `requires` comes before all of them."""
+    """The driver of every machine with GPUs, by its name; `requires` is what each waits for."""
     plans = [one for one in machines(config) if one.gpus]
     servers = [connections[name] for name in config.servers]
     made: dict[str, DriverHost] = {}
     for turn, plan in enumerate(plans):
         # As many at a time as join: a new driver takes its node out of service.
         earlier = plans[turn - config.agents_at_once] if turn >= config.agents_at_once else None
-        before = [*requires, *(made[earlier.name].ready if earlier is not None else ())]
+        before = [
+            *requires.get(plan.name, ()),
+            *(made[earlier.name].ready if earlier is not None else ()),
+        ]
         made[plan.name] = DriverHost(
             plan.name, _driver(config, plan, connections[plan.name], servers, before)
         )
