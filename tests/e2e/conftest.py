@@ -124,12 +124,27 @@ class Checkout:
             if step["op"] not in ("same", "refresh")
         ]
 
-    def configure(self, **keys: Any) -> None:
-        """Set keys of the caas section."""
+    def configure(self, section: str = "caas", **keys: Any) -> None:
+        """Set keys of a section."""
         path = self.folder / "Pulumi.dev.yaml"
         document = yaml.safe_load(path.read_text())
         for key, value in keys.items():
-            document["config"]["gpu-clusters:caas"][key.replace("_", "-")] = value
+            document["config"][f"gpu-clusters:{section}"][key.replace("_", "-")] = value
+        path.write_text(yaml.safe_dump(document))
+
+    def choose(self, cluster_type: str) -> None:
+        """Another type of cluster, as `pulumi config set cluster-type` does it."""
+        done = self.engine("config", "set", "cluster-type", cluster_type)
+        assert done.returncode == 0, done.stderr
+
+    def only(self, cluster_type: str) -> None:
+        """A stack file with this type of cluster alone, so that the lab has no other machines."""
+        path = self.folder / "Pulumi.dev.yaml"
+        document = yaml.safe_load(path.read_text())
+        config = document["config"]
+        config["gpu-clusters:cluster-type"] = cluster_type
+        for other in {"caas", "rke2"} - {cluster_type}:
+            config.pop(f"gpu-clusters:{other}", None)
         path.write_text(yaml.safe_dump(document))
 
     def reset(self) -> None:
