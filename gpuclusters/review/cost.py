@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from gpuclusters.domain.prices import PriceTable
-from gpuclusters.review.fleet import INSTANCE, fleet
+from gpuclusters.review.fleet import INSTANCE, RENTED, fleet
 from gpuclusters.review.plan import Plan, Resource
 from gpuclusters.review.secrets import SECRET
 from gpuclusters.review.text import UNKNOWN
@@ -130,10 +130,12 @@ def cost(plan: Plan, table: PriceTable) -> Cost:
 
 def _items(plan: Plan, table: PriceTable, *, after: bool) -> Iterator[Item]:
     resources = list(plan.after() if after else plan.before())
-    rented = {r.text("name") or r.name for r in resources if r.type == INSTANCE}
+    rented = {r.text("name") or r.name for r in resources if r.type in (INSTANCE, RENTED)}
     for resource in resources:
         if resource.type == INSTANCE:
             yield from _instance(resource, table)
+        elif resource.type == RENTED:
+            yield from _rented(resource, table)
         elif resource.type == _DISK:
             yield _disk(resource.name, resource.inputs, _region(resource), table)
         elif resource.type in _ADDRESSES:
@@ -168,6 +170,28 @@ def _instance(resource: Resource, table: PriceTable) -> Iterator[Item]:
     disk = resource.at("bootDisk", "initializeParams")
     if isinstance(disk, Mapping):
         yield _disk(f"boot disk of {resource.name}", disk, region, table)
+
+
+def _rented(resource: Resource, table: PriceTable) -> Iterator[Item]:
+    """A machine that looks for a zone: the one that it is in, else the first that it may be in."""
+    zones = resource.at("zones")
+    zone = resource.outputs.get("zone")
+    if not isinstance(zone, str) or zone in ("", UNKNOWN):
+        zone = zones[0] if isinstance(zones, list) and zones else "?"
+    region, kind = str(zone).rsplit("-", 1)[0], resource.text("machine_type") or "?"
+    label = f"{resource.text('name') or resource.name} ({kind})"
+    if resource.text("provisioning") not in (None, "standard"):
+        yield Item(f"machine {label}", None, "only standard machines are in the price table")
+    else:
+        per_hour = table.machine(region, kind)
+        yield Item(f"machine {label}", per_hour, _missing(per_hour, kind, region))
+        card = resource.at("accelerator")
+        if isinstance(card, Mapping):
+            yield _card(label, card, region, table)
+    disk = resource.at("disk")
+    if isinstance(disk, Mapping):
+        stated = {"size": disk.get("size_gib"), "type": disk.get("type", "pd-balanced")}
+        yield _disk(f"boot disk of {resource.name}", stated, region, table)
 
 
 def _card(label: str, card: Mapping[str, object], region: str, table: PriceTable) -> Item:

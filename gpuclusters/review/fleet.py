@@ -8,13 +8,23 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from gpuclusters.domain.fabric import TABLES, Baseboard
+from gpuclusters.domain.fabric import TABLES, Baseboard, LayoutError, plan_layout, table_for
 from gpuclusters.review.plan import STACK_TYPE, Plan, Resource
 
 OURS = "gpu-clusters:"
 DYNAMIC = "pulumi-python:dynamic/gpu:"
 INSTANCE = "gcp:compute/instance:Instance"
+RENTED = f"{DYNAMIC}GcpMachine"
+"""A machine of Google Cloud that finds its zone by itself."""
 _SHARED = "shared"
+_NAMING = {
+    f"{DYNAMIC}TenancyPolicy": "caas",
+    f"{DYNAMIC}FleetPreflight": "caas",
+    f"{DYNAMIC}Rke2Node": "rke2",
+    f"{DYNAMIC}GpuReadiness": "rke2",
+    f"{DYNAMIC}MigLayout": "rke2",
+}
+"""Which resources state the name of their cluster, and of what type it is."""
 _MACHINE_COMPONENTS = {"GpuHost", "HostPreparation"}
 
 
@@ -104,8 +114,10 @@ def host_of(plan: Plan, resource: Resource) -> str | None:
     host = resource.text("connection", "host") or resource.text("connection", "address")
     if host is not None:
         return host
-    if resource.type == INSTANCE:
+    if resource.type in (INSTANCE, RENTED):
         return resource.text("name") or resource.name
+    if resource.type == f"{DYNAMIC}MigLayout":
+        return resource.text("node")
     for parent in plan.parents(resource):
         if parent.kind in _MACHINE_COMPONENTS:
             return parent.name
@@ -133,9 +145,22 @@ def partitions_of(resource: Resource) -> dict[int, tuple[int, ...]]:
     if isinstance(numbers, list):
         return {_number(n): table.get(_number(n), ()) for n in numbers}
     active = resource.outputs.get("gpus_by_partition")
-    if isinstance(active, Mapping):
+    if isinstance(active, Mapping) and active:
         return {_number(n): tuple(map(_number, modules)) for n, modules in active.items()}
-    return {}
+    return _laid_out(resource)
+
+
+def _laid_out(resource: Resource) -> dict[int, tuple[int, ...]]:
+    """The partitions of a layout that the board has not got yet: as on a board without any."""
+    sizes, board = resource.at("layout"), resource.text("baseboard")
+    if not isinstance(sizes, list) or board is None or board not in set(Baseboard):
+        return {}
+    own = resource.at("table")
+    try:
+        table = table_for(Baseboard(board), _table(resource) if isinstance(own, Mapping) else None)
+        return {p.id: p.modules for p in plan_layout(table, tuple(map(_number, sizes)))}
+    except LayoutError:
+        return {}
 
 
 def _table(resource: Resource) -> Mapping[int, tuple[int, ...]]:
@@ -163,8 +188,9 @@ def _take(cluster: Cluster, plan: Plan, resource: Resource) -> None:
     if resource.type == f"{DYNAMIC}FabricPartitions":
         machine.partitions = partitions_of(resource)
         machine.kind = resource.text("baseboard") or machine.kind
-    elif resource.type == INSTANCE:
-        machine.kind = resource.text("machineType") or machine.kind
+    elif resource.type in (INSTANCE, RENTED):
+        stated = resource.text("machineType") or resource.text("machine_type")
+        machine.kind = stated or machine.kind
     elif resource.type == f"{DYNAMIC}Rke2Node":
         machine.role = resource.text("role") or machine.role
 
@@ -174,8 +200,8 @@ def _names(resources: Iterable[Resource]) -> Mapping[str, str]:
     names: dict[str, str] = {}
     for resource in resources:
         stated = resource.text("cluster")
-        if stated and resource.type in (f"{DYNAMIC}TenancyPolicy", f"{DYNAMIC}FleetPreflight"):
-            names.setdefault("caas", stated)
+        if stated and resource.type in _NAMING:
+            names.setdefault(_NAMING[resource.type], stated)
     return names
 
 

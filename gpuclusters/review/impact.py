@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from gpuclusters.review import impact_cluster as cluster
 from gpuclusters.review import impact_machines as machines
-from gpuclusters.review.fleet import DYNAMIC, INSTANCE, fleet
+from gpuclusters.review.fleet import DYNAMIC, INSTANCE, RENTED, fleet
 from gpuclusters.review.impact_case import Case, Facts, Impact, Rule, Weight, verb
 from gpuclusters.review.plan import Action, Plan, Step
 from gpuclusters.review.text import listed, plural
@@ -103,7 +103,9 @@ _RULES: Mapping[str, Rule] = {
     f"{DYNAMIC}Rke2Node": machines.rke2_node,
     f"{DYNAMIC}Rke2Tokens": cluster.data("and no machine can join with the old tokens"),
     f"{DYNAMIC}NodeMaintenance": machines.maintenance,
+    f"{DYNAMIC}MigLayout": machines.mig_layout,
     INSTANCE: machines.instance,
+    RENTED: machines.instance,
     "command:remote:Command": cluster.command,
     "kubernetes:helm.sh/v3:Release": cluster.release,
     "kubernetes:core/v1:Secret": cluster.secret,

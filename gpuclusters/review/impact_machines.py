@@ -25,6 +25,8 @@ def partitions(case: Case) -> Impact | None:
             machine,
             len(modules),
         )
+    if not changed_roots(case) & {"layout", "partitions", "table"}:
+        return None
     after = partitions_of(case.new) if case.new else {}
     gone = {number: modules for number, modules in before.items() if number not in after}
     if not gone:
@@ -192,10 +194,15 @@ def maintenance(case: Case) -> Impact | None:
     return Impact(Weight.LOOK, case.step, says, machine)
 
 
+_STOPPING = {
+    "machineType", "guestAccelerators", "minCpuPlatform", "machine_type", "accelerator", "gpus",
+}  # fmt: skip
+
+
 def instance(case: Case) -> Impact | None:
     """A rented machine."""
     if case.step.action is Action.UPDATE:
-        stops = changed_roots(case) & {"machineType", "guestAccelerators", "minCpuPlatform"}
+        stops = changed_roots(case) & _STOPPING
         return (
             Impact(
                 Weight.DANGER,
@@ -214,6 +221,24 @@ def instance(case: Case) -> Impact | None:
         case.step,
         f"the machine {verb(case.step)}: {gpus}what lies on its boot disk goes with it",
         machine,
+        case.gpus,
+    )
+
+
+def mig_layout(case: Case) -> Impact | None:
+    """How the GPUs of a node are divided."""
+    if case.step.action is Action.UPDATE and not changed_roots(case) & {"layout"}:
+        return None
+    node = case.machine
+    evict = (case.new or case.old).at("evict") is True
+    what = "are ended" if evict else "must be gone first, or the update stops there"
+    was, will = case.old.text("layout"), case.new.text("layout") if case.new else None
+    change = f"from {was} to {will}" if will else f"no longer as {was}"
+    return Impact(
+        Weight.DANGER,
+        case.step,
+        f"the {plural(case.gpus, 'GPU')} of {node} are divided {change}: pods that use them {what}",
+        node,
         case.gpus,
     )
 

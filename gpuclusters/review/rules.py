@@ -97,7 +97,7 @@ def _driver(subject: Subject) -> Iterator[str]:
     kind = subject.type.removeprefix(DYNAMIC)
     if subject.type.startswith(DYNAMIC) and kind in ("GpuDriver", "DriverHost", "HostDriver"):
         version = subject.props.get("version") or subject.props.get("driver_version")
-        if version in (None, "", "latest"):
+        if subject.props.get("source") != "operator" and version in (None, "", "latest"):
             yield "the NVIDIA driver has no exact version: machines get whatever is newest on that day"
     if subject.type.startswith("kubernetes:helm.sh/") and "gpu-operator" in str(
         subject.props.get("chart")
@@ -145,11 +145,12 @@ def _host_key(subject: Subject) -> Iterator[str]:
 
 
 def _spot_servers(subject: Subject) -> Iterator[str]:
-    if subject.type != "gcp:compute/instance:Instance":
+    if subject.type not in ("gcp:compute/instance:Instance", f"{DYNAMIC}GcpMachine"):
         return
     scheduling = subject.props.get("scheduling")
-    spot = isinstance(scheduling, Mapping) and (
-        scheduling.get("preemptible") is True or scheduling.get("provisioningModel") == "SPOT"
+    spot = subject.props.get("provisioning") == "spot" or (
+        isinstance(scheduling, Mapping)
+        and (scheduling.get("preemptible") is True or scheduling.get("provisioningModel") == "SPOT")
     )
     labels = subject.props.get("labels")
     role = str(labels.get("role", "")) if isinstance(labels, Mapping) else ""
