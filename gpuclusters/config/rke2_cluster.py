@@ -80,6 +80,9 @@ class _Cluster(Section):
 class Rke2Config(Rke2Common, _Cluster):
     """A cluster by RKE2 whose nodes have NVIDIA GPUs."""
 
+    default_runtime: Annotated[Text | None, checked(38)] = None
+    """Refused: RKE2 does not start while the program of that runtime is missing, and CDI needs none."""
+
 
 def machine_names(config: Rke2Config) -> tuple[str, ...]:
     """Names of all machines, servers first."""
