@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from gpuclusters.domain.gpu_operator import POLICY, PRESENT_LABEL, RESOURCE_PREFIX, UPGRADE_LABEL
+from gpuclusters.domain.gpu_readiness_operands import unseen
 from gpuclusters.domain.gpu_readiness_pods import blocked, is_over, is_ready
 
 RECONCILED: Final = "Reconciled"
@@ -119,7 +120,9 @@ def _rollouts(snapshot: Snapshot) -> Iterator[Wait]:
         name = f"DaemonSet {body['metadata']['name']}"
         pods = [p for p in snapshot.pods if _belongs(p, body) and not is_ready(p)]
         why = tuple(blocked(pod, snapshot.events) for pod in pods)
-        if not observed:
+        if late := unseen(active_policy(snapshot.policies), body):
+            yield Wait(f"{name} is still as it was before the policy named {late}")
+        elif not observed:
             yield Wait(f"{name} is not looked at yet")
         elif wanted and (updated < wanted or available < wanted):
             yield Wait(

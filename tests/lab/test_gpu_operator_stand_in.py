@@ -388,6 +388,7 @@ def test_a_toolkit_that_is_not_told_where_rke2s_containerd_listens_is_explained(
     world: World,
 ) -> None:
     world.install(toolkit={"env": []})
+    until(lambda: world.policy()["status"]["state"] == "notReady", "the operator has seen it")
     with pytest.raises(RefusalError) as failed:
         world.ready({"nvidia.com/gpu": 8}, seconds=30)
     assert "error signaling containerd" in str(failed.value)

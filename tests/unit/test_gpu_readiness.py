@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from gpuclusters.domain.gpu_readiness import Snapshot, missing
+from gpuclusters.domain.gpu_readiness_operands import unseen
 from gpuclusters.domain.gpu_readiness_pods import blocked
 from gpuclusters.domain.gpu_readiness_reasons import MEANINGS, explain
 from gpuclusters.domain.gpu_readiness_wait import ReadinessInputs, wait
@@ -122,6 +123,46 @@ def test_pods_of_the_version_before_are_waited_for() -> None:
     assert "2 of 2 pods ready, 1 of this version" in line
     daemon_set["metadata"]["generation"] = 3
     assert "is not looked at yet" in lines(snapshot(daemon_sets=[daemon_set]))[0]
+
+
+@pytest.mark.parametrize(
+    ("section", "image", "config", "late"),
+    [
+        ({}, "nvcr.io/nvidia/x:v1", "a", ""),
+        ({"version": "v2"}, "nvcr.io/nvidia/x:v1", "a", "image nvcr.io/nvidia/x:v2"),
+        ({"version": "v10"}, "nvcr.io/nvidia/x:v1", "a", "image nvcr.io/nvidia/x:v10"),
+        ({"version": "sha256:ab"}, "nvcr.io/nvidia/x@sha256:ab", "a", ""),
+        ({"config": {"name": "b"}}, "nvcr.io/nvidia/x:v1", "a", "ConfigMap b"),
+        ({"repository": ""}, "elsewhere/x:v9", "a", ""),
+    ],
+)
+def test_the_good_state_of_the_version_before_is_not_taken_for_this_ones(
+    section: dict[str, Any], image: str, config: str, late: str
+) -> None:
+    wanted = policy()
+    known = {"repository": "nvcr.io/nvidia", "image": "x", "version": "v1", "config": {"name": "a"}}
+    wanted["spec"] = {"devicePlugin": {**known, **section}}
+    volume = {"name": config, "configMap": {"name": config}}
+    template = {"spec": {"containers": [{"image": image}], "volumes": [volume]}}
+    daemon_set = {
+        "metadata": {"name": "nvidia-device-plugin-daemonset", "generation": 1},
+        "spec": {"template": template},
+        "status": {"observedGeneration": 1},
+    }
+    found = lines(snapshot(policies=[wanted], daemon_sets=[daemon_set]))
+    assert [one.rpartition("named ")[2] for one in found] == ([late] if late else [])
+
+
+def test_a_driver_has_its_operating_system_behind_its_version() -> None:
+    section = {"repository": "nvcr.io/nvidia", "image": "driver", "version": "580.173.02"}
+    containers = [{"image": "nvcr.io/nvidia/driver:580.173.02-ubuntu24.04"}]
+    daemon_set = {
+        "metadata": {"name": "nvidia-driver-daemonset"},
+        "spec": {"template": {"spec": {"containers": containers}}},
+    }
+    assert unseen({"spec": {"driver": section}}, daemon_set) == ""
+    newer = {"spec": {"driver": {**section, "version": "595.91.07"}}}
+    assert unseen(newer, daemon_set) == "image nvcr.io/nvidia/driver:595.91.07"
 
 
 def test_what_blocks_a_node_is_the_pod_the_image_and_the_event() -> None:
