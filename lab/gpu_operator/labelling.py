@@ -86,7 +86,15 @@ def features(view: View, node: str, sharing: Sharing) -> dict[str, str]:
         "nvidia.com/gpu.replicas": str(sharing.replicas.get("nvidia.com/gpu", 1)),
         "nvidia.com/mig.strategy": strategy,
         MIG_CAPABLE: str(state.mig is not None).lower(),
+        "nvidia.com/cuda.driver-version.full": _driver(view, node),
     }
+
+
+def _driver(view: View, node: str) -> str:
+    """The host's, or that of the container that brought it, whose tag ends with the system's name."""
+    image = view.memory.drivers.get(node, "")
+    host = view.state(node).driver_version
+    return host or image.rpartition(":")[2].partition("-")[0]
 
 
 def default_layout(view: View, node: str) -> str:
