@@ -46,7 +46,8 @@ def before_joining(
         RefusalError: with all findings.
     """
     found = [*_host(inputs, live), *_installed(inputs, live)]
-    if not live.owner:
+    # Where RKE2 is already, its own ports and files would speak against it.
+    if not live.owner and not live.version:
         found += rke2_host_checks.findings(inputs.role, live)
     if not live.applied:
         found += _cluster(inputs, live, node, control, others)

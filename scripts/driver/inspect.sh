@@ -92,6 +92,7 @@ fi
 # One line for each unit, in this order.
 set_states() {
     say fabric-manager "${1:-unknown}"
+    [ $# -gt 0 ] || return 0
     shift
     for state_of; do
         case $state_of in

@@ -22,14 +22,22 @@ if [ -n "$rke2" ]; then
     say version "$("$rke2" --version | sed -n 's/^rke2 version \([^ ]*\).*/\1/p')"
     if [ "$rke2" = /usr/bin/rke2 ]; then say method rpm; else say method tar; fi
 fi
-# One line for each unit, in this order.
+# One line for each unit, in this order. Kubelets of others: one host cannot be a node twice.
 set_states() {
     say active-server "${1:-unknown}"
     say active-agent "${2:-unknown}"
     say firewalld "${3:-unknown}"
+    [ $# -ge 3 ] || return 0
+    shift 3
+    for unit in k3s k3s-agent kubelet docker; do
+        [ $# -gt 0 ] || break
+        [ "$1" != active ] || say runs "$unit.service"
+        shift
+    done
 }
 # shellcheck disable=SC2046 # states are single words
-set_states $(systemctl is-active rke2-server.service rke2-agent.service firewalld.service 2>/dev/null || true)
+set_states $(systemctl is-active rke2-server.service rke2-agent.service firewalld.service \
+    k3s.service k3s-agent.service kubelet.service docker.service 2>/dev/null || true)
 for mark in owner applied; do
     if [ -f "$state/$mark" ]; then
         say "$mark" "$(cat "$state/$mark")"
@@ -41,40 +49,34 @@ for path; do
         say file "${sum%% *} $path"
     fi
 done
-# Kubelets of others: one host cannot be a node twice.
-set -- k3s.service k3s-agent.service kubelet.service docker.service
-# shellcheck disable=SC2046 # states are single words
-for is_active in $(systemctl is-active "$@" 2>/dev/null || true); do
-    if [ "$is_active" = active ]; then
-        say runs "$1"
-    fi
-    shift
-done
 say clock "$(date +%s)"
 say architecture "$(uname -m)"
 say system "$(sed -n -e 's/^ID=//p' /etc/os-release | tr -d '"')"
 say release "$(sed -n -e 's/^VERSION_ID=//p' /etc/os-release | tr -d '"')"
-if [ -f /sys/fs/cgroup/cgroup.controllers ]; then
-    say cgroup v2
-elif [ -d /sys/fs/cgroup ]; then
-    say cgroup v1
+# What matters before RKE2 comes here for the first time, and costs a moment each.
+if [ ! -f "$state/owner" ]; then
+    if [ -f /sys/fs/cgroup/cgroup.controllers ]; then
+        say cgroup v2
+    elif [ -d /sys/fs/cgroup ]; then
+        say cgroup v1
+    fi
+    folder=/var/lib/rancher
+    [ -d "$folder" ] || folder=/var/lib
+    say free-mib "$(df -Pk "$folder" | awk 'NR == 2 { print int($4 / 1024) }')"
+    # A kernel with AppArmor refuses containers whose profile cannot be loaded.
+    if [ "$(cat /sys/module/apparmor/parameters/enabled 2>/dev/null || true)" = Y ] &&
+        ! command -v apparmor_parser >/dev/null 2>&1; then
+        say apparmor-parser no
+    fi
+    # From its tenth release on the RHEL family has the modules of iptables in a package of their own.
+    case $(sed -n -e 's/^PLATFORM_ID=//p' /etc/os-release | tr -d '"') in
+    platform:el1[0-9]) rpm -q kernel-modules-extra >/dev/null 2>&1 || say kernel-modules-extra no ;;
+    esac
+    if command -v ss >/dev/null 2>&1; then
+        say ports "$(ss -Hltn 2>/dev/null | awk '{ sub(/.*:/, "", $4); print $4 }' | sort -un | tr '\n' ' ')"
+    fi
 fi
-folder=/var/lib/rancher
-[ -d "$folder" ] || folder=/var/lib
-say free-mib "$(df -Pk "$folder" | awk 'NR == 2 { print int($4 / 1024) }')"
-# A kernel with AppArmor refuses containers whose profile cannot be loaded.
-if [ "$(cat /sys/module/apparmor/parameters/enabled 2>/dev/null || true)" = Y ] &&
-    ! command -v apparmor_parser >/dev/null 2>&1; then
-    say apparmor-parser no
-fi
-# From its tenth release on the RHEL family has the modules of iptables in a package of their own.
-case $(sed -n -e 's/^PLATFORM_ID=//p' /etc/os-release | tr -d '"') in
-platform:el1[0-9]) rpm -q kernel-modules-extra >/dev/null 2>&1 || say kernel-modules-extra no ;;
-esac
 say inotify "$(sysctl -n fs.inotify.max_user_instances 2>/dev/null || true)"
-if command -v ss >/dev/null 2>&1; then
-    say ports "$(ss -Hltn 2>/dev/null | awk '{ sub(/.*:/, "", $4); print $4 }' | sort -un | tr '\n' ' ')"
-fi
 
 # Destination 00000000 with the flag "up" in the kernel's routing table, or ::/0 in that of IPv6.
 route=no

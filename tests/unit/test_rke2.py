@@ -393,6 +393,8 @@ def test_a_host_that_is_right_is_not_refused() -> None:
     # What RKE2 itself brings is no obstacle to going on with it.
     ours = LiveHost(owner="c/hgx-01", ports=frozenset({10250}), free_mib=900)
     rke2_refusals.before_joining(node(), ours, None, Server(), [])
+    taken_over = LiveHost(version="v1.35.7+rke2r1", method="tar", ports=frozenset({10250}))
+    rke2_refusals.before_joining(node(adopt=True), taken_over, None, Server(), [])
     # One of ours that was interrupted while its node was already there.
     rke2_refusals.before_joining(node(), LiveHost(owner="c/hgx-01"), ready(), Server(), [])
 

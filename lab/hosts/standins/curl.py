@@ -12,7 +12,7 @@ from lab.hosts.rke2_cluster import Clusters
 from lab.hosts.rke2_faults import DownloadRefused, JoinFails
 from lab.hosts.standins.call import Answer, Call
 
-_WITH_VALUE = {"--output", "-o", "--retry", "--connect-timeout", "--max-time", "-m"}
+_WITH_VALUE = {"--output", "-o", "--retry", "--connect-timeout", "--max-time", "-m", "--noproxy"}
 _HTTP_ERROR, _NO_CONNECTION = 22, 7
 
 
