@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from gpuclusters.adapters.errors import AdapterError
 from gpuclusters.adapters.kubernetes_objects import KubernetesObjects
 from gpuclusters.cli.diagnosis import Diagnosis, failure, shortened, warning, well
 from gpuclusters.config.caas import CaasConfig
-from gpuclusters.config.plan import table
+from gpuclusters.config.plan import namespace, table
+from gpuclusters.domain import guest_troubles
+from gpuclusters.domain.container import EVENT, POD
+from gpuclusters.domain.guest_troubles import Trouble
 from gpuclusters.domain.tenancy_objects import NAMESPACE, NODE
 
 AREA = "cluster"
@@ -49,10 +52,43 @@ def cluster(config: CaasConfig, kubeconfig: str) -> Iterator[Diagnosis]:
             yield well(AREA, "nothing of this stack is in it yet; `up` brings it")
             return
         nodes = {node["metadata"]["name"]: node for node in objects.list(NODE)}
+        theirs = [namespace(config, tenant) for tenant in config.tenants]
+        events, pods = (
+            [one for where in theirs for one in objects.list(kind, where)] for kind in (EVENT, POD)
+        )
     except AdapterError as error:
         yield failure(AREA, f"{error.where}: {error.problem}", error.remedy)
         return
     yield from _nodes(config, nodes)
+    yield from _containers(events, pods)
+
+
+def _containers(
+    events: Sequence[Mapping[str, Any]], pods: Sequence[Mapping[str, Any]]
+) -> Iterator[Diagnosis]:
+    """Rows 20 and 21: what tenants' containers that exist say, each cause once for all of them."""
+    found: dict[Trouble, list[str]] = {}
+    living = {(p["metadata"]["namespace"], p["metadata"]["name"]): p for p in pods}
+    for event in events:
+        about = event.get("involvedObject") or {}
+        at = (about.get("namespace"), about.get("name"))
+        if event.get("type") == "Warning" and at in living:
+            _note(found, guest_troubles.of_event(event.get("message") or ""), *at)
+    for at, pod in living.items():
+        for status in (pod.get("status") or {}).get("containerStatuses") or ():
+            for state in (status.get("state") or {}, status.get("lastState") or {}):
+                said = (state.get("terminated") or {}).get("message") or ""
+                _note(found, guest_troubles.of_guest(said), *at)
+    for trouble, names in found.items():
+        text = f"{shortened(names)}: {trouble.cause}"
+        yield warning(AREA, text, trouble.remedy, f"container.{trouble.name}")
+
+
+def _note(found: dict[Trouble, list[str]], trouble: Trouble | None, where: str, name: str) -> None:
+    if trouble is not None:
+        names = found.setdefault(trouble, [])
+        if f"{where}/{name}" not in names:
+            names.append(f"{where}/{name}")
 
 
 def _nodes(config: CaasConfig, nodes: Mapping[str, Mapping[str, Any]]) -> Iterator[Diagnosis]:

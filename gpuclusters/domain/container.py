@@ -20,6 +20,7 @@ from gpuclusters.domain.ports import ObjectKind
 from gpuclusters.domain.quantity import parse_quantity
 
 POD = ObjectKind("", "v1", "pods", "Pod", namespaced=True)
+EVENT = ObjectKind("", "v1", "events", "Event", namespaced=True)
 
 LEASE_GATE = "gpu-clusters.dev/lease"
 """Scheduling gate of a container that has no GPUs yet; only the lease controller takes it away."""
@@ -121,6 +122,8 @@ def pod(
         "image": request.image,
         # A cached image of another tenant's private registry must not be had for its name.
         "imagePullPolicy": "Always",
+        # CUDA's and NCCL's last words stay behind with the pod; `doctor` knows what they mean.
+        "terminationMessagePolicy": "FallbackToLogsOnError",
         "resources": request.resources(gpu_resource, huge_pages=huge_pages),
         "securityContext": {
             "allowPrivilegeEscalation": False,

@@ -28,6 +28,8 @@ class Cluster:
         self.forbidden: set[str] = set()
         self.error: AdapterError | None = None
         self.used = True
+        self.events: list[Mapping[str, Any]] = []
+        self.pods: list[Mapping[str, Any]] = []
 
     def version(self) -> str:
         if self.error is not None:
@@ -41,8 +43,10 @@ class Cluster:
         assert (kind.kind, name) == ("Namespace", "gpu-clusters-system")
         return {} if self.used else None
 
-    def list(self, kind: ObjectKind) -> Sequence[Mapping[str, Any]]:
-        return self.nodes
+    def list(self, kind: ObjectKind, namespace: str = "") -> Sequence[Mapping[str, Any]]:
+        assert bool(namespace) == kind.namespaced
+        known = {"Node": self.nodes, "Event": self.events, "Pod": self.pods}[kind.kind]
+        return [one for one in known if namespace in ("", one["metadata"].get("namespace"))]
 
 
 def config() -> CaasConfig:
@@ -96,6 +100,50 @@ def test_what_is_wrong_with_nodes_is_told_once_for_all_of_them(
     assert found
     assert all(d.fix for d in found)
     assert any(d.text.startswith(text) for d in found)
+
+
+def pod(name: str, namespace: str = "tenant-acme", said: str = "") -> dict[str, Any]:
+    status = {"lastState": {"terminated": {"message": said}}} if said else {}
+    return {
+        "metadata": {"namespace": namespace, "name": name},
+        "status": {"containerStatuses": [status]},
+    }
+
+
+def event(name: str, message: str, namespace: str = "tenant-acme") -> dict[str, Any]:
+    about = {"kind": "Pod", "namespace": namespace, "name": name}
+    return {
+        "metadata": {"namespace": namespace},
+        "type": "Warning",
+        "involvedObject": about,
+        "message": message,
+    }
+
+
+def test_why_containers_do_not_start_or_find_no_gpu_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cluster = Cluster([node("hgx-01"), node("hgx-02")])
+    slow = "Failed to create pod sandbox: rpc error: context deadline exceeded"
+    cluster.pods = [
+        pod("c-1"),
+        pod("c-2"),
+        pod("c-3", said="cuInit failed: 802"),
+        pod("x", "other"),
+    ]
+    cluster.events = [
+        event("c-1", slow),
+        event("c-1", slow),
+        event("c-2", slow),
+        event("gone", slow),
+        event("x", slow, "other"),
+    ]
+    by_id = {d.id: d for d in said(cluster, monkeypatch) if d.level is Level.WARNING}
+    assert set(by_id) == {"container.boot-too-slow", "container.fabric-not-ready"}
+    slowly = by_id["container.boot-too-slow"]
+    assert slowly.text.startswith("tenant-acme/c-1, tenant-acme/c-2: the VM did not come up")
+    assert "runtimeRequestTimeout" in slowly.fix
+    assert "tenant-acme/c-3" in by_id["container.fabric-not-ready"].text
 
 
 def test_an_account_that_may_not_is_told_what(monkeypatch: pytest.MonkeyPatch) -> None:
