@@ -8,13 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from gpuclusters.domain.gpu_operator import DEPLOY_LABEL, upgrade_fault
+from gpuclusters.domain.gpu_operator_taints import hard, shown, tolerates
 from gpuclusters.domain.helm_release import Revision, installed_version
 
 DEFINITIONS: Final = ("clusterpolicies.nvidia.com", "nvidiadrivers.nvidia.com")
 _ENFORCE = "pod-security.kubernetes.io/enforce"
 _CONTAINERD = re.compile(r"containerd://v?(\d+)\.(\d+)")
-_DAEMON_TAINTS = "node.kubernetes.io/"
-"""The DaemonSet controller tolerates these by itself (not-ready, unreachable, pressure, unschedulable)."""
 _CDI_CONTAINERD = (2, 0)
 _LIFE_CYCLE = "NVIDIA GPU Operator documentation, life cycle policy"
 _INSTALL = "NVIDIA GPU Operator documentation, getting started"
@@ -252,45 +251,15 @@ def _node(name: str, node: Object, plan: Plan) -> Iterator[Finding]:
         worker = "node-feature-discovery.worker.tolerations"
         kinds.append(("the workers of NFD", worker, plan.nfd_tolerations))
     for who, value, tolerated in kinds:
-        taints = [taint for taint in _taints(node) if not _tolerates(tolerated, taint)]
+        taints = [taint for taint in hard(node) if not tolerates(tolerated, taint)]
         if taints:
             yield Finding(
                 "taint-not-tolerated",
-                f"node {name} has {', '.join(map(_shown, taints))}, which {who} do not tolerate: "
+                f"node {name} has {', '.join(map(shown, taints))}, which {who} do not tolerate: "
                 "its DaemonSets want 0 pods there, and nothing says so",
                 f"add it to the value {value}, or remove the taint",
                 _INSTALL,
             )
-
-
-def _taints(node: Object) -> list[Object]:
-    found = (node.get("spec") or {}).get("taints") or ()
-    return [
-        taint
-        for taint in found
-        if taint.get("effect") in ("NoSchedule", "NoExecute")
-        and not str(taint["key"]).startswith(_DAEMON_TAINTS)
-    ]
-
-
-def _tolerates(tolerations: Sequence[Object], taint: Object) -> bool:
-    """As the scheduler compares them (Kubernetes documentation, taints and tolerations)."""
-    for one in tolerations:
-        if one.get("effect") not in (None, "", taint.get("effect")):
-            continue
-        if one.get("operator") == "Exists":
-            if one.get("key") in (None, "", taint["key"]):
-                return True
-        elif one.get("key") == taint["key"] and (one.get("value") or "") == (
-            taint.get("value") or ""
-        ):
-            return True
-    return False
-
-
-def _shown(taint: Object) -> str:
-    value = f"={taint['value']}" if taint.get("value") else ""
-    return f"the taint {taint['key']}{value}:{taint['effect']}"
 
 
 def _is_discovery(body: Object) -> bool:
