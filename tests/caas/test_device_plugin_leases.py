@@ -60,8 +60,8 @@ def test_pods_of_two_tenants_share_a_host_and_all_gpus_come_back(
     (host,) = hosts()
 
     async def story() -> None:
-        async with lease_lab(kube_api, namespace, [host]) as lab, plugged(lab, kubelets):
-            await lab.all_free()
+        made = lease_lab(kube_api, namespace, [host], free=True)
+        async with made as lab, plugged(lab, kubelets):
             acme, other = await lab.tenant(), await lab.tenant()
             # All at once: one pod at a time is let go to the host, each gets its own GPUs.
             pods = [await lab.pod(acme, 2), await lab.pod(other, 4), await lab.pod(acme, 1)]
@@ -93,8 +93,8 @@ def test_gpus_pass_from_pod_to_pod_many_times(
             await lab.cluster.delete(POD, pod["metadata"]["name"], namespace)
 
     async def story() -> None:
-        async with lease_lab(kube_api, namespace, [host]) as lab, plugged(lab, kubelets):
-            await lab.all_free()
+        made = lease_lab(kube_api, namespace, [host], free=True)
+        async with made as lab, plugged(lab, kubelets):
             acme, other = await lab.tenant(), await lab.tenant()
             await asyncio.gather(
                 *(one(lab, tenant, size) for tenant in (acme, other) for size in (2, 4))
