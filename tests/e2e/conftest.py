@@ -133,18 +133,10 @@ class Checkout:
         path.write_text(yaml.safe_dump(document))
 
     def choose(self, cluster_type: str) -> None:
-        """Another type of cluster, as `pulumi config set cluster-type` does it."""
-        done = self.engine("config", "set", "cluster-type", cluster_type)
-        assert done.returncode == 0, done.stderr
-
-    def only(self, cluster_type: str) -> None:
-        """A stack file with this type of cluster alone, so that the lab has no other machines."""
+        """Another type of cluster, as `pulumi config set cluster-type` writes it down."""
         path = self.folder / "Pulumi.dev.yaml"
         document = yaml.safe_load(path.read_text())
-        config = document["config"]
-        config["gpu-clusters:cluster-type"] = cluster_type
-        for other in {"caas", "rke2"} - {cluster_type}:
-            config.pop(f"gpu-clusters:{other}", None)
+        document["config"]["gpu-clusters:cluster-type"] = cluster_type
         path.write_text(yaml.safe_dump(document))
 
     def reset(self) -> None:

@@ -19,13 +19,13 @@ POOL = {"gpu": {"product": "a100-sxm4-80gb", "count": 8}}
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Checkout]:
     """The lab of all tests here, up: one server, a machine with whole GPUs, one with slices."""
     with checkout(tmp_path_factory.mktemp("rke2s")) as dev:
-        dev.only("rke2")
+        dev.choose("rke2")
         dev.up()
         yield dev
 
 
 def resources(dev: Checkout) -> dict[str, dict[str, str]]:
-    """GPUs that each node offers, by resource."""
+    """GPUs that each node of this cluster offers, by resource."""
     return {
         node["metadata"]["name"]: {
             key: count
@@ -33,6 +33,7 @@ def resources(dev: Checkout) -> dict[str, dict[str, str]]:
             if key.startswith("nvidia.com/")
         }
         for node in dev.kubectl("get", "nodes")["items"]
+        if node["metadata"]["name"] in MACHINES
     }
 
 
@@ -65,7 +66,8 @@ def test_every_machine_of_a_pool_has_its_label_and_the_namespace_may_what_it_mus
         node["metadata"]["name"]: node["metadata"]["labels"].get("gpu-clusters.dev/pool")
         for node in cluster.kubectl("get", "nodes")["items"]
     }
-    assert pools == {"cp-01": None, "gpu-01": "whole", "gpu-02": "sliced"}
+    nobody = dict.fromkeys(("cp-01", "hgx-01", "hgx-02"))
+    assert pools == {**nobody, "gpu-01": "whole", "gpu-02": "sliced"}
     namespace = cluster.kubectl("get", "namespace", "gpu-operator")
     assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "privileged"
 
@@ -99,11 +101,18 @@ def test_another_layout_of_one_pool_leaves_the_other_alone(cluster: Checkout) ->
     assert resources(cluster)["gpu-02"] == {"nvidia.com/gpu": "24"}
 
 
-def test_destroy_takes_everything_back(cluster: Checkout) -> None:
-    done = cluster.engine("destroy", "--yes", "--skip-preview")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert cluster.state() == []
-    assert cluster.kubectl("get", "nodes")["items"] == []
+def test_another_type_of_cluster_comes_and_this_one_goes(cluster: Checkout) -> None:
+    cluster.choose("caas")
+    gone = {
+        step["oldState"]["type"].split(":")[-1] for step in cluster.plan() if step["op"] == "delete"
+    }
+    assert {"Rke2Node", "GpuDriver", "Release", "MigLayout"} <= gone, "a preview says what goes"
+    cluster.up()
+    assert not [r["urn"] for r in cluster.state() if ":rke2:" in r["urn"]]
+    assert {node["metadata"]["name"] for node in cluster.kubectl("get", "nodes")["items"]} == {
+        "hgx-01",
+        "hgx-02",
+    }
     for host in MACHINES:
-        gone = "ls -d /var/lib/rancher/rke2 /usr/local/bin/rke2 2>/dev/null || true"
-        assert cluster.on_host(host, gone) == ""
+        left = "ls -d /var/lib/rancher/rke2 /usr/local/bin/rke2 2>/dev/null || true"
+        assert cluster.on_host(host, left) == ""
