@@ -18,8 +18,8 @@ from gpuclusters.domain.proof_inputs import (
 from gpuclusters.domain.proof_wait import Ended
 
 SIMULATED = (
-    "The GPUs are simulated: matrices were multiplied on this machine's processor, so nothing here is "
-    "about GPUs."
+    "The GPUs are simulated: what a proof computes, it computes on this machine's processor, so nothing "
+    "here is about GPUs."
 )
 
 
