@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import subprocess
 import threading
 from collections.abc import Iterator, Mapping
@@ -19,9 +20,9 @@ import pytest
 import yaml
 
 from gpuclusters.adapters.service_vm import FOLDER
-from gpuclusters.domain import domain_xml
+from gpuclusters.domain import domain_xml, vfio
 from gpuclusters.domain.platforms import PRESETS, Platform
-from gpuclusters.domain.service_vm_state import PROGRAM
+from gpuclusters.domain.service_vm_state import PROGRAM, UNIT, UNITS
 from tests.fixtures.debian import libraries, unpacked
 from tests.unit.test_service_vm import domain, inputs, seed
 
@@ -128,17 +129,24 @@ def test_systemd_takes_the_units(tmp_path: Path) -> None:
     root = tmp_path / "root"
     units = root / "etc/systemd/system"
     units.mkdir(parents=True)
-    names = [path.name for path in FOLDER.iterdir() if path.suffix in {".service", ".timer"}]
-    assert len(names) == 3
-    for name in names:
-        (units / name).write_text((FOLDER / name).read_text())
+    files = [p for p in FOLDER.parent.glob("*/*") if p.suffix in {".service", ".timer"}]
+    names = [path.name for path in files]
+    assert {"gpu-clusters-vfio.service", UNIT, *UNITS} <= set(names)
+    for path in files:
+        (units / path.name).write_text(path.read_text())
     drop_in = units / "libvirtd.service.d"
     drop_in.mkdir()
     (drop_in / "50-gpu-clusters.conf").write_text((FOLDER / "libvirt-ordering.conf").read_text())
     (units / "libvirtd.service").write_text("[Service]\nExecStart=/bin/true\n")
     for target in ("sysinit", "basic", "multi-user", "timers", "shutdown", "umount", "time-set"):
         (units / f"{target}.target").write_text("[Unit]\nDescription=stub\n")
-    for program in (PROGRAM, "/bin/true"):
+    programs = {
+        program
+        for path in files
+        for program in re.findall(r"(?m)^Exec\w+=[-@:+!]*(/\S+)", path.read_text())
+    }
+    assert {PROGRAM, vfio.SCRIPT_PATH} <= programs
+    for program in {*programs, "/bin/true"}:
         path = root / program.lstrip("/")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("#!/bin/sh\n")
