@@ -26,6 +26,7 @@ import yaml
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
+from gpuclusters.domain.fabric import TABLES, Baseboard, plan_layout
 from tests.review.catalogue import loading, real
 
 PROJECT = Path(__file__).resolve().parents[3]
@@ -137,11 +138,13 @@ class Stack:
 
     def adopt(self, protected: str = "") -> None:
         """Make the state what the preview would make."""
-        masked, shown = self.preview(), self.preview("--show-secrets")
-        resources = _state(masked["steps"], {s["urn"]: s for s in shown["steps"]}, protected)
-        exported = json.loads(self.engine("stack", "export", "--stack", STACK))
-        exported["deployment"]["resources"] = resources
-        self.engine("stack", "import", "--stack", STACK, text=json.dumps(exported))
+        # Twice: what depends on outputs is known only when there are some.
+        for _ in range(2):
+            masked, shown = self.preview(), self.preview("--show-secrets")
+            resources = _state(masked["steps"], {s["urn"]: s for s in shown["steps"]}, protected)
+            exported = json.loads(self.engine("stack", "export", "--stack", STACK))
+            exported["deployment"]["resources"] = resources
+            self.engine("stack", "import", "--stack", STACK, text=json.dumps(exported))
 
 
 def _pack(folder: Path, archive: Path) -> str:
@@ -240,11 +243,14 @@ def _outputs(kind: str, inputs: Mapping[str, Any]) -> dict[str, Any]:
     if kind == "ServiceVm":
         return {"fabric_manager_version": "595.58.03", "run": "boot-1", "drift": [], "warnings": []}
     if kind == "FabricPartitions":
+        table = TABLES[Baseboard(inputs["baseboard"])]
+        cut = [table.partition(n) for n in inputs.get("partitions") or ()]
+        cut = cut or list(plan_layout(table, tuple(inputs["layout"])))
         return {
-            "active": inputs["partitions"],
-            "applied": inputs["partitions"],
+            "active": [p.id for p in cut],
+            "applied": [p.id for p in cut],
             "warnings": [],
-            "gpus_by_partition": {},
+            "gpus_by_partition": {str(p.id): list(p.modules) for p in cut},
         }
     if kind == "CdiSpec":
         return {
