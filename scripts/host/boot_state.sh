@@ -32,9 +32,11 @@ others_of_grub() (
     printf '%s %s\n' "$GRUB_CMDLINE_LINUX" "$GRUB_CMDLINE_LINUX_DEFAULT"
 )
 
-# Whether the kernel has another value than a file of sysctl.d says.
+# Whether the kernel has another value than a file of sysctl.d says. What a later file sets too is that one's.
 sysctl_behind() {
     sed -n -e 's/^ *\([a-z][a-z0-9_./-]*\) *= *\(.*\)$/\1 \2/p' -- "$1" | while read -r key wanted; do
+        last=$(grep -ls "^ *$key *=" /etc/sysctl.d/*.conf | tail -n 1)
+        [ "$last" = "$1" ] || continue
         now=$(sysctl -n "$key" 2>/dev/null </dev/null) || continue
         [ "$now" = "$wanted" ] || echo "$key"
     done

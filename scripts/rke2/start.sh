@@ -8,11 +8,9 @@ export LC_ALL
 unit=$1
 
 # What the files in /etc/sysctl.d say has to be in force before RKE2 checks it.
-for file in /etc/sysctl.d/60-rke2-cis.conf /etc/sysctl.d/90-gpu-clusters-rke2.conf; do
-    if [ -f "$file" ]; then
-        sysctl -q -p "$file" >/dev/null
-    fi
-done
+# All files in their order, as at a boot: one that comes later may want more than RKE2 does. A line of somebody
+# else's that cannot be set is no reason to stop; RKE2 checks what it needs.
+sysctl -q --system >/dev/null 2>&1 || true
 if [ "$(systemctl is-active NetworkManager.service 2>/dev/null || true)" = active ]; then
     systemctl reload NetworkManager.service
 fi
