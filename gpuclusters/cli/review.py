@@ -257,7 +257,7 @@ def _previewed(project: Project, name: str) -> str | None:
 
     session = stacks.open_session(project, name)
     if session.in_lab:
-        stacks._ensure_stack(session)
+        stacks.ensure_stack(session)
     command = [*session.engine.command, "preview", "--stack", name, "--json", "--show-sames"]
     # What it says besides goes to this terminal; a failed preview tells why in its JSON.
     done = subprocess.run(

@@ -72,7 +72,7 @@ def up(project: Project, stack: str, *, refresh: bool) -> int:
     if not session.in_lab:
         return session.call("up", *(["--refresh"] if refresh else []))
     lab_command.start_for(project, stack, session.config, console)
-    _ensure_stack(session)
+    ensure_stack(session)
     code = session.call("up", "--yes", "--skip-preview", *(["--refresh"] if refresh else []))
     if code == 0:
         report.show(console, _summary(session), unchanged=_unchanged(session))
@@ -85,7 +85,7 @@ def preview(project: Project, stack: str, flags: Sequence[str]) -> int:
     if "--json" not in flags:
         Console(highlight=False).print(session.engine.line, soft_wrap=True)
     if session.in_lab:
-        _ensure_stack(session)
+        ensure_stack(session)
     return session.call("preview", *flags)
 
 
@@ -104,7 +104,7 @@ def down(project: Project, stack: str) -> int:
     return 0
 
 
-def _ensure_stack(session: Session) -> None:
+def ensure_stack(session: Session) -> None:
     """Make the stack's place in the lab's backend, if there is none yet."""
     with lab_command.one_sentence():
         lifecycle.claim(session.project.lab_folder)
