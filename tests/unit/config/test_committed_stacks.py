@@ -153,7 +153,9 @@ def test_the_reference_has_every_key(kind: ClusterType) -> None:
 
 
 def test_the_example_at_the_top_of_the_reference_is_right(tmp_path: Path) -> None:
-    example = re.search(r"```yaml\n(.*?)```", reference.PAGES[ClusterType.CAAS].read_text(), re.DOTALL)
+    example = re.search(
+        r"```yaml\n(.*?)```", reference.PAGES[ClusterType.CAAS].read_text(), re.DOTALL
+    )
     assert example is not None
     path = tmp_path / "Pulumi.dev.yaml"
     path.write_text(example[1])
@@ -161,7 +163,9 @@ def test_the_example_at_the_top_of_the_reference_is_right(tmp_path: Path) -> Non
 
 
 def test_the_faults_that_the_reference_shows_are_said_in_these_words(tmp_path: Path) -> None:
-    shown = re.search(r"```\n(Pulumi\.dev.*?)```", reference.PAGES[ClusterType.CAAS].read_text(), re.DOTALL)
+    shown = re.search(
+        r"```\n(Pulumi\.dev.*?)```", reference.PAGES[ClusterType.CAAS].read_text(), re.DOTALL
+    )
     assert shown is not None
     document = yaml.safe_load((ROOT / "Pulumi.dev.yaml").read_text())
     caas = document["config"]["gpu-clusters:caas"]
