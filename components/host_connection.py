@@ -24,17 +24,23 @@ class HostConnection:
     host_key: pulumi.Input[str]
     iap: pulumi.Input[dict[str, Any]] | None = None
     """Project, zone and name on Google Cloud of a machine that is reached through Identity-Aware Proxy."""
+    machine: pulumi.Input[str] | None = None
+    """Id of the machine where it is made by this program: another one under the same name is prepared anew."""
 
     def as_input(self) -> dict[str, pulumi.Input[Any]]:
         """The connection as a property of a dynamic resource."""
-        tunnel = {} if self.iap is None else {"iap": self.iap}
+        more: dict[str, pulumi.Input[Any]] = {}
+        if self.iap is not None:
+            more["iap"] = self.iap
+        if self.machine is not None:
+            more["machine"] = self.machine
         return {
             "host": self.host,
             "address": self.address,
             "port": self.port,
             "user": self.user,
             "host_key": self.host_key,
-            **tunnel,
+            **more,
         }
 
     def command_connection(self, private_key: pulumi.Input[str] | None) -> remote.ConnectionArgs:

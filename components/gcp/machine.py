@@ -102,4 +102,5 @@ class GpuMachine(pulumi.ComponentResource):
             user=args.user,
             host_key=key.public_key,
             iap=tunnel if args.through_iap else None,
+            machine=machine.instance_id,
         )

@@ -84,6 +84,9 @@ class HostConnection(BaseModel):
     host_key: Annotated[str, AfterValidator(parse_host_key)]
     iap: IapTunnel | None = None
     """The tunnel that leads there; the address is then that within its network."""
+    machine: Annotated[str, Field(max_length=64)] = ""
+    """Which machine answers there, where it is made by this program: when it was made anew under the same
+    name, everything on it is compared and brought back."""
 
     @property
     def place(self) -> str:

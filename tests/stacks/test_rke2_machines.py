@@ -66,3 +66,10 @@ def test_machines_on_google_cloud_are_made_and_then_prepared() -> None:
         assert "0.0.0.0/0" not in str(rule)
     for node in made.of(":Rke2Node").values():
         assert node["registration_address"] == "10.10.0.100"
+
+
+def test_a_machine_that_is_made_anew_is_prepared_anew() -> None:
+    made = stack(hosts=GOOGLE)
+    for kind in (":GpuDriver", ":Rke2Node"):
+        for inputs in made.of(kind).values():
+            assert "machine" in inputs["connection"], "else nobody notices that it is another one"
