@@ -28,8 +28,13 @@ def test_a_right_configuration_can_be_previewed(document: dict[str, Any]) -> Non
     names = [(r.type, r.name) for r in engine.seen]
     assert len(names) == len(set(names)), "two resources would have one URN"
     for inputs in engine.of(":FabricPartitions").values():
-        plan_layout(TABLES[Baseboard(inputs["baseboard"])], [int(n) for n in inputs["layout"]])
-        assert sum(inputs["layout"]) == 8, "each GPU is in exactly one partition"
+        table = TABLES[Baseboard(inputs["baseboard"])]
+        if "layout" in inputs:
+            cut = plan_layout(table, [int(size) for size in inputs["layout"]])
+        else:
+            cut = tuple(table.partition(int(number)) for number in inputs["partitions"])
+        modules = [m for partition in cut for m in partition.modules]
+        assert sorted(modules) == list(range(1, 9)), "each GPU is in exactly one partition"
     policies = engine.of(":TenancyPolicy").values()
     assert len(policies) == len(config.caas.tenants)
     assert len({inputs["namespace"] for inputs in policies}) == len(policies)
