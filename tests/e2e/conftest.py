@@ -139,6 +139,17 @@ class Checkout:
         document["config"]["gpu-clusters:cluster-type"] = cluster_type
         path.write_text(yaml.safe_dump(document))
 
+    def only(self, cluster_type: str) -> None:
+        """A stack file with this type of cluster alone, so that the lab has no other machines."""
+        path = self.folder / "Pulumi.dev.yaml"
+        document = yaml.safe_load(path.read_text())
+        sections = ("gpu-clusters:cluster-type", f"gpu-clusters:{cluster_type}")
+        document["config"] = {
+            key: value for key, value in document["config"].items() if key in sections
+        }
+        document["config"]["gpu-clusters:cluster-type"] = cluster_type
+        path.write_text(yaml.safe_dump(document))
+
     def reset(self) -> None:
         """The configuration as it is committed."""
         (self.folder / "Pulumi.dev.yaml").write_text((SOURCE / "Pulumi.dev.yaml").read_text())

@@ -24,8 +24,8 @@ OFFERED = {"gpu-01": "8", "gpu-02": "8", "gpu-03": "16"}
 
 
 def when(run: int) -> tuple[str, int]:
-    """By turns: a step or two have just ended; or some have just begun."""
-    return (ENDS, 2 + run % 3) if run % 3 else (STARTS, 5)
+    """By turns: steps have just ended, components (which end at once) among them; or some have begun."""
+    return (ENDS, 5 + run % 3) if run % 3 else (STARTS, 7)
 
 
 def test_a_killed_up_of_three_servers_and_four_agents_converges(
