@@ -25,7 +25,7 @@ class HostConnection:
     iap: pulumi.Input[dict[str, Any]] | None = None
     """Project, zone and name on Google Cloud of a machine that is reached through Identity-Aware Proxy."""
     machine: pulumi.Input[str] | None = None
-    """Id of the machine where it is made by this program: another one under the same name is prepared anew."""
+    """Id of a machine that this program makes: another one under the same name is prepared anew."""
 
     def as_input(self) -> dict[str, pulumi.Input[Any]]:
         """The connection as a property of a dynamic resource."""
