@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from gpuclusters.config.fault import Flaw, Path, show
+from gpuclusters.config.hosts import LabHosts
 from gpuclusters.config.rke2_cluster import Rke2Config
 from gpuclusters.config.rke2_cluster_machines import architecture, driver_version, gpu_pools
-from gpuclusters.config.rke2_cluster_metrics import NoMetrics
+from gpuclusters.config.rke2_cluster_metrics import NoMetrics, RancherMonitoring
 from gpuclusters.config.rke2_cluster_proof import ProofL0, ProofL1, ProofL4
 from gpuclusters.config.rke2_cluster_sharing import NotShared
 from gpuclusters.config.rules.rule import Severity, rule
@@ -105,7 +106,29 @@ def there_is_time_enough(config: Rke2Config) -> Iterable[Flaw]:
         )
 
 
+@rule(44, needs=["proof", "metrics", "hosts"])
+def the_lab_can_do_it(config: Rke2Config) -> Iterable[Flaw]:
+    """In the lab matrices are multiplied on a processor, and one monitoring has a chart; there is no more."""
+    if not isinstance(config.hosts, LabHosts):
+        return
+    if isinstance(config.metrics, RancherMonitoring):
+        yield Flaw(
+            ("metrics", "kind"),
+            "has no chart in the lab",
+            show(config.metrics.kind),
+            "write kube-prometheus-stack or none",
+        )
+    if not isinstance(config.proof, ProofL0 | ProofL1):
+        yield Flaw(
+            ("proof", "level"),
+            "needs GPUs, and those of the lab are simulated",
+            show(config.proof.level),
+            "write L1 or L0",
+        )
+
+
 RULES = (
+    the_lab_can_do_it,
     the_proofs_cuda_runs_on_the_driver,
     the_load_is_seen_by_somebody,
     there_is_something_to_exchange,
