@@ -38,7 +38,7 @@ class MigManagers:
             if view.memory.layouts.get(node) == wanted:
                 # It was asked for another one and then for this again, or the node joined anew.
                 self._pending.discard(node)
-                if labels(view.nodes[node]).get(MIG_STATE_LABEL) != SUCCESS:
+                if labels(view.nodes[node]).get(MIG_STATE_LABEL, PENDING) == PENDING:
                     await self._put.change(node, {MIG_STATE_LABEL: SUCCESS})
                 continue
             if node not in self._pending:
