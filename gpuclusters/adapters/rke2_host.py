@@ -215,6 +215,10 @@ class SshRke2Control:
         words = [f"{k}-" if v is None else f"{k}={v}" for k, v in sorted(labels.items())]
         self._change(["label", name, *words], f"label node {name}")
 
+    def taint(self, name: str, changes: Sequence[str]) -> None:
+        """Set taints; one that ends with `-` is taken away."""
+        self._change(["taint", name, *changes], f"taint node {name}")
+
     def delete(self, name: str) -> None:
         """Delete the node and the password that its name is bound to."""
         self._change(["delete", name], f"delete node {name}", timeout_seconds=300.0)

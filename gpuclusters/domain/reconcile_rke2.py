@@ -13,7 +13,7 @@ from gpuclusters.domain import rke2, rke2_reasons
 from gpuclusters.domain.ports import Clock, Journal
 from gpuclusters.domain.refusals import RefusalError
 from gpuclusters.domain.rke2 import Role
-from gpuclusters.domain.rke2_node import ClusterNode, LiveHost, Rke2NodeInputs
+from gpuclusters.domain.rke2_node import ClusterNode, LiveHost, Rke2NodeInputs, taint_changes
 from gpuclusters.domain.rke2_ports import Control, Host, JoinError, Progress
 from gpuclusters.domain.rke2_refusals import before_joining
 from gpuclusters.domain.rke2_state import differing, is_active
@@ -225,7 +225,7 @@ def _late(
 def _settle(
     inputs: Rke2NodeInputs, control: Control, node: ClusterNode, before: Mapping[str, Any]
 ) -> None:
-    """Labels as they must be, and open again if we closed it."""
+    """Labels and taints as they must be, and open again if we closed it."""
     wanted: dict[str, str | None] = {
         key: value for key, value in inputs.labels.items() if node.labels.get(key) != value
     }
@@ -233,6 +233,10 @@ def _settle(
     wanted |= {key: None for key in gone if key in node.labels}
     if wanted:
         control.label(inputs.node_name, wanted)
+    given = (before.get("config") or {}).get("node-taint") or ()
+    changes = taint_changes(inputs.config.get("node-taint") or (), given, node.taints)
+    if changes:
+        control.taint(inputs.node_name, changes)
     if node.drained_for:
         control.uncordon(inputs.node_name)
 

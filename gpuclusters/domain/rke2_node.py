@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated, Any
@@ -197,6 +197,8 @@ class ClusterNode:
     unschedulable: bool
     drained_for: str
     """The release for which we drained it; empty if we did not."""
+    taints: frozenset[str] = frozenset()
+    """As `key=value:effect`."""
 
 
 def parse_live(text: str) -> LiveHost:
@@ -253,7 +255,46 @@ def parse_node(text: str) -> ClusterNode | None:
         labels=metadata.get("labels") or {},
         unschedulable=bool(spec.get("unschedulable")),
         drained_for=(metadata.get("annotations") or {}).get(DRAINED, ""),
+        taints=frozenset(
+            f"{one['key']}={one.get('value', '')}:{one['effect']}"
+            for one in spec.get("taints") or ()
+        ),
     )
+
+
+def taint_changes(
+    wanted: Iterable[str], before: Iterable[str], there: Collection[str]
+) -> tuple[str, ...]:
+    """What `kubectl taint` has to be told, so that a node has its taints; those of others stay.
+
+    The configuration of RKE2 counts at the first registration alone.
+
+    Args:
+        wanted: the taints that the node is to have, `key=value:effect` or `key:effect`.
+        before: those that it was given last.
+        there: those that it has.
+    """
+    now = {_spelled(taint) for taint in wanted}
+    missing = now - set(there)
+    kept = {_slot(taint) for taint in now}
+    gone = {
+        _slot(taint)
+        for taint in map(_spelled, before)
+        if taint in there and _slot(taint) not in kept
+    }
+    return (*sorted(missing), *(f"{slot}-" for slot in sorted(gone)))
+
+
+def _spelled(taint: str) -> str:
+    """With its value, also where it is empty."""
+    key, _, effect = taint.rpartition(":")
+    return f"{key if '=' in key else key + '='}:{effect}"
+
+
+def _slot(taint: str) -> str:
+    """Key and effect: a node has one taint of both."""
+    key, _, effect = taint.rpartition(":")
+    return f"{key.partition('=')[0]}:{effect}"
 
 
 DRAINED = "gpu-clusters.dev/drained-for"

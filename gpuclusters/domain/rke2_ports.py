@@ -111,5 +111,8 @@ class Control(Protocol):
     def label(self, name: str, labels: Mapping[str, str | None]) -> None:
         """Set labels; None takes one away."""
 
+    def taint(self, name: str, changes: Sequence[str]) -> None:
+        """Set taints, `key=value:effect`, and take away those with a `-` behind key and effect."""
+
     def delete(self, name: str) -> None:
         """Delete the node, and the password that its name is bound to."""

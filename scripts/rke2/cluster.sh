@@ -1,6 +1,7 @@
 #!/bin/sh
 # Ask or change the cluster from one of its servers, with the kubectl that RKE2 brings.
 # Usage: sh -s -- clock | installed | ready | servers | node NAME | label NAME KEY=VALUE... KEY-...
+#                 | taint NAME KEY=VALUE:EFFECT... KEY:EFFECT-...
 #                 | drain NAME ANNOTATION REASON SECONDS | uncordon NAME ANNOTATION | delete NAME
 set -eu
 LC_ALL=C
@@ -29,6 +30,11 @@ label)
     node=$1
     shift
     k label node "$node" --overwrite "$@" >/dev/null
+    ;;
+taint)
+    node=$1
+    shift
+    k taint node "$node" --overwrite "$@" >/dev/null
     ;;
 drain)
     # Noted first: a run that is killed in between must know that the node is closed by us.

@@ -85,6 +85,24 @@ def test_a_cluster_lives_from_its_first_server_to_its_end(
         assert cluster.provider.read(Rke2NodeProvider, cluster.made[machine.name]).id == ""
 
 
+def test_taints_of_a_node_that_joined_long_ago_follow_the_configuration(
+    small: Cluster, agent: SimulatedHost
+) -> None:
+    def tainted(*taints: str) -> dict[str, Any]:
+        config = small.inputs(agent)["config"]
+        return {"config": {**config, "node-taint": list(taints)} if taints else config}
+
+    small.create(agent, **tainted("gpus=a100:NoSchedule"))
+    spec = small.nodes()[agent.name]["spec"]
+    assert spec["taints"] == [{"key": "gpus", "value": "a100", "effect": "NoSchedule"}]
+    # RKE2's own configuration counts at the registration alone.
+    small.update(agent, **tainted("gpus=h100:NoSchedule"))
+    spec = small.nodes()[agent.name]["spec"]
+    assert spec["taints"] == [{"key": "gpus", "value": "h100", "effect": "NoSchedule"}]
+    small.update(agent, **tainted())
+    assert small.nodes()[agent.name]["spec"]["taints"] == []
+
+
 def test_an_agent_that_goes_changes_no_other(small: Cluster, hosts: Hosts) -> None:
     one, other = hosts(2, platform="plain-server")
     small.create(one)

@@ -23,7 +23,7 @@ from gpuclusters.domain import (
 from gpuclusters.domain.refusals import RefusalError
 from gpuclusters.domain.rke2 import Role, parse_version
 from gpuclusters.domain.rke2_cilium import Cilium, Encryption
-from gpuclusters.domain.rke2_node import ClusterNode, LiveHost, Rke2NodeInputs
+from gpuclusters.domain.rke2_node import ClusterNode, LiveHost, Rke2NodeInputs, taint_changes
 from gpuclusters.domain.rke2_plan import join_order, rounds
 
 SETTINGS = rke2_config.Settings(registration_address="10.20.0.100")
@@ -299,6 +299,7 @@ class Server:
     def drain(self, name: str, reason: str, timeout_seconds: int) -> None: ...
     def uncordon(self, name: str) -> None: ...
     def label(self, name: str, labels: Mapping[str, str | None]) -> None: ...
+    def taint(self, name: str, changes: Sequence[str]) -> None: ...
     def delete(self, name: str) -> None: ...
 
 
@@ -412,3 +413,27 @@ def test_certificates_that_end_soon_are_warned_of(expires: str, said: str | None
     live = LiveHost(clock=1795392000, expires=expires)  # 2026-11-23
     warning = rke2_state.certificate_warning(node(), live)
     assert (said in warning) if said and warning else warning is said
+
+
+@pytest.mark.parametrize(
+    ("wanted", "before", "there", "told"),
+    [
+        (["a=1:NoSchedule"], [], [], ("a=1:NoSchedule",)),
+        (["a=1:NoSchedule"], ["a=1:NoSchedule"], ["a=1:NoSchedule"], ()),
+        (["a:NoSchedule"], [], ["a=:NoSchedule"], ()),
+        (["a=2:NoSchedule"], ["a=1:NoSchedule"], ["a=1:NoSchedule"], ("a=2:NoSchedule",)),
+        ([], ["a=1:NoSchedule"], ["a=1:NoSchedule", "theirs=:NoExecute"], ("a:NoSchedule-",)),
+        ([], ["a=1:NoSchedule"], [], ()),
+        (
+            ["a=1:NoExecute"],
+            ["a=1:NoSchedule"],
+            ["a=1:NoSchedule"],
+            ("a=1:NoExecute", "a:NoSchedule-"),
+        ),
+        (["lost=:NoSchedule"], ["lost:NoSchedule"], [], ("lost=:NoSchedule",)),
+    ],
+)
+def test_a_node_keeps_the_taints_of_others_and_has_ours(
+    wanted: list[str], before: list[str], there: list[str], told: tuple[str, ...]
+) -> None:
+    assert taint_changes(wanted, before, there) == told

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 
-from lab.hosts.rke2_cluster import CONTROL_PLANE, Clusters, Object
+from lab.hosts.rke2_cluster import CONTROL_PLANE, Clusters, Object, parse_taint
 from lab.hosts.standins.call import Answer, Call
 
 _NO_CONNECTION = (
@@ -56,7 +56,7 @@ def run(call: Call) -> Answer:
 def _change(call: Call, clusters: Clusters, cluster: Object, words: list[str]) -> Answer:
     """A verb that changes one node."""
     match words:
-        case ["label" | "annotate" as verb, "node", name, *changes]:
+        case ["label" | "annotate" | "taint" as verb, "node", name, *changes]:
             pass
         case ["cordon" | "uncordon" | "drain" as verb, name]:
             changes = []
@@ -73,11 +73,21 @@ def _change(call: Call, clusters: Clusters, cluster: Object, words: list[str]) -
                 values[key] = value
             else:
                 values.pop(key.removesuffix("-"), None)
+    elif verb == "taint":
+        for change in changes:
+            taint = parse_taint(change.removesuffix("-"))
+            kept = [t for t in node["spec"]["taints"] if not _same_slot(t, taint)]
+            node["spec"]["taints"] = kept if change.endswith("-") else [*kept, taint]
     else:
         node["spec"]["unschedulable"] = verb != "uncordon"
     clusters.save(cluster)
     call.machine.note("rke2", action=verb, node=name)
     return Answer.out(f"node/{name} changed by {verb}")
+
+
+def _same_slot(one: Object, other: Object) -> bool:
+    """A node has one taint of a key and an effect."""
+    return bool(one["key"] == other["key"] and one["effect"] == other["effect"])
 
 
 def _shown(clusters: Clusters, cluster: Object, name: str) -> Object:
