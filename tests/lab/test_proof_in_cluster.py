@@ -106,7 +106,8 @@ def world(kube_api: KubeCluster, kubelets: Kubelets) -> Iterator[World]:
                 content_type=merge,
             )
             pods = f"/api/v1/namespaces/{made.operator}/pods"
-            until(lambda: api.get(f"/api/v1/namespaces/{made.operator}/serviceaccounts/default"))
+            account = f"/api/v1/namespaces/{made.operator}/serviceaccounts/default"
+            until(lambda account=account: api.request("GET", account)[0] == 200)
             validator = {
                 "metadata": {"name": f"v-{node}", "labels": {"app": "nvidia-operator-validator"}},
                 "spec": {"nodeName": node, "containers": [{"name": "v", "image": "v"}]},
