@@ -6,41 +6,21 @@ import secrets
 from typing import Any
 
 import pulumi
-from pulumi.dynamic import (
-    CheckResult,
-    CreateResult,
-    DiffResult,
-    ReadResult,
-    Resource,
-    ResourceProvider,
-    UpdateResult,
-)
+from pulumi.dynamic import CreateResult, Resource
+
+from gpuclusters.providers.made_once import MadeOnceProvider
 
 BYTES = 32
 
 
-class Rke2TokensProvider(ResourceProvider):
+class Rke2TokensProvider(MadeOnceProvider):
     """Makes two random texts, once.
 
     They are never made anew: the server token opens the cluster's own secrets and every etcd snapshot, so
     that a lost token is a lost backup.
     """
 
-    serialize_as_secret_always = False
-
-    def check(self, _olds: dict[str, Any], news: dict[str, Any]) -> CheckResult:
-        """Nothing to check."""
-        return CheckResult(news, [])
-
-    def diff(self, _id: str, olds: dict[str, Any], news: dict[str, Any]) -> DiffResult:
-        """Another cluster has other tokens."""
-        other = olds.get("cluster") != news.get("cluster")
-        return DiffResult(
-            changes=other,
-            replaces=["cluster"] if other else [],
-            stables=[],
-            delete_before_replace=False,
-        )
+    owner = "cluster"
 
     def create(self, props: dict[str, Any]) -> CreateResult:
         """Make them; no host is touched, so nothing is lost if this is interrupted."""
@@ -53,17 +33,6 @@ class Rke2TokensProvider(ResourceProvider):
                 "agent": secrets.token_hex(BYTES),
             },
         )
-
-    def update(self, _id: str, olds: dict[str, Any], _news: dict[str, Any]) -> UpdateResult:
-        """Nothing changes in place."""
-        return UpdateResult({k: v for k, v in olds.items() if k != "__provider"})
-
-    def read(self, id_: str, props: dict[str, Any]) -> ReadResult:
-        """They live in the state alone."""
-        return ReadResult(id_, {k: v for k, v in props.items() if k != "__provider"})
-
-    def delete(self, _id: str, _props: dict[str, Any]) -> None:
-        """Forgotten with the state."""
 
 
 class Rke2Tokens(Resource, module="gpu", name="Rke2Tokens"):

@@ -5,35 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import pulumi
-from pulumi.dynamic import (
-    CheckResult,
-    CreateResult,
-    DiffResult,
-    ReadResult,
-    Resource,
-    ResourceProvider,
-    UpdateResult,
-)
+from pulumi.dynamic import CreateResult, Resource
+
+from gpuclusters.providers.made_once import MadeOnceProvider
 
 
-class SshHostKeyProvider(ResourceProvider):
+class SshHostKeyProvider(MadeOnceProvider):
     """Makes a key pair, once: the first connection to the machine is verified already."""
 
-    serialize_as_secret_always = False
-
-    def check(self, _olds: dict[str, Any], news: dict[str, Any]) -> CheckResult:
-        """Nothing to check."""
-        return CheckResult(news, [])
-
-    def diff(self, _id: str, olds: dict[str, Any], news: dict[str, Any]) -> DiffResult:
-        """Another machine has another key."""
-        other = olds.get("machine") != news.get("machine")
-        return DiffResult(
-            changes=other,
-            replaces=["machine"] if other else [],
-            stables=[],
-            delete_before_replace=False,
-        )
+    owner = "machine"
 
     def create(self, props: dict[str, Any]) -> CreateResult:
         """Make it; no machine is touched, so nothing is lost if this is interrupted."""
@@ -52,17 +32,6 @@ class SshHostKeyProvider(ResourceProvider):
         )
         outputs = {"private_key": private.decode(), "public_key": public.decode()}
         return CreateResult(f"{machine}/ssh-host-key", {"machine": machine, **outputs})
-
-    def update(self, _id: str, olds: dict[str, Any], _news: dict[str, Any]) -> UpdateResult:
-        """Nothing changes in place."""
-        return UpdateResult({k: v for k, v in olds.items() if k != "__provider"})
-
-    def read(self, id_: str, props: dict[str, Any]) -> ReadResult:
-        """It lives in the state alone."""
-        return ReadResult(id_, {k: v for k, v in props.items() if k != "__provider"})
-
-    def delete(self, _id: str, _props: dict[str, Any]) -> None:
-        """Forgotten with the state."""
 
 
 class SshHostKey(Resource, module="gpu", name="SshHostKey"):
