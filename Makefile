@@ -58,7 +58,7 @@ goldens: $(READY)  ## What committed stack files declare, written down anew
 
 lock: $(READY)  ## Lock the newest allowed versions
 	@$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
-	  --group caas --group dev --group bootstrap --output-file requirements.lock pyproject.toml
+	  --group caas --group dev --group docs --group bootstrap --output-file requirements.lock pyproject.toml
 	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
 	  --group caas --constraint requirements.lock --output-file caas/requirements.lock
 
