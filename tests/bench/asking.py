@@ -14,6 +14,7 @@ from gpuclusters.domain.ports import ObjectKind
 from gpuclusters.domain.tenancy_objects import NETWORK_POLICY
 from gpuclusters.domain.tenancy_resource import TENANCY
 
+MANAGER = "bench"
 CONFIG = ObjectKind("", "v1", "configmaps", "ConfigMap", namespaced=True)
 
 
@@ -22,8 +23,14 @@ def tenancies(kubeconfig: Path, bodies: list[dict[str, Any]]) -> list[float]:
     return asyncio.run(_tenancies(kubeconfig, bodies))
 
 
-def writes(kubeconfig: Path, batches: list[list[dict[str, Any]]], at_once: int) -> list[float]:
-    """Seconds from asking for all ConfigMaps to each batch being written, so many batches at once."""
+Batch = list[tuple[ObjectKind, dict[str, Any]]]
+
+
+def writes(kubeconfig: Path, batches: list[Batch], at_once: int) -> list[float]:
+    """Seconds from asking for all objects to each batch being written, so many batches at once.
+
+    The first of a batch is written before the others, which may live in it.
+    """
     return asyncio.run(_writes(kubeconfig, batches, at_once))
 
 
@@ -78,17 +85,22 @@ async def _tenancies(kubeconfig: Path, bodies: list[dict[str, Any]]) -> list[flo
     return took
 
 
-async def _writes(
-    kubeconfig: Path, batches: list[list[dict[str, Any]]], at_once: int
-) -> list[float]:
+async def _writes(kubeconfig: Path, batches: list[Batch], at_once: int) -> list[float]:
     took: list[float] = []
     turn = asyncio.Semaphore(at_once)
     async with Cluster.connect(kubeconfig) as cluster:
         began = time.monotonic()
 
-        async def write(bodies: list[dict[str, Any]]) -> None:
+        async def write(batch: Batch) -> None:
             async with turn:
-                await asyncio.gather(*(cluster.create(CONFIG, body) for body in bodies))
+                (kind, body), *others = batch
+                await cluster.apply(kind, body, manager=MANAGER, force=True)
+                await asyncio.gather(
+                    *(
+                        cluster.apply(kind, body, manager=MANAGER, force=True)
+                        for kind, body in others
+                    )
+                )
             took.append(time.monotonic() - began)
 
         await asyncio.gather(*(write(bodies) for bodies in batches))

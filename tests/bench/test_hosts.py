@@ -19,6 +19,7 @@ import pytest
 from lab.hosts import faults, journal
 from tests.bench import fleet
 from tests.bench.fleet import Project, Used
+from tests.bench.replaying import Answer, Machines, recording
 from tests.bench.showing import show
 from tests.fixtures.hosts import SimulatedHost
 
@@ -65,6 +66,48 @@ def test_a_change_of_the_layout_takes_as_long_as_one_machine(
             f"{together:9d}{spent.providers:13.2f}"
         )
     show(capsys, "Another layout on all machines, every command late", rows)
+
+
+def test_a_change_of_the_layout_where_the_machines_take_no_processor(
+    hosts: Callable[..., list[SimulatedHost]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (model,) = hosts()
+    key = {"GPU_CLUSTERS_SSH_KEY_FILE": str(model.client_key)}
+    # What the model says when it gets its first layout, another one, and the first one again.
+    parts: list[list[Answer]] = []
+    answers: list[Answer] = []
+    with recording(model, answers) as connection:
+        boards = Project.of(HERE / "boards", tmp_path / "model", key)
+        boards.configure({"boards:hosts": [connection]})
+        for layout in LAYOUTS:
+            answers.clear()
+            apply(boards, layout)
+            parts.append(list(answers))
+    first, other, back = parts
+    assert len(other) == len(back) > 0
+    rows = [f"{'machines':>9}{'late':>9}{'s':>7}{'ratio':>7}{'CPU s of the providers':>24}"]
+    alone: dict[float, float] = {}
+    for count in MACHINES:
+        machines = Machines(count)
+        try:
+            boards = Project.of(HERE / "boards", tmp_path / str(count), key)
+            boards.configure({"boards:hosts": machines.connections})
+            machines.play(first, late=0)
+            apply(boards, LAYOUTS[0])
+            for late in (LATENCY_SECONDS, LONGER_SECONDS):
+                nothing, _ = apply(boards, LAYOUTS[0])
+                machines.play(other, late=late)
+                seconds, spent = apply(boards, LAYOUTS[1])
+                alone.setdefault(late, seconds - nothing)
+                rows.append(
+                    f"{count:9d}{late:9.2f}{seconds - nothing:7.2f}"
+                    f"{(seconds - nothing) / alone[late]:7.2f}{spent.providers:24.2f}"
+                )
+                machines.play(back, late=0)
+                apply(boards, LAYOUTS[0])
+        finally:
+            machines.close()
+    show(capsys, "Another layout on machines that take no processor", rows)
 
 
 def apply(boards: Project, layout: Sequence[int]) -> tuple[float, Used]:

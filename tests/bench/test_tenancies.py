@@ -1,4 +1,8 @@
-"""How long tenancies take to be ready, next to the same number of plain writes to the same server."""
+"""How long tenancies take to be ready, next to the same number of plain writes to the same server.
+
+Plain writes of two kinds: of the objects that a tenancy is made of, which is what isolating a tenant costs
+without a controller; and of ConfigMaps, the cheapest objects that there are.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,7 @@ import statistics
 import time
 from collections.abc import Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -15,10 +20,12 @@ import pytest
 
 from caas.connection import Connection
 from caas.controllers.tenancy_controller import WORKERS
+from gpuclusters.domain import tenancy_objects
 from gpuclusters.domain.tenancy_resource import TenancySpec, tenancy_object
 from tests.bench import asking
+from tests.bench.asking import Batch
 from tests.bench.processor import Processor
-from tests.fixtures.tenancies import Operator, Tenants
+from tests.fixtures.tenancies import NETWORK, Operator, Tenants
 
 pytestmark = [pytest.mark.bench, pytest.mark.lab, pytest.mark.timeout(1500)]
 
@@ -38,18 +45,31 @@ def to_ready(asker: Executor, tenants: Tenants, count: int) -> list[float]:
     return asker.submit(asking.tenancies, kubeconfig, bodies).result()
 
 
-def raw(
-    asker: Executor, tenants: Tenants, namespace: str, count: int, writes: int, key: str
-) -> list[float]:
-    """Seconds from asking for all of it at once to each batch of plain writes being done."""
-
-    def config(name: str) -> dict[str, Any]:
-        metadata = {"name": name, "namespace": namespace}
-        return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
-
-    batches = [
-        [config(f"raw-{key}-{number}-{n}") for n in range(writes)] for number in range(count)
+def config_maps(namespace: str, key: str, count: int) -> Batch:
+    """So many of the cheapest objects."""
+    return [
+        (
+            asking.CONFIG,
+            {
+                "apiVersion": "v1",
+                "kind": "ConfigMap",
+                "metadata": {"name": f"raw-{key}-{n}", "namespace": namespace},
+            },
+        )
+        for n in range(count)
     ]
+
+
+def same_objects(tenants: Tenants, namespace: str, key: str, count: int) -> Batch:
+    """What a tenancy is made of, of a tenant that nobody asked for; and ConfigMaps for the other writes."""
+    spec = TenancySpec.model_validate(tenants.spec(f"{namespace}-{key}"))
+    children = [tenancy_objects.home(spec), *tenancy_objects.inside(spec, NETWORK)]
+    made = [(child.kind, dict(child.body)) for child in children]
+    return [*made, *config_maps(namespace, key, count - len(made))]
+
+
+def raw(asker: Executor, tenants: Tenants, batches: list[Batch]) -> list[float]:
+    """Seconds from asking for all of it at once to each batch of plain writes being done."""
     kubeconfig = tenants.request.cluster.kubeconfig
     return asker.submit(asking.writes, kubeconfig, batches, WORKERS).result()
 
@@ -89,8 +109,11 @@ def test_tenancies_to_ready(
     to_ready(asker, tenants, 1)  # warm
     # The server is still digesting the definitions that were made just now, and the first requests.
     time.sleep(SETTLE_SECONDS)
+    print(f"\n{'tenancies':>9}{'writes':>8}{'P50 s':>8}{'P99 s':>8}", end="")
     print(
-        "\ntenancies  writes each  P50 s  P99 s  raw P50 s  raw P99 s  ratio P50  ratio P99  load"
+        "".join(
+            f"{name:>22}{'ratio':>8}" for name in ("same objects P50, P99", "ConfigMaps P50, P99")
+        )
     )
     medians: dict[int, float] = {}
     processor = Processor(tenants.request.cluster.folder)
@@ -101,23 +124,24 @@ def test_tenancies_to_ready(
         processor.taken()
         took = [t for _ in range(repeats) for t in to_ready(asker, tenants, count)]
         spent.append(_each(f"{count} tenancies", processor.taken(), len(took)))
+        medians[count] = statistics.median(took)
+        print(f"{count:9}", end="")
         # Beside those of the controller the one that asks.
         writes = 1 + round(len(written) / len(took))
-        plain: list[float] = []
-        for repeat in range(repeats):
-            key = f"{count}-{repeat}"
-            plain += raw(asker, tenants, namespace, count, writes, key)
-        spent.append(_each(f"{count} times {writes} writes", processor.taken(), len(plain)))
-        medians[count] = statistics.median(took)
-        numbers = [medians[count], percentile(took, 0.99)]
-        others = [statistics.median(plain), percentile(plain, 0.99)]
-        ratios = [numbers[0] / others[0], numbers[1] / others[1]]
-        print(
-            f"{count:9}  {writes:11}  {numbers[0]:5.2f}  {numbers[1]:5.2f}  "
-            f"{others[0]:9.2f}  {others[1]:9.2f}  {ratios[0]:9.2f}  {ratios[1]:9.2f}  "
-            f"{os.getloadavg()[0]:4.1f}",
-            flush=True,
-        )
+        print(f"{writes:8}{medians[count]:8.2f}{percentile(took, 0.99):8.2f}", end="")
+        for name, batch in (
+            ("same objects", partial(same_objects, tenants)),
+            ("ConfigMaps", config_maps),
+        ):
+            plain: list[float] = []
+            for repeat in range(repeats):
+                keys = [f"{name[0].lower()}-{count}-{repeat}-{number}" for number in range(count)]
+                plain += raw(asker, tenants, [batch(namespace, key, writes) for key in keys])
+            spent.append(_each(f"{count} times {writes} {name}", processor.taken(), len(plain)))
+            median = statistics.median(plain)
+            both = f"{median:.2f}, {percentile(plain, 0.99):.2f}"
+            print(f"{both:>22}{medians[count] / median:8.2f}", end="", flush=True)
+        print(f"  load {os.getloadavg()[0]:.1f}", flush=True)
     print("processor time, ms for each:", *spent, sep="\n  ")
     for fewer, more in pairwise(COUNTS):
         print(f"P50: {more} take {medians[more] / medians[fewer]:.1f} times as long as {fewer}")
