@@ -1,0 +1,154 @@
+"""Addresses and ports of a Usernetes cluster: what each node is given, and what must not meet. Pure.
+
+Source: Makefile, docker-compose.yaml and kubeadm-config.yaml of Usernetes gen2 and gen3. A node's own
+network is seen by its host alone, but upstream asks that no two nodes share one. Upstream takes its number
+from one byte of a hash of the host's name, of which two are the same in one of ten clusters with 8 nodes;
+here every node has a number that is written down.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from ipaddress import IPv4Address, IPv4Network
+from itertools import combinations
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+NODE_SUBNETS = IPv4Network("10.100.0.0/16")
+"""Of which every node takes a /24."""
+POD_SUBNET = IPv4Network("10.244.0.0/16")
+SERVICE_SUBNET = IPv4Network("10.96.0.0/16")
+DOCKER_BRIDGE = IPv4Network("172.17.0.0/16")
+"""docker0 of every host."""
+NODE_PREFIX = 24
+NODE_ADDRESS = 100
+"""Last byte of a node's address: `NODE_IP` of the Makefile is `.100` of `NODE_SUBNET`."""
+FIRST_NUMBER = 1
+LAST_NUMBER = 254
+LONGEST_NODE_NAME = 63
+"""It becomes a label of the node."""
+
+Port = Annotated[int, Field(ge=1, le=65535)]
+
+
+class Ports(BaseModel):
+    """Ports of a cluster on its hosts, equal on all of them; by default those of Usernetes."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    etcd: Port = 2379
+    kube_apiserver: Port = 6443
+    kubelet: Port = 10250
+    flannel: Port = 8472
+    """UDP."""
+    calico: Port = 4789
+    """UDP. From generation 3 on the compose file publishes it with flannel too."""
+    calico_typha: Port = 5473
+    """From generation 3 on the compose file publishes it with flannel too."""
+
+    @property
+    def tcp(self) -> Mapping[str, int]:
+        """Those of TCP, by name."""
+        return {
+            "etcd": self.etcd,
+            "kube_apiserver": self.kube_apiserver,
+            "kubelet": self.kubelet,
+            "calico_typha": self.calico_typha,
+        }
+
+    @property
+    def udp(self) -> Mapping[str, int]:
+        """Those of UDP, by name."""
+        return {"flannel": self.flannel, "calico": self.calico}
+
+    @property
+    def variables(self) -> Mapping[str, str]:
+        """As variables of Usernetes' Makefile; generation 2 does not know the last two."""
+        return {
+            "PORT_ETCD": str(self.etcd),
+            "PORT_KUBE_APISERVER": str(self.kube_apiserver),
+            "PORT_KUBELET": str(self.kubelet),
+            "PORT_FLANNEL": str(self.flannel),
+            "PORT_CALICO": str(self.calico),
+            "PORT_CALICO_TYPHA": str(self.calico_typha),
+        }
+
+
+class NetworkPlan(BaseModel):
+    """The networks of one cluster. Plain data: inputs of a resource can hold it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    pod_subnet: IPv4Network = POD_SUBNET
+    service_subnet: IPv4Network = SERVICE_SUBNET
+    node_subnets: IPv4Network = NODE_SUBNETS
+    """A /16, of which every node takes the /24 of its number."""
+    mtu: Annotated[int, Field(ge=1280, le=65520)] | None = None
+    """Bytes of the largest packet between a node's container and its host; None leaves it to Docker: 1500."""
+    ports: Ports = Ports()
+
+    def node_subnet(self, number: int) -> IPv4Network:
+        """`NODE_SUBNET` of a node."""
+        return node_subnet(number, self.node_subnets)
+
+    def node_ip(self, number: int) -> IPv4Address:
+        """`NODE_IP` of a node."""
+        return node_ip(number, self.node_subnets)
+
+
+class ApiAccess(BaseModel):
+    """How the API is reached from outside of the control plane's host. Plain data."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    through: Literal["address", "tunnel", "loopback"]
+    """`address`: one that the API's certificate names too. `tunnel`: SSH to the control plane's host, while a
+    command runs. `loopback`: the lab, whose API is on this computer."""
+    address: str | None = None
+    """With `address`: a name or an IPv4 address."""
+    local_port: Port | None = None
+    """With `tunnel`: the port on 127.0.0.1."""
+
+
+def node_subnet(number: int, node_subnets: IPv4Network = NODE_SUBNETS) -> IPv4Network:
+    """The network of a node: the /24 of its number.
+
+    Raises:
+        ValueError: the number is none that a node can have.
+    """
+    if not FIRST_NUMBER <= number <= LAST_NUMBER:
+        raise ValueError(
+            f"{number} is no number of a node; they go from {FIRST_NUMBER} to {LAST_NUMBER}"
+        )
+    size = 2 ** (32 - NODE_PREFIX)
+    first = int(node_subnets.network_address) + number * size
+    found = IPv4Network((first, NODE_PREFIX))
+    if not found.subnet_of(node_subnets):
+        raise ValueError(f"{node_subnets} has no /24 for node {number}; write a /16")
+    return found
+
+
+def node_ip(number: int, node_subnets: IPv4Network = NODE_SUBNETS) -> IPv4Address:
+    """The address of a node in its own network.
+
+    Raises:
+        ValueError: the number is none that a node can have.
+    """
+    return node_subnet(number, node_subnets)[NODE_ADDRESS]
+
+
+def collisions(ranges: Mapping[str, IPv4Network]) -> Iterator[tuple[str, str]]:
+    """Names of ranges that have an address in common, in the order of the mapping."""
+    for (one, first), (other, second) in combinations(ranges.items(), 2):
+        if first.overlaps(second):
+            yield one, other
+
+
+def shared_ports(ports: Ports) -> Iterator[tuple[int, tuple[str, ...]]]:
+    """Ports that two services would listen on, with the names of these services."""
+    for family in (ports.tcp, ports.udp):
+        for port, count in Counter(family.values()).items():
+            if count > 1:
+                yield port, tuple(name for name, one in family.items() if one == port)

@@ -1,0 +1,149 @@
+"""Versions of a Usernetes cluster that go together, from Usernetes itself to the driver.
+
+The facts are a dated table, `data/usernetes_versions.yaml`, with its sources; this module reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import date
+from functools import cache
+from typing import Literal
+
+from pydantic import ConfigDict
+
+from gpuclusters.domain.dated_table import Row, document
+from gpuclusters.domain.versions import Release, parse_release
+
+SET_NAMES = ("current", "proven")
+"""The sets of the table."""
+ARCHIVES = "https://github.com/rootless-containers/usernetes/archive/refs/tags"
+"""Where the source archive of a tag is."""
+DEVICE_PLUGIN_IMAGE = "nvcr.io/nvidia/k8s-device-plugin"
+DCGM_EXPORTER_IMAGE = "nvcr.io/nvidia/k8s/dcgm-exporter"
+
+Generation = Literal[2, 3]
+
+
+class VersionSet(Row):
+    """One set. It is plain data: inputs of a resource can hold it as it is."""
+
+    model_config = ConfigDict(validate_by_name=True, validate_by_alias=True)
+
+    name: str
+    """Name of the set; a configuration that overrides a part of it keeps the name."""
+    usernetes: str
+    """Tag of Usernetes."""
+    usernetes_commit: str | None = None
+    """Commit that the tag pointed to when it was read; None for a tag that nobody has read about."""
+    usernetes_sha256: str | None = None
+    """Checksum of the source archive; None only in the lab, whose archive is its own."""
+    usernetes_url: str | None = None
+    """Where the source archive is, if not at GitHub."""
+    kubernetes: str
+    """Kubernetes of the node image, `v1.37.0`."""
+    node_image: str
+    """What the Dockerfile of the tag starts from."""
+    cni_plugins: str | None = None
+    helm: str | None = None
+    flannel: str | None = None
+    docker: str
+    """Docker Engine, without Debian's epoch and revision: `29.7.2`."""
+    container_toolkit: str
+    """All four packages of NVIDIA's container toolkit, on the host and in the node image: `1.20.0`."""
+    device_plugin: str
+    """Tag of NVIDIA's device plugin, `v0.20.0`."""
+    dcgm_exporter: str
+    """Tag of NVIDIA's DCGM exporter."""
+    driver: str
+    """Exact version of the driver."""
+    cuda_newest: str
+    """Last CUDA whose images run on Volta, `12.9`."""
+    slirp4netns: bool
+    """Whether slirp4netns has to be installed beside Docker."""
+
+    @property
+    def generation(self) -> Generation:
+        """2 or 3. From 3 on `make` has variables for the ranges of pods and services, and `install-cni`."""
+        return 2 if self.usernetes.startswith("gen2-") else 3
+
+    @property
+    def driver_branch(self) -> int:
+        """580 of 580.173.02."""
+        return int(self.driver.partition(".")[0])
+
+    @property
+    def archive_url(self) -> str:
+        """Where the source archive is fetched from."""
+        return self.usernetes_url or f"{ARCHIVES}/{self.usernetes}.tar.gz"
+
+    @property
+    def device_plugin_image(self) -> str:
+        """The image of the device plugin."""
+        return f"{DEVICE_PLUGIN_IMAGE}:{self.device_plugin}"
+
+    @property
+    def dcgm_exporter_image(self) -> str:
+        """The image of the DCGM exporter."""
+        return f"{DCGM_EXPORTER_IMAGE}:{self.dcgm_exporter}"
+
+
+class Limits(Row):
+    """From which release on something is as this program needs it."""
+
+    docker_cdi: str
+    docker_slirp4netns: str
+    toolkit_cdi: str
+    plugin_nested: str
+
+
+class _Set(Row):
+    """A set as the table has it: its name is its key."""
+
+    usernetes: str
+    usernetes_commit: str
+    kubernetes: str
+    node_image: str
+    cni_plugins: str
+    helm: str
+    flannel: str
+    docker: str
+    container_toolkit: str
+    device_plugin: str
+    dcgm_exporter: str
+    driver: str
+    cuda_newest: str
+    slirp4netns: bool
+
+
+class Versions(Row):
+    """The whole table."""
+
+    as_of: date
+    sources: tuple[str, ...]
+    sets: Mapping[str, _Set]
+    limits: Limits
+
+
+@cache
+def table() -> Versions:
+    """The table as it is packaged."""
+    return Versions.model_validate(document("usernetes_versions"))
+
+
+@cache
+def version_set(name: str) -> VersionSet:
+    """One set.
+
+    Raises:
+        KeyError: the table has no such set.
+    """
+    return VersionSet(name=name, **table().sets[name].model_dump())
+
+
+def limit(text: str) -> Release:
+    """The numbers of a limit, or of a version that was checked."""
+    found = parse_release(text)
+    if found is None:
+        raise ValueError(f"{text!r} is not a version")
+    return found
