@@ -33,8 +33,9 @@ def run_script(
     repeatable: bool = False,
     accept: Sequence[int] = (0,),
     timeout_seconds: float | None = None,
+    account: str = "",
 ) -> Completed:
-    """Run a script as root on the host, in one round trip.
+    """Run a script on the host, as root as a rule, in one round trip.
 
     Args:
         host: where.
@@ -48,6 +49,7 @@ def run_script(
         repeatable: the script only reads.
         accept: exit statuses that are no failure.
         timeout_seconds: how long it may take at least; None for a script that is quick.
+        account: who runs it instead of root. `sudo` is needed only where we log in as somebody else.
 
     Raises:
         AdapterError: the host was not reached, or the script failed.
@@ -57,15 +59,23 @@ def run_script(
         encoded = base64.encodebytes(content).decode()
         text += f"\nmain \"$@\" <<'{_MARKER}'\n{encoded}{_MARKER}\n"
     completed = host.run(
-        ["sh", "-s", "--", *arguments],
+        [*_becoming(host, account), "sh", "-s", "--", *arguments],
         tried=tried,
         stdin=text.encode(),
         repeatable=repeatable,
         timeout_seconds=timeout_seconds,
+        as_root=not account,
     )
     if completed.status not in accept:
         raise command_error(host, tried, completed)
     return completed
+
+
+def _becoming(host: SshHost, account: str) -> Sequence[str]:
+    """What turns the user that we log in as into the account."""
+    if not account or account == host.connection.user:
+        return ()
+    return ("sudo", "-n", "-H", "-u", account)
 
 
 # What the system says, the error it is, and what to do. The first that fits.
