@@ -21,7 +21,15 @@ _PROGRESS_SECONDS = 10.0
 _POLL_SECONDS = 0.1
 _GIB = 1 << 30
 # Measured, from empty caches: sources, Go's build cache, and the programs themselves.
-_NEEDED_GIB: Mapping[str, float] = {"kubernetes": 6.0, "helm": 2.0, "kwok": 1.5, "etcd": 1.0}
+_NEEDED_GIB: Mapping[str, float] = {
+    "kubernetes": 6.0,
+    "helm": 2.0,
+    "containerd": 2.0,
+    "kwok": 1.5,
+    "etcd": 1.0,
+    "cni": 0.5,
+    "pause": 0.2,
+}
 
 
 def go_environment(base: Mapping[str, str]) -> dict[str, str]:
@@ -45,9 +53,11 @@ def go_command(go: Path, tools: Sequence[Tool], target: Path) -> list[str]:
     for tool in tools:
         variables |= tool.link_variables
     link = " ".join(["-s", "-w", *(f"-X {name}={value}" for name, value in variables.items())])
-    output = target / tools[0].name if len(tools) == 1 else target
+    output = target / tools[0].file_name if len(tools) == 1 else target
+    tags = sorted({tag for tool in tools for tag in tool.tags})
     return [
         *(str(go), "build", "-v", "-trimpath", "-buildvcs=false", "-ldflags", link),
+        *(("-tags", ",".join(tags)) if tags else ()),
         *("-o", f"{output}{os.sep if len(tools) > 1 else ''}"),
         *(tool.package for tool in tools),
     ]
@@ -83,7 +93,7 @@ def build(go: Path, tools: Sequence[Tool], target: Path, report: Report) -> dict
     if code != 0:
         raise ToolError(_failure(names, module, log.read_text(errors="replace")))
     report(f"built {names} in {duration(time.monotonic() - started)}")
-    return {tool.name: target / tool.name for tool in tools}
+    return {tool.name: target / tool.file_name for tool in tools}
 
 
 def _follow(

@@ -5,89 +5,17 @@ Versions are pinned here and in `modules/*/go.mod`; a test holds the two togethe
 
 from __future__ import annotations
 
-import platform
-import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from lab.tools.model import Platform, Release, Tool, host_platform, parse_version
+from lab.tools.node_programs import NODE_PROGRAMS
+
+__all__ = ["FOR_NODES", "TOOLS", "Platform", "Release", "Tool", "host_platform", "parse_version"]
 
 KUBERNETES_VERSION = "1.36.3"
 ETCD_VERSION = "3.6.14"
 KWOK_VERSION = "0.8.0"
 HELM_VERSION = "4.3.1"
-
-_ARCHITECTURES = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
-
-
-@dataclass(frozen=True, slots=True)
-class Platform:
-    """An operating system and a processor, in the words of Go and of release file names."""
-
-    os: str
-    arch: str
-
-    def __str__(self) -> str:
-        return f"{self.os}-{self.arch}"
-
-
-def host_platform() -> Platform:
-    """The platform this process runs on."""
-    machine = platform.machine().lower()
-    return Platform(platform.system().lower(), _ARCHITECTURES.get(machine, machine))
-
-
-@dataclass(frozen=True, slots=True)
-class Release:
-    """An official download.
-
-    `url` and `checksums_url` may use {version}, {os} and {arch}. `sha256` pins the digest of the
-    downloaded file per platform; for a platform without a pin the vendor's own checksum file is
-    fetched over HTTPS. `member` is the program inside an archive, empty when the file is the
-    program.
-    """
-
-    url: str
-    checksums_url: str = ""
-    member: str = ""
-    sha256: Mapping[str, str] = field(default_factory=dict)
-    systems: tuple[str, ...] = ("linux",)
-
-
-@dataclass(frozen=True, slots=True)
-class Tool:
-    """One program.
-
-    `module` is the folder under `modules/` whose go.mod pins its source, `package` the Go main
-    package in there, `link_variables` what the linker has to set so that the program knows its own
-    version. `version_arguments` print the version; `version_digits` says how many leading parts
-    of a version found on PATH must equal ours.
-    """
-
-    name: str
-    version: str
-    module: str
-    package: str
-    version_arguments: tuple[str, ...]
-    version_digits: int
-    link_variables: Mapping[str, str]
-    release: Release | None
-
-    def accepts(self, found: str) -> bool:
-        """Whether a program of version `found` (like 1.36.1) can be used in place of ours."""
-        wanted = self.version.split(".")
-        given = found.split(".")
-        digits = self.version_digits
-        return len(given) >= digits and given[:digits] == wanted[:digits]
-
-    @property
-    def accepted(self) -> str:
-        """The accepted versions, for messages: `1.36.x`."""
-        return ".".join([*self.version.split(".")[: self.version_digits], "x"])
-
-
-def parse_version(output: str) -> str | None:
-    """The first version in the output of `--version` and its like, without a leading v."""
-    found = re.search(r"\bv?(\d+\.\d+\.\d+)\b", output)
-    return found.group(1) if found else None
 
 
 def _kubernetes(
@@ -144,6 +72,7 @@ _TOOLS = (
     _kubernetes("kube-apiserver", "--version"),
     _kubernetes("kube-controller-manager", "--version"),
     _kubernetes("kube-scheduler", "--version"),
+    _kubernetes("kubelet", "--version"),
     _kubernetes(
         "kubectl",
         "version",
@@ -186,4 +115,6 @@ _TOOLS = (
     ),
 )
 
-TOOLS: Mapping[str, Tool] = {tool.name: tool for tool in _TOOLS}
+TOOLS: Mapping[str, Tool] = {tool.name: tool for tool in (*_TOOLS, *NODE_PROGRAMS)}
+FOR_NODES = frozenset({"kubelet", *(tool.name for tool in NODE_PROGRAMS)})
+"""What only real nodes need."""

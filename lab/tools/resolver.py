@@ -1,4 +1,7 @@
-"""Where a tool comes from: PATH, the cache, the official download, or a build; in this order."""
+"""Where a tool comes from: PATH, the cache, the official download, or a build; in this order.
+
+A tool that Debian has ready (`Tool.debian`) is unpacked from its package instead of being built.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from itertools import groupby
 from pathlib import Path
 
 from lab.tools import build as go_build
+from lab.tools import debian
 from lab.tools.cache import ToolCache
 from lab.tools.catalogue import TOOLS, Platform, Tool, host_platform, parse_version
 from lab.tools.download import NetworkError, download
@@ -22,6 +26,7 @@ _VERSION_SECONDS = 20
 
 Download = Callable[[Tool, Platform, Path], Path | None]
 Build = Callable[[Sequence[Tool], Path, Report], Mapping[str, Path]]
+Unpack = Callable[[Tool, Path], Path]
 
 
 def resolve(name: str, report: Report = to_stderr) -> Path:
@@ -56,6 +61,7 @@ class Resolver:
     offline: bool = field(default_factory=_offline)
     download: Download = download
     build: Build = _build_with_go
+    unpack: Unpack = debian.unpack
 
     def ensure(self, names: Sequence[str], report: Report) -> dict[str, Path]:
         """See the function `ensure`."""
@@ -77,7 +83,7 @@ class Resolver:
     def _from_path(self, tools: Iterable[Tool], report: Report) -> dict[str, Path]:
         found = {}
         for tool in tools:
-            path = shutil.which(tool.name)
+            path = shutil.which(tool.name) if tool.on_path else None
             if path is None:
                 continue
             version = program_version(Path(path), tool)
@@ -97,6 +103,9 @@ class Resolver:
 
     def _make(self, tools: Sequence[Tool], report: Report) -> dict[str, Path]:
         made = {} if self.offline else self._fetch(tools, report)
+        for tool in tools:
+            if tool.debian and tool.name not in made:
+                made[tool.name] = self._unpack(tool, report)
         rest = [tool for tool in tools if tool.name not in made]
         for module, group in groupby(sorted(rest, key=_module), key=_module):
             members = list(group)
@@ -105,6 +114,16 @@ class Resolver:
                     origin = f"built from lab/tools/modules/{module}/go.mod"
                     made[name] = self._install(self.tools[name], program, origin)
         return made
+
+    def _unpack(self, tool: Tool, report: Report) -> Path:
+        if self.offline:
+            raise ToolError(
+                f"{tool.name} is not on PATH and GPU_CLUSTERS_OFFLINE=1 forbids fetching it; install it"
+            )
+        with self.cache.workspace() as folder:
+            program = self._install(tool, self.unpack(tool, folder), "Debian package")
+        report(f"unpacked {tool.name} from its Debian package")
+        return program
 
     def _fetch(self, tools: Sequence[Tool], report: Report) -> dict[str, Path]:
         fetched: dict[str, Path] = {}
@@ -126,7 +145,9 @@ class Resolver:
     def _install(self, tool: Tool, program: Path, origin: str) -> Path:
         program.chmod(0o755)
         version = program_version(program, tool)
-        if version != tool.version:
+        # A distribution has one version of a program and not the one that we would choose.
+        fits = tool.accepts(version or "") if tool.debian else version == tool.version
+        if not fits:
             raise ToolError(
                 f"{tool.name} ({origin}) says it is version {version or 'unknown'}, not "
                 f"{tool.version}: not used"
@@ -147,7 +168,8 @@ def program_version(program: Path, tool: Tool) -> str | None:
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return parse_version(answer.stdout) if answer.returncode == 0 else None
+    # CNI plugins say it on standard error.
+    return parse_version(answer.stdout or answer.stderr) if answer.returncode == 0 else None
 
 
 def _module(tool: Tool) -> str:

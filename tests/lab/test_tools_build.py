@@ -24,7 +24,10 @@ SOURCES = (
     "go.etcd.io/etcd/server/v3",
     "sigs.k8s.io/kwok",
     "helm.sh/helm/v4",
+    "github.com/containerd/containerd/v2",
+    "github.com/containernetworking/plugins",
 )
+OURS = {"pause"}
 
 
 def fake_go(folder: Path, script: str, version: str = "go1.26.8") -> Path:
@@ -157,12 +160,26 @@ def test_the_api_server_is_told_its_version_by_the_linker(tmp_path: Path) -> Non
     assert "-X k8s.io/component-base/version.gitMinor=36" in link
 
 
-@pytest.mark.parametrize("name", sorted(TOOLS))
+@pytest.mark.parametrize("name", sorted(n for n in TOOLS if TOOLS[n].module and n not in OURS))
 def test_the_pinned_module_has_the_version_that_the_catalogue_promises(name: str) -> None:
     tool = TOOLS[name]
     module = next(module for module in SOURCES if tool.package.startswith(module))
     text = (MODULES / tool.module / "go.mod").read_text()
     assert re.search(rf"^(require|\t)\s*{re.escape(module)} v{tool.version}\b", text, re.MULTILINE)
+
+
+def test_programs_that_need_tags_are_built_with_them(tmp_path: Path) -> None:
+    command = go_command(Path("go"), [TOOLS["containerd"], TOOLS["ctr"]], tmp_path)
+    assert command[command.index("-tags") + 1] == "no_btrfs,no_devmapper,no_zfs"
+    assert "-tags" not in go_command(Path("go"), [TOOLS["etcd"]], tmp_path)
+
+
+def test_a_tool_is_found_under_the_name_that_go_gives_it(tmp_path: Path) -> None:
+    go = fake_go(tmp_path / "go", MAKES_WHAT_O_SAYS)
+    tools = [TOOLS["cni-bridge"], TOOLS["cni-host-local"]]
+    made = build(go, tools, tmp_path, lambda _: None)
+    assert made == {"cni-bridge": tmp_path / "bridge", "cni-host-local": tmp_path / "host-local"}
+    assert all(program.is_file() for program in made.values())
 
 
 def test_every_staging_module_of_kubernetes_has_the_version_of_kubernetes() -> None:

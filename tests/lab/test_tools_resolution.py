@@ -267,8 +267,8 @@ def test_two_at_the_same_time_build_once_and_the_second_says_what_it_waits_for(
 def test_an_unknown_tool_is_refused_with_the_known_ones(
     tmp_path: Path, path_folder: Path, said: list[str]
 ) -> None:
-    with pytest.raises(ToolError, match=r"no tool 'kubelet'; it knows etcd, kube-apiserver"):
-        resolver(tmp_path).ensure(["kubelet"], said.append)
+    with pytest.raises(ToolError, match=r"no tool 'kubeadm'; it knows etcd, kube-apiserver"):
+        resolver(tmp_path).ensure(["kubeadm"], said.append)
 
 
 def test_a_cache_that_cannot_be_written_says_so(

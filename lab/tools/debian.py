@@ -1,0 +1,61 @@
+"""Files of Debian packages, taken out of them: nothing is installed on the machine."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+from lab.tools.errors import ToolError
+from lab.tools.model import Tool
+
+_SECONDS = 120
+
+
+def unpack(tool: Tool, folder: Path) -> Path:
+    """The program of `tool`, unpacked into `folder`.
+
+    Raises `ToolError` where there is no apt, or the package cannot be had.
+    """
+    wanted = tool.debian
+    if wanted is None:
+        raise ToolError(f"{tool.name} is in no Debian package that the lab knows")
+    if not shutil.which("apt-get") or not shutil.which("dpkg-deb"):
+        raise ToolError(
+            f"{tool.name} is not on PATH, cannot be downloaded, and there is no apt-get and dpkg-deb "
+            f"to take it from Debian's package {wanted.package}; install {tool.name}"
+        )
+    try:
+        fetched = _apt_get(folder, "download", wanted.package)
+        if fetched.returncode:
+            # A machine just installed has no lists of packages, or old ones.
+            _apt_get(folder, "update")
+            fetched = _apt_get(folder, "download", wanted.package)
+    except subprocess.TimeoutExpired:
+        raise ToolError(_advice(tool, f"apt-get did not end within {_SECONDS} s")) from None
+    if fetched.returncode:
+        lines = fetched.stderr.strip().splitlines() or ["it gave no reason"]
+        raise ToolError(_advice(tool, f"apt-get failed: {lines[0]}"))
+    for archive in folder.glob("*.deb"):
+        subprocess.run(["dpkg-deb", "-x", archive, folder], check=True)
+    program = folder / wanted.path
+    if not program.is_file():
+        raise ToolError(_advice(tool, f"there is no /{wanted.path} in it"))
+    return program
+
+
+def _apt_get(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        # As root, apt would fetch as the user _apt, who may not write into the cache.
+        ["apt-get", "-q", "-o", "APT::Sandbox::User=root", *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=_SECONDS,
+        check=False,
+    )
+
+
+def _advice(tool: Tool, reason: str) -> str:
+    package = tool.debian.package if tool.debian else tool.name
+    return f"{tool.name} cannot be taken from Debian's package {package}: {reason}; install it"

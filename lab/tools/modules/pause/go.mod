@@ -1,0 +1,3 @@
+module gpu-clusters.dev/lab/tools/pause
+
+go 1.26.0

@@ -1,0 +1,121 @@
+"""Tools that come out of a Debian package where nothing else has them; scripts stand for apt and dpkg."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from lab.tools import debian
+from lab.tools.cache import ToolCache
+from lab.tools.catalogue import TOOLS, Platform, Tool
+from lab.tools.errors import ToolError
+from lab.tools.resolver import Resolver
+
+PACKAGE = """\
+mkdir -p "$3/usr/sbin"
+printf '#!/bin/sh\\necho runc version 1.1.5+ds1\\n' > "$3/usr/sbin/runc"
+"""
+
+
+@pytest.fixture
+def distribution(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A PATH with apt-get and dpkg-deb, of which each is a script that a test can replace."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+    say(
+        folder / "apt-get",
+        f'echo "$*" >> {tmp_path}/asked; case "$*" in *download*) : > runc.deb;; esac',
+    )
+    say(folder / "dpkg-deb", PACKAGE)
+    return folder
+
+
+def say(program: Path, script: str) -> None:
+    program.write_text("#!/bin/sh\n" + textwrap.dedent(script) + "\n")
+    program.chmod(0o755)
+
+
+def resolver(folder: Path, *, offline: bool = False) -> Resolver:
+    def nothing(tool: Tool, platform: Platform, to: Path) -> Path | None:
+        return None
+
+    cache = ToolCache(folder / "tools")
+    return Resolver(
+        tools={"runc": TOOLS["runc"]},
+        cache=cache,
+        platform=Platform("linux", "amd64"),
+        offline=offline,
+        download=nothing,
+    )
+
+
+def test_what_cannot_be_downloaded_comes_out_of_its_package(
+    tmp_path: Path, distribution: Path
+) -> None:
+    said: list[str] = []
+    program = resolver(tmp_path).ensure(["runc"], said.append)["runc"]
+    assert "1.1.5" in program.read_text()
+    assert "unpacked runc from its Debian package" in said
+    assert (program.parent / "origin").read_text() == "Debian package\n"
+
+
+def test_it_is_unpacked_once(tmp_path: Path, distribution: Path) -> None:
+    first = resolver(tmp_path).ensure(["runc"], print)
+    say(distribution / "apt-get", "exit 100")
+    assert resolver(tmp_path).ensure(["runc"], print) == first
+
+
+def test_lists_of_packages_are_fetched_when_there_are_none(
+    tmp_path: Path, distribution: Path
+) -> None:
+    say(
+        distribution / "apt-get",
+        f"""\
+        case "$*" in
+          *update*) : > {tmp_path}/updated;;
+          *download*) [ -e {tmp_path}/updated ] || exit 100; : > runc.deb;;
+        esac""",
+    )
+    assert resolver(tmp_path).ensure(["runc"], print)["runc"].is_file()
+
+
+def test_a_package_that_is_not_to_be_had_is_named_with_the_reason(
+    tmp_path: Path, distribution: Path
+) -> None:
+    say(distribution / "apt-get", "echo 'E: Unable to locate package runc' >&2; exit 100")
+    with pytest.raises(ToolError, match=r"Debian's package runc: .*Unable to locate.*install it"):
+        resolver(tmp_path).ensure(["runc"], print)
+
+
+def test_another_major_version_is_not_taken(tmp_path: Path, distribution: Path) -> None:
+    say(distribution / "dpkg-deb", PACKAGE.replace("1.1.5", "2.0.0"))
+    with pytest.raises(ToolError, match=r"runc \(Debian package\) says it is version 2\.0\.0"):
+        resolver(tmp_path).ensure(["runc"], print)
+
+
+def test_offline_nothing_is_fetched(tmp_path: Path, distribution: Path) -> None:
+    with pytest.raises(ToolError, match="GPU_CLUSTERS_OFFLINE=1 forbids fetching it"):
+        resolver(tmp_path, offline=True).ensure(["runc"], print)
+    assert not (tmp_path / "asked").exists()
+
+
+def test_without_apt_the_message_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ToolError, match=r"no apt-get and dpkg-deb .* install runc"):
+        debian.unpack(TOOLS["runc"], tmp_path)
+
+
+def test_a_program_whose_name_others_use_is_not_taken_from_path(
+    tmp_path: Path, distribution: Path
+) -> None:
+    say(distribution / "busybox", "echo BusyBox v1.35.0")
+    found = Resolver(
+        tools={"busybox": TOOLS["busybox"]}, cache=ToolCache(tmp_path / "tools"), offline=True
+    )
+    with pytest.raises(ToolError, match="busybox"):
+        found.ensure(["busybox"], print)
