@@ -30,6 +30,7 @@ What it does not do, so that nobody relies on it:
 from lab.hosts.host_gpus import GpuState, gpu_state, set_mig
 from lab.hosts.model import BmcEndpoint, HostEndpoint, HostsError, HostSpec, ServerStatus
 from lab.hosts.process import reinstall, start, status, stop
+from lab.hosts.usernetes_cluster import NodeState, usernetes_node
 
 __all__ = [
     "BmcEndpoint",
@@ -37,6 +38,7 @@ __all__ = [
     "HostEndpoint",
     "HostSpec",
     "HostsError",
+    "NodeState",
     "ServerStatus",
     "gpu_state",
     "reinstall",
@@ -44,4 +46,5 @@ __all__ = [
     "start",
     "status",
     "stop",
+    "usernetes_node",
 ]
