@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -15,19 +15,22 @@ from typing import Annotated
 import typer
 
 from gpuclusters.adapters.forge import Comments, Forge, ForgeError, Place, TooLongError, place
-from gpuclusters.cli.errors import RunError, UsageError
+from gpuclusters.cli.errors import (
+    NotWrittenError,
+    RunError,
+    UnreadableFileError,
+    UsageError,
+    WrongOptionError,
+)
 from gpuclusters.cli.project import Project
-from gpuclusters.domain.prices import PriceTable
+from gpuclusters.cli.review_policy import PolicyOptions, prices, rules
 from gpuclusters.review import gates, limits
 from gpuclusters.review.document import document
-from gpuclusters.review.findings import Rule, Severity, with_severities
 from gpuclusters.review.html import page
 from gpuclusters.review.markdown import markdown, marker
 from gpuclusters.review.plan import PlanError
-from gpuclusters.review.price_table import PriceError, price_table
 from gpuclusters.review.reading import read
 from gpuclusters.review.review import Failure, Outcome, review
-from gpuclusters.review.rules import RULES
 from gpuclusters.review.secrets import masked_text
 
 app = typer.Typer(add_completion=False)
@@ -53,9 +56,7 @@ class Options:
     comment: Forge | None = None
     pull_request: int | None = None
     key: str = "default"
-    prices: Path | None = None
-    budget: float | None = None
-    severities: Sequence[str] = ()
+    policy: PolicyOptions = field(default_factory=PolicyOptions)
     artifact: str | None = None
 
 
@@ -100,15 +101,26 @@ def command(
     key: Annotated[
         str, typer.Option(help="Tells comments of several pipelines on one pull request apart.")
     ] = "default",
-    prices: Annotated[
-        Path | None, typer.Option(help="Your prices, laid over those that come with the command.")
+    prices_: Annotated[
+        Path | None,
+        typer.Option("--prices", help="Your prices, laid over those that come with the command."),
     ] = None,
     budget: Annotated[
         float | None, typer.Option(min=0, help="The most that each stack may cost per month.")
     ] = None,
+    policy: Annotated[
+        Path | None,
+        typer.Option(
+            help="Severities and parameters of the policy rules: the file that Pulumi's "
+            "--policy-pack-config takes."
+        ),
+    ] = None,
     severity: Annotated[
         list[str] | None,
-        typer.Option(metavar="RULE=LEVEL", help="mandatory, advisory or off, for one policy rule."),
+        typer.Option(
+            metavar="RULE=LEVEL",
+            help="mandatory, advisory or disabled, for one policy rule, over what --policy says.",
+        ),
     ] = None,
     artifact: Annotated[
         str | None,
@@ -127,9 +139,7 @@ def command(
         comment,
         pull_request,
         key,
-        prices,
-        budget,
-        severity or (),
+        PolicyOptions(policy, severity or (), budget, prices_),
         artifact,
     )
     raise typer.Exit(run(files or [], stack or [], options))
@@ -157,10 +167,10 @@ def run(
         RunError: the comment or the folder cannot be written.
     """
     if files and names and len(files) != len(names):
-        raise UsageError("give as many --stack as files, or none")
+        raise WrongOptionError("give as many --stack as files, or none")
     closing = _gates(options.fail_on)
-    table = _prices(options.prices)
-    rules = _rules(options.severities)
+    checked = rules(options.policy)
+    table = prices(options.policy, checked)
     where = _place(options, env)
 
     def judged(source: str, name: str, text: str | None) -> Outcome:
@@ -169,7 +179,7 @@ def run(
                 name, f"the preview of {name} ended without a plan; its own messages say why"
             )
         try:
-            return review(read(text, source), prices=table, rules=rules, budget=options.budget)
+            return review(read(text, source), prices=table, rules=checked)
         except PlanError as error:
             return Failure(name, masked_text(str(error)))
 
@@ -207,29 +217,7 @@ def _gates(text: str) -> tuple[gates.Gate, ...]:
     try:
         return gates.parse(text)
     except gates.GateError as error:
-        raise UsageError(f"--fail-on: {error}") from error
-
-
-def _prices(own: Path | None) -> PriceTable:
-    try:
-        return price_table(own)
-    except PriceError as error:
-        raise UsageError(str(error)) from error
-
-
-def _rules(stated: Sequence[str]) -> tuple[Rule, ...]:
-    known = {rule.id for rule in RULES}
-    severities = {}
-    for option in stated:
-        id_, _, word = option.partition("=")
-        if id_ not in known:
-            raise UsageError(
-                f"--severity: there is no rule {id_!r}; known: {', '.join(sorted(known))}"
-            )
-        if word.upper() not in Severity.__members__:
-            raise UsageError(f"--severity {id_}: write mandatory, advisory or off (got {word!r})")
-        severities[id_] = Severity[word.upper()]
-    return with_severities(RULES, severities)
+        raise WrongOptionError(f"--fail-on: {error}") from error
 
 
 def _file(file: str, name: str | None) -> tuple[str, str, str]:
@@ -245,9 +233,11 @@ def _file(file: str, name: str | None) -> tuple[str, str, str]:
             with Path(file).open("rb") as opened:
                 data = opened.read(_LARGEST_BYTES + 1)
         except OSError as error:
-            raise UsageError(f"{file} cannot be read: {error.strerror}") from error
+            raise UnreadableFileError(f"{file} cannot be read: {error.strerror}") from error
     if len(data) > _LARGEST_BYTES:
-        raise UsageError(f"{source} is larger than {_LARGEST_BYTES >> 20} MiB; is it a preview?")
+        raise UnreadableFileError(
+            f"{source} is larger than {_LARGEST_BYTES >> 20} MiB; is it a preview?"
+        )
     return source, name or stem, data.decode("utf-8", errors="replace")
 
 
@@ -290,7 +280,7 @@ def _write(outcomes: Sequence[Outcome], options: Options) -> None:
         for kind, name in names.items():
             (options.output / name).write_text(text(kind), encoding="utf-8", newline="\n")
     except OSError as error:
-        raise RunError(f"{options.output} cannot be written: {error.strerror}") from error
+        raise NotWrittenError(f"{options.output} cannot be written: {error.strerror}") from error
     sys.stderr.write(
         f"review: {', '.join(str(options.output / name) for name in names.values())}\n"
     )

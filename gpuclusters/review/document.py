@@ -71,7 +71,7 @@ def _review(review: Review) -> dict[str, Any]:
         "findings": [
             {
                 "rule": finding.rule.id,
-                "severity": finding.rule.severity.name.lower(),
+                "severity": finding.rule.severity.word,
                 "urn": finding.urn,
                 "says": finding.says,
                 "new": finding.new,

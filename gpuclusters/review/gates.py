@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from gpuclusters.review.findings import Severity
+from gpuclusters.policy.rule import Severity
 from gpuclusters.review.plan import Action
 from gpuclusters.review.review import Failure, Outcome, Review
 from gpuclusters.review.text import plural

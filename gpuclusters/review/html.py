@@ -8,9 +8,9 @@ from importlib import resources
 
 from gpuclusters.drawing.from_fleet import drawn
 from gpuclusters.drawing.svg import svg
+from gpuclusters.policy.rule import Severity
 from gpuclusters.review.changes import step_lines
 from gpuclusters.review.cost import Cost, by_reason
-from gpuclusters.review.findings import Severity
 from gpuclusters.review.fleet import fleet
 from gpuclusters.review.impact import Weight
 from gpuclusters.review.review import Failure, Outcome, Review, worst

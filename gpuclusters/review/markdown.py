@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from gpuclusters.policy.rule import Severity
 from gpuclusters.review.blocks import Block, Weighted
 from gpuclusters.review.capacity import Capacity
 from gpuclusters.review.changes import group_blocks
 from gpuclusters.review.cost import Cost, Item, by_reason
-from gpuclusters.review.findings import Finding, Rule, Severity
+from gpuclusters.review.findings import Finding
 from gpuclusters.review.impact import Impact, Weight
 from gpuclusters.review.limits import fit
 from gpuclusters.review.review import Failure, Outcome, Review, worst
@@ -180,22 +181,21 @@ def _policy(findings: Sequence[Finding]) -> str:
     if not findings:
         return ""
     lines = ["**Policy**", ""]
-    same: dict[tuple[Rule, str], list[str]] = {}
+    same: dict[tuple[str, str], list[str]] = {}
+    rules = {finding.rule.id: finding.rule for finding in new}
     for finding in new:
-        same.setdefault((finding.rule, finding.says), []).append(finding.name)
-    for (rule, says), names in list(same.items())[:_MOST_ROWS]:
-        sign = "🔴" if rule.severity is Severity.MANDATORY else "🟡"
+        same.setdefault((finding.rule.id, finding.says), []).append(finding.name)
+    for (id_, says), names in list(same.items())[:_MOST_ROWS]:
+        sign = "🔴" if rules[id_].severity is Severity.MANDATORY else "🟡"
         more = f" and {len(names) - 3:,} more" if len(names) > 3 else ""
-        lines.append(
-            f"- {sign} {', '.join(map(code, names[:3]))}{more}: {prose(says)} (`{rule.id}`)"
-        )
+        lines.append(f"- {sign} {', '.join(map(code, names[:3]))}{more}: {prose(says)} (`{id_}`)")
     if len(same) > _MOST_ROWS:
         lines.append(f"- … and {len(same) - _MOST_ROWS:,} more")
     if old:
-        rules = sorted({f.rule.id for f in findings if not f.new})
+        known = sorted({f.rule.id for f in findings if not f.new})
         lines.append(
             f"- {plural(old, 'finding')} that {'was' if old == 1 else 'were'} there before: "
-            f"{', '.join(f'`{rule}`' for rule in rules)}"
+            f"{', '.join(f'`{rule}`' for rule in known)}"
         )
     return "\n".join(lines)
 

@@ -25,17 +25,35 @@ def _shipped() -> Mapping[str, Any]:
     return loaded
 
 
-def price_table(own: Path | None = None) -> PriceTable:
+def price_table(own: Path | Mapping[str, Any] | None = None) -> PriceTable:
     """The table.
 
     Args:
-        own: a YAML file in the same form, of which only what differs has to be written.
+        own: a YAML file in the same form, of which only what differs has to be written; or what is in one.
 
     Raises:
         PriceError: the file cannot be read, or holds something else.
     """
     if own is None:
         return PriceTable.model_validate(_shipped())
+    if isinstance(own, Path):
+        name, stated = str(own), _read(own)
+    else:
+        name, stated = "(prices of the budget)", own
+    if stated and "as-of" not in stated:
+        raise PriceError(
+            f"the price table {name} has no as-of: the day on which its prices were right"
+        )
+    try:
+        return PriceTable.model_validate(laid_over(_shipped(), stated))
+    except ValidationError as error:
+        faults = "\n".join(
+            f"  {'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors()
+        )
+        raise PriceError(f"the price table {name} has faults:\n{faults}") from error
+
+
+def _read(own: Path) -> Mapping[str, Any]:
     try:
         stated = yaml.safe_load(own.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
@@ -44,14 +62,4 @@ def price_table(own: Path | None = None) -> PriceTable:
         raise PriceError(f"the price table {own} is not YAML: {error}") from error
     if not isinstance(stated, dict):
         raise PriceError(f"the price table {own} is not an object; docs/review.md shows one")
-    if stated and "as-of" not in stated:
-        raise PriceError(
-            f"the price table {own} has no as-of: the day on which its prices were right"
-        )
-    try:
-        return PriceTable.model_validate(laid_over(_shipped(), stated))
-    except ValidationError as error:
-        faults = "\n".join(
-            f"  {'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors()
-        )
-        raise PriceError(f"the price table {own} has faults:\n{faults}") from error
+    return stated

@@ -8,10 +8,11 @@ from functools import cached_property
 from typing import TypeAlias
 
 from gpuclusters.domain.prices import PriceTable
+from gpuclusters.policy.rule import Rule
 from gpuclusters.review.capacity import Capacity, Switch, capacities, switch
 from gpuclusters.review.cost import Cost, cost
 from gpuclusters.review.diffing import Difference, differences
-from gpuclusters.review.findings import Finding, Rule, findings
+from gpuclusters.review.findings import Finding, findings
 from gpuclusters.review.impact import Impact, Weight, impacts
 from gpuclusters.review.plan import STACK_TYPE, Action, Plan, Step
 from gpuclusters.review.verdict import Level, Verdict, verdict
@@ -87,20 +88,18 @@ class Failure:
 Outcome: TypeAlias = Review | Failure
 
 
-def review(
-    plan: Plan, *, prices: PriceTable, rules: Sequence[Rule], budget: float | None = None
-) -> Review:
+def review(plan: Plan, *, prices: PriceTable, rules: Sequence[Rule]) -> Review:
     """Judge a plan.
 
     Args:
         plan: what a preview found.
         prices: what hardware costs.
-        rules: what must hold, with the severities that the user wants.
-        budget: the most that the stack may cost per month, in the currency of `prices`.
+        rules: what must hold, with the severities and parameters that the user wants.
     """
     counted = capacities(plan)
     taken_down, switched = impacts(plan), switch(counted)
-    priced, found = cost(plan, prices), findings(plan, rules)
+    priced = cost(plan, prices)
+    found = findings(plan, rules, priced)
     return Review(
         plan=plan,
         verdict=verdict(
@@ -110,7 +109,6 @@ def review(
             switched=switched,
             cost=priced,
             findings=found,
-            budget=budget,
         ),
         impacts=taken_down,
         capacities=counted,

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
+from gpuclusters.policy.rule import Severity
+from gpuclusters.policy.rules import BUDGET
 from gpuclusters.review.capacity import Capacity, Switch
 from gpuclusters.review.cost import Cost
-from gpuclusters.review.findings import Finding, Severity
+from gpuclusters.review.findings import Finding
 from gpuclusters.review.impact import Impact, Weight
 from gpuclusters.review.plan import Action, Plan
 from gpuclusters.review.text import listed, plural
@@ -52,7 +54,6 @@ def verdict(
     switched: Switch | None,
     cost: Cost,
     findings: Sequence[Finding],
-    budget: float | None = None,
 ) -> Verdict:
     """Judge a plan.
 
@@ -63,7 +64,6 @@ def verdict(
         switched: whether the cluster is another type than before.
         cost: what it costs.
         findings: what rules found.
-        budget: the most that the stack may cost per month, in the currency of the price table.
     """
     if not plan.changed:
         return Verdict(Level.NOTHING, ())
@@ -72,7 +72,7 @@ def verdict(
         *_downtime(impacts),
         *_capacity(capacities, switched),
         *_policy(findings),
-        *_money(cost, budget),
+        *_money(cost),
     ]
     level = max((level for level, _ in reasons), default=Level.SAFE)
     # Of two reasons of the same weight the one that is found first says more.
@@ -168,24 +168,18 @@ def _capacity(capacities: Sequence[Capacity], switched: Switch | None) -> _Reaso
 def _policy(findings: Sequence[Finding]) -> _Reasons:
     reasons: _Reasons = []
     for severity, level in ((Severity.MANDATORY, Level.DANGEROUS), (Severity.ADVISORY, Level.LOOK)):
-        rules = sorted({f.rule.id for f in findings if f.new and f.rule.severity is severity})
+        found = [f for f in findings if f.new and f.rule.severity is severity]
+        rules = sorted({f.rule.id for f in found} - {BUDGET})
         if rules:
             reasons.append((level, f"policy: {listed(rules)}"))
+        reasons += [(level, f.says) for f in found if f.rule.id == BUDGET]
     return reasons
 
 
-def _money(cost: Cost, budget: float | None) -> _Reasons:
+def _money(cost: Cost) -> _Reasons:
     reasons: _Reasons = []
-    currency, month = cost.table.currency, cost.table.hours_per_month
-    total = cost.after.known * month
-    if budget is not None and total > budget:
-        reasons.append(
-            (
-                Level.DANGEROUS,
-                f"over budget: {total:,.0f} {currency} a month of {budget:,.0f}",
-            )
-        )
     if cost.more_per_month >= 1:
+        currency = cost.table.currency
         reasons.append((Level.LOOK, f"{cost.more_per_month:,.0f} {currency} a month more"))
     if cost.new_unknown:
         names = listed([item.what for item in cost.new_unknown], 3)

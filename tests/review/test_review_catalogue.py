@@ -12,10 +12,10 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 
+from gpuclusters.policy.rules import RULES
 from gpuclusters.review.plan import Plan
 from gpuclusters.review.price_table import price_table
 from gpuclusters.review.review import Review, review
-from gpuclusters.review.rules import RULES
 from gpuclusters.review.verdict import Level
 from tests.review.catalogue import loading
 from tests.review.reviewing import comment, plan_of
