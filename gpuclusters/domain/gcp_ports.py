@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from gpuclusters.domain.usernetes_network import Ports
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allowed:
@@ -23,12 +25,22 @@ class Allowed:
 ICMP = Allowed(protocol="icmp")
 """Without it nobody learns that a packet was too large."""
 
-USERNETES: tuple[Allowed, ...] = (
-    # API server, kubelet; flannel's VXLAN. etcd (2379) is published too, and used by its own machine alone.
-    Allowed(protocol="tcp", ports=("6443", "10250")),
-    Allowed(protocol="udp", ports=("8472",)),
-    ICMP,
-)
+
+def usernetes(ports: Ports) -> tuple[Allowed, ...]:
+    """What nodes of a Usernetes cluster send to each other.
+
+    API server, kubelet; flannel's VXLAN. etcd is published too, and used by its own machine alone; so are the
+    ports of Calico.
+    """
+    return (
+        Allowed(protocol="tcp", ports=(str(ports.kube_apiserver), str(ports.kubelet))),
+        Allowed(protocol="udp", ports=(str(ports.flannel),)),
+        ICMP,
+    )
+
+
+USERNETES: tuple[Allowed, ...] = usernetes(Ports())
+"""With the ports that Usernetes has by default."""
 
 _RKE2_TCP = ("6443", "9345", "2379-2381", "10250", "30000-32767")
 _METRICS_TCP = ("9100", "10249", "10257", "10259")

@@ -1,0 +1,90 @@
+"""The machines of a `usernetes` cluster: which node runs on which, their GPUs, who prepares them."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from gpuclusters.config.base import DnsLabel, Integer, Section, refusal
+from gpuclusters.config.hosts import User
+from gpuclusters.config.rke2_cluster_pools import GpuProduct
+from gpuclusters.domain.usernetes_network import FIRST_NUMBER, LAST_NUMBER
+
+NodeNumber = Annotated[Integer, Field(ge=FIRST_NUMBER, le=LAST_NUMBER)]
+
+
+def _account(value: str) -> str:
+    if value == "root":
+        raise refusal(
+            "is root, and the point of this cluster type is that nothing of it runs as root",
+            "write an account without privileges; ubuntu is the default",
+        )
+    return value
+
+
+def _whole(value: Any) -> Any:
+    if isinstance(value, bool):  # which Python counts among the numbers
+        raise refusal("is not a number of GPUs", "write 1, 2, 4 or 8")
+    return value
+
+
+Account = Annotated[User, AfterValidator(_account)]
+
+
+class ControlPlane(Section):
+    """The node with the API. There is one: Usernetes has no second."""
+
+    host: DnsLabel
+    """Name of the machine, and of the node."""
+    number: NodeNumber = 1
+    """Number of the node: its own network is 10.100.<number>.0/24. It never changes."""
+
+
+class Worker(Section):
+    """A node that joins."""
+
+    host: DnsLabel
+    """Name of the machine, and of the node."""
+    number: NodeNumber
+    """Number of the node. It goes with the machine and not with its place in the list, so that a worker
+    can be removed from the middle. It never changes."""
+
+
+class NodeGpus(Section):
+    """The GPUs of each node, the control plane included: all nodes are alike."""
+
+    product: GpuProduct
+    """What they are: v100-sxm2-16gb, t4, … (docs/rke2.md has the list)."""
+    count: Annotated[
+        Literal[1, 2, 4, 8], BeforeValidator(_whole, json_schema_input_type=Literal[1, 2, 4, 8])
+    ]
+    """How many each node has; a node that shows fewer is not ready."""
+
+
+class PreparedBy(StrEnum):
+    """Who does what needs root on a host."""
+
+    SUDO = "sudo"
+    """This program, by sudo without a password."""
+    ADMINISTRATOR = "administrator"
+    """Somebody else. Nothing that needs root is done; what is missing is said, with the command for it."""
+
+
+class RootlessPreparation(Section):
+    """What needs root on a host: packages, driver, cgroups, kernel modules, subordinate ids, linger."""
+
+    by: PreparedBy = PreparedBy.SUDO
+    """sudo or administrator."""
+
+
+class ContainerEngine(StrEnum):
+    """What the nodes' containers run in."""
+
+    DOCKER = "docker"
+    """Rootless Docker, the only one that is built."""
+    PODMAN = "podman"
+    """Refused: its network keeps flannel from the API, and nobody has a GPU recipe for it."""
+    NERDCTL = "nerdctl"
+    """Refused: it and rootless Docker exclude each other on a host, and nobody has a GPU recipe for it."""

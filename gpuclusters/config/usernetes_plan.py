@@ -1,0 +1,235 @@
+"""From the section of a `usernetes` cluster to the arguments of its components. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv4Network
+from typing import Literal
+
+from gpuclusters.config.gcp import GcpHosts, OwnNetwork
+from gpuclusters.config.hosts import LabHosts
+from gpuclusters.config.rke2_cluster_driver import Packages, Reboot
+from gpuclusters.config.usernetes import UsernetesConfig
+from gpuclusters.config.usernetes_driver import PackagedDriver
+from gpuclusters.config.usernetes_machines import PreparedBy
+from gpuclusters.config.usernetes_network import TUNNEL_PORT, AddressApi
+from gpuclusters.config.usernetes_proof import Training, VolumeData
+from gpuclusters.domain import gcp_ports, gpu_products, rke2_matrix
+from gpuclusters.domain.gcp_ports import Allowed
+from gpuclusters.domain.rke2_matrix import ModulesPolicy
+from gpuclusters.domain.usernetes_network import ApiAccess, NetworkPlan, Ports
+from gpuclusters.domain.usernetes_versions import VersionSet, version_set
+
+GPU = "nvidia.com/gpu"
+DOCKER_MTU = 1500
+"""What Docker gives its networks where nobody says otherwise."""
+TRAINING_RUNG = 9
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NodePlan:
+    """One node."""
+
+    name: str
+    """Of the machine and of the node: `NODE_NAME` is always passed, so that no long name of a cloud
+    comes in."""
+    role: Literal["control-plane", "worker"]
+    number: int
+    gpus: int
+    subnet: IPv4Network
+    """`NODE_SUBNET`: by the number, never by a hash and never by the place in the list."""
+    ip: IPv4Address
+    """`NODE_IP`."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RootlessDriverPlan:
+    """The driver of one host, as packages on it."""
+
+    version: str
+    """Exact."""
+    modules: Literal["open", "proprietary"]
+    packages: Literal["distribution", "nvidia"]
+    may_reboot: bool
+    reboot_timeout_seconds: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainingPlan:
+    """The training of rung 9."""
+
+    image: str
+    pods: int
+    gpus_per_pod: int
+    epochs: int
+    batch_size: int
+    accuracy_floor_percent: int
+    data_path: str
+    claim: str | None
+    """PersistentVolumeClaim that is mounted at `data_path`; None if the image has the data."""
+    timeout_seconds: int
+
+
+def versions(config: UsernetesConfig) -> VersionSet:
+    """The set, with what the configuration states in its place.
+
+    A tag of the configuration's own is one that nobody has read about: its commit and the versions of its
+    CNI plugins, Helm and flannel are not known then.
+    """
+    stated = config.version_overrides.model_dump(exclude_none=True)
+    if "usernetes" in stated:
+        stated |= {"usernetes_commit": None, "cni_plugins": None, "helm": None, "flannel": None}
+    stated["driver"] = driver_version(config)
+    return version_set(config.versions.value).model_copy(update=stated)
+
+
+def driver_version(config: UsernetesConfig) -> str:
+    """The driver that is installed, or that is expected where it is installed already."""
+    return config.driver.version or version_set(config.versions.value).driver
+
+
+def nodes(config: UsernetesConfig) -> tuple[NodePlan, ...]:
+    """All nodes, the control plane first and the workers in the order of the list."""
+    addresses = network(config)
+    first = config.control_plane
+    places: list[tuple[str, int, Literal["control-plane", "worker"]]] = [
+        (first.host, first.number, "control-plane"),
+        *((worker.host, worker.number, "worker") for worker in config.workers),
+    ]
+    return tuple(
+        NodePlan(
+            name=name,
+            role=role,
+            number=number,
+            gpus=config.gpus.count,
+            subnet=addresses.node_subnet(number),
+            ip=addresses.node_ip(number),
+        )
+        for name, number, role in places
+    )
+
+
+def machine_names(config: UsernetesConfig) -> tuple[str, ...]:
+    """Names of all machines, the control plane's first, each once."""
+    return tuple(dict.fromkeys((config.control_plane.host, *(one.host for one in config.workers))))
+
+
+def schedulable(config: UsernetesConfig) -> tuple[str, ...]:
+    """Names of the nodes that take pods."""
+    first = (config.control_plane.host,) if config.schedule_on_control_plane else ()
+    return (*first, *(worker.host for worker in config.workers))
+
+
+def allocatable(config: UsernetesConfig) -> Mapping[str, Mapping[str, int]]:
+    """What every node has to offer, by node and resource."""
+    return {name: {GPU: config.gpus.count} for name in machine_names(config)}
+
+
+def uses_sudo(config: UsernetesConfig) -> bool:
+    """Whether this program does what needs root."""
+    return config.preparation.by is PreparedBy.SUDO
+
+
+def modules(config: UsernetesConfig) -> ModulesPolicy:
+    """The kernel modules of the driver: stated, else by the GPUs. Never auto."""
+    stated = (
+        config.driver.modules if isinstance(config.driver, PackagedDriver) else ModulesPolicy.AUTO
+    )
+    if stated is not ModulesPolicy.AUTO:
+        return stated
+    return rke2_matrix.modules_for(gpu_products.product(config.gpus.product).architecture)
+
+
+def driver(config: UsernetesConfig) -> RootlessDriverPlan | None:
+    """The driver that this program installs on every host; None if it is there."""
+    stated = config.driver
+    if not isinstance(stated, PackagedDriver):
+        return None
+    return RootlessDriverPlan(
+        version=driver_version(config),
+        modules="open" if modules(config) is ModulesPolicy.OPEN else "proprietary",
+        packages="nvidia" if stated.packages is Packages.NVIDIA else "distribution",
+        may_reboot=stated.reboot is Reboot.ALLOWED,
+        reboot_timeout_seconds=config.timeouts.driver_seconds,
+    )
+
+
+def ports(config: UsernetesConfig) -> Ports:
+    """Ports on the hosts."""
+    return Ports(**config.network.ports.model_dump())
+
+
+def network(config: UsernetesConfig) -> NetworkPlan:
+    """Addresses and ports."""
+    stated = config.network
+    return NetworkPlan(
+        pod_subnet=stated.pod_subnet,
+        service_subnet=stated.service_subnet,
+        node_subnets=stated.node_subnets,
+        mtu=stated.mtu or host_mtu(config),
+        ports=ports(config),
+    )
+
+
+def host_mtu(config: UsernetesConfig) -> int | None:
+    """The MTU of the machines' network, where this program makes it.
+
+    slirp4netns sends what a container sends in packets of the same size; what is larger than the
+    machines' network carries goes out in pieces.
+    """
+    hosts = config.hosts
+    if isinstance(hosts, GcpHosts) and isinstance(hosts.network, OwnNetwork):
+        return hosts.network.mtu
+    return None
+
+
+def api(config: UsernetesConfig) -> ApiAccess:
+    """How the API is reached from outside of its host."""
+    if isinstance(config.hosts, LabHosts):
+        return ApiAccess(through="loopback")
+    if isinstance(config.api, AddressApi):
+        return ApiAccess(through="address", address=config.api.address)
+    return ApiAccess(
+        through="tunnel", local_port=config.api.local_port if config.api else TUNNEL_PORT
+    )
+
+
+def firewall(config: UsernetesConfig) -> tuple[Allowed, ...]:
+    """What nodes send to each other."""
+    return gcp_ports.usernetes(ports(config))
+
+
+def training(config: UsernetesConfig) -> TrainingPlan | None:
+    """The training of the highest rung; None if the proof ends before."""
+    stated = config.proof.training
+    if stated is None or config.proof.rung < TRAINING_RUNG:
+        return None
+    return TrainingPlan(
+        image=stated.image,
+        pods=training_pods(config, stated),
+        gpus_per_pod=stated.gpus_per_pod or config.gpus.count,
+        epochs=stated.epochs,
+        batch_size=stated.batch_size,
+        accuracy_floor_percent=stated.accuracy_floor_percent,
+        data_path=stated.data.path,
+        claim=stated.data.claim if isinstance(stated.data, VolumeData) else None,
+        timeout_seconds=stated.timeout_seconds,
+    )
+
+
+def training_pods(config: UsernetesConfig, stated: Training) -> int:
+    """How many pods train: stated, else one on every node that takes pods."""
+    return stated.pods or len(schedulable(config))
+
+
+def images(config: UsernetesConfig) -> Sequence[str]:
+    """Images that the cluster pulls, beside those of Usernetes itself."""
+    chosen = versions(config)
+    found = [chosen.device_plugin_image]
+    if config.metrics.kind != "none":
+        found.append(chosen.dcgm_exporter_image)
+    wanted = training(config)
+    if wanted is not None:
+        found.append(wanted.image)
+    return tuple(found)
