@@ -143,7 +143,7 @@ def usernetes_node(folder: Path, host: str) -> NodeState:
 def new_node(name: str, host: str, role: str, host_ip: str) -> Object:
     """The Node of a host that registers: kubeadm's and the entrypoint's labels, and the taints of both.
 
-    `--cloud-provider=external` of upstream's entrypoint gives the taint that only `sync-external-ip` takes away.
+    `--cloud-provider=external` of upstream's entrypoint taints until `sync-external-ip`.
     """
     labels = {
         "kubernetes.io/hostname": name,
