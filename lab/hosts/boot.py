@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from lab.hosts import hardware, libvirt
+from lab.hosts import hardware, libvirt, user_manager
 from lab.hosts.faults import BootsOldKernelLine, Faults, RebootNeverReturns
 from lab.hosts.folder import read_json, write_json
 from lab.hosts.kernel import LIB
@@ -26,7 +26,7 @@ _FORGOTTEN = ("run", "tmp")
 """Folders that live in memory."""
 _KEPT = frozenset({"lock"})
 
-HOOKS: list[Callable[[Machine, Faults], None]] = [libvirt.host_booted]
+HOOKS: list[Callable[[Machine, Faults], None]] = [libvirt.host_booted, user_manager.booted]
 """What stand-ins forget or start again when the machine boots, in order; before units are started."""
 
 Change = Callable[[], Awaitable[None]]

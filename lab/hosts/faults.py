@@ -45,6 +45,7 @@ from lab.hosts.rke2_faults import DownloadRefused as DownloadRefused
 from lab.hosts.rke2_faults import JoinFails as JoinFails
 from lab.hosts.rke2_faults import JoinIsSlow as JoinIsSlow
 from lab.hosts.rke2_faults import PortTaken as PortTaken
+from lab.hosts.rootless_faults import RootlessFault
 from lab.hosts.service_vm_faults import FabricManagerStaysResident as FabricManagerStaysResident
 from lab.hosts.service_vm_faults import LibvirtDown as LibvirtDown
 from lab.hosts.service_vm_faults import VmDoesNotBoot as VmDoesNotBoot
@@ -238,7 +239,8 @@ Fault = Annotated[
     | PortTaken
     | SecureBoot
     | GpuInUse
-    | PackageGone,
+    | PackageGone
+    | RootlessFault,
     Field(discriminator="kind"),
 ]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from lab.hosts import condition, control, faults, sudo, tree
+from lab.hosts import accounts, condition, control, faults, sudo, tree
 from lab.hosts.board import board
 from lab.hosts.boot import Power
 from lab.hosts.folder import HostFolder, read_json, write_json
@@ -209,10 +209,16 @@ class Host:
     async def _sudo(self, request: Request, connection: socket.socket) -> Answer:
         if self.faults().first(faults.SudoNeedsPassword):
             return Answer.error("sudo: a password is required", 1)
-        parsed = sudo.parse(request.arguments, request.environment)
+        known = accounts.accounts(self.machine)
+        users = {name: one.uid for name, one in known.items()}
+        parsed = sudo.parse(request.arguments, request.environment, users)
         if isinstance(parsed, Answer):
             return parsed
-        values = environment(parsed.uid, parsed.environment)
+        login = environment(parsed.uid)
+        for name, one in known.items():
+            if one.uid == parsed.uid:
+                login |= {"HOME": one.home, "USER": name, "LOGNAME": name}
+        values = {**login, **parsed.environment}
         command = Command(parsed.argv, parsed.uid, request.cwd, values)
         stdin, stdout, stderr = request.streams
         running = await self._run(command, (stdin, stdout, stderr))

@@ -7,9 +7,7 @@ from dataclasses import dataclass
 
 from lab.hosts.model import USER
 from lab.hosts.standins.call import Answer
-from lab.hosts.tree import OPERATOR_ID
 
-_USERS = {"root": 0, USER: OPERATOR_ID}
 _KEPT = {"LANG", "TERM"}
 _USAGE = "usage: sudo [-EHkn] [-u user] [VAR=value] [command [arg ...]]"
 
@@ -23,8 +21,10 @@ class Elevated:
     environment: dict[str, str]
 
 
-def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Elevated | Answer:
-    """The command to run, or what sudo answers by itself."""
+def parse(
+    arguments: Sequence[str], environment: Mapping[str, str], users: Mapping[str, int]
+) -> Elevated | Answer:
+    """The command to run, or what sudo answers by itself. `users`: ids of the host's accounts."""
     uid, keep_all = 0, False
     rest = list(arguments)
     values: dict[str, str] = {}
@@ -38,9 +38,9 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Elevated 
             return Answer()
         if flag in {"-u", "--user"} and rest:
             name = rest.pop(0)
-            if name not in _USERS:
+            if name not in users:
                 return Answer.error(f"sudo: unknown user {name}", 1)
-            uid = _USERS[name]
+            uid = users[name]
         elif flag in {"-E", "--preserve-env"}:
             keep_all = True
         elif flag not in {"-n", "--non-interactive", "-H", "--set-home", "-k"}:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Mapping
 
-from lab.hosts import driver_packages
+from lab.hosts import driver_packages, rootless_packages
 from lab.hosts.driver_faults import PackageGone
 from lab.hosts.driver_packages import Part
 from lab.hosts.faults import PackageManagerLocked
+from lab.hosts.rootless_faults import HoldsLost
 from lab.hosts.standins import dpkg
 from lab.hosts.standins.call import Answer, Call
 
@@ -21,13 +22,13 @@ CATALOGUE: Mapping[str, tuple[str, ...]] = {
     "libvirt-daemon-system": ("10.0.0-2ubuntu8.9",),
     "mokutil": ("0.6.0-2build3",),
     "nfs-common": ("1:2.6.4-3ubuntu5",),
-    "nvidia-container-toolkit": ("1.20.1-1", "1.19.0-1"),
     "ovmf": ("2024.02-2ubuntu0.3",),
     "pciutils": ("1:3.10.0-2build1",),
     "psmisc": ("23.7-1build1",),
     "qemu-system-x86": ("1:10.1.0+ds-5ubuntu2",),
     "qemu-utils": ("1:10.1.0+ds-5ubuntu2",),
     "xorriso": ("1:1.5.6-1.1ubuntu3",),
+    **rootless_packages.CATALOGUE,
 }
 """Packages that can be installed, with their versions, newest first."""
 
@@ -90,10 +91,10 @@ def _install(call: Call, names: list[str]) -> Answer:
     wanted: dict[str, str] = {}
     for name in names:
         package, _, version = name.partition("=")
-        versions = _versions(call, package)
-        if not versions:
+        there = versions(call, package)
+        if not there:
             return Answer.error(f"E: Unable to locate package {package}", _ERROR)
-        fitting = fnmatch.filter(versions, version) if version else versions
+        fitting = fnmatch.filter(there, version) if version else list(there)
         if not fitting:
             return Answer.error(f"E: Version '{version}' for '{package}' was not found", _ERROR)
         has = _installed(call).get(package, "")
@@ -114,12 +115,15 @@ def _install(call: Call, names: list[str]) -> Answer:
     installed.clear()
     installed.update(then)
     if new:
+        rootless_packages.installed(call.machine, new)
         call.machine.note("packages", installed=new)
     return Answer.out(text)
 
 
-def _versions(call: Call, name: str) -> tuple[str, ...]:
-    """All versions of a package, newest first."""
+def versions(call: Call, name: str) -> tuple[str, ...]:
+    """All versions of a package that the host's sources have, newest first."""
+    if not rootless_packages.has_source(call.machine, name):
+        return ()
     if any(name.startswith(fault.name) for fault in call.faults.all(PackageGone)):
         driver: tuple[str, ...] = ()
     else:
@@ -128,7 +132,8 @@ def _versions(call: Call, name: str) -> tuple[str, ...]:
     first = _FIRST.get(name)
     if first in driver:
         driver = (first, *(version for version in driver if version != first))
-    return CATALOGUE.get(name, driver)
+    gone = any(f.name and name.startswith(f.name) for f in call.faults.all(PackageGone))
+    return () if gone else CATALOGUE.get(name, driver)
 
 
 def _held(call: Call, new: Mapping[str, str]) -> str | None:
@@ -157,11 +162,12 @@ def _unmet(then: Mapping[str, str]) -> str | None:
 
 def _remove(call: Call, names: list[str]) -> Answer:
     installed = _installed(call)
-    unknown = [name for name in names if not _versions(call, name) and name not in installed]
+    unknown = [name for name in names if not versions(call, name) and name not in installed]
     if unknown:
         return Answer.error(f"E: Unable to locate package {unknown[0]}", _ERROR)
     gone = [name for name in names if installed.pop(name, None) is not None]
     if gone:
+        rootless_packages.removed(call.machine, gone)
         call.machine.note("packages", removed=gone)
     lines = [f"Removing {name} ...\n" for name in gone]
     return Answer.out("".join(lines) + f"0 upgraded, 0 newly installed, {len(gone)} to remove.\n")
@@ -171,13 +177,15 @@ def mark(call: Call) -> Answer:
     """`apt-mark hold|unhold|showhold`."""
     verb, *names = call.arguments or ("",)
     held: list[str] = call.machine.state.setdefault("held", [])
+    if call.faults.first(HoldsLost):
+        held.clear()
     if verb == "showhold":
         return Answer.out("\n".join(sorted(held)))
     if verb not in {"hold", "unhold"}:
         return Answer.error(f"E: Invalid operation {verb}", _ERROR)
     if not call.is_root:
         return Answer.error("E: Could not create temporary file - are you root?", _ERROR)
-    unknown = [n for n in names if n not in _installed(call) and not _versions(call, n)]
+    unknown = [n for n in names if n not in _installed(call) and not versions(call, n)]
     # apt-mark leaves out what it does not know, and says so.
     errors = "".join(f"E: Unable to locate package {name}\n" for name in unknown)
     names = [name for name in names if name not in unknown]

@@ -10,6 +10,7 @@ from urllib.parse import unquote, urlsplit
 from lab.hosts import rke2_release
 from lab.hosts.rke2_cluster import Clusters
 from lab.hosts.rke2_faults import DownloadRefused, JoinFails
+from lab.hosts.standins import gpg
 from lab.hosts.standins.call import Answer, Call
 
 _WITH_VALUE = {"--output", "-o", "--retry", "--connect-timeout", "--max-time", "-m", "--noproxy"}
@@ -32,7 +33,7 @@ def run(call: Call) -> Answer:
     if addresses[0].endswith("/ping"):
         return _ping(call, addresses[0])
     refused = call.faults.first(DownloadRefused)
-    data = None if refused else _content(addresses[0])
+    data = None if refused else gpg.key(addresses[0]) or _content(addresses[0])
     if data is None:
         status = refused.status if refused else 404
         return Answer.error(f"curl: (22) The requested URL returned error: {status}", _HTTP_ERROR)

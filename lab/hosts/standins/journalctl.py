@@ -6,13 +6,15 @@ from lab.hosts.services import NOTIFY_VARIABLE
 from lab.hosts.standins import units
 from lab.hosts.standins.call import Answer, Call
 
-_FLAGS = {"--no-pager", "-b", "-x", "-e", "-xe", "-q", "--quiet"}
+_FLAGS = {"--user", "--no-pager", "-b", "-x", "-e", "-xe", "-q", "--quiet"}
 
 
 def run(call: Call) -> Answer:
     """`journalctl -u UNIT [-n LINES] [-o cat] [--show-cursor | --after-cursor CURSOR]`."""
     wanted, lines, cat = list[str](), None, False
     show_cursor, skip = False, 0
+    runtime = call.environment.get("XDG_RUNTIME_DIR", "").rpartition("/")[2]
+    own = "--user" in call.arguments
     rest = list(call.arguments)
     while rest:
         argument = rest.pop(0)
@@ -32,7 +34,9 @@ def run(call: Call) -> Answer:
             cat = argument.endswith("cat")
         elif argument not in _FLAGS:
             return Answer.error(f"journalctl: invalid option -- '{argument.lstrip('-')}'", 1)
-    if not call.is_root:
+    if own:
+        wanted = [f"{runtime}-{unit}" for unit in wanted]
+    elif not call.is_root:
         return Answer(stderr="Hint: You are currently not seeing messages from other users.\n")
     shown: list[str] = []
     for unit in wanted or units.known(call.machine):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from lab.hosts import driver
 from lab.hosts.driver_faults import SecureBoot
+from lab.hosts.rootless_faults import OpenKernelModule
 from lab.hosts.standins.call import Answer, Call
 
 
@@ -17,10 +18,11 @@ def modinfo(call: Call) -> Answer:
     module = driver.module(call.machine)
     if name != driver.MODULE or module is None:
         return Answer.error(f"modinfo: ERROR: Module {name} not found.", 1)
+    is_open = call.faults.first(OpenKernelModule) is not None
     values = {
         "filename": "/lib/modules/updates/dkms/nvidia.ko",
         "version": module.version,
-        "license": module.licence,
+        "license": "Dual MIT/GPL" if is_open else module.licence,
         "signer": "Canonical Ltd. Kernel Module Signing" if module.is_signed else "",
     }
     if field:

@@ -18,6 +18,10 @@ _KNOWN = {"vfio", "vfio_iommu_type1", "vfio_pci", "vhost_net", "vhost_vsock"} | 
     "mlx5_ib",
     "nouveau",
     "overlay",
+    # What a node of Kubernetes in a user namespace needs.
+    *("tun", "tap", "bridge", "veth", "ip_tables", "ip6_tables", "iptable_nat", "ip6table_nat"),
+    *("iptable_filter", "ip6table_filter", "nf_tables", "x_tables", "xt_MASQUERADE", "xt_addrtype"),
+    *("xt_comment", "xt_conntrack", "xt_mark", "xt_multiport", "xt_nat", "xt_tcpudp", "vxlan"),
 }
 
 

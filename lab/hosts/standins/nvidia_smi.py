@@ -10,9 +10,8 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from lab.hosts import driver, gpus, mig
+from lab.hosts import driver, gpu_uuids, gpus, mig
 from lab.hosts.driver_faults import GpuInUse
-from lab.hosts.faults import GpuFellOffTheBus
 from lab.hosts.standins.call import Answer, Call
 
 NO_DRIVER = (
@@ -86,16 +85,17 @@ def _unknown(word: str) -> Answer:
 def _gpus(call: Call) -> list[_Gpu]:
     known = gpus.read(call.machine.folder)
     board = call.machine.board
+    uuids = gpu_uuids.on_the_bus(call.machine, call.faults)
     return [
         _Gpu(
             index,
             module,
             f"00000000:{device.address[5:].upper()}",
-            f"GPU-{uuid.uuid5(uuid.NAMESPACE_DNS, f'{call.machine.name}/{module}')}",
+            uuids[module],
             known.get(module, gpus.Gpu()),
         )
         for index, (module, device) in enumerate(sorted(board.gpus.items()))
-        if call.faults.of_gpu(GpuFellOffTheBus, module) is None
+        if module in uuids
     ]
 
 

@@ -6,13 +6,17 @@ from collections.abc import Callable, Coroutine, Mapping
 
 from lab.hosts import rke2_release
 from lab.hosts.standins import (
+    accounts,
+    apt_cache,
     apt_get,
     boot_loader,
     curl,
     dnf,
+    docker,
     dpkg,
     fmpm,
     fuser,
+    gpg,
     gpu_tools,
     images,
     initramfs,
@@ -24,6 +28,7 @@ from lab.hosts.standins import (
     power,
     rke2,
     rke2_kubectl,
+    rootless,
     software,
     ss,
     ssh,
@@ -40,21 +45,27 @@ SUDO = "sudo"
 StandIn = Callable[[Call], Answer | Coroutine[None, None, Answer]]
 
 STAND_INS: Mapping[str, StandIn] = {
+    "apt-cache": apt_cache.run,
     "apt-get": apt_get.run,
     "apt-mark": apt_get.mark,
     "curl": curl.run,
     "df": software.df,
     "dnf": dnf.run,
+    "docker": docker.run,
+    "dockerd-rootless-setuptool.sh": rootless.setup,
     "dpkg": dpkg.run,
     "dpkg-query": software.dpkg_query,
     "dracut": initramfs.dracut,
     "fmpm": fmpm.run,
     "fuser": fuser.run,
     "genisoimage": images.genisoimage,
+    "getsubids": accounts.getsubids,
+    "gpg": gpg.run,
     "grub-mkconfig": boot_loader.mkconfig,
     "grub2-mkconfig": boot_loader.mkconfig,
     "grubby": boot_loader.grubby,
     "journalctl": journalctl.run,
+    "loginctl": accounts.loginctl,
     "lsmod": modprobe.lsmod,
     "lspci": lspci.run,
     "modinfo": kmod.modinfo,
@@ -69,6 +80,7 @@ STAND_INS: Mapping[str, StandIn] = {
     "reboot": power.reboot,
     rke2_release.PROGRAM: rke2.run,
     rke2.KUBECTL: rke2_kubectl.run,
+    "rootlesskit": rootless.kit,
     "rpm": dnf.rpm,
     "shutdown": power.shutdown,
     "ss": ss.run,
@@ -78,13 +90,16 @@ STAND_INS: Mapping[str, StandIn] = {
     "systemd-notify": journalctl.notify,
     "update-grub": boot_loader.update_grub,
     "update-initramfs": initramfs.update,
+    "useradd": accounts.useradd,
+    "usermod": accounts.usermod,
     "virsh": virsh.run,
     "zypper": zypper.run,
 }
 
 _DEBIAN = frozenset(
     {
-        *("apt-get", "apt-mark", "dpkg", "dpkg-query"),
+        *("apt-cache", "apt-get", "apt-mark", "dpkg", "dpkg-query"),
+        *("docker", "dockerd-rootless-setuptool.sh", "rootlesskit"),
         *("grub-mkconfig", "update-grub", "update-initramfs"),
     }
 )
@@ -94,11 +109,15 @@ _OWN: Mapping[str, frozenset[str]] = {"ubuntu": _DEBIAN, "rocky": _RED_HAT, "sle
 """Commands of an operating system that not all others have."""
 
 PACKAGE_OF: Mapping[str, tuple[str, ...]] = {
+    "docker": ("docker-ce-cli",),
+    "dockerd-rootless-setuptool.sh": ("docker-ce-rootless-extras",),
     "fuser": ("psmisc",),
     "genisoimage": ("genisoimage",),
+    "getsubids": ("uidmap",),
     "lspci": ("pciutils",),
     "mokutil": ("mokutil",),
     "qemu-img": ("qemu-utils", "qemu-img"),
+    "rootlesskit": ("docker-ce-rootless-extras",),
     "qemu-system-x86_64": ("qemu-system-x86", "qemu-kvm"),
     "virsh": ("libvirt-clients", "libvirt-client"),
 }

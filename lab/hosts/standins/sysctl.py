@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from lab.hosts.standins.call import Answer, Call
 
-_DEFAULTS = {"fs.inotify.max_user_instances": "128", "fs.inotify.max_user_watches": "65536"}
+_DEFAULTS = {
+    "fs.inotify.max_user_instances": "128",
+    "fs.inotify.max_user_watches": "65536",
+    "kernel.apparmor_restrict_unprivileged_userns": "1",
+    "net.ipv4.conf.default.rp_filter": "2",
+    "net.ipv4.ip_unprivileged_port_start": "1024",
+}
 
 
 def run(call: Call) -> Answer:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from fnmatch import fnmatch
 
-from lab.hosts.standins import systemctl_show, units
+from lab.hosts.standins import systemctl_show, systemctl_user, units
 from lab.hosts.standins.call import Answer, Call
 
 Act = Callable[[Call, list[str], set[str]], Coroutine[None, None, Answer]]
@@ -24,6 +24,8 @@ async def run(call: Call) -> Answer:
     """Answer like `systemctl`."""
     if "--version" in call.arguments:
         return Answer.out("systemd 255 (255.4-1ubuntu8.10)\n(stand-in of a simulated host)")
+    if systemctl_user.is_for_account(call):
+        return systemctl_user.run(call)
     flags: set[str] = set()
     words: list[str] = []
     properties: list[str] = []
@@ -251,6 +253,7 @@ _ACTS: dict[str, Act] = {
 }
 _VERBS: dict[str, Callable[[Call, list[str], set[str]], Answer]] = {
     "cat": systemctl_show.cat,
+    "daemon-reexec": _daemon_reload,
     "daemon-reload": _daemon_reload,
     "is-active": _is_active,
     "is-enabled": _is_enabled,

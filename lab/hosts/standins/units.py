@@ -20,6 +20,8 @@ UNIT_DIRECTORIES = (UNIT_DIRECTORY, "/run/systemd/system", "/usr/local/lib/syste
 _DESCRIPTIONS = {
     FABRIC_MANAGER: "NVIDIA fabric manager service",
     "containerd.service": "containerd container runtime",
+    "docker.service": "Docker Application Container Engine",
+    "docker.socket": "Docker Socket for the API",
     "kubelet.service": "kubelet: The Kubernetes Node Agent",
     "libvirtd.service": "libvirt legacy monolithic daemon",
     "ssh.service": "OpenBSD Secure Shell server",
@@ -27,6 +29,8 @@ _DESCRIPTIONS = {
 _PROGRAMS = {
     FABRIC_MANAGER: "/usr/bin/nv-fabricmanager -c /usr/share/nvidia/nvswitch/fabricmanager.cfg",
     "containerd.service": "/usr/bin/containerd",
+    "docker.service": "/usr/bin/dockerd -H fd:// --containerd=/run/containerd/containerd.sock",
+    "docker.socket": "",
     "kubelet.service": "/usr/bin/kubelet --config=/var/lib/kubelet/config.yaml",
     "libvirtd.service": "/usr/sbin/libvirtd",
     "ssh.service": "/usr/sbin/sshd -D",
@@ -38,6 +42,8 @@ _PACKAGES = {
         "nvidia-fabricmanager-595",
     ),
     "containerd.service": ("containerd.io", "containerd"),
+    "docker.service": ("docker-ce", "docker.io"),
+    "docker.socket": ("docker-ce", "docker.io"),
     "kubelet.service": ("kubelet",),
     "libvirtd.service": ("libvirt-daemon-system", "libvirt-daemon-kvm"),
     "ssh.service": (),
