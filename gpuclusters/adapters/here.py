@@ -4,6 +4,12 @@ from __future__ import annotations
 
 import sys
 import time
+from datetime import UTC, datetime
+
+
+def time_of_day() -> str:
+    """Now, RFC 3339 in UTC, in whole seconds."""
+    return datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 class SystemClock:

@@ -2,54 +2,70 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
 
-from gpuclusters.domain import proof, proof_run
+from gpuclusters.domain import proof
 from gpuclusters.domain.evidence import digest
-from gpuclusters.domain.ports import Clock, Journal
-from gpuclusters.domain.proof_inputs import ProofInputs
-from gpuclusters.domain.proof_port import JobCluster
+from gpuclusters.domain.proof import Check
 from gpuclusters.domain.refusals import RefusalError
 
 _SHOWN = 12
 """Lines of an error; the rest is counted."""
 
 
+class Shown(Protocol):
+    """What a run found."""
+
+    @property
+    def checks(self) -> Sequence[Check]:
+        """All of them."""
+
+    @property
+    def remarks(self) -> Sequence[str]:
+        """What it does not show."""
+
+    @property
+    def observed(self) -> Mapping[str, Mapping[str, str]]:
+        """Each node as it was; a difference later makes the proof stale."""
+
+    @property
+    def proven(self) -> bool:
+        """Whether all of it holds."""
+
+
 def ensure(
-    inputs: ProofInputs,
+    fingerprint: str,
     before: Mapping[str, Any],
-    cluster: JobCluster,
-    clock: Clock,
-    journal: Journal,
-    texts: Mapping[str, str],
+    look: Callable[[], Shown],
+    *,
+    place: str,
+    called: str,
     at: str,
 ) -> dict[str, Any]:
     """The outputs of a proof that holds.
 
     Args:
-        inputs: what is to be shown.
+        fingerprint: of what is to be shown.
         before: outputs of the last time; a proof of the same that is not stale is not run again.
-        cluster: where.
-        clock: to wait by.
-        journal: told what is waited for.
-        texts: the programs, by file name.
+        look: runs it.
+        place: the cluster, as errors name it.
+        called: what the proof is called in an error: `proof L1`.
         at: time of now, RFC 3339.
 
     Raises:
         RefusalError: it does not hold; every check that failed is named.
     """
-    fingerprint = inputs.fingerprint
     if before.get("fingerprint") == fingerprint and not before.get("stale"):
-        return {key: before[key] for key in _OUTPUTS}
-    found = proof_run.run(inputs, cluster, clock, journal, texts)
+        return {key: before[key] for key in OUTPUTS}
+    found = look()
     if not found.proven:
         lines = [*proof.faults(found.checks)] or ["nothing was looked at"]
         more = f"\n  - and {len(lines) - _SHOWN} more" if len(lines) > _SHOWN else ""
         text = "".join(f"\n  - {line}" for line in lines[:_SHOWN]) + more
         raise RefusalError(
-            cluster.place,
-            f"proof {inputs.level} does not hold:{text}\n ",
+            place,
+            f"{called} does not hold:{text}\n ",
             "correct what failed and run `up` again; `gpu-clusters verify` shows all checks",
         )
     checks = [check.document() for check in found.checks]
@@ -65,7 +81,7 @@ def ensure(
     }
 
 
-_OUTPUTS = (
+OUTPUTS = (
     "proven",
     "at",
     "checks",
@@ -75,11 +91,16 @@ _OUTPUTS = (
     "stale",
     "fingerprint",
 )
+"""What the resource of a proof tells."""
 
 
-def observe(inputs: ProofInputs, before: Mapping[str, Any], cluster: JobCluster) -> dict[str, Any]:
-    """The same outputs, with what is not as it was when the proof was made."""
-    now = proof_run.observe(inputs, cluster)
+def observe(before: Mapping[str, Any], now: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:
+    """The same outputs, with what is not as it was when the proof was made.
+
+    Args:
+        before: the outputs.
+        now: each node as it is.
+    """
     was: Mapping[str, Mapping[str, str]] = before.get("observed") or {}
     stale = [
         f"{node}: {key} was {was.get(node, {}).get(key, 'unknown') or 'unknown'}, is {value or 'gone'}"
@@ -87,4 +108,4 @@ def observe(inputs: ProofInputs, before: Mapping[str, Any], cluster: JobCluster)
         for key, value in facts.items()
         if was.get(node, {}).get(key) != value
     ]
-    return {key: before[key] for key in _OUTPUTS if key in before} | {"stale": stale}
+    return {key: before[key] for key in OUTPUTS if key in before} | {"stale": stale}

@@ -11,10 +11,11 @@ from gpuclusters.domain.gpu_readiness_wait import read
 from gpuclusters.domain.ports import Clock, Journal
 from gpuclusters.domain.proof import LEVEL_OF, Check, Level, Outcome, Trial
 from gpuclusters.domain.proof_inputs import ProofInputs, ProofNode
-from gpuclusters.domain.proof_jobs import CONFIG_MAP, JOB, LABEL
+from gpuclusters.domain.proof_jobs import JOB
 from gpuclusters.domain.proof_port import JobCluster
+from gpuclusters.domain.proof_room import room
 from gpuclusters.domain.proof_wait import POLL_SECONDS, Ended, wait
-from gpuclusters.domain.tenancy_objects import NAMESPACE, NODE, POD
+from gpuclusters.domain.tenancy_objects import NODE, POD
 
 SCRAPE_SECONDS = 90.0
 """Within this a load must have been scraped; by default Prometheus asks every 15 to 60 seconds."""
@@ -109,38 +110,16 @@ def _offered(inputs: ProofInputs, cluster: JobCluster) -> Iterator[Check]:
 
 
 def _climb(one: _Run) -> None:
-    made = _prepare(one)
-    config_map = proof_jobs.programs(one.inputs, one.texts)
-    name = str(config_map["metadata"]["name"])
-    try:
-        one.cluster.create(CONFIG_MAP, config_map)
+    with room(one.cluster, one.inputs.namespace, one.texts) as config_map:
         for test in one.inputs.tests:
             if one.left_seconds <= 0:
                 said = f"the {one.inputs.timeout_seconds} s for the whole proof are over"
                 _not_reached(one, said, test)
                 return
-            _step(one, test, name)
+            _step(one, test, config_map)
             if not proof.proven(one.checks):
                 _not_reached(one, f"{test.value} did not pass", *_after(one, test)[:1])
                 return
-    finally:
-        one.cluster.remove(CONFIG_MAP, name, one.inputs.namespace)
-        if made:
-            one.cluster.remove(NAMESPACE, one.inputs.namespace)
-
-
-def _prepare(one: _Run) -> bool:
-    """Make the namespace, or take up the one that is there; whether it is ours to remove again."""
-    space = one.inputs.namespace
-    there = one.cluster.get(NAMESPACE, space)
-    if there is None:
-        one.cluster.create(NAMESPACE, proof_jobs.namespace(one.inputs))
-        return True
-    for kind in (JOB, CONFIG_MAP):
-        for body in one.cluster.list(kind, space):
-            if LABEL in (body["metadata"].get("labels") or {}):
-                one.cluster.remove(kind, str(body["metadata"]["name"]), space)
-    return LABEL in (there["metadata"].get("labels") or {})
 
 
 def _step(one: _Run, test: Trial, config_map: str) -> None:

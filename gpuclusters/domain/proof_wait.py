@@ -17,6 +17,10 @@ POLL_SECONDS = 2.0
 GRACE_SECONDS = 30.0
 """Beyond a Job's own deadline: by then its controller has said that it is over."""
 
+INDEX = "batch.kubernetes.io/job-completion-index"
+"""Annotation of the pods of an indexed Job."""
+_KILLED = (137, 143)
+
 Object = Mapping[str, Any]
 
 
@@ -55,18 +59,19 @@ def wait(
     held: dict[str, str] = {}
     started = clock.now()
     while True:
-        pods = _by_job(cluster.list(POD, namespace))
+        pods = by_job(cluster.list(POD, namespace))
         events = cluster.list(EVENT, namespace)
         for node, name in jobs.items():
             if node in ended:
                 continue
             job = cluster.get(JOB, name, namespace)
-            pod = pods.get(name)
+            those = pods.get(name, ())
             verdict = _verdict(job)
             if verdict is not None:
+                pod = telling(those)
                 ended[node] = _ended(cluster, namespace, pod, verdict, held.get(node, ""))
                 continue
-            why = _why(job, pod, events)
+            why = _why(job, those, events)
             if why and why != held.get(node):
                 journal.note(f"{cluster.place}: proof on {node} waits: {why}")
             held[node] = why or held.get(node, "")
@@ -76,9 +81,22 @@ def wait(
             break
         clock.sleep(POLL_SECONDS)
     for node in jobs.keys() - ended.keys():
-        said = f"not over after {timeout_seconds:g} s: {held.get(node) or 'nothing says why'}"
-        ended[node] = Ended("", None, said)
+        pod = telling(pods.get(jobs[node], ()))
+        ended[node] = _unfinished(cluster, namespace, pod, timeout_seconds, held.get(node, ""))
     return ended
+
+
+def _unfinished(
+    cluster: JobCluster, namespace: str, pod: Object | None, seconds: float, held: str
+) -> Ended:
+    """One that is still there: what it printed last is most of what is known."""
+    log, name = "", ""
+    if pod is not None and (pod.get("status") or {}).get("phase") == "Running":
+        name = str(pod["metadata"]["name"])
+        log = cluster.log(namespace, name, CONTAINER)
+    words = f"it printed last: {log.strip().splitlines()[-1]}" if log.strip() else ""
+    said = f"not over after {seconds:g} s: {words or held or 'nothing says why'}"
+    return Ended(log, None, said, name)
 
 
 def _verdict(job: Object | None) -> str | None:
@@ -115,13 +133,14 @@ def _ended(
         return Ended("", None, f"{verdict}; {refused or held or 'its container never ran'}", name)
     log = cluster.log(namespace, name, CONTAINER)
     code = int(over.get("exitCode", 0))
-    said = "" if code == 0 else f"{over.get('reason', 'Error')}, exit code {code}"
+    more = f": {over['message']}" if over.get("message") else ""
+    said = "" if code == 0 else f"{over.get('reason', 'Error')}, exit code {code}{more}"
     return Ended(log, code, said, name)
 
 
-def _why(job: Object | None, pod: Object | None, events: Sequence[Object]) -> str:
+def _why(job: Object | None, pods: Sequence[Object], events: Sequence[Object]) -> str:
     """What keeps a Job from running; empty while it runs."""
-    if pod is None:
+    if not pods:
         uid = ((job or {}).get("metadata") or {}).get("uid")
         told = [
             f"{event.get('reason')}: {event.get('message')}"
@@ -130,9 +149,8 @@ def _why(job: Object | None, pod: Object | None, events: Sequence[Object]) -> st
             and (event.get("involvedObject") or {}).get("uid") == uid
         ]
         return told[-1] if told else ""
-    if (pod.get("status") or {}).get("phase") == "Pending":
-        return blocked(pod, events)
-    return ""
+    waiting = [pod for pod in pods if (pod.get("status") or {}).get("phase") == "Pending"]
+    return blocked(waiting[0], events) if waiting else ""
 
 
 def owner_of(pod: Object) -> str | None:
@@ -143,5 +161,35 @@ def owner_of(pod: Object) -> str | None:
     return None
 
 
-def _by_job(pods: Sequence[Object]) -> Mapping[str, Object]:
-    return {name: pod for pod in pods if (name := owner_of(pod)) is not None}
+def by_job(pods: Sequence[Object]) -> Mapping[str, Sequence[Object]]:
+    """The pods of each Job."""
+    found: dict[str, list[Object]] = {}
+    for pod in pods:
+        name = owner_of(pod)
+        if name is not None:
+            found.setdefault(name, []).append(pod)
+    return found
+
+
+def telling(pods: Sequence[Object]) -> Object | None:
+    """The pod whose log tells how a Job went: that which failed first, else that of the first index."""
+    failed = sorted((ended, place) for place, pod in enumerate(pods) if (ended := _failed(pod)))
+    if failed:
+        return pods[failed[0][1]]
+    return min(pods, key=_index, default=None)
+
+
+def _failed(pod: Object) -> str:
+    """When its container failed; empty if it did not."""
+    for one in (pod.get("status") or {}).get("containerStatuses") or ():
+        over = (one.get("state") or {}).get("terminated") or {}
+        if one.get("name") == CONTAINER and over.get("exitCode"):
+            # Killed because another one failed: that one tells why.
+            killed = over["exitCode"] in _KILLED
+            return f"{int(killed)} {over.get('finishedAt', '')}"
+    return ""
+
+
+def _index(pod: Object) -> int:
+    told = (pod["metadata"].get("annotations") or {}).get(INDEX, "0")
+    return int(told) if str(told).isdecimal() else 0

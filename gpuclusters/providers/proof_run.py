@@ -9,6 +9,7 @@ import pulumi
 from pulumi.dynamic import Resource
 
 from gpuclusters.domain.proof_inputs import ProofInputs
+from gpuclusters.domain.proof_kept import OUTPUTS
 from gpuclusters.providers.kept import KeptProvider, Live, Properties
 
 if TYPE_CHECKING:
@@ -24,27 +25,27 @@ class ProofRunProvider(KeptProvider[ProofInputs]):
 
     def ensure(self, inputs: ProofInputs, before: Properties) -> Properties:
         """Run the ladder, unless the same was shown before."""
-        from datetime import UTC, datetime
-
         from gpuclusters.adapters import proof_programs
-        from gpuclusters.adapters.here import StandardError, SystemClock
-        from gpuclusters.domain import proof_kept
+        from gpuclusters.adapters.here import StandardError, SystemClock, time_of_day
+        from gpuclusters.domain import proof_kept, proof_run
 
+        cluster = _cluster(inputs)
         return proof_kept.ensure(
-            inputs,
+            inputs.fingerprint,
             before,
-            _cluster(inputs),
-            SystemClock(),
-            StandardError(),
-            proof_programs.texts(),
-            datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
+            lambda: proof_run.run(
+                inputs, cluster, SystemClock(), StandardError(), proof_programs.texts()
+            ),
+            place=cluster.place,
+            called=f"proof {inputs.level}",
+            at=time_of_day(),
         )
 
     def observe(self, inputs: ProofInputs, before: Properties) -> Live | None:
         """What was shown, and whether the nodes are still those that it was shown about."""
-        from gpuclusters.domain import proof_kept
+        from gpuclusters.domain import proof_kept, proof_run
 
-        return Live(proof_kept.observe(inputs, before, _cluster(inputs)), {})
+        return Live(proof_kept.observe(before, proof_run.observe(inputs, _cluster(inputs))), {})
 
     def has_drifted(self, outputs: Properties) -> bool:
         """Whether a refresh found another driver or other GPUs than those that were proven."""
@@ -136,17 +137,6 @@ class ProofRun(Resource, module="gpu", name="ProofRun"):
             "programs": programs,
             "timeout_seconds": timeout_seconds,
             "simulated": simulated,
-            **dict.fromkeys(
-                (
-                    "proven",
-                    "at",
-                    "checks",
-                    "evidence_sha256",
-                    "remarks",
-                    "observed",
-                    "stale",
-                    "fingerprint",
-                )
-            ),
+            **dict.fromkeys(OUTPUTS),
         }
         super().__init__(ProofRunProvider(), name, properties, opts)

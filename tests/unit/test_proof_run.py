@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from gpuclusters.domain import gpu_products, proof_jobs, proof_kept, proof_run
+from gpuclusters.domain import gpu_products, proof_jobs, proof_kept, proof_pod, proof_run
 from gpuclusters.domain.proof import Outcome
 from gpuclusters.domain.proof_inputs import ProofInputs, cuda_of_driver
 from gpuclusters.domain.proof_jobs import CONFIG_MAP
@@ -295,7 +295,18 @@ def test_a_driver_runs_images_up_to_a_version_of_cuda(driver: str, cuda: int | N
 def kept(
     cluster: FakeCluster, wanted: ProofInputs, before: Mapping[str, Any] = {}
 ) -> dict[str, Any]:
-    return proof_kept.ensure(wanted, before, cluster, Clock(), Journal(), TEXTS, AT)
+    return proof_kept.ensure(
+        wanted.fingerprint,
+        before,
+        lambda: run(cluster, wanted),
+        place=cluster.place,
+        called=f"proof {wanted.level}",
+        at=AT,
+    )
+
+
+def seen_later(cluster: FakeCluster, before: Mapping[str, Any]) -> dict[str, Any]:
+    return proof_kept.observe(before, proof_run.observe(inputs(), cluster))
 
 
 def test_a_proof_is_run_again_only_when_something_that_matters_has_changed() -> None:
@@ -315,9 +326,9 @@ def test_a_proof_is_run_again_only_when_something_that_matters_has_changed() -> 
 def test_another_driver_on_a_node_makes_a_proof_stale_and_it_is_run_again() -> None:
     cluster = FakeCluster()
     first = kept(cluster, inputs())
-    assert proof_kept.observe(inputs(), first, cluster) == first
+    assert seen_later(cluster, first) == first
     cluster.driver = "595.91.07"
-    seen = proof_kept.observe(inputs(), first, cluster)
+    seen = seen_later(cluster, first)
     assert seen["stale"] == ["n0: driver was 580.173.02, is 595.91.07"]
     again = kept(cluster, inputs(), seen)
     assert again["stale"] == []
@@ -337,7 +348,7 @@ def test_a_proof_that_does_not_hold_names_every_check_that_failed() -> None:
 
 
 def test_only_the_config_map_of_this_proof_is_mounted() -> None:
-    one = proof_jobs.programs(inputs(), TEXTS)
-    other = proof_jobs.programs(inputs(), TEXTS | {"matmul.py": "print(1)"})
+    one = proof_pod.programs("gpu-proof", TEXTS)
+    other = proof_pod.programs("gpu-proof", TEXTS | {"matmul.py": "print(1)"})
     assert one["metadata"]["name"] != other["metadata"]["name"]
     assert CONFIG_MAP.kind == one["kind"]
