@@ -5,7 +5,28 @@ section; which part of it must be readable for the rule to run stands in its `ne
 """
 
 from gpuclusters.config.rules.rule import Rule
+from gpuclusters.config.usernetes_rules import (
+    api,
+    driver,
+    google_cloud,
+    gpus,
+    machines,
+    network,
+    preparation,
+    training,
+    versions,
+)
 
-USERNETES_RULES: tuple[Rule, ...] = ()
+USERNETES_RULES: tuple[Rule, ...] = (
+    *machines.RULES,
+    *network.RULES,
+    *gpus.RULES,
+    *driver.RULES,
+    *versions.RULES,
+    *preparation.RULES,
+    *google_cloud.RULES,
+    *api.RULES,
+    *training.RULES,
+)
 
 __all__ = ["USERNETES_RULES"]

@@ -1,0 +1,215 @@
+"""Row 46: addresses and ports have room, and do not meet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from ipaddress import AddressValueError, IPv4Address, IPv4Network
+
+from gpuclusters.config.fault import Flaw, Path, show
+from gpuclusters.config.gcp import GcpHosts
+from gpuclusters.config.hosts import ExistingHosts, LabHosts
+from gpuclusters.config.rules.rule import Severity, rule
+from gpuclusters.config.usernetes import UsernetesConfig
+from gpuclusters.config.usernetes_plan import DOCKER_MTU, host_mtu, ports, versions
+from gpuclusters.domain import usernetes_network
+from gpuclusters.domain.usernetes_network import DOCKER_BRIDGE, POD_SUBNET, SERVICE_SUBNET
+
+_NODES_PREFIX = 16
+"""Of the range that all nodes' networks are cut from: 254 of a /24 each."""
+_POD_PREFIX = 24
+"""Each node takes a /24 of the pods' range (node-cidr-mask-size of the controller manager)."""
+_SMALLEST_SERVICES = 24
+_SSH = 22
+
+
+def ranges(config: UsernetesConfig) -> Mapping[str, IPv4Network]:
+    """The networks of the cluster, by key."""
+    stated = config.network
+    return {
+        "network.pod-subnet": stated.pod_subnet,
+        "network.service-subnet": stated.service_subnet,
+        "network.node-subnets": stated.node_subnets,
+    }
+
+
+@rule(46, needs=["control_plane"], each=["workers"])
+def node_numbers_are_unique(config: UsernetesConfig) -> Iterable[Flaw]:
+    """Two nodes with one number would have one network, as upstream's hash gives to 1 of 10 clusters of 8."""
+    seen = {config.control_plane.number: "the control plane"}
+    for position, worker in enumerate(config.workers):
+        if worker.number in seen:
+            yield Flaw(
+                ("workers", position, "number"),
+                f"is that of {seen[worker.number]}, and with it its network",
+                show(worker.number),
+                f"write one that is free: {_free(config)}",
+            )
+        seen.setdefault(worker.number, f"workers[{position}]")
+
+
+def _free(config: UsernetesConfig) -> int:
+    taken = {config.control_plane.number, *(worker.number for worker in config.workers)}
+    numbers = range(usernetes_network.FIRST_NUMBER, usernetes_network.LAST_NUMBER + 1)
+    return next((number for number in numbers if number not in taken), 0)
+
+
+@rule(46, needs=["network"])
+def node_subnets_hold_every_number(config: UsernetesConfig) -> Iterable[Flaw]:
+    """The range of the nodes' networks is a private /16, so that every number has its /24."""
+    stated = config.network.node_subnets
+    if stated.prefixlen != _NODES_PREFIX or not stated.is_private:
+        yield Flaw(
+            ("network", "node-subnets"),
+            "is not a private /16",
+            show(str(stated)),
+            f"write one like {usernetes_network.NODE_SUBNETS}",
+        )
+
+
+@rule(46, needs=["network"])
+def networks_of_the_cluster_do_not_meet(config: UsernetesConfig) -> Iterable[Flaw]:
+    """Pods, services, nodes and docker0 have different addresses, else some of them are never reached."""
+    known = ranges(config)
+    for one, other in usernetes_network.collisions({**known, "docker0": DOCKER_BRIDGE}):
+        # docker0 is on every host and not ours to move.
+        key, against = (one, "docker0 of every host") if other == "docker0" else (other, one)
+        network = DOCKER_BRIDGE if other == "docker0" else known[one]
+        yield Flaw(
+            tuple(key.split(".")),
+            f"meets {against}, which is {network}",
+            show(str(known[key])),
+            "write ranges that have no address in common; they never change",
+        )
+
+
+@rule(46, needs=["network", "workers"])
+def pods_and_services_have_room(config: UsernetesConfig) -> Iterable[Flaw]:
+    """The pods' range has a /24 for every node; neither range can grow later."""
+    pods, services = config.network.pod_subnet, config.network.service_subnet
+    nodes = len(config.workers) + 1
+    most = 2 ** (_POD_PREFIX - pods.prefixlen) if pods.prefixlen <= _POD_PREFIX else 0
+    if nodes > most:
+        yield Flaw(
+            ("network", "pod-subnet"),
+            f"has room for {most} nodes, and there are {nodes}",
+            show(str(pods)),
+            "write a wider range; it cannot be changed once the cluster is there",
+        )
+    if services.prefixlen > _SMALLEST_SERVICES:
+        yield Flaw(
+            ("network", "service-subnet"),
+            f"is smaller than a /{_SMALLEST_SERVICES}",
+            show(str(services)),
+            "write a wider range; it cannot be changed once the cluster is there",
+        )
+
+
+@rule(46, needs=["hosts", "network"])
+def machines_are_outside_of_the_nodes_networks(config: UsernetesConfig) -> Iterable[Flaw]:
+    """No machine has an address of pods, services, nodes or docker0: it could not be reached from within."""
+    if not isinstance(config.hosts, ExistingHosts):
+        return
+    for number, machine in enumerate(config.hosts.machines):
+        path: Path = ("hosts", "machines", number, "address")
+        yield from within(path, machine.address, config)
+
+
+def within(path: Path, text: str, config: UsernetesConfig) -> Iterator[Flaw]:
+    """An address that lies in a network of the cluster; a name is nobody's to judge."""
+    try:
+        address = IPv4Address(text)
+    except AddressValueError:
+        return
+    for key, network in {**ranges(config), "docker0 of every host": DOCKER_BRIDGE}.items():
+        if address in network:
+            other = "an address outside of it" if network == DOCKER_BRIDGE else f"another {key}"
+            yield Flaw(path, f"lies within {key}, which is {network}", show(text), f"write {other}")
+
+
+@rule(46, needs=["network", "versions", "version_overrides", "driver"])
+def generation_2_has_fixed_ranges(config: UsernetesConfig) -> Iterable[Flaw]:
+    """Generation 2 holds the ranges of pods and services in a file of its own; 3 has variables for them."""
+    chosen = versions(config)
+    if chosen.generation != 2:
+        return
+    stated = config.network
+    for key, network, fixed in (
+        ("pod-subnet", stated.pod_subnet, POD_SUBNET),
+        ("service-subnet", stated.service_subnet, SERVICE_SUBNET),
+    ):
+        if network != fixed:
+            yield Flaw(
+                ("network", key),
+                f"cannot be chosen with {chosen.usernetes}, which has {fixed}",
+                show(str(network)),
+                "remove it, or write versions: current",
+            )
+
+
+@rule(46, needs=["network"])
+def services_have_ports_of_their_own(config: UsernetesConfig) -> Iterable[Flaw]:
+    """No two services of a node listen on the same port of its host."""
+    for port, names in usernetes_network.shared_ports(ports(config)):
+        keys = [name.replace("_", "-") for name in names]
+        yield Flaw(
+            ("network", "ports", keys[-1]),
+            f"is the port of {' and '.join(keys[:-1])} too",
+            show(port),
+            "give each a port of its own",
+        )
+
+
+@rule(46, needs=["hosts", "network"])
+def ports_leave_ssh_alone(config: UsernetesConfig) -> Iterable[Flaw]:
+    """The ports of the nodes are not that of the hosts' SSH server, by which everything is done."""
+    if isinstance(config.hosts, LabHosts):
+        return
+    listening = {_SSH: "SSH"}
+    if isinstance(config.hosts, ExistingHosts):
+        listening = {
+            machine.port: f"the SSH server of {machine.name}" for machine in config.hosts.machines
+        }
+    for name, port in ports(config).tcp.items():
+        if port in listening:
+            yield Flaw(
+                ("network", "ports", name.replace("_", "-")),
+                f"is the port of {listening[port]}",
+                show(port),
+                "write another one; it is the same on all hosts",
+            )
+
+
+@rule(46, needs=["hosts", "network"], severity=Severity.WARNING)
+def nodes_packets_fit_into_googles_network(config: UsernetesConfig) -> Iterable[Flaw]:
+    """A packet that is larger than the machines' network carries goes out in pieces, which costs."""
+    if not isinstance(config.hosts, GcpHosts):
+        return
+    stated, most = config.network.mtu, host_mtu(config)
+    if stated is not None and most is not None and stated > most:
+        yield Flaw(
+            ("network", "mtu"),
+            f"is above hosts.network.mtu, which is {most}: packets between nodes go out in pieces",
+            show(stated),
+            f"write {most} or less, or remove it",
+        )
+    elif stated is None and most is None:
+        yield Flaw(
+            ("network", "mtu"),
+            f"is missing, and that of the existing network is not known here: {DOCKER_MTU} is above Google's"
+            " default of 1460",
+            "nothing",
+            "write the MTU that `gcloud compute networks describe` prints",
+        )
+
+
+RULES = (
+    node_numbers_are_unique,
+    node_subnets_hold_every_number,
+    networks_of_the_cluster_do_not_meet,
+    pods_and_services_have_room,
+    machines_are_outside_of_the_nodes_networks,
+    generation_2_has_fixed_ranges,
+    services_have_ports_of_their_own,
+    ports_leave_ssh_alone,
+    nodes_packets_fit_into_googles_network,
+)

@@ -1,0 +1,127 @@
+"""Row 54: the training runs on these GPUs, and its image can be unpacked without root."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from gpuclusters.config.fault import NOTHING, Flaw, Path, show
+from gpuclusters.config.rules.rule import rule
+from gpuclusters.config.usernetes import UsernetesConfig
+from gpuclusters.config.usernetes_plan import TRAINING_RUNG, versions
+from gpuclusters.config.usernetes_rules.driver import architecture
+from gpuclusters.domain.gpu_products import Architecture
+from gpuclusters.domain.usernetes_versions import limit
+
+LARGEST_UID = 65_535
+"""Ids within a rootless container: the account's own and 65536 subordinate ones."""
+KNOWN_UIDS = {"pytorch-mnist:v1beta1-45c5727": 1_185_200_044}
+"""Images of trainings whose files have an owner above that: kubeflow/katib, seen in 2025."""
+_TRAINING: Path = ("proof", "training")
+_CUDA_13 = (13, 0)
+_PYTORCH_LAST = (2, 8)
+"""From this release on only the builds for CUDA 12.6 have code for sm_70 (pytorch, issue 157517)."""
+_PYTORCH_CUDA = (12, 6)
+
+
+@rule(54, needs=["proof", "gpus", "versions", "version_overrides", "driver"])
+def the_images_cuda_has_code_for_the_gpus(config: UsernetesConfig) -> Iterable[Flaw]:
+    """CUDA 13 has no code for GPUs before Turing: on a V100 nothing after 12.9 calculates."""
+    stated = config.proof.training
+    if stated is None or stated.cuda is None or not _is_old(config):
+        return
+    newest = versions(config).cuda_newest
+    if limit(stated.cuda) >= _CUDA_13:
+        yield Flaw(
+            (*_TRAINING, "cuda"),
+            f"has no code for {config.gpus.product}: the last CUDA that has is {newest}",
+            show(stated.cuda),
+            f"write {newest} or older, and an image with it",
+        )
+
+
+@rule(54, needs=["proof", "gpus"])
+def pytorch_has_code_for_the_gpus(config: UsernetesConfig) -> Iterable[Flaw]:
+    """From PyTorch 2.8 on only the builds for CUDA 12.6 have code for Volta."""
+    stated = config.proof.training
+    if stated is None or stated.pytorch is None or not _is_old(config):
+        return
+    if limit(stated.pytorch)[:2] < _PYTORCH_LAST:
+        return
+    if stated.cuda is None or limit(stated.cuda)[:2] > _PYTORCH_CUDA:
+        yield Flaw(
+            (*_TRAINING, "pytorch"),
+            f"has code for {config.gpus.product} in its builds for CUDA 12.6 alone, and cuda is"
+            f" {stated.cuda or 'not stated'}",
+            show(stated.pytorch),
+            'write cuda: "12.6" with such a build, or a PyTorch before 2.8',
+        )
+
+
+def _is_old(config: UsernetesConfig) -> bool:
+    return architecture(config).is_before(Architecture.TURING)
+
+
+@rule(54, needs=["proof"])
+def the_images_owners_have_subordinate_ids(config: UsernetesConfig) -> Iterable[Flaw]:
+    """A rootless engine cannot unpack files of a uid above 65535: "lchown: invalid argument"."""
+    stated = config.proof.training
+    if stated is None:
+        return
+    for name, uid in KNOWN_UIDS.items():
+        if f"/{name}@" in stated.image:
+            yield _unpacked((*_TRAINING, "image"), uid, stated.image)
+    if stated.largest_uid is not None and stated.largest_uid > LARGEST_UID:
+        yield _unpacked((*_TRAINING, "largest-uid"), stated.largest_uid, stated.largest_uid)
+
+
+def _unpacked(path: Path, uid: int, value: object) -> Flaw:
+    return Flaw(
+        path,
+        f"has files of uid {uid}, and a rootless account has ids up to {LARGEST_UID}: its pull ends with"
+        ' "lchown: invalid argument"',
+        show(value),
+        "write an image whose files have small uids, as v1beta1-8f182c2 has",
+    )
+
+
+@rule(54, needs=["proof"])
+def the_last_rung_has_a_training(config: UsernetesConfig) -> Iterable[Flaw]:
+    """Rung 9 is a training, and a training is rung 9."""
+    stated = config.proof
+    if stated.rung >= TRAINING_RUNG and stated.training is None:
+        yield Flaw(
+            _TRAINING,
+            f"is missing, and rung {TRAINING_RUNG} is a training",
+            NOTHING,
+            f"write it, or rung: {TRAINING_RUNG - 1}",
+        )
+    if stated.rung < TRAINING_RUNG and stated.training is not None:
+        yield Flaw(
+            ("proof", "rung"),
+            f"ends before the training, which is rung {TRAINING_RUNG}",
+            show(stated.rung),
+            f"write {TRAINING_RUNG}, or remove the training",
+        )
+
+
+@rule(54, needs=["proof", "timeouts"])
+def the_training_ends_within_the_proof(config: UsernetesConfig) -> Iterable[Flaw]:
+    """All rungs share one limit, so that a training must not be allowed more than that."""
+    stated = config.proof.training
+    most = config.timeouts.proof_seconds
+    if stated is not None and stated.timeout_seconds > most:
+        yield Flaw(
+            (*_TRAINING, "timeout-seconds"),
+            f"is more than timeouts.proof-seconds, which is {most} for all rungs",
+            show(stated.timeout_seconds),
+            "write less here or more there",
+        )
+
+
+RULES = (
+    the_images_cuda_has_code_for_the_gpus,
+    pytorch_has_code_for_the_gpus,
+    the_images_owners_have_subordinate_ids,
+    the_last_rung_has_a_training,
+    the_training_ends_within_the_proof,
+)
