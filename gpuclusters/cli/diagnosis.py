@@ -10,6 +10,8 @@ from enum import StrEnum
 from rich.console import Console
 from rich.markup import escape
 
+from gpuclusters.domain import error_id
+
 
 class Level(StrEnum):
     """How bad it is."""
@@ -39,7 +41,7 @@ class Diagnosis:
     text: str
     fix: str = ""
     id: str = ""
-    """Name of the finding where it has one: `preflight.iommu-off`."""
+    """Name of the finding, `preflight.iommu-off`; empty where all is well."""
 
 
 def well(area: str, text: str) -> Diagnosis:
@@ -49,12 +51,12 @@ def well(area: str, text: str) -> Diagnosis:
 
 def warning(area: str, text: str, fix: str, name: str = "") -> Diagnosis:
     """Works, but will hurt."""
-    return Diagnosis(area, Level.WARNING, text, fix, name)
+    return Diagnosis(area, Level.WARNING, text, fix, name or error_id.of_caller("warning"))
 
 
 def failure(area: str, text: str, fix: str, name: str = "") -> Diagnosis:
     """`up` would stop here."""
-    return Diagnosis(area, Level.FAILURE, text, fix, name)
+    return Diagnosis(area, Level.FAILURE, text, fix, name or error_id.of_caller("failure"))
 
 
 def worst(found: Iterable[Diagnosis]) -> Level:
@@ -80,8 +82,8 @@ def show(console: Console, found: Sequence[Diagnosis], seconds: float) -> None:
             _line(console, Level.OK, area, width, fine)
         for diagnosis in mine:
             if diagnosis.level is not Level.OK:
-                name = f"{diagnosis.id}: " if diagnosis.id else ""
-                _line(console, diagnosis.level, area, width, name + diagnosis.text)
+                text = error_id.with_id(diagnosis.text, diagnosis.id or None)
+                _line(console, diagnosis.level, area, width, text)
                 console.print(
                     f"{'':{width + 6}}[dim]do:[/dim] {escape(diagnosis.fix)}", soft_wrap=True
                 )

@@ -76,13 +76,14 @@ def configuration(project: Project, stack: str) -> tuple[StackConfig | None, lis
         checked = check_stack_file(project.stack_file(stack))
     except UsageError as error:
         fix = "`pulumi stack init`, or name another with --stack"
-        return None, [failure(CONFIGURATION, str(error), fix)]
+        return None, [failure(CONFIGURATION, str(error), fix, error.error_id)]
     if isinstance(checked, list):
         return None, [
             failure(
                 CONFIGURATION,
                 f"{render_path(fault.path)}: {fault.wrong} (got {fault.got})",
                 fault.instead,
+                fault.id,
             )
             for fault in checked
         ]
@@ -92,6 +93,7 @@ def configuration(project: Project, stack: str) -> tuple[StackConfig | None, lis
             CONFIGURATION,
             f"{render_path(fault.path)}: {fault.wrong} (got {fault.got})",
             fault.instead,
+            fault.id,
         )
         for fault in checked.warnings
     ]

@@ -12,7 +12,13 @@ import typer
 from gpuclusters.adapters.errors import AdapterError
 from gpuclusters.adapters.kubernetes_objects import KubernetesObjects
 from gpuclusters.cli import stack as stacks
-from gpuclusters.cli.errors import RunError, UsageError
+from gpuclusters.cli.errors import (
+    NoOutputsError,
+    NotWrittenError,
+    RunError,
+    UnreadableFileError,
+    WrongOptionError,
+)
 from gpuclusters.cli.project import Project
 from gpuclusters.cli.stack_config import read_valid
 from gpuclusters.domain.lease_resource import GPU_LEASE
@@ -54,7 +60,9 @@ def run(
         RunError: the state or the cluster cannot be read, or the file not be written.
     """
     if kubeconfig is not None and not live:
-        raise UsageError("--kubeconfig is for --live: a configuration does not know who holds what")
+        raise WrongOptionError(
+            "--kubeconfig is for --live: a configuration does not know who holds what"
+        )
     config = read_valid(project, stack)
     picture = declared(config.section, "live" if live else "as configured")
     if live:
@@ -67,7 +75,7 @@ def run(
         output.parent.mkdir(parents=True, exist_ok=True)
         output.write_text(text, encoding="utf-8", newline="\n")
     except OSError as error:
-        raise RunError(f"{output} cannot be written: {error.strerror}") from error
+        raise NotWrittenError(f"{output} cannot be written: {error.strerror}") from error
     sys.stderr.write(f"drawn: {output}\n")
     return 0
 
@@ -75,7 +83,7 @@ def run(
 def _outputs(project: Project, stack: str) -> Mapping[str, Any]:
     outputs = stacks.open_session(project, stack).read("stack", "output")
     if not outputs:
-        raise RunError(f"the stack {stack} has no outputs yet; run `gpu-clusters up` first")
+        raise NoOutputsError(f"the stack {stack} has no outputs yet; run `gpu-clusters up` first")
     found: Mapping[str, Any] = outputs
     return found
 
@@ -87,7 +95,9 @@ def _held(kubeconfig: Path | None) -> dict[tuple[str, int], str]:
     try:
         text = kubeconfig.read_text(encoding="utf-8")
     except OSError as error:
-        raise UsageError(f"the kubeconfig {kubeconfig} cannot be read: {error.strerror}") from error
+        raise UnreadableFileError(
+            f"the kubeconfig {kubeconfig} cannot be read: {error.strerror}"
+        ) from error
     try:
         leases = KubernetesObjects(text).list(GPU_LEASE)
     except AdapterError as error:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuclusters.cli import pulumi_release
-from gpuclusters.cli.errors import UsageError
+from gpuclusters.cli.errors import EngineChoiceError
 from lab.tools import ToolError
 
 CHOICE = "GPU_CLUSTERS_ENGINE"
@@ -85,7 +85,7 @@ def choose(env: Mapping[str, str] = os.environ, *, may_fetch: bool = True) -> En
     """
     wanted = env.get(CHOICE, "")
     if wanted not in ("", *Kind):
-        raise UsageError(
+        raise EngineChoiceError(
             f"{CHOICE} is neither 'pulumi' nor 'embedded' (got {wanted!r}); "
             "unset it to have the engine chosen"
         )
@@ -98,7 +98,7 @@ def choose(env: Mapping[str, str] = os.environ, *, may_fetch: bool = True) -> En
         program = _release(env, may_fetch=may_fetch)
     except ToolError as error:
         if wanted == Kind.PULUMI:
-            raise UsageError(
+            raise EngineChoiceError(
                 f"{CHOICE} asks for Pulumi, there is no 'pulumi' on PATH, and {error}; "
                 "install it (https://www.pulumi.com/docs/install) or unset the variable"
             ) from error

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from gpuclusters.adapters.errors import AdapterError
-from gpuclusters.cli.errors import RunError
+from gpuclusters.cli.errors import LabFolderError, RunError
 from gpuclusters.cli.lab_spec import spec_of
 from gpuclusters.cli.project import Project
 from gpuclusters.cli.stack_config import read_valid
@@ -47,7 +47,7 @@ def one_sentence() -> Iterator[None]:
     ) as error:
         raise RunError(str(error)) from error
     except OSError as error:
-        raise RunError(
+        raise LabFolderError(
             f"the lab cannot work in its folder: {error.strerror or error}"
             + (f" ({error.filename})" if error.filename else "")
         ) from error

@@ -17,6 +17,7 @@ from gpuclusters.cli import doctor, draw, lab, review, stack
 from gpuclusters.cli import verify as verification
 from gpuclusters.cli.errors import RunError, UsageError
 from gpuclusters.cli.project import Project
+from gpuclusters.domain.error_id import labelled
 
 app = typer.Typer(
     add_completion=False,
@@ -131,7 +132,7 @@ def main() -> None:
     try:
         app(standalone_mode=True)
     except (UsageError, RunError) as error:
-        sys.stderr.write(f"error: {error}\n")
+        sys.stderr.write(f"error: {labelled(error)}\n")
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.stderr.write("interrupted\n")

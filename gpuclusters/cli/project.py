@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpuclusters.cli.errors import UsageError
+from gpuclusters.cli.errors import NoProjectError, NoStackError
 from gpuclusters.config.inventory import LAB_FOLDER, LAB_FOLDER_VARIABLE
 
 LAB_PASSPHRASE = "gpu-clusters-lab"  # noqa: S105  (public: it protects a lab on loopback)
@@ -32,7 +32,7 @@ class Project:
             if (folder / "Pulumi.yaml").is_file() and (folder / "gpuclusters").is_dir():
                 lab = env.get(LAB_FOLDER_VARIABLE)
                 return cls(folder, Path(lab).resolve() if lab else folder / LAB_FOLDER)
-        raise UsageError(
+        raise NoProjectError(
             f"no gpu-clusters project at {start} or above; change into a checkout of it"
         )
 
@@ -45,7 +45,7 @@ class Project:
         path = self.folder / f"Pulumi.{stack}.yaml"
         if not path.is_file():
             known = sorted(p.name.split(".")[1] for p in self.folder.glob("Pulumi.*.yaml"))
-            raise UsageError(
+            raise NoStackError(
                 f"there is no stack {stack!r} ({path.name} is missing); known: {', '.join(known)}"
             )
         return path

@@ -24,6 +24,7 @@ from gpuclusters.cli.errors import (
 )
 from gpuclusters.cli.project import Project
 from gpuclusters.cli.review_policy import PolicyOptions, prices, rules
+from gpuclusters.domain.error_id import of_class, with_id
 from gpuclusters.review import gates, limits
 from gpuclusters.review.document import document
 from gpuclusters.review.html import page
@@ -204,7 +205,8 @@ def run(
 def _code(outcomes: Sequence[Outcome], closing: Sequence[gates.Gate]) -> int:
     failures = [outcome for outcome in outcomes if isinstance(outcome, Failure)]
     for failure in failures:
-        sys.stderr.write(f"error: {failure.stack}: {failure.message}\n")
+        text = with_id(f"{failure.stack}: {failure.message}", of_class(PlanError))
+        sys.stderr.write(f"error: {text}\n")
     shut = gates.closed(outcomes, closing)
     for reason in shut:
         sys.stderr.write(f"gate: {reason}\n")

@@ -13,7 +13,7 @@ from gpuclusters.cli import engine as engines
 from gpuclusters.cli import lab as lab_command
 from gpuclusters.cli import report
 from gpuclusters.cli.access import open_access
-from gpuclusters.cli.errors import RunError
+from gpuclusters.cli.errors import NoInitError
 from gpuclusters.cli.project import Project
 from gpuclusters.cli.stack_config import read_valid
 from gpuclusters.config.lab import uses_lab
@@ -122,7 +122,7 @@ def ensure_stack(session: Session) -> None:
             env=session.env,
         )
         if code:
-            raise RunError(f"the stack {session.stack!r} cannot be made; see above")
+            raise NoInitError(f"the stack {session.stack!r} cannot be made; see above")
 
 
 def _summary(session: Session) -> report.Summary:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from gpuclusters.cli.errors import UsageError
+from gpuclusters.cli.errors import ConfigurationFaultsError
 from gpuclusters.cli.project import Project
 from gpuclusters.config.stack import StackConfig
 from gpuclusters.config.stack_file import check_stack_file
@@ -18,9 +18,11 @@ def read_valid(project: Project, stack: str) -> StackConfig:
     """
     checked = check_stack_file(project.stack_file(stack))
     if isinstance(checked, list):
-        faults = "\n".join(f"  {fault}" for fault in checked)
+        faults = "\n".join(f"  {fault.line}" for fault in checked)
         count = "one fault" if len(checked) == 1 else f"{len(checked)} faults"
-        raise UsageError(f"the configuration has {count}; nothing was started\n{faults}")
+        raise ConfigurationFaultsError(
+            f"the configuration has {count}; nothing was started\n{faults}"
+        )
     for warning in checked.warnings:
-        sys.stderr.write(f"warning: {warning}\n")
+        sys.stderr.write(f"warning: {warning.line}\n")
     return checked

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from gpuclusters.adapters.errors import AdapterError
 from gpuclusters.cli import verify_bundle, verify_caas, verify_rke2
-from gpuclusters.cli.errors import RunError, UsageError
+from gpuclusters.cli.errors import RunError, WrongOptionError
 from gpuclusters.cli.project import Project
 from gpuclusters.cli.stack_config import read_valid
 from gpuclusters.config.rke2_cluster import Rke2Config
@@ -101,6 +101,8 @@ def _refuse_foreign(
     """An option of another cluster type would be ignored; that is said instead."""
     if isinstance(section, Rke2Config):
         if api is not None or tokens:
-            raise UsageError("--api and --token are of caas clusters; this stack is an rke2 one")
+            raise WrongOptionError(
+                "--api and --token are of caas clusters; this stack is an rke2 one"
+            )
     elif level is not None:
-        raise UsageError("--level is of rke2 clusters; this stack is a caas one")
+        raise WrongOptionError("--level is of rke2 clusters; this stack is a caas one")

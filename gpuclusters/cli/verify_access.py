@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from gpuclusters.cli.errors import UsageError
+from gpuclusters.cli.errors import LabNotRunningError, UsageError
 from gpuclusters.cli.project import Project
 from gpuclusters.config.inventory import Inventory, read_inventory
 
@@ -18,7 +18,7 @@ def lab_inventory(project: Project) -> Inventory:
     """
     inventory = read_inventory(project.lab_folder)
     if inventory is None:
-        raise UsageError("the lab does not run; start it with `make up`")
+        raise LabNotRunningError("the lab does not run; start it with `make up`")
     return inventory
 
 

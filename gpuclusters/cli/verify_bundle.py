@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from rich.console import Console
 from rich.markup import escape
 
-from gpuclusters.cli.errors import RunError, UsageError
+from gpuclusters.cli.errors import NotWrittenError, UnreadableFileError
 from gpuclusters.domain import evidence_check
 from gpuclusters.domain.evidence import About
 
@@ -53,7 +53,9 @@ def keep(found: Kept, kind: str, folder: Path) -> Path:
         for file, text in {**texts, path.with_suffix(_SUMS): sums}.items():
             file.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise RunError(f"the evidence cannot be written to {folder}: {error.strerror}") from error
+        raise NotWrittenError(
+            f"the evidence cannot be written to {folder}: {error.strerror}"
+        ) from error
     return path
 
 
@@ -66,7 +68,7 @@ def check(path: Path, *, as_json: bool = False) -> int:
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise UsageError(f"{path} cannot be read as JSON: {error}") from error
+        raise UnreadableFileError(f"{path} cannot be read as JSON: {error}") from error
     faults = [*evidence_check.faults(document), *_beside(path)]
     console = Console(highlight=False)
     if as_json:

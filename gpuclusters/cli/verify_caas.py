@@ -13,7 +13,7 @@ from gpuclusters.adapters.container_api import ContainerApi
 from gpuclusters.adapters.intruder import Target, attack
 from gpuclusters.adapters.kubernetes_objects import KubernetesObjects
 from gpuclusters.cli.access import api_url
-from gpuclusters.cli.errors import RunError, UsageError
+from gpuclusters.cli.errors import RunError, UnreadableFileError, WrongOptionError
 from gpuclusters.cli.project import Project
 from gpuclusters.cli.verify_access import admin_kubeconfig, lab_inventory
 from gpuclusters.config.caas import CaasConfig
@@ -92,11 +92,13 @@ def _target(config: CaasConfig, kubeconfig: str, api: str | None, tokens: dict[s
 def _token(option: str) -> tuple[str, str]:
     tenant, equals, file = option.partition("=")
     if not equals:
-        raise UsageError(f"--token must be TENANT=FILE (got {option!r})")
+        raise WrongOptionError(f"--token must be TENANT=FILE (got {option!r})")
     try:
         return tenant, Path(file).read_text(encoding="utf-8").strip()
     except OSError as error:
-        raise UsageError(f"the token file {file} cannot be read: {error.strerror}") from error
+        raise UnreadableFileError(
+            f"the token file {file} cannot be read: {error.strerror}"
+        ) from error
 
 
 def show(found: IsolationEvidence, console: Console) -> None:

@@ -14,7 +14,7 @@ from rich.table import Table
 from gpuclusters.adapters import proof_programs
 from gpuclusters.adapters.cluster_jobs import ClusterJobs
 from gpuclusters.adapters.here import StandardError, SystemClock
-from gpuclusters.cli.errors import RunError, UsageError
+from gpuclusters.cli.errors import RunError, UsageError, WrongOptionError
 from gpuclusters.cli.project import Project
 from gpuclusters.cli.verify_access import admin_kubeconfig, lab_inventory
 from gpuclusters.config import rke2_cluster_plan
@@ -124,7 +124,7 @@ def _level(config: Rke2Config, stated: str | None) -> Level:
     if stated is None:
         return described
     if stated.upper() not in list(Level):
-        raise UsageError(f"--level must be one of {', '.join(Level)} (got {stated!r})")
+        raise WrongOptionError(f"--level must be one of {', '.join(Level)} (got {stated!r})")
     level = Level(stated.upper())
     if level > described:
         raise UsageError(

@@ -7,12 +7,14 @@ from pathlib import Path as FilePath
 
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.charts import Chart, FileChart
+from gpuclusters.config.cluster import ClusterConfig
 from gpuclusters.config.fault import Fault, Path, show
+from gpuclusters.config.fault_kind import FaultKind
 from gpuclusters.config.rke2_cluster import Rke2Config
 from gpuclusters.config.rke2_cluster_metrics import NoMetrics
 
 
-def chart_faults(config: CaasConfig | Rke2Config, file: str, project: FilePath) -> list[Fault]:
+def chart_faults(config: ClusterConfig, file: str, project: FilePath) -> list[Fault]:
     """What is wrong with the archives that the configuration names.
 
     Args:
@@ -28,17 +30,19 @@ def chart_faults(config: CaasConfig | Rke2Config, file: str, project: FilePath) 
     ]
 
 
-def _named(config: CaasConfig | Rke2Config) -> tuple[tuple[Path, Chart | None], ...]:
+def _named(config: ClusterConfig) -> tuple[tuple[Path, Chart | None], ...]:
     if isinstance(config, Rke2Config):
         monitoring = None if isinstance(config.metrics, NoMetrics) else config.metrics.chart
         return (
             (("rke2", "operator", "chart"), config.operator.chart),
             (("rke2", "metrics", "chart"), monitoring),
         )
-    return (
-        (("caas", "kata", "chart"), config.kata.chart),
-        (("caas", "storage", "csi-driver-chart"), config.storage.csi_driver_chart),
-    )
+    if isinstance(config, CaasConfig):
+        return (
+            (("caas", "kata", "chart"), config.kata.chart),
+            (("caas", "storage", "csi-driver-chart"), config.storage.csi_driver_chart),
+        )
+    return ()
 
 
 def _faults(file: str, path: Path, chart: FileChart, project: FilePath) -> list[Fault]:
@@ -54,6 +58,7 @@ def _faults(file: str, path: Path, chart: FileChart, project: FilePath) -> list[
                 f"cannot be read: {reason}",
                 show(chart.path),
                 "put the archive there with `helm pull`",
+                FaultKind.CHART.id,
             )
         ]
     if found == chart.sha256:
@@ -65,5 +70,6 @@ def _faults(file: str, path: Path, chart: FileChart, project: FilePath) -> list[
             f"is not the checksum of {chart.path}, which is {found}",
             show(chart.sha256),
             "put back the right archive, or write this checksum if you trust it",
+            FaultKind.CHART.id,
         )
     ]

@@ -17,4 +17,4 @@ class ConfigError(pulumi.RunError):
 
     def __init__(self, faults: Iterable[Fault]) -> None:
         self.faults = tuple(faults)
-        super().__init__("\n".join(str(fault) for fault in self.faults))
+        super().__init__("\n".join(fault.line for fault in self.faults))

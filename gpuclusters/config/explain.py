@@ -5,12 +5,14 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from enum import Enum
 from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel
 
 from gpuclusters.config.fault import HIDDEN, NOTHING, Flaw, Path, is_secret, show
+from gpuclusters.config.fault_kind import FaultKind
 
 DISCRIMINATORS = ("source", "kind", "level")
 """The keys by which the variants of a section tell themselves apart; each section has one of them."""
@@ -37,6 +39,12 @@ def at(path: Path, document: Any) -> Any:
 
 def explain(path: Path, error: Any, document: Any, model: type[BaseModel]) -> Flaw:
     """One error of pydantic's, at its path in the document, as a flaw."""
+    flaw = _explained(path, error, document, model)
+    kind = _KEY_KIND if error["loc"][-1] == KEY_MARK else _KINDS.get(error["type"], _ANY_KIND)
+    return replace(flaw, id=kind.id)
+
+
+def _explained(path: Path, error: Any, document: Any, model: type[BaseModel]) -> Flaw:
     context: Mapping[str, Any] = error.get("ctx") or {}
     kind: str = error["type"]
     value = at(path, document)
@@ -112,6 +120,23 @@ def _says(wrong: str, instead: str) -> Explanation:
 _UNEXPLAINED = _says(
     "is not a value of the right kind", "see docs/configuration.md for what this key takes"
 )
+_KEY_KIND = FaultKind.UNKNOWN_KEY
+_ANY_KIND = FaultKind.WRONG_TYPE
+_KINDS: Mapping[str, FaultKind] = {
+    "missing": FaultKind.MISSING,
+    "extra_forbidden": FaultKind.UNKNOWN_KEY,
+    "union_tag_not_found": FaultKind.MISSING,
+    "union_tag_invalid": FaultKind.NOT_A_CHOICE,
+    "refused": FaultKind.REFUSED_VALUE,
+    "enum": FaultKind.NOT_A_CHOICE,
+    "literal_error": FaultKind.NOT_A_CHOICE,
+    "greater_than_equal": FaultKind.OUT_OF_RANGE,
+    "less_than_equal": FaultKind.OUT_OF_RANGE,
+    "too_short": FaultKind.WRONG_LENGTH,
+    "string_too_short": FaultKind.WRONG_LENGTH,
+    "string_too_long": FaultKind.WRONG_LENGTH,
+}
+"""By pydantic's own kind; what is not here is of another type."""
 _MAPPING = _says("is not a mapping", "write keys and values beneath it")
 _NUMBER = _says("is not a whole number", "write a whole number")
 _LIST = _says("is not a list", "write a list, one entry per line after '- '")

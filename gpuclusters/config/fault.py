@@ -6,7 +6,10 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from gpuclusters.config.fault_kind import FaultKind
+from gpuclusters.domain.error_id import with_id
 
 Path = tuple[str | int, ...]
 
@@ -33,6 +36,8 @@ class Flaw:
     """What was written there, as `show` gives it."""
     instead: str
     """What to write instead, as a sentence in the imperative."""
+    id: str = field(default="", compare=False)
+    """Of the kind of fault; that of the rule where a rule found it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +49,12 @@ class Fault:
     wrong: str
     got: str
     instead: str
+    id: str = field(default=FaultKind.GENERAL.id, compare=False)
+
+    @property
+    def line(self) -> str:
+        """The fault as it is printed: with its id."""
+        return with_id(str(self), self.id)
 
     def __str__(self) -> str:
         return (

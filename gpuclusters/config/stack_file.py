@@ -9,9 +9,9 @@ from typing import Any
 
 import yaml
 
-from gpuclusters.config.caas import CaasConfig
+from gpuclusters.config.cluster import ClusterConfig
 from gpuclusters.config.fault import NOTHING, Fault
-from gpuclusters.config.rke2_cluster import Rke2Config
+from gpuclusters.config.fault_kind import FaultKind
 from gpuclusters.config.stack import (
     NAMESPACE,
     SECRET_KEYS,
@@ -65,7 +65,7 @@ _Loader.yaml_implicit_resolvers = _resolvers()
 
 
 def _whole(path: Path, wrong: str, got: str, instead: str) -> list[Fault]:
-    return [Fault(path.name, (), wrong, got, instead)]
+    return [Fault(path.name, (), wrong, got, instead, FaultKind.UNREADABLE_FILE.id)]
 
 
 def read_stack_file(path: Path) -> dict[str, Any] | list[Fault]:
@@ -108,6 +108,7 @@ def _keys(path: Path, document: Any) -> dict[str, Any] | list[Fault]:
                 "is not a mapping",
                 "something else",
                 "write keys beneath it",
+                FaultKind.WRONG_TYPE.id,
             )
         ]
     keys: dict[str, Any] = {}
@@ -131,7 +132,7 @@ def check_stack_file(path: Path) -> StackConfig | list[Fault]:
     return parse(document, file=path.name)
 
 
-def other_sections(path: Path, chosen: ClusterType) -> tuple[CaasConfig | Rke2Config, ...]:
+def other_sections(path: Path, chosen: ClusterType) -> tuple[ClusterConfig, ...]:
     """Sections of the cluster types that are not chosen, as far as they are right."""
     document = read_stack_file(path)
     if isinstance(document, list):

@@ -103,6 +103,11 @@ def action(code: int, verb: str) -> Action:
     return CODES[code].action if code in CODES else Action.FAIL
 
 
+def id_of(code: int) -> str:
+    """The id of an answer of the fabric manager: `fm-return-8` for -8."""
+    return f"fm-return{code if code in CODES else '-unknown'}"
+
+
 class FabricError(Exception):
     """A fabric manager call failed.
 
@@ -115,6 +120,7 @@ class FabricError(Exception):
 
     def __init__(self, place: str, action: str, code: int, output: str) -> None:
         super().__init__(place, action, code, output)
+        self.error_id = id_of(code)
         self.place = place
         self.action = action
         self.code = code

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from gpuclusters.domain import error_id
+
 
 class RefusalError(Exception):
     """We will not do this; nothing was changed by the step that refused.
@@ -10,6 +12,7 @@ class RefusalError(Exception):
         where: host, board or cluster object concerned, as the user writes it.
         problem: what is wrong, with the values found.
         remedy: what to do next.
+        error_id: of the function that refuses; of the class, where a refusal has one of its own.
     """
 
     def __init__(self, where: str, problem: str, remedy: str) -> None:
@@ -17,6 +20,8 @@ class RefusalError(Exception):
         self.where = where
         self.problem = problem
         self.remedy = remedy
+        own = type(self) is not RefusalError
+        self.error_id = error_id.of_class(type(self)) if own else error_id.of_caller()
 
     def __str__(self) -> str:
         return f"{self.where}: {self.problem}; {self.remedy}"

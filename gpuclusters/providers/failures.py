@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from gpuclusters.adapters.errors import AdapterError
+from gpuclusters.domain.error_id import labelled
 from gpuclusters.domain.fabric_state import FabricError
 from gpuclusters.domain.refusals import RefusalError
 from gpuclusters.domain.rke2_ports import JoinError
@@ -67,13 +68,13 @@ def explained(step: str, secrets: Iterable[str]) -> Iterator[None]:
     try:
         yield
     except FOR_THE_USER as error:
-        raise step_error(scrubbed(str(error), secrets)) from None
+        raise step_error(scrubbed(labelled(error), secrets)) from None
     except Exception as error:  # noqa: BLE001 (the last place that can keep secrets out of it)
         sys.stderr.write(scrubbed("".join(traceback.format_exception(error)), secrets))
         raise step_error(
             f"{step}: a defect in this program "
             f"({type(error).__name__}: {scrubbed(str(error), secrets)}); "
-            "report it together with the traceback on the provider's standard error"
+            "report it together with the traceback on the provider's standard error [defect]"
         ) from None
 
 

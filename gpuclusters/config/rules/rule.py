@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from gpuclusters.config.fault import Flaw
+from gpuclusters.domain.error_id import kebab
 
 
 class Severity(StrEnum):
@@ -38,6 +39,11 @@ class Rule:
     def name(self) -> str:
         """Name of its function."""
         return self.check.__name__
+
+    @property
+    def id(self) -> str:
+        """As it is printed with every flaw that it finds; cluster types may share a rule."""
+        return kebab(self.name)
 
     @property
     def summary(self) -> str:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from gpuclusters.domain.error_id import labelled
 from lab.engine.cli.parser import parse
 from lab.engine.usererror import ExitCode, UserError
 
@@ -18,7 +19,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return _carry_out(sys.argv[1:] if arguments is None else arguments)
     except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {labelled(error)}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         print("error: interrupted", file=sys.stderr)
@@ -32,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         print(
             f"error: internal fault of the embedded engine: {type(error).__name__}: {error};"
-            f" set {DEBUG_VARIABLE}=1 for the details and please report them",
+            f" set {DEBUG_VARIABLE}=1 for the details and please report them [defect]",
             file=sys.stderr,
         )
         return ExitCode.INTERNAL
