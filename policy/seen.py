@@ -1,0 +1,63 @@
+"""What the engine shows a policy, as our rules see it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pulumi_policy import PolicyResource, ResourceValidationArgs
+from pulumi_policy.proxy import UnknownValueError
+
+from gpuclusters.policy.money import BudgetParameters
+from gpuclusters.policy.rule import Rule
+from gpuclusters.policy.stack import Spending, Subject
+from gpuclusters.review.cost import cost
+from gpuclusters.review.plan import Action, Plan, Resource, Step
+from gpuclusters.review.price_table import price_table
+from gpuclusters.review.secrets import masked
+from gpuclusters.review.text import UNKNOWN
+
+
+def subject_of(seen: ResourceValidationArgs | PolicyResource) -> Subject:
+    """A resource. Secrets are masked as in a review, so that no message can hold one."""
+    props = masked(_plain(seen.props), seen.resource_type)
+    return Subject(
+        seen.resource_type, seen.name, props, bool(seen.opts.protect), seen.urn, outputs=props
+    )
+
+
+def spending(resources: Sequence[PolicyResource], rule: Rule) -> Spending | None:
+    """What they cost, for the rule that asks; None for every other."""
+    parameters = rule.parameters
+    if not isinstance(parameters, BudgetParameters):
+        return None
+    table = price_table(parameters.prices or None)
+    made = [_resource(resource) for resource in resources]
+    steps = tuple(Step(Action.CREATE, one.urn, None, one) for one in made)
+    side = cost(Plan("", "", {}, steps, {}), table).after
+    unknown = tuple(item.what for item in side.unknown)
+    return Spending(side.known * table.hours_per_month, table.currency, unknown)
+
+
+def _resource(seen: PolicyResource) -> Resource:
+    props = masked(_plain(seen.props), seen.resource_type)
+    parent = seen.opts.parent or (seen.parent.urn if seen.parent else "")
+    return Resource(
+        seen.resource_type, seen.name, props, props, bool(seen.opts.protect), seen.urn, parent
+    )
+
+
+def _plain(value: Any) -> Any:
+    """A value without the SDK's wrapping, which raises where something is not known yet."""
+    if isinstance(value, Mapping):
+        return {key: _plain(_known(value, key)) for key in value}
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        return [_plain(_known(value, index)) for index in range(len(value))]
+    return value
+
+
+def _known(holder: Any, key: Any) -> Any:
+    try:
+        return holder[key]
+    except UnknownValueError:
+        return UNKNOWN

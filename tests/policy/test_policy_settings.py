@@ -1,0 +1,62 @@
+"""Severities and parameters of the rules, as a file sets them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gpuclusters.policy.lifetime import ProtectionParameters
+from gpuclusters.policy.rule import Severity
+from gpuclusters.policy.rules import RULES
+from gpuclusters.policy.settings import SettingsError, configured, read_settings
+
+
+def test_a_level_alone_or_with_parameters_is_taken_and_the_rest_stays() -> None:
+    stated = {"unpinned": "mandatory", "partition-protect": {"stacks": ["eu-*"]}}
+    made = {rule.id: rule for rule in configured(RULES, stated, "f")}
+    assert made["unpinned"].severity is Severity.MANDATORY
+    assert made["partition-protect"].parameters == ProtectionParameters(stacks=("eu-*",))
+    assert made["partition-protect"].severity is Severity.ADVISORY
+    assert made["host-key"] == next(r for r in RULES if r.id == "host-key")
+
+
+def test_all_is_for_every_rule_that_is_not_named() -> None:
+    made = configured(
+        RULES, {"host-key": "mandatory", "all": {"enforcementLevel": "disabled"}}, "f"
+    )
+    assert {r.id for r in made if r.severity is not Severity.DISABLED} == {"host-key"}
+
+
+def test_all_faults_are_told_at_once_with_the_nearest_name(tmp_path: Path) -> None:
+    file = tmp_path / "policy.json"
+    wrong = {
+        "host-keys": "mandatory",
+        "unpinned": "sometimes",
+        "budget": {"montly": 5, "enforcementLevel": 3},
+        "host-key": {"strict": True},
+        "open-firewall": 7,
+        "all": {"enforcementLevel": "advisory", "x": 1},
+    }
+    file.write_text(json.dumps(wrong))
+    with pytest.raises(SettingsError) as refused:
+        read_settings(file, RULES)
+    assert str(refused.value).replace(str(file), "f").splitlines() == [
+        "f: there is no rule 'host-keys'; did you mean host-key?",
+        "f: all: write one of mandatory, advisory, disabled, and nothing else",
+        "f: unpinned: 'sometimes' is no level; write one of mandatory, advisory, disabled",
+        "f: budget: 3 is no level; write one of mandatory, advisory, disabled",
+        "f: budget: montly is no parameter of this rule; did you mean monthly?",
+        "f: host-key: strict is no parameter of this rule; it has none",
+        "f: open-firewall: 7 is no level; write one of mandatory, advisory, disabled",
+    ]
+
+
+@pytest.mark.parametrize(("text", "says"), [("{", "is not JSON"), ("[]", "is not an object")])
+def test_what_is_no_configuration_is_refused(tmp_path: Path, text: str, says: str) -> None:
+    (tmp_path / "policy.json").write_text(text)
+    with pytest.raises(SettingsError, match=says):
+        read_settings(tmp_path / "policy.json", RULES)
+    (tmp_path / "policy.json").write_text("")
+    assert read_settings(tmp_path / "policy.json", RULES) == RULES
