@@ -15,6 +15,7 @@ import pulumi
 from pulumi.runtime import config as runtime_config
 
 from gpuclusters.config.fault import HIDDEN, NOTHING, Fault
+from gpuclusters.config.fault_kind import FaultKind
 from gpuclusters.config.inventory import Inventory, ResolvedHost
 from gpuclusters.config.stack import NAMESPACE, SECRET_KEYS, plain_secret
 
@@ -104,7 +105,7 @@ class SecretReader:
         return pulumi.Config(NAMESPACE).get_secret(key)
 
     def _wrong(self, key: str, wrong: str, got: str) -> None:
-        self.faults.append(Fault(self.file, (key,), wrong, got, _SET[key]))
+        self.faults.append(Fault(self.file, (key,), wrong, got, _SET[key], FaultKind.SECRET.id))
 
     def _of_lab(self, key: str) -> pulumi.Output[str] | None:
         if self.inventory is None:
@@ -127,9 +128,8 @@ class SecretReader:
 def lab_fault(file: str, section: str, wrong: str) -> Fault:
     """What is wrong with the lab that a section names."""
     path = (section, "hosts", "source")
-    return Fault(
-        file, path, f"cannot be resolved: {wrong}", '"lab"', "see `gpu-clusters lab status`"
-    )
+    instead = "see `gpu-clusters lab status`"
+    return Fault(file, path, f"cannot be resolved: {wrong}", '"lab"', instead, FaultKind.LAB.id)
 
 
 def plain_secrets(file: str) -> list[Fault]:
@@ -148,7 +148,8 @@ def unused(file: str, why: Mapping[str, str]) -> Iterator[Fault]:
     for key, reason in why.items():
         if runtime_config.get_config(f"{NAMESPACE}:{key}") is not None:
             instead = f"remove it: `pulumi config rm {key}`"
-            yield Fault(file, (key,), f"is not used, because {reason}", HIDDEN, instead)
+            wrong = f"is not used, because {reason}"
+            yield Fault(file, (key,), wrong, HIDDEN, instead, FaultKind.UNUSED_SECRET.id)
 
 
 def unknown(*, secret: bool = False) -> pulumi.Output[Any]:
