@@ -78,8 +78,8 @@ def only_rootless_docker_is_built(config: UsernetesConfig) -> Iterable[Flaw]:
     why = {
         ContainerEngine.PODMAN: "is not built: with its own network, pasta, flannel never reaches 10.96.0.1,"
         " and nobody has a GPU recipe for it",
-        ContainerEngine.NERDCTL: "is not built: its rootless containerd and rootless Docker exclude each other"
-        " on a host, and nobody has a GPU recipe for it",
+        ContainerEngine.NERDCTL: "is not built: its rootless containerd and rootless Docker exclude each"
+        " other on a host, and nobody has a GPU recipe for it",
     }
     if config.container_engine in why:
         yield Flaw(

@@ -88,13 +88,13 @@ def docker_finds_cdi_devices(config: UsernetesConfig) -> Iterable[Flaw]:
 
 @rule(49, needs=_NEEDS)
 def docker_has_the_network_it_was_tried_with(config: UsernetesConfig) -> Iterable[Flaw]:
-    """Docker 29.5 brings no vpnkit: without slirp4netns it takes another network, and some answers stay out."""
+    """Docker 29.5 brings no vpnkit: without slirp4netns it takes another network, not the one tried."""
     first = usernetes_versions.table().limits.docker_slirp4netns
     chosen = versions(config)
     if not chosen.slirp4netns and not older(chosen.docker, limit(first)):
         yield Flaw(
             _place("slirp4netns"),
-            f"is false, and Docker {chosen.docker} takes another network without it, as every one from {first} on",
+            f"is false, and Docker takes another network without it from {first} on",
             "false",
             f"remove it, or write a Docker before {first}",
         )
