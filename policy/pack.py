@@ -19,11 +19,12 @@ from pulumi_policy import (
     StackValidationArgs,
     StackValidationPolicy,
 )
-from seen import spending, stack_of, subject_of
+from seen import spending, subject_of
 
 from gpuclusters.policy.rule import Rule, Scope
 from gpuclusters.policy.rules import RULES
 from gpuclusters.policy.settings import ALL, LEVEL, SettingsError, configured
+from gpuclusters.policy.stack import Stack
 
 NAME = "gpu-clusters"
 _OURS = [rule for rule in RULES if rule.scope is not Scope.CHANGE]
