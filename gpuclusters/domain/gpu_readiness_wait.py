@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from gpuclusters.domain import gpu_readiness
+from gpuclusters.domain import gpu_readiness, patient
 from gpuclusters.domain.custom_resource import Name
 from gpuclusters.domain.gpu_operator import CLUSTER_POLICY, DAEMON_SET, EVENT, NAMESPACE
 from gpuclusters.domain.gpu_readiness import Snapshot, Wait
@@ -67,22 +66,6 @@ class Watched(Protocol):
         """What it shows; the reason if nobody answers."""
 
 
-@dataclass(slots=True)
-class Telling:
-    """Says what is waited for, once per change."""
-
-    journal: Journal
-    place: str
-    said: tuple[str, ...] = field(default=())
-
-    def of(self, lines: tuple[str, ...]) -> None:
-        """These are waited for now."""
-        if lines != self.said and lines:
-            more = f" and {len(lines) - 3} more" if len(lines) > 3 else ""
-            self.journal.note(f"{self.place}: waits for {'; '.join(lines[:3])}{more}")
-        self.said = lines
-
-
 def read(cluster: ClusterObjects, namespace: str) -> Snapshot:
     """What the cluster shows now."""
     return Snapshot(
@@ -117,23 +100,28 @@ def wait(
     Raises:
         RefusalError: not in time; says everything that is missing and what blocks it.
     """
-    telling, started, found = Telling(journal, cluster.place), clock.now(), 0
-    while True:
+    told: Mapping[str, Any] = {}
+
+    def look() -> Sequence[str]:
+        nonlocal told
         shown = cluster.snapshot(inputs.namespace)
         if isinstance(shown, str):
-            waits: tuple[Wait, ...] = (Wait("the API server to answer", (shown,)),)
-        else:
-            waits = gpu_readiness.missing(shown, inputs.expected)
-            if not waits:
-                found += 1
-                if found >= LOOKS:
-                    return outputs(shown, inputs)
-        found = 0 if waits else found
-        telling.of(tuple(wait.line for wait in waits))
-        if waits and clock.now() - started + POLL_SECONDS > inputs.timeout_seconds:
-            break
-        clock.sleep(POLL_SECONDS)
-    text = "".join(f"\n  - {wait.line}" for wait in waits)
+            return [Wait("the API server to answer", (shown,)).line]
+        told = outputs(shown, inputs)
+        return list(told["missing"])
+
+    waits = patient.until(
+        look,
+        place=cluster.place,
+        timeout_seconds=inputs.timeout_seconds,
+        poll_seconds=POLL_SECONDS,
+        clock=clock,
+        journal=journal,
+        looks=LOOKS,
+    )
+    if not waits:
+        return told
+    text = "".join(f"\n  - {line}" for line in waits)
     raise RefusalError(
         cluster.place,
         f"GPUs are not ready after {inputs.timeout_seconds:g} s:{text}\n ",

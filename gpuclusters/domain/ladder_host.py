@@ -99,7 +99,7 @@ def _driver(host: str, gpus: int, said: HostAnswers) -> Iterator[Check]:
     yield passed(Rung.DRIVER, host, f"{gpus} GPUs, {about}", gpus=gpus)
 
 
-def _docker(host: str, gpus: int, said: HostAnswers) -> Iterator[Check]:
+def _docker(host: str, gpus: int, said: HostAnswers) -> Iterator[Check]:  # noqa: ARG001
     answer = said.of("docker-info")
     info = _document(answer.text)
     if answer.status or info is None:

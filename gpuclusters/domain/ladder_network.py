@@ -1,0 +1,102 @@
+"""Rung 6: what the pods of all nodes say about reaching each other."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gpuclusters.domain import ladder_reasons
+from gpuclusters.domain.gpu_operator import EVENT
+from gpuclusters.domain.gpu_readiness_pods import blocked
+from gpuclusters.domain.ladder import Rung, failed, passed
+from gpuclusters.domain.ladder_inputs import LadderInputs, smoke
+from gpuclusters.domain.ladder_pods import REACH
+from gpuclusters.domain.ports import Clock, Journal
+from gpuclusters.domain.proof import Check
+from gpuclusters.domain.proof_pod import CONTAINER, LABEL
+from gpuclusters.domain.proof_port import JobCluster
+from gpuclusters.domain.tenancy_objects import POD
+
+POLL_SECONDS = 1.0
+Object = Mapping[str, Any]
+
+
+def told(log: str) -> Mapping[str, Any] | None:
+    """The line of a pod's program; None if it has not come yet."""
+    for line in log.splitlines():
+        if line.startswith("{"):
+            try:
+                found = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(found, dict) and found.get("proof") == REACH:
+                return found
+    return None
+
+
+def watch(
+    inputs: LadderInputs, cluster: JobCluster, clock: Clock, journal: Journal
+) -> Sequence[Check]:
+    """Wait until every pod has said what it reached, or the time is over; a check for each node."""
+    part, started = smoke(inputs), clock.now()
+    answers: dict[str, Mapping[str, Any]] = {}
+    said = ""
+    while True:
+        pods = [pod for pod in cluster.list(POD, inputs.namespace) if _is_ours(pod)]
+        for pod in pods:
+            name = str(pod["metadata"]["name"])
+            if name not in answers and (pod.get("status") or {}).get("phase") == "Running":
+                answer = told(cluster.log(inputs.namespace, name, CONTAINER))
+                if answer is not None:
+                    answers[name] = answer
+        if len(answers) == len(inputs.nodes):
+            return [judge(answer) for answer in _by_node(answers)]
+        waits = _waits(cluster, inputs.namespace, pods, answers)
+        if waits and waits != said:
+            journal.note(f"{cluster.place}: rung 6 waits: {waits}")
+            said = waits
+        if clock.now() - started > part.timeout_seconds:
+            break
+        clock.sleep(POLL_SECONDS)
+    silent = f"{len(answers)} of {len(inputs.nodes)} pods spoke in {part.timeout_seconds} s"
+    why = f"{silent}: {said or 'nothing says why'}"
+    return [
+        *(judge(answer) for answer in _by_node(answers)),
+        failed(Rung.NETWORK, "cluster", why, ladder_reasons.remedy(why)),
+    ]
+
+
+def judge(answer: Mapping[str, Any]) -> Check:
+    """What one pod shows about its node."""
+    node, peers = str(answer.get("node", "?")), list(answer.get("peers") or ())
+    wrong = [peer for peer in peers if "failed" in peer]
+    if wrong:
+        text = "; ".join(f"{peer['peer']}: {peer['failed']}" for peer in wrong)
+        return failed(Rung.NETWORK, node, f"{len(wrong)} of {len(peers)} not reached: {text}")
+    if not peers:
+        return passed(Rung.NETWORK, node, "the only node: nobody to reach")
+    slowest = max(float(peer.get("seconds", 0)) for peer in peers)
+    others = ", ".join(sorted({str(peer.get("node", "?")) for peer in peers}))
+    return passed(
+        Rung.NETWORK, node, f"reaches {others} by name", peers=len(peers), slowest_seconds=slowest
+    )
+
+
+def _is_ours(pod: Object) -> bool:
+    return (pod["metadata"].get("labels") or {}).get(LABEL) == REACH
+
+
+def _by_node(answers: Mapping[str, Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+    return sorted(answers.values(), key=lambda answer: str(answer.get("node", "")))
+
+
+def _waits(
+    cluster: JobCluster, space: str, pods: Sequence[Object], answers: Mapping[str, Any]
+) -> str:
+    """What keeps the first silent pod from running; empty while all run."""
+    for pod in pods:
+        pending = (pod.get("status") or {}).get("phase") != "Running"
+        if pending and str(pod["metadata"]["name"]) not in answers:
+            return blocked(pod, cluster.list(EVENT, space))
+    return "" if pods else "the set has no pods"

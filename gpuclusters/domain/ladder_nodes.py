@@ -1,0 +1,161 @@
+"""Rungs 5 and 7: what Node objects say, and why a node does not offer its GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from gpuclusters.domain import ladder_reasons
+from gpuclusters.domain.device_plugin_manifest import NAMESPACE, PLUGIN_CONTAINER, PLUGIN_LABELS
+from gpuclusters.domain.gpu_operator import EVENT
+from gpuclusters.domain.gpu_readiness_pods import blocked
+from gpuclusters.domain.ladder import Rung, failed, passed
+from gpuclusters.domain.ladder_inputs import WHOLE
+from gpuclusters.domain.proof import Check
+from gpuclusters.domain.proof_port import JobCluster
+from gpuclusters.domain.tenancy_objects import NODE, POD
+
+UNINITIALIZED = "node.cloudprovider.kubernetes.io/uninitialized"
+Object = Mapping[str, Any]
+_LINES = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The cluster at one moment."""
+
+    nodes: Mapping[str, Object]
+    plugins: Mapping[str, Object] = field(default_factory=dict)
+    """Pod of the device plugin, by node."""
+    logs: Mapping[str, str] = field(default_factory=dict)
+    """What the plugin printed last, by node."""
+    events: Sequence[Object] = ()
+
+
+def read(cluster: JobCluster, expected: Mapping[str, int], *, closely: bool = True) -> Snapshot:
+    """What the cluster shows.
+
+    Args:
+        cluster: which.
+        expected: GPUs by node.
+        closely: also read the plugin of nodes that do not offer what they should.
+    """
+    nodes = {str(node["metadata"]["name"]): node for node in cluster.list(NODE)}
+    if not closely or all(
+        name in nodes and offered(nodes[name]) == count for name, count in expected.items()
+    ):
+        return Snapshot(nodes)
+    plugins = {
+        str(pod["spec"].get("nodeName", "")): pod
+        for pod in cluster.list(POD, NAMESPACE)
+        if PLUGIN_LABELS.items() <= (pod["metadata"].get("labels") or {}).items()
+        and "deletionTimestamp" not in pod["metadata"]
+    }
+    logs = {
+        node: _log(cluster, pod)
+        for node, pod in plugins.items()
+        if node in expected and offered(nodes.get(node, {})) != expected[node]
+    }
+    return Snapshot(nodes, plugins, logs, cluster.list(EVENT, NAMESPACE))
+
+
+def _log(cluster: JobCluster, pod: Object) -> str:
+    """Its last lines; empty where there is no log, as of a container that never started."""
+    statuses = (pod.get("status") or {}).get("containerStatuses") or ()
+    if not any(one.get("started") or one.get("restartCount") for one in statuses):
+        return ""
+    try:
+        text = cluster.log(NAMESPACE, str(pod["metadata"]["name"]), PLUGIN_CONTAINER)
+    except Exception as error:  # noqa: BLE001 (the node must be named, not the log that cannot be had)
+        return f"(its log cannot be read: {error})"
+    return "\n".join(text.splitlines()[-_LINES:])
+
+
+def offered(node: Object) -> int:
+    """GPUs that pods can ask of a node."""
+    told = ((node.get("status") or {}).get("allocatable") or {}).get(WHOLE, "0")
+    return int(told) if str(told).isdecimal() else 0
+
+
+def registered(snapshot: Snapshot, expected: Mapping[str, int]) -> Iterator[Check]:
+    """Rung 5, a check for each node."""
+    for name in expected:
+        node = snapshot.nodes.get(name)
+        if node is None:
+            there = ", ".join(sorted(snapshot.nodes)) or "none"
+            yield failed(
+                Rung.NODES,
+                name,
+                f"it is not in the cluster, whose nodes are: {there}",
+                "a fresh join needs a fresh token: run `up` again",
+            )
+            continue
+        wrong = list(_unready(node))
+        if wrong:
+            yield failed(Rung.NODES, name, "; ".join(wrong), ladder_reasons.remedy(*wrong))
+            continue
+        yield passed(Rung.NODES, name, f"Ready, ExternalIP {_external(node)}")
+    for name in sorted(set(snapshot.nodes) - set(expected)):
+        yield failed(
+            Rung.NODES,
+            name,
+            "it is in the cluster and in no configuration",
+            f"`kubectl delete node {name}` if its host is gone, or configure it",
+        )
+
+
+def _unready(node: Object) -> Iterator[str]:
+    status = node.get("status") or {}
+    conditions = [c for c in status.get("conditions") or () if c.get("type") == "Ready"]
+    ready: Object = conditions[0] if conditions else {}
+    if ready.get("status") != "True":
+        told = ready.get("message") or ready.get("reason") or "its kubelet never said"
+        yield f"it is not Ready: {told}"
+    if not _external(node):
+        yield "it has no ExternalIP: `make sync-external-ip` has not run since it joined"
+    taints = [str(taint.get("key")) for taint in (node.get("spec") or {}).get("taints") or ()]
+    if UNINITIALIZED in taints:
+        yield f"it still has the taint {UNINITIALIZED}"
+
+
+def _external(node: Object) -> str:
+    addresses = (node.get("status") or {}).get("addresses") or ()
+    return next((str(a["address"]) for a in addresses if a.get("type") == "ExternalIP"), "")
+
+
+def allocatable(snapshot: Snapshot, expected: Mapping[str, int]) -> Iterator[Check]:
+    """Rung 7, a check for each node; one that offers too little says what its plugin said."""
+    for name, count in expected.items():
+        node = snapshot.nodes.get(name)
+        found = offered(node or {})
+        if node is not None and found == count:
+            yield passed(Rung.ALLOCATABLE, name, f"{WHOLE}: {count}", gpus=count)
+            continue
+        seen = f"{WHOLE}: {found}, wanted {count}" if node else "it is not in the cluster"
+        if found > count:
+            yield failed(Rung.ALLOCATABLE, name, seen, "correct gpus.count in the configuration")
+            continue
+        why, told = _plugin(snapshot, name)
+        yield failed(
+            Rung.ALLOCATABLE,
+            name,
+            "; ".join(part for part in (seen, why) if part),
+            ladder_reasons.remedy(told, why),
+        )
+
+
+def _plugin(snapshot: Snapshot, node: str) -> tuple[str, str]:
+    """What is wrong with the plugin of a node, in one sentence; and all that it said."""
+    pod = snapshot.plugins.get(node)
+    if pod is None:
+        return "no pod of the device plugin is on it", ""
+    log = snapshot.logs.get(node, "")
+    wrong = [line for line in log.splitlines() if line.startswith("E") or "error" in line.lower()]
+    last = f'; the plugin says "{_message(wrong[0])}"' if wrong else ""
+    return f"{blocked(pod, snapshot.events)}{last}", log
+
+
+def _message(line: str) -> str:
+    """A line of klog without its time and place."""
+    return line.split("] ", 1)[-1].strip()

@@ -1,0 +1,125 @@
+"""What the log of rank 0 says of a training, and whether that is what was to be shown."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from gpuclusters.domain import ladder_reasons
+from gpuclusters.domain.ladder import Rung, failed, passed
+from gpuclusters.domain.ladder_inputs import LadderInputs, Training
+from gpuclusters.domain.proof import Check
+from gpuclusters.domain.proof_wait import Ended
+
+BACKEND = "nccl"
+_BACKEND = re.compile(r"^Using distributed PyTorch with (\w+) backend$", re.MULTILINE)
+_BARRIER = re.compile(r"^Passed the barrier with (\d+) nodes, (\d+) ranks$", re.MULTILINE)
+_DEVICE = re.compile(r"^Device of rank (\d+): (.+)$", re.MULTILINE)
+_EPOCH = re.compile(r"^Train Epoch: (\d+) ", re.MULTILINE)
+_TRAINED = re.compile(r"^Trained for ([\d.]+) s, (\d+) epochs$", re.MULTILINE)
+_RESULT = re.compile(
+    r"^\{metricName: accuracy, metricValue: ([\d.]+)\};\{metricName: loss, metricValue: ([\d.]+|nan|inf)\}",
+    re.MULTILINE,
+)
+_LAST = 300
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingLog:
+    """What was said."""
+
+    simulated: bool
+    cuda: bool
+    backend: str
+    nodes: int
+    ranks: int
+    devices: tuple[str, ...]
+    """Name of each rank's device."""
+    epoch: int
+    """The last one that began."""
+    trained_seconds: float
+    accuracy: float | None
+    loss: str
+
+
+def parse(log: str) -> TrainingLog:
+    """Everything that the log tells; what it does not tell is empty."""
+    backend, barrier = _BACKEND.search(log), _BARRIER.search(log)
+    trained, result = _TRAINED.search(log), _RESULT.search(log)
+    return TrainingLog(
+        simulated="This is simulated:" in log,
+        cuda=re.search(r"^Using CUDA$", log, re.MULTILINE) is not None,
+        backend=backend[1] if backend else "",
+        nodes=int(barrier[1]) if barrier else 0,
+        ranks=int(barrier[2]) if barrier else 0,
+        devices=tuple(name for _, name in _DEVICE.findall(log)),
+        epoch=max(map(int, _EPOCH.findall(log)), default=0),
+        trained_seconds=float(trained[1]) if trained else 0.0,
+        accuracy=float(result[1]) if result else None,
+        loss=result[2] if result else "",
+    )
+
+
+def judge(
+    inputs: LadderInputs, part: Training, ended: Ended, seconds: float | None = None
+) -> Check:
+    """Whether a training shows what it must.
+
+    Args:
+        inputs: of the ladder.
+        part: the training as it was asked for.
+        ended: how its Job ended, with the log of rank 0, or of the rank that failed.
+        seconds: of the whole Job; None if its status does not tell.
+    """
+    said = parse(ended.log)
+    problems = list(_problems(inputs, part, ended, said))
+    if problems:
+        way = ladder_reasons.remedy(ended.log, ended.said)
+        return failed(Rung.TRAINING, "cluster", "; ".join(problems), way)
+    accuracy = said.accuracy or 0.0
+    devices = ", ".join(sorted(set(said.devices)))
+    whole = said.trained_seconds if seconds is None else seconds
+    return passed(
+        Rung.TRAINING,
+        "cluster",
+        f"{said.nodes} nodes with {said.ranks} ranks ({devices}) reach an accuracy of {accuracy:.4f} "
+        f"(floor {part.accuracy_floor:g}) in {whole:.0f} s, {said.trained_seconds:g} s of it training",
+        nodes=said.nodes,
+        gpus=said.ranks,
+        epochs=part.epochs,
+        batch_size=part.batch_size,
+        accuracy=accuracy,
+        seconds=whole,
+        trained_seconds=said.trained_seconds,
+        simulated=int(said.simulated),
+    )
+
+
+def _problems(
+    inputs: LadderInputs, part: Training, ended: Ended, said: TrainingLog
+) -> Iterator[str]:
+    if ended.exit_code is None:
+        at = f" in epoch {said.epoch} of {part.epochs}" if said.epoch else ""
+        yield f"it did not end{at}: {ended.said}"
+        return
+    if ended.exit_code:
+        words = " ".join(ended.log.split())[-_LAST:]
+        yield f"{ended.pod or 'a pod'} ended with {ended.said}: {words or 'it printed nothing'}"
+        return
+    if said.simulated and not inputs.simulated:
+        yield "it was simulated: nothing was calculated on a GPU"
+    if not said.simulated and not inputs.simulated:
+        if not said.cuda:
+            yield "it did not use CUDA"
+        if said.backend != BACKEND:
+            yield f"the ranks talked over {said.backend or 'nothing'}, wanted {BACKEND}"
+    if (said.nodes, said.ranks) != (len(inputs.nodes), inputs.gpus):
+        yield (
+            f"{said.nodes} nodes and {said.ranks} ranks came to the barrier, wanted {len(inputs.nodes)} "
+            f"and {inputs.gpus}"
+        )
+    if said.accuracy is None:
+        yield "it said no accuracy"
+    elif said.accuracy < part.accuracy_floor:
+        yield f"accuracy {said.accuracy:.4f} is below the floor {part.accuracy_floor:g}"
