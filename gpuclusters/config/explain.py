@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from gpuclusters.config.fault import HIDDEN, NOTHING, Flaw, Path, is_secret, show
 from gpuclusters.config.fault_kind import FaultKind
 
-DISCRIMINATORS = ("source", "kind", "level")
+DISCRIMINATORS = ("source", "kind", "level", "through")
 """The keys by which the variants of a section tell themselves apart; each section has one of them."""
 
 KEY_MARK = "[key]"
