@@ -95,6 +95,8 @@ class ControlPlane(BaseModel):
     connection: HostConnection
     account: Account
     node_name: NodeName
+    host_ip: Address
+    """At which the other hosts reach it."""
 
 
 class UsernetesNodeInputs(BaseModel):
@@ -143,6 +145,13 @@ class UsernetesNodeInputs(BaseModel):
             raise ValueError("control: the control plane joins nobody; leave it out")
         if self.control is not None and self.control.connection.host == self.connection.host:
             raise ValueError("control: a host runs one node; name another one")
+        fixed = NetworkPlan()
+        ranges = (self.network.pod_subnet, self.network.service_subnet)
+        if self.source.generation < 3 and ranges != (fixed.pod_subnet, fixed.service_subnet):
+            raise ValueError(
+                f"network: {self.source.tag} has its ranges of pods and services in a file of its own "
+                f"({fixed.pod_subnet}, {fixed.service_subnet}); leave them, or take a tag of generation 3"
+            )
         return self
 
     @property
@@ -203,6 +212,7 @@ class UsernetesNodeInputs(BaseModel):
             **network.ports.variables,
             "NODE_MTU": str(network.mtu or DEFAULT_MTU),
             "NVIDIA_CONTAINER_TOOLKIT_VERSION": self.container_toolkit,
+            "GPU_CLUSTERS_IMAGE": self.image,
         }
         if self.source.generation >= 3:
             values |= {

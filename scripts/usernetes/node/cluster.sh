@@ -1,7 +1,7 @@
 #!/bin/sh
 # Ask or change the cluster from the control plane's host, with the kubectl and kubeadm of its node.
 # Usage: sh -s -- installed | ready | clock | version | node NAME | events NAME
-#                 | token HOURS | revoke ID | sync | untaint NAME KEY | taint NAME TAINT
+#                 | token HOURS | revoke ID | sync | flannel NAME | untaint NAME KEY | taint NAME TAINT
 #                 | drain NAME ANNOTATION REASON SECONDS | uncordon NAME ANNOTATION | delete NAME
 # shellcheck disable=SC2154 # environment.sh is sent before it and sets them
 set -eu
@@ -41,6 +41,7 @@ sync)
         exit 1
     }
     ;;
+flannel) k delete pod --namespace kube-flannel --field-selector "spec.nodeName=$1" --wait=false >/dev/null ;;
 untaint) k taint node "$1" "$2-" >/dev/null ;;
 taint) k taint node "$1" --overwrite "$2" >/dev/null ;;
 drain)
