@@ -51,6 +51,8 @@ class LabSpec:
     """Machines that become nodes by joining a cluster, and are none from the start."""
     gpu_operator: frozenset[str] = frozenset()
     """Nodes of the cluster that has the GPU Operator, which is played for these alone."""
+    usernetes: frozenset[str] = frozenset()
+    """Nodes within containers of their hosts, on which NVIDIA's device plugin is played."""
 
 
 def start(folder: Path, spec: LabSpec, report: Report) -> None:

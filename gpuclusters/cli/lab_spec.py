@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from gpuclusters.cli.errors import UsageError
-from gpuclusters.config import programs
+from gpuclusters.config import programs, usernetes_plan
 from gpuclusters.config.caas import CaasConfig
+from gpuclusters.config.cluster import ClusterConfig
 from gpuclusters.config.kubernetes import Rke2Kubernetes
 from gpuclusters.config.lab import uses_lab
 from gpuclusters.config.rke2_cluster import Rke2Config, machine_names
-from gpuclusters.config.rke2_cluster_pools import PoolGpu
+from gpuclusters.config.usernetes import UsernetesConfig
 from lab.control_plane import PLAIN_CAPACITY, NodeSpec
 from lab.hosts import HostSpec
 from lab.lifecycle import LabSpec
@@ -20,9 +21,7 @@ _MACHINES = {("a100-sxm4-80gb", 8): "plain-gpu-a100", ("v100-sxm2-16gb", 4): "pl
 """Simulated machines with GPUs that carry NVIDIA's driver themselves, by product and count."""
 
 
-def spec_of(
-    config: CaasConfig | Rke2Config, others: Sequence[CaasConfig | Rke2Config] = ()
-) -> LabSpec:
+def spec_of(config: ClusterConfig, others: Sequence[ClusterConfig] = ()) -> LabSpec:
     """One machine and one node of the same name for each node.
 
     Args:
@@ -56,11 +55,14 @@ def _both(spec: LabSpec, more: LabSpec) -> LabSpec:
         image=spec.image or more.image,
         joins=spec.joins | (more.joins & new),
         gpu_operator=spec.gpu_operator | (more.gpu_operator & new),
+        usernetes=spec.usernetes | (more.usernetes & new),
     )
 
 
-def _of(config: CaasConfig | Rke2Config) -> LabSpec:
-    return _rke2(config) if isinstance(config, Rke2Config) else _caas(config)
+def _of(config: ClusterConfig) -> LabSpec:
+    if isinstance(config, CaasConfig):
+        return _caas(config)
+    return _rke2(config) if isinstance(config, Rke2Config) else _usernetes(config)
 
 
 def _caas(config: CaasConfig) -> LabSpec:
@@ -85,7 +87,7 @@ def _caas(config: CaasConfig) -> LabSpec:
 
 def _rke2(config: Rke2Config) -> LabSpec:
     platforms = {
-        node: _platform(pool.name, pool.gpu)
+        node: _platform(f"the pool {pool.name}", pool.gpu.product, pool.gpu.count)
         for pool in config.pools
         if pool.gpu is not None
         for node in pool.nodes
@@ -103,13 +105,26 @@ def _rke2(config: Rke2Config) -> LabSpec:
     )
 
 
-def _platform(pool: str, gpu: PoolGpu) -> str:
+def _usernetes(config: UsernetesConfig) -> LabSpec:
+    platform = _platform("usernetes.gpus", config.gpus.product, config.gpus.count)
+    names = usernetes_plan.machine_names(config)
+    return LabSpec(
+        name=config.name,
+        hosts=tuple(HostSpec(name, platform, condition="bare") for name in names),
+        nodes=tuple(map(_plain, names)),
+        image="",
+        joins=frozenset(names),
+        usernetes=frozenset(names),
+    )
+
+
+def _platform(who: str, product: str, count: int) -> str:
     known = " or ".join(f"{count} of {product}" for product, count in _MACHINES)
     try:
-        return _MACHINES[gpu.product, gpu.count]
+        return _MACHINES[product, count]
     except KeyError:
         raise UsageError(
-            f"the lab has no machine with {gpu.count} of {gpu.product}, which the pool {pool} wants; "
+            f"the lab has no machine with {count} of {product}, which {who} wants; "
             f"it has machines with {known}"
         ) from None
 

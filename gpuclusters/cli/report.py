@@ -88,10 +88,35 @@ def of_rke2(project: Project, stack: str, outputs: Mapping[str, Any]) -> Summary
             "a true diff before anything happens",
         )
     )
-    return Summary(_rke2_table(project, stack, outputs), hints)
+    return Summary(_node_table(project, stack, outputs), hints)
 
 
-def _rke2_table(project: Project, stack: str, outputs: Mapping[str, Any]) -> Table:
+def of_usernetes(project: Project, stack: str, outputs: Mapping[str, Any]) -> Summary:
+    """Nodes with their GPUs, and how far up the ladder the proof came."""
+    kubeconfig = _relative(project, "kubeconfig")
+    command = _called_as(project)
+    nodes: Mapping[str, Mapping[str, Any]] = outputs.get("nodes") or {}
+    hints = [
+        (f"kubectl --kubeconfig {kubeconfig} get nodes -o wide", "nodes, each a container"),
+        (f"{command} verify", "every rung of the proof once more, with evidence"),
+    ]
+    if host := next(iter(sorted(nodes)), None):
+        hints.append(
+            (
+                f"{command} lab exec {host} 'docker info | grep -i -e rootless -e nvidia.com'",
+                "the engine of an account without privileges, and the GPUs that it sees",
+            )
+        )
+    hints.append(
+        (
+            f"add a worker in Pulumi.{stack}.yaml, then: {command} preview --diff",
+            "only its resources are made",
+        )
+    )
+    return Summary(_node_table(project, stack, outputs), hints)
+
+
+def _node_table(project: Project, stack: str, outputs: Mapping[str, Any]) -> Table:
     table = _empty_table(project, stack)
     for name, facts in sorted((outputs.get("nodes") or {}).items()):
         offered = ", ".join(
@@ -101,7 +126,8 @@ def _rke2_table(project: Project, stack: str, outputs: Mapping[str, Any]) -> Tab
         driver = f", driver {facts['driver']}" if facts.get("driver") else ""
         table.add_row(f"{facts['role']} {name}", f"{offered or 'no GPUs'}{driver}")
     if proof := outputs.get("proof"):
-        table.add_row("proof", f"{proof['level']}: {proof['verdict']}")
+        reached = proof["level"] if "level" in proof else f"rung {int(proof['rung'])}"
+        table.add_row("proof", f"{reached}: {proof['verdict']}")
     return table
 
 

@@ -19,6 +19,7 @@ from gpuclusters.cli.stack_config import read_valid
 from gpuclusters.config.lab import uses_lab
 from gpuclusters.config.rke2_cluster import Rke2Config
 from gpuclusters.config.stack import StackConfig
+from gpuclusters.config.usernetes import UsernetesConfig
 from lab import lifecycle
 
 EMPTY = {"same", "read"}
@@ -130,6 +131,8 @@ def _summary(session: Session) -> report.Summary:
     outputs = session.read("stack", "output") or {}
     if isinstance(section, Rke2Config):
         return report.of_rke2(session.project, session.stack, outputs)
+    if isinstance(section, UsernetesConfig):
+        return report.of_usernetes(session.project, session.stack, outputs)
     with lab_command.one_sentence():
         access = open_access(session.project, section)
     return report.of_caas(session.project, session.stack, outputs, access)

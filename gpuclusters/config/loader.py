@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,16 +11,20 @@ from typing import Any
 import pulumi
 from pulumi.runtime import config as runtime_config
 
-from gpuclusters.config import caas_secrets, rke2_secrets
+from gpuclusters.config import caas_secrets, rke2_secrets, usernetes_secrets
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.chart_files import chart_faults
+from gpuclusters.config.cluster import ClusterConfig
 from gpuclusters.config.errors import ConfigError
 from gpuclusters.config.fault import Fault
+from gpuclusters.config.fault_kind import FaultKind
 from gpuclusters.config.inventory import Inventory, InventoryError, lab_folder, read_inventory
 from gpuclusters.config.lab import uses_lab
 from gpuclusters.config.rke2_cluster import Rke2Config
 from gpuclusters.config.secrets import lab_fault, plain_secrets
 from gpuclusters.config.stack import NAMESPACE, SECRET_KEYS, ClusterType, parse
+
+Secrets = caas_secrets.Secrets | rke2_secrets.Secrets | usernetes_secrets.Secrets
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,9 +32,9 @@ class Loaded:
     """All that a stack needs to know."""
 
     cluster_type: ClusterType
-    section: CaasConfig | Rke2Config
+    section: ClusterConfig
     """The configuration of the chosen cluster type."""
-    secrets: caas_secrets.Secrets | rke2_secrets.Secrets
+    secrets: Secrets
     """Of the same type."""
     warnings: tuple[Fault, ...]
     """What works but will hurt; already said in Pulumi's log."""
@@ -55,22 +60,27 @@ def load(project: Path | None = None) -> Loaded:
         raise ConfigError(charts)
     kind = parsed.cluster_type.value
     inventory = _lab(file, kind, folder) if uses_lab(config) else None
-    secrets: caas_secrets.Secrets | rke2_secrets.Secrets
     try:
-        if isinstance(config, Rke2Config):
-            secrets = rke2_secrets.read(config, inventory, file)
-            needless = rke2_secrets.warnings(config, file)
-        else:
-            secrets = caas_secrets.read(config, inventory, file)
-            needless = caas_secrets.warnings(config, file)
+        secrets, needless = _secrets(config, inventory, file)
     except InventoryError as error:
         raise ConfigError([lab_fault(file, kind, str(error))]) from error
     warnings = (*parsed.warnings, *needless)
     for warning in warnings:
-        pulumi.log.warn(str(warning))
+        pulumi.log.warn(warning.line)
     return Loaded(
         cluster_type=parsed.cluster_type, section=config, secrets=secrets, warnings=warnings
     )
+
+
+def _secrets(
+    config: ClusterConfig, inventory: Inventory | None, file: str
+) -> tuple[Secrets, Iterable[Fault]]:
+    """The secrets of a cluster type, and those that were set and that it does not read."""
+    if isinstance(config, CaasConfig):
+        return caas_secrets.read(config, inventory, file), caas_secrets.warnings(config, file)
+    if isinstance(config, Rke2Config):
+        return rke2_secrets.read(config, inventory, file), rke2_secrets.warnings(config, file)
+    return usernetes_secrets.read(config, inventory, file), usernetes_secrets.warnings(config, file)
 
 
 def _document() -> dict[str, Any]:
@@ -115,6 +125,7 @@ def _lab(file: str, kind: str, project: Path) -> Inventory | None:
                     f"is lab, and the lab is not running in {folder}",
                     '"lab"',
                     "run `make up` or `gpu-clusters lab start`",
+                    FaultKind.LAB.id,
                 )
             ]
         )

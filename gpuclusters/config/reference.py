@@ -25,6 +25,7 @@ _DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGES = {
     ClusterType.CAAS: _DOCS / "configuration.md",
     ClusterType.RKE2: _DOCS / "rke2-configuration.md",
+    ClusterType.USERNETES: _DOCS / "usernetes-configuration.md",
 }
 
 _PLAIN = {

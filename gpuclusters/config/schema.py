@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from gpuclusters.config import reference
 from gpuclusters.config.base import Checked
-from gpuclusters.config.stack import NAMESPACE, PLANNED, SECRET_KEYS, SECTIONS
+from gpuclusters.config.stack import NAMESPACE, SECRET_KEYS, SECTIONS
 
 SCHEMA_FILE = Path(__file__).with_name("schema.json")
 _NOT_APPLIED = "Checked, not yet applied."
@@ -32,9 +32,11 @@ def schema() -> dict[str, Any]:
     }
     for kind, section in SECTIONS.items():
         one = section.model.model_json_schema(ref_template="#/$defs/{model}")
-        definitions |= one.pop("$defs", {})
-        definitions[section.model.__name__] = one
+        for name, definition in {**one.pop("$defs", {}), section.model.__name__: one}.items():
+            if definitions.setdefault(name, definition) != definition:
+                raise ValueError(f"two cluster types have a {name}, and they differ: rename one")
         keys[f"{NAMESPACE}:{kind.value}"] = {"$ref": f"#/$defs/{section.model.__name__}"}
+    for section in SECTIONS.values():
         for model in reference.models(section.model):
             _annotate(model, definitions[model.__name__])
     for key in SECRET_KEYS:
@@ -54,7 +56,6 @@ def schema() -> dict[str, Any]:
                 "type": "object",
                 "properties": keys,
                 "required": [f"{NAMESPACE}:cluster-type"],
-                "patternProperties": {f"^{NAMESPACE}:({'|'.join(PLANNED)})$": {"type": "object"}},
             }
         },
         "required": ["config"],

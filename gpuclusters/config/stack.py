@@ -12,17 +12,23 @@ from enum import StrEnum
 from typing import Any
 
 from gpuclusters.config.caas import CaasConfig
+from gpuclusters.config.cluster import ClusterConfig
 from gpuclusters.config.fault import HIDDEN, NOTHING, Fault, Flaw, Path, show
+from gpuclusters.config.fault_kind import FaultKind
 from gpuclusters.config.rke2_cluster import Rke2Config
 from gpuclusters.config.rke2_rules import RKE2_RULES
 from gpuclusters.config.rules import CAAS_RULES, Rule, Severity
 from gpuclusters.config.structure import Reading, read
+from gpuclusters.config.usernetes import UsernetesConfig
+from gpuclusters.config.usernetes_rules import USERNETES_RULES
 
 NAMESPACE = "gpu-clusters"
 """Prefix of all keys of this program in a stack file."""
 
 _DEEPEST = 20
 """Levels of a document; what is deeper is a mistake or an attack."""
+_TYPE = FaultKind.CLUSTER_TYPE.id
+_NO_TEXT = FaultKind.KEY_IS_NO_TEXT.id
 
 
 class ClusterType(StrEnum):
@@ -30,13 +36,14 @@ class ClusterType(StrEnum):
 
     CAAS = "caas"
     RKE2 = "rke2"
+    USERNETES = "usernetes"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SectionKind:
     """How the section of one cluster type is read."""
 
-    model: type[CaasConfig] | type[Rke2Config]
+    model: type[CaasConfig] | type[Rke2Config] | type[UsernetesConfig]
     rules: tuple[Rule, ...]
     lists: tuple[str, ...]
     """Keys whose items are read one by one."""
@@ -71,17 +78,25 @@ SECTIONS: Mapping[ClusterType, SectionKind] = {
             "operator": {"version": "v26.7.0"},
         },
     ),
+    ClusterType.USERNETES: SectionKind(
+        model=UsernetesConfig,
+        rules=USERNETES_RULES,
+        lists=("workers",),
+        stand_ins={
+            "name": "unread",
+            "hosts": {"source": "lab"},
+            "control-plane": {"host": "unread"},
+            "gpus": {"product": "v100-sxm2-16gb", "count": 1},
+        },
+    ),
 }
-
-PLANNED = ("usernetes",)
-"""Cluster types that have a place in the configuration and are not built yet."""
 
 SECRET_KEYS = (
     *("kubeconfig", "ssh-private-key", "controller-ssh-private-key", "bmc-password"),
     *("server-token", "agent-token", "registry-credentials"),
 )
 """Secrets of all cluster types; which of them a stack needs is told by its section."""
-TOP_LEVEL_KEYS = ("cluster-type", *SECTIONS, *PLANNED, *SECRET_KEYS)
+TOP_LEVEL_KEYS = ("cluster-type", *SECTIONS, *SECRET_KEYS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +104,7 @@ class StackConfig:
     """What a stack file says, as far as the chosen cluster type needs it."""
 
     cluster_type: ClusterType
-    section: CaasConfig | Rke2Config
+    section: ClusterConfig
     warnings: tuple[Fault, ...] = ()
     """What works but will hurt."""
 
@@ -104,6 +119,13 @@ class StackConfig:
     def rke2(self) -> Rke2Config:
         """The section, for what is about `rke2` clusters alone."""
         if not isinstance(self.section, Rke2Config):
+            raise TypeError(f"the cluster type is {self.cluster_type.value}")
+        return self.section
+
+    @property
+    def usernetes(self) -> UsernetesConfig:
+        """The section, for what is about `usernetes` clusters alone."""
+        if not isinstance(self.section, UsernetesConfig):
             raise TypeError(f"the cluster type is {self.cluster_type.value}")
         return self.section
 
@@ -134,8 +156,8 @@ def parse(document: Mapping[str, Any], *, file: str) -> StackConfig | list[Fault
     return StackConfig(ClusterType(key), reading.model, tuple(warnings))
 
 
-def _said(flaw: Flaw) -> tuple[str, str, str]:
-    return flaw.wrong, flaw.got, flaw.instead
+def _said(flaw: Flaw) -> tuple[str, str, str, str]:
+    return flaw.wrong, flaw.got, flaw.instead, flaw.id
 
 
 def _in_order(faults: Iterable[Fault], document: Mapping[str, Any]) -> list[Fault]:
@@ -172,7 +194,8 @@ def _judge(
     for rule in kind.rules:
         if rule.severity is severity and rule.can_run(broken, cut):
             for flaw in rule.check(model):
-                yield Fault(file, (key, *reading.original(flaw.path)), *_said(flaw))
+                path = (key, *reading.original(flaw.path))
+                yield Fault(file, path, flaw.wrong, flaw.got, flaw.instead, rule.id)
 
 
 def _top_level(document: Mapping[str, Any], file: str) -> Iterator[Fault]:
@@ -180,14 +203,10 @@ def _top_level(document: Mapping[str, Any], file: str) -> Iterator[Fault]:
     chosen = document.get("cluster-type")
     if chosen is None:
         instead = f"write {NAMESPACE}:cluster-type: {types}"
-        yield Fault(file, ("cluster-type",), "is missing", NOTHING, instead)
-    elif chosen in PLANNED:
-        wrong = "is not built in this version"
-        yield Fault(file, ("cluster-type",), wrong, show(chosen), f"write {types}")
+        yield Fault(file, ("cluster-type",), "is missing", NOTHING, instead, _TYPE)
     elif not isinstance(chosen, str) or chosen not in list(SECTIONS):
-        yield Fault(
-            file, ("cluster-type",), "is not a cluster type", show(chosen), f"write {types}"
-        )
+        wrong = "is not a cluster type"
+        yield Fault(file, ("cluster-type",), wrong, show(chosen), f"write {types}", _TYPE)
     else:
         yield from _section_is_there(document, chosen, file)
     for key in list(document):
@@ -199,26 +218,29 @@ def _section_is_there(document: Mapping[str, Any], chosen: str, file: str) -> It
     section = document.get(chosen)
     if section is None or section == {}:  # the latter is the project's default
         instead = f"write {NAMESPACE}:{chosen} with the cluster beneath it"
-        yield Fault(file, (chosen,), "is missing", NOTHING, instead)
+        yield Fault(file, (chosen,), "is missing", NOTHING, instead, FaultKind.MISSING.id)
     elif not isinstance(section, Mapping):
         instead = "write keys and values beneath it"
-        yield Fault(file, (chosen,), "is not a mapping", show(section, (chosen,)), instead)
+        got = show(section, (chosen,))
+        yield Fault(file, (chosen,), "is not a mapping", got, instead, FaultKind.WRONG_TYPE.id)
 
 
 def _unknown_top_level(key: object, file: str) -> Fault:
     if not isinstance(key, str):
-        return Fault(file, (), "has a key that is no text", show(key), "remove it")
+        return Fault(file, (), "has a key that is no text", show(key), "remove it", _NO_TEXT)
     near = difflib.get_close_matches(key, TOP_LEVEL_KEYS, n=1)
     known = ", ".join(f"{NAMESPACE}:{one}" for one in TOP_LEVEL_KEYS)
     instead = f"did you mean {NAMESPACE}:{near[0]}?" if near else f"the keys here are {known}"
-    return Fault(file, (key,), "is not a known key", f"the key {show(key)}", instead)
+    got = f"the key {show(key)}"
+    return Fault(file, (key,), "is not a known key", got, instead, FaultKind.UNKNOWN_KEY.id)
 
 
 def _unreadable(document: Any, file: str, path: Path) -> Iterator[Fault]:
     """Keys that are no text, encrypted values, and documents without a bottom."""
     if len(path) > _DEEPEST:
         got = f"{len(path)} levels"
-        yield Fault(file, path[:4], "is nested too deeply", got, "see docs/configuration.md")
+        instead = "see docs/configuration.md"
+        yield Fault(file, path[:4], "is nested too deeply", got, instead, FaultKind.TOO_DEEP.id)
     elif isinstance(document, Mapping):
         if set(document) == {"secure"}:
             yield Fault(
@@ -227,6 +249,7 @@ def _unreadable(document: Any, file: str, path: Path) -> Iterator[Fault]:
                 "is encrypted, and the description of a cluster holds no secrets",
                 HIDDEN,
                 f"set it without --secret; the secrets are {', '.join(SECRET_KEYS)}",
+                FaultKind.ENCRYPTED_SECTION.id,
             )
             return
         for key, value in document.items():
@@ -234,7 +257,7 @@ def _unreadable(document: Any, file: str, path: Path) -> Iterator[Fault]:
                 yield from _unreadable(value, file, (*path, key))
             else:
                 instead = f'put it in quotes: "{key}"' if isinstance(key, int) else "write text"
-                yield Fault(file, path, "has a key that is no text", show(key), instead)
+                yield Fault(file, path, "has a key that is no text", show(key), instead, _NO_TEXT)
     elif isinstance(document, list | tuple):
         for position, value in enumerate(document):
             yield from _unreadable(value, file, (*path, position))
@@ -248,4 +271,5 @@ def plain_secret(file: str, key: str) -> Fault:
         "is not encrypted",
         HIDDEN,
         f"replace what was in the file, and run `pulumi config set --secret {key}`",
+        FaultKind.PLAIN_SECRET.id,
     )

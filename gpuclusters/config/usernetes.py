@@ -20,7 +20,7 @@ from gpuclusters.config.usernetes_machines import (
 )
 from gpuclusters.config.usernetes_network import Api, UsernetesNetwork
 from gpuclusters.config.usernetes_proof import Exporter, NoExporter, UsernetesProof
-from gpuclusters.config.usernetes_versions import VersionOverrides, Versions
+from gpuclusters.config.usernetes_versions import VersionOverrides, VersionsName
 
 UsernetesHosts = Annotated[ExistingHosts | LabHosts | GcpHosts, Field(discriminator="source")]
 
@@ -49,7 +49,7 @@ class UsernetesConfig(Section):
     """Name of the cluster."""
     hosts: UsernetesHosts
     """Where the machines come from."""
-    versions: Versions = Versions.CURRENT
+    versions: VersionsName = VersionsName.CURRENT
     """Set of versions that go together: current or proven."""
     version_overrides: VersionOverrides = Field(default_factory=VersionOverrides)
     """Where single versions differ from the set."""

@@ -67,7 +67,7 @@ ReleaseTag = Annotated[Text, AfterValidator(_release)]
 ImageTag = Annotated[Text, AfterValidator(_image_tag)]
 
 
-class Versions(StrEnum):
+class VersionsName(StrEnum):
     """A set of versions that go together (docs/usernetes.md)."""
 
     CURRENT = "current"

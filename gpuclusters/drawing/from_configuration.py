@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from gpuclusters.config import usernetes_plan
 from gpuclusters.config.caas import CaasConfig
+from gpuclusters.config.cluster import ClusterConfig
 from gpuclusters.config.plan import NodePlan, plan
 from gpuclusters.config.rke2_cluster import Rke2Config
+from gpuclusters.config.usernetes import UsernetesConfig
 from gpuclusters.drawing.picture import Machine, Partition, Picture, Tenant
 
 _CONTROL_PLANES = {
@@ -16,11 +19,11 @@ _CONTROL_PLANES = {
 }
 
 
-def declared(config: CaasConfig | Rke2Config, says: str) -> Picture:
+def declared(config: ClusterConfig, says: str) -> Picture:
     """The picture of a configuration."""
-    if isinstance(config, Rke2Config):
-        return _rke2(config, says)
-    return _caas(config, says)
+    if isinstance(config, CaasConfig):
+        return _caas(config, says)
+    return _rke2(config, says) if isinstance(config, Rke2Config) else _usernetes(config, says)
 
 
 def _caas(config: CaasConfig, says: str) -> Picture:
@@ -81,6 +84,27 @@ def _rke2(config: Rke2Config, says: str) -> Picture:
     )
 
 
+def _usernetes(config: UsernetesConfig, says: str) -> Picture:
+    versions = usernetes_plan.versions(config)
+    return Picture(
+        name=config.name,
+        type="usernetes",
+        machines=tuple(
+            Machine(
+                node.name,
+                kind=config.gpus.product,
+                partitions=(Partition("", tuple(range(1, node.gpus + 1))),),
+                role="control plane" if node.role == "control-plane" else "",
+                note=f"rootless, account {config.account}",
+            )
+            for node in usernetes_plan.nodes(config)
+        ),
+        control_plane=f"Kubernetes {versions.kubernetes}, Usernetes {versions.usernetes}",
+        programs=("device plugin",),
+        says=says,
+    )
+
+
 def with_state(
     picture: Picture, outputs: Mapping[str, object], held: Mapping[tuple[str, int], str]
 ) -> Picture:
@@ -91,7 +115,7 @@ def with_state(
         outputs: of the stack.
         held: tenant by machine and module.
     """
-    hosts = outputs.get("hosts")
+    hosts = outputs.get("hosts") or outputs.get("nodes")
     known = hosts if isinstance(hosts, Mapping) else {}
     return Picture(
         name=picture.name,
