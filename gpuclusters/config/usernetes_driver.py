@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
-from gpuclusters.config.base import Section
-from gpuclusters.config.rke2_cluster_driver import DriverVersion, Packages, Reboot
+from gpuclusters.config.base import Section, Text, refusal
+from gpuclusters.config.rke2_cluster_driver import Packages, Reboot
 from gpuclusters.domain.rke2_matrix import ModulesPolicy
+
+_VERSION = re.compile(r"[0-9]{3}\.[0-9]{1,3}(\.[0-9]{1,3})?")
+
+
+def _version(value: str) -> str:
+    if not _VERSION.fullmatch(value):
+        raise refusal(
+            "is not a version of the driver",
+            'write all of its numbers in quotes, for example "580.173.02"; a branch alone would move',
+        )
+    return value
+
+
+ExactDriver = Annotated[Text, AfterValidator(_version)]
 
 
 class PackagedDriver(Section):
@@ -16,7 +31,7 @@ class PackagedDriver(Section):
 
     source: Literal["host"]
     """Who installs the driver."""
-    version: DriverVersion | None = None
+    version: ExactDriver | None = None
     """Exact version; by default that of `versions`. Volta needs branch 580 or older."""
     packages: Packages = Packages.DISTRIBUTION
     """Whose packages: distribution or nvidia."""
@@ -32,7 +47,7 @@ class InstalledDriver(Section):
 
     source: Literal["installed"]
     """Who installs the driver."""
-    version: DriverVersion | None = None
+    version: ExactDriver | None = None
     """Exact version that is expected; by default every one that knows the GPUs."""
 
 

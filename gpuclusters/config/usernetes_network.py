@@ -4,14 +4,25 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
-from gpuclusters.config.base import Integer, Network, Port, Section
-from gpuclusters.config.hosts import Address
+from gpuclusters.config.base import Integer, Network, Port, Section, Text, refusal
 from gpuclusters.domain import usernetes_network
 
 _DEFAULT = usernetes_network.Ports()
 TUNNEL_PORT = 16443
+
+
+def _address(value: str) -> str:
+    if any(character.isspace() or character in "/@[]:" for character in value):
+        raise refusal(
+            "is not a host name or an IPv4 address",
+            "write it alone, like 192.0.2.10 or api.example.com; the port is network.ports.kube-apiserver",
+        )
+    return value
+
+
+ApiAddress = Annotated[Text, AfterValidator(_address)]
 
 
 class UsernetesPorts(Section):
@@ -52,7 +63,7 @@ class AddressApi(Section):
 
     through: Literal["address"]
     """How the API is reached."""
-    address: Address
+    address: ApiAddress
     """Host name or IPv4 address, without the port. It is put into the certificate."""
 
 

@@ -45,7 +45,7 @@ def gpus_are_in_machines_that_are_installed_for(config: UsernetesConfig) -> Iter
         )
 
 
-@rule(47, needs=["schedule_on_control_plane", "workers"])
+@rule(47, needs=["schedule_on_control_plane", "workers", "control_plane"])
 def some_node_takes_pods(config: UsernetesConfig) -> Iterable[Flaw]:
     """Without workers the control plane has to take pods, or every pod stays Pending."""
     if not schedulable(config):

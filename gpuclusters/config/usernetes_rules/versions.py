@@ -102,14 +102,14 @@ def docker_has_the_network_it_was_tried_with(config: UsernetesConfig) -> Iterabl
 
 @rule(49, needs=_NEEDS)
 def the_toolkit_uses_cdi(config: UsernetesConfig) -> Iterable[Flaw]:
-    """Before 1.18 `auto` is the legacy hook, which sets device cgroups, and no rootless container may."""
+    """Before 1.18 the toolkit's hook sets device cgroups, and 1.18.0 broke rootless containers."""
     least = usernetes_versions.table().limits.toolkit_cdi
     chosen = versions(config).container_toolkit
     if older(chosen, limit(least)):
         yield Flaw(
             _place("container-toolkit"),
-            f"is older than {least}: its hook sets device cgroups, which no rootless container may,"
-            ' "bpf_prog_query(BPF_CGROUP_DEVICE) failed"',
+            f"is older than {least}: up to 1.17 its hook sets device cgroups, which no rootless container"
+            ' may, "bpf_prog_query(BPF_CGROUP_DEVICE) failed", and 1.18.0 broke containers within containers',
             show(chosen),
             f"write {least} or newer, or remove it",
         )
