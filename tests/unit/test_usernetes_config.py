@@ -1,0 +1,149 @@
+"""What is said about wrong configurations of a usernetes cluster, word for word; each rule has a case."""
+
+from __future__ import annotations
+
+import copy
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from gpuclusters.config.rules import Rule, Severity
+from gpuclusters.config.stack import StackConfig, parse
+from gpuclusters.config.usernetes import UsernetesConfig
+from gpuclusters.config.usernetes_rules import USERNETES_RULES
+from gpuclusters.domain import usernetes_versions
+from tests.unit.config.documents import patched
+
+CASES = Path(__file__).with_name("usernetes_cases")
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "usernetes.md"
+FILE = "Pulumi.prod.yaml"
+
+
+def _read(name: str) -> Any:
+    return yaml.safe_load((CASES / f"{name}.yaml").read_text(encoding="utf-8"))
+
+
+BASE: dict[str, Any] = _read("base")
+GOOGLE: dict[str, Any] = _read("google")
+ALL = [
+    (path.stem, case)
+    for path in sorted([*CASES.glob("row_*.yaml"), CASES / "types.yaml"])
+    for case in yaml.safe_load(path.read_text(encoding="utf-8"))
+]
+RULED = [(stem, case) for stem, case in ALL if "rule" in case]
+
+
+def _document(case: dict[str, Any]) -> Any:
+    start = copy.deepcopy(BASE)
+    if case.get("google"):
+        start["usernetes"]["hosts"] = copy.deepcopy(GOOGLE)
+    return patched(start, {"usernetes": case["usernetes"]})
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, id=f"{stem}_{case['name']}") for stem, case in ALL]
+)
+def test(case: dict[str, Any]) -> None:
+    parsed = parse(_document(case), file=FILE)
+    refused = "faults" in case
+    assert isinstance(parsed, StackConfig) is not refused
+    said = parsed.warnings if isinstance(parsed, StackConfig) else parsed
+    assert [str(fault) for fault in said] == [
+        f"{FILE}: {line}" for line in case["faults" if refused else "warnings"]
+    ]
+
+
+@pytest.mark.parametrize("google", [False, True], ids=["existing", "google cloud"])
+def test_the_base_is_right_and_nothing_is_said_about_it(google: bool) -> None:
+    count = {"count": 1} if google else {}
+    parsed = parse(_document({"google": google, "usernetes": {"gpus": count}}), file=FILE)
+    assert isinstance(parsed, StackConfig), "\n".join(map(str, parsed))
+    assert parsed.warnings == ()
+
+
+def test_in_the_lab_name_machines_and_gpus_are_enough() -> None:
+    smallest = {
+        "name": "dev",
+        "hosts": {"source": "lab"},
+        "control-plane": {"host": "v1"},
+        "gpus": {"product": "v100-sxm2-16gb", "count": 4},
+    }
+    parsed = parse({"cluster-type": "usernetes", "usernetes": smallest}, file=FILE)
+    assert isinstance(parsed, StackConfig), "\n".join(map(str, parsed))
+    assert parsed.warnings == ()
+
+
+def test_everything_that_is_wrong_is_said_at_once() -> None:
+    wrong = {
+        "account": "root",
+        "container-engine": "podman",
+        "driver": {"source": "host", "version": "595.91.07", "modules": "open"},
+        "proof": {"rung": 9},
+        "network": {"pod-subnet": "10.96.0.0/16"},
+        "workers": [{"host": "v2", "number": 1}, {"host": "v3"}, {"host": "v9", "number": 4}],
+    }
+    parsed = parse(patched(BASE, {"usernetes": wrong}), file=FILE)
+    assert isinstance(parsed, list)
+    assert [".".join(map(str, fault.path[1:])) for fault in parsed] == [
+        "workers.0.number",
+        "workers.1.number",
+        "workers.2.host",
+        "account",
+        "container-engine",
+        "driver.version",
+        "driver.modules",
+        "proof.training",
+        "network.service-subnet",
+    ]
+
+
+@pytest.mark.parametrize("rule", USERNETES_RULES, ids=lambda rule: f"row_{rule.row}_{rule.name}")
+def test_every_rule_has_a_case_in_its_row_that_it_alone_decides(rule: Rule) -> None:
+    mine = [case for stem, case in RULED if stem == f"row_{rule.row}" and case["rule"] == rule.name]
+    assert mine
+    for case in mine:
+        section = _document(case)["usernetes"]
+        flaws = list(rule.check(UsernetesConfig.model_validate(section)))
+        key = "faults" if rule.severity is Severity.ERROR else "warnings"
+        assert flaws
+        assert all(any(flaw.wrong in line for line in case[key]) for flaw in flaws)
+
+
+class _Recorder:
+    """A section that remembers which of its keys were read."""
+
+    def __init__(self, config: UsernetesConfig) -> None:
+        self._config = config
+        self.read: set[str] = set()
+
+    def __getattr__(self, name: str) -> Any:
+        if name in UsernetesConfig.model_fields:
+            self.read.add(name)
+        return getattr(self._config, name)
+
+
+@pytest.mark.parametrize("rule", USERNETES_RULES, ids=lambda rule: f"row_{rule.row}_{rule.name}")
+def test_a_rule_reads_only_what_it_declares(rule: Rule) -> None:
+    cases = [BASE, *(_document(case) for _, case in RULED if case["rule"] == rule.name)]
+    for document in cases:
+        recorder = _Recorder(UsernetesConfig.model_validate(document["usernetes"]))
+        list(rule.check(recorder))
+        assert recorder.read <= rule.needs | rule.each
+    assert rule.needs | rule.each <= UsernetesConfig.model_fields.keys()
+    assert rule.summary.endswith(".")
+
+
+def test_the_page_has_every_version_of_the_sets() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    for name in usernetes_versions.SET_NAMES:
+        one = usernetes_versions.version_set(name)
+        for value in one.model_dump(exclude={"name", "node_image", "slirp4netns"}).values():
+            assert value is None or f"{value}" in page, (name, value)
+
+
+def test_the_page_has_each_of_the_29_failures_once() -> None:
+    rows = re.findall(r"^\| ([0-9]+) \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    assert [int(row) for row in rows] == list(range(1, 30))

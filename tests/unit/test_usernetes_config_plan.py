@@ -1,0 +1,263 @@
+"""From the section of a usernetes cluster to what components are told; networks and versions beneath it."""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Address, IPv4Network
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gpuclusters.config import usernetes_plan as plan
+from gpuclusters.config.stack import StackConfig, parse
+from gpuclusters.config.usernetes import UsernetesConfig
+from gpuclusters.domain import gcp_ports, gpu_products, rke2_matrix, usernetes_versions
+from gpuclusters.domain.usernetes_network import (
+    ApiAccess,
+    NetworkPlan,
+    Ports,
+    collisions,
+    node_ip,
+    node_subnet,
+    shared_ports,
+)
+
+CASES = Path(__file__).with_name("usernetes_cases")
+BASE: dict[str, Any] = yaml.safe_load((CASES / "base.yaml").read_text(encoding="utf-8"))
+GOOGLE: dict[str, Any] = yaml.safe_load((CASES / "google.yaml").read_text(encoding="utf-8"))
+
+_slow = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+IMAGE = f"ghcr.io/example/mnist@sha256:{'b' * 64}"
+
+
+def section(**changes: Any) -> UsernetesConfig:
+    """The smallest section with other keys, `_` for `-`."""
+    keys = {key.replace("_", "-"): value for key, value in changes.items()}
+    return UsernetesConfig.model_validate({**BASE["usernetes"], **keys})
+
+
+def test_a_node_is_named_after_its_machine_and_numbered_as_it_says() -> None:
+    found = plan.nodes(section(workers=[{"host": "v3", "number": 9}, {"host": "v2", "number": 4}]))
+    assert [(one.name, one.role, one.number, one.gpus) for one in found] == [
+        ("v1", "control-plane", 1, 4),
+        ("v3", "worker", 9, 4),
+        ("v2", "worker", 4, 4),
+    ]
+    assert [str(one.subnet) for one in found] == ["10.100.1.0/24", "10.100.9.0/24", "10.100.4.0/24"]
+    assert [str(one.ip) for one in found] == ["10.100.1.100", "10.100.9.100", "10.100.4.100"]
+
+
+@_slow
+@given(st.sets(st.integers(1, 254), min_size=2, max_size=40), st.data())
+def test_numbers_give_networks_that_do_not_meet_and_stay_when_a_worker_goes(
+    numbers: set[int], data: st.DataObject
+) -> None:
+    first, *others = data.draw(st.permutations(sorted(numbers)))
+    workers = [{"host": f"w{number}", "number": number} for number in others]
+    before = plan.nodes(section(control_plane={"host": "v1", "number": first}, workers=workers))
+    gone = data.draw(st.sampled_from(workers))
+    rest = [one for one in workers if one is not gone]
+    after = plan.nodes(section(control_plane={"host": "v1", "number": first}, workers=rest))
+    assert set(before) - set(after) == {one for one in before if one.name == gone["host"]}
+    assert set(after) <= set(before)
+    assert list(collisions({one.name: one.subnet for one in before})) == []
+    assert all(one.ip in one.subnet for one in before)
+
+
+@_slow
+@given(
+    st.sampled_from(["current", "proven"]),
+    st.sampled_from([1, 2, 4, 8]),
+    st.sets(st.integers(1, 254), min_size=1, max_size=12),
+    st.booleans(),
+    st.sampled_from(["tunnel", "address", None]),
+)
+def test_every_cluster_of_this_shape_is_right_and_can_be_planned(
+    versions: str, count: int, numbers: set[int], schedule: bool, through: str | None
+) -> None:
+    first, *others = sorted(numbers)
+    names = {number: f"gpu-{number}" for number in numbers}
+    api = {
+        "tunnel": {"through": "tunnel"},
+        "address": {"through": "address", "address": "a.example"},
+    }
+    document = {
+        "name": "any",
+        "hosts": {
+            "source": "existing",
+            "user": "ubuntu",
+            "machines": [
+                {"name": name, "address": f"192.0.2.{number}", "host-key": "ssh-ed25519 AAAAC3"}
+                for number, name in names.items()
+            ],
+        },
+        "versions": versions,
+        "version-overrides": {"usernetes-sha256": "a" * 64},
+        "control-plane": {"host": names[first], "number": first},
+        "workers": [{"host": names[number], "number": number} for number in others],
+        "gpus": {"product": "v100-sxm2-16gb", "count": count},
+        "schedule-on-control-plane": schedule or not others,
+        "proof": {"rung": 9, "training": {"image": IMAGE}},
+    }
+    if through:
+        document["api"] = api[through]
+    parsed = parse({"cluster-type": "usernetes", "usernetes": document}, file="F")
+    assert isinstance(parsed, StackConfig), "\n".join(map(str, parsed))
+    config = parsed.usernetes
+    training = plan.training(config)
+    assert training is not None
+    assert training.pods == len(plan.schedulable(config)) >= 1
+    assert training.gpus_per_pod == count
+    assert plan.versions(config).usernetes_sha256 == "a" * 64
+    assert len(plan.allocatable(config)) == len(plan.nodes(config)) == len(numbers)
+    assert plan.api(config).through == (through or "tunnel")
+
+
+def test_a_driver_of_ours_is_proprietary_for_volta_and_open_from_turing_on() -> None:
+    volta = plan.driver(section())
+    assert volta is not None
+    assert (volta.version, volta.modules, volta.packages) == (
+        "580.173.02",
+        "proprietary",
+        "distribution",
+    )
+    assert volta.may_reboot
+    turing = plan.driver(
+        section(
+            gpus={"product": "t4", "count": 1},
+            driver={"source": "host", "packages": "nvidia", "reboot": "never"},
+        )
+    )
+    assert turing is not None
+    assert (turing.modules, turing.packages, turing.may_reboot) == ("open", "nvidia", False)
+    assert plan.driver(section(driver={"source": "installed"})) is None
+
+
+def test_an_installed_driver_is_expected_in_its_own_version() -> None:
+    config = section(driver={"source": "installed", "version": "535.309.01"})
+    assert plan.versions(config).driver == "535.309.01"
+    assert plan.versions(config).driver_branch == 535
+
+
+def test_overrides_are_laid_over_the_set_and_a_tag_forgets_what_was_read_about_another() -> None:
+    stated = {
+        "usernetes": "gen2-v20251218.0",
+        "usernetes-sha256": "c" * 64,
+        "usernetes-url": "https://mirror.example.com/usernetes.tar.gz",
+        "kubernetes": "v1.35.0",
+        "node-image": f"docker.io/kindest/node:v1.35.0@sha256:{'d' * 64}",
+        "docker": "29.8.0",
+    }
+    found = plan.versions(section(version_overrides=stated))
+    assert (found.name, found.generation, found.docker) == ("current", 2, "29.8.0")
+    assert found.archive_url == "https://mirror.example.com/usernetes.tar.gz"
+    assert (found.usernetes_commit, found.flannel, found.helm) == (None, None, None)
+    assert found.container_toolkit == usernetes_versions.version_set("current").container_toolkit
+    same = plan.versions(section())
+    assert same.usernetes_commit == usernetes_versions.version_set("current").usernetes_commit
+
+
+def test_the_mtu_is_that_of_googles_network_where_it_is_known() -> None:
+    google = {**GOOGLE, "network": {"source": "own", "cidr": "10.10.0.0/18", "mtu": 8896}}
+    assert plan.network(section(hosts=google)).mtu == 8896
+    assert plan.network(section(hosts=google, network={"mtu": 1400})).mtu == 1400
+    assert plan.network(section()).mtu is None
+
+
+def test_the_firewall_follows_the_ports() -> None:
+    ports = {"kube-apiserver": 7443, "kubelet": 10350, "flannel": 8473}
+    tcp, udp, icmp = plan.firewall(section(network={"ports": ports}))
+    assert (tcp.protocol, tcp.ports) == ("tcp", ("7443", "10350"))
+    assert (udp.protocol, udp.ports) == ("udp", ("8473",))
+    assert icmp == gcp_ports.ICMP
+    assert plan.firewall(section()) == gcp_ports.USERNETES
+
+
+def test_the_api_is_reached_as_it_says_and_the_labs_on_this_computer() -> None:
+    assert plan.api(section()) == ApiAccess(through="tunnel", local_port=16443)
+    tunnel = section(api={"through": "tunnel", "local-port": 7000})
+    assert plan.api(tunnel) == ApiAccess(through="tunnel", local_port=7000)
+    address = section(api={"through": "address", "address": "api.example.com"})
+    assert plan.api(address) == ApiAccess(through="address", address="api.example.com")
+    assert plan.api(section(hosts={"source": "lab"})) == ApiAccess(through="loopback")
+
+
+def test_a_training_is_one_pod_for_each_node_that_takes_pods() -> None:
+    proof = {
+        "rung": 9,
+        "training": {"image": IMAGE, "data": {"source": "volume", "claim": "mnist"}},
+    }
+    whole = plan.training(section(proof=proof))
+    assert whole is not None
+    assert (whole.pods, whole.gpus_per_pod, whole.claim, whole.data_path) == (
+        3,
+        4,
+        "mnist",
+        "/data",
+    )
+    without = plan.training(section(proof=proof, schedule_on_control_plane=False))
+    assert without is not None
+    assert without.pods == 2
+    halves = plan.training(
+        section(proof={"rung": 9, "training": {"image": IMAGE, "pods": 6, "gpus-per-pod": 2}})
+    )
+    assert halves is not None
+    assert (halves.pods, halves.gpus_per_pod, halves.claim) == (6, 2, None)
+    assert plan.training(section()) is None
+
+
+def test_images_are_those_of_the_set_and_of_the_training() -> None:
+    proof = {"rung": 9, "training": {"image": IMAGE}}
+    assert plan.images(section(proof=proof, metrics={"kind": "dcgm-exporter"})) == (
+        "nvcr.io/nvidia/k8s-device-plugin:v0.20.0",
+        "nvcr.io/nvidia/k8s/dcgm-exporter:4.6.0-4.8.3-distroless",
+        IMAGE,
+    )
+    assert plan.images(section()) == ("nvcr.io/nvidia/k8s-device-plugin:v0.20.0",)
+
+
+@pytest.mark.parametrize("number", [0, 255, -1])
+def test_a_node_has_a_number_from_1_to_254(number: int) -> None:
+    with pytest.raises(ValueError, match="from 1 to 254"):
+        node_subnet(number)
+
+
+def test_a_range_that_is_too_small_for_a_number_is_said() -> None:
+    assert node_subnet(3, IPv4Network("10.7.0.0/20")) == IPv4Network("10.7.3.0/24")
+    with pytest.raises(ValueError, match="write a /16"):
+        node_subnet(16, IPv4Network("10.7.0.0/20"))
+    assert node_ip(254) == IPv4Address("10.100.254.100")
+
+
+def test_a_plan_of_the_network_is_plain_data_and_comes_back_the_same() -> None:
+    whole = NetworkPlan(mtu=1460, ports=Ports(etcd=12379))
+    assert NetworkPlan.model_validate(whole.model_dump(mode="json")) == whole
+    assert whole.node_ip(7) == IPv4Address("10.100.7.100")
+    assert whole.ports.variables["PORT_ETCD"] == "12379"
+
+
+def test_a_port_is_shared_within_one_protocol_alone() -> None:
+    assert list(shared_ports(Ports(flannel=6443))) == []
+    assert list(shared_ports(Ports(etcd=6443))) == [(6443, ("etcd", "kube_apiserver"))]
+
+
+@pytest.mark.parametrize("name", usernetes_versions.SET_NAMES)
+def test_a_set_agrees_with_the_tables_of_drivers(name: str) -> None:
+    one = usernetes_versions.version_set(name)
+    branch = rke2_matrix.branch(one.driver_branch)
+    assert branch is not None
+    assert not gpu_products.Architecture.VOLTA.is_before(branch.oldest)
+    assert one.driver == branch.newest, "the tables differ in the newest driver of the branch"
+    assert int(one.cuda_newest.partition(".")[0]) == 12
+    assert f":{one.kubernetes}@sha256:" in one.node_image
+    assert one.usernetes.startswith(f"gen{one.generation}-")
+    assert one.archive_url.endswith(f"/{one.usernetes}.tar.gz")
+
+
+def test_the_sets_are_those_that_can_be_written() -> None:
+    assert set(usernetes_versions.table().sets) == set(usernetes_versions.SET_NAMES)
+    with pytest.raises(KeyError):
+        usernetes_versions.version_set("newest")
