@@ -8,7 +8,6 @@ from gpuclusters.domain.usernetes_node import UsernetesNodeInputs
 from gpuclusters.domain.usernetes_node_live import (
     LiveNode,
     differing_overlay,
-    gpu_faults,
     has_other_devices,
     source_differs,
 )
@@ -56,7 +55,9 @@ def plan(inputs: UsernetesNodeInputs, live: LiveNode, host_ip: str) -> Plan:
     overlay = tuple(sorted(inputs.overlay if leave else differing_overlay(inputs, live)))
     fetch = bool(leave) or source_differs(live)
     there = live.is_begun and not leave
-    recreate = _recreating(inputs, live, fetched=fetch) if there and live.is_running else ""
+    recreate = (
+        _recreating(inputs, live, host_ip, fetched=fetch) if there and live.is_running else ""
+    )
     joined = there and bool(live.joined)
     return Plan(
         leave=leave,
@@ -86,13 +87,13 @@ def _leaving(inputs: UsernetesNodeInputs, live: LiveNode, host_ip: str) -> str:
     return ""
 
 
-def _recreating(inputs: UsernetesNodeInputs, live: LiveNode, *, fetched: bool) -> str:
+def _recreating(inputs: UsernetesNodeInputs, live: LiveNode, host_ip: str, *, fetched: bool) -> str:
     if live.image != inputs.image:
         return "its image or our files are others now"
     if fetched:
         return "upstream's files were brought anew, which it has mounted"
     if has_other_devices(live):
         return "its host has other GPUs now"
-    if live.runtime == "" and gpu_faults(live) and not live.gpu_unit:
-        return "nothing answers in it"
+    if live.host_ip not in ("", host_ip):
+        return f"its address was {live.host_ip} and is {host_ip} now"
     return ""

@@ -23,7 +23,7 @@ for file in "$overlay"/*; do
 done
 say clock "$(date +%s)"
 # As upstream's Makefile finds it.
-say route "$(ip --json route get 1 2>/dev/null | jq -r '.[0].prefsrc // empty' 2>/dev/null || true)"
+say route "$(ip --json route get 1 2>/dev/null | sed -n 's/.*"prefsrc": *"\([^"]*\)".*/\1/p' || true)"
 nvidia-smi -L 2>/dev/null | sed -n 's/.*(UUID: \(GPU-[^)]*\)).*/host-gpu \1/p' || true
 
 problem=$(docker version --format '{{.Server.Version}}' 2>&1 >/dev/null) || {

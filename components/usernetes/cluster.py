@@ -1,0 +1,161 @@
+"""A Usernetes cluster on hosts that are reached over SSH: a control plane, then workers side by side.
+
+Owns: the node container of every host, membership, the kubeconfig. Deliberately does not own: hosts, their
+drivers and rootless Docker (`RootlessHost`), anything inside the cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pulumi
+
+from components import script
+from components.host_connection import HostConnection
+from gpuclusters.domain.usernetes_network import ApiAccess, NetworkPlan
+from gpuclusters.domain.usernetes_versions import VersionSet
+from gpuclusters.providers.usernetes_node import UsernetesNode
+
+OVERLAY = ("Dockerfile.gpu", "compose.yaml", "node-gpus.sh", "usernetes-gpus.service")
+"""Files of `scripts/usernetes/overlay`, which lie beside upstream's on every host."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class UsernetesHost:
+    """One host; its name in the configuration is the name of its node too."""
+
+    connection: HostConnection
+    account: str
+    """Who owns the node, and whose rootless Docker it runs in."""
+    number: int
+    """1 to 254, each once; decides the node's own network, and never follows the order of a list."""
+    gpus: int
+    host_ip: pulumi.Input[str] | None = None
+    """At which the other hosts reach it; found on the host, as upstream does, if it is None."""
+    requires: Sequence[pulumi.Resource] = ()
+    """What must be done on the host before its node starts."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class UsernetesTimeouts:
+    """Seconds."""
+
+    join: float = 900
+    """From the start of kubeadm until the node is Ready."""
+    build: float = 3600
+    """For the node image, which every host builds for itself."""
+    drain: float = 600
+    """For pods to leave a node that is removed or disturbed; 0 leaves them where they are."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class UsernetesClusterArgs:
+    """What a cluster needs to know."""
+
+    versions: VersionSet
+    """Another tag or other ranges or ports make another cluster: change the name with them."""
+    control_plane: UsernetesHost
+    workers: Sequence[UsernetesHost] = ()
+    network: NetworkPlan = field(default_factory=NetworkPlan)
+    api: ApiAccess
+    join_token_hours: float = 1
+    """Longest life of a join token; each is deleted when its worker has joined."""
+    schedule_on_control_plane: bool = True
+    timeouts: UsernetesTimeouts = field(default_factory=UsernetesTimeouts)
+
+
+class UsernetesCluster(pulumi.ComponentResource):
+    """All hosts of one cluster, each one resource named `<host>-node`."""
+
+    kubeconfig: pulumi.Output[str]
+    """Admin kubeconfig, known when all nodes have joined. Secret."""
+    nodes: Mapping[str, UsernetesNode]
+    """By host, to depend on."""
+    ready: pulumi.Output[bool]
+    """True when every node is in the cluster."""
+    certificate_expires: Mapping[str, pulumi.Output[str]]
+    """By host, as UTC."""
+
+    def __init__(
+        self, name: str, args: UsernetesClusterArgs, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__("gpu-clusters:usernetes:UsernetesCluster", name, None, opts)
+        first = args.control_plane
+        control = self._node(name, args, first, None)
+        made = {first.connection.host: control}
+        for worker in args.workers:
+            made[worker.connection.host] = self._node(name, args, worker, control)
+        self.nodes = made
+        joined = [node.joined for node in made.values()]
+        self.ready = pulumi.Output.all(*joined).apply(all)
+        self.certificate_expires = {host: node.certificate_expires for host, node in made.items()}
+        # Nobody builds on a cluster that still changes shape.
+        self.kubeconfig = pulumi.Output.secret(
+            pulumi.Output.all(control.kubeconfig, *joined).apply(_first)
+        )
+        self.register_outputs({"kubeconfig": self.kubeconfig, "ready": self.ready})
+
+    def _node(
+        self,
+        name: str,
+        args: UsernetesClusterArgs,
+        host: UsernetesHost,
+        control: UsernetesNode | None,
+    ) -> UsernetesNode:
+        first, requires = args.control_plane, list(host.requires)
+        more: dict[str, Any] = {}
+        if control is not None:
+            requires.append(control)
+            more = {
+                "control": {
+                    "connection": first.connection.as_input(),
+                    "account": first.account,
+                    "node_name": first.connection.host,
+                    "host_ip": control.address,
+                },
+                "cluster_id": control.member_of,
+            }
+        return UsernetesNode(
+            f"{host.connection.host}-node",
+            connection=host.connection.as_input(),
+            account=host.account,
+            cluster=name,
+            role="control-plane" if control is None else "worker",
+            node_name=host.connection.host,
+            number=host.number,
+            host_ip=host.host_ip,
+            source=_source(args.versions),
+            container_toolkit=args.versions.container_toolkit,
+            overlay={file: script.read(f"usernetes/overlay/{file}") for file in OVERLAY},
+            network=args.network.model_dump(mode="json"),
+            gpus=host.gpus,
+            slirp4netns=args.versions.slirp4netns,
+            schedule_on_control_plane=args.schedule_on_control_plane,
+            api=args.api.model_dump(mode="json", exclude_none=True),
+            join_token_hours=args.join_token_hours,
+            join_timeout_seconds=args.timeouts.join,
+            build_timeout_seconds=args.timeouts.build,
+            drain_timeout_seconds=args.timeouts.drain,
+            opts=pulumi.ResourceOptions(parent=self, depends_on=requires),
+            **more,
+        )
+
+
+def _source(versions: VersionSet) -> dict[str, str]:
+    if versions.usernetes_sha256 is None:
+        raise pulumi.RunError(
+            f"the digest of the archive of Usernetes {versions.usernetes} is not stated; download "
+            f"{versions.archive_url}, look at it, and state what `sha256sum` prints as usernetes-sha256"
+        )
+    return {
+        "tag": versions.usernetes,
+        "location": versions.archive_url,
+        "sha256": versions.usernetes_sha256,
+        "kubernetes": versions.kubernetes,
+    }
+
+
+def _first(values: Sequence[Any]) -> str:
+    return str(values[0])

@@ -1,0 +1,329 @@
+"""Usernetes on a host over SSH, by the scripts in `scripts/usernetes/node`, as the account that owns it."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import threading
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from cryptography import x509
+
+from gpuclusters.adapters.errors import CommandFailedError, InvalidAnswerError, UnreachableError
+from gpuclusters.adapters.scripts import run_script
+from gpuclusters.adapters.ssh import Completed, SshHost
+from gpuclusters.domain import usernetes_cluster, usernetes_join, usernetes_node_live
+from gpuclusters.domain.usernetes_cluster import ClusterNode
+from gpuclusters.domain.usernetes_join import Invitation
+from gpuclusters.domain.usernetes_node import SourceArchive
+from gpuclusters.domain.usernetes_node_live import LiveNode
+from gpuclusters.domain.usernetes_node_ports import MakeFailedError
+
+FETCH_TIMEOUT_SECONDS = 600.0
+STEP_TIMEOUT_SECONDS = 300.0
+_ENVIRONMENT = ("usernetes/node/environment",)
+_FAILED = 1
+"""What our scripts answer when a program of others failed: its words are on standard error."""
+_TOKEN = re.compile(r"\b[a-z0-9]{6}\.[a-z0-9]{16}\b")
+
+
+class SshNodeHost:
+    """`NodeHost` of the domain: one round trip for each call."""
+
+    def __init__(self, host: SshHost, account: str) -> None:
+        self._host = host
+        self._account = account
+
+    @property
+    def place(self) -> str:
+        """Name, address and port."""
+        return self._host.place
+
+    def inspect(self) -> LiveNode:
+        """What is there."""
+        done = self._run("inspect", (), "look at Usernetes", repeatable=True)
+        return usernetes_node_live.parse_live(done.stdout.decode(errors="replace"))
+
+    def claim(
+        self, owner: str, machine: str, release: str, host_ip: str, variables: Sequence[str]
+    ) -> None:
+        """Mark the node as ours."""
+        self._run("claim", [owner, machine, release, host_ip, *variables], "mark the host")
+
+    def mark(self, name: str, text: str | None) -> None:
+        """Remember or forget."""
+        self._run("mark", [name] if text is None else [name, text], "mark the host")
+
+    def fetch(self, source: SourceArchive) -> None:
+        """Bring upstream's files."""
+        self._run(
+            "fetch",
+            [source.location, source.sha256],
+            f"get Usernetes {source.tag}",
+            timeout_seconds=FETCH_TIMEOUT_SECONDS,
+        )
+
+    def write_overlay(self, name: str, content: str) -> None:
+        """Write one of our files."""
+        self._run("overlay", [name], f"write {name}", content=content.encode())
+
+    def make(self, targets: Sequence[str], timeout_seconds: float) -> None:
+        """Run targets of upstream's Makefile."""
+        called = " ".join(targets)
+        tried = f"run `make {called}`"
+        self._foreign("make", targets, called, tried, timeout_seconds=timeout_seconds)
+
+    def set_up_gpus(self) -> None:
+        """Restart the unit in the node."""
+        self._foreign(
+            "gpus",
+            (),
+            "usernetes-gpus.service",
+            "set up the GPUs in the node",
+            timeout_seconds=STEP_TIMEOUT_SECONDS,
+        )
+
+    def join(self, content: str, timeout_seconds: float) -> None:
+        """Run upstream's `kubeadm-join`; the token travels on standard input."""
+        self._foreign(
+            "join",
+            (),
+            "kubeadm-join",
+            "join the cluster",
+            content=content.encode(),
+            timeout_seconds=timeout_seconds,
+        )
+
+    def unreachable(self, address: str, port: int) -> str:
+        """Why the API server cannot be reached from there."""
+        tried = f"reach {address}:{port} from there"
+        done = self._run("reach", [address, str(port)], tried, repeatable=True)
+        return done.stdout.decode(errors="replace").strip()
+
+    def kubeconfig(self) -> str:
+        """The admin kubeconfig."""
+        done = self._run("kubeconfig", (), "read the kubeconfig (`make kubeconfig`)")
+        return done.stdout.decode(errors="replace")
+
+    def remove(self) -> None:
+        """Take everything away."""
+        self._run(
+            "remove", (), "remove the node (`make down-v`)", timeout_seconds=STEP_TIMEOUT_SECONDS
+        )
+
+    def _run(
+        self,
+        name: str,
+        arguments: Sequence[str],
+        tried: str,
+        *,
+        content: bytes | None = None,
+        repeatable: bool = False,
+        accept: Sequence[int] = (0,),
+        timeout_seconds: float | None = None,
+    ) -> Completed:
+        return run_script(
+            self._host,
+            f"usernetes/node/{name}",
+            arguments,
+            tried=tried,
+            after=_ENVIRONMENT,
+            content=content,
+            repeatable=repeatable,
+            accept=accept,
+            timeout_seconds=timeout_seconds,
+            account=self._account,
+        )
+
+    def _foreign(
+        self,
+        name: str,
+        arguments: Sequence[str],
+        called: str,
+        tried: str,
+        *,
+        timeout_seconds: float,
+        content: bytes | None = None,
+    ) -> None:
+        """A script that runs programs of others: what they say is for the domain to explain."""
+        done = self._run(
+            name,
+            arguments,
+            tried,
+            content=content,
+            accept=(0, _FAILED),
+            timeout_seconds=timeout_seconds,
+        )
+        if done.status == _FAILED:
+            raise MakeFailedError(called, without_tokens(done.stderr))
+
+
+class SshNodeControl:
+    """`NodeControl` of the domain: kubectl in the control plane's node, so its API needs no way to here."""
+
+    def __init__(self, host: SshHost, account: str) -> None:
+        self._host = host
+        self._account = account
+
+    @property
+    def place(self) -> str:
+        """Name, address and port."""
+        return self._host.place
+
+    @property
+    def exclusive(self) -> threading.Lock:
+        """The control plane's lock, which all nodes of a cluster share."""
+        return self._host.exclusive
+
+    def clock(self) -> int:
+        """Seconds since 1970."""
+        return int(self._ask(["clock"], "read the clock"))
+
+    def is_installed(self) -> bool:
+        """Whether there is a control plane; one that cannot be reached may be there."""
+        try:
+            return self._ask(["installed"], "look for a control plane").strip() == "yes"
+        except UnreachableError:
+            return True
+
+    def is_ready(self) -> bool:
+        """Whether its API answers."""
+        try:
+            return self._ask(["ready"], "ask the API for its health").strip() == "ok"
+        except UnreachableError:
+            return False
+
+    def version(self) -> str:
+        """Release of the API server."""
+        tried = "ask the API for its version"
+        try:
+            return str(json.loads(self._ask(["version"], tried))["gitVersion"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise self._unreadable(tried) from error
+
+    def node(self, name: str) -> ClusterNode | None:
+        """A node, or None."""
+        text = self._ask(["node", name], f"look at node {name}")
+        try:
+            return usernetes_cluster.parse_node(text)
+        except (ValueError, KeyError, TypeError) as error:
+            raise self._unreadable(f"look at node {name}") from error
+
+    def events(self, name: str) -> str:
+        """Warnings about a node."""
+        return self._ask(["events", name], f"read the events of node {name}")
+
+    def invite(self, lifetime: str) -> Invitation:
+        """A new token; the answer is kept in memory alone."""
+        tried = "make a join token"
+        text = self._change(["token", lifetime], tried).stdout.decode(errors="replace")
+        try:
+            return usernetes_join.parse_invitation(text)
+        except ValueError as error:
+            raise InvalidAnswerError(
+                self.place, tried, str(error), "run `kubeadm token list` in the node there"
+            ) from None
+
+    def revoke(self, token_id: str) -> None:
+        """End the life of a token; one that is gone already, or will be soon, is no reason to fail."""
+        self._script(["revoke", token_id], "delete the join token", accept=(0, _FAILED))
+
+    def sync(self) -> None:
+        """`make sync-external-ip`."""
+        tried = "give the nodes their addresses (`make sync-external-ip`)"
+        done = self._script(["sync"], tried, accept=(0, _FAILED))
+        if done.status == _FAILED:
+            raise MakeFailedError("sync-external-ip", without_tokens(done.stderr))
+
+    def restart_flannel(self, name: str) -> None:
+        """Delete its pod there; the DaemonSet makes another."""
+        self._change(["flannel", name], f"restart flannel on node {name}")
+
+    def untaint(self, name: str, key: str) -> None:
+        """Take all taints of a key away."""
+        self._change(["untaint", name, key], f"take the taint {key} from node {name}")
+
+    def taint(self, name: str, taint: str) -> None:
+        """Set a taint."""
+        self._change(["taint", name, taint], f"taint node {name}")
+
+    def drain(self, name: str, reason: str, timeout_seconds: int) -> None:
+        """Close the node, note why, evict its pods."""
+        tried = f"drain node {name}"
+        arguments = ["drain", name, usernetes_cluster.DRAINED, reason, str(timeout_seconds)]
+        try:
+            self._change(arguments, tried, timeout_seconds=timeout_seconds + 60.0)
+        except CommandFailedError as error:
+            raise CommandFailedError(
+                self.place,
+                tried,
+                error.problem,
+                "let the pods that are named end, or raise the timeout for draining (0 leaves pods where "
+                "they are); the node stays closed, and the next run goes on",
+            ) from error
+
+    def uncordon(self, name: str) -> None:
+        """Open the node."""
+        self._change(["uncordon", name, usernetes_cluster.DRAINED], f"open node {name}")
+
+    def delete(self, name: str) -> None:
+        """Delete the node."""
+        self._change(["delete", name], f"delete node {name}", timeout_seconds=STEP_TIMEOUT_SECONDS)
+
+    def _ask(self, arguments: Sequence[str], tried: str) -> str:
+        done = self._script(arguments, tried, repeatable=True)
+        return done.stdout.decode(errors="replace")
+
+    def _change(
+        self, arguments: Sequence[str], tried: str, timeout_seconds: float | None = None
+    ) -> Completed:
+        return self._script(arguments, tried, timeout_seconds=timeout_seconds)
+
+    def _script(
+        self,
+        arguments: Sequence[str],
+        tried: str,
+        *,
+        repeatable: bool = False,
+        accept: Sequence[int] = (0,),
+        timeout_seconds: float | None = None,
+    ) -> Completed:
+        return run_script(
+            self._host,
+            "usernetes/node/cluster",
+            arguments,
+            tried=tried,
+            after=_ENVIRONMENT,
+            repeatable=repeatable,
+            accept=accept,
+            timeout_seconds=timeout_seconds,
+            account=self._account,
+        )
+
+    def _unreadable(self, tried: str) -> InvalidAnswerError:
+        return InvalidAnswerError(
+            self.place,
+            tried,
+            "kubectl answered something else than an object",
+            "run it by hand there: `docker exec usernetes-node kubectl get nodes`",
+        )
+
+
+def without_tokens(text: str) -> str:
+    """What a program said, without join tokens."""
+    return _TOKEN.sub("(token)", text)
+
+
+def first_expiry(certificates: Sequence[str]) -> str:
+    """When the first of these certificates (PEM in base64) ends, as UTC; empty without any."""
+    ends: list[datetime] = []
+    for encoded in certificates:
+        try:
+            ends.append(
+                x509.load_pem_x509_certificate(base64.b64decode(encoded)).not_valid_after_utc
+            )
+        except ValueError:
+            continue  # half written while we read it; the next look finds it whole
+    return min(ends).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if ends else ""
