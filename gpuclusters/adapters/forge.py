@@ -13,9 +13,9 @@ from typing import Any
 
 import httpx
 
-_TRIES = 4
-_MOST_PAGES = 30
-_PAGE = 100
+TRIES = 4
+MOST_PAGES = 30
+PAGE = 100
 _LONGEST_WAIT_SECONDS = 60.0
 _TIMEOUT = httpx.Timeout(20.0, connect=10.0)
 _REPOSITORY = re.compile(r"[A-Za-z0-9][\w-]*/(?!\.{1,2}$)[\w.-]+")
@@ -159,7 +159,7 @@ class Comments:
             ForgeError: it refuses, or does not answer.
         """
         author = self._author()
-        for attempt in range(_TRIES):
+        for attempt in range(TRIES):
             known = self._find(marker, author)
             try:
                 if known is None:
@@ -170,7 +170,7 @@ class Comments:
                     verb = "PATCH" if self._where.forge is Forge.GITHUB else "PUT"
                     address = self._where.comment(int(known["id"]))
                     answer = self._once(verb, address, {"body": body})
-            except _AgainError as again:
+            except AgainError as again:
                 # It may have been made all the same: it is looked for before it is made once more.
                 self._wait(again, attempt)
             else:
@@ -198,20 +198,20 @@ class Comments:
         return None
 
     def _all(self) -> Iterator[Mapping[str, Any]]:
-        for page in range(1, _MOST_PAGES + 1):
-            answer = self._get(f"{self._where.comments}?per_page={_PAGE}&page={page}")
+        for page in range(1, MOST_PAGES + 1):
+            answer = self._get(f"{self._where.comments}?per_page={PAGE}&page={page}")
             comments = answer.json() if answer is not None else []
             if not isinstance(comments, list):
                 raise ForgeError(f"{self._where.forge} answers with something else than comments")
             yield from (comment for comment in comments if isinstance(comment, Mapping))
-            if len(comments) < _PAGE:
+            if len(comments) < PAGE:
                 return
 
     def _get(self, address: str, *, refused_is_fine: bool = False) -> httpx.Response | None:
-        for attempt in range(_TRIES):
+        for attempt in range(TRIES):
             try:
                 return self._once("GET", address)
-            except _AgainError as again:
+            except AgainError as again:
                 self._wait(again, attempt)
             except ForgeError:
                 if refused_is_fine:
@@ -231,7 +231,7 @@ class Comments:
                 if isinstance(error, httpx.TimeoutException)
                 else "cannot be reached"
             )
-            raise _AgainError(f"{self._where.forge} {problem} ({verb} {path})") from error
+            raise AgainError(f"{self._where.forge} {problem} ({verb} {path})") from error
         if answer.is_success:
             try:
                 answer.json()
@@ -248,7 +248,7 @@ class Comments:
         status = f"{self._where.forge} answers {answer.status_code} to {tried}{said}"
         wait = _retry_after(answer)
         if answer.status_code in _PASSING or (answer.status_code == 403 and wait is not None):
-            return _AgainError(status, wait)
+            return AgainError(status, wait)
         if answer.status_code in (413, 422, 400) and "too long" in said.lower():
             return TooLongError(status)
         return ForgeError(f"{status}; {_REMEDIES.get(answer.status_code, 'see what it says')}")
@@ -267,16 +267,16 @@ class Comments:
         text = "".join(c if c.isprintable() else " " for c in text)
         return f": {text}" if text else ""
 
-    def _wait(self, again: _AgainError, attempt: int) -> None:
+    def _wait(self, again: AgainError, attempt: int) -> None:
         seconds = again.seconds if again.seconds is not None else 2.0**attempt
-        if attempt + 1 >= _TRIES or seconds > _LONGEST_WAIT_SECONDS:
+        if attempt + 1 >= TRIES or seconds > _LONGEST_WAIT_SECONDS:
             raise ForgeError(
                 f"{again}; tried {attempt + 1} times. Run the job again later"
             ) from again
         self._sleep(seconds)
 
 
-class _AgainError(Exception):
+class AgainError(Exception):
     """Worth another try, after so many seconds if the forge has said."""
 
     def __init__(self, message: str, seconds: float | None = None) -> None:

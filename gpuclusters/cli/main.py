@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from gpuclusters.cli import doctor, draw, lab, review, stack
+from gpuclusters.cli import doctor, draw, drift, explain, lab, review, stack
 from gpuclusters.cli import verify as verification
 from gpuclusters.cli.errors import RunError, UsageError
 from gpuclusters.cli.project import Project
@@ -28,6 +28,8 @@ app = typer.Typer(
 app.add_typer(lab.app, name="lab")
 app.add_typer(review.app)
 app.add_typer(draw.app)
+app.add_typer(drift.app)
+app.add_typer(explain.app)
 
 Stack = Annotated[
     str, typer.Option("--stack", "-s", envvar="PULUMI_STACK", help="Which Pulumi.<stack>.yaml.")

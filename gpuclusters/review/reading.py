@@ -152,9 +152,9 @@ def _step(entry: Mapping[str, Any], source: str, old: Any, new: Any) -> Step | N
     action = ACTIONS[op]
     if action is None:
         return None
-    before = _resource(old, urn)
+    before = resource_of(old, urn)
     unchanged = action is Action.SAME and isinstance(new, Mapping) and _alike(old, new)
-    after = before if unchanged else _resource(new, urn)
+    after = before if unchanged else resource_of(new, urn)
     if before is None and after is None:
         raise PlanError(f"{source} has a step without a state, of {urn}; {_AGAIN}")
     return Step(
@@ -177,7 +177,8 @@ def _alike(old: Any, new: Mapping[str, Any]) -> bool:
     return isinstance(old, Mapping) and all(old.get(key) == new.get(key) for key in keys)
 
 
-def _resource(state: Any, urn: str) -> Resource | None:
+def resource_of(state: Any, urn: str) -> Resource | None:
+    """One side of a step, secrets masked; None where there is none."""
     if not isinstance(state, Mapping):
         return None
     _, _, types, name = urn.split("::", 3)

@@ -1,0 +1,138 @@
+"""`gpu-clusters drift`: everything of a stack that is not as it was declared, in one report."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from gpuclusters.adapters.forge import Forge, ForgeError, Place
+from gpuclusters.adapters.forge_issues import Issues, issue_place
+from gpuclusters.cli.errors import RunError, UsageError
+from gpuclusters.cli.project import Project
+from gpuclusters.drift import terminal
+from gpuclusters.drift.document import document
+from gpuclusters.drift.kinds import KINDS
+from gpuclusters.drift.markdown import markdown, marker
+from gpuclusters.drift.report import Report
+from gpuclusters.review import limits
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command("drift")
+def command(
+    stack: Annotated[
+        str, typer.Option("--stack", "-s", envvar="PULUMI_STACK", help="Which Pulumi.<stack>.yaml.")
+    ] = "dev",
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+    as_markdown: Annotated[bool, typer.Option("--markdown", help="For an issue.")] = False,
+    ignore: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ID[@WHERE[/WHAT]]",
+            help="Leave findings out: unit-failed, node-cordoned@hgx-07, 'helm-object-*@kata-system/*'.",
+        ),
+    ] = None,
+    kubeconfig: Annotated[
+        Path | None,
+        typer.Option(help="An administrator's; default: the lab's, the stack's, $KUBECONFIG."),
+    ] = None,
+    issue: Annotated[
+        Forge | None,
+        typer.Option(
+            help="Keep one issue of the project in step: opened at drift, edited, closed when all is well. "
+            "The token is read from GITHUB_TOKEN or GITLAB_TOKEN."
+        ),
+    ] = None,
+) -> None:
+    """Say what is not as it was declared: machines, cluster, tenants, Helm's objects. Changes nothing.
+
+    Joins a refresh by the engine with what it does not look at. Exit code: 0 no drift; 1 drift; 2 something
+    could not be looked at, and the report says what.
+    """
+    if as_json and as_markdown:
+        raise UsageError("--json and --markdown are two forms of one report; choose one")
+    raise typer.Exit(
+        run(
+            Project.find(),
+            stack,
+            ignore=_patterns(ignore or []),
+            kubeconfig=kubeconfig,
+            form="json" if as_json else "markdown" if as_markdown else "terminal",
+            issue=issue,
+        )
+    )
+
+
+def run(
+    project: Project,
+    stack: str,
+    *,
+    ignore: list[str],
+    kubeconfig: Path | None,
+    form: str,
+    issue: Forge | None,
+) -> int:
+    """Look, and print the report; gives the exit code.
+
+    Raises:
+        UsageError: an option or the configuration is wrong.
+        RunError: the issue cannot be made.
+    """
+    # Much is imported with it, which `--help` and wrong options do without.
+    from gpuclusters.cli.drift_look import look
+
+    where = _place(issue)
+    began = time.monotonic()
+    found = look(project, stack, kubeconfig=kubeconfig, ignore=ignore)
+    if form == "json":
+        sys.stdout.write(json.dumps(document(found), indent=2, ensure_ascii=False) + "\n")
+    elif form == "markdown":
+        sys.stdout.write(markdown(found, most=limits.UNLIMITED))
+    else:
+        terminal.show(Console(highlight=False), found, time.monotonic() - began)
+    if where is not None:
+        _keep_issue(found, where)
+    return found.exit_code
+
+
+def _patterns(stated: list[str]) -> list[str]:
+    for pattern in stated:
+        id_ = pattern.partition("@")[0]
+        if "*" not in id_ and id_ not in KINDS:
+            raise UsageError(
+                f"--ignore: there is no kind {id_!r}; known: {', '.join(sorted(KINDS))}"
+            )
+    return stated
+
+
+def _place(issue: Forge | None) -> Place | None:
+    if issue is None:
+        return None
+
+    try:
+        return issue_place(issue, os.environ)
+    except ForgeError as error:
+        raise UsageError(str(error)) from error
+
+
+def _keep_issue(found: Report, where: Place) -> None:
+    most = limits.GITHUB if where.forge is Forge.GITHUB else limits.GITLAB
+    title = f"Drift: stack {found.stack}"
+    try:
+        with Issues(where) as issues:
+            if found.exit_code == 0:
+                said = issues.close(marker(found.stack))
+            else:
+                # An issue that says "could not look" is worth as much as one that says what drifted.
+                said = issues.keep(title, markdown(found, most=most), marker(found.stack))
+    except ForgeError as error:
+        raise RunError(str(error)) from error
+    sys.stderr.write(f"issue: {said or 'none is open, none is needed'}\n")

@@ -1,0 +1,91 @@
+"""What the configuration expects of a cluster that runs, for `drift` to compare with. Pure.
+
+A type of cluster has one function here; `drift` knows nothing else of types.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from gpuclusters.config.base import Section
+from gpuclusters.config.caas import CaasConfig
+from gpuclusters.config.kubernetes import LabKubernetes, Rke2Kubernetes
+from gpuclusters.config.plan import table
+from gpuclusters.config.rke2_cluster import Rke2Config
+from gpuclusters.config.rke2_cluster_gpus import expected as expected_gpus
+from gpuclusters.config.rke2_cluster_machines import machines
+from gpuclusters.domain.recycle import RecyclePolicy
+from gpuclusters.domain.rke2 import Role
+from gpuclusters.domain.rke2_config import CONTROL_PLANE_TAINT
+from gpuclusters.drift.expected import Expected, ExpectedNode
+
+
+def expected(section: Section, golden: Mapping[str, Sequence[str]]) -> Expected:
+    """What a cluster must be like.
+
+    Args:
+        section: of the configuration, of any type.
+        golden: accepted firmware where the configuration itself names none: that of a lab.
+    """
+    if isinstance(section, CaasConfig):
+        return _caas(section, golden)
+    if isinstance(section, Rke2Config):
+        return _rke2(section)
+    for type_, of in _OTHERS.items():
+        if isinstance(section, type_):
+            return of(section)
+    return Expected()
+
+
+_OTHERS: dict[type[Section], Callable[[Section], Expected]] = {}
+"""Functions of further types of clusters."""
+
+
+def _caas(config: CaasConfig, golden: Mapping[str, Sequence[str]]) -> Expected:
+    gpus = max(table(config).sizes)
+    nodes = [
+        ExpectedNode(
+            node.name,
+            labels=config.kata.node_selector,
+            allocatable={config.device_access.resource_name: gpus},
+            serves=node.maintenance is None,
+        )
+        for node in config.nodes
+    ]
+    if isinstance(config.kubernetes, Rke2Kubernetes):
+        # Their taints follow from what runs on them, and from RKE2's own settings.
+        servers = [server.name for server in config.kubernetes.servers]
+    else:
+        servers = []
+    own = isinstance(config.kubernetes, LabKubernetes | Rke2Kubernetes)
+    stated = config.leases.golden_firmware.versions or golden
+    full = config.leases.recycle_policy is RecyclePolicy.FULL
+    return Expected(
+        nodes=tuple(nodes),
+        others=frozenset(servers),
+        marks={} if own else config.kata.node_selector,
+        leases={node.name: gpus for node in config.nodes},
+        tenants=frozenset(tenant.name for tenant in config.tenants),
+        firmware={item: tuple(versions) for item, versions in stated.items()} if full else {},
+    )
+
+
+def _rke2(config: Rke2Config) -> Expected:
+    offered = expected_gpus(config)
+    return Expected(
+        nodes=tuple(
+            ExpectedNode(
+                machine.name,
+                labels=dict(machine.labels),
+                taints=frozenset(_taints(config, machine.role, machine.taints)),
+                allocatable=offered.get(machine.name, {}),
+            )
+            for machine in machines(config)
+        )
+    )
+
+
+def _taints(config: Rke2Config, role: Role, own: Sequence[str]) -> Sequence[str]:
+    if role is Role.SERVER and config.dedicated_servers:
+        return (*own, CONTROL_PLANE_TAINT)
+    return own

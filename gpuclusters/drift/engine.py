@@ -1,0 +1,190 @@
+"""What the engine saw: every resource as the state has it, as it is, and what a following `up` would do.
+
+Read from the events of `preview --refresh --json` with PULUMI_ENABLE_STREAMING_JSON_PREVIEW set: of all that
+the CLI prints they alone have both sides of a refresh, and they tell what was seen before something failed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from gpuclusters.review.plan import ACTIONS, Action, Resource
+from gpuclusters.review.reading import resource_of
+from gpuclusters.review.secrets import masked_text
+
+_UNTOLD = {Action.SAME, Action.READ}
+_STACK_URN = "pulumi:pulumi:Stack"
+
+
+class EventsError(Exception):
+    """What the engine printed cannot be read, or tells nothing. One sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One resource, read."""
+
+    old: Resource
+    """As the state has it."""
+    new: Resource | None
+    """As it is; None: gone."""
+
+    @property
+    def urn(self) -> str:
+        """Of the resource."""
+        return self.old.urn
+
+    @property
+    def host(self) -> str:
+        """Machine on which it is; empty for none."""
+        return str(self.old.at("connection", "host") or "")
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """All that was seen."""
+
+    resources: Mapping[str, Seen] = field(default_factory=dict)
+    """By URN, those that could be read."""
+    unread: Mapping[str, str] = field(default_factory=dict)
+    """By URN, why a resource could not be read."""
+    states: Mapping[str, Resource] = field(default_factory=dict)
+    """By URN, what the state says of every resource, read or not."""
+    plan: Mapping[str, Action] = field(default_factory=dict)
+    """By URN, what a following `up` would do; complete only if `planned`."""
+    planned: bool = False
+    failure: str = ""
+    """Why there is no plan, where the reason is not of one resource."""
+
+    def mended(self, urn: str) -> bool | None:
+        """Whether a following `up` acts on a resource; None where there is no plan."""
+        if not self.planned:
+            return None
+        return urn in self.plan
+
+
+def read(text: str) -> View:
+    """The view in what the engine printed.
+
+    Raises:
+        EventsError: there is not one event in it.
+    """
+    events = list(_events(text))
+    if not events:
+        raise EventsError("the engine told nothing; what it printed besides says why")
+    reader = _Reader()
+    for event in events:
+        reader.take(event)
+    return reader.view()
+
+
+def _events(text: str) -> Iterable[Mapping[str, Any]]:
+    for line in text.splitlines():
+        if not line.lstrip().startswith("{"):
+            continue
+        try:
+            event = json.loads(line)
+        except (ValueError, RecursionError):
+            continue  # the last line of an engine that was killed
+        if isinstance(event, Mapping):
+            yield event
+
+
+class _Reader:
+    def __init__(self) -> None:
+        self._states: dict[str, Resource] = {}
+        self._seen: dict[str, Seen] = {}
+        self._unread: dict[str, str] = {}
+        self._plan: dict[str, Action] = {}
+        self._said: list[str] = []
+        self._ended = False
+        self._failed = False
+
+    def take(self, event: Mapping[str, Any]) -> None:
+        if pre := _metadata(event, "resourcePreEvent"):
+            self._before(pre)
+        elif post := _metadata(event, "resOutputsEvent"):
+            self._after(post)
+        elif failed := _metadata(event, "resOpFailedEvent"):
+            self._unread.setdefault(str(failed.get("urn")), "it could not be read")
+        elif diagnostic := _of(event, "diagnosticEvent"):
+            self._diagnose(diagnostic)
+        elif summary := _of(event, "summaryEvent"):
+            self._ended = True
+            self._failed = summary.get("result") == "failed"
+
+    def _before(self, metadata: Mapping[str, Any]) -> None:
+        urn, op = str(metadata.get("urn")), str(metadata.get("op"))
+        if op == "refresh":
+            old = resource_of(metadata.get("old"), urn)
+            if old is not None:
+                self._states[urn] = old
+            return
+        action = ACTIONS.get(op)
+        if action is not None and action not in _UNTOLD:
+            self._plan[urn] = action
+
+    def _after(self, metadata: Mapping[str, Any]) -> None:
+        urn = str(metadata.get("urn"))
+        old = self._states.get(urn)
+        # A step of the plan has a second event of this kind; the first is that of the refresh.
+        if old is None or urn in self._seen:
+            return
+        self._seen[urn] = Seen(old, resource_of(metadata.get("new"), urn))
+
+    def _diagnose(self, diagnostic: Mapping[str, Any]) -> None:
+        if diagnostic.get("severity") != "error":
+            return
+        urn = str(diagnostic.get("urn") or "")
+        said = str(diagnostic.get("message", "")).strip()
+        for prefix in ("error: ", "Preview failed: ", "preview failed: "):
+            said = said.removeprefix(prefix)
+        said = masked_text(said.splitlines()[0] if said else "no reason given")
+        if urn and urn not in self._seen and urn in self._states:
+            self._unread[urn] = said
+        elif said not in ("preview failed", "update failed"):
+            self._said.append(said)
+
+    def view(self) -> View:
+        planned = self._ended and not self._failed and not self._unread
+        failure = "" if planned else "; ".join(dict.fromkeys(self._said))
+        if not planned and not failure and not self._unread:
+            failure = "the engine was interrupted"
+        return View(
+            resources=dict(sorted(self._seen.items())),
+            unread={u: w for u, w in sorted(self._unread.items()) if u not in self._seen},
+            states=dict(sorted(self._states.items())),
+            plan={urn: action for urn, action in sorted(self._plan.items()) if not _is_root(urn)},
+            planned=planned,
+            failure=failure,
+        )
+
+
+def merged(first: View, second: View) -> View:
+    """What the first look saw, and the plan of a second one that left out what could not be read."""
+    if not second.planned:
+        return first
+    return View(
+        resources={**second.resources, **first.resources},
+        unread=first.unread,
+        states={**second.states, **first.states},
+        plan=second.plan,
+        planned=True,
+        failure="",
+    )
+
+
+def _metadata(event: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    return _of(_of(event, key), "metadata")
+
+
+def _of(value: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    found = value.get(key)
+    return found if isinstance(found, Mapping) else {}
+
+
+def _is_root(urn: str) -> bool:
+    return f"::{_STACK_URN}::" in urn

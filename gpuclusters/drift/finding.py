@@ -1,0 +1,105 @@
+"""One finding, and one thing that could not be looked at."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from gpuclusters.drift.kind import Group, Kind, Severity
+from gpuclusters.drift.kinds import KINDS
+from gpuclusters.review.secrets import masked_text
+from gpuclusters.review.text import cut, visible
+
+_LONGEST = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is not as it was declared."""
+
+    id: str
+    """Of its kind."""
+    where: str
+    """The machine, node, namespace or tenant."""
+    what: str
+    """The file, function, partition, object or resource."""
+    declared: str = ""
+    """What was declared, in words; empty where it is the absence of something."""
+    found: str = ""
+    """What is there, in words."""
+    by: str = ""
+    """Who changed it, where that is known: the field manager, and when."""
+    up: bool | None = None
+    """Whether `gpu-clusters up --refresh` puts it back; None where that is not known."""
+    do: str = ""
+    """Instead of the kind's own remedy."""
+    urn: str = ""
+    """Of the resource that declares it, where there is one."""
+    details: tuple[str, ...] = field(default=())
+    """Differences, one a line, where there are several."""
+
+    @property
+    def kind(self) -> Kind:
+        """Its kind."""
+        return KINDS[self.id]
+
+    @property
+    def severity(self) -> Severity:
+        """How bad it is."""
+        return self.kind.severity
+
+    @property
+    def group(self) -> Group:
+        """Where a reader looks for it."""
+        return self.kind.group
+
+    @property
+    def remedy(self) -> str:
+        """What puts it back."""
+        if self.up:
+            return "`gpu-clusters up --refresh`"
+        # Not `format`: what a finding names may have braces in it.
+        text = self.do or self.kind.do
+        for name in ("where", "what", "declared", "found"):
+            text = text.replace(f"{{{name}}}", getattr(self, name))
+        return text
+
+    @property
+    def order(self) -> tuple[int, int, str, str, str, str, str]:
+        """Worst first, then by place; the same for the same findings in whatever order they came."""
+        return (
+            self.group.rank,
+            self.severity.rank,
+            self.where,
+            self.id,
+            self.what,
+            self.declared,
+            self.found,
+        )
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Unseen:
+    """Something that was not looked at. Whether it drifted nobody knows."""
+
+    what: str
+    why: str
+    do: str = ""
+
+
+def harmless(finding: Finding) -> Finding:
+    """With no control character, no secret, and nothing longer than can be read."""
+    return replace(
+        finding,
+        where=clean(finding.where),
+        what=clean(finding.what),
+        declared=clean(finding.declared),
+        found=clean(finding.found),
+        by=clean(finding.by),
+        do=clean(finding.do),
+        details=tuple(clean(line) for line in finding.details),
+    )
+
+
+def clean(text: str) -> str:
+    """A text of unknown origin as it may be shown: one line, no secret."""
+    return cut(visible(masked_text(text)), _LONGEST)

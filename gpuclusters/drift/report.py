@@ -1,0 +1,140 @@
+"""The report: all findings, each once and in a stable order, and what nobody looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Final
+
+from gpuclusters.drift.finding import Finding, Unseen, clean, harmless
+from gpuclusters.drift.kind import Group, Severity
+from gpuclusters.review.plan import Action
+
+CLEAN, DRIFTED, BLIND = 0, 1, 2
+"""Exit codes."""
+
+_SAID_BETTER: Final[Mapping[str, tuple[str, ...]]] = {
+    "preflight.not-on-vfio": ("vfio-unbound",),
+}
+"""Findings of the preflight that others tell with more words, on the same machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """How much of something was looked at: `70 resources`."""
+
+    what: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What is said of one stack."""
+
+    stack: str
+    findings: tuple[Finding, ...]
+    unseen: tuple[Unseen, ...] = ()
+    looked: tuple[Looked, ...] = ()
+    ignored: int = 0
+    """Findings that `--ignore` left out."""
+    plan: tuple[tuple[Action, str], ...] = ()
+    """What a following `up` would do, by name of the resource; empty also where that is not known."""
+    planned: bool = False
+    """Whether that is known."""
+
+    @property
+    def exit_code(self) -> int:
+        """0: all was looked at and nothing drifted; 1: drift; 2: something was not looked at."""
+        if self.unseen:
+            return BLIND
+        return DRIFTED if self.findings else CLEAN
+
+    @property
+    def verdict(self) -> str:
+        """In a few words."""
+        count = len(self.findings)
+        drifted = f"{count} finding{'s' * (count > 1)}" if count else "no drift found"
+        if self.unseen:
+            return f"{drifted}, and not everything was looked at"
+        return drifted if count else "no drift"
+
+    def of(self, group: Group) -> tuple[Finding, ...]:
+        """The findings of a group."""
+        return tuple(finding for finding in self.findings if finding.group is group)
+
+    def count(self, severity: Severity) -> int:
+        """How many findings are so bad."""
+        return sum(finding.severity is severity for finding in self.findings)
+
+
+def report(
+    stack: str,
+    findings: Iterable[Finding],
+    unseen: Iterable[Unseen] = (),
+    looked: Iterable[Looked] = (),
+    *,
+    ignore: Sequence[str] = (),
+    plan: Mapping[str, Action] | None = None,
+) -> Report:
+    """Join what was found.
+
+    Args:
+        stack: name of the stack.
+        findings: in any order; the same thing seen twice is told once.
+        unseen: what was not looked at.
+        looked: what was.
+        ignore: patterns `id`, `id@where` or `id@where/what`, with `*`.
+        plan: by URN, what a following `up` would do; None where that is not known.
+    """
+    joined = _once([harmless(finding) for finding in findings])
+    kept = [finding for finding in joined if not any(_fits(finding, p) for p in ignore)]
+    return Report(
+        stack=clean(stack),
+        findings=tuple(sorted(kept, key=lambda finding: (finding.order, finding.urn))),
+        unseen=tuple(sorted({Unseen(clean(u.what), clean(u.why), clean(u.do)) for u in unseen})),
+        looked=tuple(looked),
+        ignored=len(joined) - len(kept),
+        plan=tuple(sorted((action, clean(name_of(urn))) for urn, action in (plan or {}).items())),
+        planned=plan is not None,
+    )
+
+
+def name_of(urn: str) -> str:
+    """`FabricPartitions hgx-01-fabric`."""
+    parts = urn.split("::", 3)
+    if len(parts) < 4:
+        return urn
+    return f"{parts[2].rsplit('$', 1)[-1].rsplit(':', 1)[-1]} {parts[3]}"
+
+
+def _once(findings: Sequence[Finding]) -> list[Finding]:
+    """Without what is told twice: by the same kind of the same thing, or better by another kind."""
+    kinds = {(finding.where, finding.id) for finding in findings}
+    found: dict[tuple[str, str, str], Finding] = {}
+    for finding in sorted(findings, key=lambda f: (f.order, f.urn)):
+        better = _SAID_BETTER.get(finding.what, ()) if finding.id == "machine-unfit" else ()
+        if any((finding.where, id_) in kinds for id_ in better):
+            continue
+        key = (finding.id, finding.where, finding.what)
+        known = found.get(key)
+        if known is None:
+            found[key] = finding
+        elif known.found != finding.found or known.declared != finding.declared:
+            # The same kind of the same thing, and yet another difference of it.
+            found[(*key[:2], f"{key[2]} {finding.found} {finding.declared}")] = finding
+        elif finding.by and not known.by:
+            found[key] = finding
+    return list(found.values())
+
+
+def _fits(finding: Finding, pattern: str) -> bool:
+    id_, at, place = pattern.partition("@")
+    if not fnmatchcase(finding.id, id_):
+        return False
+    if not at:
+        return True
+    # A machine or namespace alone, or with the thing on it; paths have slashes of their own.
+    return fnmatchcase(finding.where, place) or fnmatchcase(
+        f"{finding.where}/{finding.what}", place
+    )

@@ -1,0 +1,94 @@
+"""From what the engine saw to findings: each type of resource has a reader, all others a general one.
+
+Another cluster type adds its own readers to `READERS`; nothing else here knows of types.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, Protocol
+
+from gpuclusters.drift import cluster_resources, host_resources
+from gpuclusters.drift.engine import Seen, View
+from gpuclusters.drift.finding import Finding
+
+_DYNAMIC = "pulumi-python:dynamic/gpu:"
+
+
+class Reader(Protocol):
+    """What a resource tells."""
+
+    def __call__(self, seen: Seen, *, up: bool | None) -> Iterator[Finding]:
+        """Findings, none where it is as declared."""
+
+
+def _silent(seen: Seen, *, up: bool | None) -> Iterator[Finding]:  # noqa: ARG001
+    """Told by others: tenancies are looked at closer, a fleet is looked at machine by machine."""
+    yield from ()
+
+
+READERS: Final[Mapping[str, Reader]] = {
+    f"{_DYNAMIC}HostBoot": host_resources.boot,
+    f"{_DYNAMIC}VfioBinding": host_resources.vfio,
+    f"{_DYNAMIC}Preflight": host_resources.machine,
+    f"{_DYNAMIC}FleetPreflight": _silent,
+    f"{_DYNAMIC}CdiSpec": host_resources.cdi,
+    f"{_DYNAMIC}HostFile": host_resources.file,
+    f"{_DYNAMIC}HostUnit": host_resources.unit,
+    f"{_DYNAMIC}ServiceVm": host_resources.service_vm,
+    f"{_DYNAMIC}FabricPartitions": host_resources.fabric,
+    f"{_DYNAMIC}GpuDriver": host_resources.driver,
+    f"{_DYNAMIC}Rke2Node": host_resources.rke2,
+    f"{_DYNAMIC}MigLayout": cluster_resources.mig,
+    f"{_DYNAMIC}GpuReadiness": cluster_resources.readiness,
+    f"{_DYNAMIC}TenancyPolicy": _silent,
+    cluster_resources.HELM_RELEASE: cluster_resources.release,
+}
+"""By type of resource."""
+
+
+def findings(view: View) -> Iterator[Finding]:
+    """What all resources tell."""
+    for urn, seen in view.resources.items():
+        yield from reader_of(seen.old.type)(seen, up=view.mended(urn))
+
+
+def reader_of(type_: str) -> Reader:
+    """The reader of a type."""
+    if cluster_resources.is_object(type_):
+        return cluster_resources.cluster_object
+    return READERS.get(type_, general)
+
+
+def general(seen: Seen, *, up: bool | None) -> Iterator[Finding]:
+    """A resource of which nothing more is known: its own sentences about drift, else its inputs."""
+    if seen.old.type.startswith(("pulumi:", "gpu-clusters:")):
+        return  # components and providers are nowhere but in the state
+    where, what = seen.host or "stack", f"{seen.old.kind} {seen.old.name}"
+    if seen.new is None:
+        yield Finding(
+            "resource-missing", where, what, "as made by `up`", "gone", up=up, urn=seen.urn
+        )
+        return
+    lines = (*_drift(seen), *host_resources.property_lines(seen))
+    if lines:
+        yield Finding(
+            "resource-changed",
+            where,
+            what,
+            "as left by `up`",
+            lines[0] if len(lines) == 1 else f"{len(lines)} differences",
+            up=up,
+            urn=seen.urn,
+            details=lines if len(lines) > 1 else (),
+        )
+
+
+def _drift(seen: Seen) -> tuple[str, ...]:
+    outputs: Mapping[str, Any] = seen.new.outputs if seen.new is not None else {}
+    said: list[str] = []
+    for key in ("drift", "stale", "findings", "missing"):
+        value = outputs.get(key)
+        if value and value != seen.old.outputs.get(key):
+            said += map(str, value) if isinstance(value, list) else [f"{key}: {value}"]
+    return tuple(said)

@@ -1,0 +1,107 @@
+"""Tenancies: declared ones are there as declared, and every part of the isolation is enforced."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from gpuclusters.domain.tenancy_proof import Proof
+from gpuclusters.domain.tenancy_resource import TenancySpec, tenancy_object
+from gpuclusters.drift import comparing
+from gpuclusters.drift.finding import Finding
+from gpuclusters.drift.owners import who
+
+Object = Mapping[str, Any]
+
+_KINDS: Final[Mapping[str, str]] = {
+    "quota": "quota-changed",
+    "limit-range": "limit-range-changed",
+    "network-policy": "network-policy-missing",
+    "network-baseline": "network-policy-missing",
+    "network-agents": "network-policy-missing",
+    "admission-rules": "admission-policy-changed",
+    "admission-policy": "admission-policy-changed",
+}
+_WANTED: Final[Mapping[str, str]] = {
+    "namespace": "the tenant's namespace, active and labelled",
+    "quota": "the declared quota",
+    "limit-range": "the declared limits",
+    "service-account": "a default account that hands out no token",
+    "network-policy": "the tenant's own policy, in force",
+    "network-baseline": "the policy for all tenants, in force",
+    "network-agents": "an agent on each node that puts policies into force",
+    "admission-rules": "rules for pods, bound and denying",
+    "pod-security": "pods with the host's network are refused",
+    "admission-policy": "pods without a runtime class are refused",
+    "allowed-pod": "a pod that keeps all rules is accepted",
+}
+_NOT_TRIED = "NotTried"
+
+
+def findings(
+    spec: TenancySpec,
+    tenancy: Object | None,
+    proofs: Sequence[Proof],
+    owners: Mapping[str, Object],
+    *,
+    up: bool | None,
+    urn: str = "",
+) -> Iterator[Finding]:
+    """How one tenancy differs.
+
+    Args:
+        spec: as declared.
+        tenancy: the object; None: gone.
+        proofs: of its isolation; none where the object is gone.
+        owners: by proof, the object that it is about, for who changed it.
+        up: whether a following `up` acts on the tenancy.
+        urn: of its resource.
+    """
+    name = spec.tenant
+    if tenancy is None:
+        yield Finding(
+            "tenancy-missing",
+            name,
+            f"Tenancy {name}",
+            "the object",
+            "no such object",
+            up=up,
+            urn=urn,
+        )
+        return
+    fields = comparing.differing(tenancy_object(spec), tenancy)
+    if fields:
+        lines = tuple(field.line for field in fields)
+        yield Finding(
+            "tenancy-changed",
+            name,
+            f"Tenancy {name}",
+            "as applied by `up`",
+            lines[0] if len(lines) == 1 else f"{len(lines)} fields differ",
+            by=who(tenancy, [field.path for field in fields]),
+            up=up,
+            urn=urn,
+            details=lines if len(lines) > 1 else (),
+        )
+    for proof in proofs:
+        if proof.fault is None or proof.fault.reason == _NOT_TRIED:
+            continue
+        live = owners.get(proof.name)
+        yield Finding(
+            _KINDS.get(proof.name, "tenancy-not-enforced"),
+            name,
+            proof.name,
+            _WANTED.get(proof.name, "enforced"),
+            proof.fault.message,
+            by=who(live, [("spec",)]) if live else "",
+            up=up,
+            urn=urn,
+        )
+
+
+def unknown(declared: frozenset[str], live: Sequence[Object]) -> Iterator[Finding]:
+    """Tenancies that the stack does not have."""
+    for tenancy in live:
+        name = str(tenancy["metadata"]["name"])
+        if name not in declared:
+            yield Finding("tenancy-unknown", name, name, "no such tenant", "a Tenancy")
