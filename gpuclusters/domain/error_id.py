@@ -12,6 +12,8 @@ from types import FrameType
 
 _OURS = ("gpuclusters", "components", "stacks", "lab")
 _ENDS = ("Error", "Refusal")
+_PARTS = {"lab.engine.": "engine", "lab.": "lab", "gpuclusters.review.": "review"}
+"""Parts of the program whose classes have names that alone say too little."""
 
 
 def kebab(name: str) -> str:
@@ -21,11 +23,17 @@ def kebab(name: str) -> str:
 
 
 def of_class(kind: type[BaseException]) -> str:
-    """The id of a class of errors: its name without `Error`."""
-    name = kind.__name__
+    """The id of a class of errors."""
+    return of_class_name(kind.__module__, kind.__name__)
+
+
+def of_class_name(module: str, name: str) -> str:
+    """The id of a class of errors: its name without `Error`, after that of the part that it belongs to."""
     for end in _ENDS:
         name = name.removesuffix(end) or name
-    return kebab(name)
+    whose = next((word for part, word in _PARTS.items() if f"{module}.".startswith(part)), "")
+    id_ = kebab(name)
+    return id_ if id_ == whose or not whose else f"{whose}-{id_}"
 
 
 def of_function(module: str, qualname: str) -> str:
@@ -36,8 +44,9 @@ def of_function(module: str, qualname: str) -> str:
         qualname: of the function, as Python has it.
     """
     names = [part for part in qualname.split(".") if not part.startswith("<")]
-    file = module.rsplit(".", maxsplit=1)[-1]
-    return f"{kebab(file.removeprefix('reconcile_'))}-{kebab(names[-1] if names else file)}"
+    file = kebab(module.rsplit(".", maxsplit=1)[-1].removeprefix("reconcile_"))
+    name = kebab(names[-1]) if names else file
+    return file if file == name else f"{file}-{name}"
 
 
 def of_caller(*beneath: str) -> str:

@@ -1,0 +1,104 @@
+"""What is told about findings that have a catalogue of their own, and about the fabric manager's answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpuclusters.domain.fabric_codes import CODES, id_of
+from gpuclusters.domain.preflight_catalogue import KINDS
+from gpuclusters.domain.preflight_kind import PREFIX
+from gpuclusters.domain.preflight_kind import Severity as PreflightSeverity
+from gpuclusters.errors import source
+from gpuclusters.errors.entry import MESSAGE_SAYS, Category, Entry
+from gpuclusters.policy.rules import RULES
+
+_OPERATOR = "gpuclusters.domain.gpu_operator_checks"
+_DOCTOR = ("failure", "warning")
+
+
+def preflight() -> Iterator[Entry]:
+    """Findings on machines of caas clusters."""
+    for name, kind in KINDS.items():
+        yield Entry(
+            PREFIX + name,
+            Category.PREFLIGHT,
+            (kind.cause,),
+            (kind.remedy,),
+            place="caas",
+            source=kind.source,
+            warning=kind.severity is PreflightSeverity.WARNING,
+        )
+
+
+def operator() -> Iterator[Entry]:
+    """What is in the way of the GPU Operator's release."""
+    home = source.module(_OPERATOR)
+    for call in source.calls(home.tree, "Finding") if home else ():
+        yield Entry(
+            f"gpu-operator.{source.argument(call, 0, 'name')}",
+            Category.PREFLIGHT,
+            (source.argument(call, 1, "read") or "see the message",),
+            (source.argument(call, 2, "remedy") or MESSAGE_SAYS,),
+            place="rke2",
+        )
+
+
+def fabric() -> Iterator[Entry]:
+    """Answers of the fabric manager that end a step."""
+    for number, code in CODES.items():
+        yield Entry(
+            id_of(number),
+            Category.STEP,
+            (f"The fabric manager answered {number}: {code.meaning}.",),
+            (code.remedy,),
+            place="caas",
+            source="NVIDIA, nv_fm_types.h: fmReturn",
+        )
+    yield Entry(
+        id_of(-1000),
+        Category.STEP,
+        ("The fabric manager answered with a number that its documentation does not have.",),
+        ("read the fabric manager's log in the service VM",),
+        place="caas",
+    )
+
+
+def policy() -> Iterator[Entry]:
+    """Rules of the policy pack; each has a page."""
+    for rule in RULES:
+        yield Entry(
+            rule.id,
+            Category.POLICY,
+            (f"{rule.title[:1].upper()}{rule.title[1:]}.",),
+            (f"docs/policy/{rule.id}.md says why, and what to do.",),
+        )
+
+
+def doctor() -> Iterator[Entry]:
+    """What `doctor` finds: by the name that is written, else by the function that finds it."""
+    from gpuclusters.errors.sites import functions_that_call
+
+    for home in source.modules("gpuclusters.cli", r"\b(failure|warning)\("):
+        if not home.name.rsplit(".", maxsplit=1)[-1].startswith("doctor"):
+            continue
+        for verb in _DOCTOR:
+            for id_, call, scope in functions_that_call(home, verb):
+                stated = source.argument(call, 3, "name")
+                if len(call.args) > 3 and not stated:
+                    continue  # an id that is passed on: of a fault, or of a finding of the preflight
+                if source.GAP in stated:
+                    continue
+                yield Entry(
+                    stated or id_,
+                    Category.DOCTOR,
+                    (
+                        source.argument(call, 1, "text", scope)
+                        or "What failed stands in the message.",
+                    ),
+                    (
+                        source.argument(call, 2, "fix", scope)
+                        or "The line below the finding says it.",
+                    ),
+                    place=home.name,
+                    warning=verb == "warning",
+                )
