@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import ipaddress
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -84,6 +85,24 @@ def ensure(layout: Layout, now: datetime.datetime | None = None) -> list[str]:
     return made
 
 
+def issue(
+    layout: Layout,
+    certificate_file: Path,
+    client: Client,
+    *,
+    names: Sequence[str] = (),
+    addresses: Sequence[str] = (),
+) -> None:
+    """A new certificate of the lab's authority, with its key beside it (`.key`), for another part of the lab.
+
+    With names or addresses it is for serving too. Raises `FileNotFoundError` when there is no authority yet.
+    """
+    now = datetime.datetime.now(datetime.UTC)
+    made, key = _leaf(client, names, addresses, _load_authority(layout), now)
+    write_atomic(certificate_file.with_suffix(".key"), _key_pem(key), mode=0o600)
+    write_atomic(certificate_file, made.public_bytes(serialization.Encoding.PEM))
+
+
 def _public_key(layout: Layout) -> Path:
     return layout.pki / f"{SERVICE_ACCOUNT}.pub"
 
@@ -120,6 +139,19 @@ def _make_leaf(
     name: str, authority: _Authority, now: datetime.datetime
 ) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
     client = next((client for client in CLIENTS if client.name == name), Client(name, "kubernetes"))
+    if name == SERVING:
+        return _leaf(client, _SERVING_NAMES, _SERVING_ADDRESSES, authority, now)
+    return _leaf(client, (), (), authority, now)
+
+
+def _leaf(
+    client: Client,
+    names: Sequence[str],
+    addresses: Sequence[str],
+    authority: _Authority,
+    now: datetime.datetime,
+) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
+    """A certificate for a client; one that also serves under names and addresses, if there are any."""
     attributes = [x509.NameAttribute(NameOID.COMMON_NAME, client.user)]
     if client.group:
         attributes.append(x509.NameAttribute(NameOID.ORGANIZATION_NAME, client.group))
@@ -128,13 +160,13 @@ def _make_leaf(
     builder = _builder(
         x509.Name(attributes), authority.certificate.subject, key, now, _LEAF_DAYS
     ).add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-    if name == SERVING:
+    if names or addresses:
         # etcd is a client of itself with the certificate that it serves.
         usages.append(ExtendedKeyUsageOID.SERVER_AUTH)
-        names = [x509.DNSName(host) for host in _SERVING_NAMES]
-        addresses = [x509.IPAddress(ipaddress.ip_address(a)) for a in _SERVING_ADDRESSES]
+        hosts = [x509.DNSName(host) for host in names]
+        numbers = [x509.IPAddress(ipaddress.ip_address(a)) for a in addresses]
         builder = builder.add_extension(
-            x509.SubjectAlternativeName([*names, *addresses]), critical=False
+            x509.SubjectAlternativeName([*hosts, *numbers]), critical=False
         )
     certificate = (
         builder.add_extension(_usage(signs_certificates=False), critical=True)

@@ -1,0 +1,146 @@
+"""An image as one file that `ctr images import` reads: an OCI image layout in a tar, no registry needed."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import json
+import os
+import secrets
+import tarfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from lab.images import layer
+from lab.images.layer import Entry
+from lab.tools.catalogue import host_platform
+
+_LAYER = "application/vnd.oci.image.layer.v1.tar"
+_CONFIG = "application/vnd.oci.image.config.v1+json"
+_MANIFEST = "application/vnd.oci.image.manifest.v1+json"
+_EPOCH = "1970-01-01T00:00:00Z"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a container of the image does when its pod says nothing else."""
+
+    command: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    user: str = ""
+    folder: str = "/"
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """A finished image: its name, its digest (`sha256:…`) and its archive."""
+
+    name: str
+    digest: str
+    archive: Path
+
+
+def build(name: str, layers: Sequence[Iterable[Entry]], settings: Settings, folder: Path) -> Image:
+    """Write the image into `folder`, under the name of its digest; there already: left as it is.
+
+    `name` is the full name, with the registry, as containerd keeps it. Raises `OSError`.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with _temporary(folder) as work:
+        blobs: dict[str, Path | bytes] = {}
+        descriptors = []
+        for number, entries in enumerate(layers):
+            file = work / f"layer-{number}"
+            with file.open("wb") as out:
+                digest = layer.write(entries, out)
+            blobs[digest] = file
+            descriptors.append(_descriptor(_LAYER, digest, file.stat().st_size))
+        config = _json(_configuration(settings, [d["digest"] for d in descriptors]))
+        manifest = _json(
+            {
+                "schemaVersion": 2,
+                "mediaType": _MANIFEST,
+                "config": _put(blobs, _CONFIG, config),
+                "layers": descriptors,
+            }
+        )
+        described = _put(blobs, _MANIFEST, manifest)
+        image = Image(name, described["digest"], folder / f"{described['digest'][7:]}.tar")
+        if not image.archive.exists():
+            _write(work / "image.tar", name, described, blobs)
+            (work / "image.tar").replace(image.archive)
+    return image
+
+
+def _configuration(settings: Settings, digests: Sequence[str]) -> dict[str, Any]:
+    return {
+        "architecture": host_platform().arch,
+        "os": "linux",
+        "created": _EPOCH,
+        "config": {
+            "Cmd": list(settings.command),
+            "Env": [f"{name}={value}" for name, value in sorted(settings.environment.items())],
+            "User": settings.user,
+            "WorkingDir": settings.folder,
+        },
+        "rootfs": {"type": "layers", "diff_ids": list(digests)},
+        "history": [{"created": _EPOCH} for _ in digests],
+    }
+
+
+def _write(
+    file: Path, name: str, manifest: Mapping[str, Any], blobs: Mapping[str, Path | bytes]
+) -> None:
+    named = {
+        **manifest,
+        "annotations": {
+            "io.containerd.image.name": name,
+            "org.opencontainers.image.ref.name": name.rsplit(":", 1)[-1],
+        },
+    }
+    contents: dict[str, Path | bytes] = {
+        "oci-layout": _json({"imageLayoutVersion": "1.0.0"}),
+        "index.json": _json({"schemaVersion": 2, "manifests": [named]}),
+        **{f"blobs/sha256/{digest}": content for digest, content in blobs.items()},
+    }
+    with tarfile.open(file, "w", format=tarfile.PAX_FORMAT) as tar:
+        for path, content in sorted(contents.items()):
+            info = tarfile.TarInfo(path)
+            info.mode = 0o644
+            if isinstance(content, bytes):
+                info.size = len(content)
+                tar.addfile(info, io.BytesIO(content))
+            else:
+                info.size = content.stat().st_size
+                with content.open("rb") as source:
+                    tar.addfile(info, source)
+
+
+def _put(blobs: dict[str, Path | bytes], kind: str, content: bytes) -> dict[str, Any]:
+    digest = hashlib.sha256(content).hexdigest()
+    blobs[digest] = content
+    return _descriptor(kind, digest, len(content))
+
+
+def _descriptor(kind: str, digest: str, size: int) -> dict[str, Any]:
+    return {"mediaType": kind, "digest": f"sha256:{digest}", "size": size}
+
+
+def _json(document: Any) -> bytes:
+    return json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
+
+
+@contextlib.contextmanager
+def _temporary(folder: Path) -> Iterator[Path]:
+    # Beside what it becomes: a rename is only whole within one file system.
+    work = folder / f".{os.getpid()}-{secrets.token_hex(4)}"
+    work.mkdir()
+    try:
+        yield work
+    finally:
+        for left in work.iterdir():
+            left.unlink()
+        work.rmdir()

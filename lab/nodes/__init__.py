@@ -1,0 +1,33 @@
+"""Real nodes beside the lab's control plane: kubelet, containerd, runc, on one Linux machine with root.
+
+    start(folder, control_plane=lab, nodes=[NodeSpec("hgx-01")], images=images.basic())
+
+Each node is a set of namespaces (network, mounts, processes, name) with a first process of ours, in which
+containerd and a kubelet run as on a machine of its own. Nodes are linked by a bridge; pods of one reach
+those of another. docs/real-nodes.md says what is real, what is a stand-in, and what is put back.
+"""
+
+from lab.nodes.choice import Choice, Kind, MachineFacts, Wanted, choose
+from lab.nodes.facts import machine_facts
+from lab.nodes.model import NodesError, NodesSpec, NodesStatus, RunningNode
+from lab.nodes.process import command_in, control, start, status, stop
+from lab.nodes.server import TOOLS
+
+__all__ = [
+    "TOOLS",
+    "Choice",
+    "Kind",
+    "MachineFacts",
+    "NodesError",
+    "NodesSpec",
+    "NodesStatus",
+    "RunningNode",
+    "Wanted",
+    "choose",
+    "command_in",
+    "control",
+    "machine_facts",
+    "start",
+    "status",
+    "stop",
+]

@@ -1,0 +1,78 @@
+"""`python -m lab.nodes`: the real nodes of a folder by themselves."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from lab import images
+from lab.control_plane import NodeSpec
+from lab.nodes import command_in, control, start, status, stop
+from lab.nodes.model import NodesError
+from lab.tools import ToolError
+from lab.tools.report import to_stderr
+
+_USAGE = """\
+usage: python -m lab.nodes start FOLDER CONTROL_PLANE NODE...
+                           stop FOLDER
+                           status FOLDER
+                           start-program|stop-program|restart-program FOLDER NODE kubelet|containerd
+                           enter FOLDER NODE COMMAND..."""
+
+
+def main(arguments: list[str]) -> int:
+    """Run one command; the exit code."""
+    match arguments:
+        case ["serve", folder]:
+            from lab.nodes.server import serve
+
+            serve(Path(folder))
+        case ["start", folder, plane, *names] if names:
+            nodes = [NodeSpec(name) for name in names]
+            basic = images.basic(to_stderr)
+            start(
+                Path(folder), control_plane=Path(plane), nodes=nodes, images=basic, report=to_stderr
+            )
+            return _show(Path(folder))
+        case ["stop", folder]:
+            stop(Path(folder))
+        case ["status", folder]:
+            return _show(Path(folder))
+        case [
+            ("start-program" | "stop-program" | "restart-program") as word,
+            folder,
+            node,
+            program,
+        ]:
+            control(Path(folder), node, program, word.removesuffix("-program"))
+        case ["enter", folder, name, *command] if command:
+            _enter(Path(folder), name, command)
+        case _:
+            print(_USAGE, file=sys.stderr)
+            return 2
+    return 0
+
+
+def _show(folder: Path) -> int:
+    found = status(folder)
+    print(found.detail + (f" (process {found.pid}, {found.subnet})" if found.pid else ""))
+    for node in found.nodes.values():
+        print(f"{node.name}  {node.address}  process {node.pid}  {node.folder}")
+    return 0 if found.running else 3
+
+
+def _enter(folder: Path, name: str, command: list[str]) -> None:
+    node = status(folder).nodes.get(name)
+    if node is None:
+        raise NodesError(f"no node {name!r} runs in {folder}")
+    line = command_in(node, command)
+    os.execvp(line[0], line)  # noqa: S606 (the user's own command)
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except (NodesError, ToolError) as error:
+        print(error, file=sys.stderr)
+        sys.exit(1)

@@ -1,0 +1,181 @@
+"""What the programs of a node are told: containerd, kubelet, CNI. All paths are those inside of the node."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from lab.control_plane import NodeSpec
+from lab.images.names import PAUSE
+from lab.nodes.folder import RealNodeFolder
+
+CONTAINERD_SOCKET = "/run/containerd/containerd.sock"
+KATA_HANDLER = "kata-qemu-nvidia-gpu"
+"""Handler of the runtime class; here a second runc, because there is no virtual machine to start."""
+KATA_STAND_IN_ROOT = "/run/runc-kata-stand-in"
+"""Only containers of that handler are listed below it, which tells the two apart."""
+
+
+def containerd(folder: RealNodeFolder, runc: Path) -> str:
+    """The configuration of containerd (TOML)."""
+    runtime = "plugins.'io.containerd.cri.v1.runtime'"
+    return f"""\
+version = 3
+root = '/var/lib/containerd'
+state = '/run/containerd'
+
+[grpc]
+  address = '{CONTAINERD_SOCKET}'
+
+[plugins.'io.containerd.internal.v1.opt']
+  path = '/var/lib/containerd/opt'
+
+[plugins.'io.containerd.cri.v1.images'.pinned_images]
+  sandbox = '{PAUSE}'
+
+[{runtime}]
+  # Root without CAP_SYS_RESOURCE may not lower the score of a process.
+  restrict_oom_score_adj = true
+  disable_apparmor = true
+  cdi_spec_dirs = ['{folder.cdi}', '/run/cdi']
+
+[{runtime}.cni]
+  bin_dirs = ['{folder.plugins}']
+  conf_dir = '{folder.networks}'
+  use_internal_loopback = true
+
+{_handler(runtime, "runc", runc, "/run/runc")}
+{_handler(runtime, KATA_HANDLER, runc, KATA_STAND_IN_ROOT)}"""
+
+
+def _handler(runtime: str, name: str, runc: Path, root: str) -> str:
+    table = f"{runtime}.containerd.runtimes.{name}"
+    annotations = "  pod_annotations = ['io.katacontainers.*', 'cdi.k8s.io/*']\n"
+    return f"""\
+[{table}]
+  runtime_type = 'io.containerd.runc.v2'
+{annotations if name == KATA_HANDLER else ""}
+[{table}.options]
+  BinaryName = '{runc}'
+  Root = '{root}'
+  SystemdCgroup = false
+"""
+
+
+def kubelet(folder: RealNodeFolder, node: NodeSpec, cgroup_root: str) -> str:
+    """The kubelet's configuration (JSON, which is YAML)."""
+    document: dict[str, Any] = {
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
+        # Machines with version 1 of cgroups are refused by default.
+        "failCgroupV1": False,
+        "cgroupDriver": "cgroupfs",
+        "cgroupRoot": f"/{cgroup_root}",
+        "containerRuntimeEndpoint": f"unix://{CONTAINERD_SOCKET}",
+        "failSwapOn": False,
+        "readOnlyPort": 0,
+        "tlsCertFile": str(folder.pki / "serving.crt"),
+        "tlsPrivateKeyFile": str(folder.pki / "serving.key"),
+        "authentication": {
+            "anonymous": {"enabled": False},
+            "webhook": {"enabled": True},
+            "x509": {"clientCAFile": str(folder.pki / "ca.crt")},
+        },
+        "authorization": {"mode": "Webhook"},
+        "clusterDomain": "cluster.local",
+        "makeIPTablesUtilChains": False,
+        # The disk is the machine's: how full it is says nothing about the lab.
+        "imageGCHighThresholdPercent": 100,
+        "imageGCLowThresholdPercent": 99,
+        "evictionHard": {
+            "memory.available": "100Mi",
+            "nodefs.available": "1%",
+            "imagefs.available": "1%",
+            "nodefs.inodesFree": "1%",
+        },
+        "podLogsDir": "/var/log/pods",
+        "volumePluginDir": "/var/lib/kubelet/volume-plugins",
+        "oomScoreAdj": 0,
+        # Everything is on one machine: the usual modesty only makes pods start late.
+        "nodeStatusUpdateFrequency": "5s",
+        "syncFrequency": "10s",
+        "serializeImagePulls": False,
+    }
+    if node.taints:
+        document["registerWithTaints"] = [asdict(taint) for taint in node.taints]
+    return json.dumps(document, indent=2) + "\n"
+
+
+def kubeconfig(folder: RealNodeFolder, port: int) -> str:
+    """The kubelet's kubeconfig; in its network the API server answers on loopback, as outside."""
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [
+            {
+                "name": "lab",
+                "cluster": {
+                    "server": f"https://127.0.0.1:{port}",
+                    "certificate-authority": str(folder.pki / "ca.crt"),
+                },
+            }
+        ],
+        "users": [
+            {
+                "name": "kubelet",
+                "user": {
+                    "client-certificate": str(folder.pki / "client.crt"),
+                    "client-key": str(folder.pki / "client.key"),
+                },
+            }
+        ],
+        "contexts": [{"name": "lab", "context": {"cluster": "lab", "user": "kubelet"}}],
+        "current-context": "lab",
+    }
+    return json.dumps(document, indent=2) + "\n"
+
+
+def network(pod_range: str) -> str:
+    """The CNI configuration of a node: a bridge, and addresses out of the range that the cluster gave it."""
+    document: Mapping[str, Any] = {
+        "cniVersion": "1.0.0",
+        "name": "lab",
+        "plugins": [
+            {
+                "type": "bridge",
+                "bridge": "cni0",
+                "isGateway": True,
+                "hairpinMode": True,
+                # Addresses of pods are known in the whole lab; nothing beyond it can be reached.
+                "ipMasq": False,
+                "ipam": {
+                    "type": "host-local",
+                    "ranges": [[{"subnet": pod_range}]],
+                    "routes": [{"dst": "0.0.0.0/0"}],
+                    "dataDir": "/run/cni-addresses",
+                },
+            }
+        ],
+    }
+    return json.dumps(document, indent=2) + "\n"
+
+
+def programs(
+    folder: RealNodeFolder, address: str, tools: Mapping[str, Path]
+) -> dict[str, list[str]]:
+    """The command line of each program of a node, in the order of starting."""
+    return {
+        "containerd": [str(tools["containerd"]), "--config", str(folder.containerd_configuration)],
+        "kubelet": [
+            str(tools["kubelet"]),
+            f"--config={folder.kubelet_configuration}",
+            f"--kubeconfig={folder.kubeconfig}",
+            "--root-dir=/var/lib/kubelet",
+            "--cert-dir=/var/lib/kubelet/pki",
+            f"--hostname-override={folder.name}",
+            f"--node-ip={address}",
+        ],
+    }

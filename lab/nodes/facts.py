@@ -1,0 +1,84 @@
+"""What this machine is, for the choice between real and simulated nodes."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+from pathlib import Path
+
+import psutil
+
+from lab.nodes import cgroups
+from lab.nodes.choice import MachineFacts
+
+COMMANDS = ("ip", "mount", "nsenter", "unshare")
+_OTHERS = ("kubelet", "containerd", "dockerd", "cri-o", "crio", "k3s", "rke2")
+_SECONDS = 10
+
+
+def machine_facts() -> MachineFacts:
+    """Look at this machine; nothing on it is changed."""
+    system = platform.system().lower()
+    if system != "linux":
+        return MachineFacts(system, root=False)
+    root = os.geteuid() == 0
+    missing = tuple(name for name in COMMANDS if shutil.which(name) is None)
+    return MachineFacts(
+        system=system,
+        root=root,
+        commands_missing=missing,
+        controllers_missing=cgroups.missing(),
+        cgroups_writable=not root or cgroups.writable(),
+        namespaces=not root or "unshare" in missing or _namespaces(),
+        overlay=_overlay(),
+        others=_others(),
+    )
+
+
+def _namespaces() -> bool:
+    command = [
+        "unshare",
+        "--net",
+        "--mount",
+        "--pid",
+        "--uts",
+        "--ipc",
+        "--fork",
+        "--mount-proc",
+        "true",
+    ]
+    try:
+        return (
+            subprocess.run(command, capture_output=True, timeout=_SECONDS, check=False).returncode
+            == 0
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+
+
+def _overlay() -> bool:
+    try:
+        return "\toverlay\n" in Path("/proc/filesystems").read_text()
+    except OSError:
+        return False
+
+
+def _others() -> tuple[str, ...]:
+    """Kubelets and runtimes in the machine's own process namespace: those of labs are in theirs."""
+    own = _namespace(os.getpid())
+    found = []
+    for process in psutil.process_iter():
+        try:
+            name = process.name()
+            if name in _OTHERS and _namespace(process.pid) == own:
+                found.append(f"{name} (pid {process.pid})")
+        except (psutil.Error, OSError):
+            # Gone meanwhile.
+            continue
+    return tuple(found)
+
+
+def _namespace(pid: int) -> str:
+    return str(Path(f"/proc/{pid}/ns/pid").readlink())

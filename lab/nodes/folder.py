@@ -1,0 +1,116 @@
+"""Where things lie in the folder of real nodes.
+
+<folder>/nodes.json         what to run; written by whoever starts it
+<folder>/undo.json          what has to be removed from the machine; written before it is made
+<folder>/ready.json         what runs; written when all nodes are Ready
+<folder>/process.json       pid and start time of the process that holds the nodes
+<folder>/server.log
+<folder>/api                socket that leads to the API server: namespaces of networks do not divide it
+<folder>/control            socket on which the process takes requests
+<folder>/<node>/            everything of one node
+    pki, kubelet.yaml, kubeconfig, containerd.toml, net.d, bin, cdi
+    var-lib, var-log        what the node has as /var/lib and /var/log
+    containerd.log, kubelet.log
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from lab.server_process import ServerFolder
+
+
+@dataclass(frozen=True, slots=True)
+class RealNodeFolder:
+    """The paths of one node."""
+
+    path: Path
+
+    @property
+    def name(self) -> str:
+        """The node's name."""
+        return self.path.name
+
+    @property
+    def pki(self) -> Path:
+        """Its certificates and keys."""
+        return self.path / "pki"
+
+    @property
+    def kubelet_configuration(self) -> Path:
+        """The kubelet's configuration."""
+        return self.path / "kubelet.yaml"
+
+    @property
+    def kubeconfig(self) -> Path:
+        """Who the kubelet is."""
+        return self.path / "kubeconfig"
+
+    @property
+    def containerd_configuration(self) -> Path:
+        """The configuration of containerd."""
+        return self.path / "containerd.toml"
+
+    @property
+    def networks(self) -> Path:
+        """Configurations of CNI."""
+        return self.path / "net.d"
+
+    @property
+    def plugins(self) -> Path:
+        """Programs under the names by which others call them: CNI plugins, runc, the shim."""
+        return self.path / "bin"
+
+    @property
+    def cdi(self) -> Path:
+        """CDI specifications that containerd reads."""
+        return self.path / "cdi"
+
+    @property
+    def var_lib(self) -> Path:
+        """The node's /var/lib: kubelet, containerd, cni."""
+        return self.path / "var-lib"
+
+    @property
+    def var_log(self) -> Path:
+        """The node's /var/log."""
+        return self.path / "var-log"
+
+    @property
+    def boot(self) -> Path:
+        """What its first process has to do."""
+        return self.path / "boot.json"
+
+    def log(self, program: str) -> Path:
+        """The log of one of its programs."""
+        return self.path / f"{program}.log"
+
+
+@dataclass(frozen=True, slots=True)
+class NodesFolder(ServerFolder):
+    """The paths of one set of nodes."""
+
+    @property
+    def specs(self) -> Path:
+        """What to run."""
+        return self.path / "nodes.json"
+
+    @property
+    def undo(self) -> Path:
+        """What has to be removed from the machine."""
+        return self.path / "undo.json"
+
+    @property
+    def api(self) -> Path:
+        """Socket that leads to the API server."""
+        return self.path / "api"
+
+    @property
+    def control(self) -> Path:
+        """Socket for requests."""
+        return self.path / "control"
+
+    def node(self, name: str) -> RealNodeFolder:
+        """The folder of one node."""
+        return RealNodeFolder(self.path / name)

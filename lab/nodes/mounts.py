@@ -1,0 +1,112 @@
+"""What the file system of a node is: the machine's, with folders of the node's own where programs write.
+
+All of it happens in a mount namespace of the node and ends with its last process: the machine sees nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from lab.nodes.model import Devices
+
+_DEVICES = {
+    "/dev/null": (1, 3),
+    "/dev/zero": (1, 5),
+    "/dev/full": (1, 7),
+    "/dev/random": (1, 8),
+    "/dev/urandom": (1, 9),
+    "/dev/kmsg": (1, 11),
+    "/dev/tty": (5, 0),
+    "/dev/fuse": (10, 229),
+    "/dev/net/tun": (10, 200),
+}
+_KEPT_OF_DEV = ("pts", "shm", "mqueue")
+_LINKS = {
+    "fd": "/proc/self/fd",
+    "stdin": "fd/0",
+    "stdout": "fd/1",
+    "stderr": "fd/2",
+    "ptmx": "pts/ptmx",
+}
+# What a kubelet wants of the kernel and would set for the whole machine: an oops would restart it.
+_KERNEL = {
+    "vm/overcommit_memory": "1",
+    "vm/panic_on_oom": "0",
+    "kernel/panic": "10",
+    "kernel/panic_on_oops": "1",
+    "kernel/keys/root_maxkeys": "1000000",
+    "kernel/keys/root_maxbytes": "25000000",
+}
+
+
+class Mounts:
+    """Makes the mounts of one node; call it in the node's own mount namespace, once."""
+
+    def __init__(self, folder: Path, keep: Sequence[Path]) -> None:
+        """`folder` is the node's; `keep` are folders that must stay reachable under their paths."""
+        self._folder = folder
+        # Opened now: once something lies over them, their paths lead nowhere.
+        self._kept = {path: os.open(path, os.O_PATH) for path in [folder, *keep]}
+
+    def make(self, devices: Devices) -> None:
+        """Everything, in its order; raises `OSError` or `CalledProcessError`."""
+        self._own_dev(devices)
+        self._own_kernel_settings()
+        self._over(Path("/var/lib"), self._folder / "var-lib")
+        self._over(Path("/var/log"), self._folder / "var-log")
+        self._over(Path("/run"), None)
+        # What a kubelet mounts must reach the containers that ask for it.
+        _mount("--make-rshared", "/")
+
+    def _own_dev(self, devices: Devices) -> None:
+        """A /dev of its own: GPUs that the machine has not, none of the disks that it has."""
+        dev = self._folder / "dev"
+        dev.mkdir(exist_ok=True)
+        _mount("-t", "tmpfs", "-o", "mode=0755", "tmpfs", str(dev))
+        for path, (major, minor) in {**_DEVICES, **devices}.items():
+            node = dev / Path(path).relative_to("/dev")
+            node.parent.mkdir(parents=True, exist_ok=True)
+            os.mknod(node, stat.S_IFCHR | 0o666, os.makedev(major, minor))
+            node.chmod(0o666)
+        for name, target in _LINKS.items():
+            (dev / name).symlink_to(target)
+        for name in _KEPT_OF_DEV:
+            (dev / name).mkdir()
+            if (Path("/dev") / name).is_dir():
+                _mount("--rbind", f"/dev/{name}", str(dev / name))
+        _mount("--move", str(dev), "/dev")
+
+    def _own_kernel_settings(self) -> None:
+        """Files that say what the kubelet wants to read: it finds nothing to set."""
+        folder = self._folder / "kernel"
+        for name, value in _KERNEL.items():
+            setting = Path("/proc/sys") / name
+            said = folder / name
+            said.parent.mkdir(parents=True, exist_ok=True)
+            said.write_text(f"{value}\n")
+            if setting.exists():
+                _mount("--bind", str(said), str(setting))
+
+    def _over(self, place: Path, source: Path | None) -> None:
+        """Put a folder, or an empty one in memory, over a folder of the machine."""
+        if source is None:
+            _mount("-t", "tmpfs", "-o", "mode=0755", "tmpfs", str(place))
+        else:
+            source.mkdir(parents=True, exist_ok=True)
+            _mount("--bind", _opened(os.open(source, os.O_PATH)), str(place))
+        for path, descriptor in self._kept.items():
+            if path.is_relative_to(place) and path != place:
+                path.mkdir(parents=True, exist_ok=True)
+                _mount("--rbind", _opened(descriptor), str(path))
+
+
+def _opened(descriptor: int) -> str:
+    return f"/proc/{os.getpid()}/fd/{descriptor}"
+
+
+def _mount(*arguments: str) -> None:
+    subprocess.run(["mount", *arguments], check=True, capture_output=True, text=True)

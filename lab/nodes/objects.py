@@ -1,0 +1,64 @@
+"""What real nodes need in the cluster, and what the cluster says of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from lab.control_plane import NodeSpec
+from lab.control_plane.kube import KubeApi
+
+LABEL = "gpu-clusters.dev/real-node"
+"""On every real node: the token of its lab."""
+_NOT_READY = "node.kubernetes.io/not-ready"
+
+_KUBELET_API = {
+    "apiVersion": "rbac.authorization.k8s.io/v1",
+    "kind": "ClusterRoleBinding",
+    "metadata": {"name": "gpu-clusters-lab:kubelet-api-admin"},
+    "roleRef": {
+        "apiGroup": "rbac.authorization.k8s.io",
+        "kind": "ClusterRole",
+        "name": "system:kubelet-api-admin",
+    },
+    "subjects": [
+        {
+            "apiGroup": "rbac.authorization.k8s.io",
+            "kind": "User",
+            "name": "kube-apiserver-kubelet-client",
+        }
+    ],
+}
+
+
+def admit_api_server(api: KubeApi) -> None:
+    """Let the API server ask kubelets for logs and commands: a real one asks whether it may."""
+    api.apply(_KUBELET_API)
+
+
+def forget_others(api: KubeApi, token: str, wanted: Iterable[str]) -> None:
+    """Delete nodes of this lab that it has no more."""
+    found = api.get(f"/api/v1/nodes?labelSelector={LABEL}%3D{token}")["items"]
+    for name in {node["metadata"]["name"] for node in found} - set(wanted):
+        api.delete(f"/api/v1/nodes/{name}")
+
+
+def read(api: KubeApi, name: str) -> dict[str, Any] | None:
+    """The Node, None while its kubelet has not registered it."""
+    status, _ = api.request("GET", f"/api/v1/nodes/{name}")
+    return api.get(f"/api/v1/nodes/{name}") if status == 200 else None
+
+
+def label(api: KubeApi, spec: NodeSpec, token: str) -> None:
+    """Give the node its labels; a kubelet may not give itself all of them."""
+    labels = {**spec.labels, LABEL: token}
+    metadata = {"name": spec.name, "labels": labels}
+    api.apply({"apiVersion": "v1", "kind": "Node", "metadata": metadata})
+
+
+def is_usable(node: dict[str, Any]) -> bool:
+    """Whether pods can be put on it."""
+    taints = [taint["key"] for taint in node["spec"].get("taints", [])]
+    conditions = node.get("status", {}).get("conditions", [])
+    ready = any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+    return ready and _NOT_READY not in taints

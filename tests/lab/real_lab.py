@@ -1,0 +1,164 @@
+"""Real nodes for tests, in the cluster of the run: only pods that tolerate them are put there."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab import images, nodes, tools
+from lab.control_plane import NodeSpec, Taint
+from lab.nodes import NodesStatus, machine_facts
+from lab.nodes.choice import obstacles
+from lab.nodes.model import Devices
+from tests.fixtures.control_plane import KubeCluster
+
+TAINT = "gpu-clusters.dev/real-nodes-of"
+BUILD_SECONDS = 2400
+"""A kubelet and containerd may have to be built first."""
+_WAIT_SECONDS = 60.0
+
+
+def reason_against() -> str:
+    """Why this machine can have no real node; empty if it can."""
+    return "; ".join(obstacles(machine_facts()))
+
+
+only_where_possible = pytest.mark.skipif(bool(reason_against()), reason=reason_against() or "-")
+
+
+@dataclass(frozen=True, slots=True)
+class RealLab:
+    """Real nodes of one test file."""
+
+    folder: Path
+    cluster: KubeCluster
+    names: tuple[str, ...]
+    token: str
+    archives: tuple[Path, ...]
+    devices: Mapping[str, Devices]
+
+    def start(self) -> NodesStatus:
+        """Start them; again: changes nothing."""
+        taint = Taint(TAINT, "NoSchedule", self.token)
+        return nodes.start(
+            self.folder,
+            control_plane=self.cluster.folder,
+            nodes=[NodeSpec(name, {TAINT: self.token}, taints=(taint,)) for name in self.names],
+            images=self.archives,
+            devices=self.devices,
+        )
+
+    def kubectl(self, *arguments: str, given: str | None = None) -> str:
+        """The output of kubectl; fails the test with what kubectl said."""
+        done = subprocess.run(
+            [str(tools.resolve("kubectl")), f"--kubeconfig={self.cluster.kubeconfig}", *arguments],
+            input=given, capture_output=True, text=True, timeout=_WAIT_SECONDS, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, f"kubectl {' '.join(arguments)}: {done.stderr}"
+        return done.stdout
+
+    def pod(self, namespace: str, name: str, script: str, **spec: Any) -> None:
+        """Create a pod that runs a script in busybox, somewhere on these nodes or on `nodeName`."""
+        container = {
+            "name": "c",
+            "image": images.BUSYBOX,
+            "imagePullPolicy": "Never",
+            "command": ["sh", "-c", script],
+            **spec.pop("container", {}),
+        }
+        manifest = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name, "namespace": namespace, **spec.pop("metadata", {})},
+            "spec": {
+                "containers": [container],
+                "nodeSelector": {TAINT: self.token},
+                "tolerations": [{"key": TAINT, "operator": "Exists"}],
+                "terminationGracePeriodSeconds": 0,
+                **spec,
+            },
+        }
+        self.kubectl("create", "-f", "-", given=json.dumps(manifest))
+
+    def found(self, namespace: str, name: str) -> dict[str, Any]:
+        """The pod as the API server has it."""
+        answer: dict[str, Any] = json.loads(
+            self.kubectl("get", "pod", name, f"--namespace={namespace}", "--output=json")
+        )
+        return answer
+
+    def node(self, name: str) -> dict[str, Any]:
+        """The Node as the API server has it."""
+        answer: dict[str, Any] = json.loads(self.kubectl("get", "node", name, "--output=json"))
+        return answer
+
+    def ready(self, namespace: str, *names: str) -> None:
+        """Wait until the pods are Ready."""
+        for name in names:
+            eventually(
+                lambda name=name: _is_ready(self.found(namespace, name)), f"pod {name} is Ready"
+            )
+
+    def run_in(self, namespace: str, pod: str, *command: str) -> subprocess.CompletedProcess[str]:
+        """Run a command in a pod's container."""
+        return subprocess.run(
+            [
+                *(str(tools.resolve("kubectl")), f"--kubeconfig={self.cluster.kubeconfig}", "exec"),
+                *(f"--namespace={namespace}", pod, "--", *command),
+            ],
+            capture_output=True, text=True, timeout=_WAIT_SECONDS, check=False,
+        )  # fmt: skip
+
+
+def eventually(holds: Callable[[], bool], what: str, seconds: float = _WAIT_SECONDS) -> None:
+    """Wait until it holds."""
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, f"not within {seconds:.0f} s: {what}"
+        time.sleep(0.1)
+
+
+@contextmanager
+def real_lab(
+    cluster: KubeCluster,
+    count: int = 1,
+    devices: Callable[[str], Devices] | None = None,
+    archives: Sequence[Path] = (),
+) -> Iterator[RealLab]:
+    """So many real nodes, gone afterwards; skips, with the reason, where a program cannot be had."""
+    token = secrets.token_hex(4)
+    names = tuple(f"real-{token}-{number}" for number in range(count))
+    try:
+        tools.ensure([*nodes.TOOLS, "kubectl"])
+        basic = images.basic(print)
+    except tools.ToolError as error:
+        pytest.skip(f"no real nodes: {error}")
+    # Below the folder of the run: whatever happens to this process, the nodes end when that is removed.
+    folder = Path(tempfile.mkdtemp(prefix="real-", dir=cluster.folder))
+    given = {name: devices(name) for name in names} if devices else {}
+    made = RealLab(folder, cluster, names, token, (*basic, *archives), given)
+    try:
+        made.start()
+        yield made
+    finally:
+        nodes.stop(folder)
+        with cluster.api() as api:
+            for name in names:
+                api.delete(f"/api/v1/nodes/{name}")
+        shutil.rmtree(folder)
+
+
+def _is_ready(pod: dict[str, Any]) -> bool:
+    conditions = pod["status"].get("conditions", [])
+    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)

@@ -1,0 +1,213 @@
+"""Real nodes beside the control plane: kubelet, containerd and runc, and that nothing of them stays."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from lab import nodes
+from lab.nodes.network import token
+from tests.fixtures.control_plane import KubeCluster
+from tests.lab.real_lab import (
+    BUILD_SECONDS,
+    RealLab,
+    eventually,
+    only_where_possible,
+    real_lab,
+)
+
+pytestmark = [only_where_possible, pytest.mark.timeout(BUILD_SECONDS)]
+
+_WATCHED = ("kernel/panic", "kernel/panic_on_oops", "kernel/hostname", "vm/overcommit_memory")
+_WATCHED_FOLDERS = ("kernel/keys", "net/ipv4/conf/all", "net/ipv4/conf/default", "net/bridge")
+
+
+@pytest.fixture(scope="module")
+def lab(kube_api: KubeCluster) -> Iterator[RealLab]:
+    with real_lab(kube_api, 2) as made:
+        yield made
+
+
+def machine(own: str) -> dict[str, set[str]]:
+    """What real nodes could change on this machine, without that of other labs."""
+    settings = [Path("/proc/sys") / name for name in (*_WATCHED, "net/ipv4/ip_forward")]
+    for folder in _WATCHED_FOLDERS:
+        settings += [path for path in (Path("/proc/sys") / folder).glob("*") if path.is_file()]
+    groups = {str(path) for path in Path("/sys/fs/cgroup").glob("*")}
+    groups |= {str(path) for path in Path("/sys/fs/cgroup").glob("*/gpu-clusters*")}
+    found = {
+        "mounts": set(Path("/proc/self/mounts").read_text().splitlines()),
+        "interfaces": {path.name for path in Path("/sys/class/net").iterdir()},
+        "namespaces": set(output("ip", "netns").splitlines()),
+        "routes": set(output("ip", "route", "show", "table", "all").splitlines()),
+        "settings": {f"{path}={readable(path)}" for path in settings},
+        "groups": groups,
+        "filters": {
+            readable(Path(f"/proc/net/{name}")) for name in ("ip_tables_names", "ip6_tables_names")
+        },
+        "folders": {
+            str(path)
+            for folder in ("/var/lib", "/var/log", "/run", "/etc", "/opt", "/dev")
+            for path in Path(folder).iterdir()
+        },
+    }
+    ours = lambda line: own in line or ("gcl" not in line and "gpu-clusters" not in line)  # noqa: E731
+    return {kind: {line for line in lines if ours(line)} for kind, lines in found.items()}
+
+
+def output(*command: str) -> str:
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def readable(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return "unreadable"
+
+
+def lives(pid: int) -> bool:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        # It is a child of this process, which has not waited for it.
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    return False
+
+
+def processes_of(folder: Path) -> list[psutil.Process]:
+    """Every process that has to do with the folder."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if any(str(folder) in word for word in process.cmdline()):
+                found.append(process)
+    return found
+
+
+def test_the_nodes_are_what_kubectl_shows_of_real_ones(lab: RealLab) -> None:
+    for name in lab.names:
+        info = lab.node(name)["status"]["nodeInfo"]
+        assert info["containerRuntimeVersion"].startswith("containerd://2.")
+        assert info["kubeletVersion"] == "v1.36.3"
+
+
+def test_pods_of_two_nodes_talk_to_each_other(lab: RealLab, namespace: str) -> None:
+    server, client = lab.names
+    serve = "echo reached > /tmp/index.html; httpd -f -h /tmp -p 8000"
+    lab.pod(namespace, "server", serve, nodeName=server)
+    lab.pod(namespace, "client", "sleep 1000", nodeName=client)
+    lab.ready(namespace, "server", "client")
+    address = lab.found(namespace, "server")["status"]["podIP"]
+    assert (
+        lab.found(namespace, "client")["status"]["hostIP"]
+        != (lab.found(namespace, "server")["status"]["hostIP"])
+    )
+    fetch = ("wget", "-qO-", f"http://{address}:8000/")
+    eventually(lambda: lab.run_in(namespace, "client", *fetch).stdout == "reached\n", "an answer")
+
+
+def test_logs_and_commands_reach_containers(lab: RealLab, namespace: str) -> None:
+    lab.pod(namespace, "speaks", "echo said; sleep 1000")
+    lab.ready(namespace, "speaks")
+    eventually(
+        lambda: lab.kubectl("logs", "speaks", f"--namespace={namespace}") == "said\n", "its log"
+    )
+    done = lab.run_in(namespace, "speaks", "sh", "-c", "echo $((6 * 7)); exit 3")
+    assert (done.stdout, done.returncode) == ("42\n", 3)
+
+
+def test_limits_are_set_in_the_cgroups_of_the_node(lab: RealLab, namespace: str) -> None:
+    limits = {"resources": {"limits": {"memory": "32Mi", "cpu": "100m"}}}
+    lab.pod(namespace, "small", "sleep 1000", container=limits)
+    lab.ready(namespace, "small")
+    node = lab.found(namespace, "small")["spec"]["nodeName"]
+    group = f"gpu-clusters-{token(lab.folder)}-{node}"
+    named = [*Path("/sys/fs/cgroup").glob(f"memory/{group}"), *Path("/sys/fs/cgroup").glob(group)]
+    files = [
+        f for top in named for n in ("memory.limit_in_bytes", "memory.max") for f in top.rglob(n)
+    ]
+    assert str(32 << 20) in {file.read_text().strip() for file in files}
+
+
+def test_a_pod_reaches_the_api_server_as_itself(lab: RealLab, namespace: str) -> None:
+    lab.pod(namespace, "client", "sleep 1000")
+    lab.ready(namespace, "client")
+    reach = "nc -w 5 $KUBERNETES_SERVICE_HOST $KUBERNETES_SERVICE_PORT </dev/null && echo reached"
+    assert lab.run_in(namespace, "client", "sh", "-c", reach).stdout == "reached\n"
+
+
+def test_a_second_start_changes_nothing(lab: RealLab) -> None:
+    before = nodes.status(lab.folder)
+    assert lab.start() == before
+
+
+def test_pods_live_on_while_their_kubelet_is_restarted(lab: RealLab, namespace: str) -> None:
+    lab.pod(namespace, "lives", "sleep 1000", nodeName=lab.names[0])
+    lab.ready(namespace, "lives")
+    first = nodes.control(lab.folder, lab.names[0], "kubelet", "stop")
+    assert first is None
+    assert nodes.control(lab.folder, lab.names[0], "kubelet", "start")
+    assert nodes.control(lab.folder, lab.names[0], "containerd", "restart")
+    eventually(
+        lambda: lab.run_in(namespace, "lives", "true").returncode == 0, "its kubelet answers again"
+    )
+    status = lab.found(namespace, "lives")["status"]["containerStatuses"][0]
+    assert status["restartCount"] == 0
+
+
+def test_what_a_node_has_not_is_refused_by_name(lab: RealLab) -> None:
+    with pytest.raises(nodes.NodesError, match="no program 'docker'"):
+        nodes.control(lab.folder, lab.names[0], "docker", "start")
+    with pytest.raises(nodes.NodesError, match="no node 'other'"):
+        nodes.control(lab.folder, "other", "kubelet", "start")
+
+
+def test_after_a_kill_of_everything_a_start_begins_anew(lab: RealLab, namespace: str) -> None:
+    lab.pod(namespace, "again", "sleep 1000", nodeName=lab.names[0])
+    lab.ready(namespace, "again")
+    before = nodes.status(lab.folder)
+    for process in processes_of(lab.folder):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    eventually(lambda: not nodes.status(lab.folder).running, "it is seen to be gone")
+    assert "gone without having been stopped" in nodes.status(lab.folder).detail
+    after = lab.start()
+    assert after.running
+    assert after.pid != before.pid
+    assert after.subnet == before.subnet
+    eventually(
+        lambda: lab.run_in(namespace, "again", "true").returncode == 0, "the pod runs once more"
+    )
+
+
+def test_a_stop_leaves_the_machine_as_it_was(lab: RealLab, namespace: str) -> None:
+    own = token(lab.folder)
+    running = machine(own)
+    assert any(own in name for name in running["interfaces"])
+    nodes.stop(lab.folder)
+    stopped = machine(own)
+    nodes.stop(lab.folder)
+    try:
+        for kind, lines in stopped.items():
+            assert not [line for line in lines if own in line], kind
+        # While the nodes ran, the machine had their interface, its routes and their cgroups: nothing else.
+        for kind in ("mounts", "namespaces", "settings", "filters", "folders"):
+            assert running[kind] == stopped[kind], kind
+        assert not processes_of(lab.folder)
+        assert not (lab.folder / "undo.json").exists()
+    finally:
+        lab.start()
+
+
+def test_a_lab_whose_folder_was_removed_ends_by_itself(kube_api: KubeCluster) -> None:
+    with real_lab(kube_api) as other:
+        own = token(other.folder)
+        held = nodes.status(other.folder).pid
+        assert held is not None
+        (other.folder / "process.json").unlink()
+        eventually(lambda: not lives(held), "the process has ended")
+        assert not [line for lines in machine(own).values() for line in lines if own in line]

@@ -1,0 +1,255 @@
+"""What real nodes are made of, without any: the choice, the network, cgroups, what programs are told."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import json
+import tomllib
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lab.control_plane import NodeSpec, Taint
+from lab.nodes import Kind, MachineFacts, NodesSpec, Wanted, cgroups, choose, configuration, relay
+from lab.nodes.choice import obstacles
+from lab.nodes.folder import NodesFolder, RealNodeFolder
+from lab.nodes.network import MOST_NODES, networks, plan, token
+
+GOOD = MachineFacts("linux", root=True)
+FOLDER = Path("/lab/nodes")
+
+
+def test_a_machine_with_root_gets_real_nodes() -> None:
+    choice = choose(Wanted.AUTO, GOOD)
+    assert (choice.kind, choice.why) == (Kind.REAL, "this machine is Linux with root")
+
+
+def test_simulated_nodes_are_had_everywhere() -> None:
+    for facts in (GOOD, MachineFacts("darwin", root=False)):
+        assert choose(Wanted.SIMULATED, facts).kind is Kind.SIMULATED
+
+
+@pytest.mark.parametrize(
+    ("facts", "reason"),
+    [
+        (MachineFacts("darwin", root=False), "real nodes need Linux and this machine runs darwin"),
+        (MachineFacts("linux", root=False), "need root and this user is not"),
+        (MachineFacts("linux", root=True, commands_missing=("ip",)), "ip is not on PATH; install"),
+        (
+            MachineFacts("linux", root=True, controllers_missing=("cpuset", "pids")),
+            "no cgroup controller cpuset, pids; enable",
+        ),
+        (
+            MachineFacts("linux", root=True, cgroups_writable=False),
+            "/sys/fs/cgroup cannot be written",
+        ),
+        (MachineFacts("linux", root=True, namespaces=False), "refuses new namespaces"),
+        (MachineFacts("linux", root=True, overlay=False), "modprobe overlay"),
+    ],
+)
+def test_what_a_machine_lacks_is_the_reason(facts: MachineFacts, reason: str) -> None:
+    automatic, asked = choose(Wanted.AUTO, facts), choose(Wanted.REAL, facts)
+    assert automatic.kind is Kind.SIMULATED
+    assert reason in automatic.why
+    assert not automatic.refused
+    assert asked.refused
+    assert reason in asked.why
+
+
+def test_all_obstacles_are_told_at_once() -> None:
+    facts = MachineFacts("linux", root=True, commands_missing=("ip",), overlay=False)
+    assert len(obstacles(facts)) == 2
+
+
+def test_kubelets_that_run_already_are_named_and_left_alone() -> None:
+    facts = MachineFacts("linux", root=True, others=("kubelet (pid 12)", "dockerd (pid 40)"))
+    choice = choose(Wanted.AUTO, facts)
+    assert choice.kind is Kind.REAL
+    assert "kubelet (pid 12), dockerd (pid 40) are already there, left alone" in choice.why
+
+
+def test_a_lab_keeps_its_network() -> None:
+    assert plan(FOLDER, []) == plan(FOLDER, [])
+    assert plan(FOLDER, []) != plan(Path("/other/nodes"), [])
+
+
+@given(st.lists(st.integers(0, (1 << 14) - 1), max_size=60), st.integers(20, 30))
+def test_a_network_meets_none_of_the_machine(chosen: list[int], prefix: int) -> None:
+    first = plan(FOLDER, []).subnet
+    taken = [first] + [
+        ipaddress.IPv4Network((0x64400000 + (number << 8), prefix), strict=False)
+        for number in chosen
+    ]
+    subnet = plan(FOLDER, taken).subnet
+    assert not any(subnet.overlaps(other) for other in taken)
+    assert subnet.prefixlen == 24
+    assert subnet.subnet_of(ipaddress.IPv4Network("100.64.0.0/10"))
+
+
+def test_a_machine_whose_every_network_is_taken_is_told() -> None:
+    with pytest.raises(LookupError, match=r"100\.64\.0\.0/10 is taken"):
+        plan(FOLDER, [ipaddress.IPv4Network("100.64.0.0/10")])
+
+
+def test_nodes_and_the_machine_have_addresses_of_their_own() -> None:
+    network = plan(FOLDER, [])
+    addresses = [network.machine, *(network.node(number) for number in range(MOST_NODES))]
+    assert len(set(addresses)) == MOST_NODES + 1
+    assert all(ipaddress.IPv4Address(address) in network.subnet for address in addresses)
+    assert str(network.subnet.broadcast_address) not in addresses
+    assert len(network.interface) <= 15
+
+
+def test_networks_are_read_from_what_ip_says() -> None:
+    routes = [
+        {"dst": "default", "gateway": "192.0.2.1"},
+        {"dst": "10.8.0.0/16", "dev": "wg0"},
+        {"dst": "100.64.7.9", "table": "52"},
+        {"type": "broadcast", "dst": "192.0.2.255"},
+    ]
+    addresses = [
+        {"ifname": "eth0", "addr_info": [{"local": "192.0.2.2", "prefixlen": 24}]},
+        {"ifname": "dummy", "addr_info": [{}]},
+    ]
+    found = {str(network) for network in networks(routes, addresses)}
+    assert found == {"10.8.0.0/16", "100.64.7.9/32", "192.0.2.255/32", "192.0.2.0/24"}
+
+
+def version_1(folder: Path, *controllers: str) -> Path:
+    for name in controllers:
+        group = folder / name
+        group.mkdir()
+        for file in ("tasks", "cgroup.procs"):
+            (group / file).write_text("")
+    return folder
+
+
+def version_2(folder: Path, controllers: str) -> Path:
+    (folder / "cgroup.controllers").write_text(controllers)
+    (folder / "cgroup.subtree_control").write_text("")
+    (folder / "cgroup.procs").write_text("")
+    return folder
+
+
+def test_version_1_has_a_group_in_every_hierarchy(tmp_path: Path) -> None:
+    mount = version_1(tmp_path, *cgroups.NEEDED, "blkio", "unified")
+    (mount / "cpuacct").symlink_to("cpu")
+    cgroups.make("lab", mount)
+    made = {group.parent.name for group in mount.glob("*/lab") if not group.parent.is_symlink()}
+    assert made == {*cgroups.NEEDED, "blkio", "unified"}
+    assert cgroups.missing(mount) == ()
+    assert cgroups.remove("lab", mount) == []
+    assert not list(mount.glob("*/lab"))
+
+
+def test_a_group_of_version_1_gets_the_processors_of_its_parent(tmp_path: Path) -> None:
+    mount = version_1(tmp_path, *cgroups.NEEDED)
+    (mount / "cpuset" / "cpuset.cpus").write_text("0-1\n")
+    (mount / "cpuset" / "lab").mkdir()
+    (mount / "cpuset" / "lab" / "cpuset.cpus").write_text("\n")
+    cgroups.make("lab", mount)
+    assert (mount / "cpuset" / "lab" / "cpuset.cpus").read_text() == "0-1\n"
+
+
+def test_version_2_is_recognised_and_controllers_are_handed_down(tmp_path: Path) -> None:
+    mount = version_2(tmp_path, "cpuset cpu io memory pids")
+    assert cgroups.is_unified(mount)
+    assert cgroups.missing(mount) == ()
+    (mount / "lab").mkdir()
+    version_2(mount / "lab", "cpu memory")
+    cgroups.make("lab", mount)
+    assert (mount / "cgroup.subtree_control").read_text().startswith("+")
+    assert (mount / "lab" / "cgroup.subtree_control").read_text().startswith("+")
+
+
+def test_a_missing_controller_is_named(tmp_path: Path) -> None:
+    assert cgroups.missing(version_2(tmp_path, "cpu memory")) == ("cpuset", "pids")
+
+
+def test_groups_below_a_group_go_with_it(tmp_path: Path) -> None:
+    mount = version_1(tmp_path, *cgroups.NEEDED)
+    cgroups.make("lab", mount)
+    (mount / "memory" / "lab" / "kubepods" / "pod1").mkdir(parents=True)
+    assert cgroups.remove("lab", mount) == []
+    assert not (mount / "memory" / "lab").exists()
+
+
+def test_containerd_reads_what_it_is_told() -> None:
+    folder = NodesFolder(FOLDER).node("a")
+    document = tomllib.loads(configuration.containerd(folder, Path("/bin/runc")))
+    runtime = document["plugins"]["io.containerd.cri.v1.runtime"]
+    handlers = runtime["containerd"]["runtimes"]
+    roots = [handler["options"]["Root"] for handler in handlers.values()]
+    assert set(handlers) == {"runc", "kata-qemu-nvidia-gpu"}
+    assert len(set(roots)) == 2
+    assert str(folder.cdi) in runtime["cdi_spec_dirs"]
+    assert runtime["cni"]["conf_dir"] == str(folder.networks)
+
+
+def test_a_kubelet_has_its_own_cgroups_and_taints() -> None:
+    node = NodeSpec("a", taints=(Taint("only", "NoSchedule", "me"),))
+    folder = RealNodeFolder(FOLDER / "a")
+    document = json.loads(configuration.kubelet(folder, node, "gpu-clusters-1-a"))
+    assert document["cgroupRoot"] == "/gpu-clusters-1-a"
+    assert document["registerWithTaints"] == [
+        {"key": "only", "effect": "NoSchedule", "value": "me"}
+    ]
+    assert document["authentication"]["anonymous"] == {"enabled": False}
+    assert "registerWithTaints" not in json.loads(configuration.kubelet(folder, NodeSpec("a"), "x"))
+
+
+def test_what_is_asked_for_survives_its_file() -> None:
+    spec = NodesSpec(
+        Path("/lab"),
+        (NodeSpec("a", {"zone": "1"}, taints=(Taint("only", "NoSchedule"),)),),
+        (Path("/images/1.tar"),),
+        {"a": {"/dev/vfio/10": (240, 10)}},
+    )
+    again = NodesSpec.of(json.loads(json.dumps(spec.document())))
+    assert again.document() == spec.document()
+    assert again.devices == spec.devices
+    assert again.nodes[0].taints == spec.nodes[0].taints
+
+
+def test_the_token_of_a_lab_is_short_and_its_own() -> None:
+    assert len(token(FOLDER)) == 8
+    assert token(FOLDER) != token(Path("/lab/other"))
+
+
+def test_a_connection_is_carried_both_ways_and_closed(tmp_path: Path) -> None:
+    async def shout(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write((await reader.read()).upper())
+        writer.close()
+
+    async def ask() -> bytes:
+        far, near = str(tmp_path / "far"), str(tmp_path / "near")
+        async with (
+            await asyncio.start_unix_server(shout, far),
+            await asyncio.start_unix_server(
+                relay.to(lambda: asyncio.open_unix_connection(far)), near
+            ),
+        ):
+            reader, writer = await asyncio.open_unix_connection(near)
+            writer.write(b"hello")
+            writer.write_eof()
+            answer = await reader.read()
+            writer.close()
+            return answer
+
+    assert asyncio.run(ask()) == b"HELLO"
+
+
+def test_a_connection_to_nobody_is_closed(tmp_path: Path) -> None:
+    async def ask() -> bytes:
+        near = str(tmp_path / "near")
+        nobody = relay.to(lambda: asyncio.open_unix_connection(str(tmp_path / "nobody")))
+        async with await asyncio.start_unix_server(nobody, near):
+            reader, writer = await asyncio.open_unix_connection(near)
+            answer = await reader.read()
+            writer.close()
+            return answer
+
+    assert asyncio.run(ask()) == b""
