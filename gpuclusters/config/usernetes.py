@@ -30,16 +30,16 @@ class UsernetesTimeouts(Section):
 
     driver_seconds: Seconds = 2400
     """The driver on one host, with its restart."""
-    host_seconds: Seconds = 1800
-    """The rest of one host: packages, rootless Docker, container toolkit, CDI."""
-    node_seconds: Seconds = 1800
-    """One node: its image is built, its container started, Kubernetes begun or joined."""
+    build_seconds: Seconds = 3600
+    """The node image, which every host builds for itself."""
+    join_seconds: Seconds = 900
+    """One node, from the start of kubeadm until it is Ready."""
     drain_seconds: Seconds = 600
-    """The pods of a node that leaves."""
+    """The pods of a node that leaves or is made anew."""
     gpus_seconds: Seconds = 900
     """All GPUs of all nodes, once the device plugin runs."""
-    proof_seconds: Seconds = 3600
-    """All rungs of the proof."""
+    rung_seconds: Seconds = 900
+    """Rung 6 and rung 8 each, the pull of their images included."""
 
 
 class UsernetesConfig(Section):

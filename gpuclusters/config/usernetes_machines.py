@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from ipaddress import AddressValueError, IPv4Address
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from gpuclusters.config.base import DnsLabel, Integer, Section, refusal
+from gpuclusters.config.base import DnsLabel, Integer, Section, Text, refusal
 from gpuclusters.config.hosts import User
 from gpuclusters.config.rke2_cluster_pools import GpuProduct
 from gpuclusters.domain.usernetes_network import FIRST_NUMBER, LAST_NUMBER
@@ -30,6 +31,15 @@ def _whole(value: Any) -> Any:
     return value
 
 
+def _host_ip(value: str) -> str:
+    try:
+        address = IPv4Address(value)
+    except AddressValueError:
+        raise refusal("is not an IPv4 address", 'write one like "192.0.2.10"') from None
+    return str(address)
+
+
+HostIp = Annotated[Text, AfterValidator(_host_ip)]
 Account = Annotated[User, AfterValidator(_account)]
 
 
@@ -40,6 +50,8 @@ class ControlPlane(Section):
     """Name of the machine, and of the node."""
     number: NodeNumber = 1
     """Number of the node: its own network is 10.100.<number>.0/24. It never changes."""
+    host_ip: HostIp | None = None
+    """IPv4 address at which the other hosts reach it; by default that of its default route."""
 
 
 class Worker(Section):
@@ -50,6 +62,8 @@ class Worker(Section):
     number: NodeNumber
     """Number of the node. It goes with the machine and not with its place in the list, so that a worker
     can be removed from the middle. It never changes."""
+    host_ip: HostIp | None = None
+    """IPv4 address at which the other hosts reach it; by default that of its default route."""
 
 
 class NodeGpus(Section):

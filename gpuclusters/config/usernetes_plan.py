@@ -12,7 +12,7 @@ from gpuclusters.config.hosts import LabHosts
 from gpuclusters.config.rke2_cluster_driver import Packages, Reboot
 from gpuclusters.config.usernetes import UsernetesConfig
 from gpuclusters.config.usernetes_driver import PackagedDriver
-from gpuclusters.config.usernetes_machines import PreparedBy
+from gpuclusters.config.usernetes_machines import ControlPlane, PreparedBy, Worker
 from gpuclusters.config.usernetes_network import TUNNEL_PORT, AddressApi
 from gpuclusters.config.usernetes_proof import Training, VolumeData
 from gpuclusters.domain import gcp_ports, gpu_products, rke2_matrix
@@ -41,6 +41,8 @@ class NodePlan:
     """`NODE_SUBNET`: by the number, never by a hash and never by the place in the list."""
     ip: IPv4Address
     """`NODE_IP`."""
+    host_ip: str | None
+    """`HOST_IP`; None where the host finds it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,11 +66,13 @@ class TrainingPlan:
     gpus_per_pod: int
     epochs: int
     batch_size: int
-    accuracy_floor_percent: int
+    accuracy_floor: float
+    """Share of the pictures, 0 to 1."""
     data_path: str
     claim: str | None
     """PersistentVolumeClaim that is mounted at `data_path`; None if the image has the data."""
-    timeout_seconds: int
+    timeout_seconds: int | None
+    """None: what so many nodes should take."""
 
 
 def versions(config: UsernetesConfig) -> VersionSet:
@@ -93,20 +97,21 @@ def nodes(config: UsernetesConfig) -> tuple[NodePlan, ...]:
     """All nodes, the control plane first and the workers in the order of the list."""
     addresses = network(config)
     first = config.control_plane
-    places: list[tuple[str, int, Literal["control-plane", "worker"]]] = [
-        (first.host, first.number, "control-plane"),
-        *((worker.host, worker.number, "worker") for worker in config.workers),
+    places: list[tuple[ControlPlane | Worker, Literal["control-plane", "worker"]]] = [
+        (first, "control-plane"),
+        *((worker, "worker") for worker in config.workers),
     ]
     return tuple(
         NodePlan(
-            name=name,
+            name=node.host,
             role=role,
-            number=number,
+            number=node.number,
             gpus=config.gpus.count,
-            subnet=addresses.node_subnet(number),
-            ip=addresses.node_ip(number),
+            subnet=addresses.node_subnet(node.number),
+            ip=addresses.node_ip(node.number),
+            host_ip=node.host_ip,
         )
-        for name, number, role in places
+        for node, role in places
     )
 
 
@@ -160,6 +165,13 @@ def ports(config: UsernetesConfig) -> Ports:
     return Ports(**config.network.ports.model_dump())
 
 
+def tcp_ports(config: UsernetesConfig) -> tuple[int, ...]:
+    """TCP ports that a node takes on its host. Generation 2 knows nothing of Calico."""
+    known = ports(config).tcp
+    calico = versions(config).generation > 2
+    return tuple(port for name, port in known.items() if calico or not name.startswith("calico"))
+
+
 def network(config: UsernetesConfig) -> NetworkPlan:
     """Addresses and ports."""
     stated = config.network
@@ -211,7 +223,7 @@ def training(config: UsernetesConfig) -> TrainingPlan | None:
         gpus_per_pod=stated.gpus_per_pod or config.gpus.count,
         epochs=stated.epochs,
         batch_size=stated.batch_size,
-        accuracy_floor_percent=stated.accuracy_floor_percent,
+        accuracy_floor=stated.accuracy_floor_percent / 100,
         data_path=stated.data.path,
         claim=stated.data.claim if isinstance(stated.data, VolumeData) else None,
         timeout_seconds=stated.timeout_seconds,
@@ -224,12 +236,15 @@ def training_pods(config: UsernetesConfig, stated: Training) -> int:
 
 
 def images(config: UsernetesConfig) -> Sequence[str]:
-    """Images that the cluster pulls, beside those of Usernetes itself."""
+    """Images that are known to be pulled, beside those of Usernetes and the default ones of rungs."""
     chosen = versions(config)
     found = [chosen.device_plugin_image]
     if config.metrics.kind != "none":
         found.append(chosen.dcgm_exporter_image)
     wanted = training(config)
-    if wanted is not None:
-        found.append(wanted.image)
-    return tuple(found)
+    stated = (
+        config.proof.network_image,
+        config.proof.vector_add_image,
+        wanted.image if wanted is not None else None,
+    )
+    return (*found, *(image for image in stated if image is not None))

@@ -10,6 +10,7 @@ from gpuclusters.config.gcp import GcpHosts
 from gpuclusters.config.hosts import ExistingHosts, LabHosts
 from gpuclusters.config.rules.rule import Severity, rule
 from gpuclusters.config.usernetes import UsernetesConfig
+from gpuclusters.config.usernetes_machines import ControlPlane, Worker
 from gpuclusters.config.usernetes_plan import DOCKER_MTU, host_mtu, ports, versions
 from gpuclusters.domain import usernetes_network
 from gpuclusters.domain.usernetes_network import DOCKER_BRIDGE, POD_SUBNET, SERVICE_SUBNET
@@ -104,14 +105,40 @@ def pods_and_services_have_room(config: UsernetesConfig) -> Iterable[Flaw]:
         )
 
 
-@rule(46, needs=["hosts", "network"])
+@rule(46, needs=["hosts", "network", "control_plane"], each=["workers"])
 def machines_are_outside_of_the_nodes_networks(config: UsernetesConfig) -> Iterable[Flaw]:
     """No machine has an address of pods, services, nodes or docker0: it could not be reached from within."""
-    if not isinstance(config.hosts, ExistingHosts):
-        return
-    for number, machine in enumerate(config.hosts.machines):
-        path: Path = ("hosts", "machines", number, "address")
-        yield from within(path, machine.address, config)
+    places: list[tuple[Path, str | None]] = [
+        (("control-plane", "host-ip"), config.control_plane.host_ip),
+        *((("workers", n, "host-ip"), worker.host_ip) for n, worker in enumerate(config.workers)),
+    ]
+    if isinstance(config.hosts, ExistingHosts):
+        machines = enumerate(config.hosts.machines)
+        places += [(("hosts", "machines", n, "address"), one.address) for n, one in machines]
+    for path, address in places:
+        if address is not None:
+            yield from within(path, address, config)
+
+
+@rule(46, needs=["control_plane"], each=["workers"])
+def hosts_are_reached_at_addresses_of_their_own(config: UsernetesConfig) -> Iterable[Flaw]:
+    """No address at which other hosts reach a node is that of two nodes, or every host's own."""
+    seen: dict[str, str] = {}
+    nodes: list[tuple[Path, ControlPlane | Worker]] = [(("control-plane",), config.control_plane)]
+    nodes += [(("workers", number), worker) for number, worker in enumerate(config.workers)]
+    for path, node in nodes:
+        text = node.host_ip
+        if text is None:
+            continue
+        if IPv4Address(text).is_loopback or text in seen:
+            owner = seen.get(text)
+            yield Flaw(
+                (*path, "host-ip"),
+                f"is that of {owner} too" if owner else "is every host's own",
+                show(text),
+                "write the address of this host in the network that all of them share",
+            )
+        seen.setdefault(text, node.host)
 
 
 def within(path: Path, text: str, config: UsernetesConfig) -> Iterator[Flaw]:
@@ -208,6 +235,7 @@ RULES = (
     networks_of_the_cluster_do_not_meet,
     pods_and_services_have_room,
     machines_are_outside_of_the_nodes_networks,
+    hosts_are_reached_at_addresses_of_their_own,
     generation_2_has_fixed_ranges,
     services_have_ports_of_their_own,
     ports_leave_ssh_alone,
