@@ -9,7 +9,7 @@ from gpuclusters.adapters.errors import CommandFailedError, InvalidAnswerError, 
 from gpuclusters.adapters.node_files import SshNodeFiles
 from gpuclusters.adapters.scripts import run_script
 from gpuclusters.adapters.ssh import Completed, SshHost
-from gpuclusters.domain import rke2_node
+from gpuclusters.domain import rke2_adoption, rke2_node
 from gpuclusters.domain.rke2 import Role
 from gpuclusters.domain.rke2_node import Artifacts, ClusterNode, LiveHost
 from gpuclusters.domain.rke2_ports import Progress
@@ -40,6 +40,17 @@ class SshRke2Host:
         """What is there."""
         done = self._run("inspect", paths, "look at RKE2", repeatable=True)
         return rke2_node.parse_live(done.stdout.decode(errors="replace"))
+
+    def configuration(self) -> tuple[Mapping[str, bytes], str]:
+        """The files that RKE2 is configured by, and the token that a server keeps; all of it is secret."""
+        files: dict[str, bytes] = {
+            **self._files.read_folders([rke2_adoption.CONFIG_FOLDER], [".yaml", ".yml"])
+        }
+        main = self._files.read(rke2_adoption.CONFIG_FILE)
+        if main is not None:
+            files[rke2_adoption.CONFIG_FILE] = main.content
+        token = self._files.read(rke2_adoption.SERVER_TOKEN)
+        return files, "" if token is None else token.content.decode(errors="replace")
 
     def unreachable(self, address: str) -> str:
         """Why the servers cannot be reached from it; empty if they can."""

@@ -88,6 +88,7 @@ class FabricInputs(BaseModel):
     """The driver in the guests' image; the fabric manager has to be of exactly this version."""
     fabric_manager_run: str | None = None
     """Tells one run of the service VM from the next: after a restart it is told anew what is active."""
+    adopt: bool = False
 
     @field_validator("gpus")
     @classmethod

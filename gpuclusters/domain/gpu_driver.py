@@ -94,6 +94,7 @@ class GpuDriverInputs(BaseModel):
     """Servers of the cluster that the host may already be a node of: there it is drained before."""
     node_name: str = ""
     drain_timeout_seconds: Annotated[int, Field(ge=1, le=86_400)] = 600
+    adopt: bool = False
 
     @model_validator(mode="after")
     def _fits_together(self) -> GpuDriverInputs:

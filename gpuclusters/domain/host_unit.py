@@ -90,18 +90,18 @@ def ensure(
     `written`: digest of what this resource wrote last, None when it has written nothing yet.
 
     Raises:
-        RefusalError: a different unit of that name is there, and `adopt` is not set.
+        RefusalError: a different unit of that name is there.
     """
     content = inputs.content.encode()
     live = files.read(inputs.path)
     digest = sha256_of(content)
     same = live is not None and (live.sha256, live.mode, live.owner) == (digest, MODE, OWNER)
     if live is not None and live.sha256 != digest:
-        if written is None and not inputs.adopt:
+        if written is None:
             raise RefusalError(
                 f"{files.place}: {inputs.path}",
                 f"a different unit of this name is there already (sha256 {live.sha256[:12]})",
-                "remove it or choose another name, or set adopt=True to replace it",
+                "remove it, choose another name, or make it equal",
             )
         if live.sha256 != written:
             journal.note(f"{files.place}: {inputs.unit}: its file was changed; put back")

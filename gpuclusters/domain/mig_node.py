@@ -47,6 +47,7 @@ class MigInputs(BaseModel):
     """Of the operator, whose own pods do not count."""
     timeout_seconds: float = Field(default=DEFAULT_TIMEOUT_SECONDS, gt=0, le=7200)
     """For the layout alone: it counts from when the node's operands work."""
+    adopt: bool = False
 
     @property
     def natural_id(self) -> str:

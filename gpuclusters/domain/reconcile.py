@@ -28,23 +28,21 @@ def ensure_file(
         written: sha256 of what this resource wrote last, None when it has written nothing yet.
 
     Raises:
-        RefusalError: a different file that is not ours is in the way and `adopt` is not set.
+        RefusalError: a different file that is not ours is in the way.
     """
     content = spec.content.encode()
     live = files.read(spec.path)
     if live is not None and _same(live, content, spec.mode, spec.owner):
         return live.sha256
     if live is not None and live.content != content:
-        if written is None and not spec.adopt:
+        if written is None:
             raise RefusalError(
                 f"{files.place}: {spec.path}",
                 f"a different file is there already (sha256 {live.sha256[:12]}, "
                 f"{len(live.content)} bytes, {live.owner} {live.mode})",
-                "move it away, or set adopt=True to replace it",
+                "move it away, or make it equal",
             )
-        if written is None:
-            journal.note(f"{files.place}: {spec.path}: taken over; its content was different")
-        elif live.sha256 != written:
+        if live.sha256 != written:
             journal.note(_drift_note(files.place, spec.path))
     return files.write(spec.path, content, mode=spec.mode, owner=spec.owner)
 
@@ -123,7 +121,7 @@ def ensure_cdi(
                 f"{files.place}: {spec.path}",
                 f"the file is not ours (it lacks the annotation {cdi.OWNER_ANNOTATION}: "
                 f"{cdi.OWNER})",
-                "move it away, or set adopt=True to replace it",
+                "move it away, or take it over (adopt), if it hands out the same",
             )
         if written is None and not ours:
             journal.note(f"{files.place}: {spec.path}: taken over; it was not ours")

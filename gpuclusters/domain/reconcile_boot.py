@@ -188,8 +188,8 @@ def _refuse(
     for path, content in sorted(inputs.files.items()):
         file = found[path]
         foreign = file.digest is not None and not file.ours and not _same(file, content)
-        if foreign and not inputs.adopt and path not in before:
-            said.append(f"{path} is not ours; move it away, or set adopt=True to replace it")
+        if foreign and path not in before:
+            said.append(f"{path} is not ours; move it away, or make it equal")
     if said:
         raise RefusalError(place, "; ".join(said), "nothing was changed")
 

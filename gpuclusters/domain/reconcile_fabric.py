@@ -181,6 +181,22 @@ def observe_partitions(spec: FabricInputs, fabric: Fabric, *, wanted: Collection
     return Observed(live, left, tuple(quarantine_warnings(spec, seen.marks, left)))
 
 
+def before_adoption(spec: FabricInputs, fabric: Fabric) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Which partitions are active, with those that leases have down for now, and which are wanted.
+
+    Raises:
+        RefusalError: the board's table is another one, or nothing of the layout fits.
+        FabricError: the fabric manager refuses or is not ready before the deadline.
+    """
+    live = read_partitions(fabric)
+    active = active_ids(live)
+    if not active:
+        return (), ()
+    wanted = wanted_partitions(spec, fabric, live)
+    seen = observe_partitions(spec, fabric, wanted=wanted)
+    return tuple(sorted({*active_ids(seen.live), *seen.left})), wanted
+
+
 def _steps(
     spec: FabricInputs, live: LiveTable, down: Collection[int], up: Collection[int]
 ) -> list[FabricStep]:

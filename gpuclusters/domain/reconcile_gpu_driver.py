@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from gpuclusters.domain import gpu_driver_packages, gpu_driver_plan, gpu_driver_reasons
+from gpuclusters.domain import (
+    adoption_host,
+    gpu_driver_packages,
+    gpu_driver_plan,
+    gpu_driver_reasons,
+)
 from gpuclusters.domain.gpu_driver import DriverSource, GpuDriverInputs, LiveDriver
 from gpuclusters.domain.gpu_driver_packages import Packages
 from gpuclusters.domain.gpu_driver_plan import Plan
@@ -107,6 +112,12 @@ def ensure(
         f"the driver is not at rest after {_ROUNDS} rounds: {'; '.join(_left(inputs, host))}",
         "look on the host what changes it again (configuration management, upgrades), then run again",
     )
+
+
+def differences(inputs: GpuDriverInputs, host: DriverHost) -> tuple[str, ...]:
+    """In words, how a driver that is there is not the one that is declared; empty if there is none."""
+    live = host.inspect()
+    return tuple(adoption_host.driver(inputs, live, _installable(packages_of(inputs, live))))
 
 
 def _close(inputs: GpuDriverInputs, server: Control) -> None:

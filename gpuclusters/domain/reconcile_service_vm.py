@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from gpuclusters.domain import domain_xml, service_vm_health
+from gpuclusters.domain import adoption_host, domain_xml, service_vm_health
 from gpuclusters.domain.fabric_state import FabricError
 from gpuclusters.domain.ports import Clock, FabricManager, Journal, PciDevices
 from gpuclusters.domain.refusals import RefusalError
@@ -95,6 +95,18 @@ def ensure(
         )
     live = _asked(ports.host)
     return Outcome(live, health, compare(want, live).words, guest)
+
+
+def differences(
+    vm: ServiceVmInputs, host: ServiceVmHost, scripts: Mapping[str, str]
+) -> tuple[str, ...]:
+    """In words, how a domain that is there is not what is declared; empty if there is none.
+
+    Raises:
+        RefusalError: libvirt cannot be asked.
+        AdapterError: the host was not reached.
+    """
+    return tuple(adoption_host.service_vm(wanted(vm, scripts), _asked(host)))
 
 
 def observe(

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from gpuclusters.domain import tenancy_conditions
+from gpuclusters.domain import adoption, tenancy_conditions
 from gpuclusters.domain.admission_policy import POD_POLICY
 from gpuclusters.domain.custom_resource import Name
 from gpuclusters.domain.isolation import BASELINE, POLICY
@@ -68,6 +68,7 @@ class TenancyInputs(BaseModel):
     namespace: Name
     spec: dict[str, Any]
     timeout_seconds: float = Field(default=DEFAULT_TIMEOUT_SECONDS, gt=0, le=3600)
+    adopt: bool = False
 
     @model_validator(mode="after")
     def _spec_is_valid(self) -> TenancyInputs:
@@ -201,6 +202,15 @@ def observe_tenancy(spec: TenancySpec, cluster: ClusterObjects) -> Judgement | N
     """The judgement now; None when the Tenancy object is gone."""
     tenancy = cluster.get(TENANCY, spec.tenant)
     return None if tenancy is None else judge(spec, tenancy, cluster)
+
+
+def differences(spec: TenancySpec, cluster: ClusterObjects) -> tuple[str, ...]:
+    """In words, how a Tenancy that is there is not what is declared; empty if there is none."""
+    live = cluster.get(TENANCY, spec.tenant)
+    if live is None:
+        return ()
+    there = TenancySpec.model_validate(live.get("spec") or {}).document()
+    return tuple(adoption.tree("spec", there, spec.document()))
 
 
 def remove_tenancy(tenant: str, cluster: ClusterObjects) -> None:

@@ -70,8 +70,8 @@ def ensure(
     said = [*vfio.problems(inputs.functions, found), *_still_used(gone, found)]
     live = {path: files.read(path) for path in parts.files(inputs)}
     for path, file in live.items():
-        if file is not None and _OURS.encode() not in file.content and not inputs.adopt:
-            said.append(f"{path} is not ours; move it away, or set adopt=True to replace it")
+        if file is not None and _OURS.encode() not in file.content:
+            said.append(f"{path} is not ours; move it away")
     if said:
         raise RefusalError(host.place, "; ".join(said), "nothing was changed")
     changed = False

@@ -111,7 +111,7 @@ def _installed(inputs: Rke2NodeInputs, live: LiveHost) -> Iterator[Finding]:
     elif live.version and not live.owner and not inputs.adopt:
         yield (
             f"RKE2 {live.version} is there already and no stack of ours installed it",
-            "run `rke2-uninstall.sh` there, or set adopt=True to take it over",
+            "run `rke2-uninstall.sh` there, or take it over (adopt)",
         )
     if live.active.get(other) in ("active", "activating"):
         yield (
@@ -133,7 +133,9 @@ def _cluster(
     others: Sequence[Control],
 ) -> Iterator[Finding]:
     if inputs.first:
-        for other in others:
+        # One that is taken over has proven by its token that the cluster is its own.
+        taken_over = inputs.adopt and live.active.get(Role.SERVER) == "active"
+        for other in () if taken_over else others:
             if other.is_installed() and other.is_ready():
                 yield (
                     f"the cluster lives on {other.place}, and this host would make a second one with "

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pulumi
 from pulumi.dynamic import Resource
 
-from gpuclusters.domain import cdi, reconcile
+from gpuclusters.domain import adoption_host, cdi, reconcile
 from gpuclusters.domain.cdi import CdiSpecInputs
 from gpuclusters.providers.hosts import host
 from gpuclusters.providers.kept import KeptProvider, Live, Properties
@@ -39,6 +39,13 @@ class CdiSpecProvider(KeptProvider[CdiSpecInputs]):
             modules=SshModuleMap(host(inputs.connection, self.ssh_key)),
         )
         return _outputs(inputs.qualified_names, made.content, made.sha256, [])
+
+    def differences(self, inputs: CdiSpecInputs) -> Sequence[str]:
+        """Of a file that is there, in what it hands out."""
+        files, pci = self._reach(inputs)
+        found = pci.inspect([device.pci_address for device in inputs.devices])
+        cdi.require_vfio(files.place, inputs.devices, found)
+        return [*adoption_host.cdi_file(inputs, files.read(inputs.path), found)]
 
     def observe(self, inputs: CdiSpecInputs, before: Properties) -> Live | None:  # noqa: ARG002
         """The file as it is, and how it differs from what the hardware asks for."""

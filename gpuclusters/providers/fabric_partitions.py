@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pulumi
 from pulumi.dynamic import Resource
 
-from gpuclusters.domain import fabric_health, reconcile_fabric
+from gpuclusters.domain import adoption, fabric_health, reconcile_fabric
 from gpuclusters.domain.fabric_state import FabricInputs
 from gpuclusters.providers.hosts import host
 from gpuclusters.providers.kept import KeptProvider, Live, Properties
@@ -31,6 +31,12 @@ class FabricPartitionsProvider(KeptProvider[FabricInputs]):
                 inputs, _fabric(inputs, reached), applied=before.get("applied") or []
             )
         return _outputs(inputs, made.live, made.wanted, made.warnings, made.left)
+
+    def differences(self, inputs: FabricInputs) -> Sequence[str]:
+        """Of the partitions that are active."""
+        fabric = _fabric(inputs, host(inputs.connection, self.ssh_key))
+        active, wanted = reconcile_fabric.before_adoption(inputs, fabric)
+        return [*adoption.partitions(active, wanted)]
 
     def observe(self, inputs: FabricInputs, before: Properties) -> Live | None:
         """What is active now. A board cannot be gone, only unreachable."""
@@ -127,6 +133,7 @@ class FabricPartitions(Resource, module="gpu", name="FabricPartitions"):
         fabric_manager_version: pulumi.Input[str] | None = None,
         guest_driver: pulumi.Input[str] | None = None,
         fabric_manager_run: pulumi.Input[str] | None = None,
+        adopt: bool = False,
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
         """Declare the active set.
@@ -148,6 +155,7 @@ class FabricPartitions(Resource, module="gpu", name="FabricPartitions"):
             fabric_manager_version: what runs in the service VM, as read there.
             guest_driver: the guests' driver; refused unless equal to the fabric manager's version.
             fabric_manager_run: output `run` of the ServiceVm: a restarted one is told what is active.
+            adopt: take over the partitions that are active, if they are these.
             opts: resource options.
         """
         given: dict[str, Any] = {
@@ -157,6 +165,7 @@ class FabricPartitions(Resource, module="gpu", name="FabricPartitions"):
             "fabric_manager_version": fabric_manager_version,
             "guest_driver": guest_driver,
             "fabric_manager_run": fabric_manager_run,
+            "adopt": adopt or None,
         }
         properties: dict[str, Any] = {
             "connection": connection,

@@ -38,6 +38,10 @@ class GpuDriverProvider(KeptProvider[GpuDriverInputs]):
         )
         return reconcile_gpu_driver.outputs(inputs, live)
 
+    def differences(self, inputs: GpuDriverInputs) -> Sequence[str]:
+        """Of a driver that is there."""
+        return reconcile_gpu_driver.differences(inputs, self._reach(inputs))
+
     def observe(self, inputs: GpuDriverInputs, before: Properties) -> Live | None:  # noqa: ARG002
         """The driver as it is; None once nothing of ours is on the host."""
         live = self._reach(inputs).inspect()
@@ -97,6 +101,7 @@ class GpuDriver(Resource, module="gpu", name="GpuDriver"):
         control: pulumi.Input[Sequence[Any]] = (),
         node_name: pulumi.Input[str] = "",
         drain_timeout_seconds: pulumi.Input[int] = 600,
+        adopt: bool = False,
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
         """Declare the driver of a host.
@@ -115,6 +120,7 @@ class GpuDriver(Resource, module="gpu", name="GpuDriver"):
             control: connections of servers that drain the host where it is a node already.
             node_name: its node.
             drain_timeout_seconds: patience for pods to leave.
+            adopt: take over a driver that is there already, if it is this one.
             opts: resource options.
         """
         properties: dict[str, Any] = {
@@ -137,4 +143,6 @@ class GpuDriver(Resource, module="gpu", name="GpuDriver"):
             "kernel": None,
             "drift": None,
         }
+        if adopt:
+            properties["adopt"] = True
         super().__init__(GpuDriverProvider(), name, properties, opts)

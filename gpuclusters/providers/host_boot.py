@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pulumi
 from pulumi.dynamic import Resource
 
-from gpuclusters.domain import reconcile_boot
+from gpuclusters.domain import adoption_host, reconcile_boot
 from gpuclusters.domain.host_boot import BootState, HostBootInputs
 from gpuclusters.providers.hosts import host
 from gpuclusters.providers.kept import KeptProvider, Live, Properties
@@ -33,6 +33,10 @@ class HostBootProvider(KeptProvider[HostBootInputs]):
             inputs, boot, files, StandardError(), before=sorted(before.get("files") or {})
         )
         return _outputs(state, ())
+
+    def differences(self, inputs: HostBootInputs) -> Sequence[str]:
+        """Of files that are there, and of the running kernel."""
+        return [*adoption_host.boot(inputs, *self._reach(inputs)[0].state(sorted(inputs.files)))]
 
     def observe(self, inputs: HostBootInputs, before: Properties) -> Live | None:  # noqa: ARG002
         """The boot as it is."""

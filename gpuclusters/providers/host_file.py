@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import pulumi
 from pulumi.dynamic import Resource
 
-from gpuclusters.domain import reconcile
+from gpuclusters.domain import adoption_host, reconcile
 from gpuclusters.domain.host_file import MAX_CONTENT_BYTES, HostFileSpec
 from gpuclusters.providers.hosts import host
 from gpuclusters.providers.kept import KeptProvider, Live, Properties
@@ -32,6 +33,10 @@ class HostFileProvider(KeptProvider[HostFileSpec]):
             inputs, self._files(inputs), StandardError(), written=before.get("sha256")
         )
         return {"sha256": digest}
+
+    def differences(self, inputs: HostFileSpec) -> Sequence[str]:
+        """Of a file that is there."""
+        return [*adoption_host.file(inputs, self._files(inputs).read(inputs.path))]
 
     def observe(self, inputs: HostFileSpec, before: Properties) -> Live | None:  # noqa: ARG002
         """The file as it is."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import pulumi
 from pulumi.dynamic import Resource
 
-from gpuclusters.domain import host_unit
+from gpuclusters.domain import adoption_host, host_unit
 from gpuclusters.domain.host_unit import HostUnitInputs
 from gpuclusters.providers.hosts import host
 from gpuclusters.providers.kept import KeptProvider, Live, Properties
@@ -32,6 +33,13 @@ class HostUnitProvider(KeptProvider[HostUnitInputs]):
             inputs, files, units, StandardError(), written=before.get("sha256")
         )
         return {"sha256": digest}
+
+    def differences(self, inputs: HostUnitInputs) -> Sequence[str]:
+        """Of a unit that is there."""
+        files, units = self._reach(inputs)
+        live = files.read(inputs.path)
+        said = host_unit.differences(inputs, units.state(inputs.unit)) if live else []
+        return [*adoption_host.unit(inputs.path, inputs.content, live, said)]
 
     def observe(self, inputs: HostUnitInputs, before: Properties) -> Live | None:  # noqa: ARG002
         """The unit as it is."""

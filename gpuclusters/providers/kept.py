@@ -7,7 +7,7 @@ live as outputs and as inputs, so that a refresh shows drift and the next previe
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
@@ -24,11 +24,14 @@ from pulumi.dynamic import (
 from pydantic import BaseModel, ValidationError
 
 from gpuclusters.adapters.errors import UnreachableError
+from gpuclusters.domain import adoption
 from gpuclusters.providers import edge
 from gpuclusters.providers.failures import InvalidStateError, explained, leave_out_frames
 from gpuclusters.providers.side_by_side import make_room
 
 SSH_KEY_CONFIG = "gpu-clusters:ssh-private-key"
+ADOPT = "adopt"
+"""Input of those that can take over what is there: it counts when the resource is made, and never again."""
 
 Properties = dict[str, Any]
 
@@ -69,7 +72,7 @@ class KeptProvider(ResourceProvider, Generic[I]):
 
     def diff(self, _id: str, olds: Properties, news: Properties) -> DiffResult:
         """Compare inputs, and outputs that tell of drift; pure."""
-        names = edge.changed(self.model, olds, news)
+        names = [name for name in edge.changed(self.model, olds, news) if name != ADOPT]
         drifted = self.has_drifted(edge.plain(olds))
         # What is not known yet is not taken for another host: most often it is the same one.
         replaces = [
@@ -90,6 +93,9 @@ class KeptProvider(ResourceProvider, Generic[I]):
         """Find or make it."""
         with self._explained("create", props):
             inputs = self._parsed(props)
+            if getattr(inputs, ADOPT, False):
+                kind = type(self).__name__.removesuffix("Provider")
+                adoption.require_alike(f"{kind} {inputs.natural_id}", self.differences(inputs))
             outputs = self.ensure(inputs, {})
             return CreateResult(inputs.natural_id, {**_bare(props), **outputs})
 
@@ -129,6 +135,13 @@ class KeptProvider(ResourceProvider, Generic[I]):
     def has_drifted(self, outputs: Properties) -> bool:  # noqa: ARG002
         """Whether the outputs of the last refresh tell of drift that the inputs do not show."""
         return False
+
+    def differences(self, inputs: I) -> Sequence[str]:
+        """In words, how what is there differs from what is declared; empty where nothing is there.
+
+        Asked before something is taken over, which only providers with an input `adopt` do.
+        """
+        raise NotImplementedError
 
     def ensure(self, inputs: I, before: Properties) -> Properties:
         """Read, compare, act; answers all outputs. `before` is empty on creation."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pulumi
@@ -30,6 +30,13 @@ class MigLayoutProvider(KeptProvider[MigInputs]):
 
         cluster = _cluster(inputs)
         return mig_node.ensure(inputs, cluster, SystemClock(), StandardError()).outputs()
+
+    def differences(self, inputs: MigInputs) -> Sequence[str]:
+        """Of a layout that the node is asked for already."""
+        state = mig_node.observe(inputs, _cluster(inputs))
+        if state is None or state.layout in ("", inputs.layout):
+            return []
+        return [f"its GPUs are divided as {state.layout} instead of {inputs.layout}"]
 
     def observe(self, inputs: MigInputs, before: Properties) -> Live | None:  # noqa: ARG002
         """The layout as it is now."""
@@ -78,6 +85,7 @@ class MigLayout(Resource, module="gpu", name="MigLayout"):
         evict: pulumi.Input[bool] = False,
         namespace: pulumi.Input[str] = NAMESPACE,
         timeout_seconds: pulumi.Input[float] = DEFAULT_TIMEOUT_SECONDS,
+        adopt: bool = False,
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
         """Declare a layout.
@@ -93,6 +101,7 @@ class MigLayout(Resource, module="gpu", name="MigLayout"):
             evict: whether pods that use GPUs of the node are ended.
             namespace: of the operator.
             timeout_seconds: how long the MIG manager may take; with a reboot, many minutes.
+            adopt: take over a layout that the node has already, if it is this one.
             opts: resource options.
         """
         properties: dict[str, Any] = {
@@ -108,4 +117,6 @@ class MigLayout(Resource, module="gpu", name="MigLayout"):
             "state": None,
             "allocatable": None,
         }
+        if adopt:
+            properties["adopt"] = True
         super().__init__(MigLayoutProvider(), name, properties, opts)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pulumi
 from pulumi.dynamic import CheckFailure, CheckResult, DiffResult, Resource
 
-from gpuclusters.domain import reconcile_rke2, rke2, rke2_kubeconfig, rke2_state
+from gpuclusters.domain import reconcile_rke2, rke2, rke2_adoption, rke2_kubeconfig, rke2_state
 from gpuclusters.domain.rke2_node import Rke2NodeInputs
 from gpuclusters.providers.hosts import host
 from gpuclusters.providers.kept import KeptProvider, Live, Properties
@@ -53,6 +53,13 @@ class Rke2NodeProvider(KeptProvider[Rke2NodeInputs]):
             inputs, reached, control, others, clock, StandardError(), before=before
         )
         return self._outputs(inputs, reached, live)
+
+    def differences(self, inputs: Rke2NodeInputs) -> Sequence[str]:
+        """Of an RKE2 that is there: release, configuration, tokens, files."""
+        reached = self._host(inputs)
+        live = reached.inspect([*inputs.contents(), rke2.TOKENS])
+        documents, token = reached.configuration()
+        return [*rke2_adoption.differences(inputs, live, documents, token)]
 
     def observe(self, inputs: Rke2NodeInputs, before: Properties) -> Live | None:  # noqa: ARG002
         """The host as it is; None if RKE2 is not on it."""

@@ -34,6 +34,13 @@ class ServiceVmProvider(KeptProvider[ServiceVmInputs]):
             )
         return _outputs(inputs, outcome)
 
+    def differences(self, inputs: ServiceVmInputs) -> Sequence[str]:
+        """Of a domain that is there."""
+        from gpuclusters.adapters.service_vm import SshServiceVm, scripts
+
+        reached = SshServiceVm(host(inputs.connection, self.ssh_key), inputs)
+        return reconcile_service_vm.differences(inputs, reached, scripts())
+
     def observe(self, inputs: ServiceVmInputs, before: Properties) -> Live | None:  # noqa: ARG002
         """The VM as it is, and how it differs from what it should be."""
         from gpuclusters.adapters.service_vm import scripts

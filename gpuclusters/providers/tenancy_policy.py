@@ -36,6 +36,10 @@ class TenancyPolicyProvider(KeptProvider[TenancyInputs]):
             )
         )
 
+    def differences(self, inputs: TenancyInputs) -> Sequence[str]:
+        """Of a Tenancy that is there."""
+        return reconcile_tenancy.differences(inputs.tenancy(), _cluster(inputs))
+
     def observe(self, inputs: TenancyInputs, before: Properties) -> Live | None:  # noqa: ARG002
         """The proofs as of now; what is not proven shows as not ready, so that `up` acts."""
         judgement = reconcile_tenancy.observe_tenancy(inputs.tenancy(), _cluster(inputs))
@@ -85,6 +89,7 @@ class TenancyPolicy(Resource, module="gpu", name="TenancyPolicy"):
         namespace: pulumi.Input[str],
         spec: pulumi.Input[Mapping[str, Any]],
         timeout_seconds: pulumi.Input[float] = DEFAULT_TIMEOUT_SECONDS,
+        adopt: bool = False,
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
         """Declare a tenant's isolation.
@@ -98,6 +103,7 @@ class TenancyPolicy(Resource, module="gpu", name="TenancyPolicy"):
             spec: the rest of the Tenancy's spec: gpus, sizes, quota, limits, egress, podSecurity,
                 runtimeClasses.
             timeout_seconds: how long to wait for the controller and the proofs.
+            adopt: take over a Tenancy that is there already, if it says this.
             opts: resource options.
         """
         properties: dict[str, Any] = {
@@ -111,4 +117,6 @@ class TenancyPolicy(Resource, module="gpu", name="TenancyPolicy"):
             "proofs": None,
             "observed_generation": None,
         }
+        if adopt:
+            properties["adopt"] = True
         super().__init__(TenancyPolicyProvider(), name, properties, opts)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pulumi
 from pulumi.dynamic import Resource
 
-from gpuclusters.domain import reconcile_vfio
+from gpuclusters.domain import adoption_host, reconcile_vfio
 from gpuclusters.domain.vfio import FoundFunction, VfioBindingInputs, VfioFunction
 from gpuclusters.providers.hosts import host
 from gpuclusters.providers.kept import KeptProvider, Live, Properties
@@ -36,6 +36,17 @@ class VfioBindingProvider(KeptProvider[VfioBindingInputs]):
             inputs, parts(), files, bound, units, StandardError(), before=old
         )
         return _outputs(found, ())
+
+    def differences(self, inputs: VfioBindingInputs) -> Sequence[str]:
+        """Of functions that are bound otherwise, and of files that are there."""
+        from gpuclusters.adapters.vfio_functions import parts
+
+        files, bound, _ = self._reach(inputs)
+        ours = {
+            path: (content, files.read(path))
+            for path, (content, _) in parts().files(inputs).items()
+        }
+        return [*adoption_host.bindings(inputs, bound.inspect(inputs.functions), ours)]
 
     def observe(self, inputs: VfioBindingInputs, before: Properties) -> Live | None:  # noqa: ARG002
         """The drivers as they are."""

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+import yaml
 
 from gpuclusters.domain.cdi_rules import faults_in
 from gpuclusters.providers.cdi_spec import CdiSpecProvider
@@ -82,17 +83,55 @@ def test_a_file_of_ours_from_an_interrupted_run_is_taken_on_even_when_the_inputs
     assert not provider.diff(CdiSpecProvider, made.outputs, wanted(host, "12")).changes
 
 
-def test_a_file_without_our_mark_is_refused_kept_and_can_be_adopted(
+def test_a_file_without_our_mark_is_refused_kept_and_adopted_only_if_it_hands_out_the_same(
     host: SimulatedHost, start_provider: StartProvider
 ) -> None:
     provider = start_provider(host)
     host.path(PATH).parent.mkdir(parents=True, exist_ok=True)
     host.path(PATH).write_text(json.dumps(FOREIGN))
-    with pytest.raises(StepFailed, match=r"the file is not ours.*adopt=True"):
+    with pytest.raises(StepFailed, match=r"the file is not ours.*adopt"):
         provider.create(CdiSpecProvider, wanted(host))
     assert on_host(host) == FOREIGN
-    provider.create(CdiSpecProvider, wanted(host, adopt=True))
+    with pytest.raises(
+        StepFailed, match=r"what is there differs.*it has no device 1; it has no device 2"
+    ):
+        provider.create(CdiSpecProvider, wanted(host, adopt=True))
+    assert on_host(host) == FOREIGN
+
+    by_hand = same_by_hand(host)
+    by_hand["devices"][2]["containerEdits"]["deviceNodes"][0]["path"] = "/dev/vfio/999"
+    host.path(PATH).write_text(json.dumps(by_hand))
+    with pytest.raises(
+        StepFailed, match=r"device 3 is .*/dev/vfio/999.* instead of .*; declare it as it is"
+    ):
+        provider.create(CdiSpecProvider, wanted(host, adopt=True))
+    assert on_host(host) == by_hand
+
+    host.path(PATH).write_text(yaml.safe_dump(same_by_hand(host)))
+    made = provider.create(CdiSpecProvider, wanted(host, adopt=True))
     assert len(on_host(host)["devices"]) == 8
+    assert not provider.diff(CdiSpecProvider, made.outputs, wanted(host)).changes
+    provider.delete(CdiSpecProvider, made)
+    assert not host.path(PATH).exists()
+
+
+def same_by_hand(host: SimulatedHost) -> dict[str, Any]:
+    """What an administrator may have written: no marks, access in full, another order."""
+    devices = [
+        {
+            "name": device["name"],
+            "containerEdits": {
+                "deviceNodes": [{"path": f"/dev/vfio/{group_of(host, device['pci_address'])}"}]
+            },
+        }
+        for device in wanted(host)["devices"]
+    ]
+    return {
+        "cdiVersion": "0.6.0",
+        "kind": "nvidia.com/pgpu",
+        "devices": devices,
+        "containerEdits": {"deviceNodes": [{"path": "/dev/vfio/vfio", "permissions": "mrw"}]},
+    }
 
 
 @pytest.mark.parametrize("folder", ["/etc/cdi", "/var/run/cdi"])

@@ -55,7 +55,7 @@ def test_a_rerun_of_create_changes_nothing(
     assert host.path(PATH).stat().st_ino == before
 
 
-def test_a_different_file_that_is_there_already_is_refused_and_can_be_adopted(
+def test_a_different_file_that_is_there_already_is_refused_and_an_equal_one_can_be_adopted(
     host: SimulatedHost, start_provider: StartProvider
 ) -> None:
     provider = start_provider(host)
@@ -64,12 +64,20 @@ def test_a_different_file_that_is_there_already_is_refused_and_can_be_adopted(
     with pytest.raises(StepFailed) as failed:
         provider.create(HostFileProvider, wanted(host))
     assert f"{PATH}: a different file is there already" in str(failed.value)
-    assert "adopt=True" in str(failed.value)
     assert host.path(PATH).read_text() == "by hand\n"
 
-    provider.create(HostFileProvider, wanted(host, adopt=True))
-    assert host.path(PATH).read_text() == "a: 1\n"
-    assert "taken over" in provider.stderr.read_text()
+    host.path(PATH).chmod(0o600)
+    with pytest.raises(StepFailed) as failed:
+        provider.create(HostFileProvider, wanted(host, adopt=True))
+    assert str(failed.value).startswith(f"adopt HostFile {host.name}:{PATH}: what is there differs")
+    assert f"{PATH} has other content from line 1 on (8 bytes instead of 5" in str(failed.value)
+    assert f"{PATH} has mode 0600 instead of 0644" in str(failed.value)
+    assert host.path(PATH).read_text() == "by hand\n"
+
+    host.path(PATH).write_text("a: 1\n")
+    host.path(PATH).chmod(0o644)
+    made = provider.create(HostFileProvider, wanted(host, adopt=True))
+    assert not provider.diff(HostFileProvider, made.outputs, wanted(host)).changes
 
 
 def test_drift_shows_after_a_refresh_and_is_put_back_by_the_next_update(

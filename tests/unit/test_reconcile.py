@@ -90,15 +90,12 @@ def test_equal_content_with_another_mode_is_ours_and_put_right() -> None:
     assert (host.files[PATH].mode, host.files[PATH].owner) == ("0644", "root:root")
 
 
-def test_a_foreign_file_is_refused_unless_adopted() -> None:
+def test_a_foreign_file_is_refused() -> None:
     host = Host()
     host.put(PATH, "theirs\n")
-    with pytest.raises(RefusalError, match="adopt=True"):
+    with pytest.raises(RefusalError, match="a different file is there already"):
         reconcile.ensure_file(file(), host, host, written=None)
     assert host.text(PATH) == "theirs\n"
-    reconcile.ensure_file(file(adopt=True), host, host, written=None)
-    assert host.text(PATH) == "a\n"
-    assert "taken over" in host.notes[0]
 
 
 def test_drift_is_named_and_put_back_but_our_own_old_content_is_no_drift() -> None:

@@ -319,7 +319,7 @@ def ready(version: str = "v1.35.7+rke2r1") -> ClusterNode:
             Server(),
             ["has a node hgx-01 already", "kubectl delete node"],
         ),
-        (node(), LiveHost(version="v1.35.7+rke2r1", method="tar"), None, Server(), ["adopt=True"]),
+        (node(), LiveHost(version="v1.35.7+rke2r1", method="tar"), None, Server(), ["adopt"]),
         (
             node(),
             LiveHost(version="v1.35.7+rke2r1", method="rpm"),

@@ -1,0 +1,148 @@
+"""How what is there on a host differs from what is declared: files, units, CDI specs, boots, drivers, VMs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from gpuclusters.domain import cdi, gpu_driver_plan, service_vm_state, vfio
+from gpuclusters.domain.adoption import value
+from gpuclusters.domain.cdi import CdiSpecInputs
+from gpuclusters.domain.gpu_driver import GpuDriverInputs, LiveDriver
+from gpuclusters.domain.gpu_driver_packages import Packages
+from gpuclusters.domain.host_boot import BootState, HostBootInputs
+from gpuclusters.domain.host_boot import plan as boot_plan
+from gpuclusters.domain.host_file import HostFileSpec, sha256_of
+from gpuclusters.domain.ports import LiveFile, PciFunction
+from gpuclusters.domain.reconcile_boot import FoundFile
+from gpuclusters.domain.service_vm_state import LiveVm, WantedVm
+from gpuclusters.domain.vfio import FoundFunction, VfioBindingInputs
+
+
+def file(spec: HostFileSpec, live: LiveFile | None) -> Iterator[str]:
+    """Content, mode and owner. The content itself is not told: it may be secret."""
+    if live is None:
+        return
+    if live.content != spec.content.encode():
+        there, here = live.content.splitlines(), spec.content.encode().splitlines()
+        pairs = zip(there, here, strict=False)
+        same = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(there), len(here)))
+        yield (
+            f"{spec.path} has other content from line {same + 1} on ({len(live.content)} bytes instead of "
+            f"{len(spec.content.encode())}, sha256 {live.sha256[:12]})"
+        )
+    mode = spec.mode.rjust(4, "0")
+    if live.mode.rjust(4, "0") != mode:
+        yield f"{spec.path} has mode {live.mode} instead of {mode}"
+    if live.owner != spec.owner:
+        yield f"{spec.path} belongs to {live.owner} instead of {spec.owner}"
+
+
+def cdi_file(
+    spec: CdiSpecInputs, live: LiveFile | None, found: Mapping[str, PciFunction]
+) -> Iterator[str]:
+    """Kind, devices, and what each device and all together bring into a container."""
+    if live is None:
+        return
+    there = cdi.parse(live.content)
+    if there is None:
+        yield f"{spec.path} is neither JSON nor YAML"
+        return
+    here = json.loads(cdi.render(spec, found))
+    yield from value("kind", there.get("kind"), here["kind"])
+    yield from value(
+        "containerEdits", _edits(there.get("containerEdits")), _edits(here["containerEdits"])
+    )
+    theirs, ours = _devices(there), _devices(here)
+    for name in sorted(theirs.keys() | ours.keys(), key=lambda n: (len(n), n)):
+        if name not in ours:
+            yield f"it has a device {name}, which is not declared"
+        elif name not in theirs:
+            yield f"it has no device {name}"
+        else:
+            yield from value(f"device {name}", theirs[name], ours[name])
+
+
+def _devices(document: Mapping[str, Any]) -> dict[str, Any]:
+    listed = document.get("devices")
+    return {
+        str(device.get("name")): _edits(device.get("containerEdits"))
+        for device in (listed if isinstance(listed, list) else [])
+        if isinstance(device, Mapping)
+    }
+
+
+def _edits(stated: Any) -> dict[str, Any]:
+    """Edits of a container in one form: nodes by path, with what a runtime takes where nothing is said."""
+    if not isinstance(stated, Mapping):
+        return {}
+    edits = {key: value for key, value in stated.items() if value and key != "deviceNodes"}
+    nodes = stated.get("deviceNodes")
+    for node in nodes if isinstance(nodes, list) else []:
+        if isinstance(node, Mapping):
+            rest = {
+                k: v
+                for k, v in node.items()
+                if k not in ("path", "type", "hostPath", "permissions")
+            }
+            access = "".join(sorted(str(node.get("permissions", "rwm")).replace("m", "")))
+            edits[f"{node.get('path')} ({access})"] = rest or True
+    return edits
+
+
+def unit(
+    path: str, content: str, live: LiveFile | None, differences: Sequence[str]
+) -> Iterator[str]:
+    """A unit's file, and what systemd says of it."""
+    if live is None:
+        return
+    if live.sha256 != sha256_of(content.encode()):
+        yield f"{path} has other content (sha256 {live.sha256[:12]})"
+    yield from differences
+
+
+def boot(inputs: HostBootInputs, state: BootState, found: Mapping[str, FoundFile]) -> Iterator[str]:
+    """Files that are there and differ; kernel arguments that would need another boot."""
+    for path, content in sorted(inputs.files.items()):
+        digest = found[path].digest
+        if digest is not None and digest != sha256_of(content.encode()):
+            yield f"{path} has other content (sha256 {digest[:12]})"
+    missing = boot_plan(inputs, state).reboot_for
+    if missing:
+        yield f"the running kernel lacks {' '.join(missing)}"
+
+
+def bindings(
+    inputs: VfioBindingInputs,
+    found: Mapping[str, FoundFunction],
+    files: Mapping[str, tuple[str, LiveFile | None]],
+) -> Iterator[str]:
+    """Functions that are on another driver; files in our places that say something else."""
+    yield from vfio.drift(inputs.functions, found)
+    for path, (content, live) in files.items():
+        if live is not None and live.sha256 != sha256_of(content.encode()):
+            yield f"{path} has other content (sha256 {live.sha256[:12]})"
+
+
+def service_vm(want: WantedVm, live: LiveVm) -> Iterator[str]:
+    """The domain, its network and its disk. Our mark and our UUID are no difference: it gets them."""
+    if live.domain is None:
+        return
+    plan = service_vm_state.compare(want, live)
+    yield from (
+        f"domain: {words}" for words in plan.domain if not words.startswith(("uuid ", "our mark"))
+    )
+    yield from (f"network: {words}" for words in plan.network)
+    if plan.disk:
+        yield plan.disk
+
+
+def driver(inputs: GpuDriverInputs, live: LiveDriver, packages: Packages | None) -> Iterator[str]:
+    """Another driver, other modules or packages than declared, where there is a driver at all."""
+    if not live.module and not live.loaded:
+        return
+    ours = {f"{path} differs" for path in gpu_driver_plan.contents(live)}
+    for words in gpu_driver_plan.drift(inputs, live, packages):
+        if words not in ours and not words.startswith("packages are not held"):
+            yield words
