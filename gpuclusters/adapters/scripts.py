@@ -22,6 +22,14 @@ def _text(name: str) -> str:
     return (folder / f"{name}.sh").read_text()
 
 
+def script_text(name: str, content: bytes | None = None) -> str:
+    """The text of a script as it is sent, with the content for its function `main`; see `run_script`."""
+    if content is None:
+        return _text(name)
+    encoded = base64.encodebytes(content).decode()
+    return f"{_text(name)}\nmain \"$@\" <<'{_MARKER}'\n{encoded}{_MARKER}\n"
+
+
 def run_script(
     host: SshHost,
     name: str,
@@ -54,10 +62,7 @@ def run_script(
     Raises:
         AdapterError: the host was not reached, or the script failed.
     """
-    text = "".join(_text(part) for part in (*after, name))
-    if content is not None:
-        encoded = base64.encodebytes(content).decode()
-        text += f"\nmain \"$@\" <<'{_MARKER}'\n{encoded}{_MARKER}\n"
+    text = "".join([*map(_text, after), script_text(name, content)])
     completed = host.run(
         [*_becoming(host, account), "sh", "-s", "--", *arguments],
         tried=tried,

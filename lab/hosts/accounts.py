@@ -41,6 +41,11 @@ def accounts(machine: Machine) -> dict[str, Account]:
     return found
 
 
+def ordinary(machine: Machine) -> dict[str, Account]:
+    """Those that people log in with."""
+    return {n: one for n, one in accounts(machine).items() if _FIRST <= one.uid < _LAST}
+
+
 def by_uid(machine: Machine, uid: int) -> Account | None:
     """The account with this number."""
     return next((one for one in accounts(machine).values() if one.uid == uid), None)

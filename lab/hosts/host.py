@@ -19,6 +19,7 @@ from lab.hosts.folder import HostFolder, read_json, write_json
 from lab.hosts.kernel import Kernel
 from lab.hosts.keys import ensure_key
 from lab.hosts.machine import Machine
+from lab.hosts.model import USER
 from lab.hosts.request import Request, answer_of, hung_up, receive
 from lab.hosts.services import NOTIFY_VARIABLE, Services
 from lab.hosts.standins.call import Answer, Call, Finished
@@ -209,17 +210,17 @@ class Host:
     async def _sudo(self, request: Request, connection: socket.socket) -> Answer:
         if self.faults().first(faults.SudoNeedsPassword):
             return Answer.error("sudo: a password is required", 1)
-        known = accounts.accounts(self.machine)
-        users = {name: one.uid for name, one in known.items()}
-        parsed = sudo.parse(request.arguments, request.environment, users)
+        known = {"root": 0, **{n: one.uid for n, one in accounts.ordinary(self.machine).items()}}
+        parsed = sudo.parse(request.arguments, request.environment, known)
         if isinstance(parsed, Answer):
             return parsed
-        login = environment(parsed.uid)
-        for name, one in known.items():
-            if one.uid == parsed.uid:
-                login |= {"HOME": one.home, "USER": name, "LOGNAME": name}
-        values = {**login, **parsed.environment}
-        command = Command(parsed.argv, parsed.uid, request.cwd, values)
+        login, cwd = environment(parsed.uid), request.cwd
+        account = accounts.by_uid(self.machine, parsed.uid)
+        if account is not None and account.name not in {"root", USER}:
+            login |= {"HOME": account.home, "USER": account.name, "LOGNAME": account.name}
+            # It stays where it was, which another account may not enter; here it has to.
+            cwd = account.home
+        command = Command(parsed.argv, parsed.uid, cwd, {**login, **parsed.environment})
         stdin, stdout, stderr = request.streams
         running = await self._run(command, (stdin, stdout, stderr))
         ended = asyncio.create_task(running.wait())

@@ -112,7 +112,7 @@ def booted(machine: Machine, faults: Faults) -> None:
     That is beside the units of the machine, so before a unit that is late: what these write to /run is not
     there yet.
     """
-    for account in accounts.accounts(machine).values():
+    for account in accounts.ordinary(machine).values():
         if is_up(machine, account):
             stop(machine, account)
         if lingers(machine, account):

@@ -1,0 +1,145 @@
+"""The files of a host that runs rootless Docker, root's and the account's, and their text. Pure.
+
+Sources: Usernetes (`init-host/init-host.root.sh`: modules, sysctl; delegation in `hack/`),
+systemd.resource-control(5), systemd-system.conf(5), moby
+(a rootless daemon reads ~/.config/docker/daemon.json;
+`dockerd-rootless.sh`: where the network driver is named its MTU is named too).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shlex
+from pathlib import Path
+from string import Template
+from typing import Any
+
+from gpuclusters.domain.host_file import sha256_of
+
+MARK = "# Written by gpu-clusters; changes are put back."
+STATE = "/var/lib/gpu-clusters/usernetes"
+SCRIPTS = Path(__file__).resolve().parents[2] / "scripts/usernetes/host"
+
+MODULES = (
+    *("tun", "tap", "bridge", "br_netfilter", "veth", "ip_tables", "ip6_tables", "iptable_nat"),
+    *("ip6table_nat", "iptable_filter", "ip6table_filter", "nf_tables", "x_tables"),
+    *("xt_MASQUERADE", "xt_addrtype", "xt_comment", "xt_conntrack", "xt_mark", "xt_multiport"),
+    *("xt_nat", "xt_tcpudp", "vxlan"),
+)
+CONTROLLERS = ("cpu", "cpuset", "io", "memory", "pids")
+RP_FILTER, PORT_START = "net.ipv4.conf.default.rp_filter", "net.ipv4.ip_unprivileged_port_start"
+SYSCTL = {RP_FILTER: ("2", "0"), PORT_START: ("0",)}
+"""Values that will do; the first is what we set. rp_filter 1 drops packets between nodes."""
+
+MODULES_FILE = "/etc/modules-load.d/gpu-clusters-usernetes.conf"
+SYSCTL_FILE = "/etc/sysctl.d/99-gpu-clusters-usernetes.conf"
+DELEGATE_FILE = "/etc/systemd/system/user@.service.d/gpu-clusters-usernetes.conf"
+LIMITS_FILE = "/etc/security/limits.d/98-gpu-clusters-usernetes.conf"
+SYSTEM_LIMITS_FILE = "/etc/systemd/system.conf.d/gpu-clusters-usernetes.conf"
+USER_LIMITS_FILE = "/etc/systemd/user.conf.d/gpu-clusters-usernetes.conf"
+UPGRADES_FILE = "/etc/apt/apt.conf.d/52gpu-clusters-usernetes"
+BOOT_UNIT = "gpu-clusters-rootless-docker.service"
+BOOT_UNIT_FILE = f"/etc/systemd/system/{BOOT_UNIT}"
+REFRESH_UNITS = ("nvidia-cdi-refresh.service", "nvidia-cdi-refresh.path")
+
+DAEMON_JSON = ".config/docker/daemon.json"
+USER_DROP_IN = ".config/systemd/user/docker.service.d/gpu-clusters.conf"
+RUNTIME = "nvidia"
+
+
+def host_files(account: str) -> dict[str, str]:
+    """Root's files by path."""
+    limits = f"{MARK}\n[Manager]\nDefaultLimitMEMLOCK=infinity\nDefaultLimitNPROC=infinity\n"
+    unlimited = ("nproc", "memlock", "stack", "nofile", "cpu", "rtprio")
+    return {
+        MODULES_FILE: "\n".join([MARK, *MODULES, ""]),
+        SYSCTL_FILE: "\n".join([MARK, *(f"{k} = {v[0]}" for k, v in SYSCTL.items()), ""]),
+        DELEGATE_FILE: f"{MARK}\n[Service]\nDelegate={' '.join(CONTROLLERS)}\n",
+        # The session's limits do not reach services of the account's systemd; those of the managers do.
+        LIMITS_FILE: "".join(
+            [
+                f"{MARK}\n",
+                *(f"{account} {kind} {what} unlimited\n" for kind, what in _pairs(unlimited)),
+            ]
+        ),
+        SYSTEM_LIMITS_FILE: limits,
+        USER_LIMITS_FILE: limits,
+        UPGRADES_FILE: (
+            f"//{MARK[1:]}\n"
+            "// Such a kernel has no module of the driver; such a daemon ends all nodes.\n"
+            'Unattended-Upgrade::Package-Blacklist { "linux-"; "docker-"; "containerd"; "nvidia-"; '
+            '"libnvidia-"; };\n'
+        ),
+        BOOT_UNIT_FILE: boot_unit(account),
+    }
+
+
+def _pairs(items: tuple[str, ...]) -> list[tuple[str, str]]:
+    return [(kind, what) for what in items for kind in ("soft", "hard")]
+
+
+def boot_unit(account: str) -> str:
+    """The unit that starts the account's daemon again at boot, once there is a CDI specification."""
+    return Template((SCRIPTS / BOOT_UNIT).read_text()).substitute(account=account)
+
+
+def user_drop_in() -> str:
+    """What the account's daemon is started with."""
+    return (SCRIPTS / "docker.service.d.conf").read_text()
+
+
+def host_digest(account: str) -> str:
+    """Of all root's files together."""
+    return hashlib.sha256(json.dumps(host_files(account), sort_keys=True).encode()).hexdigest()
+
+
+def account_files(home: str, daemon_json: str | None) -> dict[str, str]:
+    """The account's files by path, with what else its daemon.json says kept.
+
+    Raises:
+        ValueError: the daemon.json that is there cannot be read.
+    """
+    return {
+        f"{home}/{DAEMON_JSON}": daemon_configuration(daemon_json),
+        f"{home}/{USER_DROP_IN}": user_drop_in(),
+    }
+
+
+def daemon_configuration(there: str | None) -> str:
+    """The daemon's configuration: CDI on, NVIDIA's runtime known and not the default.
+
+    Raises:
+        ValueError: what is there is no JSON object.
+    """
+    try:
+        body: Any = json.loads(there or "{}")
+    except ValueError as error:
+        raise ValueError(f"{DAEMON_JSON} is not JSON ({error})") from error
+    if not isinstance(body, dict):
+        raise ValueError(f"{DAEMON_JSON} is no JSON object")  # noqa: TRY004 (a fault of the file)
+    features, runtimes = body.get("features") or {}, body.get("runtimes") or {}
+    wanted = {
+        **body,
+        "features": {**features, "cdi": True},
+        "runtimes": {**runtimes, RUNTIME: {"args": [], "path": "nvidia-container-runtime"}},
+    }
+    # The default runtime starts every container; the node brings its GPUs in by CDI alone.
+    if wanted.get("default-runtime") == RUNTIME:
+        del wanted["default-runtime"]
+    if there is not None and wanted == body:
+        return there
+    return json.dumps(wanted, indent=2) + "\n"
+
+
+def differing(wanted: dict[str, str], digests: dict[str, str]) -> list[str]:
+    """Paths of files that are not as they must be."""
+    return [p for p, text in sorted(wanted.items()) if digests.get(p) != sha256_of(text.encode())]
+
+
+def write_command(path: str, text: str) -> str:
+    """A line for a shell of root that writes this file, without comments."""
+    lines = [line for line in text.splitlines() if line and line[0] not in "#/"]
+    folder = path.rpartition("/")[0]
+    quoted = " ".join(shlex.quote(line) for line in lines)
+    return f"mkdir -p {folder} && printf '%s\\n' {quoted} > {path}"
