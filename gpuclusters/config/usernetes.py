@@ -40,6 +40,8 @@ class UsernetesTimeouts(Section):
     """All GPUs of all nodes, once the device plugin runs."""
     rung_seconds: Seconds = 900
     """Rung 6 and rung 8 each, the pull of their images included."""
+    proof_seconds: Seconds = 3600
+    """All rungs in the cluster together."""
 
 
 class UsernetesConfig(Section):

@@ -59,12 +59,13 @@ class UsernetesNetwork(Section):
 
 
 class AddressApi(Section):
-    """The API answers at an address of the control plane's host that its certificate names."""
+    """The API answers at an address that leads to the control plane's host."""
 
     through: Literal["address"]
     """How the API is reached."""
     address: ApiAddress
-    """Host name or IPv4 address, without the port. It is put into the certificate."""
+    """Host name or IPv4 address, without the port. The certificate need not have it: a client is told to
+    look for the node's name in it."""
 
 
 class TunnelApi(Section):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network
-from typing import Literal
+from typing import Any, Literal
 
 from gpuclusters.config.gcp import GcpHosts, OwnNetwork
 from gpuclusters.config.hosts import LabHosts
@@ -210,6 +210,36 @@ def api(config: UsernetesConfig) -> ApiAccess:
 def firewall(config: UsernetesConfig) -> tuple[Allowed, ...]:
     """What nodes send to each other."""
     return gcp_ports.usernetes(ports(config))
+
+
+def ladder_nodes(config: UsernetesConfig) -> Sequence[Mapping[str, Any]]:
+    """The nodes of the proof, with the field names of its inputs."""
+    taking = set(schedulable(config))
+    return [
+        {"name": node.name, "gpus": node.gpus, "takes_pods": node.name in taking}
+        for node in nodes(config)
+    ]
+
+
+def network_test(config: UsernetesConfig) -> Mapping[str, Any]:
+    """Rung 6, with the field names of its inputs; without an image its default."""
+    return _pods(config.proof.network_image or _training_image(config), config)
+
+
+def vector_add(config: UsernetesConfig) -> Mapping[str, Any]:
+    """Rung 8, with the field names of its inputs; without an image its default."""
+    return _pods(config.proof.vector_add_image, config)
+
+
+def _pods(image: str | None, config: UsernetesConfig) -> Mapping[str, Any]:
+    stated = {"timeout_seconds": config.timeouts.rung_seconds}
+    return stated if image is None else {**stated, "image": image}
+
+
+def _training_image(config: UsernetesConfig) -> str | None:
+    """What is pulled for rung 9 anyway has Python."""
+    wanted = training(config)
+    return None if wanted is None else wanted.image
 
 
 def training(config: UsernetesConfig) -> TrainingPlan | None:

@@ -1,9 +1,9 @@
 """Addresses and ports of a Usernetes cluster: what each node is given, and what must not meet. Pure.
 
 Source: Makefile, docker-compose.yaml and kubeadm-config.yaml of Usernetes gen2 and gen3. A node's own
-network is seen by its host alone, but upstream asks that no two nodes share one. Upstream takes its number
-from one byte of a hash of the host's name, of which two are the same in one of ten clusters with 8 nodes;
-here every node has a number that is written down.
+network is seen by its host alone, but upstream asks that no two nodes share one. Upstream takes its
+number from one byte of a hash of the host's name, of which two are the same in one of ten clusters with
+8 nodes; here every node has a number that is written down.
 """
 
 from __future__ import annotations
@@ -86,7 +86,8 @@ class NetworkPlan(BaseModel):
     node_subnets: IPv4Network = NODE_SUBNETS
     """A /16, of which every node takes the /24 of its number."""
     mtu: Annotated[int, Field(ge=1280, le=65520)] | None = None
-    """Bytes of the largest packet between a node's container and its host; None leaves it to Docker: 1500."""
+    """Bytes of the largest packet between a node's container and its host; None leaves it to Docker:
+    1500."""
     ports: Ports = Ports()
 
     def node_subnet(self, number: int) -> IPv4Network:
@@ -104,8 +105,8 @@ class ApiAccess(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     through: Literal["address", "tunnel", "loopback"]
-    """`address`: one that the API's certificate names too. `tunnel`: SSH to the control plane's host, while a
-    command runs. `loopback`: the lab, whose API is on this computer."""
+    """`address`: one that leads to the control plane's host. `tunnel`: SSH to the control plane's host,
+    while a command runs. `loopback`: the lab, whose API is on this computer."""
     address: str | None = None
     """With `address`: a name or an IPv4 address."""
     local_port: Port | None = None

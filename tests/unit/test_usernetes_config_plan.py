@@ -209,6 +209,26 @@ def test_a_training_is_one_pod_for_each_node_that_takes_pods() -> None:
     assert plan.training(section()) is None
 
 
+def test_the_proof_knows_which_nodes_take_pods_and_where_its_images_are() -> None:
+    closed = section(schedule_on_control_plane=False, timeouts={"rung-seconds": 60})
+    assert [(one["name"], one["takes_pods"]) for one in plan.ladder_nodes(closed)] == [
+        ("v1", False),
+        ("v2", True),
+        ("v3", True),
+    ]
+    assert plan.network_test(closed) == plan.vector_add(closed) == {"timeout_seconds": 60}
+    trained = section(proof={"rung": 9, "training": {"image": IMAGE}})
+    assert plan.network_test(trained) == {"timeout_seconds": 900, "image": IMAGE}
+    own = f"registry.example.com/tools@sha256:{'e' * 64}"
+    stated = section(proof={"network-image": own, "vector-add-image": own})
+    assert plan.network_test(stated)["image"] == plan.vector_add(stated)["image"] == own
+
+
+def test_generation_2_takes_no_ports_for_calico() -> None:
+    assert plan.tcp_ports(section()) == (2379, 6443, 10250, 5473)
+    assert plan.tcp_ports(section(versions="proven")) == (2379, 6443, 10250)
+
+
 def test_images_are_those_of_the_set_and_of_the_training() -> None:
     proof = {"rung": 9, "training": {"image": IMAGE}}
     assert plan.images(section(proof=proof, metrics={"kind": "dcgm-exporter"})) == (

@@ -18,7 +18,7 @@ _ADDRESS: Path = ("api", "address")
 
 @rule(53, needs=["api", "network"])
 def the_apis_address_is_reached_from_outside(config: UsernetesConfig) -> Iterable[Flaw]:
-    """The address that the certificate names is neither a loopback nor one within the cluster."""
+    """The address of the API is neither a loopback nor one within the cluster."""
     if not isinstance(config.api, AddressApi):
         return
     text = config.api.address

@@ -104,9 +104,24 @@ def the_last_rung_has_a_training(config: UsernetesConfig) -> Iterable[Flaw]:
         )
 
 
+@rule(54, needs=["proof", "timeouts"])
+def the_training_ends_within_the_proof(config: UsernetesConfig) -> Iterable[Flaw]:
+    """All rungs share one limit, so that a training must not be allowed more than that."""
+    stated = config.proof.training
+    most = config.timeouts.proof_seconds
+    if stated is not None and stated.timeout_seconds is not None and stated.timeout_seconds > most:
+        yield Flaw(
+            (*_TRAINING, "timeout-seconds"),
+            f"is more than timeouts.proof-seconds, which is {most} for all rungs",
+            show(stated.timeout_seconds),
+            "write less here or more there",
+        )
+
+
 RULES = (
     the_images_cuda_has_code_for_the_gpus,
     pytorch_has_code_for_the_gpus,
     the_images_owners_have_subordinate_ids,
     the_last_rung_has_a_training,
+    the_training_ends_within_the_proof,
 )
