@@ -190,6 +190,7 @@ def _tenant(
             },
             "runtimeClasses": [config.kata.runtime_class],
         },
+        adopt=tenant.name in config.adopt.tenants,
         requires=requires,
     )
 

@@ -74,6 +74,7 @@ def declare(
             agents_at_once=cluster.agents_at_once,
             join_timeout_seconds=cluster.join_timeout_seconds,
             drain_timeout_seconds=cluster.drain_timeout_seconds,
+            adopt=config.adopt.machines,
         ),
     )
 

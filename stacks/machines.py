@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import pulumi
 
@@ -74,7 +75,7 @@ def _host(
         preparation=_preparation(config, stated, reached, secrets, fit),
         expects=expects(config, stated).model_dump(mode="json"),
         service_vm=ServiceVmArgs(
-            connection=reached, board=node.board, settings=service_vm.settings(config)
+            connection=reached, board=node.board, settings=_service_vm(config, stated)
         ),
         baseboard=cluster.preset.baseboard,
         table={str(number): list(modules) for number, modules in own.items()} if own else None,
@@ -88,7 +89,14 @@ def _host(
         cdi_kind=config.device_access.cdi_kind,
         vfio=config.device_access.vfio.value,
         drop_ins=_drop_ins(config),
+        protect_partitions=config.protect_partitions,
+        adopt=stated.name in config.adopt.machines,
     )
+
+
+def _service_vm(config: CaasConfig, node: Node) -> Mapping[str, Any]:
+    stated = service_vm.settings(config)
+    return {**stated, "adopt": stated["adopt"] or node.name in config.adopt.machines}
 
 
 def _preparation(
@@ -109,6 +117,7 @@ def _preparation(
         packages=wanted.packages,
         may_reboot=wanted.may_reboot,
         reboot_timeout_seconds=wanted.reboot_timeout_seconds,
+        adopt=node.name in config.adopt.machines,
         requires=[fit],
     )
 

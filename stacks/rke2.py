@@ -168,6 +168,7 @@ def _sharing(
         plugin_configs=rke2_cluster_gpus.plugin_keys(config),
         evict=isinstance(config.sharing, Mig) and config.sharing.evict,
         mig_timeout_seconds=config.timeouts.mig_seconds,
+        adopt=config.adopt.machines,
         namespace=config.operator.namespace,
         requires=requires,
     )

@@ -59,6 +59,7 @@ def _driver(
         "drain_timeout_seconds": config.drain_timeout_seconds,
         "reboot_timeout_seconds": config.timeouts.driver_seconds,
         "requires": before,
+        "adopt": plan.name in config.adopt.machines,
     }
     if plan.driver is None or isinstance(stated, OperatorDriver | PrecompiledDriver):
         return DriverHostArgs(source="operator", **common)
@@ -114,6 +115,7 @@ def cluster(
             agent_token=secrets.agent_token,
             join_timeout_seconds=config.join_timeout_seconds,
             drain_timeout_seconds=config.drain_timeout_seconds,
+            adopt=config.adopt.machines,
         ),
     )
 

@@ -64,6 +64,10 @@ class GpuHostArgs:
     """Kind of the CDI devices; equal to the resource name, else Kata cannot find them."""
     vfio: str
     """Through which device nodes VMs get GPUs: `legacy`, `iommufd` or `auto`."""
+    protect_partitions: bool = False
+    """Whether Pulumi refuses to delete the active partitions."""
+    adopt: bool = False
+    """Whether what is on the machine already is taken over, if it is as declared."""
     drop_ins: RuntimeDropIns | None
     """None where somebody else configures kubelet and containerd, as RKE2 does."""
 
@@ -116,6 +120,7 @@ class GpuHost(pulumi.ComponentResource):
             ],
             vfio=args.vfio,
             module_map=module_map,
+            adopt=args.adopt,
             opts=self._after(prepared),
         )
         vm = service_vm(name, args.service_vm, self._after(prepared))
@@ -136,7 +141,10 @@ class GpuHost(pulumi.ComponentResource):
                 fabric_manager_run=vm.run,
                 guest_driver=args.guest_driver,
                 module_map=module_map,
-                opts=self._after(vm),
+                adopt=args.adopt,
+                opts=pulumi.ResourceOptions(
+                    parent=self, depends_on=[vm], protect=args.protect_partitions or None
+                ),
             )
             self.active_partitions, self.cut = fabric.active, fabric.applied
             ready = fabric
@@ -162,6 +170,7 @@ class GpuHost(pulumi.ComponentResource):
                 connection=args.connection.as_input(),
                 path=path,
                 content=text,
+                adopt=args.adopt,
                 opts=self._after(prepared),
             )
             for role, path, text in (

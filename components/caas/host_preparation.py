@@ -36,6 +36,8 @@ class HostPreparationArgs:
     may_reboot: bool = False
     """Whether the machine may be rebooted when its kernel lacks an argument."""
     reboot_timeout_seconds: int = 1200
+    adopt: bool = False
+    """Whether what is on the machine already is taken over, if it is as declared."""
     requires: Sequence[pulumi.Resource] = ()
     """What must be there before the first change: the checks of all machines."""
 
@@ -71,12 +73,14 @@ class HostPreparation(pulumi.ComponentResource):
             huge_pages_1g={str(n): c for n, c in sorted(args.huge_pages_1g_by_numa_node.items())},
             reboot="allow" if args.may_reboot else "refuse",
             reboot_timeout_seconds=args.reboot_timeout_seconds,
+            adopt=args.adopt,
             opts=pulumi.ResourceOptions(parent=self, depends_on=[packages]),
         )
         vfio = VfioBinding(
             f"{name}-vfio",
             connection=connection,
             functions=[dict(function) for function in args.vfio_functions],
+            adopt=args.adopt,
             opts=pulumi.ResourceOptions(parent=self, depends_on=[boot]),
         )
         self.boot_id = boot.boot_id

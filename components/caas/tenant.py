@@ -21,6 +21,8 @@ class TenantArgs:
     namespace: str
     tenancy: Mapping[str, Any]
     """Spec of the Tenancy object, beside tenant and namespace."""
+    adopt: bool = False
+    """Whether a Tenancy that is there already is taken over, if it says this."""
     requires: Sequence[pulumi.Resource]
     """What must be there first and go last: definitions, rules for all tenants, controllers."""
 
@@ -45,6 +47,7 @@ class Tenant(pulumi.ComponentResource):
             tenant=args.tenant,
             namespace=args.namespace,
             spec=args.tenancy,
+            adopt=args.adopt,
             opts=pulumi.ResourceOptions(parent=self, depends_on=list(args.requires)),
         )
         self.ready = proof.ready

@@ -7,7 +7,7 @@ Serves the `rke2` cluster type and `caas` clusters with `kubernetes.source: rke2
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -58,7 +58,8 @@ class Rke2ClusterArgs:
     agent_token: pulumi.Input[str] | None = None
     join_timeout_seconds: int = 900
     drain_timeout_seconds: int = 600
-    adopt: bool = False
+    adopt: Collection[str] = ()
+    """Hosts whose RKE2 may be there already: it is taken over, if it is as declared."""
 
 
 class Rke2Cluster(pulumi.ComponentResource):
@@ -157,7 +158,7 @@ class Rke2Cluster(pulumi.ComponentResource):
             agent_token=tokens[1] if is_server else None,
             join_timeout_seconds=args.join_timeout_seconds,
             drain_timeout_seconds=args.drain_timeout_seconds,
-            adopt=args.adopt,
+            adopt=join.host in args.adopt,
             opts=pulumi.ResourceOptions(parent=self, depends_on=requires),
         )
 

@@ -39,6 +39,8 @@ class DriverHostArgs:
     """Servers of the cluster, without this host: where it is a node already it is drained before its driver
     changes. Without them a host that runs RKE2 is left alone, with a fault that says so."""
     drain_timeout_seconds: int = 600
+    adopt: bool = False
+    """Whether a driver that is there already is taken over, if it is this one."""
     requires: Sequence[pulumi.Resource] = ()
     """What must be done before: checks of all hosts; for upgrades, the drivers of hosts that come before."""
 
@@ -75,6 +77,7 @@ class DriverHost(pulumi.ComponentResource):
             control=[one.as_input() for one in args.control if one.host != host],
             node_name=host,
             drain_timeout_seconds=args.drain_timeout_seconds,
+            adopt=args.adopt,
             opts=pulumi.ResourceOptions(parent=self, depends_on=list(args.requires)),
         )
         self.driver_version = driver.driver_version

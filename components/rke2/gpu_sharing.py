@@ -7,7 +7,7 @@ of the whole cluster (a value of the chart).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pulumi
@@ -39,6 +39,8 @@ class GpuSharingArgs:
     """By node."""
     plugin_configs: Mapping[str, str] = field(default_factory=dict)
     """By node, the key in the device plugin's ConfigMap: time-slicing or MPS."""
+    adopt: Collection[str] = ()
+    """Nodes whose GPUs may be divided already: their layout is taken over, if it is this one."""
     evict: bool = False
     """Whether a change of layout may end the pods that use the node's GPUs."""
     mig_timeout_seconds: float = mig_node.DEFAULT_TIMEOUT_SECONDS
@@ -81,6 +83,7 @@ class GpuSharing(pulumi.ComponentResource):
                 layout=one.layout,
                 expected=dict(one.expected),
                 evict=args.evict,
+                adopt=node in args.adopt,
                 namespace=args.namespace,
                 timeout_seconds=args.mig_timeout_seconds,
                 # The plugin's configuration decides what the slices are called.

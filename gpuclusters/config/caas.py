@@ -7,6 +7,7 @@ from typing import Annotated
 
 from pydantic import Field, ValidationInfo, field_validator
 
+from gpuclusters.config.adopted import Adopted
 from gpuclusters.config.base import DnsLabel, Flag, Network, Section, checked, refusal
 from gpuclusters.config.fabric import ServiceVm, Versions
 from gpuclusters.config.hosts import Hosts
@@ -86,6 +87,11 @@ class CaasConfig(Section):
     """The public API."""
     programs: Programs = Field(default_factory=Programs)
     """What runs inside the cluster."""
+    adopt: Adopted = Field(default_factory=Adopted)
+    """What is there already and is taken over."""
+    protect_partitions: Flag = False
+    """Whether Pulumi refuses to delete the partitions of a board; set it to false and run `up` before they
+    are meant to go."""
 
     @property
     def own_table(self) -> Mapping[int, tuple[int, ...]] | None:

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from gpuclusters.config.adopted import AdoptedMachines
 from gpuclusters.config.base import DnsLabel, Flag, Network, Seconds, Section, Text, checked
 from gpuclusters.config.gcp import GcpHosts
 from gpuclusters.config.hosts import ExistingHosts, LabHosts
@@ -75,6 +76,8 @@ class _Cluster(Section):
     """What has to be shown before the cluster is called working."""
     timeouts: Timeouts = Field(default_factory=Timeouts)
     """How long each step may take."""
+    adopt: AdoptedMachines = Field(default_factory=AdoptedMachines)
+    """What is there already and is taken over."""
 
 
 class Rke2Config(Rke2Common, _Cluster):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from gpuclusters.config.adopted import strangers
 from gpuclusters.config.fault import NOTHING, Flaw, Path, show, show_values
 from gpuclusters.config.gcp import GcpHosts
 from gpuclusters.config.hosts import ExistingHosts
-from gpuclusters.config.rke2_cluster import Rke2Config
+from gpuclusters.config.rke2_cluster import Rke2Config, machine_names
 from gpuclusters.config.rke2_cluster_machines import gpu_pools, pool_of
 from gpuclusters.config.rules.rule import Severity, rule
 from gpuclusters.domain import gpu_products
@@ -21,6 +22,12 @@ def known_machines(config: Rke2Config) -> tuple[str, ...] | None:
         case GcpHosts():
             return config.hosts.machines
     return None
+
+
+@rule(30, needs=["adopt", "servers", "pools"])
+def adopted_machines_are_in_the_cluster(config: Rke2Config) -> Iterable[Flaw]:
+    """Only machines of the cluster are taken over."""
+    yield from strangers(("adopt", "machines"), config.adopt.machines, machine_names(config))
 
 
 @rule(30, needs=["servers"], each=["pools"])
@@ -210,4 +217,5 @@ RULES = (
     pools_have_the_gpus_of_their_machines,
     machines_have_processors_that_rke2_is_installed_for,
     gpus_are_not_on_servers,
+    adopted_machines_are_in_the_cluster,
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from gpuclusters.config.adopted import strangers
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.fault import Flaw, show, show_values
 from gpuclusters.config.hosts import ExistingHosts, LabHosts
@@ -19,6 +20,17 @@ def repeats(names: Sequence[str]) -> Iterator[tuple[int, int]]:
             yield position, first[name]
         else:
             first[name] = position
+
+
+@rule(0, needs=["adopt", "kubernetes"], each=["nodes", "tenants"])
+def adopted_things_are_in_the_cluster(config: CaasConfig) -> Iterable[Flaw]:
+    """Only machines and tenants of the cluster are taken over."""
+    machines = {node.name for node in config.nodes}
+    if isinstance(config.kubernetes, Rke2Kubernetes):
+        machines |= {server.name for server in config.kubernetes.servers}
+    yield from strangers(("adopt", "machines"), config.adopt.machines, machines)
+    tenants = {tenant.name for tenant in config.tenants}
+    yield from strangers(("adopt", "tenants"), config.adopt.tenants, tenants)
 
 
 @rule(0, needs=["nodes"])
@@ -120,4 +132,5 @@ RULES = (
     nodes_have_machines,
     machines_have_nodes,
     lab_is_one_thing,
+    adopted_things_are_in_the_cluster,
 )
