@@ -30,6 +30,7 @@ from gpuclusters.providers.preflight import Preflight, PreflightProvider
 from gpuclusters.providers.proof_run import ProofRun, ProofRunProvider
 from gpuclusters.providers.rke2_node import Rke2Node, Rke2NodeProvider
 from gpuclusters.providers.rke2_tokens import Rke2Tokens, Rke2TokensProvider
+from gpuclusters.providers.rootless_host import RootlessHost, RootlessHostProvider
 from gpuclusters.providers.service_vm import ServiceVm, ServiceVmProvider
 from gpuclusters.providers.ssh_host_key import SshHostKey, SshHostKeyProvider
 from gpuclusters.providers.tenancy_policy import TenancyPolicy, TenancyPolicyProvider
@@ -70,6 +71,7 @@ GOLDEN = {
     ProofRunProvider: ("gpuclusters.providers.proof_run", "ProofRunProvider"),
     Rke2NodeProvider: ("gpuclusters.providers.rke2_node", "Rke2NodeProvider"),
     Rke2TokensProvider: ("gpuclusters.providers.rke2_tokens", "Rke2TokensProvider"),
+    RootlessHostProvider: ("gpuclusters.providers.rootless_host", "RootlessHostProvider"),
     TenancyPolicyProvider: ("gpuclusters.providers.tenancy_policy", "TenancyPolicyProvider"),
 }
 
@@ -115,6 +117,7 @@ def test_the_state_token_of_a_provider_never_changes(provider: type[ResourceProv
         (ProofRun, "dynamic/gpu:ProofRun"),
         (Rke2Node, "dynamic/gpu:Rke2Node"),
         (Rke2Tokens, "dynamic/gpu:Rke2Tokens"),
+        (RootlessHost, "dynamic/gpu:RootlessHost"),
         (TenancyPolicy, "dynamic/gpu:TenancyPolicy"),
     ],
 )
