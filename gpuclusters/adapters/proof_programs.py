@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from gpuclusters.domain.proof_jobs import PROGRAMS
@@ -10,6 +10,6 @@ from gpuclusters.domain.proof_jobs import PROGRAMS
 FOLDER = Path(__file__).resolve().parents[2] / "scripts" / "proof"
 
 
-def texts() -> Mapping[str, str]:
+def texts(names: Iterable[str] = tuple(PROGRAMS.values())) -> Mapping[str, str]:
     """Text by file name."""
-    return {name: (FOLDER / name).read_text(encoding="utf-8") for name in PROGRAMS.values()}
+    return {name: (FOLDER / name).read_text(encoding="utf-8") for name in names}

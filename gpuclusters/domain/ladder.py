@@ -68,7 +68,7 @@ STEPS: Mapping[Rung, Step] = {
     ),
     Rung.CONTAINER: Step(
         "a container of the account sees the GPUs",
-        "docker run --rm --device nvidia.com/gpu=all … nvidia-smi -L",
+        "docker run --rm --network none --device nvidia.com/gpu=all … nvidia-smi -L",
         "it lists the same GPUs as the host",
         "run `up` again, which makes the CDI specification anew and then restarts Docker",
     ),
@@ -76,7 +76,7 @@ STEPS: Mapping[Rung, Step] = {
         "the node has a CDI name for every GPU",
         "nvidia-ctk cdi list inside the node's container",
         "nvidia.com/gpu=all and one name by UUID for each GPU of the host: as many names as GPUs and one",
-        "run `up` again, or `systemctl restart gpu-clusters-gpus` inside the node",
+        "run `up` again, or `systemctl restart usernetes-gpus` inside the node",
     ),
     Rung.NODES: Step(
         "the node is Ready and has its external address",

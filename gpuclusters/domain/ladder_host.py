@@ -169,7 +169,7 @@ def _node_cdi(host: str, gpus: int, said: HostAnswers) -> Iterator[Check]:
             Rung.NODE_CDI,
             host,
             f"its names are {', '.join(sorted(names))}, none by UUID",
-            "the device plugin hands GPUs out by UUID: run `systemctl restart gpu-clusters-gpus` inside the "
+            "the device plugin hands GPUs out by UUID: run `systemctl restart usernetes-gpus` inside the "
             "node, which makes the specification with --device-name-strategy=uuid",
         )
         return
@@ -210,7 +210,7 @@ def _no_daemon(text: str) -> str:
 
 
 def _no_node(text: str) -> str:
-    if "no container" in text.lower():
+    if "no such container" in text.lower() or "is not running" in text:
         return "the node does not run: run `up` again, or `make up` as the account"
     return ladder_reasons.remedy(text)
 

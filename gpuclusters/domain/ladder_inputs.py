@@ -19,10 +19,12 @@ WHOLE = "nvidia.com/gpu"
 NAMESPACE = "gpu-ladder"
 VECTOR_ADD_IMAGE = "nvcr.io/nvidia/k8s/cuda-sample:vectoradd-cuda12.5.0"
 """Of the device plugin's README; CUDA 12 still has code for Volta."""
-DATA_PATH = "/opt/pytorch-mnist/data/FashionMNIST/raw"
+SMOKE_IMAGE = "docker.io/library/python:3.13.7-alpine3.22"
+"""For the network's test where no image with Python is named."""
+DATA_PATH = "/opt/pytorch-mnist/data"
 """Where the image that ran on V100s has them."""
-MOUNTED = "/data"
-"""Where a volume with the data is mounted."""
+_RAW = "FashionMNIST/raw"
+"""As torchvision keeps them below its folder."""
 _IMAGE = re.compile(
     r"[a-z0-9][a-zA-Z0-9._:/-]*(@sha256:[0-9a-f]{64}|:[a-zA-Z0-9_][a-zA-Z0-9._-]{0,127})"
 )
@@ -53,12 +55,14 @@ class LadderNode(Part):
 
     name: Name
     gpus: int = Field(ge=1, le=16)
+    takes_pods: bool = True
+    """False for a control plane that keeps its taint: rungs 6, 8 and 9 leave it out."""
 
 
 class Smoke(Part):
     """Rung 6: pods of all nodes talk to each other. The image needs Python 3 and nothing else."""
 
-    image: LadderImage
+    image: LadderImage = SMOKE_IMAGE
     timeout_seconds: Seconds = 900
     """The pull of the image included, as in all rungs."""
 
@@ -80,18 +84,22 @@ class Training(Part):
     """Of each GPU."""
     accuracy_floor: float = Field(default=0.7, gt=0, lt=1)
     """Share of the test images that must be recognised."""
+    pods: int | None = Field(default=None, ge=1)
+    """None: one on every node."""
+    gpus_per_pod: int | None = Field(default=None, ge=1, le=16)
+    """None: all of a node."""
     data_path: DataPath = DATA_PATH
-    """Folder with the four idx files of FashionMNIST: in the image, or in the volume."""
+    """Folder that holds FashionMNIST/raw with the four idx files; where a volume is mounted."""
     data_claim: Name | None = None
-    """PersistentVolumeClaim of the namespace; mounted read-only at /data. None: the data are baked in."""
+    """PersistentVolumeClaim of the namespace, mounted read-only. None: the data are baked in."""
     seed: int = 1
     timeout_seconds: Seconds | None = None
     """None: what so many nodes should take by the table, with room, and the pull of the image."""
 
     @property
     def folder(self) -> str:
-        """Where the program finds the data."""
-        return MOUNTED if self.data_claim and self.data_path == DATA_PATH else self.data_path
+        """Where the program finds the idx files."""
+        return f"{self.data_path}/{_RAW}"
 
     def patience_seconds(self, nodes: int) -> int:
         """How long it may take."""
@@ -118,6 +126,8 @@ class LadderInputs(Part):
     """Digest of the programs that are mounted."""
     settle_seconds: Seconds = 600
     """How long nodes may take to be Ready and to offer their GPUs."""
+    timeout_seconds: Seconds = 3600
+    """All rungs together; each has its own bound beside it."""
     simulated: bool = False
     """Whether the machines are a lab's: the training runs on the processor, and the evidence says so."""
 
@@ -132,14 +142,28 @@ class LadderInputs(Part):
         return Rung(self.rung)
 
     @property
-    def gpus(self) -> int:
-        """Of all nodes."""
-        return sum(node.gpus for node in self.nodes)
+    def hosts_of_pods(self) -> tuple[LadderNode, ...]:
+        """The nodes that take pods."""
+        return tuple(node for node in self.nodes if node.takes_pods)
+
+    @property
+    def gpus_per_pod(self) -> int:
+        """Of the training."""
+        stated = self.training.gpus_per_pod if self.training else None
+        return stated or min((node.gpus for node in self.hosts_of_pods), default=1)
+
+    @property
+    def pods(self) -> int:
+        """Of the training."""
+        stated = self.training.pods if self.training else None
+        return stated or len(self.hosts_of_pods)
 
     @property
     def fingerprint(self) -> str:
         """Over everything but the kubeconfig, which may be renewed, and patience, which shows nothing."""
-        shown = self.model_dump(mode="json", exclude={"kubeconfig", "settle_seconds"})
+        shown = self.model_dump(
+            mode="json", exclude={"kubeconfig", "settle_seconds", "timeout_seconds"}
+        )
         return hashlib.sha256(json.dumps(shown, sort_keys=True).encode()).hexdigest()
 
     @model_validator(mode="after")
@@ -156,17 +180,16 @@ def _problems(inputs: LadderInputs) -> Iterator[str]:
         yield "nodes: there is none to prove"
     for name in sorted({name for name in names if names.count(name) > 1}):
         yield f"nodes: {name} is named twice"
-    if inputs.highest >= Rung.NETWORK and inputs.smoke is None and inputs.training is None:
-        yield (
-            f"smoke: rung {inputs.rung} needs an image with Python 3 for the network's test; the training's "
-            "is taken where there is one"
-        )
     if inputs.highest is Rung.TRAINING and inputs.training is None:
         yield "training: rung 9 is the training; describe it, or write proof.rung: 8"
-    if inputs.training and len({node.gpus for node in inputs.nodes}) > 1:
+    if names and not inputs.hosts_of_pods and inputs.highest >= Rung.NETWORK:
+        yield "nodes: none takes pods; write schedule-on-control-plane: true, or add a worker"
+    if inputs.training is None or not inputs.hosts_of_pods:
+        return
+    room = sum(node.gpus // inputs.gpus_per_pod for node in inputs.hosts_of_pods)
+    if inputs.pods > room:
         yield (
-            "nodes: every pod of an indexed Job asks for the same, so that every node must have the same "
-            "number of GPUs"
+            f"training: {inputs.pods} pods with {inputs.gpus_per_pod} GPUs each do not fit, {room} do"
         )
 
 
@@ -174,6 +197,4 @@ def smoke(inputs: LadderInputs) -> Smoke:
     """How rung 6 runs: the training's image, if no other is named, is then there for rung 9 already."""
     if inputs.smoke is not None:
         return inputs.smoke
-    if inputs.training is None:
-        raise ValueError("there is no image for the network's test")
-    return Smoke(image=inputs.training.image)
+    return Smoke(image=inputs.training.image if inputs.training else SMOKE_IMAGE)

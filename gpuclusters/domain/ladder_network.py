@@ -10,7 +10,7 @@ from gpuclusters.domain import ladder_reasons
 from gpuclusters.domain.gpu_operator import EVENT
 from gpuclusters.domain.gpu_readiness_pods import blocked
 from gpuclusters.domain.ladder import Rung, failed, passed
-from gpuclusters.domain.ladder_inputs import LadderInputs, smoke
+from gpuclusters.domain.ladder_inputs import LadderInputs
 from gpuclusters.domain.ladder_pods import REACH
 from gpuclusters.domain.ports import Clock, Journal
 from gpuclusters.domain.proof import Check
@@ -36,10 +36,14 @@ def told(log: str) -> Mapping[str, Any] | None:
 
 
 def watch(
-    inputs: LadderInputs, cluster: JobCluster, clock: Clock, journal: Journal
+    inputs: LadderInputs,
+    cluster: JobCluster,
+    clock: Clock,
+    journal: Journal,
+    timeout_seconds: float,
 ) -> Sequence[Check]:
     """Wait until every pod has said what it reached, or the time is over; a check for each node."""
-    part, started = smoke(inputs), clock.now()
+    started = clock.now()
     answers: dict[str, Mapping[str, Any]] = {}
     said = ""
     while True:
@@ -50,16 +54,16 @@ def watch(
                 answer = told(cluster.log(inputs.namespace, name, CONTAINER))
                 if answer is not None:
                     answers[name] = answer
-        if len(answers) == len(inputs.nodes):
+        if len(answers) == len(inputs.hosts_of_pods):
             return [judge(answer) for answer in _by_node(answers)]
         waits = _waits(cluster, inputs.namespace, pods, answers)
         if waits and waits != said:
             journal.note(f"{cluster.place}: rung 6 waits: {waits}")
             said = waits
-        if clock.now() - started > part.timeout_seconds:
+        if clock.now() - started > timeout_seconds:
             break
         clock.sleep(POLL_SECONDS)
-    silent = f"{len(answers)} of {len(inputs.nodes)} pods spoke in {part.timeout_seconds} s"
+    silent = f"{len(answers)} of {len(inputs.hosts_of_pods)} pods spoke in {timeout_seconds:g} s"
     why = f"{silent}: {said or 'nothing says why'}"
     return [
         *(judge(answer) for answer in _by_node(answers)),

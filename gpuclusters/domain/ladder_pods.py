@@ -39,7 +39,7 @@ def headless(inputs: LadderInputs, name: str) -> dict[str, Any]:
 
 def reach_set(inputs: LadderInputs, config_map: str) -> dict[str, Any]:
     """One pod on every node; each looks up others by name and talks to them."""
-    count, part = len(inputs.nodes), smoke(inputs)
+    count, part = len(inputs.hosts_of_pods), smoke(inputs)
     labels = {LABEL: REACH}
     seconds = str(int(part.timeout_seconds * _TRY_SHARE))
     command = ["python3", f"{FOLDER}/{PROGRAM}", "--count", str(count), "--service", REACH]
@@ -50,7 +50,7 @@ def reach_set(inputs: LadderInputs, config_map: str) -> dict[str, Any]:
         env=[POD_NAME, POD_IP, NODE_NAME],
         ports=[{"containerPort": PORT}],
     )
-    place = proof_pod.on_nodes([node.name for node in inputs.nodes], inputs.tolerations)
+    place = proof_pod.on_nodes([node.name for node in inputs.hosts_of_pods], inputs.tolerations)
     apart = {"labelSelector": {"matchLabels": labels}, "topologyKey": "kubernetes.io/hostname"}
     place["affinity"]["podAntiAffinity"] = {
         "requiredDuringSchedulingIgnoredDuringExecution": [apart]

@@ -25,7 +25,7 @@ def _reason(pattern: str, cause: str, remedy: str) -> Reason:
     return Reason(re.compile(pattern, re.IGNORECASE), cause, remedy)
 
 
-_IN_NODE = "run `systemctl restart gpu-clusters-gpus` inside the node, or `up` again"
+_IN_NODE = "run `systemctl restart usernetes-gpus` inside the node, or `up` again"
 
 REASONS: Final = (
     _reason(

@@ -49,12 +49,18 @@ class _Climb:
     cluster: JobCluster
     clock: Clock
     journal: Journal
+    started: float
     checks: list[Check] = field(default_factory=list)
 
     @property
     def expected(self) -> Mapping[str, int]:
         """GPUs by node."""
         return {node.name: node.gpus for node in self.inputs.nodes}
+
+    def patience(self, own: float) -> float:
+        """How long one rung may take: its own bound, or what is left of the whole climb's."""
+        left = self.inputs.timeout_seconds - (self.clock.now() - self.started)
+        return max(1.0, min(own, left))
 
 
 def run(
@@ -76,7 +82,7 @@ def run(
     Raises:
         AdapterError: the cluster is not reached, or refuses.
     """
-    one = _Climb(inputs, cluster, clock, journal)
+    one = _Climb(inputs, cluster, clock, journal, clock.now())
     _step(one, Rung.NODES, lambda: _settled(one, ladder_nodes.registered))
     observed = observe(inputs, cluster)
     if inputs.highest > Rung.NODES and proof.proven(one.checks):
@@ -140,7 +146,7 @@ def _settled(
     patient.until(
         look,
         place=one.cluster.place,
-        timeout_seconds=one.inputs.settle_seconds,
+        timeout_seconds=one.patience(one.inputs.settle_seconds),
         poll_seconds=POLL_SECONDS,
         clock=one.clock,
         journal=one.journal,
@@ -153,7 +159,13 @@ def _network(one: _Climb, programs: str) -> Sequence[Check]:
     try:
         one.cluster.create(SERVICE, ladder_pods.headless(one.inputs, ladder_pods.REACH))
         one.cluster.create(STATEFUL_SET, ladder_pods.reach_set(one.inputs, programs))
-        return ladder_network.watch(one.inputs, one.cluster, one.clock, one.journal)
+        return ladder_network.watch(
+            one.inputs,
+            one.cluster,
+            one.clock,
+            one.journal,
+            one.patience(smoke(one.inputs).timeout_seconds),
+        )
     finally:
         one.cluster.remove(STATEFUL_SET, ladder_pods.REACH, space)
         one.cluster.remove(SERVICE, ladder_pods.REACH, space)
@@ -163,16 +175,16 @@ def _vector_add(one: _Climb, programs: str) -> Sequence[Check]:
     space, part = one.inputs.namespace, one.inputs.vector_add
     jobs = {
         node.name: proof_pod.job_name(ladder_pods.VECTOR_ADD, node.name)
-        for node in one.inputs.nodes
+        for node in one.inputs.hosts_of_pods
     }
     try:
-        for node in one.inputs.nodes:
+        for node in one.inputs.hosts_of_pods:
             one.cluster.create(JOB, ladder_pods.vector_add(one.inputs, node, programs))
         ended = wait(
             one.cluster,
             space,
             jobs,
-            timeout_seconds=part.timeout_seconds,
+            timeout_seconds=one.patience(part.timeout_seconds),
             clock=one.clock,
             journal=one.journal,
         )
@@ -180,7 +192,7 @@ def _vector_add(one: _Climb, programs: str) -> Sequence[Check]:
         for job in jobs.values():
             one.cluster.remove(JOB, job, space)
     checks = []
-    for node in one.inputs.nodes:
+    for node in one.inputs.hosts_of_pods:
         over = ended[node.name]
         if over.exit_code == 0 and PASSED_WORDS in over.log:
             checks.append(passed(Rung.VECTOR_ADD, node.name, PASSED_WORDS))
@@ -209,7 +221,7 @@ def _training(one: _Climb, programs: str) -> Sequence[Check]:
             one.cluster,
             space,
             {"cluster": name},
-            timeout_seconds=part.patience_seconds(len(one.inputs.nodes)),
+            timeout_seconds=one.patience(part.patience_seconds(one.inputs.pods)),
             clock=one.clock,
             journal=one.journal,
         )
@@ -238,9 +250,9 @@ def _remarks(inputs: LadderInputs) -> Iterator[str]:
         return
     if smoke(inputs).image != part.image:
         yield "The time of the training may hold the pull of its image: run `verify` again for a warm one."
-    expected = training_times.expected_seconds(len(inputs.nodes), part.epochs)
+    expected = training_times.expected_seconds(inputs.pods, part.epochs)
     if not inputs.simulated:
         yield (
-            f"By the table a warm run on {len(inputs.nodes)} nodes with one V100 each takes about "
+            f"By the table a warm run on {inputs.pods} nodes with one V100 each takes about "
             f"{training_times.words(expected)}; the network between rootless nodes is most of it."
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from gpuclusters.domain import proof_pod
-from gpuclusters.domain.ladder_inputs import MOUNTED, WHOLE, LadderInputs, Training
+from gpuclusters.domain.ladder_inputs import WHOLE, LadderInputs, Training
 from gpuclusters.domain.ladder_pods import POD_IP
 from gpuclusters.domain.proof_pod import FOLDER, LABEL
 from gpuclusters.domain.proof_wait import INDEX
@@ -25,19 +25,20 @@ _LATER_SECONDS = 90
 
 def job(inputs: LadderInputs, part: Training, config_map: str) -> dict[str, Any]:
     """The Job; pods are told their rank by their completion index."""
-    nodes = len(inputs.nodes)
     metadata = {"name": NAME, "namespace": inputs.namespace, "labels": {LABEL: NAME}}
-    mounts = [{"name": "data", "mountPath": MOUNTED, "readOnly": True}] if part.data_claim else []
+    mounts = (
+        [{"name": "data", "mountPath": part.data_path, "readOnly": True}] if part.data_claim else []
+    )
     claim = {"claimName": part.data_claim, "readOnly": True}
     volumes = [{"name": "data", "persistentVolumeClaim": claim}] if part.data_claim else []
     container = proof_pod.container(
         part.image,
         command(inputs, part),
-        {WHOLE: inputs.nodes[0].gpus},
+        {WHOLE: inputs.gpus_per_pod},
         env=[
             {"name": "MASTER_ADDR", "value": f"{NAME}-0.{NAME}"},
             {"name": "MASTER_PORT", "value": str(MASTER_PORT)},
-            {"name": "WORLD_SIZE", "value": str(nodes)},
+            {"name": "WORLD_SIZE", "value": str(inputs.pods)},
             {
                 "name": "RANK",
                 "valueFrom": {"fieldRef": {"fieldPath": f"metadata.annotations['{INDEX}']"}},
@@ -49,17 +50,17 @@ def job(inputs: LadderInputs, part: Training, config_map: str) -> dict[str, Any]
     )
     spec = proof_pod.spec(
         container,
-        proof_pod.on_nodes([node.name for node in inputs.nodes], inputs.tolerations),
+        proof_pod.on_nodes([node.name for node in inputs.hosts_of_pods], inputs.tolerations),
         config_map=config_map,
         volumes=volumes,
     )
     return proof_pod.job(
         metadata,
         {**spec, "subdomain": NAME},
-        timeout_seconds=part.patience_seconds(nodes) + _LATER_SECONDS,
+        timeout_seconds=part.patience_seconds(inputs.pods) + _LATER_SECONDS,
         completionMode="Indexed",
-        completions=nodes,
-        parallelism=nodes,
+        completions=inputs.pods,
+        parallelism=inputs.pods,
     )
 
 
@@ -67,5 +68,5 @@ def command(inputs: LadderInputs, part: Training) -> list[str]:
     """What each pod runs."""
     words = ["python3", f"{FOLDER}/{PROGRAM}", "--data", part.folder]
     words += ["--epochs", str(part.epochs), "--batch-size", str(part.batch_size)]
-    words += ["--gpus", str(inputs.nodes[0].gpus), "--seed", str(part.seed)]
+    words += ["--gpus", str(inputs.gpus_per_pod), "--seed", str(part.seed)]
     return [*words, *(["--simulated"] if inputs.simulated else [])]

@@ -114,10 +114,11 @@ def _problems(
             yield "it did not use CUDA"
         if said.backend != BACKEND:
             yield f"the ranks talked over {said.backend or 'nothing'}, wanted {BACKEND}"
-    if (said.nodes, said.ranks) != (len(inputs.nodes), inputs.gpus):
+    ranks = inputs.pods * inputs.gpus_per_pod
+    if (said.nodes, said.ranks) != (inputs.pods, ranks):
         yield (
-            f"{said.nodes} nodes and {said.ranks} ranks came to the barrier, wanted {len(inputs.nodes)} "
-            f"and {inputs.gpus}"
+            f"{said.nodes} nodes and {said.ranks} ranks came to the barrier, wanted {inputs.pods} "
+            f"and {ranks}"
         )
     if said.accuracy is None:
         yield "it said no accuracy"

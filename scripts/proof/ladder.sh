@@ -14,7 +14,7 @@ section() {
     name=$1
     shift
     status=0
-    text=$("$@" 2>&1) || status=$?
+    text=$("$@" 2>&1 </dev/null) || status=$?
     printf '== %s %s\n%s\n' "$name" "$status" "$text"
 }
 
@@ -33,13 +33,9 @@ module() {
     modinfo -F version nvidia 2>/dev/null && modinfo -F license nvidia 2>/dev/null
 }
 
+# The name is the compose overlay's, as for every step on the node.
 in_node() {
-    node=$(as_account docker ps --quiet --filter label=com.docker.compose.service=node | head -n 1)
-    if [ -z "$node" ]; then
-        echo "no container of the compose service node runs"
-        return 1
-    fi
-    as_account docker exec "$node" nvidia-ctk cdi list
+    as_account docker exec usernetes-node nvidia-ctk cdi list
 }
 
 section nvidia-smi nvidia-smi -L
@@ -47,6 +43,6 @@ section module module
 [ "$highest" -ge 2 ] || exit 0
 section docker-info as_account docker info --format '{{json .}}'
 [ "$highest" -ge 3 ] || exit 0
-section docker-run as_account docker run --rm --device nvidia.com/gpu=all "$image" nvidia-smi -L
+section docker-run as_account docker run --rm --network none --device nvidia.com/gpu=all "$image" nvidia-smi -L
 [ "$highest" -ge 4 ] || exit 0
 section node-cdi in_node

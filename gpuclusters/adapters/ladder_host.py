@@ -1,0 +1,46 @@
+"""Rungs 1 to 4 of the ladder on a host over SSH, by `scripts/proof/ladder.sh`."""
+
+from __future__ import annotations
+
+from gpuclusters.adapters.proof_programs import FOLDER
+from gpuclusters.adapters.scripts import command_error
+from gpuclusters.adapters.ssh import SshHost
+from gpuclusters.domain import ladder_host
+from gpuclusters.domain.ladder import HOST_RUNGS, Rung
+from gpuclusters.domain.ladder_host import HostAnswers
+from gpuclusters.domain.rootless_inputs import DEFAULT_PROBE_IMAGE
+
+PROGRAM = "ladder.sh"
+TIMEOUT_SECONDS = 600.0
+"""The image of rung 3 may have to be pulled, through a user-space network."""
+
+
+def ask(
+    host: SshHost,
+    account: str,
+    highest: Rung = HOST_RUNGS[-1],
+    image: str = DEFAULT_PROBE_IMAGE,
+) -> HostAnswers:
+    """What the host says, up to a rung.
+
+    Args:
+        host: which; its own account, or one that may become the account by `sudo`.
+        account: that everything rootless runs as.
+        highest: the last rung that is asked for.
+        image: that rung 3 runs with all GPUs; it needs nothing but a libc.
+
+    Raises:
+        AdapterError: not reached, or the script could not run at all.
+    """
+    tried = "climb the ladder's rungs on the host"
+    done = host.run(
+        ["sh", "-s", "--", account, image, str(min(highest, HOST_RUNGS[-1]).value)],
+        tried=tried,
+        stdin=(FOLDER / PROGRAM).read_bytes(),
+        repeatable=True,
+        timeout_seconds=TIMEOUT_SECONDS,
+        as_root=host.connection.user != account,
+    )
+    if done.status != 0:
+        raise command_error(host, tried, done)
+    return ladder_host.parse(done.stdout.decode(errors="replace"))
