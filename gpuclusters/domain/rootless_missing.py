@@ -115,8 +115,8 @@ def _files(inputs: RootlessHostInputs, live: LiveRootless) -> Iterator[Missing]:
         yield Missing(
             Step.FILES,
             f"kernel modules are not loaded: {names}",
-            f"{files.write_command(files.MODULES_FILE, wanted[files.MODULES_FILE])} && systemctl "
-            "restart systemd-modules-load.service",
+            f"{files.write_command(files.MODULES_FILE, wanted[files.MODULES_FILE])} && "
+            f"modprobe -a {names}",
             f"install linux-modules-extra-{live.kernel}",
         )
     wrong = [

@@ -50,6 +50,11 @@ _TABLE: Sequence[tuple[str, str, str]] = (
         "load rootlesskit's profile: `sudo apparmor_parser -r /etc/apparmor.d/rootlesskit`",
     ),
     (
+        r"does not exist in /etc/passwd",
+        "the account comes from OS Login or a directory, so that it gets no subordinate ids",
+        "write account: a local one, like ubuntu; on Google Cloud set enable-oslogin=FALSE for the machine",
+    ),
+    (
         r"XDG_RUNTIME_DIR|No medium found|systemd not detected",
         "systemd of the account cannot be reached: no bus",
         "look at `systemctl status user@UID.service` there; su and sudo give a session no bus",

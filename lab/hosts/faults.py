@@ -51,6 +51,7 @@ from lab.hosts.service_vm_faults import LibvirtDown as LibvirtDown
 from lab.hosts.service_vm_faults import VmDoesNotBoot as VmDoesNotBoot
 from lab.hosts.service_vm_faults import VmIgnoresShutdown as VmIgnoresShutdown
 from lab.hosts.service_vm_faults import VmRefusesSsh as VmRefusesSsh
+from lab.hosts.usernetes_faults import UsernetesFault
 
 
 class _CommandFault(_Fault):
@@ -240,7 +241,8 @@ Fault = Annotated[
     | SecureBoot
     | GpuInUse
     | PackageGone
-    | RootlessFault,
+    | RootlessFault
+    | UsernetesFault,
     Field(discriminator="kind"),
 ]
 

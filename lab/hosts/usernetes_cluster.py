@@ -13,7 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from lab.hosts import usernetes_container
+from lab.hosts.board import board
+from lab.hosts.faults import read as faults_of
 from lab.hosts.folder import HostsFolder, read_json, write_json
+from lab.hosts.machine import Machine
 
 FILE = "usernetes.json"
 CONTROL_PLANE = "node-role.kubernetes.io/control-plane"
@@ -105,9 +109,22 @@ class Clusters:
 
     def is_up(self, host: str) -> bool:
         """Whether the node container of a host runs."""
-        node = self.node(host)
-        state = read_json(HostsFolder(self.folder).host(host).state) or {}
-        return bool(node and node["running"] and "power" not in state)
+        node, machine = self.node(host), self._machine(host)
+        if node is None or machine is None or "power" in machine.state:
+            return False
+        return usernetes_container.is_running(machine, node)
+
+    def settled(self, host: str) -> Object | None:
+        """The node of a host as its unit has left it, also where the container has just started again."""
+        node, machine = self.node(host), self._machine(host)
+        if node is not None and machine is not None:
+            usernetes_container.settle(machine, node, faults_of(machine.folder))
+        return node
+
+    def _machine(self, host: str) -> Machine | None:
+        there = HostsFolder(self.folder).host(host)
+        identity = read_json(there.identity)
+        return Machine(there, board(identity["platform"])) if identity else None
 
     def is_played(self, node: str) -> bool:
         """Whether the lab's kubelets play a node; True where they do not follow its joins."""
@@ -125,7 +142,7 @@ def usernetes_node(folder: Path, host: str) -> NodeState:
         host: name of the machine.
     """
     clusters = Clusters(folder)
-    node = clusters.node(host)
+    node = clusters.settled(host)
     if node is None:
         return NodeState("", False, (), "", False, "", False)  # noqa: FBT003
     cluster = clusters.cluster_of(host)
@@ -162,3 +179,25 @@ def new_node(name: str, host: str, role: str, host_ip: str) -> Object:
         "spec": {"taints": taints},
         "status": {"addresses": [{"type": "Hostname", "address": name}]},
     }
+
+
+def sync(cluster: Object) -> str | None:
+    """What upstream's `sync-external-ip.sh` does; answers what it says where it fails.
+
+    It annotates without `--overwrite`, which kubectl refuses for another value.
+    """
+    for name, node in sorted(cluster["nodes"].items()):
+        metadata = node["metadata"]
+        host_ip = metadata["labels"].get(HOST_IP, "")
+        others = [one for one in node["status"]["addresses"] if one["type"] != "ExternalIP"]
+        node["status"]["addresses"] = [*others, {"type": "ExternalIP", "address": host_ip}]
+        if metadata["annotations"].get(PUBLIC_IP, host_ip) != host_ip:
+            return (
+                "error: --overwrite is false but found the following declared annotation(s): "
+                f"'{PUBLIC_IP}' of {name}"
+            )
+        metadata["annotations"][PUBLIC_IP] = host_ip
+        node["spec"]["taints"] = [
+            one for one in node["spec"]["taints"] if one["key"] != UNINITIALIZED
+        ]
+    return None

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from urllib.parse import unquote, urlsplit
 
-from lab.hosts import rke2_release
+from lab.hosts import rke2_release, usernetes_cluster, usernetes_release
 from lab.hosts.rke2_cluster import Clusters
 from lab.hosts.rke2_faults import DownloadRefused, JoinFails
 from lab.hosts.standins import gpg
 from lab.hosts.standins.call import Answer, Call
+from lab.hosts.usernetes_faults import NodeJoinFails
 
 _WITH_VALUE = {"--output", "-o", "--retry", "--connect-timeout", "--max-time", "-m", "--noproxy"}
 _HTTP_ERROR, _NO_CONNECTION = 22, 7
@@ -32,6 +33,8 @@ def run(call: Call) -> Answer:
         return Answer.error("curl: (2) on a simulated host: one address and --output", 2)
     if addresses[0].endswith("/ping"):
         return _ping(call, addresses[0])
+    if addresses[0].endswith("/livez"):
+        return _livez(call, addresses[0])
     refused = call.faults.first(DownloadRefused)
     data = None if refused else gpg.key(addresses[0]) or _content(addresses[0])
     if data is None:
@@ -55,9 +58,24 @@ def _ping(call: Call, address: str) -> Answer:
     return Answer()
 
 
+def _livez(call: Call, address: str) -> Answer:
+    """The API server of a Usernetes cluster, at the address of its host."""
+    place = urlsplit(address)
+    closed = any(fault.why == "port-closed" for fault in call.faults.all(NodeJoinFails))
+    clusters = usernetes_cluster.Clusters(call.machine.folder.path.parent)
+    if closed or clusters.serving_at(place.hostname or "") is None:
+        text = (
+            f"curl: (7) Failed to connect to {place.hostname} port {place.port}: Connection refused"
+        )
+        return Answer.error(text, _NO_CONNECTION)
+    return Answer()
+
+
 def _content(address: str) -> bytes | None:
-    """A file of a release of RKE2: `…/v1.35.7%2Brke2r1/rke2.linux-amd64.tar.gz`."""
+    """A file of a release of RKE2, `…/v1.35.7%2Brke2r1/rke2.linux-amd64.tar.gz`, or a tag of Usernetes."""
     parts = unquote(urlsplit(address).path).split("/")
+    if parts[-1].startswith(("gen2-", "gen3-")) and parts[-1].endswith(".tar.gz"):
+        return usernetes_release.archive(parts[-1].removesuffix(".tar.gz"))
     if len(parts) < 2 or "+rke2r" not in parts[-2]:
         return None
     return rke2_release.files(parts[-2]).get(parts[-1])

@@ -20,6 +20,7 @@ from lab.hosts.standins import (
     gpu_tools,
     images,
     initramfs,
+    ip,
     journalctl,
     kmod,
     lspci,
@@ -34,6 +35,8 @@ from lab.hosts.standins import (
     ssh,
     sysctl,
     systemctl,
+    usernetes_docker,
+    usernetes_make,
     virsh,
     zypper,
 )
@@ -43,6 +46,8 @@ SUDO = "sudo"
 """Answered by the server itself, which alone can start another command."""
 
 StandIn = Callable[[Call], Answer | Coroutine[None, None, Answer]]
+
+usernetes_docker.install()
 
 STAND_INS: Mapping[str, StandIn] = {
     "apt-cache": apt_cache.run,
@@ -64,12 +69,14 @@ STAND_INS: Mapping[str, StandIn] = {
     "grub-mkconfig": boot_loader.mkconfig,
     "grub2-mkconfig": boot_loader.mkconfig,
     "grubby": boot_loader.grubby,
+    "ip": ip.run,
     "journalctl": journalctl.run,
     "loginctl": accounts.loginctl,
     "lsmod": modprobe.lsmod,
     "lspci": lspci.run,
     "modinfo": kmod.modinfo,
     "modprobe": modprobe.run,
+    "make": usernetes_make.run,
     "mokutil": kmod.mokutil,
     "needs-restarting": dnf.needs_restarting,
     gpu_tools.NAME: gpu_tools.run,
@@ -115,6 +122,7 @@ PACKAGE_OF: Mapping[str, tuple[str, ...]] = {
     "genisoimage": ("genisoimage",),
     "getsubids": ("uidmap",),
     "lspci": ("pciutils",),
+    "make": ("make",),
     "mokutil": ("mokutil",),
     "qemu-img": ("qemu-utils", "qemu-img"),
     "rootlesskit": ("docker-ce-rootless-extras",),

@@ -1,0 +1,24 @@
+"""Stand-in for `ip`: the address that a simulated host goes out with, as `ip --json route get` says it.
+
+All hosts are on 127.0.0.1; each has an address of its own here, by its port, as machines of one network have.
+"""
+
+from __future__ import annotations
+
+import json
+
+from lab.hosts.folder import read_json
+from lab.hosts.standins.call import Answer, Call
+
+_BYTE = 256
+
+
+def run(call: Call) -> Answer:
+    """Answer like `ip --json route get ADDRESS`."""
+    if call.arguments[:3] != ("--json", "route", "get"):
+        return Answer.error(
+            'Object "" is unknown on a simulated host, try "ip --json route get"', 1
+        )
+    port = (read_json(call.machine.folder.identity) or {}).get("port") or 0
+    address = f"10.128.{port // _BYTE}.{port % _BYTE}"
+    return Answer.out(json.dumps([{"dst": call.arguments[3], "dev": "ens4", "prefsrc": address}]))

@@ -1,0 +1,138 @@
+"""A Usernetes cluster of simulated hosts: rootless Docker on each, one resource each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from gpuclusters.providers.usernetes_node import UsernetesNodeProvider
+from lab.hosts import usernetes_node, usernetes_release
+from lab.hosts.usernetes_cluster import Clusters, NodeState
+from tests.fixtures.hosts import SimulatedHost
+from tests.providers.provider_process import Made, ProviderProcess, Read
+
+GEN2, GEN3 = "gen2-v20250210.0", "gen3-v20260902.0"
+ACCOUNT = "operator"
+OVERLAY = Path(__file__).resolve().parents[2] / "scripts" / "usernetes" / "overlay"
+GPUS = 4
+_ROOT = """set -e
+printf 'deb https://%s /\\n' download.docker.com/linux/ubuntu nvidia.github.io/libnvidia-container \\
+    >/etc/apt/sources.list.d/test.list
+mkdir -p /etc/cdi
+apt-get update
+apt-get install -y docker-ce docker-ce-cli docker-ce-rootless-extras uidmap slirp4netns \\
+    dbus-user-session make nvidia-container-toolkit
+systemctl disable --now docker.service
+usermod --add-subuids 100000-165535 --add-subgids 100000-165535 operator
+loginctl enable-linger operator
+nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml
+"""
+_ACCOUNT = "XDG_RUNTIME_DIR=/run/user/1000 dockerd-rootless-setuptool.sh install"
+
+
+def prepare(host: SimulatedHost) -> None:
+    """What the preparation of hosts leaves, in the fewest steps; it has tests of its own."""
+    host.path("/etc/apt/sources.list.d").mkdir(parents=True, exist_ok=True)
+    for done in (host.run("sudo -n sh", stdin=_ROOT), host.run(_ACCOUNT)):
+        assert done.returncode == 0, done.stderr
+
+
+class Cluster:
+    """Hosts, and what each of them must be. The first is the control plane."""
+
+    def __init__(
+        self, hosts: Sequence[SimulatedHost], provider: ProviderProcess, *, name: str = "u7s"
+    ) -> None:
+        self.hosts = list(hosts)
+        self.provider = provider
+        self.name = name
+        self.made: dict[str, Made] = {}
+
+    @property
+    def first(self) -> SimulatedHost:
+        """The control plane."""
+        return self.hosts[0]
+
+    def inputs(self, host: SimulatedHost, **changes: Any) -> dict[str, Any]:
+        """The inputs of one host."""
+        tag = changes.pop("tag", GEN3)
+        kubernetes = usernetes_release.kubernetes(tag)
+        values: dict[str, Any] = {
+            "connection": host.connection,
+            "account": ACCOUNT,
+            "cluster": self.name,
+            "role": "control-plane",
+            "node_name": host.name,
+            "number": self.hosts.index(host) + 1,
+            "source": {
+                "tag": tag,
+                "location": f"https://sources.test/{tag}.tar.gz",
+                "sha256": usernetes_release.checksum(tag),
+                "kubernetes": kubernetes,
+            },
+            "container_toolkit": "1.20.0",
+            "overlay": {file.name: file.read_text() for file in sorted(OVERLAY.iterdir())},
+            "network": {"ports": {"kube_apiserver": 6443}},
+            "gpus": GPUS,
+            "api": {"through": "tunnel", "local_port": 16443},
+            "join_timeout_seconds": 30,
+        }
+        if host is not self.first:
+            outputs = self.made[self.first.name].outputs
+            values |= {
+                "role": "worker",
+                "control": {
+                    "connection": self.first.connection,
+                    "account": ACCOUNT,
+                    "node_name": self.first.name,
+                    "host_ip": outputs["address"],
+                },
+                "cluster_id": outputs["member_of"],
+            }
+        return {**values, **changes}
+
+    def create(self, host: SimulatedHost, **changes: Any) -> Made:
+        """Join."""
+        made = self.provider.create(UsernetesNodeProvider, self.inputs(host, **changes))
+        self.made[host.name] = made
+        return made
+
+    def update(self, host: SimulatedHost, **changes: Any) -> Made:
+        """Bring it to other inputs, or back to its own."""
+        inputs = self.inputs(host, **changes)
+        made = self.provider.update(UsernetesNodeProvider, self.made[host.name], inputs)
+        self.made[host.name] = made
+        return made
+
+    def refresh(self, host: SimulatedHost) -> Read:
+        """Look at the host; the state is what was seen."""
+        read = self.provider.read(UsernetesNodeProvider, self.made[host.name])
+        self.made[host.name] = Made(read.id, read.outputs)
+        return read
+
+    def delete(self, host: SimulatedHost) -> None:
+        """Take it out."""
+        self.provider.delete(UsernetesNodeProvider, self.made[host.name])
+
+    def differs(self, host: SimulatedHost, **changes: Any) -> tuple[bool, list[str]]:
+        """Whether the engine would act, and which inputs would make another resource of it."""
+        news = self.inputs(host, **changes)
+        found = self.provider.diff(UsernetesNodeProvider, self.made[host.name].outputs, news)
+        return found.changes, found.replaces
+
+    def nodes(self) -> dict[str, Any]:
+        """Nodes of the API, by name."""
+        cluster = Clusters(self.first.folder).cluster_of(self.first.name)
+        assert cluster is not None
+        nodes: dict[str, Any] = cluster["nodes"]
+        return nodes
+
+    def node(self, host: SimulatedHost) -> NodeState:
+        """What runs on a host."""
+        return usernetes_node(host.folder, host.name)
+
+
+def targets(host: SimulatedHost) -> list[str]:
+    """Targets of upstream's Makefile that were run on a host, in order."""
+    return [entry["target"] for entry in host.journal("usernetes") if "target" in entry]
