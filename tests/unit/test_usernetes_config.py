@@ -14,11 +14,12 @@ from gpuclusters.config.rules import Rule, Severity
 from gpuclusters.config.stack import StackConfig, parse
 from gpuclusters.config.usernetes import UsernetesConfig
 from gpuclusters.config.usernetes_rules import USERNETES_RULES
-from gpuclusters.domain import usernetes_versions
+from gpuclusters.domain import gcp_machines, usernetes_versions
 from tests.unit.config.documents import patched
 
 CASES = Path(__file__).with_name("usernetes_cases")
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "usernetes.md"
+PRICES = Path(__file__).resolve().parents[2] / "gpuclusters" / "review" / "prices.yaml"
 FILE = "Pulumi.prod.yaml"
 
 
@@ -147,3 +148,44 @@ def test_the_page_has_every_version_of_the_sets() -> None:
 def test_the_page_has_each_of_the_29_failures_once() -> None:
     rows = re.findall(r"^\| ([0-9]+) \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
     assert [int(row) for row in rows] == list(range(1, 30))
+
+
+_EXAMPLES = re.findall(
+    r"```yaml\n(gpu-clusters:cluster-type.*?)```",
+    PAGE.read_text(encoding="utf-8"),
+    re.DOTALL,
+)
+
+
+def test_the_page_has_a_quickstart_for_both_sources() -> None:
+    sources = [_example(text)["usernetes"]["hosts"]["source"] for text in _EXAMPLES]
+    assert sources == ["gcp", "existing", "existing"]
+
+
+def _example(text: str) -> dict[str, Any]:
+    return {key.partition(":")[2]: value for key, value in yaml.safe_load(text).items()}
+
+
+@pytest.mark.parametrize("text", _EXAMPLES, ids=["google cloud", "sudo", "administrator"])
+def test_an_example_of_the_page_is_right(text: str) -> None:
+    parsed = parse(_example(text), file=FILE)
+    assert isinstance(parsed, StackConfig), "\n".join(map(str, parsed))
+    assert parsed.warnings == ()
+
+
+def test_the_page_has_the_prices_of_the_table() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    prices = yaml.safe_load(PRICES.read_text(encoding="utf-8"))["google-cloud"]["regions"]
+    hours = yaml.safe_load(PRICES.read_text(encoding="utf-8"))["hours-per-month"]
+    rows = re.findall(r"^\| (n1-standard-([0-9]+)) with ([0-9]) × V100 \| ([0-9.]+) \|", page, re.M)
+    assert [int(count) for _, _, count, _ in rows] == [1, 2, 4, 8]
+    for region in ("us-central1", "us-east1", "us-west1"):
+        known = prices[region]
+        for name, vcpus, count, said in rows:
+            size = gcp_machines.machine_type(name)
+            assert size is not None
+            machine = int(vcpus) * known["n1"]["vcpu-hour"]
+            machine += size.memory_gib * known["n1"]["gib-hour"]
+            disk = 256 * known["disks"]["pd-balanced"] / hours
+            dollars = machine + int(count) * known["gpus"]["nvidia-tesla-v100"] + disk
+            assert f"{dollars:.2f}" == said, name
