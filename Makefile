@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help up down preview test check bench schema protos goldens lock clean
+.PHONY: help up down preview test check bench schema docs protos goldens lock clean
 
 help:  ## What there is to call
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -47,8 +47,14 @@ check: $(READY)  ## Format, lint, types, layers, shell scripts
 bench: $(READY)  ## Timings, as ratios within one run
 	@$(BIN)/pytest tests/bench -m bench -n 0
 
-schema: $(READY)  ## The JSON Schema and the key tables of the documents, from the models
+schema: $(READY)  ## What is made from the code: JSON Schema, key tables, docs/errors.md, docs/cli.md
 	@$(BIN)/python -m gpuclusters.config.schema
+	@$(BIN)/python -m gpuclusters.errors
+	@$(BIN)/python -m gpuclusters.cli.reference
+
+docs: $(READY)  ## The documents as a site, in build/docs; a warning is an error
+	@$(BIN)/sphinx-build -q -W --keep-going -b html docs build/docs
+	@echo "the site is in build/docs/index.html"
 
 protos: $(READY)  ## Python of the kubelet's protocols, from caas/kubelet_api/*.proto
 	@$(BIN)/python -m grpc_tools.protoc --proto_path=. --python_out=. --pyi_out=. caas/kubelet_api/*.proto
@@ -63,4 +69,4 @@ lock: $(READY)  ## Lock the newest allowed versions
 	  --group caas --constraint requirements.lock --output-file caas/requirements.lock
 
 clean:  ## Remove the environment and caches of tools (not the tools of the lab)
-	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@rm -rf $(VENV) build/docs .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

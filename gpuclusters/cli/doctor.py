@@ -15,6 +15,7 @@ from gpuclusters.cli import doctor_workstation as workstation
 from gpuclusters.cli import engine as engines
 from gpuclusters.cli.diagnosis import Diagnosis, failure, warning
 from gpuclusters.cli.errors import UsageError
+from gpuclusters.cli.progress import Say, nothing, steps
 from gpuclusters.cli.project import Project
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.hosts import LabHosts
@@ -33,7 +34,8 @@ from gpuclusters.config.stack import StackConfig
 def run(project: Project, stack: str, *, as_json: bool = False) -> int:
     """Print what was found; 0 if all is well, 1 with warnings, 2 if `up` would fail."""
     began = time.monotonic()
-    found = examine(project, stack)
+    with steps(Console(stderr=True, highlight=False), silent=as_json) as say:
+        found = examine(project, stack, say)
     if as_json:
         sys.stdout.write(diagnosis.as_json(stack, found) + "\n")
     else:
@@ -41,8 +43,15 @@ def run(project: Project, stack: str, *, as_json: bool = False) -> int:
     return diagnosis.exit_code(found)
 
 
-def examine(project: Project, stack: str) -> list[Diagnosis]:
-    """Look at everything; what does not depend on each other at the same time."""
+def examine(project: Project, stack: str, say: Say = nothing) -> list[Diagnosis]:
+    """Look at everything; what does not depend on each other at the same time.
+
+    Args:
+        project: of the stack.
+        stack: its name.
+        say: told what is looked at now.
+    """
+    say("looking at this computer and the configuration")
     engine = _engine()
     config, found = doctor_stack.configuration(project, stack)
     in_lab = uses_lab(config.section) if config else None
@@ -55,6 +64,7 @@ def examine(project: Project, stack: str) -> list[Diagnosis]:
     if isinstance(engine, UsageError):
         return found
     context = doctor_stack.Stack(project, stack, engine, env)
+    say("looking at the state, every machine and the cluster")
     with ThreadPoolExecutor(2) as pool:
         state = pool.submit(lambda: list(doctor_stack.backend(context)))
         outside = pool.submit(_outside, context, config)

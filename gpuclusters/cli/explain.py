@@ -38,10 +38,7 @@ def command(
     Example: `gpu-clusters explain host-key-mismatch`
     """
     entries = catalogue()
-    if id_ is None:
-        found = list(entries.values())
-    else:
-        found = [_found(id_)]
+    found = list(entries.values()) if id_ is None else [_found(id_)]
     if as_json:
         documents = [{**asdict(entry), "raised": entry.raised} for entry in found]
         shown = documents if id_ is None else documents[0]

@@ -15,7 +15,9 @@ from rich.table import Table
 
 from gpuclusters.adapters.errors import AdapterError
 from gpuclusters.cli.errors import LabFolderError, RunError
+from gpuclusters.cli.help import Commands
 from gpuclusters.cli.lab_spec import spec_of
+from gpuclusters.cli.progress import steps
 from gpuclusters.cli.project import Project
 from gpuclusters.cli.stack_config import read_valid
 from gpuclusters.config.stack import StackConfig
@@ -23,7 +25,9 @@ from gpuclusters.config.stack_file import other_sections
 from lab import control_plane, gpu_operator, hosts, issuer, kubelet, lifecycle, tools
 from lab.hosts import remote
 
-app = typer.Typer(no_args_is_help=True, help="The lab: a whole cluster on this machine.")
+app = typer.Typer(
+    cls=Commands, no_args_is_help=True, help="The lab: a whole cluster on this machine."
+)
 
 Stack = Annotated[
     str, typer.Option("--stack", "-s", envvar="PULUMI_STACK", help="Whose hosts to simulate.")
@@ -56,12 +60,8 @@ def one_sentence() -> Iterator[None]:
 def start_for(project: Project, stack: str, config: StackConfig, console: Console) -> None:
     """Start what does not run of the lab that this configuration asks for."""
     others = other_sections(project.stack_file(stack), config.cluster_type)
-    with one_sentence():
-        lifecycle.start(
-            project.lab_folder,
-            spec_of(config.section, others),
-            lambda line: console.print(line, soft_wrap=True),
-        )
+    with one_sentence(), steps(console, keep=True) as say:
+        lifecycle.start(project.lab_folder, spec_of(config.section, others), say)
 
 
 @app.command()

@@ -16,14 +16,16 @@ import typer
 from gpuclusters.cli import doctor, draw, drift, explain, lab, review, stack
 from gpuclusters.cli import verify as verification
 from gpuclusters.cli.errors import RunError, UsageError
+from gpuclusters.cli.help import Commands, epilog
 from gpuclusters.cli.project import Project
 from gpuclusters.domain.error_id import labelled
 
 app = typer.Typer(
-    add_completion=False,
+    cls=Commands,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     help="Whole GPU clusters as Pulumi stacks.",
+    epilog=epilog(""),
 )
 app.add_typer(lab.app, name="lab")
 app.add_typer(review.app)

@@ -85,6 +85,7 @@ def command(
         ),
     ] = "",
     format_: Annotated[Format, typer.Option("--format", help="What to print.")] = Format.MARKDOWN,
+    json_: Annotated[bool, typer.Option("--json", help="For programs: --format json.")] = False,
     output: Annotated[
         Path | None,
         typer.Option(help="Folder for review.md, review.html and review.json, whole and not cut."),
@@ -135,7 +136,7 @@ def command(
     """
     options = Options(
         fail_on,
-        format_,
+        Format.JSON if json_ else format_,
         output,
         comment,
         pull_request,

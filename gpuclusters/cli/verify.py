@@ -13,6 +13,7 @@ from rich.console import Console
 from gpuclusters.adapters.errors import AdapterError
 from gpuclusters.cli import verify_bundle, verify_caas, verify_rke2
 from gpuclusters.cli.errors import RunError, WrongOptionError
+from gpuclusters.cli.progress import steps
 from gpuclusters.cli.project import Project
 from gpuclusters.cli.stack_config import read_valid
 from gpuclusters.config.rke2_cluster import Rke2Config
@@ -66,12 +67,14 @@ def run(
 
     found: ProofEvidence | IsolationEvidence
     try:
-        if isinstance(section, Rke2Config):
-            found = verify_rke2.run(project, section, about, kubeconfig=kubeconfig, level=level)
-        else:
-            found = verify_caas.run(
-                project, section, about, kubeconfig=kubeconfig, api=api, tokens=tokens
-            )
+        with steps(Console(stderr=True, highlight=False), silent=as_json) as say:
+            say(f"trying what {section.name} promises")
+            if isinstance(section, Rke2Config):
+                found = verify_rke2.run(project, section, about, kubeconfig=kubeconfig, level=level)
+            else:
+                found = verify_caas.run(
+                    project, section, about, kubeconfig=kubeconfig, api=api, tokens=tokens
+                )
     except AdapterError as error:
         raise RunError(str(error)) from error
     _tell(found, folder, as_json=as_json)

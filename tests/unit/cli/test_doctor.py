@@ -52,7 +52,7 @@ def test_what_is_well_is_one_line_and_what_is_not_has_its_fix_beneath() -> None:
     )
     assert text.splitlines() == [
         "ok   workstation Python 3.11; helm",
-        "fail hgx-01      preflight.off-the-bus: revision ff [b]",
+        "fail hgx-01      revision ff [b] [preflight.off-the-bus]",
         "                 do: switch it off and on",
         "",
         "1 failure (1.2 s; nothing was changed)",

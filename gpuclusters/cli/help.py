@@ -1,0 +1,127 @@
+"""How the help of the command is arranged: groups of commands in the order of a day, and examples.
+
+Everything is added to the commands by their names, so that a new command appears by itself, under "More".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from typer.core import TyperGroup
+
+PROGRAM = "gpu-clusters"
+PANELS: Mapping[str, tuple[str, ...]] = {
+    "A cluster": ("up", "preview", "down"),
+    "How it is": ("doctor", "verify", "drift", "explain"),
+    "Before a change": ("review", "draw"),
+    "Reaching it": ("tunnel",),
+    "The lab": ("lab",),
+}
+"""Groups and their commands, in the order in which they are shown."""
+MORE = "More"
+
+EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
+    "": (
+        ("gpu-clusters up", "a whole cluster on this computer, simulated machines included"),
+        ("gpu-clusters preview --diff", "after an edit of Pulumi.dev.yaml: what would change"),
+        ("gpu-clusters down", "away with it"),
+    ),
+    "up": (
+        ("gpu-clusters up", "the stack dev, in the lab"),
+        ("gpu-clusters up --stack prod --refresh", "also put back what others changed"),
+    ),
+    "preview": (
+        ("gpu-clusters preview --diff", "every property, before and after"),
+        ("gpu-clusters preview --expect-no-changes", "for a pipeline: exit code 7 on any change"),
+    ),
+    "down": (("gpu-clusters down --stack dev", "resources first, then the lab"),),
+    "doctor": (
+        ("gpu-clusters doctor --stack prod", "before the first `up`, or when it fails"),
+        ("gpu-clusters doctor --json", "for a monitoring system"),
+    ),
+    "verify": (
+        ("gpu-clusters verify", "in the lab nothing else is needed"),
+        (
+            "gpu-clusters verify --stack prod --kubeconfig admin.kubeconfig --api https://gpus.example.com "
+            "--token acme=acme.jwt",
+            "a caas cluster, as its tenants",
+        ),
+        (
+            "gpu-clusters verify --check evidence/isolation-prod-20261121T200000Z.json",
+            "old evidence",
+        ),
+    ),
+    "drift": (
+        ("gpu-clusters drift --stack prod", "every morning; exit code 1 if anything drifted"),
+        ("gpu-clusters drift --json", "the same for programs"),
+    ),
+    "explain": (
+        ("gpu-clusters explain host-key-mismatch", "the id that a message ended with"),
+        ("gpu-clusters explain", "all of them"),
+    ),
+    "review": (
+        ("gpu-clusters review", "the stack dev against its configuration"),
+        ("pulumi preview --json --show-sames | gpu-clusters review - --fail-on delete,replace", ""),
+        ("gpu-clusters review --stack prod --output review/", "as Markdown, HTML and JSON"),
+    ),
+    "draw": (
+        ("gpu-clusters draw --stack prod --output fleet.svg", "as it is configured"),
+        ("gpu-clusters draw --live --kubeconfig .lab/kubeconfig", "as it is, with tenants"),
+    ),
+    "tunnel": (
+        ("gpu-clusters tunnel -- kubectl get nodes", "for as long as one command runs"),
+        ("gpu-clusters tunnel", "until Ctrl-C"),
+    ),
+    "lab": (("gpu-clusters lab start", "without running a stack"),),
+    "lab start": (("gpu-clusters lab start --stack dev", "the machines that this stack names"),),
+    "lab stop": (("gpu-clusters lab stop", "its data stays"),),
+    "lab status": (("gpu-clusters lab status --json", "for programs"),),
+    "lab reinstall": (("gpu-clusters lab reinstall hgx-01", "then `gpu-clusters up`"),),
+    "lab exec": (("gpu-clusters lab exec hgx-01 nvidia-smi", "as its operator"),),
+}
+"""By command without the program's name; what is typed, and why."""
+
+
+class Commands(TyperGroup):
+    """A group whose commands stand under headings and end with examples."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """In the order of the headings; what is under none comes last."""
+        known = [name for names in PANELS.values() for name in names]
+        here = super().list_commands(ctx)
+        return [n for n in known if n in here] + [n for n in here if n not in known]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command with its heading and its examples."""
+        command: Any = super().get_command(ctx, cmd_name)
+        if command is not None:
+            path = " ".join([*ctx.command_path.split()[1:], cmd_name])
+            arrange(command, path, top="lab" not in path.split()[:-1])
+        return command
+
+
+def arrange(command: Any, path: str, *, top: bool = True) -> None:
+    """Give a command its heading and its examples.
+
+    Args:
+        command: of typer's.
+        path: its name, with those of the groups around it.
+        top: whether it stands in the program's own help.
+    """
+    if top and path:
+        command.rich_help_panel = next(
+            (panel for panel, names in PANELS.items() if path in names), MORE
+        )
+    command.epilog = command.epilog or epilog(path)
+
+
+def epilog(path: str) -> str | None:
+    """Examples as they stand at the end of the help; None if there are none."""
+    examples = EXAMPLES.get(path)
+    if not examples:
+        return None
+    lines = ["Examples:"]
+    for line, why in examples:
+        lines += [*([f"  # {why}"] if why else []), f"  {line}"]
+    return "\n".join(lines)
