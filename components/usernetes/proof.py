@@ -31,6 +31,8 @@ class TrainingProofArgs:
     """As `LadderNode` of the domain: name, gpus, takes_pods."""
     smoke: Mapping[str, Any] | None = None
     """As `Smoke`: image and timeout of the network's test; None: its default."""
+    vector_add: Mapping[str, Any] | None = None
+    """As `VectorAdd`, likewise."""
     training: Mapping[str, Any] | None = None
     """As `Training`; None below rung 9."""
     namespace: str = NAMESPACE
@@ -70,6 +72,7 @@ class TrainingProof(pulumi.ComponentResource):
             nodes=[dict(node) for node in args.nodes],
             namespace=args.namespace,
             smoke=args.smoke,
+            vector_add=args.vector_add,
             training=args.training,
             tolerations=list(args.tolerations),
             versions=dict(args.versions),

@@ -96,6 +96,7 @@ class TrainingProof(Resource, module="gpu", name="TrainingProof"):
         nodes: pulumi.Input[Sequence[Mapping[str, Any]]],
         namespace: pulumi.Input[str] = NAMESPACE,
         smoke: pulumi.Input[Mapping[str, Any]] | None = None,
+        vector_add: pulumi.Input[Mapping[str, Any]] | None = None,
         training: pulumi.Input[Mapping[str, Any]] | None = None,
         tolerations: pulumi.Input[Sequence[str]] = (),
         versions: pulumi.Input[Mapping[str, str]] | None = None,
@@ -116,6 +117,7 @@ class TrainingProof(Resource, module="gpu", name="TrainingProof"):
             nodes: as `LadderNode`: name and gpus.
             namespace: where pods run; made, and removed again, unless it is there.
             smoke: as `Smoke`, for rung 6.
+            vector_add: as `VectorAdd`, for rung 8.
             training: as `Training`, for rung 9.
             tolerations: keys of taints beside `nvidia.com/gpu`.
             versions: of what the GPUs depend on; another one climbs again.
@@ -132,6 +134,7 @@ class TrainingProof(Resource, module="gpu", name="TrainingProof"):
             "nodes": nodes,
             "namespace": namespace,
             "smoke": smoke,
+            **({"vector_add": vector_add} if vector_add is not None else {}),
             "training": training,
             "tolerations": tolerations,
             "versions": versions or {},

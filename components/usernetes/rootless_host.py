@@ -1,0 +1,108 @@
+"""One host of a Usernetes cluster, before the cluster: NVIDIA's driver, and rootless Docker with its GPUs.
+
+Owns: the driver of the host where it is ours, packages, files, account settings, the account's daemon.
+Deliberately does not own: the machine, the node that runs in the daemon, the account's data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypedDict
+
+import pulumi
+
+from components.host_connection import HostConnection
+from gpuclusters.domain.usernetes_versions import VersionSet
+from gpuclusters.providers.gpu_driver import GpuDriver
+from gpuclusters.providers.rootless_host import RootlessHost as PreparedHost
+
+
+class Driver(TypedDict):
+    """The driver that is installed on the host."""
+
+    version: str
+    """Exact, of branch 580 for a V100."""
+    modules: Literal["open", "proprietary"]
+    packages: Literal["distribution", "nvidia"]
+    may_reboot: bool
+    reboot_timeout_seconds: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RootlessHostArgs:
+    """What one host is."""
+
+    connection: HostConnection
+    account: str
+    """Whom the daemon and all containers belong to."""
+    gpus: int
+    driver: Driver | None
+    """None: the host has one, and it is checked alone."""
+    versions: VersionSet
+    sudo: bool
+    """False: an administrator prepares the host; what is missing is said with its commands."""
+    ports: Sequence[int] = ()
+    """TCP ports that its node publishes."""
+    remove_data: bool = False
+    """Whether a removal deletes the account's images and volumes too."""
+    requires: Sequence[pulumi.Resource] = ()
+
+
+class RootlessHost(pulumi.ComponentResource):
+    """Resources `<host>-driver`, where the driver is ours, and `<host>-rootless`."""
+
+    facts: pulumi.Output[Mapping[str, Any]]
+    """`uid`, `home`, `runtime_directory`, `docker_host`, and the versions that run."""
+    gpu_uuids: pulumi.Output[Sequence[str]]
+    ready: Sequence[pulumi.Resource]
+    """What a node on this host depends on."""
+
+    def __init__(
+        self, name: str, args: RootlessHostArgs, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        """Declare a host.
+
+        Raises:
+            RunError: a driver is to be installed on a host that an administrator prepares.
+        """
+        super().__init__("gpu-clusters:usernetes:RootlessHost", name, None, opts)
+        host = args.connection.host
+        before = list(args.requires)
+        if args.driver is not None:
+            if not args.sudo:
+                raise pulumi.RunError(
+                    f"{host}: an administrator prepares it, so that its driver is installed already; write "
+                    "driver.source: installed"
+                )
+            before = [self._driver(args, args.driver)]
+        prepared = PreparedHost(
+            f"{host}-rootless",
+            connection=args.connection.as_input(),
+            account=args.account,
+            gpus=args.gpus,
+            docker=args.versions.docker,
+            container_toolkit=args.versions.container_toolkit,
+            sudo=args.sudo,
+            ports=sorted(args.ports),
+            remove_data=args.remove_data,
+            opts=pulumi.ResourceOptions(parent=self, depends_on=before),
+        )
+        self.facts = prepared.facts
+        self.gpu_uuids = prepared.gpu_uuids
+        self.ready = (prepared,)
+        self.register_outputs({"facts": self.facts, "gpu_uuids": self.gpu_uuids})
+
+    def _driver(self, args: RootlessHostArgs, driver: Driver) -> GpuDriver:
+        return GpuDriver(
+            f"{args.connection.host}-driver",
+            connection=args.connection.as_input(),
+            source="host",
+            version=driver["version"],
+            modules=driver["modules"],
+            packages=driver["packages"],
+            gpus=args.gpus,
+            reboot="allowed" if driver["may_reboot"] else "never",
+            reboot_timeout_seconds=driver["reboot_timeout_seconds"],
+            opts=pulumi.ResourceOptions(parent=self, depends_on=list(args.requires)),
+        )
