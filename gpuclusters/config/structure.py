@@ -117,7 +117,7 @@ def _path(loc: Sequence[str | int], document: Any) -> Path:
     """Where an error is in the document: without the tags of unions and pydantic's own marks."""
     path: list[str | int] = []
     current = document
-    tagged: object = None
+    tagged: object = document  # a section as a whole has no variants, whatever keys stand in it
     for part in loc:
         if isinstance(current, Mapping):
             tags = [current.get(name) for name in DISCRIMINATORS]
