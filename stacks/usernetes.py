@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, cast
 
 import pulumi
+import pulumi_kubernetes as kubernetes
 
 from components.host_connection import HostConnection
 from components.usernetes.cluster import (
@@ -57,6 +58,16 @@ def build(config: UsernetesConfig, secrets: Secrets) -> Outputs:
         name: RootlessHost(name, _prepared(config, hosts, name)) for name in hosts.connections
     }
     made = UsernetesCluster(config.name, _cluster(config, hosts, prepared))
+    provider = kubernetes.Provider(
+        "cluster",
+        kubeconfig=made.kubeconfig,
+        # Its certificates are renewed now and then, and it stays the same cluster.
+        cluster_identifier=config.name,
+        enable_server_side_apply=True,
+        # A cluster that is gone took its objects with it.
+        delete_unreachable=True,
+    )
+    in_cluster = pulumi.ResourceOptions(providers=[provider])
     plugin = GpuPlugin(
         "gpus",
         GpuPluginArgs(
@@ -68,6 +79,7 @@ def build(config: UsernetesConfig, secrets: Secrets) -> Outputs:
             timeout_seconds=config.timeouts.gpus_seconds,
             requires=list(made.nodes.values()),
         ),
+        in_cluster,
     )
     proof = TrainingProof("proof", _proof(config, made, plugin.ready))
     return Outputs(
