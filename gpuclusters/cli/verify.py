@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
 from rich.console import Console
 
 from gpuclusters.adapters.errors import AdapterError
-from gpuclusters.cli import verify_bundle, verify_caas, verify_rke2
+from gpuclusters.adapters.here import time_of_day
+from gpuclusters.cli import verify_bundle, verify_caas, verify_rke2, verify_usernetes
 from gpuclusters.cli.errors import RunError, WrongOptionError
 from gpuclusters.cli.progress import steps
 from gpuclusters.cli.project import Project
 from gpuclusters.cli.stack_config import read_valid
 from gpuclusters.config.rke2_cluster import Rke2Config
-from gpuclusters.domain import evidence_isolation, evidence_proof
-from gpuclusters.domain.evidence import About
-from gpuclusters.domain.evidence_isolation import IsolationEvidence
-from gpuclusters.domain.evidence_proof import ProofEvidence
+from gpuclusters.config.usernetes import UsernetesConfig
+from gpuclusters.domain.evidence import About, Evidence
 
 check = verify_bundle.check
 
@@ -36,7 +34,7 @@ def run(
     level: str | None = None,
     as_json: bool = False,
 ) -> int:
-    """Attack a caas cluster, or prove the GPUs of an rke2 cluster; 0 if it holds, else 1.
+    """Attack a caas cluster, or prove the GPUs of another type's; 0 if it holds, else 1.
 
     Args:
         project: of the stack.
@@ -45,7 +43,7 @@ def run(
         kubeconfig: of an administrator; the lab has one.
         api: caas: address of the public API.
         tokens: caas: `TENANT=FILE`.
-        level: rke2: up to which level; that of the configuration by default.
+        level: rke2: up to which level, usernetes: up to which rung; the configuration's by default.
         as_json: print the evidence itself, for programs, and nothing else.
 
     Raises:
@@ -59,18 +57,22 @@ def run(
         return About(
             cluster=section.name,
             stack=stack,
-            at=datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
+            at=time_of_day(),
             program=version("gpu-clusters"),
             api_server=api_server,
             remarks=tuple(remarks),
         )
 
-    found: ProofEvidence | IsolationEvidence
+    found: Evidence
     try:
         with steps(Console(stderr=True, highlight=False), silent=as_json) as say:
             say(f"trying what {section.name} promises")
             if isinstance(section, Rke2Config):
                 found = verify_rke2.run(project, section, about, kubeconfig=kubeconfig, level=level)
+            elif isinstance(section, UsernetesConfig):
+                found = verify_usernetes.run(
+                    project, stack, section, about, kubeconfig=kubeconfig, level=level
+                )
             else:
                 found = verify_caas.run(
                     project, section, about, kubeconfig=kubeconfig, api=api, tokens=tokens
@@ -81,19 +83,13 @@ def run(
     return 0 if found.holds else 1
 
 
-def _tell(found: ProofEvidence | IsolationEvidence, folder: Path, *, as_json: bool) -> None:
+def _tell(found: Evidence, folder: Path, *, as_json: bool) -> None:
     console = Console(highlight=False)
-    kind = evidence_proof.KIND if isinstance(found, ProofEvidence) else evidence_isolation.KIND
-    path = verify_bundle.keep(found, kind, folder)
+    path = verify_bundle.keep(found, folder)
     if as_json:
         console.print_json(json.dumps(found.document()))
         return
-    if isinstance(found, ProofEvidence):
-        verify_rke2.show(found, console)
-    else:
-        verify_caas.show(found, console)
-    for remark in found.about.remarks:
-        console.print(f"note: {remark}", soft_wrap=True)
+    verify_bundle.show(found, console)
     beside = ", ".join(path.with_suffix(suffix).name for suffix in (".md", ".sha256"))
     console.print(f"evidence: {path}, {beside}", soft_wrap=True)
 
@@ -102,10 +98,13 @@ def _refuse_foreign(
     section: object, *, api: str | None, tokens: Sequence[str], level: str | None
 ) -> None:
     """An option of another cluster type would be ignored; that is said instead."""
-    if isinstance(section, Rke2Config):
+    if isinstance(section, Rke2Config | UsernetesConfig):
         if api is not None or tokens:
+            kind = "an rke2" if isinstance(section, Rke2Config) else "a usernetes"
             raise WrongOptionError(
-                "--api and --token are of caas clusters; this stack is an rke2 one"
+                f"--api and --token are of caas clusters; this stack is {kind} one"
             )
     elif level is not None:
-        raise WrongOptionError("--level is of rke2 clusters; this stack is a caas one")
+        raise WrongOptionError(
+            "--level is of rke2 and usernetes clusters; this stack is a caas one"
+        )

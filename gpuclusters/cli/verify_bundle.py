@@ -5,40 +5,26 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
-from typing import Any, Protocol
 
 from rich.console import Console
 from rich.markup import escape
+from rich.table import Table
 
 from gpuclusters.cli.errors import NotWrittenError, UnreadableFileError
 from gpuclusters.domain import evidence_check
-from gpuclusters.domain.evidence import About
+from gpuclusters.domain.evidence import Evidence, counted
 
 _SUMS = ".sha256"
 
 
-class Kept(Protocol):
-    """Evidence of any kind."""
-
-    @property
-    def about(self) -> About:
-        """Which cluster, when and by what."""
-
-    def document(self) -> dict[str, Any]:
-        """As JSON."""
-
-    def markdown(self) -> str:
-        """For people."""
-
-
-def keep(found: Kept, kind: str, folder: Path) -> Path:
+def keep(found: Evidence, folder: Path) -> Path:
     """Write the bundle; answers the JSON file.
 
     Raises:
         RunError: the folder cannot be written.
     """
     stamp = found.about.at.replace(":", "").replace("-", "")
-    path = folder / f"{kind}-{found.about.cluster}-{stamp}.json"
+    path = folder / f"{found.kind}-{found.about.cluster}-{stamp}.json"
     texts = {
         path: json.dumps(found.document(), indent=2, ensure_ascii=False) + "\n",
         path.with_suffix(".md"): found.markdown(),
@@ -57,6 +43,22 @@ def keep(found: Kept, kind: str, folder: Path) -> Path:
             f"the evidence cannot be written to {folder}: {error.strerror}"
         ) from error
     return path
+
+
+def show(found: Evidence, console: Console) -> None:
+    """Entries by group and outcome, every one that did not come out as it must, and all remarks."""
+    table = Table(title=found.title, title_justify="left")
+    for column in (found.grouped_by, *(outcome.value for outcome in found.outcomes)):
+        table.add_column(column)
+    for group in dict.fromkeys(entry.group for entry in found.entries):
+        outcomes = [entry.outcome for entry in found.entries if entry.group == group]
+        table.add_row(group, *map(str, counted(outcomes, found.outcomes).values()))
+    console.print(table)
+    for entry in found.entries:
+        if not entry.holds:
+            console.print(f"[red]{entry.outcome}[/red] {escape(entry.line)}", soft_wrap=True)
+    for remark in found.about.remarks:
+        console.print(f"note: {remark}", soft_wrap=True)
 
 
 def check(path: Path, *, as_json: bool = False) -> int:

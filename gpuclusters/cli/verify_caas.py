@@ -5,10 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
-
 from gpuclusters.adapters.container_api import ContainerApi
 from gpuclusters.adapters.intruder import Target, attack
 from gpuclusters.adapters.kubernetes_objects import KubernetesObjects
@@ -19,7 +15,7 @@ from gpuclusters.cli.verify_access import admin_kubeconfig, lab_inventory
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.lab import uses_lab
 from gpuclusters.domain.evidence import About
-from gpuclusters.domain.evidence_isolation import IsolationEvidence, Outcome
+from gpuclusters.domain.evidence_isolation import IsolationEvidence
 from lab import issuer
 
 _TOKEN_SECONDS = 600
@@ -99,18 +95,3 @@ def _token(option: str) -> tuple[str, str]:
         raise UnreadableFileError(
             f"the token file {file} cannot be read: {error.strerror}"
         ) from error
-
-
-def show(found: IsolationEvidence, console: Console) -> None:
-    """Attempts by area and outcome, and every one that was not refused."""
-    table = Table(title=f"isolation of {found.about.cluster}", title_justify="left")
-    for column in ("area", *(outcome.value for outcome in Outcome)):
-        table.add_column(column)
-    for area in dict.fromkeys(finding.area for finding in found.findings):
-        outcomes = [f.outcome for f in found.findings if f.area == area]
-        table.add_row(area, *(str(outcomes.count(outcome)) for outcome in Outcome))
-    console.print(table)
-    for finding in found.findings:
-        if finding.outcome is not Outcome.REFUSED:
-            text = f"{finding.area}, {finding.tenant}: {finding.attempt} ({finding.said})"
-            console.print(f"[red]{finding.outcome}[/red] {escape(text)}", soft_wrap=True)

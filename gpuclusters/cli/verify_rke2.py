@@ -7,9 +7,6 @@ from hashlib import sha256
 from pathlib import Path
 
 from pydantic import ValidationError
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from gpuclusters.adapters import proof_programs
 from gpuclusters.adapters.cluster_jobs import ClusterJobs
@@ -24,7 +21,7 @@ from gpuclusters.domain import monitoring_stack, proof_metrics, proof_run
 from gpuclusters.domain.evidence import About
 from gpuclusters.domain.evidence_proof import ProofEvidence
 from gpuclusters.domain.monitoring_stack import NAMES, Monitoring
-from gpuclusters.domain.proof import LEVEL_OF, Level, Outcome
+from gpuclusters.domain.proof import LEVEL_OF, Level
 from gpuclusters.domain.proof_inputs import ProofInputs
 
 
@@ -102,21 +99,6 @@ def inputs(config: Rke2Config, kubeconfig: str, level: Level) -> ProofInputs:
             str(fault["msg"]).removeprefix("Value error, ") for fault in error.errors()
         )
         raise RunError(f"the GPUs of {config.name} cannot be proven: {said}") from error
-
-
-def show(found: ProofEvidence, console: Console) -> None:
-    """Checks by level and outcome, and every one that did not pass."""
-    table = Table(title=f"proof of {found.about.cluster}, {found.level}", title_justify="left")
-    for column in ("level", *(outcome.value for outcome in Outcome)):
-        table.add_column(column)
-    for level in dict.fromkeys(check.level for check in found.checks):
-        outcomes = [check.outcome for check in found.checks if check.level == level]
-        table.add_row(level, *(str(outcomes.count(outcome)) for outcome in Outcome))
-    console.print(table)
-    for check in found.checks:
-        if check.outcome is not Outcome.PASSED:
-            text = f"{check.level} {check.subject}: {check.what} ({check.said})"
-            console.print(f"[red]{check.outcome}[/red] {escape(text)}", soft_wrap=True)
 
 
 def _level(config: Rke2Config, stated: str | None) -> Level:

@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from enum import StrEnum
+from typing import Any, Protocol
 
 FORMAT = 2
 _LONGEST_CELL = 160
@@ -56,6 +58,61 @@ class About:
             "",
         ]
         return lines + [f"- {remark}" for remark in self.remarks] + ([""] if self.remarks else [])
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One thing that was tried, as a table shows it."""
+
+    group: str
+    outcome: str
+    holds: bool
+    line: str
+    """What was tried and what came of it."""
+
+
+class Evidence(Protocol):
+    """Evidence of any kind."""
+
+    @property
+    def kind(self) -> str:
+        """`isolation`, `proof`, `ladder`."""
+
+    @property
+    def about(self) -> About:
+        """Which cluster, when and by what."""
+
+    @property
+    def title(self) -> str:
+        """Of its table."""
+
+    @property
+    def grouped_by(self) -> str:
+        """What the groups are: `area`, `level`."""
+
+    @property
+    def outcomes(self) -> type[StrEnum]:
+        """What can come of an entry."""
+
+    @property
+    def entries(self) -> Sequence[Entry]:
+        """Everything that was tried."""
+
+    @property
+    def holds(self) -> bool:
+        """Whether all of it came out as it must."""
+
+    def document(self) -> dict[str, Any]:
+        """As JSON."""
+
+    def markdown(self) -> str:
+        """For people."""
+
+
+def counted(outcomes: Iterable[str], kinds: type[StrEnum]) -> dict[str, int]:
+    """How often each outcome is there; those that are not are 0."""
+    found = Counter(str(outcome) for outcome in outcomes)
+    return {kind.value: found[kind.value] for kind in kinds}
 
 
 def sealed(kind: str, about: About, body: Mapping[str, Any]) -> dict[str, Any]:

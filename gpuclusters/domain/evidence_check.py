@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from gpuclusters.domain import evidence_isolation, evidence_proof
+from gpuclusters.domain import evidence_isolation, evidence_ladder, evidence_proof
 from gpuclusters.domain.evidence import FORMAT, digest
 
 _FIRST = 1
@@ -15,6 +15,7 @@ _Headline = Callable[[Mapping[str, Any]], str]
 _KINDS: Mapping[str, tuple[_Faults, _Headline]] = {
     evidence_isolation.KIND: (evidence_isolation.faults, evidence_isolation.headline),
     evidence_proof.KIND: (evidence_proof.faults, evidence_proof.headline),
+    evidence_ladder.KIND: (evidence_ladder.faults, evidence_ladder.headline),
 }
 _PARTS = ("cluster", "at", "stack", "program")
 

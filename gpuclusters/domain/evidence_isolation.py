@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, ClassVar
 
-from gpuclusters.domain.evidence import About, cell, sealed
+from gpuclusters.domain.evidence import About, Entry, cell, counted, sealed
 
 KIND = "isolation"
 
@@ -44,12 +43,32 @@ class IsolationEvidence:
 
     about: About
     findings: Sequence[Finding]
+    kind: ClassVar[str] = KIND
+    grouped_by: ClassVar[str] = "area"
+    outcomes: ClassVar[type[Outcome]] = Outcome
+
+    @property
+    def title(self) -> str:
+        """Of its table."""
+        return f"isolation of {self.about.cluster}"
+
+    @property
+    def entries(self) -> Sequence[Entry]:
+        """All attempts."""
+        return [
+            Entry(
+                f.area,
+                f.outcome.value,
+                f.outcome is Outcome.REFUSED,
+                f"{f.area}, {f.tenant}: {f.attempt} ({f.said})",
+            )
+            for f in self.findings
+        ]
 
     @property
     def counts(self) -> Mapping[str, int]:
         """Number of findings by outcome."""
-        found = Counter(finding.outcome.value for finding in self.findings)
-        return {outcome.value: found[outcome.value] for outcome in Outcome}
+        return counted((finding.outcome for finding in self.findings), Outcome)
 
     @property
     def holds(self) -> bool:
@@ -63,7 +82,7 @@ class IsolationEvidence:
             "counts": dict(self.counts),
             "findings": [asdict(finding) for finding in self.findings],
         }
-        return sealed(KIND, self.about, body)
+        return sealed(self.kind, self.about, body)
 
     def markdown(self) -> str:
         """For people; the first line is the verdict."""

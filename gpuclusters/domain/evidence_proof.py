@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from gpuclusters.domain import proof
-from gpuclusters.domain.evidence import About, cell, sealed
+from gpuclusters.domain.evidence import About, Entry, cell, counted, sealed
 from gpuclusters.domain.proof import Check, Outcome
 
 KIND = "proof"
@@ -32,10 +32,32 @@ class ProofEvidence:
     programs: Mapping[str, str] = field(default_factory=dict)
     """Digest of each program that this program brought, by file name."""
 
+    kind: ClassVar[str] = KIND
+    grouped_by: ClassVar[str] = "level"
+    outcomes: ClassVar[type[Outcome]] = Outcome
+
+    @property
+    def title(self) -> str:
+        """Of its table."""
+        return f"{self.kind} of {self.about.cluster}, {self.level}"
+
+    @property
+    def entries(self) -> Sequence[Entry]:
+        """All checks."""
+        return [
+            Entry(
+                c.level,
+                c.outcome.value,
+                c.outcome is Outcome.PASSED,
+                f"{c.level} {c.subject}: {c.what} ({c.said})",
+            )
+            for c in self.checks
+        ]
+
     @property
     def counts(self) -> Mapping[str, int]:
         """Number of checks by outcome."""
-        return proof.counts(self.checks)
+        return counted((check.outcome for check in self.checks), Outcome)
 
     @property
     def holds(self) -> bool:
@@ -53,7 +75,7 @@ class ProofEvidence:
             "programs": dict(self.programs),
             "checks": [check.document() for check in self.checks],
         }
-        return sealed(KIND, self.about, body)
+        return sealed(self.kind, self.about, body)
 
     def markdown(self) -> str:
         """For people; the first line is the verdict."""

@@ -7,7 +7,6 @@ level includes those below it.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
@@ -75,12 +74,6 @@ class Check:
     def document(self) -> dict[str, Any]:
         """As it is kept."""
         return {**asdict(self), "outcome": self.outcome.value, "figures": dict(self.figures)}
-
-
-def counts(checks: Sequence[Check]) -> Mapping[str, int]:
-    """Number of checks by outcome."""
-    found = Counter(check.outcome for check in checks)
-    return {outcome.value: found[outcome] for outcome in Outcome}
 
 
 def proven(checks: Sequence[Check]) -> bool:

@@ -79,7 +79,7 @@ def test_a_file_that_was_altered_later_is_recognised() -> None:
         ),
         (
             {"format": 2, "kind": "x"},
-            "is evidence of another kind ('x'); this version knows isolation, proof",
+            "is evidence of another kind ('x'); this version knows isolation, proof, ladder",
         ),
     ],
 )

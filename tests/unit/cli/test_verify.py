@@ -101,7 +101,7 @@ def test_options_of_another_cluster_type_are_refused(
 def test_a_bundle_is_json_markdown_and_their_digests_and_is_valid(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = verify_bundle.keep(evidence(Outcome.PASSED), "proof", tmp_path)
+    path = verify_bundle.keep(evidence(Outcome.PASSED), tmp_path)
     assert path.name == "proof-gpu-20261122T020000Z.json"
     names = sorted(file.suffix for file in tmp_path.iterdir())
     assert names == [".json", ".md", ".sha256"]
@@ -127,7 +127,7 @@ def test_an_altered_bundle_is_none(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    path = verify_bundle.keep(evidence(Outcome.PASSED), "proof", tmp_path)
+    path = verify_bundle.keep(evidence(Outcome.PASSED), tmp_path)
     file = path.with_suffix(suffix)
     assert old in file.read_text()
     file.write_text(file.read_text().replace(old, new))
@@ -144,7 +144,7 @@ def test_what_cannot_be_read_is_a_mistake_of_the_caller(tmp_path: Path) -> None:
 
 def test_what_a_cluster_said_is_shown_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     console = Console(highlight=False, width=200)
-    verify_rke2.show(evidence(Outcome.FAILED, said="pod p: [bold]x[/bold] [/red]"), console)
+    verify_bundle.show(evidence(Outcome.FAILED, said="pod p: [bold]x[/bold] [/red]"), console)
     assert "failed L1 n0: multiplies (pod p: [bold]x[/bold] [/red])" in capsys.readouterr().out
 
 

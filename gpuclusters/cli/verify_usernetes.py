@@ -1,0 +1,144 @@
+"""`verify` of a usernetes cluster: climb all rungs, 1 to 4 on the hosts and 5 to 9 in the cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from hashlib import sha256
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from gpuclusters.adapters import ladder_host as ladder_hosts
+from gpuclusters.adapters import proof_programs
+from gpuclusters.adapters.cluster_jobs import ClusterJobs
+from gpuclusters.adapters.credentials import SshCredentials
+from gpuclusters.adapters.errors import AdapterError
+from gpuclusters.adapters.here import StandardError, SystemClock
+from gpuclusters.adapters.ssh import SshHost
+from gpuclusters.cli import verify_hosts
+from gpuclusters.cli.errors import RunError, WrongOptionError
+from gpuclusters.cli.project import Project
+from gpuclusters.cli.verify_access import admin_kubeconfig, lab_inventory
+from gpuclusters.config import ladder_plan
+from gpuclusters.config.lab import uses_lab
+from gpuclusters.config.usernetes import UsernetesConfig
+from gpuclusters.domain import ladder, ladder_host, ladder_run, proof
+from gpuclusters.domain.connection import HostConnection
+from gpuclusters.domain.evidence import About
+from gpuclusters.domain.evidence_ladder import LadderEvidence
+from gpuclusters.domain.ladder import CLUSTER_RUNGS, HOST_RUNGS, Rung
+from gpuclusters.domain.ladder_inputs import LadderInputs
+from gpuclusters.domain.proof import Check
+
+SETTLE_SECONDS = 60
+"""A cluster that is verified should be settled: nodes are not waited for as long as by `up`."""
+_AT_ONCE = 16
+
+
+def run(
+    project: Project,
+    stack: str,
+    config: UsernetesConfig,
+    about: Callable[[str, Sequence[str]], About],
+    *,
+    kubeconfig: Path | None,
+    level: str | None,
+) -> LadderEvidence:
+    """Climb; a rung that does not hold ends the climb, and the rest is said not to have been tried.
+
+    Raises:
+        UsageError: the rung is none, or higher than the configuration describes.
+        RunError: the configuration cannot be proven, or its hosts are not known.
+        AdapterError: the cluster cannot be asked.
+    """
+    highest = rung(config, level)
+    text = (
+        lab_inventory(project).kubeconfig.read_text(encoding="utf-8")
+        if uses_lab(config)
+        else admin_kubeconfig(kubeconfig)
+    )
+    connections, credentials = verify_hosts.reach(project, stack, config)
+    checks = list(on_hosts(config, connections, credentials, highest))
+    cluster = ClusterJobs(text)
+    wanted = inputs(config, text, max(highest, CLUSTER_RUNGS[0]))
+    texts = proof_programs.texts(ladder_run.PROGRAMS)
+    remarks: Sequence[str] = ()
+    observed: Mapping[str, Mapping[str, str]] = {}
+    if not proof.proven(checks):
+        checks += ladder.above(HOST_RUNGS[-1], highest, "the hosts' rungs do not hold")
+    elif highest >= CLUSTER_RUNGS[0]:
+        found = ladder_run.run(wanted, cluster, SystemClock(), StandardError(), texts)
+        checks += found.checks
+        remarks, observed = found.remarks, found.observed
+    part = wanted.training
+    return LadderEvidence(
+        about=about(cluster.version(), remarks),
+        level=highest.level,
+        checks=checks,
+        nodes=observed,
+        images={"training": part.image} if part else {},
+        programs={name: sha256(body.encode()).hexdigest() for name, body in texts.items()},
+    )
+
+
+def on_hosts(
+    config: UsernetesConfig,
+    connections: Mapping[str, HostConnection],
+    credentials: SshCredentials,
+    highest: Rung,
+) -> Sequence[Check]:
+    """Rungs 1 to 4 of all hosts at once, rung by rung."""
+
+    def look(name: str) -> list[Check]:
+        host = SshHost(connections[name], credentials, connect_attempts=1)
+        try:
+            said = ladder_hosts.ask(host, config.account, highest)
+        except AdapterError as error:
+            return [ladder.failed(Rung.DRIVER, name, error.problem, error.remedy)]
+        return ladder_host.judge(name, config.gpus.count, said, highest)
+
+    with ThreadPoolExecutor(max(1, min(len(connections), _AT_ONCE))) as pool:
+        found = [check for checks in pool.map(look, connections) for check in checks]
+    return sorted(found, key=lambda check: check.level)
+
+
+def inputs(config: UsernetesConfig, kubeconfig: str, highest: Rung) -> LadderInputs:
+    """What is to be shown about the cluster of a configuration.
+
+    Raises:
+        RunError: it cannot be shown; every reason.
+    """
+    try:
+        return LadderInputs.model_validate(
+            {
+                **ladder_plan.arguments(config, highest),
+                "kubeconfig": kubeconfig,
+                "settle_seconds": SETTLE_SECONDS,
+            }
+        )
+    except ValidationError as error:
+        said = "; ".join(
+            str(fault["msg"]).removeprefix("Value error, ") for fault in error.errors()
+        )
+        raise RunError(f"the GPUs of {config.name} cannot be proven: {said}") from error
+
+
+def rung(config: UsernetesConfig, stated: str | None) -> Rung:
+    """The highest rung: as stated, `7` or `R7`, or the configuration's."""
+    described = Rung(config.proof.rung)
+    if stated is None:
+        return described
+    number = stated.upper().removeprefix("R")
+    known = [str(one.value) for one in Rung]
+    if number not in known:
+        raise WrongOptionError(
+            f"--level must be a rung, {known[0]} to {known[-1]} (got {stated!r})"
+        )
+    wanted = Rung(int(number))
+    if wanted is Rung.TRAINING and config.proof.training is None:
+        raise WrongOptionError(
+            "--level 9 needs the training, which the configuration does not describe; write "
+            "proof.training and proof.rung: 9"
+        )
+    return wanted
