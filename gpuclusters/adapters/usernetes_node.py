@@ -104,7 +104,7 @@ class SshNodeHost:
 
     def kubeconfig(self) -> str:
         """The admin kubeconfig."""
-        done = self._run("kubeconfig", (), "read the kubeconfig (`make kubeconfig`)")
+        done = self._run("kubeconfig", (), "read the kubeconfig in the node", repeatable=True)
         return done.stdout.decode(errors="replace")
 
     def remove(self) -> None:

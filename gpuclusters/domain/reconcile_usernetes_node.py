@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from typing import Any
 
 from gpuclusters.domain import usernetes_join
@@ -218,7 +219,7 @@ def _finished(site: Site) -> LiveNode:
         return live
     site.host.mark("joined", live.cluster_id)
     site.host.mark("began", None)
-    return site.host.inspect()
+    return replace(live, joined=live.cluster_id, began=False)
 
 
 def _make(site: Site, tried: str, *targets: str, seconds: float) -> None:

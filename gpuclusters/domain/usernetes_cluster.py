@@ -98,7 +98,7 @@ def kubeconfig(text: str, access: ApiAccess, *, name: str, node_name: str, host_
     address (one that only the outside knows) the client is told to look for the node's name in it.
 
     Args:
-        text: what upstream's target wrote.
+        text: `/etc/kubernetes/admin.conf` of the control plane, which names the node.
         access: from where the API is reached.
         name: of cluster, context and user.
         node_name: of the control plane.
@@ -119,6 +119,8 @@ def kubeconfig(text: str, access: ApiAccess, *, name: str, node_name: str, host_
                 stated["tls-server-name"] = node_name
         elif access.through == "tunnel":
             host, port = LOOPBACK, str(access.local_port or port)
+        elif host == node_name:
+            host = LOOPBACK
         stated["server"] = f"{scheme}://{host}:{port}"
         cluster["name"] = user["name"] = context["name"] = name
         context["context"] = {**context["context"], "cluster": name, "user": name}

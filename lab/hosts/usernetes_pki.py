@@ -47,8 +47,7 @@ def kubeconfig(lab: Path, environment: Mapping[str, str]) -> str:
         body = yaml.safe_load(known.read_text())
         cluster, user = body["clusters"][0]["cluster"], body["users"][0]["user"]
     else:
-        # As upstream's target writes it: 127.0.0.1 in place of the node's name.
-        server = f"https://127.0.0.1:{environment['PORT_KUBE_APISERVER']}"
+        server = f"https://{environment['NODE_NAME']}:{environment['PORT_KUBE_APISERVER']}"
         cluster, user = {"server": server}, {"token": "made up"}
     return yaml.safe_dump(
         {

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from lab.control_plane import NodeSpec, Taint
-from lab.hosts.rke2_cluster import Clusters
+from lab.hosts import rke2_cluster, usernetes_cluster
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,9 +16,12 @@ class JoinedNode:
     """A node that a host registered."""
 
     running: bool
-    """Whether RKE2 runs there, and the kubelet with it."""
+    """Whether what makes it a node runs there, and the kubelet with it."""
     labels: Mapping[str, str]
     taints: tuple[Taint, ...]
+    told: Mapping[str, Any] = field(default_factory=dict)
+    """What the host's own cluster was told about the node since it registered: `taints` of these `keys`,
+    `annotations`, `addresses`, `unschedulable`. Empty where the API server of the lab is told by others."""
 
     def of(self, spec: NodeSpec) -> NodeSpec:
         """The node as it registers: with what its host's configuration says beside the lab's word."""
@@ -28,12 +31,15 @@ class JoinedNode:
 def joined_nodes(hosts: Path) -> dict[str, JoinedNode]:
     """The nodes of all clusters of a folder of hosts, by name.
 
-    A node whose host no longer has RKE2's data is none: its server, and what it knew, is gone too.
+    A node whose host no longer has its cluster's data is none: its server, and what it knew, is gone too.
     """
-    return dict(_nodes(Clusters(hosts)))
+    return {
+        **dict(_rke2(rke2_cluster.Clusters(hosts))),
+        **dict(_usernetes(usernetes_cluster.Clusters(hosts))),
+    }
 
 
-def _nodes(clusters: Clusters) -> Iterator[tuple[str, JoinedNode]]:
+def _rke2(clusters: rke2_cluster.Clusters) -> Iterator[tuple[str, JoinedNode]]:
     for cluster in clusters.all().values():
         for name, body in cluster["nodes"].items():
             host = body["metadata"]["annotations"]["gpu-clusters.dev/host"]
@@ -46,6 +52,38 @@ def _nodes(clusters: Clusters) -> Iterator[tuple[str, JoinedNode]]:
                         _taints(body["spec"]["taints"]),
                     ),
                 )
+
+
+def _usernetes(clusters: usernetes_cluster.Clusters) -> Iterator[tuple[str, JoinedNode]]:
+    known = clusters.read()
+    for cluster in known["clusters"].values():
+        for name, body in cluster["nodes"].items():
+            host = body["metadata"]["annotations"][usernetes_cluster.HOST]
+            belongs = known["nodes"].get(host, {}).get("cluster") == cluster["id"]
+            taints = _taints(body["spec"]["taints"])
+            # Without network the kubelet of a real node stays NotReady; here it does not come up.
+            yield (
+                name,
+                JoinedNode(
+                    belongs and cluster["cni"] and clusters.is_up(host),
+                    body["metadata"]["labels"],
+                    taints,
+                    _told(body, taints),
+                ),
+            )
+
+
+def _told(body: Mapping[str, Any], taints: Sequence[Taint]) -> Mapping[str, Any]:
+    return {
+        "keys": [usernetes_cluster.UNINITIALIZED, usernetes_cluster.CONTROL_PLANE],
+        "taints": [
+            {"key": t.key, "effect": t.effect} | ({"value": t.value} if t.value else {})
+            for t in taints
+        ],
+        "annotations": dict(body["metadata"]["annotations"]),
+        "addresses": [a for a in body["status"]["addresses"] if a["type"] == "ExternalIP"],
+        "unschedulable": bool(body["spec"].get("unschedulable")),
+    }
 
 
 def _taints(stated: Sequence[Mapping[str, Any]]) -> tuple[Taint, ...]:

@@ -1,4 +1,4 @@
-"""Nodes that come and go with their hosts: the kubelet of a host runs while RKE2 does."""
+"""Nodes that come and go with their hosts: the kubelet of a host runs while RKE2 or its container does."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from caas.cluster import Cluster, ClusterError
 from lab.control_plane import NodeSpec
-from lab.kubelet.joined import joined_nodes
+from lab.kubelet.joined import JoinedNode, joined_nodes
 from lab.kubelet.node_objects import NODE
 
 _POLL_SECONDS = 0.1
 _RETRY_SECONDS = 1.0
+_TELLER = "gpu-clusters-membership"
 _log = logging.getLogger(__name__)
 
 
@@ -53,6 +54,7 @@ class Membership:
         self._told = told
         # Whether it was removed while nothing looked is found out by removing it.
         self._registered = set(specs)
+        self._told_of: dict[str, Mapping[str, Any]] = {}
 
     async def follow(self) -> None:
         """Until cancelled."""
@@ -69,14 +71,17 @@ class Membership:
         running = {name for name, node in there.items() if node.running and name in self._specs}
         playing = self._players.playing & self._specs.keys()
         for name in playing - running:
-            _log.info("%s: RKE2 does not run there any more", name)
+            _log.info("%s: its kubelet does not run there any more", name)
             await self._players.cease(name)
+            self._told_of.pop(name, None)
         for name in self._registered - set(there):
             # What a drain would have done before, and the cluster does by itself after a minute.
             await self._players.clear(name)
             await self._cluster.delete(NODE, name)
             self._registered.discard(name)
         await asyncio.gather(*(self._begin(name, there[name].of) for name in running - playing))
+        for name in self._players.playing & running:
+            await self._tell(name, there[name])
         if self._players.playing & self._specs.keys() != playing:
             self._told()
 
@@ -87,3 +92,30 @@ class Membership:
             await self._players.begin(joined(self._specs[name]))
         except ClusterError as error:
             _log.warning("%s: not registered, tried again: %s", name, error)
+
+    async def _tell(self, name: str, joined: JoinedNode) -> None:
+        """What the host's own kubectl changed about its node, changed in the lab's API too."""
+        told, before = joined.told, self._told_of.get(name, {})
+        if told == before:
+            return
+        node = await self._cluster.get(NODE, name)
+        if node is None:
+            return
+        others = [t for t in node["spec"].get("taints") or () if t["key"] not in told["keys"]]
+        gone = dict.fromkeys(before.get("annotations", {}).keys() - told["annotations"].keys())
+        await self._cluster.patch(
+            NODE,
+            name,
+            "",
+            {
+                "metadata": {"annotations": {**told["annotations"], **gone}},
+                "spec": {
+                    "taints": [*others, *told["taints"]] or None,
+                    "unschedulable": told["unschedulable"] or None,
+                },
+            },
+        )
+        status = {"addresses": told["addresses"]}
+        body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "status": status}
+        await self._cluster.apply(NODE, body, manager=_TELLER, force=True, subresource="status")
+        self._told_of[name] = told

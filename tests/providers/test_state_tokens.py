@@ -34,6 +34,7 @@ from gpuclusters.providers.rootless_host import RootlessHost, RootlessHostProvid
 from gpuclusters.providers.service_vm import ServiceVm, ServiceVmProvider
 from gpuclusters.providers.ssh_host_key import SshHostKey, SshHostKeyProvider
 from gpuclusters.providers.tenancy_policy import TenancyPolicy, TenancyPolicyProvider
+from gpuclusters.providers.usernetes_node import UsernetesNode, UsernetesNodeProvider
 from gpuclusters.providers.vfio_binding import VfioBinding, VfioBindingProvider
 
 GOLDEN = {
@@ -73,6 +74,7 @@ GOLDEN = {
     Rke2TokensProvider: ("gpuclusters.providers.rke2_tokens", "Rke2TokensProvider"),
     RootlessHostProvider: ("gpuclusters.providers.rootless_host", "RootlessHostProvider"),
     TenancyPolicyProvider: ("gpuclusters.providers.tenancy_policy", "TenancyPolicyProvider"),
+    UsernetesNodeProvider: ("gpuclusters.providers.usernetes_node", "UsernetesNodeProvider"),
 }
 
 
@@ -119,6 +121,7 @@ def test_the_state_token_of_a_provider_never_changes(provider: type[ResourceProv
         (Rke2Tokens, "dynamic/gpu:Rke2Tokens"),
         (RootlessHost, "dynamic/gpu:RootlessHost"),
         (TenancyPolicy, "dynamic/gpu:TenancyPolicy"),
+        (UsernetesNode, "dynamic/gpu:UsernetesNode"),
     ],
 )
 def test_the_type_token_of_a_resource_never_changes(resource: type[Resource], token: str) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
 
-from lab.hosts import usernetes_container
+from lab.hosts import usernetes_container, usernetes_pki
 from lab.hosts.rke2_cluster import Object
 from lab.hosts.standins import docker, nvidia_smi, usernetes_kubectl
 from lab.hosts.standins.call import Answer, Call
@@ -76,7 +76,10 @@ def _file(call: Call, node: Object, path: str) -> str | None:
     """A file of the node that anything looks at."""
     if path in ("/etc/kubernetes/kubelet.conf", "/etc/kubernetes/admin.conf"):
         name = path.rpartition("/")[2].removesuffix(".conf")
-        return "apiVersion: v1\nkind: Config\n" if name in node["conf"] else None
+        if name not in node["conf"]:
+            return None
+        folder = clusters_of(call).folder.parent
+        return usernetes_pki.kubeconfig(folder, node["environment"]) if name == "admin" else "{}\n"
     if not node["conf"]:
         return None
     if path == f"{_PKI}/ca.crt":

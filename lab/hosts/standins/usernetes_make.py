@@ -6,7 +6,6 @@ where upstream would find a value of its own on each host.
 
 from __future__ import annotations
 
-import os
 import re
 import secrets
 import time
@@ -307,19 +306,6 @@ def _join(call: Call, account: Account, folder: str) -> str | None:
     return None
 
 
-def _kubeconfig(call: Call, account: Account, folder: str) -> str | None:
-    node = _running(call, account)
-    if node is None or "admin" not in node["conf"]:
-        return "sed: can't read /etc/kubernetes/admin.conf: No such file or directory"
-    text = usernetes_pki.kubeconfig(clusters_of(call).folder.parent, node["environment"])
-    file = call.machine.path(f"{folder}/kubeconfig")
-    file.write_text(text)
-    if call.uid:
-        # What a program of the account writes is the account's.
-        os.chown(file, account.uid, account.uid)
-    return None
-
-
 _TARGETS = {
     "down": _down,
     "down-v": _down_v,
@@ -328,7 +314,6 @@ _TARGETS = {
     "kubeadm-init": _init,
     "kubeadm-join": _join,
     "kubeadm-reset": _reset,
-    "kubeconfig": _kubeconfig,
     "sync-external-ip": _sync,
     "up": _up,
 }

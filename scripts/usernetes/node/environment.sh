@@ -29,9 +29,9 @@ mark() {
     mv -f "$state/marks/.$1.new" "$state/marks/$1"
 }
 
-# content FOLDER: one digest over all files that upstream brought, whatever `make` wrote beside them.
+# content FOLDER: one digest over all files that upstream brought, without the one that lets a worker join.
 content() {
-    (cd "$1" && find . -type f ! -path ./join-command ! -path ./kubeconfig -print0 | sort -z |
+    (cd "$1" && find . -type f ! -path ./join-command -print0 | sort -z |
         xargs -0 sha256sum | sha256sum | cut -d ' ' -f 1)
 }
 
