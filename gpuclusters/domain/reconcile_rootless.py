@@ -93,7 +93,7 @@ def ensure(inputs: RootlessHostInputs, host: RootlessHost, journal: Journal) -> 
         live = host.inspect()
         lacks = missing(inputs, live)
         rootless_refusals.before_changing(inputs, live, lacks)
-        _still_so(inputs, lacks, done)
+        still_so(inputs, lacks, done)
         steps = _next(lacks)
         if not steps:
             _prove(inputs, host, live)
@@ -114,13 +114,16 @@ def _next(lacks: Sequence[Missing]) -> frozenset[Step]:
     return next((steps & wanted for steps in ROUNDS if steps & wanted), frozenset())
 
 
-def _still_so(inputs: RootlessHostInputs, lacks: Sequence[Missing], done: set[Step]) -> None:
-    """A step that was done and is wanted again did not help: say why, instead of doing it for ever."""
-    # A daemon or manager that was started for one reason may have to be started for the next.
+def still_so(inputs: RootlessHostInputs, lacks: Sequence[Missing], done: set[Step]) -> None:
+    """A step that was done and is wanted again did not help: say why, instead of doing it for ever.
+
+    Raises:
+        RefusalError: with all of them.
+    """
     left = [one for one in lacks if one.step in done]
     if left:
         found = [(one.problem, one.stays or "run again") for one in left]
-        raise rootless_refusals.refusal(inputs.connection.place, found)
+        raise RefusalError(inputs.connection.place, *rootless_refusals.joined(found))
 
 
 def _act(

@@ -272,8 +272,7 @@ def _engine(inputs: RootlessHostInputs, live: LiveRootless) -> Iterator[Missing]
         yield Missing(
             Step.SETUP, f"rootless Docker is not set up for {inputs.account}", "", "run it by hand"
         )
-    problem, stays = _daemon(inputs, live)
-    if problem:
+    for problem, stays in _daemon(inputs, live):
         yield Missing(Step.RESTART, problem, "", stays)
 
 
@@ -286,33 +285,33 @@ def _configuration(live: LiveRootless) -> Iterator[Missing]:
         yield Missing(Step.CONFIGURATION, f"{path} differs", "", "something there writes it too")
 
 
-def _daemon(inputs: RootlessHostInputs, live: LiveRootless) -> tuple[str, str]:
+def _daemon(inputs: RootlessHostInputs, live: LiveRootless) -> Iterator[tuple[str, str]]:
     engine = live.engine
     journal = "read `journalctl --user -u docker` there as the account"
     if not engine.version:
-        return "the daemon of the account does not run", journal
+        yield "the daemon of the account does not run", journal
+        return
     if not engine.rootless:
-        return (
+        yield (
             "the daemon that answers the account is not rootless (`docker info` has no name=rootless)",
             f"DOCKER_HOST or a docker context leads elsewhere: it must be unix://{live.runtime_directory}"
             "/docker.sock",
         )
     if engine.version != inputs.docker:
-        return f"Docker {engine.version} runs, and {inputs.docker} is installed", journal
+        yield f"Docker {engine.version} runs, and {inputs.docker} is installed", journal
     if files.RUNTIME not in engine.runtimes or engine.default_runtime == files.RUNTIME:
-        return (
-            f"`docker info` does not list the runtime nvidia beside its default {engine.default_runtime}: "
-            f"the daemon has not read {live.home}/{files.DAEMON_JSON}",
+        yield (
+            "`docker info` does not list the runtime nvidia beside its default "
+            f"{engine.default_runtime}: the daemon has not read {live.home}/{files.DAEMON_JSON}",
             "another --config-file is named in a drop-in of the account's docker.service; "
             "/etc/docker/daemon.json is not read by a rootless daemon",
         )
     wanted = {*live.uuid_names, "nvidia.com/gpu=all"}
     if wanted <= live.cdi and not wanted <= engine.devices:
-        return (
-            f"the daemon does not see the CDI devices of the host: it sees {len(engine.devices)} in "
-            f"{', '.join(engine.directories) or 'no directory'}, and the directory was made after it "
-            "started or it has read a stale specification",
+        yield (
+            "the daemon does not see the CDI devices of the host: it sees "
+            f"{len(engine.devices)} in {', '.join(engine.directories) or 'no directory'}, and the "
+            "directory was made after it started or it has read a stale specification",
             "look with `docker info` there as the account, at CDI spec directories; `features.cdi` may "
             "be false",
         )
-    return "", ""

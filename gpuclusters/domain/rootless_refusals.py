@@ -38,13 +38,12 @@ def before_changing(
     if not inputs.sudo:
         found += administrator(lacks)
     if found:
-        raise refusal(inputs.connection.place, found)
+        raise RefusalError(inputs.connection.place, *joined(found))
 
 
-def refusal(place: str, found: Sequence[Finding]) -> RefusalError:
-    """One error of all findings."""
-    return RefusalError(
-        place,
+def joined(found: Sequence[Finding]) -> tuple[str, str]:
+    """All problems, and each remedy once."""
+    return (
         "; and ".join(problem for problem, _ in found),
         "; ".join(dict.fromkeys(remedy for _, remedy in found)),
     )
@@ -70,14 +69,14 @@ def _machine(inputs: RootlessHostInputs, live: LiveRootless) -> Iterator[Finding
             "it has cgroup v1, where nothing can be delegated to an account",
             "take systemd.unified_cgroup_hierarchy=0 out of its kernel command line and restart it",
         )
-    if live.free_mib < LEAST_FREE_MIB and not live.passed:
+    if live.free_mib < LEAST_FREE_MIB and not live.user_unit:
         yield (
             f"it has {live.free_mib} MiB free where {inputs.account} keeps images, and {LEAST_FREE_MIB} "
             "are needed",
             "free space there, or give it a larger disk",
         )
     taken = sorted(live.ports & set(inputs.ports))
-    if taken and not live.engine.containers and not live.passed:
+    if taken and not live.engine.containers and not live.user_unit:
         yield (
             f"something listens on {', '.join(f'port {port}' for port in taken)} already, which its node "
             "publishes",

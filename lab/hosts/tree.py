@@ -26,6 +26,7 @@ SOCKET = f"{LIB}/socket"
 _OWN_USR = frozenset({"local", "share", "src", "include", "games"})
 _OWN_DIRECTORIES = (
     "etc/apt/apt.conf.d",
+    "etc/apt/sources.list.d",
     "etc/containerd/conf.d",
     "etc/default",
     "etc/kubernetes/manifests",

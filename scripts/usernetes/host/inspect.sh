@@ -37,8 +37,8 @@ if [ -n "$uid" ]; then
     ! grep -q "^$account:" /etc/passwd || say local yes
     [ ! -d "$home" ] || say free-mib "$(df -Pk "$home" | awk 'NR == 2 { print int($4 / 1024) }')"
     # getsubids also knows ranges of a directory service; without it only the files do.
-    if getsubids "$account" >/dev/null 2>&1; then
-        getsubids "$account" | awk '{ print "subuid", $3, $4 }'
+    if found=$(getsubids "$account" 2>/dev/null); then
+        printf '%s\n' "$found" | awk '{ print "subuid", $3, $4 }'
         getsubids -g "$account" 2>/dev/null | awk '{ print "subgid", $3, $4 }' || true
     elif ! dpkg-query --show --showformat='${db:Status-Status}' uidmap 2>/dev/null | grep -qx installed; then
         for kind in uid gid; do

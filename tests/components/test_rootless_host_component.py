@@ -1,0 +1,71 @@
+"""A host of a Usernetes cluster, without an engine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pulumi
+import pytest
+
+from components.host_connection import HostConnection
+from components.usernetes.rootless_host import Driver, RootlessHost, RootlessHostArgs
+from gpuclusters.domain.usernetes_versions import version_set
+from tests.components.recorder import record
+
+DRIVER: Driver = {
+    "version": "580.173.02",
+    "modules": "proprietary",
+    "packages": "distribution",
+    "may_reboot": False,
+    "reboot_timeout_seconds": 600,
+}
+
+
+def declare(**changes: Any) -> RootlessHost:
+    connection = HostConnection(
+        host="v100-1", address="192.0.2.1", port=22, user="ubuntu", host_key="ssh-ed25519 AAAA"
+    )
+    values: dict[str, Any] = {
+        "connection": connection,
+        "account": "ubuntu",
+        "gpus": 4,
+        "driver": DRIVER,
+        "versions": version_set("current"),
+        "sudo": True,
+        "ports": (10250, 6443),
+    }
+    return RootlessHost("v100-1", RootlessHostArgs(**{**values, **changes}))
+
+
+@pytest.mark.parametrize("preview", [False, True], ids=["up", "preview"])
+def test_a_host_has_its_driver_and_its_docker(preview: bool) -> None:
+    engine = record(declare, preview=preview)
+    assert engine.types() == [
+        "gpu-clusters:usernetes:RootlessHost",
+        "pulumi-python:dynamic/gpu:GpuDriver",
+        "pulumi-python:dynamic/gpu:RootlessHost",
+    ]
+    ((name, driver),) = engine.of("GpuDriver").items()
+    assert name == "v100-1-driver"
+    assert (driver["modules"], driver["reboot"], driver["gpus"]) == ("proprietary", "never", 4)
+    ((name, prepared),) = engine.of("dynamic/gpu:RootlessHost").items()
+    assert name == "v100-1-rootless"
+    versions = version_set("current")
+    assert (prepared["docker"], prepared["container_toolkit"]) == (
+        versions.docker,
+        versions.container_toolkit,
+    )
+    assert (prepared["account"], prepared["ports"]) == ("ubuntu", [6443, 10250])
+
+
+def test_a_driver_that_is_there_is_checked_alone() -> None:
+    engine = record(lambda: declare(driver=None, sudo=False))
+    assert engine.of("GpuDriver") == {}
+    assert list(engine.of("dynamic/gpu:RootlessHost")) == ["v100-1-rootless"]
+
+
+def test_without_sudo_no_driver_is_installed() -> None:
+    with pytest.raises(
+        pulumi.RunError, match=r"v100-1: an administrator.*driver\.source: installed"
+    ):
+        record(lambda: declare(sudo=False))

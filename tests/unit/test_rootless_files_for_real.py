@@ -1,0 +1,47 @@
+"""Units and commands for hosts with rootless Docker, read by the machine's own programs where it has them."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from gpuclusters.domain import rootless_files, rootless_reasons
+
+
+def test_systemd_reads_our_unit_without_a_word(tmp_path: Path) -> None:
+    program = shutil.which("systemd-analyze")
+    if program is None:
+        pytest.skip("systemd-analyze is not installed here")
+    # What it comes after has to be known, and the account's daemon is not this machine's.
+    for name in ("nvidia-cdi-refresh.service", "systemd-logind.service"):
+        (tmp_path / name).write_text("[Service]\nType=oneshot\nExecStart=true\n")
+    unit = tmp_path / rootless_files.BOOT_UNIT
+    unit.write_text(rootless_files.boot_unit("ubuntu"))
+    done = subprocess.run(
+        [program, "verify", "--man=no", str(unit)], capture_output=True, text=True, check=False
+    )
+    ours = [line for line in done.stderr.splitlines() if rootless_files.BOOT_UNIT in line]
+    assert ours == []
+    assert "--machine=ubuntu@.host restart docker.service" in unit.read_text()
+
+
+def test_what_an_administrator_types_writes_the_file(tmp_path: Path) -> None:
+    for path, text in rootless_files.host_files("ubuntu").items():
+        command = rootless_files.write_command(f"{tmp_path}{path}", text)
+        subprocess.run(["sh", "-c", command], check=True)
+        written = (tmp_path / path[1:]).read_text().splitlines()
+        assert written == [line for line in text.splitlines() if line and line[0] not in "#/"]
+
+
+def test_rootlesskit_runs_a_command_here() -> None:
+    program = shutil.which("rootlesskit")
+    if program is None:
+        pytest.skip("rootlesskit is not installed here")
+    done = subprocess.run([program, "true"], capture_output=True, text=True, check=False)
+    reason = rootless_reasons.explain(done.stderr) if done.returncode else None
+    if reason is not None:
+        pytest.skip(f"this machine lets this account make no user namespace: {reason[0]}")
+    assert (done.returncode, done.stderr) == (0, "")
