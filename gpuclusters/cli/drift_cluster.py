@@ -22,7 +22,7 @@ from gpuclusters.drift import cluster_resources, helm, leases, nodes, tenancies
 from gpuclusters.drift.engine import Seen, View
 from gpuclusters.drift.expected import Expected
 from gpuclusters.drift.finding import Finding, Unseen
-from gpuclusters.drift.owners import who
+from gpuclusters.drift.owners import managers, who
 from gpuclusters.drift.report import Looked
 
 _TENANCY = "pulumi-python:dynamic/gpu:TenancyPolicy"
@@ -191,18 +191,30 @@ def _objects(cluster: ClusterLook, view: View) -> Found:
         fields = cluster_resources.changed_fields(seen)
         if not fields:
             continue
-        by = _changed_by(cluster, seen, [field.path for field in fields])
+        live = _live(cluster, seen)
+        changed = {field.path for field in fields}
+        stops = cluster_resources.in_the_way(seen, managers(live, changed))
         findings += [
-            replace(finding, by=by)
+            replace(finding, by=who(live, changed), **_refused(finding, stops))
             for finding in cluster_resources.cluster_object(seen, up=view.mended(urn))
         ]
     return Found(tuple(findings))
 
 
-def _changed_by(cluster: ClusterLook, seen: Seen, paths: list[tuple[str, ...]]) -> str:
+def _refused(finding: Finding, stops: Sequence[str]) -> dict[str, Any]:
+    """What `up` does where others own the fields: it stops, and says whose they are."""
+    if not stops:
+        return {}
+    if finding.id.startswith("node-label"):
+        return {"up": False}  # the kind's own remedy sets the label, whoever has it
+    names = ", ".join(stops)
+    first = f"`up` stops at fields of {names}: let it give them up"
+    return {"up": False, "do": f"{first}, then `gpu-clusters up --refresh`"}
+
+
+def _live(cluster: ClusterLook, seen: Seen) -> Mapping[str, Any]:
     version, kind, namespace, name = cluster_resources.reference(seen)
     try:
-        live = cluster.object(version, kind, namespace, name)
+        return cluster.object(version, kind, namespace, name) or {}
     except DeniedError:
-        return ""
-    return who(live, paths) if live is not None else ""
+        return {}

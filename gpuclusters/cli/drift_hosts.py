@@ -26,6 +26,7 @@ from gpuclusters.drift import hosts
 from gpuclusters.drift.expected import Expected
 from gpuclusters.drift.finding import Finding, Unseen
 from gpuclusters.drift.report import Looked
+from gpuclusters.review.text import plural
 
 _AT_ONCE = 64
 _RESOURCE = re.compile(r"resource (\S+)")
@@ -71,7 +72,7 @@ def without_repeats(found: Found) -> Found:
         else:
             kept.append(unseen)
     told = [
-        Unseen(f"{count} resources on {host}", "the machine was not reached")
+        Unseen(f"{plural(count, 'resource')} on {host}", "the machine was not reached")
         for host, count in counts.items()
         if count
     ]

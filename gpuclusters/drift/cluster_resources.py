@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from gpuclusters.drift import comparing
@@ -12,6 +12,7 @@ from gpuclusters.drift.finding import Finding
 _MOST_LINES = 12
 _KUBERNETES = "kubernetes:"
 HELM_RELEASE = "kubernetes:helm.sh/v3:Release"
+FIELD_MANAGER = "gpu-clusters"
 _ADMISSION = {"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}
 
 
@@ -85,6 +86,16 @@ def changed_fields(seen: Seen) -> list[comparing.Field]:
     ]
 
 
+def in_the_way(seen: Seen, managers: Iterable[str]) -> list[str]:
+    """Managers at which `up` stops: server-side apply takes no field from another.
+
+    pulumi-kubernetes takes over what kubectl has changed in an object of its own, and nothing in a patch.
+    """
+    own = ("pulumi-kubernetes", FIELD_MANAGER)
+    taken = own if seen.old.type.endswith("Patch") else (*own, "kubectl")
+    return sorted(manager for manager in managers if not manager.startswith(taken))
+
+
 def _node(
     seen: Seen, name: str, fields: list[comparing.Field], *, up: bool | None
 ) -> Iterator[Finding]:
@@ -148,7 +159,9 @@ def mig(seen: Seen, *, up: bool | None) -> Iterator[Finding]:
     """MigLayout: how the GPUs of a node are cut."""
     node, layout = str(seen.old.at("node")), str(seen.old.at("layout"))
     if seen.new is None:
-        yield Finding("node-missing", node, node, "in the cluster", "no such node", urn=seen.urn)
+        yield Finding(
+            "node-missing", node, f"Node {node}", "in the cluster", "no such node", urn=seen.urn
+        )
         return
     found = seen.new.outputs
     expected: Mapping[str, Any] = seen.old.at("expected") or {}
@@ -171,13 +184,11 @@ def mig(seen: Seen, *, up: bool | None) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def readiness(seen: Seen, *, up: bool | None) -> Iterator[Finding]:
-    """GpuReadiness: what the operator's validator says of every GPU."""
+def readiness(seen: Seen, *, up: bool | None) -> Iterator[Finding]:  # noqa: ARG001
+    """GpuReadiness: what the operator's validator says of every GPU. `up` waits for it, and mends nothing."""
     missing = seen.new.outputs.get("missing") if seen.new is not None else None
     for line in missing if isinstance(missing, list) else ():
-        yield Finding(
-            "gpus-not-ready", "cluster", "GPUs", "all ready", str(line), up=up, urn=seen.urn
-        )
+        yield Finding("gpus-not-ready", "cluster", "GPUs", "all ready", str(line), urn=seen.urn)
 
 
 def _amounts(amounts: Mapping[str, Any]) -> str:

@@ -15,6 +15,13 @@ def who(live: Mapping[str, Any], paths: Iterable[Path]) -> str:
 
     Empty where nobody does, as for a field that was removed: whoever removed it does not own it any more.
     """
+    found = managers(live, paths)
+    latest = sorted(found.items(), key=lambda item: (item[1], item[0]), reverse=True)
+    return ", ".join(_told(manager, time) for manager, time in latest)
+
+
+def managers(live: Mapping[str, Any], paths: Iterable[Path]) -> Mapping[str, str]:
+    """When each manager that owns any of the fields wrote last, by its name."""
     entries = (live.get("metadata") or {}).get("managedFields") or ()
     wanted = list(paths)
     found: dict[str, str] = {}
@@ -25,8 +32,7 @@ def who(live: Mapping[str, Any], paths: Iterable[Path]) -> str:
         if any(_owns(fields, path) for path in wanted):
             manager = str(entry.get("manager") or "unknown")
             found[manager] = max(found.get(manager, ""), str(entry.get("time") or ""))
-    latest = sorted(found.items(), key=lambda item: (item[1], item[0]), reverse=True)
-    return ", ".join(_told(manager, time) for manager, time in latest)
+    return found
 
 
 def _told(manager: str, time: str) -> str:

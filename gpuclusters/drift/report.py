@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Final
 
@@ -118,14 +118,27 @@ def _once(findings: Sequence[Finding]) -> list[Finding]:
             continue
         key = (finding.id, finding.where, finding.what)
         known = found.get(key)
-        if known is None:
-            found[key] = finding
-        elif known.found != finding.found or known.declared != finding.declared:
-            # The same kind of the same thing, and yet another difference of it.
-            found[(*key[:2], f"{key[2]} {finding.found} {finding.declared}")] = finding
-        elif finding.by and not known.by:
-            found[key] = finding
+        found[key] = finding if known is None else _both(known, finding)
     return list(found.values())
+
+
+def _both(one: Finding, other: Finding) -> Finding:
+    """The same kind of the same thing, told twice: what either of them knows."""
+    # Whoever asked who it was knows more of what `up` does about it, too.
+    first, second = (other, one) if other.by and not one.by else (one, other)
+    lines = dict.fromkeys((*_lines(one), *_lines(other)))
+    several = len(lines) > 1
+    return replace(
+        first,
+        urn=first.urn or second.urn,
+        up=second.up if first.up is None else first.up,
+        found=f"{len(lines)} differences" if several else first.found,
+        details=tuple(lines) if several else first.details,
+    )
+
+
+def _lines(finding: Finding) -> tuple[str, ...]:
+    return finding.details or (finding.found,)
 
 
 def _fits(finding: Finding, pattern: str) -> bool:
