@@ -137,6 +137,7 @@ def _cluster(
             account=config.account,
             number=plan.number,
             gpus=plan.gpus,
+            host_ip=plan.host_ip,
             requires=prepared[plan.name].ready,
         )
         for plan in usernetes_plan.nodes(config)

@@ -57,7 +57,7 @@ class Machine(Section):
 
 
 class ExistingHosts(Section):
-    """Machines that you have; the account needs `sudo` without a password."""
+    """Machines that you have. The account needs `sudo` without a password wherever root is needed."""
 
     source: Literal["existing"]
     """Where the machines come from."""

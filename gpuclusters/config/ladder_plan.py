@@ -25,7 +25,7 @@ def arguments(config: UsernetesConfig, highest: Rung) -> dict[str, Any]:
         "gpus_per_pod": plan.gpus_per_pod,
         "epochs": plan.epochs,
         "batch_size": plan.batch_size,
-        "accuracy_floor": plan.accuracy_floor_percent / 100,
+        "accuracy_floor": plan.accuracy_floor,
         "data_path": plan.data_path,
         "data_claim": plan.claim,
         "timeout_seconds": plan.timeout_seconds,

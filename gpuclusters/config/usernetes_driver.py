@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from gpuclusters.config.base import Section, Text, refusal
+from gpuclusters.config.base import Section, Text, checked, refusal
 from gpuclusters.config.rke2_cluster_driver import Packages, Reboot
 from gpuclusters.domain.rke2_matrix import ModulesPolicy
 
@@ -47,8 +47,8 @@ class InstalledDriver(Section):
 
     source: Literal["installed"]
     """Who installs the driver."""
-    version: ExactDriver | None = None
-    """Exact version that is expected; by default every one that knows the GPUs."""
+    version: Annotated[ExactDriver | None, checked(48)] = None
+    """Exact version that the hosts should have. What they run is read there, and has to know the GPUs."""
 
 
 RootlessDriver = Annotated[PackagedDriver | InstalledDriver, Field(discriminator="source")]
