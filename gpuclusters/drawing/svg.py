@@ -31,8 +31,8 @@ def svg(picture: Picture) -> str:
     colours = {tenant.name: index % _COLOURS for index, tenant in enumerate(picture.tenants)}
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" class="gc" role="img" '
-        f'width="{_WIDTH}" height="{height}" aria-label="{_text(_summary(picture))}">',
-        f"<style>{_style()}</style>",
+        f'width="{_WIDTH}" height="{height}" aria-label="{text(_summary(picture))}">',
+        f"<style>{style()}</style>",
         f'<rect class="gc-page" width="{_WIDTH}" height="{height}" rx="14"/>',
         *_title(picture),
         *_control_plane(picture),
@@ -54,7 +54,8 @@ def _summary(picture: Picture) -> str:
     )
 
 
-def _style() -> str:
+def style() -> str:
+    """The style of every drawing, light and dark."""
     return (
         resources.files("gpuclusters.drawing")
         .joinpath("picture.css")
@@ -63,25 +64,25 @@ def _style() -> str:
     )
 
 
-def _text(text: str, most: int = 200) -> str:
+def text(said: str, most: int = 200) -> str:
     """Text as SVG may hold it: escaped, and without characters that XML forbids or nobody sees."""
     shown = "".join(
-        c if unicodedata.category(c)[0] != "C" else "\N{REPLACEMENT CHARACTER}" for c in text
+        c if unicodedata.category(c)[0] != "C" else "\N{REPLACEMENT CHARACTER}" for c in said
     )
     return escape(shown if len(shown) <= most else shown[: most - 1] + "…", quote=True)
 
 
 def _title(picture: Picture) -> Iterator[str]:
-    yield f'<text class="gc-title" x="{_MARGIN}" y="46">{_text(picture.name, 40)}</text>'
+    yield f'<text class="gc-title" x="{_MARGIN}" y="46">{text(picture.name, 40)}</text>'
     facts = [picture.type, f"{len(picture.machines)} machines", f"{picture.gpus} GPUs"]
     yield (
         f'<text class="gc-facts" x="{_WIDTH - _MARGIN}" y="44" text-anchor="end">'
-        f"{_text(' · '.join(facts))}</text>"
+        f"{text(' · '.join(facts))}</text>"
     )
     if picture.says:
         yield (
             f'<text class="gc-small" x="{_WIDTH - _MARGIN}" y="62" text-anchor="end">'
-            f"{_text(picture.says)}</text>"
+            f"{text(picture.says)}</text>"
         )
 
 
@@ -91,7 +92,7 @@ def _control_plane(picture: Picture) -> Iterator[str]:
     yield f'<text class="gc-label" x="{_MARGIN + 16}" y="98">Kubernetes</text>'
     yield (
         f'<text class="gc-small" x="{_MARGIN + 16}" y="116">'
-        f"{_text(picture.control_plane or 'not declared here', 60)}</text>"
+        f"{text(picture.control_plane or 'not declared here', 60)}</text>"
     )
     x = _WIDTH - _MARGIN - 16
     for program in reversed(picture.programs):
@@ -100,7 +101,7 @@ def _control_plane(picture: Picture) -> Iterator[str]:
         yield f'<rect class="gc-pill" x="{x}" y="89" width="{wide}" height="26" rx="13"/>'
         yield (
             f'<text class="gc-pilltext" x="{x + wide / 2:g}" y="106" text-anchor="middle">'
-            f"{_text(program, 30)}</text>"
+            f"{text(program, 30)}</text>"
         )
         x -= 10
 
@@ -133,7 +134,7 @@ def _tenants(rows: Sequence[Sequence[Tenant]], colours: Mapping[str, int]) -> It
         x, y = _MARGIN, _HEAD + 18 + 30 * index
         for tenant in row:
             yield f'<circle class="gc-t{colours[tenant.name]}" cx="{x + 8}" cy="{y + 9}" r="7"/>'
-            yield f'<text class="gc-chip" x="{x + 22}" y="{y + 14}">{_text(_chip_text(tenant), 44)}</text>'
+            yield f'<text class="gc-chip" x="{x + 22}" y="{y + 14}">{text(_chip_text(tenant), 44)}</text>'
             x += _chip_width(tenant)
 
 
@@ -165,12 +166,12 @@ def _card(card: Card, x: int, y: int, tall: int, colours: Mapping[str, int]) -> 
     name = machine.name
     if len(card.names) > 1:
         name = f"{len(card.names)} like {machine.name}"
-        yield f"<title>{_text(f'{card.names[0]} … {card.names[-1]}')}</title>"
-    yield f'<text class="gc-label" x="{x + 14}" y="{y + 26}">{_text(name, 30)}</text>'
+        yield f"<title>{text(f'{card.names[0]} … {card.names[-1]}')}</title>"
+    yield f'<text class="gc-label" x="{x + 14}" y="{y + 26}">{text(name, 30)}</text>'
     facts = " · ".join(filter(None, (machine.role, machine.kind)))
     yield (
         f'<text class="gc-small" x="{x + _CARD - 14}" y="{y + 25}" text-anchor="end">'
-        f"{_text(facts, 34)}</text>"
+        f"{text(facts, 34)}</text>"
     )
     top = y + 44
     for row in _lines(machine) or [[]]:
@@ -184,7 +185,7 @@ def _card(card: Card, x: int, y: int, tall: int, colours: Mapping[str, int]) -> 
         )
         top += 30
     if machine.note:
-        yield f'<text class="gc-note" x="{x + 14}" y="{top + 8}">{_text(machine.note, 46)}</text>'
+        yield f'<text class="gc-note" x="{x + 14}" y="{top + 8}">{text(machine.note, 46)}</text>'
 
 
 def _board(
@@ -215,6 +216,6 @@ def _board(
             )
             yield (
                 f'<text class="gc-small" x="{x + wide / 2:g}" y="{y + _GPU + 20}" text-anchor="middle">'
-                f"{_text(label, 24)}</text>"
+                f"{text(label, 24)}</text>"
             )
         x += wide + 3

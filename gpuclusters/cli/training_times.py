@@ -1,0 +1,124 @@
+"""`gpu-clusters training-times`: how long trainings took, by number of nodes, from their evidence."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from gpuclusters.cli.errors import NotWrittenError, UnreadableFileError
+from gpuclusters.domain import evidence_check, training_times
+from gpuclusters.domain.training_times import Run, words
+from gpuclusters.drawing.times import times_svg
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command("training-times")
+def command(
+    evidence: Annotated[
+        list[Path] | None,
+        typer.Argument(help="Files or folders of evidence, as `verify` keeps them."),
+    ] = None,
+    svg: Annotated[Path | None, typer.Option(help="Also draw it into this file.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+) -> None:
+    """Training time by number of nodes, beside what others measured on V100s."""
+    raise typer.Exit(run(evidence or [Path("evidence")], svg=svg, as_json=as_json))
+
+
+def run(places: Sequence[Path], *, svg: Path | None = None, as_json: bool = False) -> int:
+    """Read evidence, print the table, draw it; 0, or 1 if there is no training in any of it.
+
+    Args:
+        places: files, or folders whose JSON files are read.
+        svg: where to draw; None: nowhere.
+        as_json: print JSON and nothing else.
+
+    Raises:
+        UsageError: a file cannot be read, or is altered or no evidence.
+        RunError: the drawing cannot be written.
+    """
+    runs = training_times.ordered(read(places))
+    if svg is not None:
+        _draw(svg, runs)
+    if as_json:
+        Console(highlight=False).print_json(json.dumps(document(runs)))
+    else:
+        _show(runs, Console(highlight=False))
+    return 0 if runs else 1
+
+
+def read(places: Sequence[Path]) -> list[Run]:
+    """The trainings in files and folders. Files of a folder that are no evidence are passed over.
+
+    Raises:
+        UsageError: a file that was named cannot be read or is no unaltered evidence.
+    """
+    found = []
+    for place in places:
+        files = sorted(place.glob("*.json")) if place.is_dir() else [place]
+        for file in files:
+            run = _run(file, named=not place.is_dir())
+            if run is not None:
+                found.append(run)
+    return found
+
+
+def _run(file: Path, *, named: bool) -> Run | None:
+    try:
+        known = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UnreadableFileError(f"{file} cannot be read as JSON: {error}") from error
+    wrong = evidence_check.faults(known)
+    altered = [fault for fault in wrong if "altered" in fault]
+    if altered or (wrong and named):
+        raise UnreadableFileError(f"{file} {'; '.join(altered or wrong)}")
+    return None if wrong else training_times.run_of(known, file.name)
+
+
+def document(runs: Sequence[Run]) -> dict[str, object]:
+    """All of it, for programs."""
+    known = training_times.table()
+    return {
+        "runs": [asdict(run) for run in runs],
+        "measured-by-others": known.model_dump(mode="json", by_alias=True),
+    }
+
+
+def _draw(svg: Path, runs: Sequence[Run]) -> None:
+    try:
+        svg.parent.mkdir(parents=True, exist_ok=True)
+        svg.write_text(times_svg(runs, training_times.table()), encoding="utf-8", newline="\n")
+    except OSError as error:
+        raise NotWrittenError(f"{svg} cannot be written: {error.strerror}") from error
+
+
+def _show(runs: Sequence[Run], console: Console) -> None:
+    known = training_times.table()
+    table = Table(title="training time by number of nodes", title_justify="left")
+    for column in ("nodes", "GPUs", "time", "accuracy", "epochs", "of", "where"):
+        table.add_column(column)
+    for run in runs:
+        where = "simulated, no GPU" if run.simulated else run.source
+        cells = [str(run.nodes), str(run.gpus), words(run.seconds), f"{run.accuracy:.4f}"]
+        table.add_row(*cells, str(run.epochs), escape(run.cluster), escape(where))
+    for row in known.measured:
+        for name, seconds in (("Usernetes", row.usernetes), ("GKE", row.gke)):
+            cells = [str(row.nodes), str(row.nodes), words(seconds), ""]
+            table.add_row(*cells, str(known.epochs), name, "measured by others", style="dim")
+    console.print(table)
+    if not runs:
+        console.print(
+            "no evidence of a training was found: `gpu-clusters verify` with proof.rung: 9 makes some"
+        )
+    console.print(
+        f"measured by others: {'; '.join(known.sources)}, read {known.as_of}", soft_wrap=True
+    )
