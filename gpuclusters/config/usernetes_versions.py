@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator
 
-from gpuclusters.config.base import Flag, Section, Text, refusal
+from gpuclusters.config.base import Flag, Section, Text, checked, refusal
 from gpuclusters.config.rke2_cluster_proof import PinnedImage
 
 _TAG = re.compile(r"gen[23]-v[0-9]{8}\.[0-9]{1,3}")
@@ -98,5 +98,5 @@ class VersionOverrides(Section):
     """NVIDIA's device plugin."""
     dcgm_exporter: ImageTag | None = None
     """Tag of NVIDIA's DCGM exporter, for metrics."""
-    slirp4netns: Flag | None = None
-    """Whether slirp4netns is installed beside Docker."""
+    slirp4netns: Annotated[Flag | None, checked(49)] = None
+    """Whether slirp4netns is installed beside Docker. Always; false is refused."""

@@ -86,17 +86,17 @@ def docker_finds_cdi_devices(config: UsernetesConfig) -> Iterable[Flaw]:
         )
 
 
-@rule(49, needs=_NEEDS)
+@rule(49, needs=["version_overrides"])
 def docker_has_the_network_it_was_tried_with(config: UsernetesConfig) -> Iterable[Flaw]:
-    """Docker 29.5 brings no vpnkit: without slirp4netns it takes another network, not the one tried."""
+    """Every host gets slirp4netns: without it Docker takes another network from 29.5 on."""
     first = usernetes_versions.table().limits.docker_slirp4netns
-    chosen = versions(config)
-    if not chosen.slirp4netns and not older(chosen.docker, limit(first)):
+    if config.version_overrides.slirp4netns is False:
         yield Flaw(
             _place("slirp4netns"),
-            f"is false, and Docker takes another network without it from {first} on",
+            f"is false, and Docker takes another network without it from {first} on, in which containers miss"
+            " the metadata server",
             "false",
-            f"remove it, or write a Docker before {first}",
+            "remove it: every host gets it, whatever its Docker",
         )
 
 
