@@ -1,0 +1,109 @@
+"""A port of this computer that leads through SSH to a port on a host, as long as somebody needs it."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import asyncssh
+
+from gpuclusters.adapters.credentials import SshCredentials
+from gpuclusters.adapters.errors import BusyError, DeniedError, UnreachableError
+from gpuclusters.adapters.ssh import pool
+from gpuclusters.domain.connection import HostConnection
+
+LOOPBACK = "127.0.0.1"
+_TAKEN = (errno.EADDRINUSE, errno.EACCES)
+
+
+@dataclass(frozen=True, slots=True)
+class Forward:
+    """An open one."""
+
+    place: str
+    """The host that it leads to."""
+    port: int
+    """On 127.0.0.1 of this computer."""
+    _link: asyncssh.SSHClientConnection
+
+    def wait_until_lost(self) -> None:
+        """Return when the connection to the host is no more."""
+        pool().run(self._link.wait_closed())
+
+
+@contextmanager
+def forward(
+    connection: HostConnection, credentials: SshCredentials, *, local_port: int, remote_port: int
+) -> Iterator[Forward]:
+    """Forward 127.0.0.1:local_port to 127.0.0.1:remote_port on the host.
+
+    Args:
+        connection: the host.
+        credentials: with which we log in.
+        local_port: on this computer; 0 takes any that is free.
+        remote_port: on the host.
+
+    Raises:
+        AdapterError: the host is not reached or does not let us in.
+        BusyError: the local port is taken.
+        DeniedError: the host allows no forwarding.
+        UnreachableError: nothing listens on the host's port.
+    """
+    link, listener = pool().run(_open(connection, credentials, local_port, remote_port))
+    try:
+        yield Forward(connection.place, listener.get_port(), link)
+    finally:
+        pool().run(_close(listener))
+
+
+async def _open(
+    connection: HostConnection, credentials: SshCredentials, local_port: int, remote_port: int
+) -> tuple[asyncssh.SSHClientConnection, asyncssh.SSHListener]:
+    tried = f"open a tunnel to its port {remote_port}"
+    link = await pool().link(connection, credentials, tried)
+    await _probe(link, connection.place, tried, remote_port)
+    try:
+        listener = await link.forward_local_port(LOOPBACK, local_port, LOOPBACK, remote_port)
+    except OSError as error:
+        if error.errno not in _TAKEN:
+            raise
+        raise BusyError(
+            f"{LOOPBACK}:{local_port}",
+            f"listen there for the tunnel to {connection.place}",
+            "another program listens there, perhaps another tunnel",
+            f"end it (`ss -ltnp 'sport = :{local_port}'` names it), or state another port",
+        ) from error
+    return link, listener
+
+
+async def _probe(
+    link: asyncssh.SSHClientConnection, place: str, tried: str, remote_port: int
+) -> None:
+    """Connect once: a port that does not answer is better told now than by every client."""
+    try:
+        _, writer = await link.open_connection(LOOPBACK, remote_port)
+    except asyncssh.ChannelOpenError as error:
+        if error.code == asyncssh.OPEN_ADMINISTRATIVELY_PROHIBITED:
+            raise DeniedError(
+                place,
+                tried,
+                "its SSH server allows no forwarding",
+                "set AllowTcpForwarding local in its sshd_config, or reach the API at an address",
+            ) from error
+        raise UnreachableError(
+            place,
+            tried,
+            f"nothing answers on 127.0.0.1:{remote_port} there ({error.reason})",
+            "look there whether the cluster runs (`docker ps`); `gpu-clusters up` starts it",
+        ) from error
+    except asyncssh.Error as error:
+        raise UnreachableError(place, tried, str(error), "run again") from error
+    writer.close()
+
+
+async def _close(listener: asyncssh.SSHListener) -> None:
+    listener.close()
+    await asyncio.wait_for(listener.wait_closed(), timeout=5)

@@ -1,0 +1,138 @@
+"""`gpu-clusters tunnel`: the API of a usernetes cluster on a port of this computer, through SSH."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from gpuclusters.adapters.credentials import SshCredentials
+from gpuclusters.adapters.errors import AdapterError
+from gpuclusters.adapters.ssh_forward import LOOPBACK, forward
+from gpuclusters.cli.errors import RunError, UsageError
+from gpuclusters.cli.project import Project
+from gpuclusters.cli.stack_config import read_valid
+from gpuclusters.cli.verify_hosts import reach
+from gpuclusters.config import usernetes_plan
+from gpuclusters.config.usernetes import UsernetesConfig
+from gpuclusters.domain.connection import HostConnection
+
+app = typer.Typer(add_completion=False)
+_NOT_FOUND, _NOT_EXECUTABLE = 127, 126
+_BY_SIGNAL = 128
+
+
+class NoTunnelError(UsageError):
+    """The API of this stack is not behind a tunnel: another type, the lab, or an address of its own.
+
+    Do: use the kubeconfig of the stack's outputs as it is.
+    """
+
+
+@app.command("tunnel")
+def command(
+    command: Annotated[
+        list[str] | None,
+        typer.Argument(help="Command that needs the API; without one the tunnel stays open."),
+    ] = None,
+    stack: Annotated[
+        str,
+        typer.Option("--stack", "-s", envvar="PULUMI_STACK", help="Which Pulumi.<stack>.yaml."),
+    ] = "dev",
+) -> None:
+    """Open a port of this computer that leads to the API of a usernetes cluster.
+
+    It is open while the command runs, or until it is interrupted.
+    """
+    raise typer.Exit(run(Project.find(), stack, command or ()))
+
+
+def run(project: Project, stack: str, command: Sequence[str]) -> int:
+    """Open the tunnel of a stack; gives the exit code.
+
+    Raises:
+        UsageError: the stack has no tunnel, or its configuration is wrong.
+        RunError: the host is not reached, or the local port is taken.
+    """
+    config = read_valid(project, stack).section
+    if not isinstance(config, UsernetesConfig):
+        raise NoTunnelError(
+            f"the stack {stack} is no usernetes cluster; its kubeconfig leads to its API already"
+        )
+    access = usernetes_plan.api(config)
+    if access.through == "loopback":
+        raise NoTunnelError(
+            "the API of the lab is on this computer; its kubeconfig leads there already"
+        )
+    if access.through == "address" or access.local_port is None:
+        raise NoTunnelError(
+            f"the API of {stack} is at {access.address}; for a tunnel state usernetes.api.through: tunnel"
+        )
+    first = config.control_plane.host
+    try:
+        connections, credentials = reach(project, stack, config)
+        return hold(
+            connections[first],
+            credentials,
+            command,
+            local_port=access.local_port,
+            remote_port=usernetes_plan.ports(config).kube_apiserver,
+        )
+    except AdapterError as error:
+        raise RunError(str(error)) from error
+
+
+def hold(
+    connection: HostConnection,
+    credentials: SshCredentials,
+    command: Sequence[str],
+    *,
+    local_port: int,
+    remote_port: int,
+) -> int:
+    """Keep the tunnel open while a command runs, or until interrupted; gives the exit code.
+
+    Args:
+        connection: the control plane's host.
+        credentials: with which we log in.
+        command: with its arguments; empty for none.
+        local_port: on this computer.
+        remote_port: of the API, on the host.
+
+    Raises:
+        AdapterError: the tunnel could not be opened.
+        RunError: it broke while nothing but it was asked for.
+    """
+    with forward(connection, credentials, local_port=local_port, remote_port=remote_port) as opened:
+        sys.stderr.write(f"https://{LOOPBACK}:{opened.port} leads to {opened.place}\n")
+        sys.stderr.flush()
+        if command:
+            return _during(command)
+        with contextlib.suppress(KeyboardInterrupt):
+            opened.wait_until_lost()
+            raise RunError(f"the connection to {opened.place} broke; run the same command again")
+    return 0
+
+
+def _during(command: Sequence[str]) -> int:
+    """The command's exit code, as a shell gives it."""
+    try:
+        process = subprocess.Popen(list(command))
+    except FileNotFoundError:
+        sys.stderr.write(f"{command[0]}: not found\n")
+        return _NOT_FOUND
+    except OSError as error:
+        sys.stderr.write(f"{command[0]}: {error.strerror}\n")
+        return _NOT_EXECUTABLE
+    # An interrupt reaches both of us: what it means is for the command to say.
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        code = process.wait()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    return code if code >= 0 else _BY_SIGNAL - code

@@ -1,0 +1,191 @@
+"""A tunnel to the API through a real SSH server of this test."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import asyncssh
+import pytest
+
+from gpuclusters.adapters.credentials import SshCredentials
+from gpuclusters.adapters.errors import AdapterError, BusyError
+from gpuclusters.adapters.ssh_forward import forward
+from gpuclusters.cli.project import Project
+from gpuclusters.cli.tunnel import NoTunnelError, hold, run
+from gpuclusters.domain.connection import HostConnection
+
+HELLO = b"this is the API\n"
+_CLIENT = (
+    "import socket,sys; s = socket.create_connection(('127.0.0.1', int(sys.argv[1])));"
+    "sys.exit(3 if s.recv(100) == b'this is the API\\n' else 4)"
+)
+
+
+@dataclass
+class Server:
+    """An SSH server with an API behind it."""
+
+    connection: HostConnection
+    credentials: SshCredentials
+    api: int
+    drop: Callable[[], None]
+    """Break all connections."""
+
+
+class _Door(asyncssh.SSHServer):
+    def begin_auth(self, username: str) -> bool:
+        return False
+
+    def connection_requested(self, host: str, port: int, orig_host: str, orig_port: int) -> bool:
+        return True
+
+
+class _Closed(_Door):
+    """As OpenSSH with `AllowTcpForwarding no`."""
+
+    def connection_requested(self, host: str, port: int, orig_host: str, orig_port: int) -> bool:
+        raise asyncssh.ChannelOpenError(asyncssh.OPEN_ADMINISTRATIVELY_PROHIBITED, "open failed")
+
+
+@contextlib.contextmanager
+def served(door: type[_Door]) -> Iterator[Server]:
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    key = asyncssh.generate_private_key("ssh-ed25519")
+    doors: list[asyncssh.SSHServerConnection] = []
+
+    class Watched(door):  # type: ignore[valid-type, misc]
+        def connection_made(self, conn: asyncssh.SSHServerConnection) -> None:
+            doors.append(conn)
+
+    async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(HELLO)
+        await writer.drain()
+        writer.close()
+
+    async def start() -> tuple[asyncssh.SSHAcceptor, asyncio.Server]:
+        ssh = await asyncssh.create_server(Watched, "127.0.0.1", 0, server_host_keys=[key])
+        return ssh, await asyncio.start_server(greet, "127.0.0.1", 0)
+
+    async def stop() -> None:
+        ssh.close()
+        api.close()
+
+    def drop() -> None:
+        for one in doors:
+            loop.call_soon_threadsafe(one.abort)
+
+    ssh, api = asyncio.run_coroutine_threadsafe(start(), loop).result(10)
+    try:
+        yield Server(
+            HostConnection(
+                host="gpu-01",
+                address="127.0.0.1",
+                port=ssh.get_port(),
+                user="ubuntu",
+                host_key=key.export_public_key().decode(),
+            ),
+            SshCredentials("test", private_key=key.export_private_key().decode()),
+            api.sockets[0].getsockname()[1],
+            drop,
+        )
+    finally:
+        asyncio.run_coroutine_threadsafe(stop(), loop).result(10)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with served(_Door) as made:
+        yield made
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port: int = one.getsockname()[1]
+        return port
+
+
+def test_a_command_reaches_the_api_and_its_exit_code_is_passed_on(
+    server: Server, capfd: pytest.CaptureFixture[str]
+) -> None:
+    local = free_port()
+    command = [sys.executable, "-c", _CLIENT, str(local)]
+    code = hold(
+        server.connection, server.credentials, command, local_port=local, remote_port=server.api
+    )
+    assert code == 3
+    assert f"https://127.0.0.1:{local} leads to gpu-01" in capfd.readouterr().err
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", local))
+
+
+def test_a_command_that_a_signal_ends_and_one_that_is_not_there(server: Server) -> None:
+    kill = [sys.executable, "-c", "import os; os.kill(os.getpid(), 15)"]
+    for command, expected in ((kill, 143), (["no-such-command"], 127)):
+        assert expected == hold(
+            server.connection, server.credentials, command, local_port=0, remote_port=server.api
+        )
+
+
+def test_what_keeps_a_tunnel_from_opening_is_said(server: Server) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        with pytest.raises(BusyError, match="another program listens there"):
+            hold(
+                server.connection,
+                server.credentials,
+                ["true"],
+                local_port=taken.getsockname()[1],
+                remote_port=server.api,
+            )
+    with pytest.raises(AdapterError, match=r"nothing answers on 127.0.0.1:\d+ there"):
+        hold(
+            server.connection,
+            server.credentials,
+            ["true"],
+            local_port=0,
+            remote_port=free_port(),
+        )
+    with (
+        served(_Closed) as closed,
+        pytest.raises(AdapterError, match=r"allows no forwarding.*AllowTcpForwarding"),
+    ):
+        hold(closed.connection, closed.credentials, ["true"], local_port=0, remote_port=closed.api)
+    gone = server.connection.model_copy(update={"port": free_port()})
+    with pytest.raises(AdapterError, match="no SSH connection"):
+        hold(gone, server.credentials, ["true"], local_port=0, remote_port=server.api)
+
+
+def test_a_tunnel_without_a_command_stays_until_its_connection_is_lost() -> None:
+    with (
+        served(_Door) as lost,
+        forward(lost.connection, lost.credentials, local_port=0, remote_port=lost.api) as opened,
+    ):
+        waiting = threading.Thread(target=opened.wait_until_lost)
+        waiting.start()
+        with socket.create_connection(("127.0.0.1", opened.port)) as one:
+            assert one.recv(100) == HELLO
+        assert waiting.is_alive()
+        lost.drop()
+        waiting.join(10)
+        assert not waiting.is_alive()
+
+
+def test_a_stack_of_another_type_has_no_tunnel(tmp_path: Path) -> None:
+    root = Path(__file__).resolve().parents[3]
+    (tmp_path / "Pulumi.yaml").write_text((root / "Pulumi.yaml").read_text())
+    (tmp_path / "Pulumi.dev.yaml").write_text((root / "Pulumi.dev.yaml").read_text())
+    with pytest.raises(NoTunnelError, match="is no usernetes cluster"):
+        run(Project(tmp_path, tmp_path / "lab"), "dev", ["true"])
