@@ -32,9 +32,12 @@ def _sha256(value: str) -> str:
     return value
 
 
-def _url(value: str) -> str:
-    if not value.startswith("https://") or any(character.isspace() for character in value):
-        raise refusal("is not an address of a file", "write one that begins with https://")
+def _place(value: str) -> str:
+    if not value.startswith(("https://", "/")) or any(character.isspace() for character in value):
+        raise refusal(
+            "is not where a file is",
+            "write an address that begins with https://, or a path that the file has on every host",
+        )
     return value
 
 
@@ -61,7 +64,7 @@ def _image_tag(value: str) -> str:
 
 Tag = Annotated[Text, AfterValidator(_tag)]
 Sha256 = Annotated[Text, AfterValidator(_sha256)]
-FileUrl = Annotated[Text, AfterValidator(_url)]
+FilePlace = Annotated[Text, AfterValidator(_place)]
 PackageVersion = Annotated[Text, AfterValidator(_numbers)]
 ReleaseTag = Annotated[Text, AfterValidator(_release)]
 ImageTag = Annotated[Text, AfterValidator(_image_tag)]
@@ -82,14 +85,15 @@ class VersionOverrides(Section):
     usernetes: Tag | None = None
     """Tag of Usernetes; its own Dockerfile decides Kubernetes and the node image, so state these too."""
     usernetes_sha256: Sha256 | None = None
-    """SHA-256 of the tag's source archive, which every host compares. Needed outside of the lab: this
-    version has not seen the archives. docs/usernetes.md says how it is measured."""
-    usernetes_url: FileUrl | None = None
-    """Where the source archive is; by default GitHub's archive of the tag."""
+    """SHA-256 of the tag's source archive, which every host compares. It has to be stated: this version
+    has not seen the archives. docs/usernetes.md says how it is measured."""
+    usernetes_url: FilePlace | None = None
+    """Where the source archive is, an address or a path on every host; by default GitHub's archive of
+    the tag."""
     kubernetes: ReleaseTag | None = None
     """Kubernetes in the node image."""
-    node_image: PinnedImage | None = None
-    """What the tag's Dockerfile starts from, by digest."""
+    node_image: Annotated[PinnedImage | None, checked(49)] = None
+    """What the tag's Dockerfile starts from, by digest. The Dockerfile itself is left as it is."""
     docker: PackageVersion | None = None
     """Docker Engine, rootless extras included."""
     container_toolkit: PackageVersion | None = None

@@ -37,7 +37,7 @@ class VersionSet(Row):
     usernetes_commit: str | None = None
     """Commit that the tag pointed to when it was read; None for a tag that nobody has read about."""
     usernetes_sha256: str | None = None
-    """Checksum of the source archive; None only in the lab, whose archive is its own."""
+    """Checksum of the source archive; None until a configuration states it."""
     usernetes_url: str | None = None
     """Where the source archive is, if not at GitHub."""
     kubernetes: str

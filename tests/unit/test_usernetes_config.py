@@ -65,8 +65,9 @@ def test_the_base_is_right_and_nothing_is_said_about_it(google: bool) -> None:
     assert parsed.warnings == ()
 
 
-def test_in_the_lab_name_machines_and_gpus_are_enough() -> None:
+def test_in_the_lab_name_machines_gpus_and_a_checksum_are_enough() -> None:
     smallest = {
+        "version-overrides": {"usernetes-sha256": "a" * 64},
         "name": "dev",
         "hosts": {"source": "lab"},
         "control-plane": {"host": "v1"},
