@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 
-from lab.images import archive, layer, small
+from lab.images import archive, interpreter, layer, packages, programs, small
 from lab.images.archive import Image, Settings
 from lab.images.layer import Entry, File, Folder, Link
 from lab.tools import ToolError
 
+ROOT = Path(__file__).resolve().parents[2]
 ENTRIES: list[Entry] = [
     File("opt/b/program", b"\x7fELF program", 0o755),
     File("etc/passwd", b"root"),
@@ -123,3 +124,96 @@ def test_a_shell_that_needs_libraries_is_refused(tmp_path: Path) -> None:
     program.write_bytes(b"\x7fELF\x02" + bytes(400) + b"/lib64/ld-linux-x86-64.so.2\x00")
     with pytest.raises(ToolError, match="wants a static busybox"):
         small.busybox(program, tmp_path)
+
+
+LDD = """\
+/usr/bin/python3:
+\tlinux-vdso.so.1 (0x00007fff)
+\tlibpython3.11.so.1.0 => /opt/lib/libpython3.11.so.1.0 (0x0000)
+\tlibz.so.1 => not found
+\t/lib64/ld-linux-x86-64.so.2 (0x0000)
+/usr/lib/one.so:
+\tstatically linked
+"""
+
+
+def test_libraries_are_read_from_what_ldd_says() -> None:
+    assert interpreter.parse(LDD) == [
+        ("libpython3.11.so.1.0", Path("/opt/lib/libpython3.11.so.1.0")),
+        ("libz.so.1", None),
+        ("/lib64/ld-linux-x86-64.so.2", Path("/lib64/ld-linux-x86-64.so.2")),
+    ]
+
+
+def test_a_library_that_is_missing_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "ldd"
+    program.write_text(f"#!/bin/sh\ncat <<'END'\n{LDD}END\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    with pytest.raises(ToolError, match=r"libz\.so\.1"):
+        interpreter.libraries([Path("/usr/bin/python3")])
+
+
+def filled(folder: Path, *files: str) -> Path:
+    for name in files:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(name)
+    return folder
+
+
+def test_what_differs_between_machines_is_in_no_layer_of_packages(tmp_path: Path) -> None:
+    shared = ("kopf/__init__.py", "kopf-1.dist-info/METADATA")
+    own = (
+        "kopf-1.dist-info/RECORD",
+        "kopf-1.dist-info/direct_url.json",
+        "kopf/__pycache__/__init__.cpython-311.pyc",
+        "kopf/tests/test_it.py",
+    )
+    one = filled(tmp_path / "1", *shared, *own)
+    other = filled(tmp_path / "2", *reversed(shared))
+    for path in other.rglob("*"):
+        os.utime(path, (7, 7))
+    assert written([*packages.entries(one, "opt/p")]) == written(
+        [*packages.entries(other, "opt/p")]
+    )
+    paths = {entry.path for entry in packages.entries(one, "opt/p")}
+    assert paths == {f"opt/p/{name}" for name in shared}
+
+
+def test_the_image_of_our_programs_has_what_they_import_and_no_lab() -> None:
+    paths = {entry.path for entry in programs.code()}
+    start = "opt/gpu-clusters/src"
+    assert f"{start}/caas/device_plugin/__main__.py" in paths
+    assert f"{start}/gpuclusters/__init__.py" in paths
+    assert f"{start}/gpuclusters/domain/cdi.py" in paths
+    assert {path.removeprefix(f"{start}/").split("/")[0] for path in paths} == {
+        "caas",
+        "gpuclusters",
+    }
+    assert not [path for path in paths if "__pycache__" in path or "/config/" in path]
+
+
+def test_the_image_of_our_programs_is_set_up_as_the_dockerfile_says() -> None:
+    text = (ROOT / "caas" / "Dockerfile").read_text()
+    for name in ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED"):
+        assert f"{name}={programs.SETTINGS.environment[name]}" in text
+    assert f"USER {programs.SETTINGS.user}" in text
+    assert programs.SETTINGS.environment["PATH"].startswith("/opt/gpu-clusters/bin:")
+    assert f"CMD {json.dumps(list(programs.SETTINGS.command))}" in text
+    assert programs.LOCK == ROOT / "caas" / "requirements.lock"
+
+
+def test_old_images_of_our_programs_are_removed(tmp_path: Path) -> None:
+    for number in range(5):
+        digest = f"{number}" * 64
+        (tmp_path / f"{digest}.tar").write_text("image")
+        record = tmp_path / f"caas-{number}.json"
+        record.write_text(json.dumps({"name": "x", "digest": f"sha256:{digest}"}))
+        os.utime(record, (number, number))
+    (tmp_path / "other.tar").write_text("of somebody else")
+    programs.forget_old(tmp_path)
+    assert {path.name[0] for path in tmp_path.glob("*.tar")} == {"2", "3", "4", "o"}
+    assert len([*tmp_path.glob("caas-*.json")]) == 3
