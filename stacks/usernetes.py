@@ -124,6 +124,7 @@ def _prepared(config: UsernetesConfig, hosts: Hosts, name: str) -> RootlessHostA
         versions=usernetes_plan.versions(config),
         sudo=usernetes_plan.uses_sudo(config),
         ports=usernetes_plan.tcp_ports(config),
+        remove_data=config.preparation.remove_data,
         requires=hosts.ready.get(name, ()),
     )
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from gpuclusters.config.base import DnsLabel, Integer, Section, Text, refusal
+from gpuclusters.config.base import DnsLabel, Flag, Integer, Section, Text, refusal
 from gpuclusters.config.hosts import User
 from gpuclusters.config.rke2_cluster_pools import GpuProduct
 from gpuclusters.domain.usernetes_network import FIRST_NUMBER, LAST_NUMBER
@@ -91,6 +91,8 @@ class RootlessPreparation(Section):
 
     by: PreparedBy = PreparedBy.SUDO
     """sudo or administrator."""
+    remove_data: Flag = False
+    """Whether a host that leaves the cluster loses the account's images and volumes too, whoever made them."""
 
 
 class ContainerEngine(StrEnum):
