@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -12,15 +13,14 @@ import yaml
 
 from gpuclusters.domain import rke2
 from gpuclusters.providers import fabric_partitions
+from gpuclusters.providers.kept import KeptProvider
 from lab.hosts import rke2_release
 from tests.adopt.guide import DOCS, commands, run
-from tests.engine.shellkit import Shell, shell
+from tests.engine.shellkit import Shell
 from tests.fixtures.hosts import Hosts, SimulatedHost
-from tests.providers.conftest import StartProvider, shared_processes, start_provider
+from tests.providers.conftest import StartProvider
 from tests.providers.provider_process import StepFailed
 from tests.providers.rke2kit import SERVER_TOKEN, V35, Cluster
-
-__all__ = ["shared_processes", "shell", "start_provider"]
 
 ROOT = DOCS.parent
 PAGE = DOCS / "adopt.md"
@@ -68,17 +68,6 @@ FabricPartitions("hgx-01-fabric", connection=machine, board="board-0", baseboard
                  layout=[4, 2, 1, 1], gpus=known["gpus"], adopt=True)
 """
 )
-
-
-@pytest.fixture
-def project(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> Shell:
-    """An empty stack of a project of that name, whose program finds our packages."""
-    text = "name: gpu-clusters\nruntime: python\n"
-    (shell.folder / "Pulumi.yaml").write_text(text)
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    monkeypatch.setenv("PULUMI_STACK", "dev")
-    shell.ok("stack", "init", "dev")
-    return shell
 
 
 def declare(

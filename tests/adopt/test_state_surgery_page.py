@@ -1,0 +1,135 @@
+"""docs/state-surgery.md: its programs and commands, on a simulated host and the embedded engine."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from tests.adopt.guide import DOCS, commands, run
+from tests.engine.shellkit import Shell
+from tests.fixtures.hosts import Hosts, SimulatedHost
+
+PAGE = (DOCS / "state-surgery.md").read_text()
+FIRST, SECOND = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+HEAD = """\
+import json
+from pathlib import Path
+
+import pulumi
+
+from gpuclusters.providers.host_file import HostFile
+
+connection = json.loads(Path("machine.json").read_text())
+
+
+"""
+RENAME = [command for _, command in commands("state-surgery.md", "Rename in a program")]
+URN = "urn:pulumi:dev::gpu-clusters::gpu-clusters:example:{}$pulumi-python:dynamic/gpu:HostFile::{}"
+
+
+@pytest.fixture
+def placed(
+    project: Shell, hosts: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> tuple[Shell, SimulatedHost]:
+    (host,) = hosts(1, platform="plain-server")
+    (project.folder / "machine.json").write_text(json.dumps(host.connection))
+    monkeypatch.setenv("GPU_CLUSTERS_SSH_KEY_FILE", str(host.client_key))
+    return project, host
+
+
+def declare(shell: Shell, program: str) -> None:
+    (shell.folder / "__main__.py").write_text(HEAD + program)
+
+
+def follow(shell: Shell, *lines: str) -> str:
+    said = ""
+    for line in lines:
+        code, said = run(shell, {}, "", line)
+        assert code == 0, f"$ {line}\n{said}"
+    return said
+
+
+def files(shell: Shell) -> list[str]:
+    """URNs of the files that the state knows."""
+    document = json.loads(shell.ok("stack", "export").out)
+    return [
+        r["urn"] for r in document["deployment"]["resources"] if r["type"].endswith(":HostFile")
+    ]
+
+
+def test_a_rename_with_aliases_is_no_change_and_the_rest_of_the_page_is_true(
+    placed: tuple[Shell, SimulatedHost],
+) -> None:
+    shell, host = placed
+    declare(shell, FIRST)
+    follow(shell, *RENAME[:1])
+    assert files(shell) == [URN.format("Rack", "rack-1-notice")]
+    host.forget()
+
+    # Without the aliases it is another resource, and the old one goes.
+    bare = re.sub(r"aliases=\[[^\]]*\]", "aliases=[]", SECOND)
+    assert bare != SECOND
+    declare(shell, bare)
+    assert shell("preview", "--expect-no-changes").code != 0
+
+    declare(shell, SECOND)
+    follow(shell, *RENAME[1:])
+    assert files(shell) == [URN.format("Cabinet", "rack-1-motd")]
+    assert host.commands() == [], "nothing was done on the machine"
+
+    # Everybody was updated once: the aliases may go.
+    declare(shell, bare)
+    follow(shell, "pulumi preview --expect-no-changes")
+
+    export, rename, preview, back, same = (
+        line for _, line in commands("state-surgery.md", "Rename in the state")
+    )
+    follow(shell, export, rename)
+    assert files(shell) == [URN.format("Cabinet", "rack-1-message")]
+    told = follow(shell, preview)
+    assert "rack-1-motd" in told
+    assert "rack-1-message" in told
+    declare(shell, bare.replace("{name}-motd", "{name}-message"))
+    follow(shell, "pulumi preview --expect-no-changes")
+    declare(shell, bare)
+    follow(shell, back, same)
+
+    forget, up, same = (
+        line for _, line in commands("state-surgery.md", "Forget, and take over elsewhere")
+    )
+    follow(shell, forget)
+    assert files(shell) == []
+    assert host.path("/etc/motd").read_text() == "Ours.\n"
+    declare(shell, bare.replace("connection=connection,", "connection=connection, adopt=True,"))
+    host.path("/etc/motd").write_text("Theirs.\n")
+    refused = shell("up", "--yes", "--skip-preview")
+    assert refused.code != 0
+    assert "has other content from line 1 on" in refused.out + refused.err
+    assert host.path("/etc/motd").read_text() == "Theirs.\n"
+    host.path("/etc/motd").write_text("Ours.\n")
+    follow(shell, up, same)
+    assert files(shell) == [URN.format("Cabinet", "rack-1-motd")]
+    # `adopt` counts once: taking it out changes nothing.
+    declare(shell, bare)
+    follow(shell, same)
+
+
+def test_a_parent_with_another_name_takes_its_children_along(
+    placed: tuple[Shell, SimulatedHost],
+) -> None:
+    shell, host = placed
+    declare(shell, FIRST)
+    shell.ok("up", "--yes", "--skip-preview")
+    host.forget()
+    renamed = FIRST.replace(
+        'Rack("rack-1", connection)',
+        'Rack("rack-a", connection, pulumi.ResourceOptions(aliases=[pulumi.Alias(name="rack-1")]))',
+    )
+    assert renamed != FIRST
+    declare(shell, renamed)
+    shell.ok("preview", "--expect-no-changes")
+    shell.ok("up", "--yes", "--skip-preview")
+    assert files(shell) == [URN.format("Rack", "rack-a-notice")]
+    assert host.commands() == []
