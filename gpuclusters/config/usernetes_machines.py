@@ -92,7 +92,7 @@ class RootlessPreparation(Section):
     by: PreparedBy = PreparedBy.SUDO
     """sudo or administrator."""
     remove_data: Flag = False
-    """Whether a host that leaves the cluster loses the account's images and volumes too, whoever made them."""
+    """Whether a host that leaves the cluster loses all of the account's images and volumes too."""
 
 
 class ContainerEngine(StrEnum):
