@@ -8,11 +8,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from gpuclusters.domain.rootless_files import BOOT_UNIT, REFRESH_UNITS
+
 LEAST_IDS = 65_536
 """Subordinate ids that an image needs: Docker's documentation of rootless mode."""
 RESTRICTION = "kernel.apparmor_restrict_unprivileged_userns"
 """Ubuntu's; 1: only programs with a profile make user namespaces."""
 _NONE = 2**31
+_ROOTFUL = ("docker.service", "docker.socket")
+_UP = ("active", "activating")
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +136,24 @@ def _ranges(lines: list[str]) -> tuple[tuple[int, int], ...]:
     return tuple((int(first), int(count)) for first, count in (line.split() for line in lines))
 
 
+def _states(many: dict[str, list[str]], key: str) -> dict[str, str]:
+    """State by unit."""
+    pairs = (line.partition(" ") for line in many.get(key, ()))
+    return {unit: state for unit, _, state in pairs}
+
+
+def _rootful(many: dict[str, list[str]]) -> frozenset[str]:
+    active, enabled = _states(many, "active"), _states(many, "enabled")
+    units = {u for u in _ROOTFUL if active.get(u) in _UP or enabled.get(u) == "enabled"}
+    return frozenset(units | set(many.get("rootful", ())))
+
+
+def _refresh(many: dict[str, list[str]]) -> str:
+    enabled = _states(many, "enabled")
+    others = [enabled.get(unit, "") for unit in REFRESH_UNITS if enabled.get(unit) != "enabled"]
+    return others[0] if others else "enabled"
+
+
 def parse_host(text: str) -> LiveRootless:
     """What `scripts/usernetes/host/inspect.sh` printed: `key value` lines."""
     single, many = _lines(text)
@@ -168,14 +190,14 @@ def parse_host(text: str) -> LiveRootless:
         linger=single.get("linger") == "yes",
         manager=single.get("manager", ""),
         controllers=frozenset(single.get("controllers", "").split()),
-        rootful=frozenset(many.get("rootful", ())),
+        rootful=_rootful(many),
         rootful_containers=tuple(many.get("rootful-container", ())),
         runtime_mode=single.get("runtime-mode", ""),
         no_cgroups=single.get("no-cgroups") == "true",
-        refresh=single.get("refresh", ""),
+        refresh=_refresh(many),
         static_cdi="static-cdi" in single,
         cdi=frozenset(many.get("cdi", ())),
-        boot_unit=single.get("boot-unit", ""),
+        boot_unit=_states(many, "enabled").get(BOOT_UNIT, ""),
         module=single.get("module", ""),
         licence=single.get("licence", ""),
         volta="volta" in single,

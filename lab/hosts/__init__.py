@@ -12,6 +12,9 @@ injected by name while it runs (`faults`), and what happened can be read afterwa
 Platforms `plain-gpu-…` run NVIDIA's driver themselves: packages, modules, `nvidia-smi` and the fabric manager
 follow each other as on such a machine, and `gpu_state` says what a cluster would find.
 
+On such a machine an account can have rootless Docker with GPUs: subordinate ids, its own systemd, delegation,
+CDI specifications and containers follow each other too; `rootless.rootless_engine` says what its daemon sees.
+
 What it does not do, so that nobody relies on it:
 
 - Of what is written to /sys only drivers (`bind`, `unbind`, `new_id`, `drivers_probe`, `driver_override`) and
@@ -24,6 +27,8 @@ What it does not do, so that nobody relies on it:
   connection broke; on a real host both go on.
 - Without root on the machine (user namespaces only) the operator is the host's root, so a forgotten
   `sudo` goes unnoticed, and /dev/vfio holds plain files.
+- No container runs: `docker run` answers what a container with these devices would, and compose is another's.
+  systemd of an account runs only while it lingers; a login does not start it.
 - Terminals are refused (`ssh -T` works), and so is every kind of forwarding.
 """
 

@@ -29,7 +29,6 @@ from lab.hosts.rootless_faults import (
     CdiInvisible,
     DaemonConfigurationIgnored,
     EngineIsRootful,
-    NerdctlRuns,
     Slirp4netnsFails,
     SubordinateIdsLost,
     UserNamespacesRestricted,
@@ -194,8 +193,6 @@ def has_ids(machine: Machine, account: Account, faults: Faults) -> bool:
 def _problem(machine: Machine, account: Account, faults: Faults) -> str | None:
     if not machine.has_package("docker-ce-rootless-extras"):
         return "/usr/bin/dockerd-rootless.sh: No such file or directory"
-    if faults.first(NerdctlRuns):
-        machine.path(account.runtime).joinpath("containerd-rootless").mkdir(exist_ok=True)
     if machine.path(account.runtime).joinpath("containerd-rootless").exists():
         return "dockerd-rootless.sh conflicts with containerd-rootless.sh"
     problem = namespace_problem(machine, account, faults)

@@ -16,7 +16,7 @@ from lab.hosts.accounts import Account
 from lab.hosts.faults import Faults
 from lab.hosts.faults import read as faults_of
 from lab.hosts.machine import Machine
-from lab.hosts.rootless_faults import DelegationIneffective, UserBusGone
+from lab.hosts.rootless_faults import DelegationIneffective, NerdctlRuns, UserBusGone
 from lab.hosts.standins import units
 
 LINGER = "/var/lib/systemd/linger"
@@ -75,6 +75,8 @@ def start(machine: Machine, account: Account, faults: Faults) -> None:
     runtime = machine.path(account.runtime)
     runtime.mkdir(parents=True, exist_ok=True, mode=0o700)
     runtime.joinpath("bus").touch()
+    if faults.first(NerdctlRuns):
+        runtime.joinpath("containerd-rootless").mkdir()
     if os.geteuid() == 0:
         os.chown(runtime, account.uid, account.uid)
     machine.state.setdefault(_STATE, {})[account.name] = {"up": True}

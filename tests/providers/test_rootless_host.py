@@ -182,21 +182,19 @@ def test_all_that_speaks_against_a_host_is_said_at_once_and_nothing_is_touched(
 ) -> None:
     (host,) = hosts(1, platform="plain-gpu-v100", condition="prepared")
     provider = start_provider(host)
-    # Somebody's Docker of the distribution's day, as root and in use.
-    host.sudo(
-        "echo 'deb https://download.docker.com/linux/ubuntu noble stable' > /etc/apt/sources.list.d/d.list; "
-        "apt-get install -y docker-ce docker-ce-cli docker-ce-rootless-extras uidmap dbus-user-session; "
-        f"usermod --add-subuids 100000-165535 --add-subgids 100000-165535 {USER}; loginctl enable-linger "
-        f"{USER}"
-    )
     host.inject(
         rootless.RootfulContainers(names=("registry", "web")),
         rootless.OpenKernelModule(),
         rootless.UserNamespacesRestricted(),
+        rootless.NerdctlRuns(),
         faults.PortTaken(port=6443),
     )
+    # Somebody's Docker, as root and in use; and nerdctl of the account.
     host.sudo(
-        f"mkdir /run/user/1000/containerd-rootless; chown {USER} /run/user/1000/containerd-rootless"
+        "echo 'deb https://download.docker.com/linux/ubuntu noble stable' > "
+        "/etc/apt/sources.list.d/d.list; apt-get install -y docker-ce docker-ce-cli "
+        "docker-ce-rootless-extras uidmap dbus-user-session; usermod --add-subuids 100000-165535 "
+        f"--add-subgids 100000-165535 {USER}; loginctl enable-linger {USER}"
     )
     host.forget()
     with pytest.raises(StepFailed) as failed:
@@ -277,6 +275,11 @@ def test_all_that_is_wrong_with_the_daemon_is_said_at_once(kept: Kept) -> None:
             rootless.NvmlLost(),
             "rm /var/lib/gpu-clusters/usernetes/passed",
             r"a container has lost its GPUs: systemd reloaded",
+        ),
+        (
+            rootless.ImageRefused(),
+            "rm /var/lib/gpu-clusters/usernetes/passed",
+            r"an image cannot be pulled.*name an image of your own mirror",
         ),
         (
             rootless.DelegationIneffective(),

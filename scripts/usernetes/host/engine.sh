@@ -30,7 +30,7 @@ case $1 in
 setup)
     # A unit that another version of Docker left would be kept by the tool.
     rm -f "$HOME/.config/systemd/user/$unit"
-    dockerd-rootless-setuptool.sh install >/dev/null || failed
+    dockerd-rootless-setuptool.sh install </dev/null >/dev/null || failed
     systemctl --user daemon-reload
     systemctl --user enable --quiet "$unit"
     ;;
@@ -41,11 +41,11 @@ restart)
     answers
     ;;
 gate)
-    docker run --rm --network none --device nvidia.com/gpu=all "$2" nvidia-smi -L
+    docker run --rm --network none --device nvidia.com/gpu=all "$2" nvidia-smi -L </dev/null
     ;;
 remove)
     if command -v dockerd-rootless-setuptool.sh >/dev/null 2>&1; then
-        dockerd-rootless-setuptool.sh uninstall >/dev/null 2>&1 || true
+        dockerd-rootless-setuptool.sh uninstall </dev/null >/dev/null 2>&1 || true
     fi
     rm -f "$HOME/.config/systemd/user/$unit.d/gpu-clusters.conf"
     if [ "$2" = remove ] && command -v rootlesskit >/dev/null 2>&1; then

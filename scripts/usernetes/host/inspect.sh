@@ -69,42 +69,25 @@ for module in $modules; do
     *) grep -q "/$module\.ko" "$builtin" 2>/dev/null || say module-missing "$module" ;;
     esac
 done
-# The last one is Ubuntu's alone.
-for names in "net.ipv4.conf.default.rp_filter net.ipv4.ip_unprivileged_port_start" \
-    kernel.apparmor_restrict_unprivileged_userns; do
-    # shellcheck disable=SC2086 # names without blanks
-    sysctl $names 2>/dev/null | sed -e 's/^/sysctl /' -e 's/ = / /' || true
-done
+# The last one is Ubuntu's alone; where it is missing the others are said all the same.
+sysctl net.ipv4.conf.default.rp_filter net.ipv4.ip_unprivileged_port_start \
+    kernel.apparmor_restrict_unprivileged_userns 2>/dev/null | sed -e 's/^/sysctl /' -e 's/ = / /' || true
 
-# A daemon that runs as root: its units, its socket, its containers.
-set_units() {
-    # One line for each unit, in this order, active first and then enabled.
-    for unit in docker.service docker.socket; do
-        case $1 in
-        active | activating) say rootful "$unit" ;;
-        esac
-        shift
-    done
-    for unit in docker.service docker.socket; do
-        [ "$1" != enabled ] || say rootful "$unit"
-        shift
-    done
-    if [ "$1" = enabled ]; then say refresh "$2"; else say refresh "$1"; fi
-    say boot-unit "$3"
-}
-# is-enabled says no line for a unit that is missing, so each is asked for by itself.
-states=$(systemctl is-active docker.service docker.socket 2>/dev/null || true)
-rootful=${states%%[!a-z]*}
-# shellcheck disable=SC2046,SC2086 # states are single words
-set_units $states $(for unit in docker.service docker.socket nvidia-cdi-refresh.service nvidia-cdi-refresh.path \
-    gpu-clusters-rootless-docker.service; do
-    found=$(systemctl is-enabled "$unit" 2>/dev/null || true)
-    echo "${found:-not-found}"
-done)
+units=$(systemctl show -p Id,ActiveState,UnitFileState docker.service docker.socket nvidia-cdi-refresh.service \
+    nvidia-cdi-refresh.path gpu-clusters-rootless-docker.service 2>/dev/null |
+    awk -F= '$1 == "Id" { id = $2 } $1 == "ActiveState" { print "active", id, $2 }
+        $1 == "UnitFileState" { print "enabled", id, $2 }' || true)
+printf '%s\n' "$units"
+
+# A daemon that runs as root: its socket, its containers.
 [ ! -e /var/run/docker.sock ] || say rootful /var/run/docker.sock
-if [ "$rootful" = active ] && [ -w /var/run/docker.sock ]; then
-    docker --host=unix:///var/run/docker.sock ps -a -q 2>/dev/null | sed -e '/^$/d' -e 's/^/rootful-container /' || true
-fi
+case $units in
+*"active docker.service active"*)
+    if [ -w /var/run/docker.sock ]; then
+        docker --host=unix:///var/run/docker.sock ps -a -q 2>/dev/null | sed -e '/^$/d' -e 's/^/rootful-container /' || true
+    fi
+    ;;
+esac
 
 # One table of TOML is enough to know which mode and whether cgroups are left alone.
 config=/etc/nvidia-container-runtime/config.toml
@@ -118,10 +101,7 @@ if command -v nvidia-ctk >/dev/null 2>&1; then
     nvidia-ctk cdi list 2>/dev/null | sed -e '/^nvidia\.com\/gpu=/!d' -e 's/^/cdi /' || true
 fi
 
-if version=$(modinfo -F version nvidia 2>/dev/null) && [ -n "$version" ]; then
-    say module "$version"
-    say licence "$(modinfo -F license nvidia 2>/dev/null | head -n 1)"
-fi
+modinfo nvidia 2>/dev/null | sed -n -e 's/^version: */module /p' -e 's/^license: */licence /p' || true
 # NVIDIA counts PCI ids up by generation; Turing begins with 1e.
 for device in /sys/bus/pci/devices/*; do
     [ -r "$device/vendor" ] && [ "$(cat "$device/vendor")" = 0x10de ] || continue

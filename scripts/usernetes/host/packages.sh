@@ -43,14 +43,17 @@ there() {
     printf '%s\n' "$installed" | grep -qx -- "$1"
 }
 
-apt-get -o DPkg::Lock::Timeout=300 -qq update >&2
+# Nothing here may read standard input, which is the rest of this script.
+# What an installation that was cut off left: apt refuses everything until it is finished.
+[ -z "$(dpkg --audit 2>/dev/null || true)" ] || dpkg --configure -a </dev/null >&2
+apt-get -o DPkg::Lock::Timeout=300 -qq update </dev/null >&2
 # What setting up a repository needs itself.
 tools=""
 for tool in curl gpg ca-certificates; do
     there "$tool" || tools="$tools $tool"
 done
 # shellcheck disable=SC2086 # names without blanks
-[ -z "$tools" ] || apt-get -o DPkg::Lock::Timeout=300 install -y --no-install-recommends $tools >&2
+[ -z "$tools" ] || apt-get -o DPkg::Lock::Timeout=300 install -y --no-install-recommends $tools </dev/null >&2
 # What the host's sources have.
 # shellcheck disable=SC2086
 offers=$(apt-cache madison $names 2>/dev/null | awk -F'|' '{ gsub(/ /, ""); print $1 "=" $2 }')
@@ -75,7 +78,7 @@ if [ "$nvidia" = yes ]; then
         "deb [signed-by=%s] https://nvidia.github.io/libnvidia-container/stable/deb/$architecture /"
 fi
 case $docker$nvidia in
-*yes*) apt-get -o DPkg::Lock::Timeout=300 -qq update >&2 ;;
+*yes*) apt-get -o DPkg::Lock::Timeout=300 -qq update </dev/null >&2 ;;
 esac
 
 # Docker as root starts with its package unless it is told before that it must not: nobody wants it here.
@@ -91,4 +94,4 @@ sync "$state"
 # Held by ourselves for as long as nobody asks for another version.
 # shellcheck disable=SC2086 # names without blanks
 apt-mark unhold $names >/dev/null 2>&1 || true
-apt-get -o DPkg::Lock::Timeout=300 install -y --no-install-recommends --allow-downgrades "$@" >&2
+apt-get -o DPkg::Lock::Timeout=300 install -y --no-install-recommends --allow-downgrades "$@" </dev/null >&2

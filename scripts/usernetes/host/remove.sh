@@ -31,7 +31,7 @@ for name in $(cat "$state/packages" 2>/dev/null || true); do
     esac
 done
 # shellcheck disable=SC2086 # names without blanks
-[ -z "$brought" ] || apt-get -o DPkg::Lock::Timeout=300 remove -y $brought >&2
+[ -z "$brought" ] || apt-get -o DPkg::Lock::Timeout=300 remove -y $brought </dev/null >&2
 rm -f /etc/apt/sources.list.d/gpu-clusters-docker.list /etc/apt/sources.list.d/gpu-clusters-nvidia.list \
     /etc/apt/keyrings/gpu-clusters-docker.asc /etc/apt/keyrings/gpu-clusters-nvidia.asc
 systemctl daemon-reload
