@@ -117,6 +117,13 @@ def observe(inputs: MigInputs, cluster: ClusterObjects) -> MigState | None:
     )
 
 
+def differences(inputs: MigInputs, state: MigState | None) -> tuple[str, ...]:
+    """In words, how a layout that the node is asked for already is not the one that is declared."""
+    if state is None or state.layout in ("", inputs.layout):
+        return ()
+    return (f"its GPUs are divided as {state.layout} instead of {inputs.layout}",)
+
+
 def has_drifted(outputs: Mapping[str, Any], layout: str, expected: Mapping[str, int]) -> bool:
     """Whether what a refresh found is not what was asked for."""
     if outputs.get("current") is None:

@@ -33,10 +33,7 @@ class MigLayoutProvider(KeptProvider[MigInputs]):
 
     def differences(self, inputs: MigInputs) -> Sequence[str]:
         """Of a layout that the node is asked for already."""
-        state = mig_node.observe(inputs, _cluster(inputs))
-        if state is None or state.layout in ("", inputs.layout):
-            return []
-        return [f"its GPUs are divided as {state.layout} instead of {inputs.layout}"]
+        return mig_node.differences(inputs, mig_node.observe(inputs, _cluster(inputs)))
 
     def observe(self, inputs: MigInputs, before: Properties) -> Live | None:  # noqa: ARG002
         """The layout as it is now."""

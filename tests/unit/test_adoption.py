@@ -1,0 +1,244 @@
+"""What differs between what is there and what is declared, before it is taken over."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+import yaml
+
+from gpuclusters.domain import adoption, adoption_host, mig_node, reconcile_tenancy, rke2_adoption
+from gpuclusters.domain.host_boot import BootMethod, BootState, HostBootInputs
+from gpuclusters.domain.host_file import sha256_of
+from gpuclusters.domain.ports import LiveFile
+from gpuclusters.domain.reconcile_boot import FoundFile
+from gpuclusters.domain.reconcile_gpu_driver import packages_of
+from gpuclusters.domain.refusals import RefusalError
+from gpuclusters.domain.rke2 import Role
+from gpuclusters.domain.rke2_node import LiveHost, Rke2NodeInputs
+from gpuclusters.domain.vfio import FoundFunction, VfioBindingInputs
+from tests.unit import test_gpu_driver_rules as drivers
+from tests.unit import test_rke2 as rke2_hosts
+from tests.unit import test_tenancy_proof as tenancies
+
+TOKEN = "a-token-of-sixteen"
+AGENT = {
+    "server": "https://10.20.0.100:9345",
+    "node-name": "hgx-01",
+    "token": TOKEN,
+    "node-label": ["a=b"],
+}
+
+
+def test_a_refusal_tells_all_and_what_to_do() -> None:
+    adoption.require_alike("CdiSpec a:/b", [])
+    with pytest.raises(RefusalError) as refused:
+        adoption.require_alike("CdiSpec a:/b", ["one", "two"])
+    assert str(refused.value) == (
+        "adopt CdiSpec a:/b: what is there differs from what is declared: one; two; declare it as it is, or "
+        "bring it to what is declared, and run again; nothing was changed"
+    )
+
+
+def node(**changes: Any) -> Rke2NodeInputs:
+    config = {"server": "https://10.20.0.100:9345", "node-name": "hgx-01"}
+    return rke2_hosts.node(config=config, adopt=True, **changes)
+
+
+def rke2(
+    inputs: Rke2NodeInputs, live: LiveHost, *documents: Mapping[str, Any], token: str = ""
+) -> list[str]:
+    paths = (rke2_adoption.CONFIG_FILE, f"{rke2_adoption.CONFIG_FOLDER}/10-more.yaml")
+    files = {p: yaml.safe_dump(dict(d)).encode() for p, d in zip(paths, documents, strict=False)}
+    return list(rke2_adoption.differences(inputs, live, files, token))
+
+
+def running(role: Role = Role.AGENT, **more: Any) -> LiveHost:
+    return LiveHost(
+        **{"version": "v1.35.7+rke2r1", "method": "tar", "active": {role: "active"}, **more}
+    )
+
+
+def test_an_agent_that_is_as_declared_has_no_difference() -> None:
+    assert rke2(node(), running(), AGENT) == []
+    assert rke2(node(), LiveHost()) == [], "nothing is there"
+    # Defaults that are written down, and what a fragment says last.
+    spelled = {**AGENT, "selinux": False, "server": "https://old:9345"}
+    assert rke2(node(), running(), spelled, {"server": AGENT["server"]}) == []
+    # An interrupted run goes on: what is half ours is not compared any more.
+    assert rke2(node(), running(owner="c/hgx-01", version="v1.34.1+rke2r1")) == []
+
+
+@pytest.mark.parametrize(
+    ("live", "config", "says"),
+    [
+        (running(owner="other/hgx-01"), AGENT, ["RKE2 on it belongs to other/hgx-01"]),
+        (
+            running(version="v1.34.1+rke2r1"),
+            AGENT,
+            ["RKE2 is v1.34.1+rke2r1 instead of v1.35.7+rke2r1"],
+        ),
+        (running(active={}), AGENT, ["rke2-agent does not run"]),
+        (running(), {**AGENT, "selinux": True}, ["selinux is true instead of false"]),
+        (
+            running(),
+            {**AGENT, "kubelet-arg": ["max-pods=200"], "server": "https://10.0.0.1:9345"},
+            [
+                'kubelet-arg is ["max-pods=200"] instead of []',
+                "server is https://10.0.0.1:9345 instead of https://10.20.0.100:9345",
+            ],
+        ),
+        (
+            running(digests={"/etc/rancher/rke2/registries.yaml": "0" * 64}),
+            AGENT,
+            ["/etc/rancher/rke2/registries.yaml has other content (sha256 000000000000)"],
+        ),
+        (running(), AGENT, ["/etc/rancher/rke2/registries.yaml is not there"]),
+    ],
+)
+def test_every_difference_of_an_rke2_is_named(
+    live: LiveHost, config: Mapping[str, Any], says: list[str]
+) -> None:
+    files = {"/etc/rancher/rke2/registries.yaml": "x\n"} if "registries" in says[0] else {}
+    assert rke2(node(files=files), live, config) == says
+
+
+def test_tokens_are_compared_and_never_told() -> None:
+    for stated in ("another-secret-token", f"K10{'0' * 64}::node:another-secret-token"):
+        (told,) = rke2(node(), running(), {**AGENT, "token": stated})
+        assert told.startswith("it has another token; set the secret gpu-clusters:agent-token")
+        assert "another-secret" not in told
+    assert rke2(node(), running(), {**AGENT, "token": f"K10{'0' * 64}::server:{TOKEN}"}) == []
+    (told,) = rke2(node(), running(), {k: v for k, v in AGENT.items() if k != "token"})
+    assert "its token is in another file" in told
+
+    server = node(role="server", agent_token="an-agents-own-token")
+    live = running(Role.SERVER)
+    kept = f"K10{'0' * 64}::server:{TOKEN}\n"
+    without = {k: v for k, v in AGENT.items() if k != "token"}
+    (told,) = rke2(server, live, without, token=kept)
+    assert told.startswith("agents join it with another token")
+    assert rke2(server, live, {**without, "agent-token": "an-agents-own-token"}, token=kept) == []
+
+
+def test_a_configuration_that_cannot_be_read_is_named_without_its_content() -> None:
+    files = {rke2_adoption.CONFIG_FILE: b"token: [hunter2"}
+    (told,) = rke2_adoption.differences(node(), running(), files, "")
+    assert told == "/etc/rancher/rke2/config.yaml is not YAML"
+
+
+def test_a_list_that_a_fragment_adds_to_is_one_list() -> None:
+    documents = {
+        rke2_adoption.CONFIG_FILE: b"tls-san: a\n",
+        f"{rke2_adoption.CONFIG_FOLDER}/20.yaml": b"tls-san+: [c]\n",
+        f"{rke2_adoption.CONFIG_FOLDER}/10.yaml": b"tls-san+: [b]\ncni: cilium\n",
+    }
+    assert rke2_adoption.configuration(documents) == {"tls-san": ["a", "b", "c"], "cni": "cilium"}
+
+
+def driver(live: Any, **changes: Any) -> list[str]:
+    wanted = drivers.inputs(**changes)
+    packages = packages_of(wanted, live)
+    return list(adoption_host.driver(wanted, live, None if isinstance(packages, str) else packages))
+
+
+def test_a_driver_is_taken_over_only_if_it_is_this_one() -> None:
+    there = drivers.served(drivers.inputs())
+    by_hand = drivers.replace(there, held=frozenset(), digests={}, initramfs="")
+    assert driver(by_hand) == []
+    assert driver(drivers.live()) == [], "there is none"
+    other = driver(by_hand, version="580.126.16")
+    assert "the kernel runs driver 580.173.02" in other
+    assert any("proprietary" in words for words in driver(by_hand, modules="proprietary"))
+    assert "1 of 2 GPUs are on the bus" in driver(by_hand, gpus=2)
+
+
+def test_a_boot_is_taken_over_only_if_nothing_would_have_to_boot_anew() -> None:
+    text = "# Written by gpu-clusters; changes are put back.\nblacklist nouveau\n"
+    inputs = HostBootInputs.model_validate(
+        {
+            "connection": drivers.CONNECTION,
+            "kernel_arguments": ["intel_iommu=on"],
+            "files": {"/etc/modprobe.d/gpu-clusters.conf": text},
+            "adopt": True,
+        }
+    )
+    (path,) = inputs.files
+    found = {path: FoundFile(sha256_of(text.encode()))}
+
+    def state(running: str) -> BootState:
+        return BootState("b", running, BootMethod.GRUB_FOLDER, running, (), running, "")
+
+    assert list(adoption_host.boot(inputs, state("quiet intel_iommu=on"), found)) == []
+    assert (
+        list(adoption_host.boot(inputs, state("quiet intel_iommu=on"), {path: FoundFile(None)}))
+        == []
+    )
+    told = list(adoption_host.boot(inputs, state("quiet"), {path: FoundFile("1" * 64)}))
+    assert told == [
+        f"{path} has other content (sha256 111111111111)",
+        "the running kernel lacks intel_iommu=on",
+    ]
+
+
+def test_functions_on_another_driver_are_no_binding_to_take_over() -> None:
+    address, pci_id = "0000:0f:00.0", "10de:2330"
+    inputs = VfioBindingInputs.model_validate(
+        {"connection": drivers.CONNECTION, "functions": [{"address": address, "pci_id": pci_id}]}
+    )
+
+    def found(driver: str) -> dict[str, FoundFunction]:
+        return {
+            address: FoundFunction(
+                address, present=True, pci_id=pci_id, pci_class="030200", driver=driver
+            )
+        }
+
+    assert list(adoption_host.bindings(inputs, found("vfio-pci"), {"/a": ("x", None)})) == []
+    file = LiveFile(b"y", "0644", "root:root")
+    assert list(adoption_host.bindings(inputs, found("nvidia"), {"/a": ("x", file)})) == [
+        f"{address} is on nvidia",
+        f"/a has other content (sha256 {file.sha256[:12]})",
+    ]
+
+
+class OneObject:
+    """A cluster with one object."""
+
+    def __init__(self, body: dict[str, Any] | None) -> None:
+        self.body = body
+
+    def get(self, *_: Any, **__: Any) -> dict[str, Any] | None:
+        return self.body
+
+
+def test_a_tenancy_is_compared_leaf_by_leaf() -> None:
+    spec = tenancies.spec()
+    assert reconcile_tenancy.differences(spec, OneObject(None)) == ()  # type: ignore[arg-type]
+    same = {"spec": spec.document()}
+    assert reconcile_tenancy.differences(spec, OneObject(same)) == ()  # type: ignore[arg-type]
+    other = {"spec": {**spec.document(), "gpus": spec.gpus + 1}}
+    (told,) = reconcile_tenancy.differences(spec, OneObject(other))  # type: ignore[arg-type]
+    assert told == f"spec.gpus is {spec.gpus + 1} instead of {spec.gpus}"
+
+
+def test_a_board_that_is_not_cut_has_nothing_to_take_over() -> None:
+    assert list(adoption.partitions((), (1, 2))) == []
+    assert list(adoption.partitions((2, 1), (1, 2))) == []
+    assert list(adoption.partitions((3, 1), ())) == ["partitions 1, 3 are active instead of none"]
+
+
+def test_a_layout_of_mig_counts_when_it_is_asked_for() -> None:
+    inputs = mig_node.MigInputs(
+        cluster="c", kubeconfig="k", node="n", layout="all-1g.10gb", expected={"nvidia.com/gpu": 7}
+    )
+    for asked, told in (
+        ("", ()),
+        ("all-1g.10gb", ()),
+        ("all-3g.40gb", ("its GPUs are divided as all-3g.40gb instead of all-1g.10gb",)),
+    ):
+        there = OneObject({"metadata": {"labels": {mig_node.MIG_LABEL: asked}}})
+        state = mig_node.observe(inputs, there)  # type: ignore[arg-type]
+        assert mig_node.differences(inputs, state) == told
+    assert mig_node.differences(inputs, None) == ()
