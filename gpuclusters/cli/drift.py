@@ -17,7 +17,7 @@ from gpuclusters.adapters.forge_issues import Issues, issue_place
 from gpuclusters.cli.errors import RunError, UsageError
 from gpuclusters.cli.project import Project
 from gpuclusters.drift import terminal
-from gpuclusters.drift.document import document
+from gpuclusters.drift.document import DocumentError, document, report_of
 from gpuclusters.drift.kinds import KINDS
 from gpuclusters.drift.markdown import markdown, marker
 from gpuclusters.drift.report import Report
@@ -44,6 +44,12 @@ def command(
         Path | None,
         typer.Option(help="An administrator's; default: the lab's, the stack's, $KUBECONFIG."),
     ] = None,
+    earlier: Annotated[
+        Path | None,
+        typer.Option(
+            "--from", help="Tell what an earlier look found (its --json) instead of looking."
+        ),
+    ] = None,
     issue: Annotated[
         Forge | None,
         typer.Option(
@@ -61,10 +67,10 @@ def command(
         raise UsageError("--json and --markdown are two forms of one report; choose one")
     raise typer.Exit(
         run(
-            Project.find(),
             stack,
             ignore=_patterns(ignore or []),
             kubeconfig=kubeconfig,
+            earlier=earlier,
             form="json" if as_json else "markdown" if as_markdown else "terminal",
             issue=issue,
         )
@@ -72,11 +78,11 @@ def command(
 
 
 def run(
-    project: Project,
     stack: str,
     *,
     ignore: list[str],
     kubeconfig: Path | None,
+    earlier: Path | None,
     form: str,
     issue: Forge | None,
 ) -> int:
@@ -86,12 +92,15 @@ def run(
         UsageError: an option or the configuration is wrong.
         RunError: the issue cannot be made.
     """
-    # Much is imported with it, which `--help` and wrong options do without.
-    from gpuclusters.cli.drift_look import look
-
     where = _place(issue)
     began = time.monotonic()
-    found = look(project, stack, kubeconfig=kubeconfig, ignore=ignore)
+    if earlier is not None:
+        found = _read(earlier, ignore)
+    else:
+        # Much is imported with it, which a report from a file does without.
+        from gpuclusters.cli.drift_look import look
+
+        found = look(Project.find(), stack, kubeconfig=kubeconfig, ignore=ignore)
     if form == "json":
         sys.stdout.write(json.dumps(document(found), indent=2, ensure_ascii=False) + "\n")
     elif form == "markdown":
@@ -101,6 +110,19 @@ def run(
     if where is not None:
         _keep_issue(found, where)
     return found.exit_code
+
+
+def _read(path: Path, ignore: list[str]) -> Report:
+    try:
+        return report_of(json.loads(path.read_text(encoding="utf-8")), ignore=ignore)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise UsageError(
+            f"{path} is no JSON ({error}); was the look that should have written it cut off?"
+        ) from error
+    except DocumentError as error:
+        raise UsageError(f"{path}: {error}") from error
 
 
 def _patterns(stated: list[str]) -> list[str]:

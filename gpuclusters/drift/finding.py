@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 
 from gpuclusters.drift.kind import Group, Kind, Severity
@@ -10,6 +11,7 @@ from gpuclusters.review.secrets import masked_text
 from gpuclusters.review.text import cut, visible
 
 _LONGEST = 400
+_PLACES = re.compile(r"\{(where|what|declared|found)\}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +59,8 @@ class Finding:
         """What puts it back."""
         if self.up:
             return "`gpu-clusters up --refresh`"
-        # Not `format`: what a finding names may have braces in it.
-        text = self.do or self.kind.do
-        for name in ("where", "what", "declared", "found"):
-            text = text.replace(f"{{{name}}}", getattr(self, name))
-        return text
+        # Not `format`, and at once: what a finding names may have braces in it.
+        return self.do or _PLACES.sub(lambda place: str(getattr(self, place[1])), self.kind.do)
 
     @property
     def order(self) -> tuple[int, int, str, str, str, str, str]:

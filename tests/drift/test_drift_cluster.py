@@ -1,0 +1,283 @@
+"""Nodes, leases, tenancies, releases, machines: the facts of a cluster against what is expected of it."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from gpuclusters.adapters.cluster_look import ClusterLook
+from gpuclusters.adapters.errors import InvalidAnswerError
+from gpuclusters.domain.tenancy_fault import Fault
+from gpuclusters.domain.tenancy_proof import Proof
+from gpuclusters.domain.tenancy_resource import TenancySpec, tenancy_object
+from gpuclusters.drift import helm, hosts, leases, nodes, tenancies
+from gpuclusters.drift.expected import Expected, ExpectedNode
+from gpuclusters.drift.finding import Finding
+from gpuclusters.drift.hosts import HostLook
+
+GPU = "nvidia.com/gpu"
+NOW = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
+WANTED = ExpectedNode("n1", {"pool": "a"}, frozenset({"gpu=true:NoSchedule"}), {GPU: 8})
+
+
+def node(name: str = "n1", *, gpus: int = 8, ready: str = "True", **spec: Any) -> dict[str, Any]:
+    taints = [
+        {"key": "gpu", "value": "true", "effect": "NoSchedule"},
+        {"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"},
+    ]
+    return {
+        "metadata": {"name": name, "labels": {"pool": "a"}},
+        "spec": {"taints": taints, **spec},
+        "status": {
+            "allocatable": {GPU: str(gpus)},
+            "conditions": [{"type": "Ready", "status": ready}],
+        },
+    }
+
+
+def ids(found: Any) -> list[tuple[str, str]]:
+    return [(one.id, one.where) for one in found]
+
+
+def look(live: list[dict[str, Any]], **more: Any) -> list[Finding]:
+    return list(nodes.findings(Expected((WANTED,), **more), live))
+
+
+def test_a_node_as_it_should_be_tells_nothing_and_the_systems_own_taints_are_its_own() -> None:
+    assert look([node()]) == []
+
+
+@pytest.mark.parametrize(
+    ("live", "id_"),
+    [
+        ([], "node-missing"),
+        ([node(ready="Unknown")], "node-not-ready"),
+        ([node(unschedulable=True)], "node-cordoned"),
+        ([node(taints=[])], "node-taint-missing"),
+        ([node(gpus=7)], "allocatable-lower"),
+        ([node(gpus=9)], "allocatable-higher"),
+        ([{**node(), "metadata": {"name": "n1", "labels": {"pool": "b"}}}], "node-label-changed"),
+        ([{**node(), "metadata": {"name": "n1"}}], "node-label-missing"),
+    ],
+)
+def test_what_is_wrong_with_a_node_has_its_name(live: list[dict[str, Any]], id_: str) -> None:
+    assert ids(look(live)) == [(id_, "n1")]
+
+
+def test_a_taint_of_somebody_and_nodes_that_are_not_declared() -> None:
+    extra = [*node()["spec"]["taints"], {"key": "mine", "effect": "NoExecute"}]
+    (found,) = look([node(taints=extra)])
+    assert (found.id, found.remedy) == (
+        "node-taint-unknown",
+        "`kubectl taint node n1 mine:NoExecute-`",
+    )
+    assert ids(look([node(), node("n2")])) == [("node-unknown", "n2")]
+    assert look([node(), node("n2")], others=frozenset({"n2"})) == []
+    assert look([node(), node("n2")], marks={"ours": "true"}) == []
+    away = Expected((ExpectedNode("n1", serves=False),))
+    assert list(nodes.findings(away, [node(taints=[], unschedulable=True)])) == []
+
+
+def lease(n: int, phase: str = "Free", **status: Any) -> dict[str, Any]:
+    return {
+        "metadata": {"name": f"n1-gpu{n}"},
+        "spec": {"node": "n1"},
+        "status": {"phase": phase, **status},
+    }
+
+
+def test_leases_that_are_missing_unknown_stuck_or_in_quarantine() -> None:
+    live = [
+        lease(1),
+        lease(2, "Quarantined", reason="ResetFailed", message="it hangs", lastTenant="acme"),
+        lease(3, "Scrubbing", deadline="2026-11-22T11:00:00Z"),
+        lease(4, "Scrubbing", deadline="2026-11-22T11:59:30Z"),
+        lease(9),
+    ]
+    found = list(leases.findings({"n1": 5}, live, NOW))
+    assert [(f.id, f.what) for f in found] == [
+        ("lease-missing", "n1-gpu5"),
+        ("lease-quarantined", "n1-gpu2"),
+        ("lease-stuck", "n1-gpu3"),
+        ("lease-unknown", "n1-gpu9"),
+    ]
+    assert "acme" in found[1].found
+    assert leases.withheld(live) == {"n1": 3}
+
+
+def test_gpus_that_their_leases_keep_back_are_not_missing_twice() -> None:
+    wanted = Expected((WANTED,), leases={"n1": 8})
+    assert list(nodes.findings(wanted, [node(gpus=6)], withheld={"n1": 2})) == []
+    assert ids(nodes.findings(wanted, [node(gpus=5)], withheld={"n1": 2})) == [
+        ("allocatable-lower", "n1")
+    ]
+
+
+SPEC = TenancySpec.model_validate(
+    {
+        "tenant": "acme", "namespace": "tenant-acme", "gpus": 4, "gpuResource": GPU, "sizes": [1, 2, 4],
+        "podSecurity": {"enforce": "baseline", "audit": "baseline", "warn": "baseline", "version": "v1.36"},
+        "quota": {"hard": {f"requests.{GPU}": "4"}}, "limits": [], "runtimeClasses": ["kata"],
+        "egress": {"internet": False, "fqdns": [], "nfsCidrs": [], "apiServer": False},
+    }
+)  # fmt: skip
+
+
+def test_a_tenancy_says_which_part_of_the_isolation_does_not_hold() -> None:
+    good = tenancy_object(SPEC)
+    proofs = [
+        Proof("namespace"),
+        Proof("quota", Fault("Differs", "it says 8")),
+        Proof("network-policy", Fault("Missing", "it does not exist")),
+        Proof("pod-security", Fault("NotTried", "later")),
+    ]
+    found = list(tenancies.findings(SPEC, good, proofs, {}, up=True))
+    assert [(f.id, f.found, f.up) for f in found] == [
+        ("quota-changed", "it says 8", True),
+        ("network-policy-missing", "it does not exist", True),
+    ]
+    assert ids(tenancies.findings(SPEC, None, (), {}, up=None)) == [("tenancy-missing", "acme")]
+    other: dict[str, Any] = {**good, "spec": {**good["spec"], "gpus": 8}}
+    assert ids(tenancies.findings(SPEC, other, (), {}, up=True)) == [("tenancy-changed", "acme")]
+    assert ids(tenancies.unknown(frozenset({"acme"}), [good, {"metadata": {"name": "spy"}}])) == [
+        ("tenancy-unknown", "spy")
+    ]
+
+
+MANIFEST = """
+---
+# Source: x/templates/a.yaml
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: a}
+data: {k: v}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: b, annotations: {helm.sh/resource-policy: keep}}
+---
+"""
+
+
+class Cluster(ClusterLook):
+    """A cluster of configmaps, and the Secrets in which Helm keeps a release."""
+
+    def __init__(self, secrets: list[dict[str, Any]], maps: list[dict[str, Any]]) -> None:
+        self._kinds = {}
+        self._secrets, self._maps = secrets, maps
+
+    @property
+    def place(self) -> str:
+        return "API server here"
+
+    def _call(
+        self, method: str, path: str, tried: str, *_: Any, **more: Any
+    ) -> tuple[int, dict[str, Any]]:
+        assert method == "GET", "a look changes nothing"
+        if path == "/api/v1":
+            names = (
+                ("secrets", "Secret"),
+                ("configmaps", "ConfigMap"),
+                ("configmaps/status", "ConfigMap"),
+            )
+            return 200, {
+                "resources": [{"name": n, "kind": k, "namespaced": True} for n, k in names]
+            }
+        if path.endswith("/secrets"):
+            assert more["query"] == [("labelSelector", "owner=helm,name=x")]
+            return 200, {"items": self._secrets}
+        if path == "/api/v1/namespaces/ns/configmaps":
+            return 200, {"items": self._maps}
+        return 404, {}
+
+
+def kept(
+    revision: int, status: str, manifest: str = MANIFEST, *, packed: bool = True
+) -> dict[str, Any]:
+    data = json.dumps({"version": revision, "manifest": manifest}).encode()
+    body = base64.b64encode(gzip.compress(data) if packed else data)
+    labels = {"version": str(revision), "status": status}
+    return {"metadata": {"labels": labels}, "data": {"release": base64.b64encode(body).decode()}}
+
+
+def config_map(name: str, data: Mapping[str, str], **notes: str) -> dict[str, Any]:
+    annotations = {helm.RELEASE_NAME: "x", helm.RELEASE_NAMESPACE: "ns", **notes}
+    return {"metadata": {"name": name, "annotations": annotations}, "data": dict(data)}
+
+
+def of_release(cluster: Cluster) -> list[Finding]:
+    release = cluster.release("x", "ns")
+    assert release is not None
+    return list(helm.findings(release, *cluster.of_release(release)))
+
+
+def test_objects_of_a_release_that_are_gone_altered_or_too_many() -> None:
+    maps = [config_map("a", {"k": "w"}), config_map("stray", {}), {"metadata": {"name": "other"}}]
+    found = of_release(Cluster([kept(1, "superseded", "---"), kept(2, "deployed")], maps))
+    assert [(f.id, f.what, f.found) for f in found] == [
+        ("helm-object-changed", "ConfigMap a in ns", "data.k: w instead of v"),
+        ("helm-object-missing", "ConfigMap b in ns", "no such object"),
+        ("helm-object-extra", "ConfigMap stray in ns", "there, with the release's mark"),
+    ]
+    assert all(f.where == "ns/x" and f.up is False for f in found)
+    assert (
+        of_release(
+            Cluster([kept(2, "deployed")], [config_map("a", {"k": "v"}), config_map("b", {})])
+        )
+        == []
+    )
+
+
+def test_the_deployed_revision_counts_and_none_is_none() -> None:
+    cluster = Cluster(
+        [kept(1, "deployed"), kept(2, "failed", "---"), kept(10, "failed", "---")], []
+    )
+    release = cluster.release("x", "ns")
+    assert release is not None
+    assert (release.revision, release.status, len(release.objects)) == (1, "failed", 2)
+    assert Cluster([], []).release("x", "ns") is None
+    unpacked = Cluster([kept(1, "deployed", packed=False)], []).release("x", "ns")
+    assert unpacked is not None
+    assert len(unpacked.objects) == 2
+
+
+@pytest.mark.parametrize(
+    "secret",
+    [
+        {"metadata": {"labels": {"status": "deployed"}}, "data": {"release": "%%%"}},
+        {"metadata": {"labels": {"status": "deployed"}}, "data": {}},
+        kept(1, "deployed", "a: [token: hunter2"),
+        kept(1, "deployed", "- just\n- a list"),
+    ],
+)
+def test_a_release_that_cannot_be_read_is_an_error_that_quotes_nothing(
+    secret: dict[str, Any],
+) -> None:
+    with pytest.raises(InvalidAnswerError) as caught:
+        Cluster([secret], []).release("x", "ns")
+    assert "hunter2" not in str(caught.value)
+
+
+def test_machines_that_wait_for_a_restart_failed_or_carry_other_firmware() -> None:
+    seen = HostLook(reboot_required=True, reboot_for="linux-image", failed_units=("a.service",))
+    assert ids(hosts.findings("h", seen)) == [("unit-failed", "h"), ("reboot-pending", "h")]
+    assert list(hosts.findings("h", HostLook())) == []
+    golden = {"HGX_FW_GPU_": ("1",), "HGX_FW_BMC_": ("2",)}
+    inventory = {"HGX_FW_GPU_SXM_1": "1", "HGX_FW_GPU_SXM_2": "x\x1b", "HGX_FW_BMC_0": "3"}
+    found = list(hosts.firmware("h", (1, 2), golden, inventory))
+    assert sorted((f.what, f.declared) for f in found) == [
+        ("HGX_FW_BMC_0", "2"),
+        ("HGX_FW_GPU_SXM_2", "1"),
+    ]
+    assert [f.what for f in hosts.firmware("h", (1,), golden, {})] == ["inventory", "inventory"]
+    for error, id_ in (
+        ("HostKeyMismatchError", "host-key-changed"),
+        ("UnreachableError", "host-unreachable"),
+    ):
+        assert hosts.unreached("h", error, "p", "r").id == id_

@@ -1,0 +1,128 @@
+"""The words of the domain and what they are called: no sentence falls through to a name that says nothing."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuclusters.drift import engine, resources
+from tests.drift.drifting import CONNECTION, resource
+
+DOMAIN = Path(__file__).resolve().parents[2] / "gpuclusters" / "domain"
+ON_HOST = {"connection": CONNECTION}
+
+SENTENCES: list[tuple[str, str, str, str]] = [
+    ("HostBoot", "/etc/modules-load.d/x.conf is gone", "boot-file-missing", "/etc/modules-load.d/x.conf"),
+    ("HostBoot", "/etc/x was changed", "boot-file-changed", "/etc/x"),
+    ("HostBoot", "the next boot would not have all arguments", "kernel-command-line-changed", ""),
+    ("HostBoot", "the running kernel lacks intel_iommu=on", "kernel-arguments-missing", ""),
+    ("HostBoot", "the initramfs was not built with these files", "boot-not-settled", ""),
+    ("VfioBinding", "0000:86:00.0 is on no driver", "vfio-unbound", "0000:86:00.0"),
+    ("VfioBinding", "/etc/gpu-clusters/vfio was changed", "vfio-file-changed", "/etc/gpu-clusters/vfio"),
+    ("VfioBinding", "gpu-clusters-vfio.service is disabled and active", "unit-changed", "vfio.service"),
+    ("ServiceVm", "the VM does not run", "fabric-manager-not-ready", ""),
+    ("ServiceVm", "the unit that starts the VM is not enabled", "unit-changed", ""),
+    ("ServiceVm", "domain: disk vda is missing", "service-vm-changed", ""),
+    ("GpuDriver", "the kernel runs driver 570.86.15", "driver-replaced", "driver"),
+    ("GpuDriver", "the kernel runs no driver", "driver-missing", "driver"),
+    ("GpuDriver", "7 of 8 GPUs are on the bus", "gpu-missing", ""),
+    ("GpuDriver", "nouveau is loaded", "driver-replaced", ""),
+    ("GpuDriver", "packages are not held: a", "driver-changed", ""),
+    ("GpuDriver", "the fabric manager is inactive", "fabric-manager-not-ready", ""),
+    ("Rke2Node", "/etc/rancher/a.yaml differs", "rke2-config-changed", "/etc/rancher/a.yaml"),
+    ("Rke2Node", "rke2-agent is failed", "rke2-unit-changed", "rke2-agent"),
+    ("Rke2Node", "it has not joined with its present configuration", "rke2-changed", ""),
+]  # fmt: skip
+
+
+def found(
+    kind: str, inputs: dict[str, Any], old: dict[str, Any], new: dict[str, Any] | None
+) -> list[Any]:
+    view = engine.read(resource(kind, "x", {**ON_HOST, **inputs}, old, new))
+    return list(resources.findings(view))
+
+
+@pytest.mark.parametrize(("kind", "said", "id_", "what"), SENTENCES)
+def test_a_sentence_of_a_provider_has_its_name(kind: str, said: str, id_: str, what: str) -> None:
+    (one,) = found(kind, {"version": "1"}, {"drift": []}, {"drift": [said]})
+    assert (one.id, one.where) == (id_, "hgx-01")
+    assert what in one.what
+    assert one.found == said
+    assert found(kind, {"version": "1"}, {"drift": []}, {"drift": []}) == []
+
+
+def test_the_sentences_are_those_of_the_domain() -> None:
+    """What stands in the tables is what the domain says: a word that changes there fails here."""
+    texts = " ".join(
+        (DOMAIN / f"{name}.py").read_text()
+        for name in (
+            "reconcile_boot", "reconcile_vfio", "vfio", "service_vm_state", "gpu_driver_plan", "rke2_state",
+        )
+    )  # fmt: skip
+    for part in (
+        "is gone", "was changed", "the next boot would not have", "the running kernel lacks",
+        "the VM does not run", "the unit that starts the VM", "the kernel runs", "no driver",
+        "GPUs are on the bus", "nouveau is loaded", "packages are not there", "the fabric manager is",
+        " differs", "is on the disk", "is installed on the host",
+    ):  # fmt: skip
+        assert part in texts, part
+
+
+def test_partitions_that_are_missing_or_foreign_are_named_by_their_number() -> None:
+    inputs = {"board": "board-0", "partitions": [1.0, 5.0, 12.0]}
+    old = {"active": [1.0, 5.0, 12.0], "applied": [1.0, 5.0, 12.0], "warnings": []}
+    ones = found(
+        "FabricPartitions",
+        inputs,
+        old,
+        {"active": [1.0, 11.0, 12.0], "warnings": ["link 3 is down"]},
+    )
+    assert [(one.id, one.what) for one in ones] == [
+        ("partition-inactive", "partition 5 of board-0"),
+        ("partition-foreign", "partition 11 of board-0"),
+        ("fabric-warning", "board-0"),
+    ]
+    assert found("FabricPartitions", inputs, old, {}) == []
+
+
+def test_the_fabric_manager_is_told_apart_restarted_silent_and_of_another_version() -> None:
+    inputs = {"name": "fabric-manager", "fabric_manager": {"version": "580.1"}}
+    old = {"state": "ready", "run": "boot/2", "drift": [], "fabric_manager_version": "580.1"}
+    assert [o.id for o in found("ServiceVm", inputs, old, {"run": "boot/3"})] == [
+        "fabric-manager-restarted"
+    ]
+    assert [
+        o.id
+        for o in found("ServiceVm", inputs, old, {"state": "waiting-for-list", "run": "boot/3"})
+    ] == ["fabric-manager-not-ready"]
+    assert [o.id for o in found("ServiceVm", inputs, old, {"fabric_manager_version": "570.9"})] == [
+        "fabric-manager-version-changed"
+    ]
+    assert [o.id for o in found("ServiceVm", inputs, old, None)] == ["service-vm-missing"]
+
+
+def test_a_mig_layout_and_the_findings_of_a_preflight() -> None:
+    inputs = {"node": "gpu-02", "layout": "all-1g.10gb", "expected": {"nvidia.com/gpu": 56.0}}
+    old = {"current": "all-1g.10gb", "state": "success", "allocatable": {"nvidia.com/gpu": 56.0}}
+    (one,) = found("MigLayout", inputs, old, {"current": "all-disabled"})
+    assert (one.id, one.where, one.declared, one.found) == (
+        "mig-layout-changed", "gpu-02", "all-1g.10gb", "all-disabled",
+    )  # fmt: skip
+    (two,) = found("MigLayout", inputs, old, {"allocatable": {"nvidia.com/gpu": 49.0}})
+    assert two.found == "49 nvidia.com/gpu"
+    line = (
+        "preflight.driver-loaded: nvidia is loaded; expected none; remove the driver from the host"
+    )
+    (three,) = found("Preflight", {}, {"findings": []}, {"findings": [line]})
+    assert (three.id, three.do) == ("driver-replaced", "remove the driver from the host")
+
+
+def test_a_resource_that_nobody_knows_still_tells_that_it_drifted() -> None:
+    (one,) = found("Rootless", {}, {"drift": []}, {"drift": ["the daemon is stopped"]})
+    assert (one.id, one.where, one.found) == ("resource-changed", "hgx-01", "the daemon is stopped")
+    (gone,) = found("Rootless", {}, {"drift": []}, None)
+    assert gone.id == "resource-missing"
+    assert re.fullmatch(r"Rootless x", gone.what)
