@@ -1,0 +1,79 @@
+"""One issue for each stack: opened, edited, closed, found by its marker, and only our own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import pytest
+
+from gpuclusters.adapters.forge import Forge, ForgeError
+from gpuclusters.adapters.forge_issues import Issues, issue_place
+from gpuclusters.drift.markdown import marker
+from tests.drift.issues_standin import TOKEN, Standin, forge
+
+MARK = marker("prod")
+
+
+@pytest.fixture
+def standin() -> Iterator[Standin]:
+    with forge() as made:
+        yield made
+
+
+def env(standin: Standin, which: Forge) -> Mapping[str, str]:
+    if which is Forge.GITHUB:
+        return {
+            "GITHUB_TOKEN": TOKEN,
+            "GITHUB_REPOSITORY": "acme/fleet",
+            "GITHUB_API_URL": standin.url,
+        }
+    standin.app = False
+    return {"GITLAB_TOKEN": TOKEN, "CI_PROJECT_ID": "42", "CI_API_V4_URL": standin.url}
+
+
+def issues(standin: Standin, which: Forge = Forge.GITHUB) -> Issues:
+    return Issues(issue_place(which, env(standin, which)), sleep=lambda _: None)
+
+
+@pytest.mark.parametrize(("which", "verb"), [(Forge.GITHUB, "PATCH"), (Forge.GITLAB, "PUT")])
+def test_an_issue_is_opened_once_edited_and_closed(
+    standin: Standin, which: Forge, verb: str
+) -> None:
+    with issues(standin, which) as ours:
+        assert ours.close(MARK) is None
+        first = ours.keep("Drift: stack prod", f"a\n\n{MARK}", MARK)
+        assert ours.keep("Drift: stack prod", f"a\n\n{MARK}", MARK) == first
+        assert ours.keep("Drift: stack prod", f"b\n\n{MARK}", MARK) == first
+        assert ours.close(MARK) == first
+        assert ours.close(MARK) is None
+        assert ours.keep("Drift: stack prod", f"c\n\n{MARK}", MARK) != first
+    assert [call.split()[0] for call in standin.changes] == ["POST", verb, verb, "POST"]
+    assert [issue["state"] for issue in standin.issues] == ["closed", "open"]
+
+
+def test_issues_of_others_and_of_other_stacks_stay_theirs(standin: Standin) -> None:
+    standin.add("spoof", f"x {MARK}", login="mallory")
+    standin.add("another stack", f"x\n{marker('staging')}")
+    standin.add("quotes it", f"{MARK}\nand goes on")
+    with issues(standin) as ours:
+        ours.keep("Drift: stack prod", f"a\n{MARK}", MARK)
+        ours.close(MARK)
+    assert [issue["state"] for issue in standin.issues] == ["open", "open", "open", "closed"]
+    assert standin.issues[0]["body"] == f"x {MARK}"
+
+
+def test_a_forge_that_is_busy_is_asked_again_and_one_that_refuses_is_told(standin: Standin) -> None:
+    standin.failing = [("POST", 502), ("GET", 503)]
+    with issues(standin) as ours:
+        ours.keep("t", f"a\n{MARK}", MARK)
+        assert len(standin.issues) == 1
+        standin.failing = [("PATCH", 403)]
+        with pytest.raises(ForgeError) as caught:
+            ours.keep("t", f"b\n{MARK}", MARK)
+    assert "403" in str(caught.value)
+    assert TOKEN not in str(caught.value)
+
+
+def test_what_is_missing_is_said_at_once() -> None:
+    with pytest.raises(ForgeError, match="GITHUB_TOKEN, GITHUB_REPOSITORY"):
+        issue_place(Forge.GITHUB, {})
