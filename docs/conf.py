@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from pygments.lexers.special import TextLexer
-
 project = "gpu-clusters"
 author = "the maintainers of gpu-clusters"
 extensions = ["myst_parser"]
@@ -32,8 +28,3 @@ html_show_sphinx = False
 html_show_copyright = False
 pygments_style = "friendly"
 pygments_dark_style = "monokai"
-
-
-def setup(app: Any) -> None:
-    """Diagrams that a forge draws from text are shown as that text."""
-    app.add_lexer("mermaid", TextLexer)

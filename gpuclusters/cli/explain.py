@@ -82,5 +82,5 @@ def _show(entry: Entry) -> None:
         for position, text in enumerate(texts):
             name = f"{title}:" if position == 0 else ""
             console.print(f"  [dim]{name:<8}[/dim]{escape(text)}", soft_wrap=True)
-    page = entry.id.replace(".", "-")
+    page = entry.id.replace(".", "")
     console.print(f"  [dim]{'more:':<8}[/dim]docs/errors.md#{page}", soft_wrap=True)

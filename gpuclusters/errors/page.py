@@ -18,8 +18,17 @@ tocdepth: 2
 
 Every error and warning of this program carries its id at the end of its first line: `… [no-stack]`.
 `gpu-clusters explain ID` prints what stands here. Ids stay what they are from release to release, so that you
-can search for them and alert on them. The page is made from the code by `make schema`; `…` stands for names and
-values. Errors of Pulumi's own engine, of Helm and of Kubernetes are passed on as they are and have no id.
+can search for them and alert on them. The page is made from the code by `make schema`; `…` stands for names
+and values. Errors of Pulumi's own engine, of Helm and of Kubernetes are passed on and have no id.
+
+<!-- run -->
+```console
+$ gpu-clusters explain disk-full
+disk-full
+  means:  No space, or no inode, left on the host.
+  do:     Make room on the machine; the old file is untouched.
+…
+```
 """
 
 

@@ -1,0 +1,78 @@
+"""The pages that people read, and what is in them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+_FENCE = re.compile(r"^(?P<indent> *)(?P<mark>`{3,}|~{3,})(?P<language>[^\n`]*)$")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block."""
+
+    page: Path
+    line: int
+    language: str
+    text: str
+    marked: bool
+    """Whether `<!-- run -->` stands in the line above it."""
+
+    @property
+    def id(self) -> str:
+        return f"{self.page.relative_to(ROOT)}:{self.line}"
+
+
+def pages() -> list[Path]:
+    """All Markdown that is for people."""
+    return sorted([*DOCS.rglob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"])
+
+
+def blocks(page: Path) -> Iterator[Block]:
+    """Fenced blocks of a page."""
+    lines = page.read_text(encoding="utf-8").splitlines()
+    begin = None
+    for number, line in enumerate(lines):
+        fence = _FENCE.match(line)
+        if fence is None:
+            continue
+        if begin is None:
+            begin = (number, fence["mark"], fence["language"].strip())
+        elif fence["mark"].startswith(begin[1]) and not fence["language"].strip():
+            start, _, language = begin
+            above = lines[start - 1] if start else ""
+            text = "\n".join(lines[start + 1 : number])
+            yield Block(page, start + 1, language, text, above.strip() == "<!-- run -->")
+            begin = None
+
+
+def prose(page: Path) -> str:
+    """The text of a page without fenced blocks and code."""
+    text = page.read_text(encoding="utf-8")
+    text = re.sub(r"^ *(`{3,}|~{3,})[^\n]*\n.*?^ *\1 *$", "", text, flags=re.DOTALL | re.MULTILINE)
+    return re.sub(r"`[^`\n]*`", "`code`", text)
+
+
+def anchors(page: Path) -> set[str]:
+    """Names by which headings of a page are linked, as a forge gives them."""
+    text = re.sub(
+        r"^ *(`{3,}|~{3,})[^\n]*\n.*?^ *\1 *$",
+        "",
+        page.read_text(encoding="utf-8"),
+        flags=re.DOTALL | re.MULTILINE,
+    )
+    found: set[str] = set()
+    for heading in re.findall(r"^#{1,6} +(.+?) *#*$", text, re.MULTILINE):
+        plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).replace("\\", "")
+        name = re.sub(r"[^\w\- ]", "", plain.lower()).replace(" ", "-")
+        candidate, count = name, 0
+        while candidate in found:
+            count += 1
+            candidate = f"{name}-{count}"
+        found.add(candidate)
+    return found

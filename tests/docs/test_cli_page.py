@@ -1,0 +1,100 @@
+"""docs/cli.md says what the command says, and every command that stands in a page could be typed."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import typer
+
+from gpuclusters.cli import reference
+from gpuclusters.cli.help import EXAMPLES, PROGRAM
+from gpuclusters.cli.main import app
+from tests.docs.pages import blocks, pages
+
+ROOT_COMMAND: Any = typer.main.get_command(app)
+REPORTING = ("preview", "doctor", "verify", "drift", "review", "explain", "lab status")
+"""Commands that tell something; each has a form for programs."""
+
+
+def test_the_page_is_up_to_date() -> None:
+    page = reference.PAGE.read_text(encoding="utf-8")
+    assert page == reference.fill(page), "run `make schema`"
+
+
+def test_a_page_without_a_place_is_refused() -> None:
+    with pytest.raises(ValueError, match="no place"):
+        reference.fill("# Nothing")
+
+
+def test_every_command_says_what_it_does_and_shows_how() -> None:
+    for path, command in reference.commands():
+        assert command.help, path
+        has_example = path in EXAMPLES or "Example" in command.help
+        assert has_example, f"{path}: add an example to gpuclusters/cli/help.py"
+        for option in command.params:
+            assert option.help or option.name == "help", f"{path}: {option.name} says nothing"
+
+
+def test_commands_that_report_have_a_form_for_programs() -> None:
+    found = dict(reference.commands())
+    for path in REPORTING:
+        options = [one for param in found[path].params for one in param.opts]
+        assert "--json" in options, path
+
+
+def typed() -> Iterator[Any]:
+    """Every line of the pages that calls the command."""
+    for page in pages():
+        for block in blocks(page):
+            if block.language in ("yaml", "python", "json", "toctree", "{toctree}"):
+                continue
+            text = block.text.replace("\\\n", " ")
+            for line in text.splitlines():
+                found = re.search(rf"(?:^|[ (`]|\$ )(?:\.venv/bin/)?{PROGRAM} (?P<rest>.*)$", line)
+                if found is None or not line.lstrip("$ ").startswith((PROGRAM, ".venv/bin/")):
+                    continue
+                if not re.search(r"[\[…<]", found["rest"]):  # a pattern, not a command
+                    yield pytest.param(found["rest"], id=f"{block.id}: {line.strip()[:60]}")
+
+
+def words(rest: str) -> list[str]:
+    rest = re.split(r"\s#\s|\s\|\s|\s>\s|;\s|\s&&\s", rest.strip())[0]
+    return shlex.split(rest)
+
+
+def could_be_typed(arguments: list[str]) -> None:
+    """Parse, without running anything."""
+    command, path = ROOT_COMMAND, PROGRAM
+    context = typer.Context(command, info_name=path)
+    while hasattr(command, "list_commands") and arguments and not arguments[0].startswith("-"):
+        name, *arguments = arguments
+        command = command.get_command(context, name)
+        assert command is not None, f"there is no command {name}"
+        context = typer.Context(command, parent=context, info_name=name)
+    if "--help" not in arguments and not hasattr(command, "list_commands"):
+        command.make_context(context.info_name, arguments)
+
+
+@pytest.mark.parametrize("rest", list(typed()))
+def test_a_command_in_a_page_could_be_typed(rest: str) -> None:
+    could_be_typed(words(rest))
+
+
+def test_examples_of_the_help_could_be_typed() -> None:
+    known = {path for path, _ in reference.commands()}
+    for path, examples in EXAMPLES.items():
+        if path and path not in known:
+            continue
+        for line, _ in examples:
+            could_be_typed(words(line.split(f"{PROGRAM} ", 1)[1]))
+
+
+@pytest.mark.parametrize("line", ["upp", "up --stak dev", "lab exek hgx-01 true"])
+def test_a_command_that_could_not_be_typed_is_noticed(line: str) -> None:
+    with pytest.raises(BaseException) as caught:  # noqa: PT011 (typer's own copy of click)
+        could_be_typed(words(line))
+    assert not isinstance(caught.value, KeyboardInterrupt)

@@ -1,0 +1,188 @@
+"""What a user sees ends with an id that `gpu-clusters explain` knows."""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from gpuclusters.adapters.errors import HostKeyMismatchError
+from gpuclusters.cli import diagnosis
+from gpuclusters.cli.errors import NoStackError, RunError, UsageError
+from gpuclusters.cli.main import main
+from gpuclusters.config.errors import ConfigError
+from gpuclusters.config.stack import parse
+from gpuclusters.domain import error_id
+from gpuclusters.domain.fabric_codes import FabricError
+from gpuclusters.domain.preflight_fleet import FleetError
+from gpuclusters.domain.refusals import RefusalError
+from gpuclusters.errors import catalogue
+from gpuclusters.providers.failures import StepError, explained
+from gpuclusters.review.plan import PlanError
+from lab.engine.usererror import UserError
+from tests.unit.config.documents import FILE, base, patched
+
+_ID = re.compile(r" \[([a-z0-9.-]+)\]$")
+
+
+def ids(text: str) -> list[str]:
+    """Of every line that has one."""
+    return [found.group(1) for line in text.splitlines() if (found := _ID.search(line))]
+
+
+def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    monkeypatch.setattr(sys, "argv", ["gpu-clusters", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    return int(ended.value.code or 0)
+
+
+@pytest.mark.parametrize(
+    ("patch", "expected"),
+    [
+        ({"caas": {"nodez": []}}, ["unknown-key"]),
+        ({"caas": {"name": 7}}, ["wrong-type"]),
+        ({"caas": {"name": "Not A Label"}}, ["refused-value"]),
+        ({"caas": {"platform": "abacus"}}, ["not-a-choice"]),
+        ({"caas": {"timeouts": {"kubelet-seconds": 0}}}, None),
+        ({"caas": {"partition-layout": [3, 5]}}, ["cluster-layout-is-on-offer"]),
+        ({"cluster-type": "mainframe"}, ["unknown-cluster-type"]),
+        ({"caas": {"tenants": {"secure": "v1:abc"}}}, ["encrypted-section"]),
+    ],
+)
+def test_faults_of_the_configuration_have_ids(
+    patch: dict[str, object], expected: list[str] | None
+) -> None:
+    faults = parse(patched(base(), patch), file=FILE)
+    assert isinstance(faults, list)
+    printed = ids(str(ConfigError(faults)))
+    assert len(printed) == len(faults)
+    assert set(printed) <= set(catalogue())
+    assert expected is None or printed == expected
+
+
+def test_a_missing_key_has_the_id_of_missing_keys() -> None:
+    document = base()
+    del document["caas"]["name"]
+    faults = parse(document, file=FILE)
+    assert isinstance(faults, list)
+    assert [fault.id for fault in faults] == ["missing-key"]
+
+
+def fabric_refuses() -> RefusalError:
+    return RefusalError("hgx-01", "it is Tuesday", "wait")
+
+
+def test_a_refusal_is_named_after_the_function_that_makes_it() -> None:
+    assert fabric_refuses().error_id == "test-error-ids-printed-fabric-refuses"
+    made = next(RefusalError("a", "b", "c") for _ in range(1))
+    assert made.error_id.startswith("test-error-ids-printed-test-a-refusal")
+
+
+def test_ids_survive_being_handed_to_another_process() -> None:
+    kept = pickle.loads(pickle.dumps(fabric_refuses()))
+    assert error_id.of(kept) == "test-error-ids-printed-fabric-refuses"
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (HostKeyMismatchError("a", "b", "c", "d"), "host-key-mismatch"),
+        (FleetError(["report"], 2), "fleet"),
+        (FabricError("hgx-01", "activate partition 3", -8, ""), "fm-return-8"),
+        (FabricError("hgx-01", "activate partition 3", -99, ""), "fm-return-unknown"),
+        (NoStackError("none"), "no-stack"),
+        (UserError("none"), "engine-user"),
+        (PlanError("none"), "review-plan"),
+    ],
+)
+def test_errors_have_the_id_of_their_class(error: Exception, expected: str) -> None:
+    assert error_id.of(error) == expected
+    assert expected in catalogue()
+
+
+def test_an_error_that_passes_another_one_on_has_its_id() -> None:
+    outer = RunError("hgx-01: …")
+    outer.__cause__ = HostKeyMismatchError("a", "b", "c", "d")
+    assert outer.error_id == "host-key-mismatch"
+    outer.__cause__ = OSError()
+    assert outer.error_id == "run"
+    narrower = NoStackError("none")
+    narrower.__cause__ = HostKeyMismatchError("a", "b", "c", "d")
+    assert narrower.error_id == "no-stack"
+
+
+def test_foreign_errors_have_none() -> None:
+    assert error_id.of(OSError()) is None
+    assert error_id.labelled(OSError("no")) == "no"
+
+
+def test_a_failed_step_ends_its_first_line_with_the_id() -> None:
+    with pytest.raises(StepError) as caught, explained("create x", ()):
+        raise FleetError(["hgx-01: all wrong"], 2)
+    assert str(caught.value).splitlines()[0].endswith("[fleet]")
+    with pytest.raises(StepError) as caught, explained("create x", ()):
+        raise ZeroDivisionError
+    assert ids(str(caught.value)) == ["defect"]
+    assert "defect" in catalogue()
+
+
+def test_commands_print_the_id(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert run(monkeypatch, "preview", "--stack", "nowhere") == UsageError.exit_code
+    assert ids(capsys.readouterr().err) == ["no-stack"]
+    monkeypatch.chdir(tmp_path)
+    assert run(monkeypatch, "up") == UsageError.exit_code
+    assert ids(capsys.readouterr().err) == ["no-project"]
+
+
+def test_a_wrong_stack_file_is_told_with_an_id_for_each_fault(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "Pulumi.yaml").write_text("name: x\n")
+    (tmp_path / "gpuclusters").mkdir()
+    (tmp_path / "Pulumi.dev.yaml").write_text(
+        "config:\n  gpu-clusters:cluster-type: caas\n  gpu-clusters:caas: {nmae: 1}\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    assert run(monkeypatch, "up") == UsageError.exit_code
+    first, *faults = capsys.readouterr().err.splitlines()
+    assert ids(first) == ["configuration-faults"]
+    assert faults
+    assert all(ids(fault)[0] in catalogue() for fault in faults)
+
+
+def look_at_the_moon() -> diagnosis.Diagnosis:
+    return diagnosis.failure("moon", "is full", "wait")
+
+
+def test_findings_of_doctor_have_the_name_of_their_function() -> None:
+    found = look_at_the_moon()
+    assert found.id == "test-error-ids-printed-look-at-the-moon"
+    out = io.StringIO()
+    diagnosis.show(Console(file=out, width=200), [found], 0)
+    assert ids(out.getvalue()) == [found.id]
+
+
+def test_explain_tells_about_an_id(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(monkeypatch, "explain", "[unreachable]", "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["id"] == "unreachable"
+    assert told["causes"]
+    assert told["fixes"]
+    assert told["raised"]
+    assert run(monkeypatch, "explain", "unreachabel") == UsageError.exit_code
+    said = capsys.readouterr().err
+    assert "did you mean unreachable?" in said
+    assert ids(said) == ["unknown-id"]
+    assert run(monkeypatch, "explain", "--json") == 0
+    assert {one["id"] for one in json.loads(capsys.readouterr().out)} == set(catalogue())

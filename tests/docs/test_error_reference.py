@@ -1,0 +1,74 @@
+"""Ids of errors: every one is told about, none is lost, and the page says what the code says."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from gpuclusters.errors import catalogue, source
+from gpuclusters.errors.catalogue import nearest
+from gpuclusters.errors.page import GONE, PAGE, released, render
+
+CLI = Path(__file__).resolve().parents[2] / "gpuclusters" / "cli"
+
+
+def test_ids_that_were_released_are_still_there() -> None:
+    gone = released() - set(catalogue())
+    assert not gone, GONE.format(ids=", ".join(sorted(gone)))
+
+
+def test_new_ids_are_on_the_list_and_on_the_page() -> None:
+    assert set(catalogue()) - released() == set(), "run `make schema` and commit what it wrote"
+    assert PAGE.read_text(encoding="utf-8") == render(), "run `make schema`"
+
+
+def test_every_entry_says_what_it_means_and_what_to_do() -> None:
+    silent = [e.id for e in catalogue().values() if not all(e.causes) or not all(e.fixes)]
+    assert silent == []
+    assert all(entry.causes and entry.fixes for entry in catalogue().values())
+
+
+def test_ids_can_be_typed_and_searched_for() -> None:
+    odd = [id_ for id_ in catalogue() if not id_.replace(".", "-").replace("-", "").isalnum()]
+    assert odd == []
+    assert all(id_ == id_.lower() and not id_.startswith("-") for id_ in catalogue())
+
+
+def test_what_the_lab_can_raise_is_in_the_catalogue() -> None:
+    tree = ast.parse((CLI / "lab.py").read_text(encoding="utf-8"))
+    (function,) = [
+        n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and n.name == "one_sentence"
+    ]
+    caught = [
+        name.attr
+        for handler in ast.walk(function)
+        if isinstance(handler, ast.ExceptHandler) and isinstance(handler.type, ast.Tuple)
+        for name in handler.type.elts
+        if isinstance(name, ast.Attribute)
+    ]
+    assert len(caught) >= 7
+    told = {kind for _, kind in _families()}
+    assert set(caught) <= told
+
+
+def _families() -> set[tuple[str, str]]:
+    from gpuclusters.errors.sites import FAMILIES
+
+    return set(FAMILIES)
+
+
+@pytest.mark.parametrize("kind", ["UsageError", "RunError", "AdapterError", "RefusalError"])
+def test_families_are_found_in_the_source(kind: str) -> None:
+    homes = [name for name, one in _families() if one == kind]
+    assert homes
+    for name in homes:
+        home = source.module(name)
+        assert home is not None
+        assert kind in [one.name for one in home.classes]
+
+
+def test_the_nearest_id_is_suggested() -> None:
+    assert nearest("[host-key-missmatch]") == "host-key-mismatch"
+    assert nearest("zzzzzz") is None

@@ -1,0 +1,53 @@
+"""The documents are a site without a warning, with every page in its navigation."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.docs.pages import DOCS
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html"),
+            *("-d", str(folder / "trees"), str(DOCS), str(folder / "html")),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return folder / "html"
+
+
+def test_every_page_is_in_the_navigation(site: Path) -> None:
+    start = (site / "index.html").read_text(encoding="utf-8")
+    linked = set(re.findall(r'class="reference internal" href="([^"#]+)"', start))
+    made = {
+        str(page.relative_to(DOCS).with_suffix(".html"))
+        for page in DOCS.rglob("*.md")
+        if page.name != "index.md"
+    }
+    assert made - linked == set()
+
+
+def test_pictures_are_there(site: Path) -> None:
+    for page in site.rglob("*.html"):
+        for picture in re.findall(r'<img [^>]*src="([^"]+)"', page.read_text(encoding="utf-8")):
+            if not picture.startswith(("data:", "http")):
+                assert (page.parent / picture).is_file(), f"{page.name}: {picture}"
+
+
+def test_nothing_is_fetched_from_elsewhere(site: Path) -> None:
+    for page in site.rglob("*.html"):
+        text = page.read_text(encoding="utf-8")
+        fetched = re.findall(r'<(?:script|img|link)[^>]*(?:src|href)="(https?://[^"]+)"', text)
+        assert fetched == [], page.name
