@@ -7,7 +7,6 @@ import json
 import re
 import threading
 from collections.abc import Sequence
-from datetime import UTC, datetime
 
 from cryptography import x509
 
@@ -316,14 +315,10 @@ def without_tokens(text: str) -> str:
     return _TOKEN.sub("(token)", text)
 
 
-def first_expiry(certificates: Sequence[str]) -> str:
+def first_expiry(certificates: str) -> str:
     """When the first of these certificates (PEM in base64) ends, as UTC; empty without any."""
-    ends: list[datetime] = []
-    for encoded in certificates:
-        try:
-            ends.append(
-                x509.load_pem_x509_certificate(base64.b64decode(encoded)).not_valid_after_utc
-            )
-        except ValueError:
-            continue  # half written while we read it; the next look finds it whole
-    return min(ends).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if ends else ""
+    try:
+        found = x509.load_pem_x509_certificates(base64.b64decode(certificates))
+    except ValueError:
+        return ""  # none, or half written while we read it; the next look finds it whole
+    return min(one.not_valid_after_utc for one in found).strftime("%Y-%m-%dT%H:%M:%SZ")

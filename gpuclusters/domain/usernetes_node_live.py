@@ -58,8 +58,8 @@ class LiveNode:
     """UUIDs of the devices that the container was given."""
     runtime: str = ""
     runtime_mode: str = ""
-    certificates: tuple[str, ...] = ()
-    """PEM in base64."""
+    certificates: str = ""
+    """All as PEM, in base64."""
 
     @property
     def is_running(self) -> bool:
@@ -72,7 +72,7 @@ class LiveNode:
         return bool(self.owner or self.volumes or self.container != ABSENT)
 
 
-_LISTS = ("overlay", "host-gpu", "cdi", "node-gpu", "certificate")
+_LISTS = ("overlay", "host-gpu", "cdi", "node-gpu")
 
 
 def parse_live(text: str) -> LiveNode:
@@ -112,7 +112,7 @@ def parse_live(text: str) -> LiveNode:
         node_gpus=tuple(several["node-gpu"]),
         runtime=single.get("runtime", ""),
         runtime_mode=single.get("runtime-mode", ""),
-        certificates=tuple(several["certificate"]),
+        certificates=single.get("certificates", ""),
     )
 
 

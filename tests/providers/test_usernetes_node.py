@@ -3,14 +3,58 @@
 from __future__ import annotations
 
 import json
+import threading
+from typing import Any
 
 import pytest
 import yaml
 
-from lab.hosts import usernetes_release
-from tests.fixtures.hosts import Hosts
+from gpuclusters.providers.usernetes_node import UsernetesNodeProvider
+from lab.hosts import faults, rootless_faults, usernetes_faults
+from lab.hosts.usernetes_cluster import PUBLIC_IP, Clusters
+from tests.fixtures.hosts import Hosts, SimulatedHost
 from tests.providers.conftest import StartProvider
+from tests.providers.provider_process import StepFailed
 from tests.providers.usernetes_kit import GEN2, Cluster, prepare, targets
+
+STATE = "/home/operator/.local/share/gpu-clusters/usernetes"
+
+
+@pytest.fixture(scope="module")
+def standing() -> dict[str, Any]:
+    """The control plane that most tests share: the first of them makes it."""
+    return {}
+
+
+@pytest.fixture
+def small(hosts: Hosts, start_provider: StartProvider, standing: dict[str, Any]) -> Cluster:
+    """A cluster with a control plane and a free host, which is the test's own."""
+    if not standing:
+        (first,) = hosts(1, platform="plain-gpu-v100")
+        prepare(first)
+        made = Cluster([first], start_provider(first))
+        standing |= {"first": first, "made": made.create(first)}
+    first = standing["first"]
+    (worker,) = hosts(1, platform="plain-gpu-v100")
+    prepare(worker)
+    cluster = Cluster([first, worker], start_provider(first))
+    cluster.made[first.name] = standing["made"]
+    return cluster
+
+
+def reboot(host: SimulatedHost, cluster: Cluster) -> None:
+    """Go down, and come back with the daemon of the account."""
+    before = _boots(host)
+    host.sudo("reboot")
+    for _ in range(200):
+        if _boots(host) > before and cluster.node(host).running:
+            return
+        threading.Event().wait(0.05)
+    raise AssertionError("the host did not come back with its node")
+
+
+def _boots(host: SimulatedHost) -> int:
+    return sum(entry.get("action") == "up" for entry in host.journal("power"))
 
 
 def test_a_cluster_lives_from_its_control_plane_to_its_end(
@@ -31,7 +75,6 @@ def test_a_cluster_lives_from_its_control_plane_to_its_end(
         assert cluster.node(machine).default_runtime == "nvidia"
     assert targets(first)[:3] == ["up", "kubeadm-init", "install-cni"]
     assert targets(one) == ["up", "kubeadm-join"]
-    # Its own network by number, whatever its name is.
     assert [n["metadata"]["labels"]["usernetes/host-ip"] for n in cluster.nodes().values()] == [
         cluster.made[m.name].outputs["address"] for m in (first, one)
     ]
@@ -56,8 +99,207 @@ def test_a_cluster_lives_from_its_control_plane_to_its_end(
     assert one.journal("command") == []
     assert other.name not in cluster.nodes()
     assert cluster.refresh(other).id == ""
-    assert not other.path("/home/operator/.local/share/gpu-clusters/usernetes").exists()
-    assert cluster.differs(one) == (False, [])
+    assert not other.path(STATE).exists()
+
+    # A control plane that was made anew is another cluster: its workers follow.
+    cluster.delete(first)
+    assert cluster.refresh(first).id == ""
+    cluster.create(first)
+    assert cluster.differs(one) == (True, [])
+    made = cluster.update(one)
+    assert targets(one) == ["down-v", "up", "kubeadm-join"]
+    assert made.outputs["member_of"] == cluster.made[first.name].outputs["member_of"]
+    assert set(cluster.nodes()) == {first.name, one.name}
     for machine in (one, first):
         cluster.delete(machine)
         assert cluster.node(machine).name == ""
+
+
+def test_a_host_that_starts_again_keeps_its_gpus_and_its_place(small: Cluster) -> None:
+    worker = small.hosts[1]
+    small.create(worker)
+    reboot(worker, small)
+    assert sorted(small.node(worker).gpus) == small.made[worker.name].outputs["gpu_uuids"]
+    assert small.refresh(worker).outputs["drift"] == []
+    # Whoever stops the container, the next look finds it, and the next run starts it.
+    docker = "DOCKER_HOST=unix:///run/user/1000/docker.sock docker"
+    assert worker.run(f"{docker} rm --force usernetes-node").returncode == 0
+    assert small.refresh(worker).outputs["drift"] == ["the node container is absent"]
+    assert small.differs(worker) == (True, [])
+    worker.forget()
+    assert small.update(worker).outputs["drift"] == []
+    assert targets(worker) == ["up"]
+
+
+def test_other_gpus_in_the_same_machine_are_found_and_named_anew(small: Cluster) -> None:
+    worker = small.hosts[1]
+    before = small.create(worker).outputs["gpu_uuids"]
+    worker.inject(rootless_faults.GpusReplaced())
+    drift = " ".join(small.refresh(worker).outputs["drift"])
+    assert "specification names GPUs of another machine" in drift
+    assert "unresolvable CDI devices" in drift
+    assert small.differs(worker)[0]
+    after = small.update(worker).outputs
+    assert after["drift"] == []
+    assert not set(before) & set(after["gpu_uuids"])
+
+
+def test_a_machine_that_was_made_anew_gets_a_new_node_in_its_old_place(small: Cluster) -> None:
+    worker = small.hosts[1]
+    before = small.create(worker).outputs["gpu_uuids"]
+    # A new disk from an image that was prepared, and other GPUs.
+    docker = "DOCKER_HOST=unix:///run/user/1000/docker.sock docker"
+    gone = f"{docker} rm --force usernetes-node; {docker} volume rm all; rm -rf {STATE}"
+    assert worker.run(gone).returncode == 0
+    worker.inject(rootless_faults.GpusReplaced())
+    connection = {**worker.connection, "machine": "made-again"}
+    assert small.differs(worker, connection=connection) == (True, [])
+    made = small.update(worker, connection=connection)
+    assert (made.outputs["joined"], made.outputs["drift"]) == (True, [])
+    assert not set(before) & set(made.outputs["gpu_uuids"])
+
+
+def test_a_run_that_was_killed_goes_on_where_it_stopped(small: Cluster) -> None:
+    worker = small.hosts[1]
+    for words in (r"tar\.gz", "-- up$", "-- joined"):
+        worker.inject(faults.CommandFails(command=words, exit=255, times=1))
+        with pytest.raises(StepFailed):
+            small.create(worker)
+        worker.clear_faults()
+    # Killed while it joined: what kubeadm left is reset first.
+    worker.inject(faults.CommandFails(command="sh -s -- began$", exit=255, times=1))
+    with pytest.raises(StepFailed):
+        small.create(worker)
+    worker.clear_faults()
+    worker.forget()
+    assert small.create(worker).outputs["drift"] == []
+    assert "up" not in targets(worker)
+
+
+def test_a_node_image_or_container_that_fails_says_why_and_the_next_run_goes_on(
+    small: Cluster,
+) -> None:
+    worker = small.hosts[1]
+    said: dict[Any, str] = {
+        usernetes_faults.NodeImageFails(why="wrong-tag"): "the files are of two tags",
+        usernetes_faults.NodeStartFails(why="cdi-unresolvable"): "does not know the CDI device",
+        faults.PortTaken(port=10250): "one of the node's ports is taken",
+    }
+    for fault, words in said.items():
+        worker.inject(fault)
+        with pytest.raises(StepFailed, match=words) as failed:
+            small.create(worker)
+        assert "could not start the node (`make up`)" in str(failed.value)
+        worker.clear_faults()
+    for why, words in {
+        "nvml": "the node container has no access to the driver",
+        "index-names": "CDI specification lacks GPU-.*unresolvable CDI devices",
+    }.items():
+        worker.inject(usernetes_faults.NodeGpusFail.model_validate({"why": why}))
+        with pytest.raises(StepFailed, match=words):
+            small.create(worker)
+        worker.clear_faults()
+    assert small.create(worker).outputs["drift"] == []
+
+
+def test_a_host_that_cannot_join_says_why_and_leaves_no_token(small: Cluster) -> None:
+    worker = small.hosts[1]
+    worker.inject(usernetes_faults.NodeJoinFails(why="port-closed"))
+    with pytest.raises(StepFailed, match=r"does not reach the control plane's API.*open 6443/tcp"):
+        small.create(worker)
+    assert not worker.path(STATE).exists()
+    worker.clear_faults()
+    worker.inject(usernetes_faults.NodeJoinFails(why="token-expired"))
+    with pytest.raises(StepFailed, match=r"not know the join token any more.*join-token-hours"):
+        small.create(worker)
+    worker.clear_faults()
+    # When many join at once this comes and goes.
+    worker.inject(usernetes_faults.CidrAssignmentFails(seconds=60))
+    with pytest.raises(StepFailed, match=r"not done after 1 s.*cni plugin.*CIDRAssignmentFailed"):
+        small.create(worker, join_timeout_seconds=1)
+    worker.clear_faults()
+    worker.inject(
+        usernetes_faults.CidrAssignmentFails(seconds=0.5), usernetes_faults.FlannelStartsEarly()
+    )
+    assert small.create(worker).outputs["joined"] is True
+    # Every token was used once and is gone: from the cluster, from the hosts, from what was logged.
+    cluster = Clusters(worker.folder).cluster_of(worker.name)
+    assert cluster is not None
+    assert cluster["tokens"] == {}
+    assert not worker.path(f"{STATE}/source/join-command").exists()
+    journals = json.dumps([host.journal() for host in small.hosts])
+    assert "--token" not in journals
+
+
+def test_what_the_cluster_lost_of_a_node_is_drift_and_is_put_back(small: Cluster) -> None:
+    worker = small.hosts[1]
+    small.create(worker)
+    with Clusters(worker.folder).change() as known:
+        for cluster in known["clusters"].values():
+            node = cluster["nodes"].get(worker.name)
+            if node is not None:
+                node["metadata"]["annotations"][PUBLIC_IP] = "10.0.0.1"
+                node["spec"]["unschedulable"] = True
+                node["metadata"]["annotations"]["gpu-clusters.dev/drained-for"] = "removal"
+    drift = " ".join(small.refresh(worker).outputs["drift"])
+    assert "flannel does not know" in drift
+    assert "the node is closed for removal" in drift
+    small.first.inject(usernetes_faults.SyncFails())
+    with pytest.raises(StepFailed, match="pods of other nodes do not reach its pods"):
+        small.update(worker, join_timeout_seconds=0.5)
+    small.first.clear_faults()
+    assert small.update(worker).outputs["drift"] == []
+    assert small.nodes()[worker.name]["spec"]["unschedulable"] is False
+
+
+def test_another_image_is_put_around_the_same_volumes_one_node_at_a_time(small: Cluster) -> None:
+    worker = small.hosts[1]
+    small.create(worker)
+    worker.forget()
+    small.first.forget()
+    made = small.update(worker, container_toolkit="1.20.1")
+    assert targets(worker) == ["down", "up"]
+    assert made.outputs["drift"] == []
+    acts = [e["action"] for e in small.first.journal("usernetes") if e.get("node") == worker.name]
+    assert acts == ["annotate", "cordon", "drain", "uncordon", "annotate"]
+    # Somebody edits upstream's files: they are brought anew.
+    file = worker.path(f"{STATE}/source/docker-compose.yaml")
+    file.write_text("services: {}\n")
+    assert "the files of Usernetes were changed" in small.refresh(worker).outputs["drift"]
+    small.update(worker, container_toolkit="1.20.1")
+    assert "build: ." in file.read_text()
+
+
+def test_another_release_under_the_volumes_of_a_control_plane_is_refused(small: Cluster) -> None:
+    worker = small.hosts[1]
+    with pytest.raises(StepFailed, match="change the cluster's name with it"):
+        small.update(small.first, tag=GEN2)
+    small.made[small.first.name].outputs["source"] = small.inputs(small.first)["source"]
+    with pytest.raises(StepFailed, match=r"control plane runs Kubernetes v1.37.0.*brings v1.32.1"):
+        small.create(worker, tag=GEN2)
+    assert small.refresh(small.first).outputs["drift"] == []
+
+
+def test_a_host_of_somebody_else_or_that_is_not_ready_is_left_alone(small: Cluster) -> None:
+    worker = small.hosts[1]
+    wrong = small.inputs(worker, node_name=small.first.name)
+    with pytest.raises(StepFailed, match=f"has a node {small.first.name} already"):
+        small.provider.create(UsernetesNodeProvider, wrong)
+    worker.inject(faults.GpuFellOffTheBus(module=2))
+    with pytest.raises(StepFailed, match="lists 3 GPUs there, and 4 are expected"):
+        small.create(worker)
+    worker.clear_faults()
+    worker.inject(faults.DownloadRefused(status=404))
+    with pytest.raises(StepFailed, match=r"gen3-v20260902.0.tar.gz could not be downloaded"):
+        small.create(worker)
+    worker.clear_faults()
+    source = {**small.inputs(worker)["source"], "sha256": "0" * 64}
+    with pytest.raises(StepFailed, match=r"and must have 0000.*nothing was unpacked"):
+        small.create(worker, source=source)
+    small.create(worker)
+    other = small.inputs(worker, cluster="another")
+    with pytest.raises(StepFailed, match=f"the node on it belongs to u7s/{worker.name}"):
+        small.provider.create(UsernetesNodeProvider, other)
+    worker.sudo("loginctl disable-linger operator; loginctl terminate-user operator")
+    with pytest.raises(StepFailed, match="the rootless Docker of operator does not answer"):
+        small.update(worker)

@@ -91,15 +91,21 @@ def _file(call: Call, node: Object, path: str) -> str | None:
     return None
 
 
+def _list(call: Call, node: Object, words: list[str]) -> Answer:
+    there = [path for path in words if _file(call, node, path) is not None]
+    return Answer(0 if there == words else 2, "".join(f"{path}\n" for path in there))
+
+
 def _test(call: Call, node: Object, words: list[str]) -> Answer:
     return Answer(0 if words[:1] == ["-f"] and _file(call, node, words[1]) is not None else 1)
 
 
 def _print(call: Call, node: Object, words: list[str]) -> Answer:
-    text = _file(call, node, words[-1])
-    if text is None:
-        return Answer.error(f"{words[-1]}: No such file or directory", 1)
-    return Answer.out(text)
+    paths = [word for word in words if word.startswith(("/etc/", "/var/"))]
+    texts = [_file(call, node, path) for path in paths]
+    if not texts or None in texts:
+        return Answer.error("No such file or directory", 1)
+    return Answer.out("".join(map(str, texts)))
 
 
 def _systemctl(call: Call, node: Object, words: list[str]) -> Answer:
@@ -149,6 +155,7 @@ _PROGRAMS: dict[str, Program] = {
     "cat": _print,
     "containerd": _containerd,
     "journalctl": _journalctl,
+    "ls": _list,
     "nvidia-ctk": _nvidia_ctk,
     "nvidia-smi": _nvidia_smi,
     "sed": _print,
