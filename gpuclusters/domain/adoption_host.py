@@ -144,5 +144,9 @@ def driver(inputs: GpuDriverInputs, live: LiveDriver, packages: Packages | None)
         return
     ours = {f"{path} differs" for path in gpu_driver_plan.contents(live)}
     for words in gpu_driver_plan.drift(inputs, live, packages):
-        if words not in ours and not words.startswith("packages are not held"):
+        # Packages that are not there at all, and holds, are only added to what is there.
+        if words not in ours and not words.startswith("packages are not"):
             yield words
+    for name in packages.missing(live) if packages is not None else ():
+        if name in live.packages:
+            yield f"the package {name} is {live.packages[name]}"

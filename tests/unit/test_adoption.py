@@ -148,7 +148,12 @@ def test_a_driver_is_taken_over_only_if_it_is_this_one() -> None:
     by_hand = drivers.replace(there, held=frozenset(), digests={}, initramfs="")
     assert driver(by_hand) == []
     assert driver(drivers.live()) == [], "there is none"
+    utils = {n: v for n, v in by_hand.packages.items() if "utils" not in n}
+    assert driver(drivers.replace(by_hand, packages=utils)) == [], "it is added"
     other = driver(by_hand, version="580.126.16")
+    assert any(
+        words.startswith("the package nvidia-utils-580-server is 580.173.02") for words in other
+    )
     assert "the kernel runs driver 580.173.02" in other
     assert any("proprietary" in words for words in driver(by_hand, modules="proprietary"))
     assert "1 of 2 GPUs are on the bus" in driver(by_hand, gpus=2)
@@ -196,7 +201,7 @@ def test_functions_on_another_driver_are_no_binding_to_take_over() -> None:
         }
 
     assert list(adoption_host.bindings(inputs, found("vfio-pci"), {"/a": ("x", None)})) == []
-    file = LiveFile(b"y", "0644", "root:root")
+    file = LiveFile(b"y", sha256=sha256_of(b"y"), mode="0644", owner="root:root")
     assert list(adoption_host.bindings(inputs, found("nvidia"), {"/a": ("x", file)})) == [
         f"{address} is on nvidia",
         f"/a has other content (sha256 {file.sha256[:12]})",
