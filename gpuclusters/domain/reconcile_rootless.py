@@ -11,7 +11,8 @@ from gpuclusters.domain.ports import Journal
 from gpuclusters.domain.refusals import RefusalError
 from gpuclusters.domain.rootless_facts import LiveRootless
 from gpuclusters.domain.rootless_inputs import RootlessHostInputs
-from gpuclusters.domain.rootless_missing import ROUNDS, Missing, Step, missing, next_range
+from gpuclusters.domain.rootless_missing import missing, next_range
+from gpuclusters.domain.rootless_steps import ROUNDS, Missing, Step
 
 _MOST_ROUNDS = 8
 

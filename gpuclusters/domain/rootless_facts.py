@@ -41,7 +41,6 @@ class LiveRootless:
 
     system: str = ""
     release: str = ""
-    codename: str = ""
     architecture: str = ""
     kernel: str = ""
     boot_id: str = ""
@@ -136,20 +135,24 @@ def _ranges(lines: list[str]) -> tuple[tuple[int, int], ...]:
     return tuple((int(first), int(count)) for first, count in (line.split() for line in lines))
 
 
-def _states(many: dict[str, list[str]], key: str) -> dict[str, str]:
-    """State by unit."""
-    pairs = (line.partition(" ") for line in many.get(key, ()))
-    return {unit: state for unit, _, state in pairs}
+def _pairs(many: dict[str, list[str]], key: str) -> dict[str, str]:
+    """Second word and all after it by the first."""
+    return {first: rest for first, _, rest in (line.partition(" ") for line in many.get(key, ()))}
+
+
+def _digests(many: dict[str, list[str]]) -> dict[str, str]:
+    """sha256 by path."""
+    return {path: digest for digest, _, path in (x.partition(" ") for x in many.get("file", ()))}
 
 
 def _rootful(many: dict[str, list[str]]) -> frozenset[str]:
-    active, enabled = _states(many, "active"), _states(many, "enabled")
+    active, enabled = _pairs(many, "active"), _pairs(many, "enabled")
     units = {u for u in _ROOTFUL if active.get(u) in _UP or enabled.get(u) == "enabled"}
     return frozenset(units | set(many.get("rootful", ())))
 
 
 def _refresh(many: dict[str, list[str]]) -> str:
-    enabled = _states(many, "enabled")
+    enabled = _pairs(many, "enabled")
     others = [enabled.get(unit, "") for unit in REFRESH_UNITS if enabled.get(unit) != "enabled"]
     return others[0] if others else "enabled"
 
@@ -158,13 +161,10 @@ def parse_host(text: str) -> LiveRootless:
     """What `scripts/usernetes/host/inspect.sh` printed: `key value` lines."""
     single, many = _lines(text)
     uid = single.get("uid", "")
-    files = [line.partition(" ") for line in many.get("file", ())]
-    pairs = [line.partition(" ") for line in many.get("package", ())]
-    settings = [line.partition(" ") for line in many.get("sysctl", ())]
+    settings = _pairs(many, "sysctl")
     return LiveRootless(
         system=single.get("system", ""),
         release=single.get("release", ""),
-        codename=single.get("codename", ""),
         architecture=single.get("architecture", ""),
         kernel=single.get("kernel", ""),
         boot_id=single.get("boot-id", ""),
@@ -176,17 +176,14 @@ def parse_host(text: str) -> LiveRootless:
         subuids=_ranges(many.get("subuid", [])),
         subgids=_ranges(many.get("subgid", [])),
         taken=_ranges(many.get("taken", [])),
-        packages={name: version for name, _, version in pairs},
+        packages=_pairs(many, "package"),
         held=frozenset(many.get("held", ())),
-        digests={path: digest for digest, _, path in files},
+        digests=_digests(many),
         applied=single.get("applied", ""),
         passed=single.get("passed", ""),
         modules=frozenset(many.get("module-missing", ())),
-        sysctl={name: value for name, _, value in settings},
-        restricted=dict(line.split(" ", 1) for line in many.get("sysctl", ()) if " " in line).get(
-            RESTRICTION
-        )
-        == "1",
+        sysctl=settings,
+        restricted=settings.get(RESTRICTION) == "1",
         linger=single.get("linger") == "yes",
         manager=single.get("manager", ""),
         controllers=frozenset(single.get("controllers", "").split()),
@@ -197,7 +194,7 @@ def parse_host(text: str) -> LiveRootless:
         refresh=_refresh(many),
         static_cdi="static-cdi" in single,
         cdi=frozenset(many.get("cdi", ())),
-        boot_unit=_states(many, "enabled").get(BOOT_UNIT, ""),
+        boot_unit=_pairs(many, "enabled").get(BOOT_UNIT, ""),
         module=single.get("module", ""),
         licence=single.get("licence", ""),
         volta="volta" in single,
@@ -212,7 +209,6 @@ def with_account(live: LiveRootless, text: str) -> LiveRootless:
     """The same, with what `scripts/usernetes/host/inspect-account.sh` printed."""
     single, many = _lines(text)
     encoded = single.get("daemon-json")
-    digests = {path: digest for digest, _, path in (x.partition(" ") for x in many.get("file", ()))}
     return replace(
         live,
         bus=single.get("bus") == "yes",
@@ -222,7 +218,7 @@ def with_account(live: LiveRootless, text: str) -> LiveRootless:
         user_unit="user-unit" in single,
         user_enabled=single.get("user-enabled") == "enabled",
         daemon_json=None if encoded is None else base64.b64decode(encoded).decode(errors="replace"),
-        digests={**live.digests, **digests},
+        digests={**live.digests, **_digests(many)},
         engine=parse_engine(single.get("docker-info", "")),
     )
 

@@ -6,58 +6,15 @@ Three readers have it: the plan, the list for an administrator, the message when
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from enum import StrEnum
 
 from gpuclusters.domain import rootless_files as files
 from gpuclusters.domain import rootless_packages
 from gpuclusters.domain.rootless_facts import LEAST_IDS, LiveRootless
 from gpuclusters.domain.rootless_inputs import RootlessHostInputs
+from gpuclusters.domain.rootless_steps import Missing, Step
 
 FIRST_ID = 100_000
 """Ubuntu's SUB_UID_MIN."""
-
-
-class Step(StrEnum):
-    """What is done, in this order."""
-
-    ACCOUNT = "account"
-    PACKAGES = "packages"
-    FILES = "files"
-    HOLD = "hold"
-    ROOTFUL = "rootful"
-    IDS = "ids"
-    LINGER = "linger"
-    MANAGER = "manager"
-    RUNTIME = "runtime"
-    CDI = "cdi"
-    CONFIGURATION = "configuration"
-    SETUP = "setup"
-    RESTART = "restart"
-
-
-OF_THE_ACCOUNT = frozenset({Step.CONFIGURATION, Step.SETUP, Step.RESTART})
-"""What the account does itself, without root."""
-ROUNDS: tuple[frozenset[Step], ...] = (
-    frozenset({Step.ACCOUNT, Step.PACKAGES, Step.FILES, Step.ROOTFUL}),
-    frozenset({Step.HOLD, Step.IDS, Step.LINGER, Step.RUNTIME, Step.CDI}),
-    frozenset({Step.MANAGER}),
-    frozenset({Step.CONFIGURATION, Step.SETUP}),
-    frozenset({Step.RESTART}),
-)
-"""After each the host is looked at again: what a step brings decides what the next ones find."""
-
-
-@dataclass(frozen=True, slots=True)
-class Missing:
-    """One thing."""
-
-    step: Step
-    problem: str
-    command: str
-    """What root types; empty where the account does it."""
-    stays: str = ""
-    """What to look for when it was done and is still so."""
 
 
 def missing(inputs: RootlessHostInputs, live: LiveRootless) -> tuple[Missing, ...]:

@@ -15,7 +15,7 @@ from gpuclusters.domain.gpu_driver_refusals import LAST_OF_VOLTA
 from gpuclusters.domain.refusals import RefusalError
 from gpuclusters.domain.rootless_facts import LiveRootless
 from gpuclusters.domain.rootless_inputs import RootlessHostInputs
-from gpuclusters.domain.rootless_missing import OF_THE_ACCOUNT, Missing, Step
+from gpuclusters.domain.rootless_steps import OF_THE_ACCOUNT, Missing, Step
 
 Finding = tuple[str, str]
 """What is wrong, and what to do."""

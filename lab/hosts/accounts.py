@@ -69,6 +69,16 @@ def add_range(machine: Machine, path: str, owner: str, start: int, count: int) -
     file.write_text(f"{text}{owner}:{start}:{count}\n")
 
 
+def add_system(machine: Machine, name: str, group: str) -> None:
+    """A new account of a service: no home, no subordinate ids, in a group that is there."""
+    taken = {one.uid for one in accounts(machine).values()}
+    uid = next(number for number in range(_FIRST - 1, 100, -1) if number not in taken)
+    lines = [line.split(":") for line in (machine.read_text(GROUP) or "").splitlines()]
+    gid = next((fields[2] for fields in lines if fields[0] == group), str(uid))
+    file = machine.path(PASSWD)
+    file.write_text(f"{file.read_text()}{name}:x:{uid}:{gid}::/:/usr/sbin/nologin\n")
+
+
 def add(machine: Machine, name: str, *, many_users: bool) -> Account:
     """A new account with a home and subordinate ids."""
     taken = {one.uid for one in accounts(machine).values()}

@@ -19,7 +19,8 @@ from gpuclusters.domain.host_file import sha256_of
 from gpuclusters.domain.refusals import RefusalError
 from gpuclusters.domain.rootless_facts import Engine, LiveRootless
 from gpuclusters.domain.rootless_inputs import RootlessHostInputs
-from gpuclusters.domain.rootless_missing import Step, missing, next_range
+from gpuclusters.domain.rootless_missing import missing, next_range
+from gpuclusters.domain.rootless_steps import Step
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIB2VsYfSZ7zKZLPgK4x0cVqIvKOHfXBxTTLfcGSGz3Sb"
 INPUTS = RootlessHostInputs.model_validate(

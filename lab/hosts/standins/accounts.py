@@ -15,7 +15,7 @@ _DENIED = 1
 
 
 def useradd(call: Call) -> Answer:
-    """`useradd [--create-home] [--shell SHELL] NAME`, and RKE2's `useradd --system …`."""
+    """`useradd [--create-home] [--shell SHELL] NAME`, `useradd --system [--gid GROUP] … NAME`."""
     names = _words(call, {"--shell", "-s", "--gid", "-g", "--comment", "-c", "--home-dir", "-d"})
     if len(names) != 1:
         return Answer.error("Usage: useradd [options] LOGIN", 2)
@@ -23,6 +23,11 @@ def useradd(call: Call) -> Answer:
         return Answer.error("useradd: Permission denied.", _DENIED)
     if names[0] in accounts.accounts(call.machine):
         return Answer.error(f"useradd: user '{names[0]}' already exists", 9)
+    if "--system" in call.arguments:
+        words = list(call.arguments)
+        group = words[words.index("--gid") + 1] if "--gid" in words else ""
+        accounts.add_system(call.machine, names[0], group)
+        return Answer()
     made = accounts.add(call.machine, names[0], many_users=_many_users(call))
     call.machine.note("account", added=made.name, uid=made.uid)
     return Answer()

@@ -12,43 +12,12 @@ from lab.hosts.machine import Machine
 from lab.hosts.standins import unit_checks
 from lab.hosts.standins.fabric import UNIT as FABRIC_MANAGER
 from lab.hosts.standins.fabric import Fabric
+from lab.hosts.standins.unit_catalogue import DESCRIPTIONS, PACKAGES, PROGRAMS
 
 UNIT_DIRECTORY = "/etc/systemd/system"
 UNIT_DIRECTORIES = (UNIT_DIRECTORY, "/run/systemd/system", "/usr/local/lib/systemd/system")
 """Where a host's own unit files are, the first found counts: systemd.unit(5)."""
 
-_DESCRIPTIONS = {
-    FABRIC_MANAGER: "NVIDIA fabric manager service",
-    "containerd.service": "containerd container runtime",
-    "docker.service": "Docker Application Container Engine",
-    "docker.socket": "Docker Socket for the API",
-    "kubelet.service": "kubelet: The Kubernetes Node Agent",
-    "libvirtd.service": "libvirt legacy monolithic daemon",
-    "ssh.service": "OpenBSD Secure Shell server",
-}
-_PROGRAMS = {
-    FABRIC_MANAGER: "/usr/bin/nv-fabricmanager -c /usr/share/nvidia/nvswitch/fabricmanager.cfg",
-    "containerd.service": "/usr/bin/containerd",
-    "docker.service": "/usr/bin/dockerd -H fd:// --containerd=/run/containerd/containerd.sock",
-    "docker.socket": "",
-    "kubelet.service": "/usr/bin/kubelet --config=/var/lib/kubelet/config.yaml",
-    "libvirtd.service": "/usr/sbin/libvirtd",
-    "ssh.service": "/usr/sbin/sshd -D",
-}
-_PACKAGES = {
-    FABRIC_MANAGER: (
-        "nvidia-fabricmanager",
-        "nvidia-fabricmanager-580",
-        "nvidia-fabricmanager-595",
-    ),
-    "containerd.service": ("containerd.io", "containerd"),
-    "docker.service": ("docker-ce", "docker.io"),
-    "docker.socket": ("docker-ce", "docker.io"),
-    "kubelet.service": ("kubelet",),
-    "libvirtd.service": ("libvirt-daemon-system", "libvirt-daemon-kvm"),
-    "ssh.service": (),
-}
-"""Units that packages bring along; without packages: part of every machine."""
 _SUFFIXES = (".service", ".timer", ".socket", ".target", ".path", ".mount", ".slice")
 _FIRST_PID = 800
 
@@ -67,8 +36,8 @@ def text(machine: Machine, unit: str) -> tuple[str, str] | None:
     if not _is_installed(machine, unit):
         return None
     built_in = (
-        f"[Unit]\nDescription={_DESCRIPTIONS[unit]}\n\n"
-        f"[Service]\nExecStart={_PROGRAMS[unit]}\nRestart=always\n\n"
+        f"[Unit]\nDescription={DESCRIPTIONS[unit]}\n\n"
+        f"[Service]\nExecStart={PROGRAMS[unit]}\nRestart=always\n\n"
         "[Install]\nWantedBy=multi-user.target\n"
     )
     return f"/usr/lib/systemd/system/{unit}", built_in
@@ -102,14 +71,14 @@ def known(machine: Machine) -> list[str]:
     for folder in UNIT_DIRECTORIES:
         real = machine.path(folder)
         own |= {entry.name for entry in real.iterdir()} if real.is_dir() else set()
-    built_in = {unit for unit in _DESCRIPTIONS if _is_installed(machine, unit)}
+    built_in = {unit for unit in DESCRIPTIONS if _is_installed(machine, unit)}
     return sorted(built_in | {name for name in own if name.endswith(_SUFFIXES)})
 
 
 def _is_installed(machine: Machine, unit: str) -> bool:
-    if unit not in _DESCRIPTIONS:
+    if unit not in DESCRIPTIONS:
         return False
-    return not _PACKAGES[unit] or any(map(machine.has_package, _PACKAGES[unit]))
+    return not PACKAGES[unit] or any(map(machine.has_package, PACKAGES[unit]))
 
 
 def has_program(machine: Machine, unit: str) -> bool:
@@ -191,7 +160,7 @@ def state(machine: Machine, unit: str) -> dict[str, Any]:
     if unit not in units:
         # The package of the fabric manager leaves it to its owner to enable it.
         by_hand = unit == FABRIC_MANAGER and machine.board.runs_the_driver
-        ours = unit in _DESCRIPTIONS and not by_hand
+        ours = unit in DESCRIPTIONS and not by_hand
         units[unit] = {
             "active": "active" if ours else "inactive",
             "enabled": ours,

@@ -19,7 +19,6 @@ value() {
 
 say system "$(value ID)"
 say release "$(value VERSION_ID)"
-say codename "$(value VERSION_CODENAME)"
 say architecture "$(uname -m)"
 say kernel "$(cat /proc/sys/kernel/osrelease)"
 say boot-id "$(cat /proc/sys/kernel/random/boot_id)"
