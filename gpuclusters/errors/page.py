@@ -58,7 +58,7 @@ def _section(entry: Entry) -> Iterator[str]:
         yield "A warning: it stops nothing."
     if entry.messages:
         yield ""
-        yield "Says: " + _listed(entry.messages)
+        yield "Says: " + _listed(f"… {message}" for message in entry.messages)
     yield ""
     yield "**Do**: " + _listed(entry.fixes)
     where = ", ".join(one for one in (entry.place, entry.source) if one)
