@@ -25,6 +25,8 @@ from gpuclusters.drift.finding import Finding, Unseen
 from gpuclusters.drift.owners import managers, who
 from gpuclusters.drift.report import Looked
 
+ALL = "the cluster"
+"""What is told where it cannot be reached."""
 _TENANCY = "pulumi-python:dynamic/gpu:TenancyPolicy"
 Part = Callable[[ClusterLook, View, Expected], Found]
 
@@ -42,9 +44,7 @@ def look(kubeconfig: str, view: View, expected: Expected, others: frozenset[str]
         cluster = ClusterLook(kubeconfig)
         cluster.version()
     except AdapterError as error:
-        return Found(
-            unseen=(Unseen("the cluster", f"{error.where}: {error.problem}", error.remedy),)
-        )
+        return Found(unseen=(Unseen(ALL, f"{error.where}: {error.problem}", error.remedy),))
     wanted = replace(expected, others=expected.others | others)
     found = Found()
     parts: tuple[tuple[str, Part], ...] = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from gpuclusters.adapters.credentials import find_credentials
@@ -20,6 +20,7 @@ from gpuclusters.cli.verify_access import admin_kubeconfig
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.drift_expectations import expected
 from gpuclusters.config.inventory import Inventory, InventoryError, read_inventory
+from gpuclusters.config.usernetes import UsernetesConfig
 from gpuclusters.drift import resources
 from gpuclusters.drift.engine import View
 from gpuclusters.drift.expected import Expected
@@ -134,9 +135,15 @@ def _cluster(sight: Sight, view: View, stated: Path | None) -> Found:
     try:
         text = _kubeconfig(sight, stated)
     except UsageError as error:
-        return Found(unseen=(Unseen("the cluster", str(error)),))
+        return Found(unseen=(Unseen(drift_cluster.ALL, str(error)),))
     others = frozenset(sight.inventory.hosts) if sight.inventory else frozenset()
-    return drift_cluster.look(text, view, sight.expected, others)
+    found = drift_cluster.look(text, view, sight.expected, others)
+    if isinstance(sight.session.config.section, UsernetesConfig) and sight.inventory is None:
+        # Its API is on loopback of its host, as a rule.
+        way = "`gpu-clusters tunnel -- gpu-clusters drift` opens the way to its API"
+        told = tuple(replace(u, do=way) if u.what == drift_cluster.ALL else u for u in found.unseen)
+        return replace(found, unseen=told)
+    return found
 
 
 def _kubeconfig(sight: Sight, stated: Path | None) -> str:

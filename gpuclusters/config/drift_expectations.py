@@ -5,8 +5,9 @@ A type of cluster has one function here; `drift` knows nothing else of types.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
+from gpuclusters.config import usernetes_plan
 from gpuclusters.config.base import Section
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.kubernetes import LabKubernetes, Rke2Kubernetes
@@ -14,9 +15,11 @@ from gpuclusters.config.plan import table
 from gpuclusters.config.rke2_cluster import Rke2Config
 from gpuclusters.config.rke2_cluster_gpus import expected as expected_gpus
 from gpuclusters.config.rke2_cluster_machines import machines
+from gpuclusters.config.usernetes import UsernetesConfig
 from gpuclusters.domain.recycle import RecyclePolicy
 from gpuclusters.domain.rke2 import Role
 from gpuclusters.domain.rke2_config import CONTROL_PLANE_TAINT
+from gpuclusters.domain.usernetes_cluster import CONTROL_PLANE
 from gpuclusters.drift.expected import Expected, ExpectedNode
 
 
@@ -31,14 +34,9 @@ def expected(section: Section, golden: Mapping[str, Sequence[str]]) -> Expected:
         return _caas(section, golden)
     if isinstance(section, Rke2Config):
         return _rke2(section)
-    for type_, of in _OTHERS.items():
-        if isinstance(section, type_):
-            return of(section)
-    return Expected()
-
-
-_OTHERS: dict[type[Section], Callable[[Section], Expected]] = {}
-"""Functions of further types of clusters."""
+    if isinstance(section, UsernetesConfig):
+        return _usernetes(section)
+    raise AssertionError(f"nothing is known of {type(section).__name__}")
 
 
 def _caas(config: CaasConfig, golden: Mapping[str, Sequence[str]]) -> Expected:
@@ -81,6 +79,24 @@ def _rke2(config: Rke2Config) -> Expected:
                 allocatable=offered.get(machine.name, {}),
             )
             for machine in machines(config)
+        )
+    )
+
+
+def _usernetes(config: UsernetesConfig) -> Expected:
+    offered = usernetes_plan.allocatable(config)
+    return Expected(
+        nodes=tuple(
+            ExpectedNode(
+                plan.name,
+                taints=frozenset(
+                    ()
+                    if plan.role == "worker" or config.schedule_on_control_plane
+                    else (f"{CONTROL_PLANE}:NoSchedule",)
+                ),
+                allocatable=offered.get(plan.name, {}),
+            )
+            for plan in usernetes_plan.nodes(config)
         )
     )
 

@@ -19,30 +19,31 @@ Rules = Sequence[tuple[re.Pattern[str], str]]
 """Kind by the words; the first that fits. A group `what` names the file, function or unit."""
 
 
-def _rules(*pairs: tuple[str, str]) -> Rules:
+def rules_of(*pairs: tuple[str, str]) -> Rules:
+    """Patterns and kinds; the last one has to fit everything."""
     return tuple((re.compile(pattern), kind) for pattern, kind in pairs)
 
 
 _UNIT = r"(?P<what>\S+\.(?:service|timer)) is "
-_BOOT: Final = _rules(
+_BOOT: Final = rules_of(
     (r"(?P<what>/\S+) is gone", "boot-file-missing"),
     (r"(?P<what>/\S+) was changed", "boot-file-changed"),
     (r"the next boot would not have", "kernel-command-line-changed"),
     (r"the running kernel lacks", "kernel-arguments-missing"),
     (r"", "boot-not-settled"),
 )
-_VFIO: Final = _rules(
+_VFIO: Final = rules_of(
     (r"(?P<what>/\S+) (?:is gone|was changed)", "vfio-file-changed"),
     (_UNIT, "unit-changed"),
     (r"(?P<what>[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.\d)", "vfio-unbound"),
     (r"", "vfio-unbound"),
 )
-_VM: Final = _rules(
+_VM: Final = rules_of(
     (r"the unit that starts the VM", "unit-changed"),
     (r"the VM does not run", "fabric-manager-not-ready"),
     (r"", "service-vm-changed"),
 )
-_DRIVER: Final = _rules(
+_DRIVER: Final = rules_of(
     (r"the kernel runs no driver", "driver-missing"),
     (r"the kernel runs driver", "driver-replaced"),
     (r"module \S+ is on the disk", "driver-replaced"),
@@ -54,7 +55,7 @@ _DRIVER: Final = _rules(
     (r"(?P<what>/\S+) differs", "driver-changed"),
     (r"", "driver-changed"),
 )
-_RKE2: Final = _rules(
+_RKE2: Final = rules_of(
     (r"(?P<what>/\S+) differs", "rke2-config-changed"),
     (r"(?P<what>rke2-\w+(?:\.service)?) is ", "rke2-unit-changed"),
     (r"", "rke2-changed"),
@@ -79,12 +80,12 @@ _WANTED = {
 
 def boot(seen: Seen, *, up: bool | None) -> Iterator[Finding]:
     """HostBoot: kernel arguments and what belongs to them."""
-    yield from _told(seen, _BOOT, up=up, fallback="kernel and boot files")
+    yield from told(seen, _BOOT, up=up, fallback="kernel and boot files")
 
 
 def vfio(seen: Seen, *, up: bool | None) -> Iterator[Finding]:
     """VfioBinding: functions on vfio-pci, now and at every boot."""
-    yield from _told(seen, _VFIO, up=up, fallback="PCI functions")
+    yield from told(seen, _VFIO, up=up, fallback="PCI functions")
 
 
 def machine(seen: Seen, *, up: bool | None) -> Iterator[Finding]:
@@ -167,7 +168,7 @@ def service_vm(seen: Seen, *, up: bool | None) -> Iterator[Finding]:
     if seen.new is None:
         yield Finding("service-vm-missing", seen.host, name, "the VM", "no VM", up=up, urn=seen.urn)
         return
-    yield from _told(seen, _VM, up=up, fallback=name)
+    yield from told(seen, _VM, up=up, fallback=name)
     before, after = seen.old.outputs, seen.new.outputs
     if after.get("state") not in (before.get("state"), "ready"):
         yield Finding(
@@ -238,7 +239,7 @@ def driver(seen: Seen, *, up: bool | None) -> Iterator[Finding]:
             "driver-missing", seen.host, "driver", version, "nothing of it", up=up, urn=seen.urn
         )
         return
-    yield from _told(seen, _DRIVER, up=up, fallback="driver", declared=f"driver {version}")
+    yield from told(seen, _DRIVER, up=up, fallback="driver", declared=f"driver {version}")
     if seen.new.outputs.get("reboot_pending") and not seen.old.outputs.get("reboot_pending"):
         yield Finding(
             "reboot-pending",
@@ -262,10 +263,10 @@ def rke2(seen: Seen, *, up: bool | None) -> Iterator[Finding]:
         yield Finding(
             "rke2-version-changed", seen.host, "RKE2", version, found, up=up, urn=seen.urn
         )
-    yield from _told(seen, _RKE2, up=up, fallback="RKE2")
+    yield from told(seen, _RKE2, up=up, fallback="RKE2")
 
 
-def _told(
+def told(
     seen: Seen, rules: Rules, *, up: bool | None, fallback: str, declared: str = ""
 ) -> Iterator[Finding]:
     """A finding for each sentence of `drift`; a resource that is gone has one that says so."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, Protocol
 
-from gpuclusters.drift import cluster_resources, host_resources
+from gpuclusters.drift import cluster_resources, host_resources, usernetes_resources
 from gpuclusters.drift.engine import Seen, View
 from gpuclusters.drift.finding import Finding
 
@@ -39,6 +39,8 @@ READERS: Final[Mapping[str, Reader]] = {
     f"{_DYNAMIC}FabricPartitions": host_resources.fabric,
     f"{_DYNAMIC}GpuDriver": host_resources.driver,
     f"{_DYNAMIC}Rke2Node": host_resources.rke2,
+    f"{_DYNAMIC}RootlessHost": usernetes_resources.host,
+    f"{_DYNAMIC}UsernetesNode": usernetes_resources.node,
     f"{_DYNAMIC}MigLayout": cluster_resources.mig,
     f"{_DYNAMIC}GpuReadiness": cluster_resources.readiness,
     f"{_DYNAMIC}TenancyPolicy": _silent,

@@ -1,7 +1,7 @@
 """A stand-in for the part of GitHub's and GitLab's API that issues need, over real HTTP on loopback.
 
-It keeps issues, checks tokens, pages by a hundred, lists a pull request among GitHub's issues, and can be told
-to fail. It refuses what the real ones refuse: a text that is too long, a wrong token, another project.
+It keeps issues, checks tokens, pages by a hundred, lists a pull request among GitHub's issues, and can be
+told to fail. It refuses what the real ones refuse: too long a text, a wrong token, another project.
 """
 
 from __future__ import annotations

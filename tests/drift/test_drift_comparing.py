@@ -132,7 +132,9 @@ def managed(*entries: tuple[str, str, dict[str, Any]], subresource: str = "") ->
 
 
 def test_the_manager_of_a_changed_field_is_named_the_latest_first() -> None:
-    image = {"f:spec": {"f:containers": {'k:{"name":"one"}': {".": {}, "f:image": {}}}}}
+    image: dict[str, Any] = {
+        "f:spec": {"f:containers": {'k:{"name":"one"}': {".": {}, "f:image": {}}}}
+    }
     path = ("spec", "containers", "[one]", "image")
     body = managed(
         ("pulumi", "2026-11-01T00:00:00Z", image),

@@ -34,6 +34,14 @@ SENTENCES: list[tuple[str, str, str, str]] = [
     ("GpuDriver", "the fabric manager is inactive", "fabric-manager-not-ready", ""),
     ("Rke2Node", "/etc/rancher/a.yaml differs", "rke2-config-changed", "/etc/rancher/a.yaml"),
     ("Rke2Node", "rke2-agent is failed", "rke2-unit-changed", "rke2-agent"),
+    ("RootlessHost", "the daemon of the account does not run", "rootless-docker-down", ""),
+    ("RootlessHost", "nvidia-smi shows 3 of 4 GPUs", "gpu-missing", ""),
+    ("RootlessHost", "/etc/subuid differs", "rootless-host-changed", "/etc/subuid"),
+    ("UsernetesNode", "the node container is exited", "node-container-down", "Node"),
+    ("UsernetesNode", "the node container is made of another image", "node-container-changed", ""),
+    ("UsernetesNode", "the node container has other GPUs than its host", "node-container-gpus-changed", ""),
+    ("UsernetesNode", "the node is not Ready: x", "node-not-ready", ""),
+    ("UsernetesNode", "a.yaml of the overlay differs", "node-container-changed", "a.yaml"),
     ("Rke2Node", "it has not joined with its present configuration", "rke2-changed", ""),
 ]  # fmt: skip
 
@@ -47,7 +55,7 @@ def found(
 
 @pytest.mark.parametrize(("kind", "said", "id_", "what"), SENTENCES)
 def test_a_sentence_of_a_provider_has_its_name(kind: str, said: str, id_: str, what: str) -> None:
-    (one,) = found(kind, {"version": "1"}, {"drift": []}, {"drift": [said]})
+    (one,) = found(kind, {"version": "1", "node_name": "n"}, {"drift": []}, {"drift": [said]})
     assert (one.id, one.where) == (id_, "hgx-01")
     assert what in one.what
     assert one.found == said
@@ -60,13 +68,16 @@ def test_the_sentences_are_those_of_the_domain() -> None:
         (DOMAIN / f"{name}.py").read_text()
         for name in (
             "reconcile_boot", "reconcile_vfio", "vfio", "service_vm_state", "gpu_driver_plan", "rke2_state",
+            "reconcile_rootless", "rootless_missing", "usernetes_node_live", "usernetes_node_state",
         )
     )  # fmt: skip
     for part in (
         "is gone", "was changed", "the next boot would not have", "the running kernel lacks",
         "the VM does not run", "the unit that starts the VM", "the kernel runs", "no driver",
         "GPUs are on the bus", "nouveau is loaded", "packages are not there", "the fabric manager is",
-        " differs", "is on the disk", "is installed on the host",
+        " differs", "the daemon of the account does not run", "nvidia-smi shows", "the node container is",
+        "the node container has other GPUs", "the node is not Ready", "of the overlay differs",
+        "is on the disk", "is installed on the host",
     ):  # fmt: skip
         assert part in texts, part
 

@@ -1,0 +1,50 @@
+"""What the resources of a `usernetes` cluster tell: hosts with rootless Docker, and the nodes in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from gpuclusters.drift.engine import Seen
+from gpuclusters.drift.finding import Finding
+from gpuclusters.drift.host_resources import rules_of, told
+
+_HOST: Final = rules_of(
+    (r"the daemon of the account does not run", "rootless-docker-down"),
+    (r"user@\S+\.service is ", "rootless-docker-down"),
+    (r"nvidia-smi shows \d+ of \d+ GPUs", "gpu-missing"),
+    (r"(?P<what>/\S+) differs", "rootless-host-changed"),
+    (r"", "rootless-host-changed"),
+)
+_NODE: Final = rules_of(
+    (r"the rootless Docker of \S+ does not answer", "rootless-docker-down"),
+    (r"the node container is (?!made)", "node-container-down"),
+    (r"the node container has other GPUs|GPU|CDI|NVIDIA", "node-container-gpus-changed"),
+    (r"the node is not Ready", "node-not-ready"),
+    (r"the node is closed for", "node-cordoned"),
+    (r"the cluster does not know the node", "node-missing"),
+    (r"(?P<what>\S+) of the overlay differs", "node-container-changed"),
+    (r"", "node-container-changed"),
+)
+
+
+def host(seen: Seen, *, up: bool | None) -> Iterator[Finding]:
+    """RootlessHost: what an account needs to run containers that see all GPUs."""
+    if seen.new is None:
+        account = str(seen.old.at("account"))
+        yield Finding(
+            "rootless-missing", seen.host, account, "prepared", "nothing of it", up=up, urn=seen.urn
+        )
+        return
+    yield from told(seen, _HOST, up=up, fallback="rootless Docker")
+
+
+def node(seen: Seen, *, up: bool | None) -> Iterator[Finding]:
+    """UsernetesNode: the container that is a node, and its place in the cluster."""
+    name = str(seen.old.at("node_name"))
+    if seen.new is None:
+        yield Finding(
+            "usernetes-missing", seen.host, f"Node {name}", "a node", "no node", up=up, urn=seen.urn
+        )
+        return
+    yield from told(seen, _NODE, up=up, fallback=f"Node {name}")

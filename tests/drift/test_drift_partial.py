@@ -1,0 +1,87 @@
+"""What cannot be looked at is told as such, once, and the rest is looked at all the same."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+import yaml
+
+from gpuclusters.adapters.credentials import SshCredentials
+from gpuclusters.cli import drift, drift_cluster, drift_hosts
+from gpuclusters.cli.drift_found import Found
+from gpuclusters.cli.errors import UsageError
+from gpuclusters.domain.connection import HostConnection
+from gpuclusters.drift.engine import View
+from gpuclusters.drift.expected import Expected
+from gpuclusters.drift.finding import Finding, Unseen
+from gpuclusters.drift.report import report
+from tests.drift.drifting import CONNECTION
+
+
+def closed_port() -> int:
+    """One at which nothing listens."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return int(taken.getsockname()[1])
+
+
+def test_a_machine_that_is_away_is_a_finding_and_told_once_for_all_its_resources(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("GPU_CLUSTERS_SSH_COMMAND_TIMEOUT_SECONDS", "20")
+    away = HostConnection.model_validate(
+        {**CONNECTION, "host": "hgx-02", "address": "127.0.0.1", "port": closed_port()}
+    )
+    key = SshCredentials("a test", agent_path=str(tmp_path / "no-agent"))
+    found = drift_hosts.look({"hgx-02": away}, key)
+    assert [(f.id, f.where) for f in found.findings] == [("host-unreachable", "hgx-02")]
+    assert [one.count for one in found.looked] == [0]
+    why = f"hgx-02 ({away.address}:{away.port}): could not read: no SSH connection"
+    engine = Found(unseen=tuple(Unseen(f"resource r{n}", why) for n in range(9)))
+    other = Found(unseen=(Unseen("resource x", "the API server says no"),))
+    joined = drift_hosts.without_repeats(engine.joined(other).joined(found))
+    assert sorted(u.what for u in joined.unseen) == [
+        "9 resources on hgx-02",
+        "machine hgx-02",
+        "resource x",
+    ]
+    assert report("s", joined.findings, joined.unseen).exit_code == 2
+
+
+def test_a_cluster_that_does_not_answer_is_not_looked_at() -> None:
+    kubeconfig = yaml.safe_dump(
+        {
+            "current-context": "c",
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+            "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{closed_port()}"}}],
+            "users": [{"name": "u", "user": {"token": "made-up"}}],
+        }
+    )
+    found = drift_cluster.look(kubeconfig, View(), Expected(), frozenset())
+    assert [u.what for u in found.unseen] == [drift_cluster.ALL]
+    assert found.findings == ()
+    wrong = drift_cluster.look("not: a kubeconfig", View(), Expected(), frozenset())
+    assert len(wrong.unseen) == 1
+
+
+def test_options_that_cannot_be_meant_are_refused(tmp_path: Path) -> None:
+    for patterns in (["nothing-known"], ["nothing@host"]):
+        with pytest.raises(UsageError, match="there is no kind"):
+            drift._patterns(patterns)
+    assert drift._patterns(["unit-*", "node-cordoned@x"]) == ["unit-*", "node-cordoned@x"]
+    file = tmp_path / "a.json"
+    for text, said in (("", "is no JSON"), ("{}", "is not what"), ('{"findings": 1', "is no JSON")):
+        file.write_text(text)
+        with pytest.raises(UsageError, match=said):
+            drift._read(file, [])
+    with pytest.raises(UsageError, match="cannot be read"):
+        drift._read(tmp_path / "none.json", [])
+
+
+def test_a_finding_of_a_machine_that_was_reached_keeps_its_resources() -> None:
+    found = Found(
+        (Finding("unit-failed", "hgx-01", "a.service"),), (Unseen("resource a", "hgx-01 (x): no"),)
+    )
+    assert drift_hosts.without_repeats(found) == found
