@@ -11,6 +11,7 @@ import pulumi
 import pulumi_kubernetes as kubernetes
 
 from components.host_connection import HostConnection
+from components.usernetes import api_way
 from components.usernetes.cluster import (
     UsernetesCluster,
     UsernetesClusterArgs,
@@ -58,9 +59,16 @@ def build(config: UsernetesConfig, secrets: Secrets) -> Outputs:
         name: RootlessHost(name, _prepared(config, hosts, name)) for name in hosts.connections
     }
     made = UsernetesCluster(config.name, _cluster(config, hosts, prepared))
+    kubeconfig = api_way.held_open(
+        made.kubeconfig,
+        access=usernetes_plan.api(config),
+        host=hosts.connections[config.control_plane.host],
+        private_key=secrets.ssh_private_key,
+        remote_port=usernetes_plan.ports(config).kube_apiserver,
+    )
     provider = kubernetes.Provider(
         "cluster",
-        kubeconfig=made.kubeconfig,
+        kubeconfig=kubeconfig,
         # Its certificates are renewed now and then, and it stays the same cluster.
         cluster_identifier=config.name,
         enable_server_side_apply=True,
@@ -72,7 +80,7 @@ def build(config: UsernetesConfig, secrets: Secrets) -> Outputs:
         "gpus",
         GpuPluginArgs(
             cluster=config.name,
-            kubeconfig=made.kubeconfig,
+            kubeconfig=kubeconfig,
             versions=usernetes_plan.versions(config),
             nodes=dict.fromkeys(made.nodes, config.gpus.count),
             metrics=not isinstance(config.metrics, NoExporter),
@@ -81,7 +89,7 @@ def build(config: UsernetesConfig, secrets: Secrets) -> Outputs:
         ),
         in_cluster,
     )
-    proof = TrainingProof("proof", _proof(config, made, plugin.ready))
+    proof = TrainingProof("proof", _proof(config, kubeconfig, plugin.ready))
     return Outputs(
         kubeconfig=made.kubeconfig,
         nodes={
@@ -160,12 +168,12 @@ def _cluster(
 
 
 def _proof(
-    config: UsernetesConfig, made: UsernetesCluster, requires: Sequence[pulumi.Resource]
+    config: UsernetesConfig, kubeconfig: pulumi.Output[str], requires: Sequence[pulumi.Resource]
 ) -> TrainingProofArgs:
     versions = usernetes_plan.versions(config)
     return TrainingProofArgs(
         cluster=config.name,
-        kubeconfig=made.kubeconfig,
+        kubeconfig=kubeconfig,
         rung=config.proof.rung,
         nodes=usernetes_plan.ladder_nodes(config),
         smoke=usernetes_plan.network_test(config),

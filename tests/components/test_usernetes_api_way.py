@@ -1,0 +1,122 @@
+"""The tunnel that a stack's program holds open for what it has in the cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import pulumi
+import pytest
+
+from components.host_connection import HostConnection
+from components.usernetes import api_way
+from gpuclusters.adapters import ssh_forward
+from gpuclusters.adapters.errors import BusyError, UnreachableError
+from gpuclusters.domain.usernetes_network import ApiAccess
+from gpuclusters.providers import api_tunnel
+from tests.components.recorder import record
+
+KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAINXp91tIM7ydif/DQMJQYJOpU3LKW5uEnpYe2dO/7ODN"
+HOST = HostConnection(host="v1", address="192.0.2.1", port=22, user="ops", host_key=KEY)
+CONNECTION: dict[str, Any] = {
+    "host": "v1",
+    "address": "192.0.2.1",
+    "port": 22.0,
+    "user": "ops",
+    "host_key": KEY,
+    "iap": None,
+}
+
+Calls = list[tuple[str, str, int, int]]
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> Iterator[Calls]:
+    """What is opened, and is still open at the end."""
+    calls: Calls = []
+
+    @contextmanager
+    def forward(
+        connection: Any, credentials: Any, *, local_port: int, remote_port: int
+    ) -> Iterator[None]:
+        call = (connection.place, credentials.private_key, local_port, remote_port)
+        calls.append(call)
+        yield
+        calls.remove(call)
+
+    monkeypatch.setattr(ssh_forward, "forward", forward)
+    with ExitStack() as still:
+        monkeypatch.setattr(api_tunnel, "_OPEN", still)
+        yield calls
+    assert calls == []
+
+
+def _failing(error: Exception) -> Callable[..., Any]:
+    def forward(*_: Any, **__: Any) -> Any:
+        raise error
+
+    return forward
+
+
+def _reached(access: ApiAccess, kubeconfig: str) -> list[str]:
+    found: list[str] = []
+
+    def program() -> None:
+        api_way.held_open(
+            pulumi.Output.from_input(kubeconfig),
+            access=access,
+            host=HOST,
+            private_key="a key",
+            remote_port=6443,
+        ).apply(found.append)
+
+    record(program)
+    return found
+
+
+def test_the_kubeconfig_is_known_when_the_tunnel_is_open_and_it_stays_open(opened: Calls) -> None:
+    access = ApiAccess(through="tunnel", local_port=16443)
+    assert _reached(access, "clusters: []") == ["clusters: []"]
+    assert opened == [("v1 (192.0.2.1:22)", "a key", 16443, 6443)]
+
+
+@pytest.mark.parametrize(
+    "access",
+    [ApiAccess(through="address", address="api.example.com"), ApiAccess(through="loopback")],
+    ids=["address", "loopback"],
+)
+def test_an_api_that_is_reached_without_one_gets_none(opened: Calls, access: ApiAccess) -> None:
+    assert _reached(access, "clusters: []") == ["clusters: []"]
+    assert opened == []
+
+
+def test_without_a_cluster_nothing_is_opened(opened: Calls) -> None:
+    assert _reached(ApiAccess(through="tunnel", local_port=16443), "") == [""]
+    assert opened == []
+
+
+def test_the_engines_numbers_are_no_obstacle(opened: Calls) -> None:
+    api_tunnel.hold(CONNECTION, "a key", local_port=16443, remote_port=6443)
+    assert opened == [("v1 (192.0.2.1:22)", "a key", 16443, 6443)]
+
+
+def test_a_tunnel_that_is_open_already_will_do(
+    opened: Calls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    busy = BusyError("127.0.0.1:16443", "listen there", "another program listens there", "end it")
+    monkeypatch.setattr(ssh_forward, "forward", _failing(busy))
+    api_tunnel.hold(CONNECTION, "a key", local_port=16443, remote_port=6443)
+    assert opened == []
+
+
+def test_a_tunnel_that_cannot_be_opened_is_told_and_ends_nothing(
+    opened: Calls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(pulumi.log, "warn", said.append)
+    away = UnreachableError("v1", "open a tunnel", "no route to host", "start it")
+    monkeypatch.setattr(ssh_forward, "forward", _failing(away))
+    api_tunnel.hold(CONNECTION, "a key", local_port=16443, remote_port=6443)
+    assert said == ["v1: could not open a tunnel: no route to host; start it"]
+    assert opened == []
