@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -40,6 +41,22 @@ def small(hosts: Hosts, start_provider: StartProvider, standing: dict[str, Any])
     cluster = Cluster([first, worker], start_provider(first))
     cluster.made[first.name] = standing["made"]
     return cluster
+
+
+@pytest.fixture
+def joined(
+    hosts: Hosts, start_provider: StartProvider, standing: dict[str, Any], small: Cluster
+) -> Iterator[Cluster]:
+    """The same with a worker that tests share, and leave as they found it."""
+    cluster = small
+    if "worker" not in standing:
+        standing["worker"] = small.hosts[1]
+        small.create(small.hosts[1])
+    else:
+        cluster = Cluster([small.first, standing["worker"]], start_provider(small.first))
+        cluster.made |= standing["of all"]
+    yield cluster
+    standing["of all"] = cluster.made
 
 
 def reboot(host: SimulatedHost, cluster: Cluster) -> None:
@@ -115,48 +132,50 @@ def test_a_cluster_lives_from_its_control_plane_to_its_end(
         assert cluster.node(machine).name == ""
 
 
-def test_a_host_that_starts_again_keeps_its_gpus_and_its_place(small: Cluster) -> None:
-    worker = small.hosts[1]
-    small.create(worker)
-    reboot(worker, small)
-    assert sorted(small.node(worker).gpus) == small.made[worker.name].outputs["gpu_uuids"]
-    assert small.refresh(worker).outputs["drift"] == []
+def test_a_host_that_starts_again_keeps_its_gpus_and_its_place(joined: Cluster) -> None:
+    worker = joined.hosts[1]
+    reboot(worker, joined)
+    assert sorted(joined.node(worker).gpus) == joined.made[worker.name].outputs["gpu_uuids"]
+    assert joined.refresh(worker).outputs["drift"] == []
     # Whoever stops the container, the next look finds it, and the next run starts it.
     docker = "DOCKER_HOST=unix:///run/user/1000/docker.sock docker"
     assert worker.run(f"{docker} rm --force usernetes-node").returncode == 0
-    assert small.refresh(worker).outputs["drift"] == ["the node container is absent"]
-    assert small.differs(worker) == (True, [])
+    assert joined.refresh(worker).outputs["drift"] == ["the node container is absent"]
+    assert joined.differs(worker) == (True, [])
     worker.forget()
-    assert small.update(worker).outputs["drift"] == []
+    assert joined.update(worker).outputs["drift"] == []
     assert targets(worker) == ["up"]
 
 
-def test_other_gpus_in_the_same_machine_are_found_and_named_anew(small: Cluster) -> None:
-    worker = small.hosts[1]
-    before = small.create(worker).outputs["gpu_uuids"]
+def test_other_gpus_in_the_same_machine_are_found_and_named_anew(joined: Cluster) -> None:
+    worker = joined.hosts[1]
+    before = joined.made[worker.name].outputs["gpu_uuids"]
     worker.inject(rootless_faults.GpusReplaced())
-    drift = " ".join(small.refresh(worker).outputs["drift"])
+    drift = " ".join(joined.refresh(worker).outputs["drift"])
     assert "specification names GPUs of another machine" in drift
     assert "unresolvable CDI devices" in drift
-    assert small.differs(worker)[0]
-    after = small.update(worker).outputs
+    assert joined.differs(worker)[0]
+    after = joined.update(worker).outputs
     assert after["drift"] == []
     assert not set(before) & set(after["gpu_uuids"])
+    worker.clear_faults()
+    joined.update(worker)
 
 
-def test_a_machine_that_was_made_anew_gets_a_new_node_in_its_old_place(small: Cluster) -> None:
-    worker = small.hosts[1]
-    before = small.create(worker).outputs["gpu_uuids"]
+def test_a_machine_that_was_made_anew_gets_a_new_node_in_its_old_place(joined: Cluster) -> None:
+    worker = joined.hosts[1]
+    before = joined.made[worker.name].outputs["gpu_uuids"]
     # A new disk from an image that was prepared, and other GPUs.
     docker = "DOCKER_HOST=unix:///run/user/1000/docker.sock docker"
     gone = f"{docker} rm --force usernetes-node; {docker} volume rm all; rm -rf {STATE}"
     assert worker.run(gone).returncode == 0
     worker.inject(rootless_faults.GpusReplaced())
     connection = {**worker.connection, "machine": "made-again"}
-    assert small.differs(worker, connection=connection) == (True, [])
-    made = small.update(worker, connection=connection)
+    assert joined.differs(worker, connection=connection) == (True, [])
+    made = joined.update(worker, connection=connection)
     assert (made.outputs["joined"], made.outputs["drift"]) == (True, [])
     assert not set(before) & set(made.outputs["gpu_uuids"])
+    worker.clear_faults()
 
 
 def test_a_run_that_was_killed_goes_on_where_it_stopped(small: Cluster) -> None:
@@ -231,9 +250,8 @@ def test_a_host_that_cannot_join_says_why_and_leaves_no_token(small: Cluster) ->
     assert "--token" not in journals
 
 
-def test_what_the_cluster_lost_of_a_node_is_drift_and_is_put_back(small: Cluster) -> None:
-    worker = small.hosts[1]
-    small.create(worker)
+def test_what_the_cluster_lost_of_a_node_is_drift_and_is_put_back(joined: Cluster) -> None:
+    worker = joined.hosts[1]
     with Clusters(worker.folder).change() as known:
         for cluster in known["clusters"].values():
             node = cluster["nodes"].get(worker.name)
@@ -241,32 +259,31 @@ def test_what_the_cluster_lost_of_a_node_is_drift_and_is_put_back(small: Cluster
                 node["metadata"]["annotations"][PUBLIC_IP] = "10.0.0.1"
                 node["spec"]["unschedulable"] = True
                 node["metadata"]["annotations"]["gpu-clusters.dev/drained-for"] = "removal"
-    drift = " ".join(small.refresh(worker).outputs["drift"])
+    drift = " ".join(joined.refresh(worker).outputs["drift"])
     assert "flannel does not know" in drift
     assert "the node is closed for removal" in drift
-    small.first.inject(usernetes_faults.SyncFails())
+    joined.first.inject(usernetes_faults.SyncFails())
     with pytest.raises(StepFailed, match="pods of other nodes do not reach its pods"):
-        small.update(worker, join_timeout_seconds=0.5)
-    small.first.clear_faults()
-    assert small.update(worker).outputs["drift"] == []
-    assert small.nodes()[worker.name]["spec"]["unschedulable"] is False
+        joined.update(worker, join_timeout_seconds=0.5)
+    joined.first.clear_faults()
+    assert joined.update(worker).outputs["drift"] == []
+    assert joined.nodes()[worker.name]["spec"]["unschedulable"] is False
 
 
-def test_another_image_is_put_around_the_same_volumes_one_node_at_a_time(small: Cluster) -> None:
-    worker = small.hosts[1]
-    small.create(worker)
+def test_another_image_is_put_around_the_same_volumes_one_node_at_a_time(joined: Cluster) -> None:
+    worker = joined.hosts[1]
     worker.forget()
-    small.first.forget()
-    made = small.update(worker, container_toolkit="1.20.1")
+    joined.first.forget()
+    made = joined.update(worker, container_toolkit="1.20.1")
     assert targets(worker) == ["down", "up"]
     assert made.outputs["drift"] == []
-    acts = [e["action"] for e in small.first.journal("usernetes") if e.get("node") == worker.name]
+    acts = [e["action"] for e in joined.first.journal("usernetes") if e.get("node") == worker.name]
     assert acts == ["annotate", "cordon", "drain", "uncordon", "annotate"]
     # Somebody edits upstream's files: they are brought anew.
     file = worker.path(f"{STATE}/source/docker-compose.yaml")
     file.write_text("services: {}\n")
-    assert "the files of Usernetes were changed" in small.refresh(worker).outputs["drift"]
-    small.update(worker, container_toolkit="1.20.1")
+    assert "the files of Usernetes were changed" in joined.refresh(worker).outputs["drift"]
+    joined.update(worker)
     assert "build: ." in file.read_text()
 
 
