@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import pwd
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from gpuclusters.domain import rootless_files, rootless_reasons
+from gpuclusters.domain import rootless_facts, rootless_files, rootless_reasons
+from gpuclusters.domain.host_file import sha256_of
 
 
 def test_systemd_reads_our_unit_without_a_word(tmp_path: Path) -> None:
@@ -34,6 +37,30 @@ def test_what_an_administrator_types_writes_the_file(tmp_path: Path) -> None:
         subprocess.run(["sh", "-c", command], check=True)
         written = (tmp_path / path[1:]).read_text().splitlines()
         assert written == [line for line in text.splitlines() if line and line[0] not in "#/"]
+
+
+def test_a_machine_is_looked_at_whatever_is_installed_on_it() -> None:
+    if not Path("/etc/os-release").exists():
+        pytest.skip("this is no Linux")
+    script = rootless_files.SCRIPTS / "inspect.sh"
+    name = pwd.getpwuid(os.getuid()).pw_name
+    done = subprocess.run(
+        ["sh", str(script), name, "tun no_such_module", "/etc/os-release", "/no/such/file"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    live = rootless_facts.parse_host(done.stdout)
+    assert (live.uid, live.architecture) == (os.getuid(), os.uname().machine)
+    assert "no_such_module" in live.modules
+    assert live.digests == {"/etc/os-release": sha256_of(Path("/etc/os-release").read_bytes())}
+    # The files themselves say which ranges are taken: all of them, whoever has them.
+    lines = [
+        line.split(":")
+        for path in (Path("/etc/subuid"), Path("/etc/subgid"))
+        for line in (path.read_text().splitlines() if path.exists() else ())
+    ]
+    assert sorted(live.taken) == sorted((int(f[1]), int(f[2])) for f in lines if len(f) == 3)
 
 
 def test_rootlesskit_runs_a_command_here() -> None:

@@ -32,7 +32,7 @@ fi
 if [ -f "$HOME/.config/docker/daemon.json" ]; then
     say daemon-json "$(base64 <"$HOME/.config/docker/daemon.json" | tr -d '\n')"
 fi
-if [ -S "$XDG_RUNTIME_DIR/docker.sock" ] || [ -e "$XDG_RUNTIME_DIR/docker.sock" ]; then
+if [ -e "$XDG_RUNTIME_DIR/docker.sock" ]; then
     say docker-info "$(docker info --format '{{json .}}' 2>/dev/null | head -n 1 || true)"
 fi
 for path; do

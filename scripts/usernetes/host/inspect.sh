@@ -61,7 +61,7 @@ dpkg-query --show --showformat='${db:Status-Status} package ${Package} ${Version
 apt-mark showhold 2>/dev/null | sed -e '/^$/d' -e 's/^/held /' || true
 
 builtin=/lib/modules/$(uname -r)/modules.builtin
-loaded=$(lsmod | awk 'NR > 1 { printf "%s ", $1 }')
+loaded=$(lsmod 2>/dev/null | awk 'NR > 1 { printf "%s ", $1 }')
 for module in $modules; do
     case " $loaded" in
     *" $module "*) ;;
