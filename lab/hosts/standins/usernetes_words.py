@@ -40,8 +40,8 @@ JOIN_FAILS = {
         "expired or is not yet valid"
     ),
     "port-closed": (
-        "error execution phase preflight: couldn't validate the identity of the API Server: dial tcp: "
-        "connect: connection refused"
+        "error execution phase preflight: couldn't validate the identity of the API Server: dial tcp "
+        "10.128.0.6:6443: connect: connection refused"
     ),
     "other-cluster": (
         "error execution phase preflight: cluster CA found in cluster-info ConfigMap is invalid: none of the "

@@ -1,0 +1,374 @@
+"""What is done about a node of a Usernetes cluster, and what speaks against it: tables without a host."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import yaml
+from pydantic import ValidationError
+
+from gpuclusters.domain import usernetes_join, usernetes_node_reasons
+from gpuclusters.domain.host_file import sha256_of
+from gpuclusters.domain.refusals import RefusalError
+from gpuclusters.domain.usernetes_cluster import (
+    ClusterNode,
+    flannel_fault,
+    kubeconfig,
+    parse_node,
+    sync_faults,
+)
+from gpuclusters.domain.usernetes_network import ApiAccess
+from gpuclusters.domain.usernetes_node import UsernetesNodeInputs
+from gpuclusters.domain.usernetes_node_live import LiveNode, drift, gpu_faults, parse_live
+from gpuclusters.domain.usernetes_node_plan import Plan, plan
+from gpuclusters.domain.usernetes_node_refusals import require_joinable, require_possible
+from lab.hosts.standins.usernetes_words import BUILD_FAILS, JOIN_FAILS, START_FAILS
+
+KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJqXZ1Jv9lJtKfNnq1cfhUP4ZEdnVFh2U9w2qjZQv1oR"
+IP = "10.128.0.7"
+GPUS = ("GPU-aa", "GPU-bb")
+TOKEN = "abcdef.0123456789abcdef"
+
+
+def connection(name: str, **more: Any) -> dict[str, Any]:
+    return {"host": name, "address": "192.0.2.1", "host_key": KEY, **more}
+
+
+def inputs(role: str = "worker", **changes: Any) -> UsernetesNodeInputs:
+    values: dict[str, Any] = {
+        "connection": connection("gpu-02"),
+        "account": "ubuntu",
+        "cluster": "lab",
+        "role": role,
+        "node_name": "gpu-02",
+        "number": 2,
+        "source": {
+            "tag": "gen3-v20260902.0",
+            "location": "https://sources.test/a.tar.gz",
+            "sha256": "0" * 64,
+            "kubernetes": "v1.37.0",
+        },
+        "container_toolkit": "1.20.0",
+        "overlay": {"compose.yaml": "services: {}\n"},
+        "gpus": 2,
+        "cluster_id": "one",
+    }
+    if role == "worker":
+        first = connection("gpu-01")
+        values["control"] = {
+            "connection": first,
+            "account": "ubuntu",
+            "node_name": "gpu-01",
+            "host_ip": "10.128.0.6",
+        }
+    return UsernetesNodeInputs.model_validate({**values, **changes})
+
+
+def joined(of: UsernetesNodeInputs, **changes: Any) -> LiveNode:
+    """A node as it is left when all went well."""
+    live = LiveNode(
+        owner=of.natural_id,
+        machine=of.connection.machine,
+        release=of.release,
+        host_ip=IP,
+        joined="one",
+        source="s",
+        source_brought="s",
+        overlay={name: sha256_of(text.encode()) for name, text in of.overlay.items()},
+        route=IP,
+        host_gpus=GPUS,
+        docker="ok",
+        container="running",
+        image=of.image,
+        volumes=3,
+        kubelet_conf=True,
+        cluster_id="one",
+        gpu_unit="active",
+        cdi=(*GPUS, "all"),
+        node_gpus=GPUS,
+        runtime="nvidia",
+        runtime_mode="cdi",
+    )
+    return replace(live, **changes)
+
+
+def node(**changes: Any) -> ClusterNode:
+    values: dict[str, Any] = {
+        "ready": True,
+        "reason": "",
+        "version": "v1.37.0",
+        "labels": {},
+        "annotations": {"flannel.alpha.coreos.com/public-ip-overwrite": IP},
+        "taints": frozenset[str](),
+        "external_ips": (IP,),
+        "unschedulable": False,
+    }
+    return ClusterNode(**{**values, **changes})
+
+
+def test_a_node_that_is_as_it_must_be_is_left_alone() -> None:
+    of = inputs()
+    assert plan(of, joined(of), IP).is_empty
+    assert drift(of, joined(of)) == []
+
+
+def test_a_bare_host_gets_everything() -> None:
+    steps = plan(inputs(), LiveNode(docker="ok", host_gpus=GPUS, route=IP), IP)
+    assert steps == Plan(
+        leave="",
+        fetch=True,
+        overlay=("compose.yaml",),
+        recreate="",
+        up=True,
+        reset=False,
+        join=True,
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "word"),
+    [
+        ({"joined": "two", "cluster_id": "two"}, "the control plane was made anew"),
+        ({"release": "old"}, "another release of Usernetes"),
+        ({"host_ip": "10.128.0.9"}, "its address was 10.128.0.9 and is 10.128.0.7 now"),
+    ],
+)
+def test_a_worker_whose_volumes_do_not_fit_is_removed_first(
+    changes: dict[str, Any], word: str
+) -> None:
+    of = inputs()
+    steps = plan(of, joined(of, **changes), IP)
+    assert word in steps.leave
+    assert (steps.fetch, steps.up, steps.join, steps.reset) == (True, True, True, False)
+    assert steps.disturbs
+
+
+def test_a_copied_disk_carries_the_node_of_another_machine() -> None:
+    of = inputs(connection=connection("gpu-02", machine="new"))
+    live = joined(of, owner="lab/gpu-01", machine="old")
+    assert "its disk is a copy" in plan(of, live, IP).leave
+    # Where nobody knows one machine from another it is left to its owner.
+    known = inputs()
+    with pytest.raises(RefusalError, match="the node on it belongs to lab/gpu-01"):
+        require_possible(known, joined(known, owner="lab/gpu-01"), None, known=False)
+
+
+@pytest.mark.parametrize(
+    ("changes", "word"),
+    [
+        ({"image": "old"}, "its image or our files are others"),
+        ({"node_gpus": ("GPU-cc", "GPU-dd")}, "its host has other GPUs"),
+        ({"source": "edited"}, "upstream's files were brought anew"),
+    ],
+)
+def test_what_a_container_is_made_of_changes_around_its_volumes(
+    changes: dict[str, Any], word: str
+) -> None:
+    of = inputs()
+    steps = plan(of, joined(of, **changes), IP)
+    assert word in steps.recreate
+    assert (steps.leave, steps.up, steps.join) == ("", True, False)
+
+
+def test_what_kubeadm_began_is_reset_unless_it_ended() -> None:
+    of = inputs()
+    assert plan(of, joined(of, joined="", began=True), IP).reset
+    assert plan(of, joined(of, joined="", kubelet_conf=True), IP).reset
+    assert not plan(of, joined(of, began=True), IP).reset
+    stopped = plan(of, joined(of, container="exited"), IP)
+    assert (stopped.up, stopped.recreate, stopped.join) == (True, "", False)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"release": "old"}, "cannot be put under the volumes of the only control plane"),
+        ({"host_ip": "10.128.0.9"}, "and the certificates and all workers name the old one"),
+    ],
+)
+def test_the_volumes_of_a_control_plane_are_the_cluster(
+    changes: dict[str, Any], words: str
+) -> None:
+    of = inputs("control-plane")
+    with pytest.raises(RefusalError, match=words) as refused:
+        require_possible(of, joined(of, **changes), None, known=True)
+    assert "change the cluster's name with it" in refused.value.remedy
+
+
+def test_all_that_is_wrong_with_a_host_is_said_at_once() -> None:
+    live = LiveNode(docker="Cannot connect", host_gpus=("GPU-aa",))
+    with pytest.raises(RefusalError) as refused:
+        require_possible(inputs(), live, None, known=False)
+    for words in ("does not answer (Cannot connect)", "no address was found", "lists 1 GPUs"):
+        assert words in str(refused.value)
+    of = inputs()
+    with pytest.raises(RefusalError) as late:
+        require_joinable(of, joined(of), clock=100, version="v1.32.1", unreachable="refused")
+    for words in ("100 s apart", "runs Kubernetes v1.32.1", "6443/tcp", "8472/udp"):
+        assert words in str(late.value)
+
+
+def test_a_name_that_another_host_has_is_refused_and_ones_own_is_not() -> None:
+    of = inputs()
+    bare = LiveNode(docker="ok", host_gpus=GPUS, route=IP)
+    with pytest.raises(RefusalError, match=r"has a node gpu-02 already \(Ready\)"):
+        require_possible(of, bare, node(), known=False)
+    require_possible(of, bare, node(ready=False), known=True)
+    foreign = replace(bare, volumes=3)
+    with pytest.raises(RefusalError, match="no stack of ours made"):
+        require_possible(of, foreign, None, known=False)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"gpu_unit": "failed"}, "usernetes-gpus.service in the node is failed"),
+        ({"cdi": ("0", "1", "all")}, "lacks GPU-aa, GPU-bb: pods would end with 'unresolvable"),
+        ({"cdi": GPUS}, "has no name 'all'"),
+        ({"cdi": (*GPUS, "GPU-cc", "all")}, "names GPUs of another machine: GPU-cc"),
+        ({"runtime": "runc"}, "is runc and not nvidia"),
+        ({"runtime_mode": "auto"}, "in mode auto and not cdi"),
+    ],
+)
+def test_gpus_that_pods_could_not_use_are_found(changes: dict[str, Any], words: str) -> None:
+    of = inputs()
+    assert words in " ".join(gpu_faults(joined(of, **changes)))
+    assert words in " ".join(drift(of, joined(of, **changes)))
+
+
+def test_what_a_sync_puts_right_is_found() -> None:
+    assert sync_faults(node(), IP) == []
+    assert flannel_fault(node(), IP) is None
+    tainted = node(taints=frozenset({"node.cloudprovider.kubernetes.io/uninitialized"}))
+    found = sync_faults(replace(tainted, external_ips=(), annotations={}), IP)
+    assert len(found) == 3
+    for words in ("ExternalIP", "flannel", "taint"):
+        assert any(words in fault for fault in found)
+    early = node(annotations={"flannel.alpha.coreos.com/public-ip": "10.100.2.100"})
+    assert "it started before it was told" in str(flannel_fault(early, IP))
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        (BUILD_FAILS["wrong-tag"], "the files are of two tags"),
+        (BUILD_FAILS["toolkit-version"].format(version="9.9"), "no container toolkit of this"),
+        (BUILD_FAILS["no-egress"], "does not reach the registries"),
+        (BUILD_FAILS["rate-limit"], "lets nobody pull any more"),
+        (BUILD_FAILS["disk-full"], "the host's disk is full"),
+        (START_FAILS["cdi-unresolvable"], "does not know the CDI device"),
+        (START_FAILS["port-taken"], "one of the node's ports is taken"),
+        (START_FAILS["subnet-overlap"], "the node's own network overlaps"),
+        (START_FAILS["rp-filter"], "rp_filter is 1"),
+        (START_FAILS["delegation"], "has no controller cpu"),
+        (JOIN_FAILS["token-expired"], "it has expired"),
+        (JOIN_FAILS["clock-skew"], "the clocks of this host and of the control plane differ"),
+        (JOIN_FAILS["port-closed"], "the control plane cannot be reached"),
+        (JOIN_FAILS["other-cluster"], "another cluster answers"),
+        (JOIN_FAILS["kubelet-down"], "the kubelet in the node did not come up"),
+    ],
+)
+def test_what_docker_and_kubeadm_say_is_explained(said: str, words: str) -> None:
+    reason = usernetes_node_reasons.explain(f"#1 [internal]\n{said}\nmake: *** [up] Error 1")
+    assert reason is not None
+    assert words in reason.cause
+    assert (
+        usernetes_node_reasons.last_words(f"{said}\nmake: *** [up] Error 1")
+        == said.splitlines()[-1]
+    )
+
+
+def test_a_token_is_in_a_file_alone_and_the_file_in_no_command() -> None:
+    line = (
+        f"kubeadm join gpu-01:6443 --token {TOKEN} --discovery-token-ca-cert-hash sha256:{'a' * 64}"
+    )
+    invitation = usernetes_join.parse_invitation(line)
+    assert TOKEN not in repr(invitation)
+    assert invitation.token_id == "abcdef"
+    text = usernetes_join.join_file(invitation, control_ip="10.128.0.6", control_name="gpu-01")
+    commands = [one for one in text.splitlines() if one.startswith("kubeadm")]
+    assert commands == ['kubeadm join --config "$config"']
+    assert f"    token: {TOKEN}" in text
+    with pytest.raises(ValueError, match="printed no join command") as failed:
+        usernetes_join.parse_invitation(line.replace("sha256", "md5"))
+    assert TOKEN not in str(failed.value)
+    assert [usernetes_join.lifetime(hours) for hours in (1, 0.5, 0.001)] == ["60m", "30m", "1m"]
+
+
+KUBECONFIG = """
+clusters: [{name: kubernetes, cluster: {server: "https://gpu-01:6443"}}]
+users: [{name: kubernetes-admin, user: {}}]
+contexts: [{name: c, context: {cluster: kubernetes, user: kubernetes-admin}}]
+current-context: c
+"""
+
+
+@pytest.mark.parametrize(
+    ("access", "server", "name"),
+    [
+        (ApiAccess(through="tunnel", local_port=16443), "https://127.0.0.1:16443", None),
+        (ApiAccess(through="loopback"), "https://127.0.0.1:6443", None),
+        (ApiAccess(through="address", address=IP), f"https://{IP}:6443", None),
+        # An address that the certificate does not name.
+        (ApiAccess(through="address", address="203.0.113.9"), "https://203.0.113.9:6443", "gpu-01"),
+    ],
+)
+def test_a_kubeconfig_leads_there_from_outside(
+    access: ApiAccess, server: str, name: str | None
+) -> None:
+    text = kubeconfig(KUBECONFIG, access, name="lab", node_name="gpu-01", host_ip=IP)
+    cluster = yaml.safe_load(text)["clusters"][0]
+    assert cluster["cluster"]["server"] == server
+    assert cluster["cluster"].get("tls-server-name") == name
+    assert cluster["name"] == "lab"
+    with pytest.raises(ValueError, match="not a kubeconfig"):
+        kubeconfig("clusters: []", access, name="lab", node_name="gpu-01", host_ip=IP)
+
+
+def test_every_variable_is_stated_at_every_call() -> None:
+    of = inputs()
+    variables = of.environment(IP)
+    assert variables["NODE_SUBNET"] == "10.100.2.0/24"
+    assert variables["NODE_IP"] == "10.100.2.100"
+    assert variables["NODE_NAME"] == "gpu-02"
+    assert variables["HOST_IP"] == IP
+    assert variables["CNI"] == "flannel"
+    assert variables["FLANNEL_IGNORE_IP_CHECKSUM"] == "1"
+    source = {**of.source.model_dump(), "tag": "gen2-v20250210.0"}
+    older = inputs(source=source)
+    assert "POD_SUBNET" not in older.environment(IP)
+    assert (older.source.install_target, of.source.install_target) == (
+        "install-flannel",
+        "install-cni",
+    )
+    with pytest.raises(ValidationError, match="ranges of pods and services in a file of its own"):
+        inputs(source=source, network={"pod_subnet": "10.20.0.0/16"})
+
+
+def test_inputs_that_cannot_be_are_refused() -> None:
+    for changes, words in (
+        ({"control": None}, "name the control plane"),
+        ({"node_name": "x" * 64}, "at most 63"),
+        ({"number": 255}, "less than or equal to 254"),
+        ({"connection": connection("gpu-01")}, "a host runs one node"),
+        ({"account": "Root"}, "Linux login name"),
+    ):
+        with pytest.raises(ValidationError, match=words):
+            inputs(**changes)
+
+
+def test_what_inspect_prints_is_read() -> None:
+    live = parse_live(
+        "owner lab/gpu-02\nbegan yes\nsource abc\ncontent abc\noverlay d1 compose.yaml\nclock 17\n"
+        "host-gpu GPU-aa\nhost-gpu GPU-bb\ndocker ok\nvolumes 3\ncontainer running\nimage i1\n"
+        "kubelet-conf yes\ncluster-id one\ngpu-unit active\ncdi GPU-aa\ncdi all\nruntime nvidia\n"
+    )
+    assert live.owner == "lab/gpu-02"
+    assert live.began
+    assert live.overlay == {"compose.yaml": "d1"}
+    assert (live.clock, live.volumes, live.is_running) == (17, 3, True)
+    assert live.host_gpus == GPUS
+    assert live.cdi == ("GPU-aa", "all")
+    assert parse_node("") is None
