@@ -1,0 +1,82 @@
+"""The Usernetes cluster as a component: one resource a host, and what a worker is told."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pulumi
+import pytest
+
+from components.host_connection import HostConnection
+from components.usernetes.cluster import (
+    OVERLAY,
+    UsernetesCluster,
+    UsernetesClusterArgs,
+    UsernetesHost,
+)
+from gpuclusters.domain.usernetes_network import ApiAccess
+from gpuclusters.domain.usernetes_node import UsernetesNodeInputs
+from gpuclusters.domain.usernetes_versions import version_set
+from tests.components.recorder import Recorder, record
+
+KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f"
+NODE = ":UsernetesNode"
+
+
+def host(name: str, number: int, requires: Sequence[pulumi.Resource] = ()) -> UsernetesHost:
+    connection = HostConnection(host=name, address="192.0.2.1", port=22, user="ops", host_key=KEY)
+    return UsernetesHost(
+        connection=connection, account="ubuntu", number=number, gpus=4, requires=requires
+    )
+
+
+def cluster(*workers: UsernetesHost, **changes: Any) -> Recorder:
+    def declare() -> None:
+        args: dict[str, Any] = {
+            "versions": version_set("current").model_copy(update={"usernetes_sha256": "a" * 64}),
+            "control_plane": host("v-1", 1),
+            "workers": workers,
+            "api": ApiAccess(through="tunnel", local_port=16443),
+            **changes,
+        }
+        UsernetesCluster("c", UsernetesClusterArgs(**args))
+
+    return record(declare)
+
+
+def test_a_cluster_is_one_resource_for_each_host() -> None:
+    recorder = cluster(host("v-2", 2), host("v-3", 3))
+    assert sorted(recorder.types()) == [
+        "gpu-clusters:usernetes:UsernetesCluster",
+        *["pulumi-python:dynamic/gpu:UsernetesNode"] * 3,
+    ]
+    nodes = recorder.of(NODE)
+    assert [nodes[f"v-{n}-node"]["role"] for n in (1, 2, 3)] == [
+        "control-plane",
+        "worker",
+        "worker",
+    ]
+    assert "control" not in nodes["v-1-node"]
+    assert nodes["v-2-node"]["control"]["connection"]["host"] == "v-1"
+    assert set(nodes["v-2-node"]["overlay"]) == set(OVERLAY)
+
+
+def test_a_worker_that_leaves_the_middle_changes_no_other() -> None:
+    three = cluster(host("v-2", 2), host("v-3", 3)).of(NODE)
+    two = cluster(host("v-3", 3)).of(NODE)
+    assert two == {name: three[name] for name in ("v-1-node", "v-3-node")}
+
+
+def test_what_is_declared_are_inputs_that_the_provider_takes() -> None:
+    for versions in ("current", "proven"):
+        found = version_set(versions).model_copy(update={"usernetes_sha256": "a" * 64})
+        node = cluster(versions=found).of(NODE)["v-1-node"]
+        inputs = {k: v for k, v in node.items() if k in UsernetesNodeInputs.model_fields}
+        inputs["connection"] = {k: v for k, v in inputs["connection"].items() if v is not None}
+        assert UsernetesNodeInputs.model_validate(inputs).source.kubernetes == found.kubernetes
+
+
+def test_an_archive_without_a_digest_is_refused() -> None:
+    with pytest.raises(pulumi.RunError, match=r"sha256sum.* prints as usernetes-sha256"):
+        cluster(versions=version_set("current"))
