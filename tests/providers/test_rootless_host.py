@@ -177,6 +177,17 @@ def test_after_a_restart_the_gpus_are_back_and_follow_another_machine(kept: Kept
     assert kept.update().outputs["drift"] == []  # without a restart too
 
 
+def test_another_version_is_an_update_in_place_and_runs_at_once(kept: Kept) -> None:
+    older = inputs(kept.host, docker="28.5.2", container_toolkit="1.18.2")
+    assert kept.provider.diff(RootlessHostProvider, kept.made.outputs, older).replaces == []
+    made = kept.provider.update(RootlessHostProvider, kept.made, older)
+    assert (made.outputs["facts"]["docker"], engine(kept.host).version) == ("28.5.2", "28.5.2")
+    assert made.outputs["facts"]["container_toolkit"] == "1.18.2"
+    assert "docker-ce" in kept.host.run("apt-mark showhold").stdout.split()
+    kept.update()
+    assert engine(kept.host).version == DOCKER
+
+
 def test_all_that_speaks_against_a_host_is_said_at_once_and_nothing_is_touched(
     hosts: Hosts, start_provider: StartProvider
 ) -> None:
