@@ -72,6 +72,8 @@ def declare(
                 if node.name not in servers
             ],
             agents_at_once=cluster.agents_at_once,
+            server_token=secrets.server_token,
+            agent_token=secrets.agent_token,
             join_timeout_seconds=cluster.join_timeout_seconds,
             drain_timeout_seconds=cluster.drain_timeout_seconds,
             adopt=config.adopt.machines,

@@ -38,6 +38,10 @@ class Secrets:
     """Key for the machines, as PEM text; None if file or agent have it."""
     controller_ssh_private_key: pulumi.Output[str]
     """Key with which the controllers in the cluster reach the machines, as PEM text."""
+    server_token: pulumi.Output[str] | None
+    """With which servers join, of an RKE2 that is older than the stack; None: one is made."""
+    agent_token: pulumi.Output[str] | None
+    """With which agents join it; None: one is made."""
     bmc_password: pulumi.Output[str] | None
     """Password of the management controllers; None if nobody asks them."""
     issuer: pulumi.Input[str]
@@ -77,12 +81,15 @@ def read(config: CaasConfig, inventory: Inventory | None, file: str) -> Secrets:
         if _asks_bmc(config)
         else None
     )
+    tokens = [reader.read(key) if _makes_cluster(config) else None for key in _TOKENS]
     if reader.faults or controller_key is None:
         raise ConfigError(reader.faults)
     return Secrets(
         kubeconfig=kubeconfig,
         ssh_private_key=ssh_key,
         controller_ssh_private_key=controller_key,
+        server_token=tokens[0],
+        agent_token=tokens[1],
         bmc_password=password,
         issuer=_issuer(config, inventory),
         golden_firmware=_golden_firmware(config, inventory),
@@ -93,7 +100,8 @@ def read(config: CaasConfig, inventory: Inventory | None, file: str) -> Secrets:
 
 def warnings(config: CaasConfig, file: str) -> Iterable[Fault]:
     """Secrets that were set and that nobody reads."""
-    why = {key: "the cluster type is caas" for key in SECRET_KEYS if key not in _READ}
+    known = (*_READ, *_TOKENS) if _makes_cluster(config) else _READ
+    why = {key: "the cluster type is caas" for key in SECRET_KEYS if key not in known}
     why |= {
         key: f"caas.{'kubernetes' if key == 'kubeconfig' else 'hosts'}.source is lab"
         for key in _in_lab(config)
@@ -106,6 +114,7 @@ def warnings(config: CaasConfig, file: str) -> Iterable[Fault]:
 
 
 _READ = ("kubeconfig", "ssh-private-key", "controller-ssh-private-key", "bmc-password")
+_TOKENS = ("server-token", "agent-token")
 _NEEDED = {
     "kubeconfig": "while caas.kubernetes.source is existing",
     "controller-ssh-private-key": (

@@ -12,6 +12,7 @@ from components.caas.gpu_host import GpuHost
 from tests.adopt.guide import DOCS
 from tests.components.recorder import record
 from tests.components.test_gpu_host import host_args
+from tests.stacks import declaring, test_caas_rke2
 from tests.stacks.declaring import declared
 
 
@@ -59,3 +60,29 @@ def test_only_partitions_are_protected_and_only_if_told(wanted: bool) -> None:
     assert {name for name, said in protected.items() if said} == (
         {"hgx-01-fabric"} if wanted else set()
     )
+
+
+def test_an_rke2_below_a_caas_cluster_is_joined_with_its_own_tokens(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    own = {"gpu-clusters:server-token": "s" * 32, "gpu-clusters:agent-token": "a" * 32}
+    for key, value in own.items():
+        monkeypatch.setitem(declaring.SECRETS, key, value)
+    # The cluster is made here: there is no kubeconfig that somebody would have to give.
+    monkeypatch.delitem(declaring.SECRETS, "gpu-clusters:kubeconfig")
+    kubernetes = {
+        "source": "rke2",
+        "version": "v1.35.7+rke2r1",
+        "artifacts": {"source": "download", "checksum": "a" * 64},
+        "servers": [{"name": "cp-1"}],
+    }
+    section = test_caas_rke2.document(kubernetes, ["hgx-01"])
+    section["caas"]["adopt"] = {"machines": ["cp-1", "hgx-01"]}
+    engine = declared(section, preview=True)
+    nodes = engine.of(":Rke2Node")
+    assert {name: one["token"] for name, one in nodes.items()} == {
+        "cp-1-rke2": "s" * 32,
+        "hgx-01-rke2": "a" * 32,
+    }
+    assert all(one["adopt"] for one in nodes.values())
+    assert engine.of("Rke2Tokens") == {}
