@@ -33,13 +33,14 @@ def ask(
         AdapterError: not reached, or the script could not run at all.
     """
     tried = "climb the ladder's rungs on the host"
+    become = [] if host.connection.user == account else ["sudo", "-n", "-u", account]
     done = host.run(
-        ["sh", "-s", "--", account, image, str(min(highest, HOST_RUNGS[-1]).value)],
+        [*become, "sh", "-s", "--", image, str(min(highest, HOST_RUNGS[-1]).value)],
         tried=tried,
         stdin=(FOLDER / PROGRAM).read_bytes(),
         repeatable=True,
         timeout_seconds=TIMEOUT_SECONDS,
-        as_root=host.connection.user != account,
+        as_root=False,
     )
     if done.status != 0:
         raise command_error(host, tried, done)

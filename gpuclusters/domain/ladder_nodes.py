@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,6 +20,7 @@ from gpuclusters.domain.tenancy_objects import NODE, POD
 UNINITIALIZED = "node.cloudprovider.kubernetes.io/uninitialized"
 Object = Mapping[str, Any]
 _LINES = 12
+_TROUBLE = re.compile(r"^E|error|could not", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +153,7 @@ def _plugin(snapshot: Snapshot, node: str) -> tuple[str, str]:
     if pod is None:
         return "no pod of the device plugin is on it", ""
     log = snapshot.logs.get(node, "")
-    wrong = [line for line in log.splitlines() if line.startswith("E") or "error" in line.lower()]
+    wrong = [line for line in log.splitlines() if _TROUBLE.search(line)]
     last = f'; the plugin says "{_message(wrong[0])}"' if wrong else ""
     return f"{blocked(pod, snapshot.events)}{last}", log
 

@@ -22,6 +22,8 @@ class Allocation:
     resource: str
     devices: tuple[str, ...]
     cdi: tuple[str, ...] = ()
+    envs: tuple[tuple[str, str], ...] = ()
+    """Variables that the plugin answered."""
 
 
 class Checkpoint:
@@ -31,7 +33,14 @@ class Checkpoint:
         self._file = file
         kept = _read(file)
         self._allocations = [
-            Allocation(**{**entry, "devices": tuple(entry["devices"]), "cdi": tuple(entry["cdi"])})
+            Allocation(
+                **{
+                    **entry,
+                    "devices": tuple(entry["devices"]),
+                    "cdi": tuple(entry["cdi"]),
+                    "envs": tuple((name, value) for name, value in entry.get("envs", ())),
+                }
+            )
             for entry in kept.get("allocations", [])
         ]
         self._resources: set[str] = set(kept.get("resources", []))

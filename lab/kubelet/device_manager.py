@@ -158,6 +158,7 @@ class DeviceManager:
         return Allocation(
             metadata["uid"], metadata["namespace"], metadata["name"], container["name"], resource,
             tuple(chosen), tuple(device.name for device in answer.cdi_devices),
+            tuple(sorted(answer.envs.items())),
         )  # fmt: skip
 
 

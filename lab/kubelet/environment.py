@@ -6,7 +6,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,8 @@ from typing import Any
 from lab.kubelet.fields import FieldError, field
 from lab.kubelet.kube import CONFIG_MAP, SECRET, Kube
 from lab.kubelet.process import FOLDER_VARIABLE
+from lab.kubelet.programs import NAMESPACE_VARIABLE, NODE_VARIABLE, VISIBLE, Program
+from lab.kubelet.rootless import InNode
 from lab.kubelet.volumes import Volumes, contents
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -34,12 +36,32 @@ class Launch:
     environment: Mapping[str, str]
 
 
+class StartError(Exception):
+    """The runtime cannot make the container; the text is what it says."""
+
+
 class Environment:
-    """Makes launches of one pod's containers. `address` is the pod's own."""
+    """Makes launches of one pod's containers. `address` is the pod's own.
+
+    `program` says what runs for a container, `given` the variables that plugins answered for one, and
+    `inside` what is inside a rootless node.
+    """
 
     def __init__(
-        self, kube: Kube, pod: Mapping[str, Any], volumes: Volumes, address: str, folder: Path
+        self,
+        kube: Kube,
+        pod: Mapping[str, Any],
+        volumes: Volumes,
+        address: str,
+        folder: Path,
+        *,
+        program: Callable[[Mapping[str, Any]], Program | None] = lambda _: Program(),
+        given: Callable[[str], Mapping[str, str]] = lambda _: {},
+        inside: Callable[[], InNode | None] = lambda: None,
     ) -> None:
+        self._program = program
+        self._given = given
+        self._inside = inside
         self._kube = kube
         self._pod = pod
         self._volumes = volumes
@@ -51,14 +73,21 @@ class Environment:
 
         Raises:
             ConfigError: something that it names is missing, or its command is no Python program.
+            StartError: the node has no CDI name for a GPU that it is to get.
             VolumeError: it mounts a volume that the pod does not have.
             ClusterError: the API server could not be asked.
         """
         mounts = self._mounts(container)
-        own = await self._variables(container)
+        program = self._program(container) or Program()
+        own = {**program.environment, **self._given(container["name"])}
+        own |= await self._variables(container)
+        inside = self._inside()
+        if inside is not None and (said := inside.unresolvable(own.get(VISIBLE, ""))):
+            raise StartError(said)
         given = {name: located(value, mounts) for name, value in own.items()}
         words = [*(container.get("command") or ()), *(container.get("args") or ())]
         words = [located(expanded(word, own), mounts) for word in words]
+        words = [*words[:1], *program.before, *words[1:]] if not program.whole else [*program.whole]
         if not words or not _PYTHON.fullmatch(words[0]):
             raise ConfigError(
                 f"the stand-in runs Python programs (command: python -m …), not {words[:1]}"
@@ -70,6 +99,8 @@ class Environment:
             "PYTHONPATH": str(PROJECT),
             "PYTHONUNBUFFERED": "1",
             FOLDER_VARIABLE: str(self._folder),
+            NODE_VARIABLE: str(self._pod["spec"].get("nodeName", "")),
+            NAMESPACE_VARIABLE: str(self._pod["metadata"]["namespace"]),
         }
         account = mounts.get(ACCOUNT_FOLDER)
         if account is not None and (account / "token").exists():

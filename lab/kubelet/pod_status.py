@@ -25,6 +25,8 @@ class ContainerState:
     waiting: str = ""
     """Reason why it does not run; empty when it runs or has ended."""
     message: str = ""
+    reason: str = ""
+    """Why it ended, where its exit code is not its own: `StartError`; `message` says more then."""
     started: datetime | None = None
     finished: datetime | None = None
     exit_code: int = 0
@@ -44,7 +46,9 @@ class ContainerState:
         if self.waiting:
             state = {"waiting": {"reason": self.waiting, "message": self.message}}
         elif self.finished is not None and self.started is not None:
-            state = {"terminated": _terminated(self.exit_code, self.started, self.finished)}
+            over = _terminated(self.exit_code, self.started, self.finished)
+            told = {"reason": self.reason, "message": self.message} if self.reason else {}
+            state = {"terminated": over | told}
         elif self.started is not None:
             state = {"running": {"startedAt": timestamp(self.started)}}
         else:

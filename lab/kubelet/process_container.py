@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from caas.cluster import ClusterError
-from lab.kubelet.environment import ConfigError, Environment
+from lab.kubelet.environment import ConfigError, Environment, StartError
 from lab.kubelet.logs import ContainerLog
 from lab.kubelet.pod_status import ContainerState
 from lab.kubelet.probes import Probe
@@ -26,6 +26,7 @@ _CONFIG_RETRY_SECONDS = 2.0
 _SHUTDOWN_SECONDS = 4.0
 """What a process is granted when the stand-in itself ends."""
 _NEVER_RAN = 137
+_NOT_MADE = 128
 _log = logging.getLogger(__name__)
 
 
@@ -123,6 +124,8 @@ class ProcessContainer:
             launch = await self._environment.launch(self._spec)
             run = self.state.restarts
             process = await Process.start(launch, self._volumes.folder, self.log, run)
+        except StartError as error:
+            return await self._not_made(str(error))
         except (ConfigError, VolumeError, ClusterError, OSError) as error:
             await self._cannot(str(error))
             return None
@@ -150,6 +153,16 @@ class ProcessContainer:
             watching.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await watching
+
+    async def _not_made(self, why: str) -> int | None:
+        """The runtime refuses: that ends a container that is never restarted, others wait and try again."""
+        await self._tell("Failed", f"Error: {why}", warning=True)
+        if self._restarts(_NOT_MADE):
+            self._set(waiting="RunContainerError", message=why, ready=False)
+            await self._pause(_CONFIG_RETRY_SECONDS)
+            return None
+        self._set(waiting="", reason="StartError", message=why, started=datetime.now(UTC))
+        return _NOT_MADE
 
     async def _cannot(self, why: str) -> None:
         if self.state.message != why:

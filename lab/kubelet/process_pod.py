@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from caas.cluster import ClusterError
+from lab.kubelet import cluster_dns
 from lab.kubelet.addresses import public
 from lab.kubelet.environment import Environment
 from lab.kubelet.pod_status import Conditions, running
@@ -37,8 +38,16 @@ class ProcessPod:
         self._volumes = Volumes(runtime.kube, runtime.folder, pod, runtime.authority)
         self._volumes.folder.mkdir(parents=True, exist_ok=True)
         environment = Environment(
-            runtime.kube, pod, self._volumes, self._address, runtime.process_folder
+            runtime.kube,
+            pod,
+            self._volumes,
+            self._address,
+            runtime.process_folder,
+            program=lambda container: runtime.program(pod, container),
+            given=self._given,
+            inside=lambda: runtime.inside,
         )
+        self._name = cluster_dns.Name.of(pod)
         before = {
             status["name"]: status["restartCount"] + 1
             for status in pod.get("status", {}).get("containerStatuses", [])
@@ -70,6 +79,10 @@ class ProcessPod:
 
     async def run(self) -> None:
         """Run all containers until every one has ended."""
+        if self._name is not None:
+            cluster_dns.publish(
+                self._runtime.process_folder, self._name, self._address, self._runtime.folder.name
+            )
         reporting = asyncio.create_task(self._report())
         syncing = asyncio.create_task(self._sync())
         try:
@@ -90,7 +103,14 @@ class ProcessPod:
     async def remove(self) -> None:
         """Give back its address and remove its volumes."""
         self._runtime.loopback.give_back(self._address)
+        if self._name is not None:
+            cluster_dns.withdraw(self._runtime.process_folder, self._name)
         self._volumes.remove()
+
+    def _given(self, container: str) -> Mapping[str, str]:
+        """Variables that device plugins answered for a container."""
+        held = self._runtime.devices.of_pod(self._pod["metadata"]["uid"])
+        return {n: v for one in held if one.container == container for n, v in one.envs}
 
     async def _report(self) -> None:
         while True:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from lab.kubelet import programs, rootless
 from lab.kubelet.addresses import LoopbackAddresses, PodRange
 from lab.kubelet.checkpoint import Allocation
 from lab.kubelet.device_manager import DeviceManager
@@ -15,6 +16,8 @@ from lab.kubelet.kube import Kube
 from lab.kubelet.logs import ContainerLog
 from lab.kubelet.machine import Machine
 from lab.kubelet.probes import is_supported
+from lab.kubelet.programs import Program
+from lab.kubelet.rootless import InNode
 
 _PROBES = ("startupProbe", "readinessProbe", "livenessProbe")
 
@@ -40,9 +43,20 @@ class NodeRuntime:
         """Whether containers of this image run as processes."""
         return image == self.image or image.startswith((f"{self.image}:", f"{self.image}@"))
 
+    def program(self, pod: Mapping[str, Any], container: Mapping[str, Any]) -> Program | None:
+        """What runs as a process for a container; None if it is only said to run."""
+        if self.is_ours(container["image"]):
+            return Program()
+        return programs.program(pod, container, self.inside)
+
+    @property
+    def inside(self) -> InNode | None:
+        """What is inside the node, if it is a rootless one."""
+        return rootless.read(self.process_folder).get(self.folder.name)
+
     def runs_for_real(self, pod: Mapping[str, Any]) -> bool:
-        """Whether any container of the pod is of our image."""
-        return any(self.is_ours(container["image"]) for container in pod["spec"]["containers"])
+        """Whether any container of the pod runs as a process."""
+        return any(self.program(pod, container) for container in pod["spec"]["containers"])
 
     def log(self, pod: Mapping[str, Any], container: str) -> ContainerLog:
         """The logs of a container."""
@@ -75,7 +89,7 @@ def unsupported(pod: Mapping[str, Any], runtime: NodeRuntime) -> str | None:
     if spec.get("initContainers"):
         return "init containers"
     for container in spec["containers"]:
-        if not runtime.is_ours(container["image"]):
+        if runtime.program(pod, container) is None:
             return f"a container of another image ({container['image']}) beside ours"
         for kind in _PROBES:
             if kind in container and not is_supported(container[kind]):

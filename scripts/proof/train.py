@@ -190,7 +190,9 @@ def judged(torch, model, images, labels):
 
 def spawn(options):
     """One process for each GPU of this pod; the first that fails ends the others."""
-    own = [sys.executable, __file__, *sys.argv[1:]]
+    # As this process was started, whatever stands before the program; older Pythons do not tell.
+    words = getattr(sys, "orig_argv", [sys.executable, __file__, *sys.argv[1:]])[1:]
+    own = [sys.executable, *words]
     started = [subprocess.Popen([*own, "--local", str(n)]) for n in range(options.gpus)]
     code = 0
     try:

@@ -26,6 +26,7 @@ from gpuclusters.providers.host_file import HostFile, HostFileProvider
 from gpuclusters.providers.host_unit import HostUnit, HostUnitProvider
 from gpuclusters.providers.mig_layout import MigLayout, MigLayoutProvider
 from gpuclusters.providers.node_maintenance import NodeMaintenance, NodeMaintenanceProvider
+from gpuclusters.providers.plugin_gate import PluginGate, PluginGateProvider
 from gpuclusters.providers.preflight import Preflight, PreflightProvider
 from gpuclusters.providers.proof_run import ProofRun, ProofRunProvider
 from gpuclusters.providers.rke2_node import Rke2Node, Rke2NodeProvider
@@ -34,6 +35,7 @@ from gpuclusters.providers.rootless_host import RootlessHost, RootlessHostProvid
 from gpuclusters.providers.service_vm import ServiceVm, ServiceVmProvider
 from gpuclusters.providers.ssh_host_key import SshHostKey, SshHostKeyProvider
 from gpuclusters.providers.tenancy_policy import TenancyPolicy, TenancyPolicyProvider
+from gpuclusters.providers.training_proof import TrainingProof, TrainingProofProvider
 from gpuclusters.providers.usernetes_node import UsernetesNode, UsernetesNodeProvider
 from gpuclusters.providers.vfio_binding import VfioBinding, VfioBindingProvider
 
@@ -69,6 +71,8 @@ GOLDEN = {
     ),
     PreflightProvider: ("gpuclusters.providers.preflight", "PreflightProvider"),
     ServiceVmProvider: ("gpuclusters.providers.service_vm", "ServiceVmProvider"),
+    PluginGateProvider: ("gpuclusters.providers.plugin_gate", "PluginGateProvider"),
+    TrainingProofProvider: ("gpuclusters.providers.training_proof", "TrainingProofProvider"),
     ProofRunProvider: ("gpuclusters.providers.proof_run", "ProofRunProvider"),
     Rke2NodeProvider: ("gpuclusters.providers.rke2_node", "Rke2NodeProvider"),
     Rke2TokensProvider: ("gpuclusters.providers.rke2_tokens", "Rke2TokensProvider"),
@@ -117,6 +121,8 @@ def test_the_state_token_of_a_provider_never_changes(provider: type[ResourceProv
         (Preflight, "dynamic/gpu:Preflight"),
         (ServiceVm, "dynamic/gpu:ServiceVm"),
         (ProofRun, "dynamic/gpu:ProofRun"),
+        (PluginGate, "dynamic/gpu:PluginGate"),
+        (TrainingProof, "dynamic/gpu:TrainingProof"),
         (Rke2Node, "dynamic/gpu:Rke2Node"),
         (Rke2Tokens, "dynamic/gpu:Rke2Tokens"),
         (RootlessHost, "dynamic/gpu:RootlessHost"),

@@ -1,0 +1,71 @@
+"""The cluster's DNS, as far as pods that run as processes need it: names of headless services.
+
+Kept as `<kubelets>/dns/<namespace>/<hostname>.<subdomain>`; the processes of pods read it (`in_pod`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lab.hosts.folder import read_json, write_json
+
+_FOLDER = "dns"
+_SUFFIX = ".svc.cluster.local"
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """A pod's name in its namespace."""
+
+    namespace: str
+    host: str
+    """`training-0.training`."""
+
+    @classmethod
+    def of(cls, pod: Mapping[str, Any]) -> Name | None:
+        """Of a pod that has one: a hostname and the name of a service."""
+        spec = pod["spec"]
+        if not spec.get("hostname") or not spec.get("subdomain"):
+            return None
+        return cls(pod["metadata"]["namespace"], f"{spec['hostname']}.{spec['subdomain']}")
+
+    @classmethod
+    def asked(cls, text: str, namespace: str) -> Name | None:
+        """Of what a program in a namespace looks up; None if that is no name of a pod."""
+        parts = text.removesuffix(".").removesuffix(_SUFFIX).removesuffix(".svc").split(".")
+        if len(parts) == 2:
+            return cls(namespace, ".".join(parts))
+        return cls(parts[2], ".".join(parts[:2])) if len(parts) == 3 else None
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Where a pod is."""
+
+    address: str
+    node: str
+
+
+def publish(kubelets: Path, name: Name, address: str, node: str) -> None:
+    """The pod has an address."""
+    file = _file(kubelets, name)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_json(file, {"address": address, "node": node})
+
+
+def withdraw(kubelets: Path, name: Name) -> None:
+    """The pod is gone."""
+    _file(kubelets, name).unlink(missing_ok=True)
+
+
+def find(kubelets: Path, name: Name) -> Record | None:
+    """Where a pod is; None if there is none of this name."""
+    known = read_json(_file(kubelets, name))
+    return Record(known["address"], known["node"]) if known else None
+
+
+def _file(kubelets: Path, name: Name) -> Path:
+    return kubelets / _FOLDER / name.namespace / name.host

@@ -1,0 +1,56 @@
+"""What runs as a process in pods whose images are not ours: programs of proofs, and images that are known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from gpuclusters.domain import training_job
+from gpuclusters.domain.ladder_pods import REACH
+from gpuclusters.domain.proof_pod import LABEL
+from lab.kubelet.rootless import ALL, InNode
+
+NODE_VARIABLE = "GPU_CLUSTERS_NODE"
+NAMESPACE_VARIABLE = "GPU_CLUSTERS_NAMESPACE"
+"""In the environment of every process: where its pod is."""
+VISIBLE = "NVIDIA_VISIBLE_DEVICES"
+_PROOFS = (REACH, training_job.NAME)
+"""Labels of pods that mount a Python program of ours, and need the cluster's DNS."""
+_KNOWN = {
+    "nvcr.io/nvidia/k8s-device-plugin": "lab.usernetes.device_plugin",
+    "nvcr.io/nvidia/k8s/cuda-sample": "lab.usernetes.vector_add",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What is executed for a container; as it stands there by default."""
+
+    before: tuple[str, ...] = ()
+    """Words between Python and the container's own arguments."""
+    whole: tuple[str, ...] = ()
+    """The whole command, where it is the image's."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables of the image."""
+
+
+def program(
+    pod: Mapping[str, Any], container: Mapping[str, Any], inside: InNode | None
+) -> Program | None:
+    """What runs for a container of another image; None if nothing does.
+
+    Args:
+        pod: whose.
+        container: of it.
+        inside: what is inside the node; None if it is no rootless one, where no known image runs.
+    """
+    label = (pod["metadata"].get("labels") or {}).get(LABEL)
+    if label in _PROOFS and container.get("command"):
+        return Program(before=("-m", "lab.kubelet.in_pod"))
+    name = container["image"].partition("@")[0].rpartition(":")[0]
+    if inside is None or name not in _KNOWN:
+        return None
+    # The variable is in the image: without a device of its own the plugin's pod gets all GPUs.
+    own = {VISIBLE: ALL} if name.endswith("device-plugin") else {}
+    return Program(whole=("python3", "-m", _KNOWN[name]), environment=own)

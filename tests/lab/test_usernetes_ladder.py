@@ -1,0 +1,247 @@
+"""The ladder's upper rungs in the lab: a real API server, real processes, and a fault for every rung.
+
+One cluster of two rootless nodes for the whole file; each test leaves it without faults.
+"""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import lab.kubelet
+from gpuclusters.adapters.cluster_jobs import ClusterJobs
+from gpuclusters.adapters.here import SystemClock
+from gpuclusters.adapters.proof_programs import texts
+from gpuclusters.domain import device_plugin_manifest, ladder_run, plugin_gate
+from gpuclusters.domain.gpu_operator import DAEMON_SET
+from gpuclusters.domain.ladder_inputs import WHOLE, LadderInputs
+from gpuclusters.domain.plugin_gate import GateInputs
+from gpuclusters.domain.ports import ObjectKind
+from gpuclusters.domain.proof import Outcome
+from gpuclusters.domain.proof_run import Result
+from gpuclusters.domain.refusals import RefusalError
+from gpuclusters.domain.tenancy_objects import NAMESPACE, NODE, POD
+from gpuclusters.domain.usernetes_versions import version_set
+from lab.control_plane import NodeSpec
+from lab.hosts import NodeState
+from lab.kubelet import rootless
+from lab.usernetes.faults import (
+    Fault,
+    GpuLost,
+    NamesByIndex,
+    NetworkClosed,
+    RuntimeNotDefault,
+)
+from lab.usernetes.server import inside
+from tests.fixtures.control_plane import KubeCluster
+from tests.fixtures.kubelet import IMAGE
+from tests.fixtures.tenancies import until
+
+pytestmark = pytest.mark.lab
+GPUS = 2
+TRAINING = "registry.example.com/train:1.0"
+STRATEGIC = "application/strategic-merge-patch+json"
+
+
+class Quick(SystemClock):
+    """Looks more often: nothing here takes its time."""
+
+    def sleep(self, seconds: float) -> None:
+        super().sleep(min(seconds, 0.15))
+
+
+class Own(ClusterJobs):
+    """The cluster of the run without the nodes of other tests."""
+
+    nodes: tuple[str, ...] = ()
+
+    def list(self, kind: ObjectKind, namespace: str = "") -> Sequence[dict[str, Any]]:
+        found = super().list(kind, namespace)
+        return [one for one in found if kind != NODE or one["metadata"]["name"] in self.nodes]
+
+
+@dataclass
+class Journal:
+    lines: list[str] = field(default_factory=list)
+
+    def note(self, line: str) -> None:
+        self.lines.append(line)
+
+
+@dataclass
+class World:
+    cluster: Own
+    kubelets: Path
+    namespace: str
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        return self.cluster.nodes
+
+    def tell(self, *faults: Fault) -> None:
+        """What the stand-in tells the kubelets of both nodes."""
+        told = {}
+        for number, name in enumerate(self.nodes):
+            gpus = tuple(f"GPU-{number}000000{n}-0000-4000-8000-000000000000" for n in range(GPUS))
+            state = NodeState(name, True, gpus, "nvidia", True, "worker", True)
+            told[name] = inside(state, faults)
+        rootless.write(self.kubelets, told)
+
+    def restart_plugins(self) -> None:
+        """As the unit inside the node does with containerd: its pods start anew."""
+        for pod in self.plugins():
+            self.cluster.remove(POD, pod["metadata"]["name"], "kube-system")
+
+    def plugins(self) -> list[dict[str, Any]]:
+        wanted = device_plugin_manifest.PLUGIN_LABELS.items()
+        return [
+            pod
+            for pod in self.cluster.list(POD, "kube-system")
+            if wanted <= (pod["metadata"].get("labels") or {}).items()
+            and pod["spec"].get("nodeName") in self.nodes
+        ]
+
+    def inputs(self, rung: int, **changes: Any) -> LadderInputs:
+        given: dict[str, Any] = {
+            "cluster": "lab",
+            "kubeconfig": "unused",
+            "rung": rung,
+            "nodes": [{"name": name, "gpus": GPUS} for name in self.nodes],
+            "namespace": self.namespace,
+            "smoke": {"image": TRAINING, "timeout_seconds": 60},
+            "training": {"image": TRAINING, "accuracy_floor": 0.8, "timeout_seconds": 60},
+            "settle_seconds": 20,
+            "simulated": True,
+        }
+        return LadderInputs.model_validate(given | changes)
+
+    def climb(self, rung: int = 9, **changes: Any) -> Result:
+        found = texts(ladder_run.PROGRAMS)
+        return ladder_run.run(self.inputs(rung, **changes), self.cluster, Quick(), Journal(), found)
+
+    def gate(self, seconds: int = 30) -> dict[str, Any]:
+        wanted = GateInputs(
+            cluster="lab",
+            kubeconfig="unused",
+            expected=dict.fromkeys(self.nodes, GPUS),
+            timeout_seconds=seconds,
+        )
+        return dict(plugin_gate.wait(wanted, self.cluster, Quick(), Journal()))
+
+
+@pytest.fixture(scope="module")
+def world(kube_api: KubeCluster) -> Iterator[World]:
+    token = secrets.token_hex(3)
+    folder = Path(tempfile.mkdtemp(prefix="gck-"))
+    names = (f"un-a-{token}", f"un-b-{token}")
+    mark = {"gpu-clusters.dev/test": token}
+    cluster = Own(kube_api.kubeconfig.read_text())
+    cluster.nodes = names
+    made = World(cluster, folder, f"ladder-{token}")
+    made.tell()
+    lab.kubelet.start(
+        folder,
+        control_plane=kube_api.folder,
+        nodes=[NodeSpec(name, labels=mark) for name in names],
+        image=IMAGE,
+        boot_seconds=0.05,
+    )
+    body = device_plugin_manifest.device_plugin(version_set("current").device_plugin_image)
+    # The cluster is shared with other tests, whose nodes are not to get a plugin.
+    body["metadata"]["name"] += f"-{token}"
+    body["spec"]["template"]["spec"]["nodeSelector"] = mark
+    with kube_api.api() as api:
+        for number, name in enumerate(names):
+            address = {"type": "ExternalIP", "address": f"203.0.113.{number + 1}"}
+            status = {"status": {"addresses": [address]}}
+            path = f"/api/v1/nodes/{name}/status"
+            assert api.request("PATCH", path, status, content_type=STRATEGIC)[0] == 200
+    cluster.create(DAEMON_SET, body)
+    yield made
+    cluster.remove(DAEMON_SET, body["metadata"]["name"], "kube-system")
+    lab.kubelet.stop(folder)
+    # Another connection: the server has closed one that was idle so long.
+    with kube_api.api() as api:
+        for name in names:
+            api.delete(f"/api/v1/nodes/{name}")
+    log = (folder / "server.log").read_text()
+    shutil.rmtree(folder)
+    assert "Traceback" not in log, log
+
+
+@pytest.fixture(autouse=True)
+def healed(world: World) -> Iterator[None]:
+    yield
+    world.tell()
+
+
+def test_two_nodes_climb_to_the_training_and_nothing_stays_behind(world: World) -> None:
+    assert world.gate()["allocatable"] == dict.fromkeys(world.nodes, GPUS)
+    result = world.climb()
+    assert result.proven, [c for c in result.checks if c.outcome is not Outcome.PASSED]
+    assert [check.level for check in result.checks] == [
+        "R5",
+        "R5",
+        "R6",
+        "R6",
+        "R7",
+        "R7",
+        "R8",
+        "R8",
+        "R9",
+    ]
+    last = result.checks[-1]
+    assert last.figures["nodes"] == 2
+    assert last.figures["gpus"] == 4
+    assert last.figures["simulated"] == 1
+    assert last.figures["accuracy"] > 0.8
+    assert "simulated" in result.remarks[0]
+    assert {facts[WHOLE] for facts in result.observed.values()} == {str(GPUS)}
+    until(lambda: world.cluster.get(NAMESPACE, world.namespace) is None)
+
+
+@pytest.mark.parametrize(
+    ("fault", "rung", "said"),
+    [
+        (NetworkClosed, 6, "timed out"),
+        (GpuLost, 7, f"{WHOLE}: {GPUS - 1}, wanted {GPUS}"),
+        (NamesByIndex, 8, "no names by UUID, or those of other GPUs"),
+    ],
+)
+def test_a_climb_fails_at_the_rung_of_its_fault(
+    world: World, fault: type[Any], rung: int, said: str
+) -> None:
+    node = world.nodes[1]
+    world.gate()
+    world.tell(fault(node=node))
+    smoke = {"image": TRAINING, "timeout_seconds": 4}
+    result = world.climb(rung, settle_seconds=2, smoke=smoke)
+    failed = [check for check in result.checks if check.outcome is Outcome.FAILED]
+    assert {check.level for check in failed} == {f"R{rung}"}, failed
+    assert any(said in check.said for check in failed), failed
+    if rung > 6:
+        assert [check.subject for check in failed] == [node]
+
+
+def test_the_gate_names_node_rung_and_cause(world: World) -> None:
+    node = world.nodes[0]
+    world.gate()
+    world.tell(RuntimeNotDefault(node=node))
+    world.restart_plugins()
+    with pytest.raises(RefusalError) as refused:
+        world.gate(6)
+    text = str(refused.value)
+    assert "rung 7 does not hold" in text
+    assert f"node {node}: {WHOLE}: 0, wanted {GPUS}" in text
+    assert "could not load NVML" in text
+    assert "nvidia is not the default runtime inside the node" in text
+    world.tell()
+    world.restart_plugins()
+    assert world.gate()["missing"] == []
