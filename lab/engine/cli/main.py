@@ -19,7 +19,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return _carry_out(sys.argv[1:] if arguments is None else arguments)
     except UserError as error:
-        print(f"error: {labelled(error)}", file=sys.stderr)
+        # Scripts compare what Pulumi says word for word; the id is for people.
+        said = labelled(error) if sys.stderr.isatty() else str(error)
+        print(f"error: {said}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         print("error: interrupted", file=sys.stderr)
