@@ -26,6 +26,7 @@ nvidia-ctk config --in-place \
     --set accept-nvidia-visible-devices-as-volume-mounts=true
 # From the file: what containerd prints is of its own newest version, which does not fit kind's file.
 nvidia-ctk runtime configure --runtime=containerd --config-source=file --cdi.enabled --set-as-default
-systemctl try-restart containerd.service
+# Not waited for: at the start of the node containerd waits for this unit in turn.
+systemctl try-restart --no-block containerd.service
 
 nvidia-ctk cdi list
