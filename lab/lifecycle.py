@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lab import control_plane, gpu_operator, hosts, issuer, kubelet
+from lab import control_plane, gpu_operator, hosts, issuer, kubelet, usernetes
 from lab.control_plane import NodeSpec
 from lab.control_plane.kube import KubeApi
 from lab.control_plane.layout import Layout
@@ -89,6 +89,16 @@ def start(folder: Path, spec: LabSpec, report: Report) -> None:
             )
         else:
             gpu_operator.stop(folder / "gpu_operator")
+        if spec.usernetes:
+            usernetes.start(
+                folder / "usernetes",
+                control_plane=folder,
+                hosts=folder / "hosts",
+                kubelets=folder / "kubelet",
+                report=report,
+            )
+        else:
+            usernetes.stop(folder / "usernetes")
         inventory = _inventory(folder, spec.name, endpoints, control.kubeconfig, issued.url)
         _publish(folder / INVENTORY, json.dumps(inventory, indent=2).encode())
 
@@ -244,6 +254,18 @@ def status(folder: Path) -> list[Part]:
                 operator.log,
             )
         )
+    rootless = usernetes.status(folder / "usernetes")
+    if rootless.log.exists():
+        parts.append(
+            Part(
+                "rootless nodes",
+                rootless.running,
+                rootless.detail,
+                rootless.pid or 0,
+                rootless.rss_bytes,
+                rootless.log,
+            )
+        )
     issued = issuer.status(folder / "issuer")
     parts.append(Part("issuer", issued.running, issued.url or "", issued.pid or 0, 0, issued.log))
     return parts
@@ -251,6 +273,7 @@ def status(folder: Path) -> list[Part]:
 
 def _stop(folder: Path, report: Report) -> None:
     (folder / INVENTORY).unlink(missing_ok=True)
+    usernetes.stop(folder / "usernetes")
     gpu_operator.stop(folder / "gpu_operator")
     kubelet.stop(folder / "kubelet")
     issuer.stop(folder / "issuer")

@@ -22,7 +22,16 @@ from gpuclusters.cli.project import Project
 from gpuclusters.cli.stack_config import read_valid
 from gpuclusters.config.stack import StackConfig
 from gpuclusters.config.stack_file import other_sections
-from lab import control_plane, gpu_operator, hosts, issuer, kubelet, lifecycle, tools
+from lab import (
+    control_plane,
+    gpu_operator,
+    hosts,
+    issuer,
+    kubelet,
+    lifecycle,
+    tools,
+    usernetes,
+)
 from lab.hosts import remote
 
 app = typer.Typer(
@@ -46,6 +55,7 @@ def one_sentence() -> Iterator[None]:
         issuer.IssuerError,
         kubelet.KubeletError,
         gpu_operator.OperatorError,
+        usernetes.UsernetesError,
         tools.ToolError,
         AdapterError,
     ) as error:

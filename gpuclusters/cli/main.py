@@ -13,7 +13,17 @@ from typing import Annotated
 
 import typer
 
-from gpuclusters.cli import doctor, draw, drift, explain, lab, review, stack
+from gpuclusters.cli import (
+    doctor,
+    draw,
+    drift,
+    explain,
+    lab,
+    review,
+    stack,
+    training_times,
+    tunnel,
+)
 from gpuclusters.cli import verify as verification
 from gpuclusters.cli.errors import RunError, UsageError
 from gpuclusters.cli.help import Commands, epilog
@@ -32,6 +42,8 @@ app.add_typer(review.app)
 app.add_typer(draw.app)
 app.add_typer(drift.app)
 app.add_typer(explain.app)
+app.add_typer(tunnel.app)
+app.add_typer(training_times.app)
 
 Stack = Annotated[
     str, typer.Option("--stack", "-s", envvar="PULUMI_STACK", help="Which Pulumi.<stack>.yaml.")
