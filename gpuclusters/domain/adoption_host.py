@@ -1,4 +1,7 @@
-"""How what is there on a host differs from what is declared: files, units, CDI specs, boots, drivers, VMs."""
+"""How what is there on a host differs from what is declared: files, units, CDI specs, boots, drivers, VMs.
+
+What a run of ours began and did not end is no difference: the next run goes on with it.
+"""
 
 from __future__ import annotations
 
@@ -109,7 +112,8 @@ def boot(inputs: HostBootInputs, state: BootState, found: Mapping[str, FoundFile
         if digest is not None and digest != sha256_of(content.encode()):
             yield f"{path} has other content (sha256 {digest[:12]})"
     missing = boot_plan(inputs, state).reboot_for
-    if missing:
+    begun = set(state.ours) >= set(inputs.kernel_arguments)
+    if missing and not begun:
         yield f"the running kernel lacks {' '.join(missing)}"
 
 
@@ -119,7 +123,9 @@ def bindings(
     files: Mapping[str, tuple[str, LiveFile | None]],
 ) -> Iterator[str]:
     """Functions that are on another driver; files in our places that say something else."""
-    yield from vfio.drift(inputs.functions, found)
+    begun = files.get(vfio.LIST_PATH, ("", None))[1]
+    if begun is None or begun.content != files[vfio.LIST_PATH][0].encode():
+        yield from vfio.drift(inputs.functions, found)
     for path, (content, live) in files.items():
         if live is not None and live.sha256 != sha256_of(content.encode()):
             yield f"{path} has other content (sha256 {live.sha256[:12]})"
@@ -129,18 +135,23 @@ def service_vm(want: WantedVm, live: LiveVm) -> Iterator[str]:
     """The domain, its network and its disk. Our mark and our UUID are no difference: it gets them."""
     if live.domain is None:
         return
+    # What is missing altogether is made as ever.
     plan = service_vm_state.compare(want, live)
     yield from (
         f"domain: {words}" for words in plan.domain if not words.startswith(("uuid ", "our mark"))
     )
-    yield from (f"network: {words}" for words in plan.network)
-    if plan.disk:
+    if live.network is not None:
+        yield from (f"network: {words}" for words in plan.network)
+    if plan.disk and live.backing is not None:
         yield plan.disk
 
 
 def driver(inputs: GpuDriverInputs, live: LiveDriver, packages: Packages | None) -> Iterator[str]:
     """Another driver, other modules or packages than declared, where there is a driver at all."""
     if not live.module and not live.loaded:
+        return
+    begun = [path for path in gpu_driver_plan.contents(live) if path in live.digests]
+    if begun and not live.applied:
         return
     ours = {f"{path} differs" for path in gpu_driver_plan.contents(live)}
     for words in gpu_driver_plan.drift(inputs, live, packages):

@@ -236,6 +236,10 @@ def test_a_domain_of_somebody_else_is_taken_over_only_when_told(
     text = fails(lambda: provider.create(ServiceVmProvider, wanted(host)))
     assert "is not ours" in text
     assert "adopt: true" in text
+    host.forget()
+    text = fails(lambda: provider.create(ServiceVmProvider, wanted(host, adopt=True, vcpus=9)))
+    assert "what is there differs from what is declared: domain: vcpu is" in text
+    assert acts(host) == []
     made = provider.create(ServiceVmProvider, wanted(host, adopt=True))
     assert made.outputs["state"] == "ready"
     assert "service-vm" in host.sudo("virsh dumpxml fabric-manager").stdout

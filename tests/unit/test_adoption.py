@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
 import yaml
 
-from gpuclusters.domain import adoption, adoption_host, mig_node, reconcile_tenancy, rke2_adoption
+from gpuclusters.domain import (
+    adoption,
+    adoption_host,
+    mig_node,
+    reconcile_tenancy,
+    rke2_adoption,
+    vfio,
+)
 from gpuclusters.domain.host_boot import BootMethod, BootState, HostBootInputs
 from gpuclusters.domain.host_file import sha256_of
 from gpuclusters.domain.ports import LiveFile
@@ -150,6 +158,8 @@ def test_a_driver_is_taken_over_only_if_it_is_this_one() -> None:
     assert driver(drivers.live()) == [], "there is none"
     utils = {n: v for n, v in by_hand.packages.items() if "utils" not in n}
     assert driver(drivers.replace(by_hand, packages=utils)) == [], "it is added"
+    begun = drivers.replace(there, loaded="", packages={})
+    assert driver(begun) == [], "a run of ours was interrupted"
     other = driver(by_hand, version="580.126.16")
     assert any(
         words.startswith("the package nvidia-utils-580-server is 580.173.02") for words in other
@@ -180,6 +190,8 @@ def test_a_boot_is_taken_over_only_if_nothing_would_have_to_boot_anew() -> None:
         list(adoption_host.boot(inputs, state("quiet intel_iommu=on"), {path: FoundFile(None)}))
         == []
     )
+    begun = dataclasses.replace(state("quiet"), ours=("intel_iommu=on",))
+    assert list(adoption_host.boot(inputs, begun, found)) == [], "a run of ours was interrupted"
     told = list(adoption_host.boot(inputs, state("quiet"), {path: FoundFile("1" * 64)}))
     assert told == [
         f"{path} has other content (sha256 111111111111)",
@@ -201,6 +213,10 @@ def test_functions_on_another_driver_are_no_binding_to_take_over() -> None:
         }
 
     assert list(adoption_host.bindings(inputs, found("vfio-pci"), {"/a": ("x", None)})) == []
+    ours = vfio.render_list(inputs.functions)
+    begun = LiveFile(ours.encode(), sha256=sha256_of(ours.encode()), mode="0644", owner="root:root")
+    listed = {vfio.LIST_PATH: (ours, begun)}
+    assert list(adoption_host.bindings(inputs, found("nvidia"), listed)) == []
     file = LiveFile(b"y", sha256=sha256_of(b"y"), mode="0644", owner="root:root")
     assert list(adoption_host.bindings(inputs, found("nvidia"), {"/a": ("x", file)})) == [
         f"{address} is on nvidia",
