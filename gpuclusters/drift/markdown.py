@@ -54,10 +54,7 @@ def _head(report: Report) -> str:
     sign = "⚪" if report.unseen else "🟢"
     sign = next((SIGNS[s] for s in Severity if report.count(s)), sign)
     counts = ", ".join(f"{report.count(s):,} {s}" for s in Severity if report.count(s))
-    looked = ", ".join(
-        plural(one.count, one.what) if not one.what.endswith("s") else f"{one.count:,} {one.what}"
-        for one in report.looked
-    )
+    looked = ", ".join(f"{one.what} {one.count:,}" for one in report.looked)
     lines = [f"## {sign} stack {code(report.stack)}: {report.verdict}"]
     if counts:
         lines += ["", f"{counts}."]
@@ -121,7 +118,7 @@ def _remedy(text: str) -> str:
 
 def _plan(report: Report) -> str:
     lines = [
-        f"<details><summary>What <code>gpu-clusters up --refresh</code> would do now: "
+        f"<details><summary><code>gpu-clusters up --refresh</code> {report.up_would}: "
         f"{plural(len(report.plan), 'step')}</summary>",
         "",
     ]

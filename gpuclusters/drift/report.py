@@ -59,6 +59,11 @@ class Report:
             return f"{drifted}, and not everything was looked at"
         return drifted if count else "no drift"
 
+    @property
+    def up_would(self) -> str:
+        """Head of what a following `up` would do: with a machine away it does nothing at all."""
+        return "would now" if not self.unseen else "would do once all of that can be reached"
+
     def of(self, group: Group) -> tuple[Finding, ...]:
         """The findings of a group."""
         return tuple(finding for finding in self.findings if finding.group is group)

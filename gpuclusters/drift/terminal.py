@@ -34,7 +34,7 @@ def show(console: Console, report: Report, seconds: float) -> None:
     if report.plan:
         _plan(console, report)
     if report.looked:
-        told = ", ".join(f"{one.count:,} {one.what}" for one in report.looked)
+        told = ", ".join(f"{one.what} {one.count:,}" for one in report.looked)
         _line(console, "", f"looked at: {told}", style="dim")
     if report.ignored:
         _line(console, "", f"left out by --ignore: {report.ignored}", style="dim")
@@ -64,7 +64,7 @@ def _finding(console: Console, finding: Finding) -> None:
 
 
 def _plan(console: Console, report: Report) -> None:
-    console.print("[bold]`gpu-clusters up --refresh` would now[/bold]")
+    console.print(f"[bold]`gpu-clusters up --refresh` {report.up_would}[/bold]")
     for action, name in report.plan[:_MOST_PLANNED]:
         _line(console, "  ", f"{action} {name}")
     if len(report.plan) > _MOST_PLANNED:
