@@ -85,6 +85,8 @@ class RootlessHost(pulumi.ComponentResource):
             container_toolkit=args.versions.container_toolkit,
             sudo=args.sudo,
             ports=sorted(args.ports),
+            # The node is built from it, so that it is pulled anyway, and it is pinned.
+            probe_image=args.versions.node_image,
             remove_data=args.remove_data,
             opts=pulumi.ResourceOptions(parent=self, depends_on=before),
         )

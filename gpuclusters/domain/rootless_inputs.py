@@ -17,7 +17,7 @@ from gpuclusters.domain.text import matches
 from gpuclusters.domain.usernetes_versions import limit, table
 
 DEFAULT_PROBE_IMAGE = "docker.io/library/ubuntu:24.04"
-"""What `nvidia-smi` is tried in: a container without anything of NVIDIA's, so that all of it is injected."""
+"""What `nvidia-smi` is tried in: an image without anything of NVIDIA's, so that all of it is injected."""
 
 _VERSION = r"[0-9]+\.[0-9]+\.[0-9]+"
 

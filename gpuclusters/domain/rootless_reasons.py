@@ -72,7 +72,7 @@ _TABLE: Sequence[tuple[str, str, str]] = (
     (
         r"failed to resolve reference|i/o timeout|pull access denied|TLS handshake|no such host",
         "an image cannot be pulled",
-        "check the way to the registry, or name an image of your own mirror",
+        "check the way to the registry; the account's ~/.config/docker/daemon.json may name registry-mirrors",
     ),
     (
         r"Held packages were changed",

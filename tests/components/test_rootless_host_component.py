@@ -55,6 +55,7 @@ def test_a_host_has_its_driver_and_its_docker(preview: bool) -> None:
         versions.docker,
         versions.container_toolkit,
     )
+    assert prepared["probe_image"] == versions.node_image
     assert (prepared["account"], prepared["ports"]) == ("ubuntu", [6443, 10250])
 
 

@@ -290,7 +290,7 @@ def test_all_that_is_wrong_with_the_daemon_is_said_at_once(kept: Kept) -> None:
         (
             rootless.ImageRefused(),
             "rm /var/lib/gpu-clusters/usernetes/passed",
-            r"an image cannot be pulled.*name an image of your own mirror",
+            r"an image cannot be pulled.*may name registry-mirrors",
         ),
         (
             rootless.DelegationIneffective(),

@@ -166,10 +166,11 @@ def _rootful(call: Call) -> tuple[str, ...]:
 
 
 def run_container(call: Call, to: Daemon, arguments: tuple[str, ...]) -> Answer:
-    """`docker run --rm --device NAME… IMAGE nvidia-smi -L`: what a container with GPUs sees."""
+    """`docker run [--device NAME…] [--entrypoint PROGRAM] IMAGE [COMMAND…]`: what a container sees."""
     if not to.version:
         return Answer.error(f"docker: {_unreachable(to)}", _REFUSED)
     wanted: list[str] = []
+    program: list[str] = []
     rest = list(arguments)
     while rest and rest[0].startswith("-"):
         word = rest.pop(0)
@@ -177,7 +178,9 @@ def run_container(call: Call, to: Daemon, arguments: tuple[str, ...]) -> Answer:
             wanted.append(rest.pop(0))
         elif word.startswith("--device="):
             wanted.append(word.partition("=")[2])
-        elif word in {"--pull", "--network", "--runtime", "--entrypoint"} and rest:
+        elif word == "--entrypoint" and rest:
+            program = [rest.pop(0)]
+        elif word in {"--pull", "--network", "--runtime"} and rest:
             rest.pop(0)
     if not rest:
         return Answer.error("docker: 'docker run' requires at least 1 argument", 1)
@@ -192,8 +195,9 @@ def run_container(call: Call, to: Daemon, arguments: tuple[str, ...]) -> Answer:
     if missing:
         text = f"CDI device injection failed: unresolvable CDI devices {', '.join(missing)}"
         return Answer.error(f"docker: Error response from daemon: {text}", _REFUSED)
-    call.machine.note("container", image=rest[0], devices=wanted, command=rest[1:])
-    if rest[1:] not in (["nvidia-smi", "-L"], ["nvidia-smi", "--list-gpus"]):
+    command = [*program, *rest[1:]]
+    call.machine.note("container", image=rest[0], devices=wanted, command=command)
+    if command not in (["nvidia-smi", "-L"], ["nvidia-smi", "--list-gpus"]):
         return Answer()
     if not wanted:
         text = 'exec: "nvidia-smi": executable file not found in $PATH'

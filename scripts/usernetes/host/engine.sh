@@ -41,7 +41,7 @@ restart)
     answers
     ;;
 gate)
-    docker run --rm --network none --device nvidia.com/gpu=all "$2" nvidia-smi -L </dev/null
+    docker run --rm --network none --device nvidia.com/gpu=all --entrypoint nvidia-smi "$2" -L </dev/null
     ;;
 remove)
     if command -v dockerd-rootless-setuptool.sh >/dev/null 2>&1; then
