@@ -6,6 +6,7 @@ import io
 import json
 import random
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -188,3 +189,10 @@ def test_every_kind_says_what_to_do_and_no_placeholder_is_left() -> None:
         assert "{" not in one.remedy, kind.id
     assert Finding("unit-failed", "{what}", "{0}").remedy.count("{0}") == 2
     assert Finding("unit-failed", "{what}", "{0}").remedy.endswith("on {what}")
+
+
+def test_the_page_has_every_kind_with_how_bad_it_is() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs/drift.md").read_text()
+    for kind in KINDS.values():
+        assert f"| `{kind.id}` | {kind.severity} | " in page, kind.id
+        assert f"{kind.title} |" in page, kind.id
