@@ -84,6 +84,35 @@ def test_a_rule_can_be_switched_off_or_made_stricter(plans: dict[str, str]) -> N
     assert found == []
 
 
+def test_the_file_of_the_policy_pack_sets_the_rules_of_a_review(
+    plans: dict[str, str], tmp_path: Path
+) -> None:
+    file = tmp_path / "policy.json"
+
+    def code(plan: str, settings: dict[str, object], *more: str) -> int:
+        file.write_text(json.dumps(settings))
+        command = [plans[plan], "--policy", str(file), "--fail-on", "policy", *more]
+        return CliRunner().invoke(app, command).exit_code
+
+    assert code("tenant-removed", {}) == 5
+    assert code("tenant-removed", {"stateful-delete": "advisory"}) == 0
+    assert code("tenant-removed", {"all": "disabled"}) == 0
+    # What is said on the command line goes over the file.
+    assert (
+        code("tenant-removed", {"all": "disabled"}, "--severity", "stateful-delete=mandatory") == 5
+    )
+    plans["more"] = str(tmp_path / "more.json")
+    Path(plans["more"]).write_text(loading.text("machine-added-on-google-cloud"))
+    assert code("more", {"budget": {"monthly": 3000}}) == 5
+    assert code("more", {"budget": {"monthly": 3000}}, "--budget", "5000") == 0
+    regions = {"us-central1": {"gpus": {"nvidia-tesla-v100": 90}}}
+    own = {"as-of": "2026-11-01", "google-cloud": {"regions": regions}}
+    assert code("more", {"budget": {"monthly": 5000}}) == 0
+    assert code("more", {"budget": {"monthly": 5000, "prices": own}}) == 5
+    # What cost as much before is nothing that this change brings.
+    assert code("zone-moved", {"budget": {"monthly": 1000}}) == 0
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [
