@@ -13,7 +13,7 @@ from typer.core import TyperGroup
 PROGRAM = "gpu-clusters"
 PANELS: Mapping[str, tuple[str, ...]] = {
     "A cluster": ("up", "preview", "down"),
-    "How it is": ("doctor", "verify", "drift", "explain"),
+    "How it is": ("doctor", "verify", "drift", "training-times", "explain"),
     "Before a change": ("review", "draw"),
     "Reaching it": ("tunnel",),
     "The lab": ("lab",),
@@ -55,6 +55,9 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
     "drift": (
         ("gpu-clusters drift --stack prod", "every morning; exit code 1 if anything drifted"),
         ("gpu-clusters drift --json", "the same for programs"),
+    ),
+    "training-times": (
+        ("gpu-clusters training-times evidence/ --svg times.svg", "a table, and a picture of it"),
     ),
     "explain": (
         ("gpu-clusters explain host-key-mismatch", "the id that a message ended with"),

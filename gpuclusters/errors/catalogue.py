@@ -25,6 +25,7 @@ def _collected() -> Iterator[Entry]:
         sites.refusals(),
         sites.classes(),
         findings.doctor(),
+        findings.drift(),
         findings.policy(),
     )
 

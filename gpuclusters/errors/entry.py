@@ -14,6 +14,7 @@ class Category(StrEnum):
     STEP = "Steps of `up` and `down`"
     COMMAND = "Commands"
     DOCTOR = "Findings of `doctor`"
+    DRIFT = "Findings of `drift`"
     POLICY = "Policy rules of `review`"
     LAB = "Lab and embedded engine"
 
@@ -24,6 +25,7 @@ RAISED = {
     Category.STEP: "a step of `up`, `preview --refresh` or `down`; `doctor` and `verify` reach machines too",
     Category.COMMAND: "the command itself",
     Category.DOCTOR: "`doctor`",
+    Category.DRIFT: "`drift`",
     Category.POLICY: "`review`, and the policy pack",
     Category.LAB: "`up` and `lab …` where the stack lives in the lab, or runs on the embedded engine",
 }

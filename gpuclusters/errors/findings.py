@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from gpuclusters.domain.fabric_codes import CODES, id_of
 from gpuclusters.domain.preflight_catalogue import KINDS
 from gpuclusters.domain.preflight_kind import PREFIX
 from gpuclusters.domain.preflight_kind import Severity as PreflightSeverity
+from gpuclusters.drift.kind import Severity as DriftSeverity
+from gpuclusters.drift.kinds import KINDS as DRIFT
 from gpuclusters.errors import source
 from gpuclusters.errors.entry import MESSAGE_SAYS, Category, Entry
 from gpuclusters.policy.rules import RULES
@@ -61,6 +64,19 @@ def fabric() -> Iterator[Entry]:
         ("read the fabric manager's log in the service VM",),
         place="caas",
     )
+
+
+def drift() -> Iterator[Entry]:
+    """What is not as it was declared."""
+    for kind in DRIFT.values():
+        do = re.sub(r"\{\w+\}", source.GAP, kind.do)
+        yield Entry(
+            kind.id,
+            Category.DRIFT,
+            (f"{kind.group}: {kind.title}.",),
+            (do or "`gpu-clusters up --refresh` puts it back.",),
+            warning=kind.severity is not DriftSeverity.CRITICAL,
+        )
 
 
 def policy() -> Iterator[Entry]:

@@ -19,8 +19,8 @@ tocdepth: 2
 Every error and warning of this program carries its id at the end of its first line: `… [no-stack]`.
 `gpu-clusters explain ID` prints what stands here. Ids stay what they are from release to release, so that you
 can search for them and alert on them. The page is made from the code by `make schema`; `…` stands for names
-and values. Errors of Pulumi's own engine, of Helm and of Kubernetes are passed on and have no id; the embedded
-engine says what Pulumi says word for word, and its ids are shown on a terminal only.
+and values. Errors of Pulumi's own engine, of Helm and of Kubernetes are passed on and have no id; the
+embedded engine says what Pulumi says word for word, and its ids are shown on a terminal only.
 
 <!-- run -->
 ```console

@@ -21,16 +21,11 @@ FAMILIES = (
     ("gpuclusters.review.gates", "GateError"),
     ("gpuclusters.review.plan", "PlanError"),
     ("gpuclusters.review.price_table", "PriceError"),
-    ("lab.tools.errors", "ToolError"),
-    ("lab.lifecycle", "LabError"),
-    ("lab.hosts.model", "HostsError"),
-    ("lab.control_plane.model", "ControlPlaneError"),
-    ("lab.issuer.model", "IssuerError"),
-    ("lab.kubelet.model", "KubeletError"),
-    ("lab.gpu_operator.model", "OperatorError"),
     ("lab.engine.usererror", "UserError"),
 )
-"""Classes whose text is written for the user; what is derived from them is found."""
+"""Classes whose text is written for the user; those of the lab and what is derived from any are found."""
+_LAB_COMMAND = "gpuclusters.cli.lab"
+"""Its `one_sentence` names what the parts of the lab raise."""
 _PACKAGES = ("gpuclusters", "lab")
 _DERIVED = r"^class \w+\(.*Error"
 _SPOKEN_BY_INSTANCE = (REFUSAL, FABRIC)
@@ -78,9 +73,24 @@ def refusals() -> Iterator[Entry]:
         )
 
 
+def families() -> Iterator[tuple[str, str]]:
+    """Module and name of every class that is written for the user."""
+    yield from FAMILIES
+    home = source.module(_LAB_COMMAND)
+    function = home.functions.get("one_sentence") if home else None
+    if home is None or function is None:
+        return
+    for handler in ast.walk(function):
+        kinds = handler.type if isinstance(handler, ast.ExceptHandler) else None
+        for kind in kinds.elts if isinstance(kinds, ast.Tuple) else ():
+            if isinstance(kind, ast.Attribute) and isinstance(kind.value, ast.Name):
+                package, part = home.imports[kind.value.id]
+                yield source.resolved(f"{package}.{part}", kind.attr)
+
+
 def classes() -> Iterator[Entry]:
     """Errors that are named after their class."""
-    known = dict.fromkeys(FAMILIES)
+    known = dict.fromkeys(families())
     everything = [home for package in _PACKAGES for home in source.modules(package, _DERIVED)]
     growing = True
     while growing:

@@ -53,6 +53,13 @@ def module(name: str) -> Module | None:
     return Module(name, ast.parse(file.read_text(encoding="utf-8")))
 
 
+def resolved(name: str, attribute: str) -> tuple[str, str]:
+    """Module and name of where something is defined that a package passes on."""
+    home = module(name)
+    where, real = home.defines(attribute) if home else (name, attribute)
+    return (where, real) if where == name else resolved(where, real)
+
+
 def modules(package: str, having: str) -> Iterator[Module]:
     """Modules below a package whose text has something, in the order of their names.
 
