@@ -66,8 +66,8 @@ def living(record: Mapping[str, Any] | None) -> psutil.Process | None:
     return process if same and alive else None
 
 
-def spawn(module: str, folder: Path, log: IO[bytes]) -> subprocess.Popen[bytes]:
-    """`python -m MODULE serve FOLDER` in a session of its own, from this checkout."""
+def spawn(module: str, folder: Path, log: IO[bytes], **variables: str) -> subprocess.Popen[bytes]:
+    """`python -m MODULE serve FOLDER` in a session of its own, from this checkout; with these variables."""
     import_path = os.pathsep.join(filter(None, [str(_PROJECT), os.environ.get("PYTHONPATH", "")]))
     return subprocess.Popen(
         [sys.executable, "-m", module, "serve", str(folder)],
@@ -76,7 +76,7 @@ def spawn(module: str, folder: Path, log: IO[bytes]) -> subprocess.Popen[bytes]:
         stderr=log,
         start_new_session=True,
         cwd="/",
-        env={**os.environ, "PYTHONPATH": import_path},
+        env={**os.environ, "PYTHONPATH": import_path, **variables},
     )
 
 

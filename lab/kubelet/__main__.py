@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 
@@ -16,9 +15,6 @@ def main(arguments: list[str]) -> int:
     """Run one command; the exit code."""
     match arguments:
         case ["serve", folder]:
-            # gRPC's handlers crash in a process that is forked for a pod and has not yet become its
-            # program; read when gRPC is imported.
-            os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
             # Takes half a second to import, which the other two need not wait for.
             from lab.kubelet.server import serve
 

@@ -147,7 +147,8 @@ def _launch(paths: KubeletFolder) -> None:
     paths.ready.unlink(missing_ok=True)
     with paths.log.open("ab") as log:
         begin = log.tell()
-        process = spawn("lab.kubelet", paths.path, log)
+        # gRPC's handlers crash in a process that is forked for a pod and has not yet become its program.
+        process = spawn("lab.kubelet", paths.path, log, GRPC_ENABLE_FORK_SUPPORT="0")
     try:
         _wait_until_ready(paths, psutil.Process(process.pid))
     except (KubeletError, psutil.NoSuchProcess) as error:

@@ -221,7 +221,7 @@ def test_a_climb_fails_at_the_rung_of_its_fault(
     node = world.nodes[1]
     world.gate()
     world.tell(fault(node=node))
-    smoke = {"image": TRAINING, "timeout_seconds": 4}
+    smoke = {"image": TRAINING, "timeout_seconds": 12}
     result = world.climb(rung, settle_seconds=2, smoke=smoke)
     failed = [check for check in result.checks if check.outcome is Outcome.FAILED]
     assert {check.level for check in failed} == {f"R{rung}"}, failed

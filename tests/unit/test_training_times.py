@@ -1,0 +1,148 @@
+"""How long a training takes: from a table, from evidence, as a table of one's own, and as a plot."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from gpuclusters.cli import training_times as command
+from gpuclusters.cli import verify_bundle
+from gpuclusters.cli.errors import NotWrittenError, UnreadableFileError
+from gpuclusters.domain import ladder, training_times
+from gpuclusters.domain.evidence import About
+from gpuclusters.domain.evidence_check import faults, headline
+from gpuclusters.domain.evidence_ladder import LadderEvidence
+from gpuclusters.domain.ladder import Rung
+from gpuclusters.domain.proof import Check
+from gpuclusters.drawing.times import times_svg
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def evidence(*, nodes: int = 2, seconds: float = 131.0, simulated: int = 0) -> LadderEvidence:
+    about = About(
+        cluster="v100",
+        stack="lab",
+        at=f"2026-11-22T0{nodes}:00:00Z",
+        program="1",
+        api_server="v1.37.0",
+    )
+    checks = [ladder.passed(rung, "cluster", "ok") for rung in Rung if rung < Rung.TRAINING]
+    figures = {"nodes": nodes, "gpus": nodes, "epochs": 4, "accuracy": 0.81, "seconds": seconds}
+    last = ladder.passed(Rung.TRAINING, "cluster", "ok", **figures, simulated=simulated)
+    return LadderEvidence(about=about, level="R9", checks=[*checks, last])
+
+
+def test_evidence_of_a_ladder_needs_every_rung_up_to_its_level() -> None:
+    whole = json.loads(json.dumps(evidence().document()))
+    assert faults(whole) == []
+    assert headline(whole).endswith("up to R9: 9 checks, all passed")
+    for missing in ("R1", "R9"):
+        part = LadderEvidence(
+            about=evidence().about,
+            level="R9",
+            checks=[check for check in evidence().checks if check.level != missing],
+        )
+        assert faults(part.document()) == [f"does not show R9: no check of {missing} is in it"]
+    failed = ladder.failed(Rung.NODES, "a", "gone")
+    bad = LadderEvidence(about=evidence().about, level="R5", checks=[failed])
+    assert faults(bad.document()) == [
+        "does not show that the ladder holds: 1 of 1 checks not passed"
+    ]
+    assert not bad.holds
+
+
+@pytest.mark.parametrize(
+    ("nodes", "epochs", "seconds"),
+    [
+        (2, 4, 120),
+        (3, 4, 147.5),
+        (4, 4, 175),
+        (32, 4, 385),
+        (48, 4, 490),
+        (2, 8, 240),
+        (1, 4, 92.5),
+    ],
+)
+def test_the_expected_time_lies_between_what_was_measured(
+    nodes: int, epochs: int, seconds: float
+) -> None:
+    assert training_times.expected_seconds(nodes, epochs) == pytest.approx(seconds)
+    assert training_times.patience_seconds(nodes, epochs) > 900 + 3 * seconds
+
+
+def test_more_nodes_have_more_patience() -> None:
+    patience = [training_times.patience_seconds(n, 4) for n in range(1, 65)]
+    assert patience == sorted(patience)
+
+
+def test_a_run_is_read_from_its_evidence_and_a_climb_without_one_has_none() -> None:
+    run = training_times.run_of(evidence(nodes=4).document(), "a.json")
+    assert run is not None
+    assert (run.nodes, run.seconds, run.accuracy, run.epochs) == (4, 131.0, 0.81, 4)
+    assert (run.simulated, run.source, run.cluster) == (False, "a.json", "v100")
+    short: list[Check] = list(evidence().checks)[:-1]
+    assert training_times.run_of({"checks": [check.document() for check in short]}) is None
+
+
+def test_the_command_reads_folders_and_files_and_draws(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "evidence"
+    verify_bundle.keep(evidence(), folder)
+    verify_bundle.keep(evidence(nodes=3, seconds=4, simulated=1), folder)
+    (folder / "other.json").write_text("{}")
+    picture = tmp_path / "out" / "times.svg"
+    assert command.run([folder], svg=picture, as_json=True) == 0
+    told: dict[str, Any] = json.loads(capsys.readouterr().out)
+    assert [run["nodes"] for run in told["runs"]] == [2, 3]
+    assert told["measured-by-others"]["measured"][0] == {"nodes": 2, "usernetes": 120, "gke": 33}
+    root = ElementTree.fromstring(picture.read_text())
+    texts = ["".join(node.itertext()) for node in root.iter(f"{SVG}text")]
+    assert {"your runs", "simulated, no GPU", "2m11", "4.0s"} <= set(texts)
+    assert len(list(root.iter(f"{SVG}polyline"))) == 4
+    assert command.run([folder]) == 0
+    shown = capsys.readouterr().out
+    assert "2m11" in shown
+    assert "measured by others" in shown
+
+
+def test_without_a_training_the_table_is_that_of_others_and_the_exit_code_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command.run([tmp_path]) == 1
+    assert "no evidence of a training was found" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("text", "said"), [("{", "cannot be read as JSON"), ("{}", "is no evidence"), (None, "cannot")]
+)
+def test_a_file_that_was_named_must_be_evidence(
+    tmp_path: Path, text: str | None, said: str
+) -> None:
+    file = tmp_path / "e.json"
+    if text is not None:
+        file.write_text(text)
+    with pytest.raises(UnreadableFileError, match=said):
+        command.run([file])
+
+
+def test_an_altered_file_of_a_folder_is_refused(tmp_path: Path) -> None:
+    path = verify_bundle.keep(evidence(), tmp_path)
+    path.write_text(path.read_text().replace("131.0", "31.0"))
+    with pytest.raises(UnreadableFileError, match="was altered"):
+        command.run([tmp_path])
+    (tmp_path / "blocked").write_text("")
+    with pytest.raises(NotWrittenError):
+        command.run([], svg=tmp_path / "blocked" / "x.svg")
+
+
+def test_the_same_runs_give_the_same_picture() -> None:
+    runs = [run] if (run := training_times.run_of(evidence().document())) else []
+    known = training_times.table()
+    assert times_svg(runs, known) == times_svg(runs, known)
+    assert "your runs" not in times_svg([], known)
