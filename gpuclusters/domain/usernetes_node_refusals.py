@@ -36,7 +36,8 @@ def require_possible(
             *_volumes(inputs, live),
             *_name(inputs, live, node, known=known),
         ]
-    _refuse(inputs, found)
+    if found:
+        raise RefusalError(inputs.connection.place, *_together(found))
 
 
 def require_joinable(
@@ -81,16 +82,14 @@ def require_joinable(
                 f"{inputs.network.ports.kubelet}/tcp and {inputs.network.ports.flannel}/udp",
             )
         )
-    _refuse(inputs, found)
-
-
-def _refuse(inputs: UsernetesNodeInputs, found: list[Finding]) -> None:
     if found:
-        raise RefusalError(
-            inputs.connection.place,
-            "; and ".join(problem for problem, _ in found),
-            "; ".join(dict.fromkeys(remedy for _, remedy in found)),
-        )
+        raise RefusalError(inputs.connection.place, *_together(found))
+
+
+def _together(found: list[Finding]) -> tuple[str, str]:
+    """All problems, and every remedy once."""
+    problems = "; and ".join(problem for problem, _ in found)
+    return problems, "; ".join(dict.fromkeys(remedy for _, remedy in found))
 
 
 def _host(inputs: UsernetesNodeInputs, live: LiveNode) -> Iterator[Finding]:
