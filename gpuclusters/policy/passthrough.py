@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from gpuclusters.domain import cdi
 from gpuclusters.policy.rule import Parameters
 from gpuclusters.policy.stack import DYNAMIC, Stack, Subject, Violation
 
@@ -135,10 +135,10 @@ def _same_nodes(subject: Subject) -> Iterator[tuple[str, str, str]]:
 
 def _nodes(content: Any) -> Iterator[tuple[str, str]]:
     try:
-        document = json.loads(content) if isinstance(content, str) else None
+        document = cdi.parse(content.encode()) if isinstance(content, str) else None
     except (ValueError, RecursionError):
         return
-    devices = document.get("devices") if isinstance(document, dict) else None
+    devices = document.get("devices") if document is not None else None
     for device in devices if isinstance(devices, list) else []:
         edits = device.get("containerEdits") if isinstance(device, dict) else None
         nodes = edits.get("deviceNodes") if isinstance(edits, dict) else None

@@ -210,6 +210,21 @@ def node(name: str, group: int) -> dict[str, Any]:
             "of one machine are one IOMMU group",
         ),
         (
+            [
+                Subject(
+                    f"{DYNAMIC}HostFile",
+                    "f",
+                    {
+                        "path": "/var/run/cdi/by-hand.yaml",
+                        "content": "devices:\n"
+                        "- {name: a, containerEdits: {deviceNodes: [{path: /dev/vfio/7}]}}\n"
+                        "- {name: b, containerEdits: {deviceNodes: [{path: /dev/vfio/7}]}}\n",
+                    },
+                )
+            ],
+            "the CDI devices a and b of one machine are one IOMMU group",
+        ),
+        (
             [cdi("c", ONE), Subject(f"{DYNAMIC}ServiceVm", "s", {**ON_HOST, "switches": [ONE[1]]})],
             "the service VM of gpu-01 holds 0000:0f:00.0, which tenants get as nvidia.com/pgpu=1",
         ),
