@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 from gpuclusters.config import usernetes_plan
@@ -17,28 +19,15 @@ def arguments(config: UsernetesConfig, highest: Rung) -> dict[str, Any]:
         config: the section.
         highest: the last rung that is climbed; the training is described for rung 9 alone.
     """
-    chosen, taking = usernetes_plan.versions(config), usernetes_plan.schedulable(config)
-    plan = usernetes_plan.training(config) if highest is Rung.TRAINING else None
-    training = plan and {
-        "image": plan.image,
-        "pods": plan.pods,
-        "gpus_per_pod": plan.gpus_per_pod,
-        "epochs": plan.epochs,
-        "batch_size": plan.batch_size,
-        "accuracy_floor": plan.accuracy_floor,
-        "data_path": plan.data_path,
-        "data_claim": plan.claim,
-        "timeout_seconds": plan.timeout_seconds,
-    }
+    chosen = usernetes_plan.versions(config)
     return {
         "cluster": config.name,
         "rung": highest.value,
-        "nodes": [
-            {"name": node.name, "gpus": node.gpus, "takes_pods": node.name in taking}
-            for node in usernetes_plan.nodes(config)
-        ],
+        "nodes": usernetes_plan.ladder_nodes(config),
         "namespace": config.proof.namespace,
-        "training": training,
+        "smoke": usernetes_plan.network_test(config),
+        "vector_add": usernetes_plan.vector_add(config),
+        "training": _training(config) if highest is Rung.TRAINING else None,
         "versions": {
             "driver": chosen.driver,
             "container-toolkit": chosen.container_toolkit,
@@ -48,3 +37,11 @@ def arguments(config: UsernetesConfig, highest: Rung) -> dict[str, Any]:
         "timeout_seconds": config.timeouts.proof_seconds,
         "simulated": uses_lab(config),
     }
+
+
+def _training(config: UsernetesConfig) -> Mapping[str, Any] | None:
+    plan = usernetes_plan.training(config)
+    if plan is None:
+        return None
+    stated = asdict(plan)
+    return {**stated, "data_claim": stated.pop("claim")}

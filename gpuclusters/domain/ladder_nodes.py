@@ -65,13 +65,21 @@ def read(cluster: JobCluster, expected: Mapping[str, int], *, closely: bool = Tr
 def _log(cluster: JobCluster, pod: Object) -> str:
     """Its last lines; empty where there is no log, as of a container that never started."""
     statuses = (pod.get("status") or {}).get("containerStatuses") or ()
-    if not any(one.get("started") or one.get("restartCount") for one in statuses):
+    if not any(_ran(one) for one in statuses):
         return ""
     try:
         text = cluster.log(NAMESPACE, str(pod["metadata"]["name"]), PLUGIN_CONTAINER)
     except Exception as error:  # noqa: BLE001 (the node must be named, not the log that cannot be had)
         return f"(its log cannot be read: {error})"
     return "\n".join(text.splitlines()[-_LINES:])
+
+
+def _ran(status: Object) -> bool:
+    """Whether a container runs, or ran before."""
+    over = (status.get("lastState") or {}).get("terminated") or (status.get("state") or {}).get(
+        "terminated"
+    )
+    return bool(status.get("started") or status.get("restartCount") or over)
 
 
 def offered(node: Object) -> int:

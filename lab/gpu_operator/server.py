@@ -61,7 +61,7 @@ async def _play(folder: OperatorFolder, spec: OperatorSpec) -> None:
     watching = asyncio.create_task(_watch(folder, stop))
     async with connection(spec.control_plane) as kube:
         machines = HostMachines(spec.hosts, spec.control_plane, spec.nodes)
-        kubelets = reachable(spec.kubelets)
+        kubelets = KubeletFolder(spec.kubelets).reachable
         operator = Operator(kube, machines, folder, kubelets, spec.step_seconds)
         write_json(folder.ready, {"step-seconds": spec.step_seconds})
         try:
@@ -82,12 +82,6 @@ def connection(lab: Path) -> Kube:
     if port is None:
         raise OperatorError(f"there is no control plane in {lab}; start it first")
     return Kube(layout.kubeconfig, Server(f"https://{LOOPBACK}:{port}", layout.certificate(CA)))
-
-
-def reachable(kubelets: Path) -> KubeletFolder:
-    """The folder of the kubelets, by its short name where its own path is too long for sockets."""
-    folder = KubeletFolder(kubelets)
-    return KubeletFolder(folder.link) if folder.link.is_symlink() else folder
 
 
 async def _watch(folder: OperatorFolder, stop: asyncio.Event) -> None:

@@ -100,6 +100,11 @@ class KubeletFolder(ServerFolder):
         digest = hashlib.sha256(os.fsencode(self.path)).hexdigest()[:12]
         return Path(tempfile.gettempdir()) / f"gpu-clusters-kubelet-{digest}"
 
+    @property
+    def reachable(self) -> KubeletFolder:
+        """The folder by its short name where it got one, because its own is too long for sockets."""
+        return KubeletFolder(self.link) if self.link.is_symlink() else self
+
     def within_reach(self, nodes: list[str]) -> KubeletFolder:
         """The folder under a name by which sockets can be reached: itself, or a link to it.
 

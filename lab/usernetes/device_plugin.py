@@ -69,7 +69,7 @@ def say(text: str) -> None:
 async def serve(kubelets: Path, node: str) -> None:
     """Offer what the container sees, as long as it does."""
     devices = ByVariable(WHOLE)
-    folder = KubeletFolder(kubelets).node(node).device_plugins
+    folder = KubeletFolder(kubelets).reachable.node(node).device_plugins
     registering = asyncio.create_task(Registration(folder, WHOLE, devices).run())
     try:
         while True:

@@ -1,4 +1,4 @@
-"""train.py and reach.py of scripts/proof as processes: ranks over real sockets, pods that look for each other."""
+"""train.py and reach.py of scripts/proof as processes: ranks over sockets, pods that look for each other."""
 
 from __future__ import annotations
 

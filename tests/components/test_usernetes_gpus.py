@@ -1,0 +1,143 @@
+"""The device plugin and the proof of a rootless cluster as components, and as their providers see them."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import pytest
+
+from components.usernetes.gpu_plugin import GpuPlugin, GpuPluginArgs
+from components.usernetes.proof import TrainingProof, TrainingProofArgs
+from gpuclusters.domain.ladder_inputs import LadderInputs
+from gpuclusters.domain.usernetes_versions import version_set
+from gpuclusters.providers.plugin_gate import PluginGateProvider
+from gpuclusters.providers.training_proof import TrainingProofProvider
+from tests.components.recorder import Recorder, record
+
+NODES = {"a": 2, "b": 2}
+IMAGE = "registry.example.com/train:1.0"
+
+
+def plugin(**changes: Any) -> Recorder:
+    args: dict[str, Any] = {
+        "cluster": "v100",
+        "kubeconfig": "clusters: []",
+        "versions": version_set("current"),
+        "nodes": NODES,
+    }
+    return record(lambda: GpuPlugin("gpus", GpuPluginArgs(**(args | changes))))
+
+
+def proof(**changes: Any) -> Recorder:
+    args: dict[str, Any] = {
+        "cluster": "v100",
+        "kubeconfig": "clusters: []",
+        "rung": 9,
+        "nodes": [{"name": name, "gpus": gpus} for name, gpus in NODES.items()],
+        "training": {"image": IMAGE},
+        "versions": {"driver": "580.159.04"},
+    }
+    return record(lambda: TrainingProof("proof", TrainingProofArgs(**(args | changes))))
+
+
+def of(recorder: Recorder, kind: str) -> dict[str, Any]:
+    (inputs,) = recorder.of(kind).values()
+    return {k: v for k, v in inputs.items() if k != "__provider" and v is not None}
+
+
+def test_the_plugin_is_pinned_fails_fast_and_names_gpus_as_the_node_does() -> None:
+    made = of(plugin(), "apps/v1:DaemonSet")
+    pod = made["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert container["image"] == "nvcr.io/nvidia/k8s-device-plugin:v0.20.0"
+    env = {one["name"]: one["value"] for one in container["env"]}
+    assert env == {
+        "FAIL_ON_INIT_ERROR": "true",
+        "DEVICE_LIST_STRATEGY": "envvar",
+        "DEVICE_ID_STRATEGY": "uuid",
+    }
+    assert pod["volumes"][0]["hostPath"]["type"] == "Directory"
+    assert {one["key"] for one in pod["tolerations"]} == {
+        "nvidia.com/gpu",
+        "node-role.kubernetes.io/control-plane",
+    }
+    assert "runtimeClassName" not in pod, "it shows that the node's default runtime is right"
+    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    assert made["metadata"]["annotations"] == {"pulumi.com/skipAwait": "true"}
+
+
+def test_another_set_of_versions_is_another_plugin_and_another_look() -> None:
+    old = plugin(versions=version_set("proven"))
+    (container,) = of(old, "apps/v1:DaemonSet")["spec"]["template"]["spec"]["containers"]
+    assert container["image"].endswith(":v0.18.2")
+    before, after = of(old, ":PluginGate"), of(plugin(), ":PluginGate")
+    difference = PluginGateProvider().diff("v100/device-plugin", before, after)
+    assert difference.changes
+    assert difference.replaces == []
+
+
+def test_the_exporter_comes_only_where_it_is_wanted() -> None:
+    assert len(plugin().of("apps/v1:DaemonSet")) == 1
+    more = plugin(metrics=True)
+    made = more.of("apps/v1:DaemonSet")["gpus-exporter"]
+    (container,) = made["spec"]["template"]["spec"]["containers"]
+    assert container["image"].startswith("nvcr.io/nvidia/k8s/dcgm-exporter:4.6.0")
+    assert container["ports"] == [{"name": "metrics", "containerPort": 9400}]
+    (service,) = more.of(":Service").values()
+    assert service["spec"]["selector"] == made["spec"]["selector"]["matchLabels"]
+
+
+def test_the_gate_takes_what_the_component_declares_and_tells_of_drift() -> None:
+    inputs, provider = of(plugin(), ":PluginGate"), PluginGateProvider()
+    assert provider.check({}, inputs).failures == []
+    assert inputs["expected"] == NODES
+    assert not provider.diff("v100/device-plugin", inputs | {"missing": []}, inputs).changes
+    assert provider.diff("v100/device-plugin", inputs | {"missing": ["node a"]}, inputs).changes
+    assert of(plugin(), ":RuntimeClass")["handler"] == "nvidia"
+
+
+def test_the_proof_is_one_resource_whose_inputs_are_the_ladders() -> None:
+    recorder = proof(vector_add={"timeout_seconds": 60})
+    assert recorder.types() == [
+        "gpu-clusters:usernetes:TrainingProof",
+        "pulumi-python:dynamic/gpu:TrainingProof",
+    ]
+    inputs = of(recorder, "dynamic/gpu:TrainingProof")
+    assert TrainingProofProvider().check({}, inputs).failures == []
+    wanted = LadderInputs.model_validate(inputs)
+    assert wanted.vector_add.timeout_seconds == 60
+    assert wanted.programs is not None
+    assert len(wanted.programs) == 64
+    assert not TrainingProofProvider().diff("v100/ladder", inputs, inputs).changes
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"versions": {"driver": "580.173.02"}},
+        {"nodes": [{"name": "a", "gpus": 2}]},
+        {"training": {"image": IMAGE, "epochs": 8}},
+    ],
+)
+def test_other_versions_nodes_or_training_climb_again_in_place(changes: dict[str, Any]) -> None:
+    before, after = of(proof(), "gpu:TrainingProof"), of(proof(**changes), "gpu:TrainingProof")
+    difference = TrainingProofProvider().diff("v100/ladder", before, after)
+    assert difference.changes
+    assert difference.replaces == []
+
+
+def test_below_the_clusters_rungs_nothing_is_left_to_show() -> None:
+    recorder = proof(rung=4, training=None)
+    assert recorder.types() == ["gpu-clusters:usernetes:TrainingProof"]
+
+
+def test_a_refresh_that_finds_another_node_is_a_difference() -> None:
+    inputs, provider = of(proof(), "gpu:TrainingProof"), TrainingProofProvider()
+    assert not provider.diff("v100/ladder", inputs | {"stale": []}, inputs).changes
+    assert provider.diff("v100/ladder", inputs | {"stale": ["a: uid"]}, inputs).changes
+
+
+def test_declaring_does_not_load_the_client_of_clusters() -> None:
+    module = importlib.import_module("gpuclusters.providers.training_proof")
+    assert not hasattr(module, "ClusterJobs")
