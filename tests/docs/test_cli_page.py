@@ -16,7 +16,10 @@ from gpuclusters.cli.main import app
 from tests.docs.pages import blocks, pages
 
 ROOT_COMMAND: Any = typer.main.get_command(app)
-REPORTING = ("preview", "doctor", "verify", "drift", "review", "explain", "lab status")
+REPORTING = (
+    *("preview", "doctor", "verify", "drift", "review", "explain", "lab status"),
+    "training-times",
+)
 """Commands that tell something; each has a form for programs."""
 
 
