@@ -244,7 +244,7 @@ def test_the_guide_tells_of_every_resource_that_keeps_something() -> None:
     named = set(re.findall(r"`([A-Z][A-Za-z0-9]+)`", compared))
     providers = {one.__name__.removesuffix("Provider"): one for one in _providers()}
     able = {kind for kind, one in providers.items() if "adopt" in one.model.model_fields}
-    assert able <= named
+    assert set(providers) <= named, "say what becomes of a thing that is there already"
     for kind in able:
         row = next(
             line for line in compared.splitlines() if line.startswith("|") and f"`{kind}`" in line
