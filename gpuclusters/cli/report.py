@@ -103,8 +103,8 @@ def of_usernetes(project: Project, stack: str, outputs: Mapping[str, Any]) -> Su
     if host := next(iter(sorted(nodes)), None):
         hints.append(
             (
-                f"{command} lab exec {host} 'docker info | grep -i -e rootless -e nvidia.com'",
-                "the engine of an account without privileges, and the GPUs that it sees",
+                f"{command} lab exec {host} sudo -n -H -u ubuntu docker info",
+                "the Docker of an account without privileges, in which the node runs",
             )
         )
     hints.append(

@@ -22,9 +22,15 @@ def drawn(cluster: Cluster, says: str) -> Picture:
         type=cluster.type,
         machines=tuple(_machine(m, cluster) for _, m in sorted(cluster.machines.items())),
         tenants=tuple(picture.Tenant(n, gpus) for n, gpus in sorted(cluster.tenants.items())),
-        control_plane="RKE2" if any(m.role for m in cluster.machines.values()) else "",
+        control_plane=_control_plane(cluster),
         says=says,
     )
+
+
+def _control_plane(cluster: Cluster) -> str:
+    if not any(machine.role for machine in cluster.machines.values()):
+        return ""
+    return "Usernetes" if cluster.type == "usernetes" else "RKE2"
 
 
 def _machine(machine: Machine, cluster: Cluster) -> picture.Machine:
@@ -44,7 +50,7 @@ def _machine(machine: Machine, cluster: Cluster) -> picture.Machine:
         name=machine.name,
         kind=machine.kind,
         partitions=parts,
-        role="control plane" if machine.role == "server" else "",
+        role="control plane" if machine.role in ("server", "control-plane") else "",
         note="partitions by lease" if by_lease else "",
         switched=machine.kind.startswith(_SWITCHED) or cluster.type == "caas",
     )

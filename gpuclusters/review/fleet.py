@@ -23,6 +23,7 @@ _NAMING = {
     f"{DYNAMIC}Rke2Node": "rke2",
     f"{DYNAMIC}GpuReadiness": "rke2",
     f"{DYNAMIC}MigLayout": "rke2",
+    f"{DYNAMIC}UsernetesNode": "usernetes",
 }
 """Which resources state the name of their cluster, and of what type it is."""
 _MACHINE_COMPONENTS = {"GpuHost", "HostPreparation"}
@@ -39,7 +40,7 @@ class Machine:
     partitions: dict[int, tuple[int, ...]] | None = None
     """GPU modules by number of the active partition; None where leases alone decide."""
     role: str = ""
-    """`server` or `agent` of RKE2; empty where the plan does not tell."""
+    """`server` or `agent` of RKE2, `control-plane` or `worker` of Usernetes; empty where that is not told."""
 
 
 @dataclass(slots=True)
@@ -191,7 +192,7 @@ def _take(cluster: Cluster, plan: Plan, resource: Resource) -> None:
     elif resource.type in (INSTANCE, RENTED):
         stated = resource.text("machineType") or resource.text("machine_type")
         machine.kind = stated or machine.kind
-    elif resource.type == f"{DYNAMIC}Rke2Node":
+    elif resource.type in (f"{DYNAMIC}Rke2Node", f"{DYNAMIC}UsernetesNode"):
         machine.role = resource.text("role") or machine.role
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from gpuclusters.review import impact_cluster as cluster
 from gpuclusters.review import impact_machines as machines
+from gpuclusters.review import impact_usernetes as usernetes
 from gpuclusters.review.fleet import DYNAMIC, INSTANCE, RENTED, fleet
 from gpuclusters.review.impact_case import Case, Facts, Impact, Rule, Weight, verb
 from gpuclusters.review.plan import Action, Plan, Step
@@ -101,6 +102,8 @@ _RULES: Mapping[str, Rule] = {
     f"{DYNAMIC}HostBoot": machines.boot,
     f"{DYNAMIC}VfioBinding": machines.vfio,
     f"{DYNAMIC}Rke2Node": machines.rke2_node,
+    f"{DYNAMIC}UsernetesNode": usernetes.node,
+    f"{DYNAMIC}RootlessHost": usernetes.host,
     f"{DYNAMIC}Rke2Tokens": cluster.data("and no machine can join with the old tokens"),
     f"{DYNAMIC}NodeMaintenance": machines.maintenance,
     f"{DYNAMIC}MigLayout": machines.mig_layout,

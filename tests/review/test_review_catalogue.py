@@ -54,6 +54,10 @@ LEVELS = {
     "spot-server-and-open-firewall": Level.DANGEROUS,
     "disk-deleted": Level.DANGEROUS,
     "type-switched": Level.DANGEROUS,
+    "worker-added": Level.LOOK,
+    "worker-removed": Level.DANGEROUS,
+    "usernetes-upgraded": Level.DANGEROUS,
+    "docker-bumped": Level.DANGEROUS,
 }
 
 

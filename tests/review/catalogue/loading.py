@@ -6,24 +6,25 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tests.review.catalogue import handmade
+from tests.review.catalogue import handmade, handmade_usernetes
 
 PLANS = Path(__file__).with_name("plans")
 BASE = "nothing"
 """The recording in which nothing changes; the others leave out what stays as it is there."""
 SWITCHED = "type-switched"
+HANDMADE = {**handmade.PLANS, **handmade_usernetes.PLANS}
 
 
 def names() -> list[str]:
-    return sorted({path.stem for path in PLANS.glob("*.json")} | {*handmade.PLANS, SWITCHED})
+    return sorted({path.stem for path in PLANS.glob("*.json")} | {*HANDMADE, SWITCHED})
 
 
 def document(name: str) -> dict[str, Any]:
     """The whole document, as `preview --json` would print it."""
     if name == SWITCHED:
         return _switched()
-    if name in handmade.PLANS:
-        return handmade.PLANS[name]()
+    if name in HANDMADE:
+        return HANDMADE[name]()
     found: dict[str, Any] = json.loads((PLANS / f"{name}.json").read_text())
     if found.pop("rest-as-in", None):
         known = {step["urn"] for step in found["steps"]} | set(found.pop("not-there", []))
