@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from gpuclusters.domain import error_id
 from gpuclusters.errors import source
 from gpuclusters.errors.entry import MESSAGE_SAYS, Category, Entry
+from gpuclusters.providers.edge import INVALID_INPUT
 from gpuclusters.providers.failures import FOR_THE_USER
 
 REFUSAL = ("gpuclusters.domain.refusals", "RefusalError")
@@ -113,6 +114,13 @@ def classes() -> Iterator[Entry]:
             (fix or MESSAGE_SAYS,),
             place=name,
         )
+    yield Entry(
+        INVALID_INPUT,
+        Category.STEP,
+        ("An input of a resource is of the wrong kind or form, or does not fit to another input.",),
+        ("Correct the argument that the message names; a program of ours would be at fault.",),
+        place="gpuclusters.providers.edge",
+    )
     yield Entry(
         "defect",
         Category.STEP,

@@ -10,7 +10,11 @@ from pulumi.dynamic import CheckFailure
 from pulumi.output import Unknown
 from pydantic import BaseModel, ValidationError
 
+from gpuclusters.domain.error_id import with_id
+
 PROVIDER_KEY = "__provider"
+INVALID_INPUT = "invalid-input"
+"""Id of everything that is wrong with the inputs of a resource."""
 
 
 def plain(value: Any) -> Any:
@@ -57,6 +61,11 @@ def failures(
             if not _is_unknown_at(given, fault["loc"])
         ]
     return []
+
+
+def told(found: Iterable[CheckFailure]) -> list[CheckFailure]:
+    """Failures as they are printed: each with the id that all of them share."""
+    return [CheckFailure(one.property, with_id(one.reason, INVALID_INPUT)) for one in found]
 
 
 def _is_unknown_at(given: Any, location: Sequence[int | str]) -> bool:

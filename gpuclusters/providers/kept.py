@@ -68,7 +68,7 @@ class KeptProvider(ResourceProvider, Generic[I]):
 
     def check(self, _olds: Properties, news: Properties) -> CheckResult:
         """Validate all that is known; pure."""
-        return CheckResult(news, edge.failures(self.model, news, self.sensitive))
+        return CheckResult(news, edge.told(edge.failures(self.model, news, self.sensitive)))
 
     def diff(self, _id: str, olds: Properties, news: Properties) -> DiffResult:
         """Compare inputs, and outputs that tell of drift; pure."""

@@ -10,6 +10,7 @@ from pulumi.dynamic import CheckFailure, CheckResult, DiffResult, Resource
 
 from gpuclusters.domain import reconcile_rke2, rke2, rke2_adoption, rke2_kubeconfig, rke2_state
 from gpuclusters.domain.rke2_node import Rke2NodeInputs
+from gpuclusters.providers import edge
 from gpuclusters.providers.hosts import host
 from gpuclusters.providers.kept import KeptProvider, Live, Properties
 
@@ -34,7 +35,7 @@ class Rke2NodeProvider(KeptProvider[Rke2NodeInputs]):
             problem = None  # the first time, not known yet, or refused by the validation already
         failures = [*(result.failures or [])]
         if problem is not None:
-            failures.append(CheckFailure("version", problem))
+            failures += edge.told([CheckFailure("version", problem)])
         return CheckResult(result.inputs, failures)
 
     def diff(self, id_: str, olds: Properties, news: Properties) -> DiffResult:
