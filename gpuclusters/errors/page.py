@@ -34,7 +34,7 @@ disk-full
 
 
 def released() -> frozenset[str]:
-    """Ids that were in a release, or are in the next one."""
+    """Ids that were in a release."""
     return frozenset(RELEASED.read_text(encoding="utf-8").split())
 
 
@@ -94,7 +94,12 @@ def _escaped(text: str) -> str:
 
 
 def write() -> None:
-    """Write the page, and add new ids to those that stay.
+    """Write the page."""
+    PAGE.write_text(render(), encoding="utf-8")
+
+
+def release() -> None:
+    """Put the ids of this version on the list of those that stay.
 
     Raises:
         ValueError: an id that was released is gone.
@@ -103,7 +108,6 @@ def write() -> None:
     if gone:
         raise ValueError(GONE.format(ids=", ".join(sorted(gone))))
     RELEASED.write_text("\n".join(sorted(catalogue())) + "\n", encoding="utf-8")
-    PAGE.write_text(render(), encoding="utf-8")
 
 
 GONE = (
