@@ -6,7 +6,7 @@ what ends pods that run already is done to one node at a time.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
@@ -62,11 +62,15 @@ def ensure_node(site: Site, *, before: Mapping[str, Any]) -> LiveNode:
     if steps.join and inputs.control is not None:
         _require_joinable(site, inputs.control, live)
     with _one_at_a_time(site, steps):
-        live = _prepare(site, steps, live, node, host_ip)
-    _set_up_gpus(site, live)
+        left = _prepare(site, steps, live, node, host_ip)
+    faults = gpu_faults(left)
+    if faults:
+        _set_up_gpus(site, faults)
     if steps.join:
         _join(site, steps, node)
     settle(site, ready(site, host_ip))
+    if left is live and not faults:
+        return live  # nothing was done to the host
     return _finished(site)
 
 
@@ -141,7 +145,7 @@ def _prepare(
     for name in steps.overlay:
         host.write_overlay(name, inputs.overlay[name])
     if not steps.up:
-        return live
+        return live if is_marked and steps.is_empty else host.inspect()
     is_worker = inputs.control is not None
     if steps.recreate:
         site.journal.note(f"{host.place}: the node container is made anew: {steps.recreate}")
@@ -164,11 +168,8 @@ def _leave(site: Site, why: str, live: LiveNode, node: ClusterNode | None) -> No
     site.host.remove()
 
 
-def _set_up_gpus(site: Site, live: LiveNode) -> None:
-    """The GPUs in the node, set up again where something of them is off."""
-    faults = gpu_faults(live)
-    if not faults:
-        return
+def _set_up_gpus(site: Site, faults: Sequence[str]) -> None:
+    """The GPUs in the node, of which something is off."""
     tried = f"set up the GPUs in node {site.inputs.node_name}"
     site.journal.note(f"{site.host.place}: {'; '.join(faults)}; the GPUs are set up again")
     try:
