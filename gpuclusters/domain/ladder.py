@@ -107,7 +107,7 @@ STEPS: Mapping[Rung, Step] = {
         "the nodes train a model together",
         "an indexed Job with one pod per node and all its GPUs",
         "it succeeds, every rank takes part over the expected backend, and the accuracy is above the floor",
-        "read the log of rank 0 in the evidence",
+        "its last words are above; run the same with `gpu-clusters verify` and follow the pods' logs",
     ),
 }
 

@@ -16,7 +16,7 @@ Faults are injected by name while it runs (`faults`). What it does not do, so th
 - Times are fractions of a second where the real ones are minutes.
 """
 
-from lab.gpu_operator.model import OperatorError, OperatorSpec, OperatorStatus
+from lab.gpu_operator.model import OperatorError, OperatorSpec
 from lab.gpu_operator.process import start, status, stop
 
-__all__ = ["OperatorError", "OperatorSpec", "OperatorStatus", "start", "status", "stop"]
+__all__ = ["OperatorError", "OperatorSpec", "start", "status", "stop"]

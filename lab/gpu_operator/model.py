@@ -47,14 +47,3 @@ class OperatorSpec:
             document["step-seconds"],
             None if document["nodes"] is None else frozenset(document["nodes"]),
         )
-
-
-@dataclass(frozen=True, slots=True)
-class OperatorStatus:
-    """The process of one folder."""
-
-    running: bool
-    pid: int | None
-    rss_bytes: int
-    log: Path
-    detail: str

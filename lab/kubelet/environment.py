@@ -13,10 +13,10 @@ from typing import Any
 
 from lab.kubelet.fields import FieldError, field
 from lab.kubelet.kube import CONFIG_MAP, SECRET, Kube
-from lab.kubelet.process import FOLDER_VARIABLE
-from lab.kubelet.programs import NAMESPACE_VARIABLE, NODE_VARIABLE, VISIBLE, Program
-from lab.kubelet.rootless import InNode
+from lab.kubelet.programs import Program
 from lab.kubelet.volumes import Volumes, contents
+from lab.pods.names import FOLDER_VARIABLE, NAMESPACE_VARIABLE, NODE_VARIABLE, VISIBLE
+from lab.pods.rootless import InNode
 
 PROJECT = Path(__file__).resolve().parents[2]
 ACCOUNT_FOLDER = "/var/run/secrets/kubernetes.io/serviceaccount"

@@ -15,6 +15,7 @@ from lab.control_plane.ports import LOOPBACK
 from lab.hosts.folder import read_json, write_json
 from lab.kubelet.folder import KubeletFolder
 from lab.kubelet.model import KubeletError, KubeletSpec, KubeletStatus
+from lab.pods.names import FOLDER_VARIABLE
 from lab.server_process import end, living, one_at_a_time, spawn
 
 _START_SECONDS = 90.0
@@ -22,8 +23,6 @@ _STOP_SECONDS = 20.0
 _ANSWER_SECONDS = 5.0
 _POLL_SECONDS = 0.02
 
-FOLDER_VARIABLE = "GPU_CLUSTERS_KUBELET"
-"""In the environment of every process of a pod: the folder that it belongs to."""
 
 Report = Callable[[str], None]
 

@@ -9,13 +9,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from caas.cluster import ClusterError
-from lab.kubelet import cluster_dns
 from lab.kubelet.addresses import public
 from lab.kubelet.environment import Environment
 from lab.kubelet.pod_status import Conditions, running
 from lab.kubelet.process_container import ProcessContainer
 from lab.kubelet.runtime import NodeRuntime
 from lab.kubelet.volumes import VolumeError, Volumes
+from lab.pods import cluster_dns
 
 _SYNC_SECONDS = 5.0
 """How often volumes follow what they show (a kubelet takes a minute)."""

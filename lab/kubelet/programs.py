@@ -9,17 +9,14 @@ from typing import Any
 from gpuclusters.domain import training_job
 from gpuclusters.domain.ladder_pods import REACH
 from gpuclusters.domain.proof_pod import LABEL
-from lab.kubelet.rootless import ALL, InNode
+from lab.pods.names import VISIBLE
+from lab.pods.rootless import ALL, InNode
 
-NODE_VARIABLE = "GPU_CLUSTERS_NODE"
-NAMESPACE_VARIABLE = "GPU_CLUSTERS_NAMESPACE"
-"""In the environment of every process: where its pod is."""
-VISIBLE = "NVIDIA_VISIBLE_DEVICES"
 _PROOFS = (REACH, training_job.NAME)
 """Labels of pods that mount a Python program of ours, and need the cluster's DNS."""
 _KNOWN = {
     "nvcr.io/nvidia/k8s-device-plugin": "lab.usernetes.device_plugin",
-    "nvcr.io/nvidia/k8s/cuda-sample": "lab.usernetes.vector_add",
+    "nvcr.io/nvidia/k8s/cuda-sample": "lab.pods.vector_add",
 }
 
 
@@ -47,7 +44,7 @@ def program(
     """
     label = (pod["metadata"].get("labels") or {}).get(LABEL)
     if label in _PROOFS and container.get("command"):
-        return Program(before=("-m", "lab.kubelet.in_pod"))
+        return Program(before=("-m", "lab.pods.in_pod"))
     name = container["image"].partition("@")[0].rpartition(":")[0]
     if inside is None or name not in _KNOWN:
         return None

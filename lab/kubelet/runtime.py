@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from lab.kubelet import programs, rootless
+from lab.kubelet import programs
 from lab.kubelet.addresses import LoopbackAddresses, PodRange
 from lab.kubelet.checkpoint import Allocation
 from lab.kubelet.device_manager import DeviceManager
@@ -17,7 +17,8 @@ from lab.kubelet.logs import ContainerLog
 from lab.kubelet.machine import Machine
 from lab.kubelet.probes import is_supported
 from lab.kubelet.programs import Program
-from lab.kubelet.rootless import InNode
+from lab.pods import rootless
+from lab.pods.rootless import InNode
 
 _PROBES = ("startupProbe", "readinessProbe", "livenessProbe")
 

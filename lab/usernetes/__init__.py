@@ -15,7 +15,7 @@ Faults are injected by name while it runs (`faults`). What it does not do, so th
 - No image is pulled or looked into: what a known image would run is known here by its name.
 """
 
-from lab.usernetes.model import PluginSpec, PluginStatus, UsernetesError
+from lab.usernetes.model import PluginSpec, UsernetesError
 from lab.usernetes.process import start, status, stop
 
-__all__ = ["PluginSpec", "PluginStatus", "UsernetesError", "start", "status", "stop"]
+__all__ = ["PluginSpec", "UsernetesError", "start", "status", "stop"]

@@ -18,11 +18,10 @@ from caas.kubelet_api import deviceplugin_pb2 as api
 from caas.kubelet_api.services import Context
 from gpuclusters.domain.ladder_inputs import WHOLE
 from lab.gpu_operator.plugin import Devices
-from lab.kubelet import rootless
 from lab.kubelet.folder import KubeletFolder
-from lab.kubelet.process import FOLDER_VARIABLE
-from lab.kubelet.programs import NODE_VARIABLE, VISIBLE
-from lab.kubelet.rootless import InNode
+from lab.pods import rootless
+from lab.pods.names import FOLDER_VARIABLE, NODE_VARIABLE, VISIBLE
+from lab.pods.rootless import InNode
 
 _LOOK_SECONDS = 0.3
 _PLAYED = {"DEVICE_LIST_STRATEGY": "envvar", "DEVICE_ID_STRATEGY": "uuid"}

@@ -29,14 +29,3 @@ class PluginSpec:
     def of(cls, document: Mapping[str, Any]) -> PluginSpec:
         """From what `document` gave."""
         return cls(Path(document["hosts"]), Path(document["kubelets"]))
-
-
-@dataclass(frozen=True, slots=True)
-class PluginStatus:
-    """The process of one folder."""
-
-    running: bool
-    pid: int | None
-    rss_bytes: int
-    log: Path
-    detail: str

@@ -17,8 +17,8 @@ import psutil
 from lab import hosts
 from lab.hosts import HostsError, NodeState
 from lab.hosts.folder import read_json, write_json
-from lab.kubelet import rootless
-from lab.kubelet.rootless import ALL, InNode
+from lab.pods import rootless
+from lab.pods.rootless import ALL, InNode
 from lab.usernetes import faults
 from lab.usernetes.faults import (
     Fault,
@@ -78,8 +78,16 @@ def look(spec: PluginSpec, folder: Path) -> None:
         for node in _nodes(spec.hosts)
         if node.name and node.joined
     }
-    if spec.kubelets.is_dir() and rootless.write(spec.kubelets, nodes):
+    if spec.kubelets.is_dir() and tell(spec.kubelets, nodes):
         _log.info("%s", {name: (one.default_runtime, one.names) for name, one in nodes.items()})
+
+
+def tell(kubelets: Path, nodes: Mapping[str, InNode]) -> bool:
+    """Write it down for the kubelets; whether that was news."""
+    if rootless.read(kubelets) == dict(nodes):
+        return False
+    write_json(kubelets / rootless.FILE, rootless.document(nodes))
+    return True
 
 
 def _nodes(folder: Path) -> Sequence[NodeState]:

@@ -31,7 +31,6 @@ from gpuclusters.domain.tenancy_objects import NAMESPACE, NODE, POD
 from gpuclusters.domain.usernetes_versions import version_set
 from lab.control_plane import NodeSpec
 from lab.hosts import NodeState
-from lab.kubelet import rootless
 from lab.usernetes.faults import (
     Fault,
     GpuLost,
@@ -39,7 +38,7 @@ from lab.usernetes.faults import (
     NetworkClosed,
     RuntimeNotDefault,
 )
-from lab.usernetes.server import inside
+from lab.usernetes.server import inside, tell
 from tests.fixtures.control_plane import KubeCluster
 from tests.fixtures.kubelet import IMAGE
 from tests.fixtures.tenancies import until
@@ -92,7 +91,7 @@ class World:
             gpus = tuple(f"GPU-{number}000000{n}-0000-4000-8000-000000000000" for n in range(GPUS))
             state = NodeState(name, True, gpus, "nvidia", True, "worker", True)
             told[name] = inside(state, faults)
-        rootless.write(self.kubelets, told)
+        tell(self.kubelets, told)
 
     def restart_plugins(self) -> None:
         """As the unit inside the node does with containerd: its pods start anew."""
@@ -221,7 +220,7 @@ def test_a_climb_fails_at_the_rung_of_its_fault(
     node = world.nodes[1]
     world.gate()
     world.tell(fault(node=node))
-    smoke = {"image": TRAINING, "timeout_seconds": 12}
+    smoke = {"image": TRAINING, "timeout_seconds": 8}
     result = world.climb(rung, settle_seconds=2, smoke=smoke)
     failed = [check for check in result.checks if check.outcome is Outcome.FAILED]
     assert {check.level for check in failed} == {f"R{rung}"}, failed

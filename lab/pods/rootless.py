@@ -6,11 +6,11 @@ finds by looking at its devices, its runtime's specification and its network.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-
-from lab.hosts.folder import read_json, write_json
+from typing import Any
 
 FILE = "rootless.json"
 ALL = "all"
@@ -55,16 +55,16 @@ class InNode:
 
 def read(kubelets: Path) -> Mapping[str, InNode]:
     """All rootless nodes by name; none where nobody told of any."""
-    known = read_json(kubelets / FILE) or {}
+    try:
+        known = json.loads((kubelets / FILE).read_bytes())
+    except FileNotFoundError:
+        return {}
     return {
         name: InNode(**{**one, "gpus": tuple(one["gpus"]), "names": tuple(one["names"])})
         for name, one in known.items()
     }
 
 
-def write(kubelets: Path, nodes: Mapping[str, InNode]) -> bool:
-    """Tell; whether that was news."""
-    if read(kubelets) == dict(nodes):
-        return False
-    write_json(kubelets / FILE, {name: asdict(one) for name, one in nodes.items()})
-    return True
+def document(nodes: Mapping[str, InNode]) -> dict[str, Any]:
+    """As it is kept."""
+    return {name: asdict(one) for name, one in nodes.items()}

@@ -1,6 +1,6 @@
 """Runs a Python program as in a pod: names come from the cluster's DNS, and the node decides what it reaches.
 
-    python -m lab.kubelet.in_pod PROGRAM [ARGUMENT…]
+    python -m lab.pods.in_pod PROGRAM [ARGUMENT…]
 
 Only what a network between nodes decides is played: which names are known, and whether packets get through.
 The connections themselves are real ones over loopback.
@@ -16,13 +16,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from gpuclusters.domain import training_job
-from lab.kubelet import cluster_dns, rootless
-from lab.kubelet.cluster_dns import Name
-from lab.kubelet.process import FOLDER_VARIABLE
-from lab.kubelet.programs import NAMESPACE_VARIABLE, NODE_VARIABLE
-from lab.kubelet.rootless import InNode
+from lab.pods import cluster_dns, rootless
+from lab.pods.cluster_dns import Name
+from lab.pods.names import FOLDER_VARIABLE, NAMESPACE_VARIABLE, NODE_VARIABLE
+from lab.pods.rootless import InNode
 
+_TRAINING = "train.py"
 _lookup = socket.getaddrinfo
 _connect = socket.socket.connect
 
@@ -71,7 +70,7 @@ def main(arguments: list[str]) -> None:
     setattr(socket.socket, "connect", lambda own, to: network.connect(own, to))  # noqa: B010
     program, *sys.argv = [arguments[0], *arguments]
     inside = rootless.read(kubelets).get(node, InNode())
-    if inside.kills_training and program.endswith(training_job.PROGRAM):
+    if inside.kills_training and program.endswith(_TRAINING):
         os.kill(os.getpid(), signal.SIGKILL)
     runpy.run_path(program, run_name="__main__")
 

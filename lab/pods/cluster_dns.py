@@ -5,12 +5,11 @@ Kept as `<kubelets>/dns/<namespace>/<hostname>.<subdomain>`; the processes of po
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
-
-from lab.hosts.folder import read_json, write_json
 
 _FOLDER = "dns"
 _SUFFIX = ".svc.cluster.local"
@@ -53,7 +52,10 @@ def publish(kubelets: Path, name: Name, address: str, node: str) -> None:
     """The pod has an address."""
     file = _file(kubelets, name)
     file.parent.mkdir(parents=True, exist_ok=True)
-    write_json(file, {"address": address, "node": node})
+    new = file.with_name(f".{file.name}.new")
+    new.write_text(json.dumps(asdict(Record(address, node))), encoding="utf-8")
+    # Whoever looks it up finds all of it or nothing.
+    new.replace(file)
 
 
 def withdraw(kubelets: Path, name: Name) -> None:
@@ -63,8 +65,11 @@ def withdraw(kubelets: Path, name: Name) -> None:
 
 def find(kubelets: Path, name: Name) -> Record | None:
     """Where a pod is; None if there is none of this name."""
-    known = read_json(_file(kubelets, name))
-    return Record(known["address"], known["node"]) if known else None
+    try:
+        known = json.loads(_file(kubelets, name).read_bytes())
+    except FileNotFoundError:
+        return None
+    return Record(known["address"], known["node"])
 
 
 def _file(kubelets: Path, name: Name) -> Path:

@@ -10,10 +10,9 @@ import random
 import sys
 from pathlib import Path
 
-from lab.kubelet import rootless
-from lab.kubelet.process import FOLDER_VARIABLE
-from lab.kubelet.programs import NODE_VARIABLE, VISIBLE
-from lab.kubelet.rootless import InNode
+from lab.pods import rootless
+from lab.pods.names import FOLDER_VARIABLE, NODE_VARIABLE, VISIBLE
+from lab.pods.rootless import InNode
 
 ELEMENTS = 50_000
 _TOLERANCE = 1e-5
