@@ -10,7 +10,14 @@ from concurrent.futures import ThreadPoolExecutor
 
 from rich.console import Console
 
-from gpuclusters.cli import diagnosis, doctor_cluster, doctor_hosts, doctor_rke2, doctor_stack
+from gpuclusters.cli import (
+    diagnosis,
+    doctor_cluster,
+    doctor_hosts,
+    doctor_rke2,
+    doctor_stack,
+    doctor_usernetes,
+)
 from gpuclusters.cli import doctor_workstation as workstation
 from gpuclusters.cli import engine as engines
 from gpuclusters.cli.diagnosis import Diagnosis, failure, warning
@@ -29,6 +36,7 @@ from gpuclusters.config.kubernetes import LabKubernetes
 from gpuclusters.config.lab import uses_lab
 from gpuclusters.config.rke2_cluster import Rke2Config
 from gpuclusters.config.stack import StackConfig
+from gpuclusters.config.usernetes import UsernetesConfig
 
 
 def run(project: Project, stack: str, *, as_json: bool = False) -> int:
@@ -88,6 +96,8 @@ def _outside(context: doctor_stack.Stack, config: StackConfig) -> list[Diagnosis
     section = config.section
     if isinstance(section, Rke2Config):
         return [*found, *doctor_rke2.examine(section, inventory, secrets)]
+    if isinstance(section, UsernetesConfig):
+        return [*found, *doctor_usernetes.examine(section, inventory, secrets)]
     with ThreadPoolExecutor(2) as pool:
         hosts = pool.submit(lambda: list(_hosts(section, inventory, secrets)))
         cluster = pool.submit(lambda: list(_cluster(section, inventory, secrets)))

@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from gpuclusters.adapters.credentials import SshCredentials, find_credentials
+from gpuclusters.adapters.credentials import SshCredentials
 from gpuclusters.adapters.errors import AdapterError
 from gpuclusters.adapters.gpu_driver import SshDriverHost
 from gpuclusters.adapters.here import SystemClock
 from gpuclusters.adapters.rke2_host import SshRke2Host
 from gpuclusters.adapters.ssh import SshHost
-from gpuclusters.cli import doctor_workstation as workstation
+from gpuclusters.cli import doctor_machines
 from gpuclusters.cli.diagnosis import Diagnosis, failure, warning, well
-from gpuclusters.cli.doctor_hosts import CREDENTIALS, error_name
+from gpuclusters.cli.doctor_hosts import error_name
 from gpuclusters.cli.doctor_stack import StackSecrets
-from gpuclusters.config.hosts import ExistingHosts, LabHosts
-from gpuclusters.config.inventory import Inventory, InventoryError, ResolvedHost, resolve_machines
+from gpuclusters.config.inventory import Inventory, ResolvedHost
 from gpuclusters.config.rke2_cluster import Rke2Config, machine_names
 from gpuclusters.config.rke2_cluster_driver import HostDriver
-from gpuclusters.domain.connection import HostConnection
 from gpuclusters.domain.gpu_driver import LiveDriver
 from gpuclusters.domain.rke2_node import LiveHost
 
-_AT_ONCE = 16
 _EXPIRES_SOON = timedelta(days=30)
 
 
@@ -43,33 +39,15 @@ class Wanted:
 def examine(
     config: Rke2Config, inventory: Inventory | None, secrets: StackSecrets
 ) -> Iterator[Diagnosis]:
-    """All machines in parallel; those on Google Cloud are known to the state alone."""
-    if not isinstance(config.hosts, ExistingHosts | LabHosts):
-        yield well(workstation.LAB, "the machines are made by the stack; see its outputs")
-        return
-    key, source = secrets.values.get("ssh-private-key"), ""
-    if isinstance(config.hosts, LabHosts):
-        if inventory is None:
-            return  # the lab does not run, which was said
-        key, source = inventory.ssh_private_key.read_text(encoding="utf-8"), "the lab"
-    elif not secrets.readable:
-        return
-    try:
-        hosts = resolve_machines(machine_names(config), config.hosts, inventory)
-        credentials = find_credentials(key)
-        credentials.keys()
-    except InventoryError as error:
-        yield failure(workstation.LAB, str(error), "`gpu-clusters lab start`")
-        return
-    except AdapterError as error:
-        yield failure(CREDENTIALS, f"{error.where}: {error.problem}", error.remedy)
-        return
-    yield well(CREDENTIALS, f"SSH key from {source or credentials.source}")
+    """All machines, each as it is."""
     wanted = _wanted(config)
-    found = [host for host in hosts.values() if host is not None]
-    with ThreadPoolExecutor(max(1, min(len(found), _AT_ONCE))) as pool:
-        for diagnoses in pool.map(lambda h: _look(h, wanted[h.name], credentials), found):
-            yield from diagnoses
+    yield from doctor_machines.examine(
+        config.hosts,
+        machine_names(config),
+        inventory,
+        secrets,
+        lambda machine, credentials: _look(machine, wanted[machine.name], credentials),
+    )
 
 
 def _wanted(config: Rke2Config) -> dict[str, Wanted]:
@@ -81,14 +59,7 @@ def _wanted(config: Rke2Config) -> dict[str, Wanted]:
 
 
 def _look(machine: ResolvedHost, wanted: Wanted, credentials: SshCredentials) -> list[Diagnosis]:
-    connection = HostConnection(
-        host=machine.name,
-        address=machine.address,
-        port=machine.port,
-        user=machine.user,
-        host_key=machine.host_key,
-    )
-    host = SshHost(connection, credentials, connect_attempts=1)
+    host = SshHost(doctor_machines.connection(machine), credentials, connect_attempts=1)
     try:
         rke2 = SshRke2Host(host).inspect([])
         driver = SshDriverHost(host, SystemClock()).inspect() if wanted.gpus else None

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Sequence
 
 from gpuclusters.cli.stack import Session
 from gpuclusters.drift import engine
@@ -39,23 +40,29 @@ def _seen(session: Session, more: Sequence[str]) -> View:
         "--non-interactive",
         *more,
     ]
-    env: Mapping[str, str] = {**session.env, **_STREAM}
-    done = subprocess.run(
-        command,
-        cwd=session.project.folder,
-        env=dict(env),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        errors="replace",
-        check=False,
-    )
-    try:
-        return engine.read(done.stdout)
-    except engine.EventsError as error:
-        words = [line.strip() for line in done.stderr.splitlines() if line.strip()]
-        said = "; ".join(words[-_LAST_WORDS:])
-        return View(failure=said or str(error))
+    env = {**session.env, **_STREAM}
+    # In a file: a pipe that nobody reads meanwhile would stop the engine once it is full.
+    with (
+        tempfile.TemporaryFile() as said,
+        subprocess.Popen(
+            command,
+            cwd=session.project.folder,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=said,
+            text=True,
+            errors="replace",
+        ) as process,
+    ):
+        try:
+            return engine.read_lines(process.stdout or ())
+        except engine.EventsError as error:
+            process.wait()
+            said.seek(0)
+            words = said.read().decode(errors="replace").splitlines()
+            last = [line.strip() for line in words if line.strip()][-_LAST_WORDS:]
+            return View(failure="; ".join(last) or str(error))
 
 
 def stack_output(session: Session, name: str) -> str | None:

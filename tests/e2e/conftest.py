@@ -139,13 +139,13 @@ class Checkout:
         document["config"]["gpu-clusters:cluster-type"] = cluster_type
         path.write_text(yaml.safe_dump(document))
 
-    def only(self, cluster_type: str) -> None:
-        """A stack file with this type of cluster alone, so that the lab has no other machines."""
+    def only(self, cluster_type: str, *others: str) -> None:
+        """A stack file with these types of clusters alone, so that the lab has no other machines."""
         path = self.folder / "Pulumi.dev.yaml"
         document = yaml.safe_load(path.read_text())
-        sections = ("gpu-clusters:cluster-type", f"gpu-clusters:{cluster_type}")
+        kept = [f"gpu-clusters:{key}" for key in ("cluster-type", cluster_type, *others)]
         document["config"] = {
-            key: value for key, value in document["config"].items() if key in sections
+            key: value for key, value in document["config"].items() if key in kept
         }
         document["config"]["gpu-clusters:cluster-type"] = cluster_type
         path.write_text(yaml.safe_dump(document))

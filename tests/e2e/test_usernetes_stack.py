@@ -27,7 +27,7 @@ AS_OWNER = "sudo -n -H -u ubuntu"
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Checkout]:
     """The lab of all tests here, up: a control plane and a worker with four GPUs each."""
     with checkout(tmp_path_factory.mktemp("u7s")) as dev:
-        dev.choose("usernetes")
+        dev.only("usernetes", "caas")
         dev.up()
         yield dev
 

@@ -15,6 +15,7 @@ from gpuclusters.domain.ladder_pods import REACH
 from gpuclusters.domain.ports import ObjectKind
 from gpuclusters.domain.proof_pod import JOB, LABEL
 from gpuclusters.domain.tenancy_objects import NAMESPACE, NODE, POD
+from gpuclusters.domain.usernetes_cluster import HOST_IP
 from tests.unit.proof_world import Clock, Journal
 
 __all__ = ["Clock", "Journal"]
@@ -110,6 +111,8 @@ class LadderCluster:
     )
     ended: dict[str, dict[str, Any]] = field(default_factory=dict)
     """How containers of a test end, if not well."""
+    foreign: set[str] = field(default_factory=set)
+    """Nodes that joined in another way."""
     pending: str = ""
     """Why pods of the network's test do not run."""
     objects: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
@@ -176,7 +179,11 @@ class LadderCluster:
     def _node(self, name: str) -> dict[str, Any]:
         address = self.external.get(name)
         return {
-            "metadata": {"name": name, "uid": f"uid-{name}"},
+            "metadata": {
+                "name": name,
+                "uid": f"uid-{name}",
+                "labels": {} if name in self.foreign else {HOST_IP: address or ""},
+            },
             "status": {
                 "allocatable": {"nvidia.com/gpu": self.gpus[name]},
                 "conditions": [

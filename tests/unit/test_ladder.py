@@ -170,6 +170,12 @@ def test_a_node_that_nobody_configured_is_named() -> None:
     assert "kubectl delete node old" in wrong.said
 
 
+def test_a_node_of_another_kind_in_the_same_cluster_is_nobodys_fault() -> None:
+    cluster = LadderCluster(foreign={"other"})
+    cluster.gpus["other"], cluster.ready["other"] = "0", "True"
+    assert [c for c in climb(cluster, 5).checks if c.outcome is Outcome.FAILED] == []
+
+
 def test_index_names_beside_uuids_do_no_harm() -> None:
     named = "".join(f"nvidia.com/gpu={name}\n" for name in ("0", "1", *UUIDS, "all"))
     (*_, last) = ladder_host.judge("a", 2, ladder_host.parse(host(node_cdi=f"0\n{named}")))
