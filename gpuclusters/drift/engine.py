@@ -72,25 +72,34 @@ def read(text: str) -> View:
     Raises:
         EventsError: there is not one event in it.
     """
-    events = list(_events(text))
-    if not events:
+    return read_lines(text.splitlines())
+
+
+def read_lines(lines: Iterable[str]) -> View:
+    """The same line by line: of thousands of resources the text is much larger than what is kept of it.
+
+    Raises:
+        EventsError: there is not one event in it.
+    """
+    reader, told = _Reader(), False
+    for line in lines:
+        event = _event(line)
+        if event is not None:
+            told = True
+            reader.take(event)
+    if not told:
         raise EventsError("the engine told nothing; what it printed besides says why")
-    reader = _Reader()
-    for event in events:
-        reader.take(event)
     return reader.view()
 
 
-def _events(text: str) -> Iterable[Mapping[str, Any]]:
-    for line in text.splitlines():
-        if not line.lstrip().startswith("{"):
-            continue
-        try:
-            event = json.loads(line)
-        except (ValueError, RecursionError):
-            continue  # the last line of an engine that was killed
-        if isinstance(event, Mapping):
-            yield event
+def _event(line: str) -> Mapping[str, Any] | None:
+    if not line.lstrip().startswith("{"):
+        return None
+    try:
+        event = json.loads(line)
+    except (ValueError, RecursionError):
+        return None  # the last line of an engine that was killed
+    return event if isinstance(event, Mapping) else None
 
 
 class _Reader:

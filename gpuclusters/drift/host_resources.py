@@ -1,28 +1,13 @@
-"""What the resources of machines tell, each in the words of its own provider, as findings with names.
-
-A provider says in `drift` how a machine differs. The words are ours (`gpuclusters/domain`), so that their
-kind is known by them; a test holds sentences of the domain against these tables.
-"""
+"""What the resources of machines tell, each in the words of its own provider, as findings with names."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, Final
 
 from gpuclusters.drift.engine import Seen
 from gpuclusters.drift.finding import Finding
-from gpuclusters.review.diffing import differences
-from gpuclusters.review.plan import Action, Resource, Step
-
-Rules = Sequence[tuple[re.Pattern[str], str]]
-"""Kind by the words; the first that fits. A group `what` names the file, function or unit."""
-
-
-def rules_of(*pairs: tuple[str, str]) -> Rules:
-    """Patterns and kinds; the last one has to fit everything."""
-    return tuple((re.compile(pattern), kind) for pattern, kind in pairs)
-
+from gpuclusters.drift.sentences import property_lines, rules_of, texts, told
 
 _UNIT = r"(?P<what>\S+\.(?:service|timer)) is "
 _BOOT: Final = rules_of(
@@ -68,15 +53,6 @@ _PREFLIGHT: Final = {
 }
 """What a preflight finds that has a name of its own here."""
 
-_WANTED = {
-    "kernel-command-line-changed": "all its arguments at every boot",
-    "kernel-arguments-missing": "all its arguments in the running kernel",
-    "boot-file-missing": "the file, as written by `up`",
-    "vfio-unbound": "on vfio-pci",
-    "unit-changed": "enabled and active",
-    "rke2-unit-changed": "active",
-}
-
 
 def boot(seen: Seen, *, up: bool | None) -> Iterator[Finding]:
     """HostBoot: kernel arguments and what belongs to them."""
@@ -90,7 +66,7 @@ def vfio(seen: Seen, *, up: bool | None) -> Iterator[Finding]:
 
 def machine(seen: Seen, *, up: bool | None) -> Iterator[Finding]:
     """Preflight: whether a prepared machine is fit. What it finds, `up` refuses; it does not mend it."""
-    for line in _texts(seen.new, "findings"):
+    for line in texts(seen.new, "findings"):
         name, _, rest = line.partition(": ")
         read, _, remedy = rest.partition("; expected ")
         expected, _, remedy = remedy.partition("; ")
@@ -113,7 +89,7 @@ def cdi(seen: Seen, *, up: bool | None) -> Iterator[Finding]:
     if seen.new is None:
         yield Finding("cdi-file-missing", seen.host, path, kind, "no file", up=up, urn=seen.urn)
         return
-    said = _texts(seen.new, "drift")
+    said = texts(seen.new, "drift")
     if said:
         yield Finding(
             "cdi-file-changed", seen.host, path, kind, "; ".join(said), up=up, urn=seen.urn
@@ -128,7 +104,7 @@ def file(seen: Seen, *, up: bool | None) -> Iterator[Finding]:
             "host-file-missing", seen.host, path, "the file", "no file", up=up, urn=seen.urn
         )
         return
-    lines = _property_lines(seen)
+    lines = property_lines(seen)
     if lines:
         found = f"{len(lines)} differences" if len(lines) > 1 else lines[0]
         yield Finding(
@@ -149,7 +125,7 @@ def unit(seen: Seen, *, up: bool | None) -> Iterator[Finding]:
     if seen.new is None:
         yield Finding("unit-changed", seen.host, name, "the unit", "no unit", up=up, urn=seen.urn)
         return
-    lines = _property_lines(seen)
+    lines = property_lines(seen)
     if lines:
         yield Finding(
             "unit-changed",
@@ -227,7 +203,7 @@ def fabric(seen: Seen, *, up: bool | None) -> Iterator[Finding]:
             up=up,
             urn=seen.urn,
         )
-    for line in sorted({*_texts(seen.new, "warnings")} - {*_texts(seen.old, "warnings")}):
+    for line in sorted({*texts(seen.new, "warnings")} - {*texts(seen.old, "warnings")}):
         yield Finding("fabric-warning", seen.host, board, found=line, urn=seen.urn)
 
 
@@ -264,73 +240,6 @@ def rke2(seen: Seen, *, up: bool | None) -> Iterator[Finding]:
             "rke2-version-changed", seen.host, "RKE2", version, found, up=up, urn=seen.urn
         )
     yield from told(seen, _RKE2, up=up, fallback="RKE2")
-
-
-def told(
-    seen: Seen, rules: Rules, *, up: bool | None, fallback: str, declared: str = ""
-) -> Iterator[Finding]:
-    """A finding for each sentence of `drift`; a resource that is gone has one that says so."""
-    if seen.new is None:
-        last = rules[-1][1]
-        yield Finding(
-            last,
-            seen.host,
-            fallback,
-            "as made by `up`",
-            "nothing of it is there",
-            up=up,
-            urn=seen.urn,
-        )
-        return
-    for line in dict.fromkeys(_texts(seen.new, "drift")):
-        kind, what = named(rules, line)
-        yield Finding(
-            kind,
-            seen.host,
-            what or fallback,
-            _WANTED.get(kind, declared or "as left by `up`"),
-            line,
-            up=up,
-            urn=seen.urn,
-        )
-
-
-def named(rules: Rules, line: str) -> tuple[str, str]:
-    """Kind and subject of a provider's sentence."""
-    for pattern, kind in rules:
-        found = pattern.search(line)
-        if found:
-            return kind, str(found.groupdict().get("what") or "")
-    raise AssertionError(f"no rule fits {line!r}")
-
-
-def property_lines(seen: Seen) -> tuple[str, ...]:
-    """How the inputs differ, a line each: what is there in the place of what was declared."""
-    return _property_lines(seen)
-
-
-def _property_lines(seen: Seen) -> tuple[str, ...]:
-    if seen.new is None:
-        return ()
-    step = Step(Action.UPDATE, seen.urn, seen.old, seen.new)
-    lines: list[str] = []
-    for one in differences(step):
-        if one.path in ("", "drift") and one.before is None and one.after is None:
-            continue
-        if one.lines:
-            lines += [f"{one.path}: {line}" for line in one.lines]
-        else:
-            after = "nothing" if one.after is None else one.after
-            before = "nothing" if one.before is None else one.before
-            lines.append(f"{one.path}: {after} instead of {before}")
-    return tuple(lines)
-
-
-def _texts(resource: Resource | None, key: str) -> list[str]:
-    value: Any = resource.outputs.get(key) if resource is not None else None
-    if not isinstance(value, list):
-        return []
-    return [text for text in value if isinstance(text, str)]
 
 
 def _numbers(value: Any) -> set[int]:

@@ -74,7 +74,7 @@ _CLUSTER = (
          "declare it, or `kubectl delete node {where}` once its kubelet is stopped"),
     Kind("node-not-ready", Group.CLUSTER, _C, "is not Ready", "`kubectl describe node {where}`"),
     Kind("node-cordoned", Group.CLUSTER, _W, "takes no new pods",
-         "`kubectl uncordon {where}`, or say `maintenance` for it"),
+         "`kubectl uncordon {where}`, or declare its maintenance where the type has that"),
     Kind("node-label-changed", Group.CLUSTER, _W, "a label is not as declared",
          "`kubectl label node {where} {declared} --overwrite`"),
     Kind("node-label-missing", Group.CLUSTER, _W, "a label is gone",

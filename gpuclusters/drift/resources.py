@@ -11,6 +11,7 @@ from typing import Any, Final, Protocol
 from gpuclusters.drift import cluster_resources, host_resources, usernetes_resources
 from gpuclusters.drift.engine import Seen, View
 from gpuclusters.drift.finding import Finding
+from gpuclusters.drift.sentences import property_lines
 
 _DYNAMIC = "pulumi-python:dynamic/gpu:"
 
@@ -72,7 +73,7 @@ def general(seen: Seen, *, up: bool | None) -> Iterator[Finding]:
             "resource-missing", where, what, "as made by `up`", "gone", up=up, urn=seen.urn
         )
         return
-    lines = (*_drift(seen), *host_resources.property_lines(seen))
+    lines = (*_drift(seen), *property_lines(seen))
     if lines:
         yield Finding(
             "resource-changed",

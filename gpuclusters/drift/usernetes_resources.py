@@ -7,7 +7,7 @@ from typing import Final
 
 from gpuclusters.drift.engine import Seen
 from gpuclusters.drift.finding import Finding
-from gpuclusters.drift.host_resources import rules_of, told
+from gpuclusters.drift.sentences import rules_of, told
 
 _HOST: Final = rules_of(
     (r"the daemon of the account does not run", "rootless-docker-down"),
