@@ -30,6 +30,8 @@ if [ "${sum%% *}" != "$wanted" ]; then
     echo "the archive of Usernetes has the sha256 ${sum%% *} and must have $wanted; nothing was unpacked: find out who changed it, or correct the digest" >&2
     exit 6
 fi
+# They become part of the image: with the modes that upstream gives them. The folder around them is the account's.
+umask 022
 mkdir source.new
 tar --extract --gzip --file source.tar.gz.new --directory source.new --strip-components=1 --no-same-owner
 rm -f source.tar.gz.new
@@ -38,7 +40,7 @@ rm -f source.tar.gz.new
     exit 6
 }
 # Scripts in it are bind-mounted into the node and run there.
-chmod -R u+rwX,go-w source.new
+chmod -R go-w source.new
 mark content "$(content source.new)"
 rm -rf source
 mv source.new source

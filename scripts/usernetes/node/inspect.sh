@@ -33,7 +33,7 @@ problem=$(docker version --format '{{.Server.Version}}' 2>&1 >/dev/null) || {
 say docker ok
 say volumes "$(docker volume ls --quiet --filter label=com.docker.compose.project=usernetes | grep -c . || true)"
 found=$(docker inspect --format '{{.State.Status}} {{index .Config.Labels "gpu-clusters.dev/image"}}' \
-    "$container" 2>/dev/null || echo absent)
+    "$container" 2>/dev/null) || found=absent
 say container "${found%% *}"
 case $found in
 *' '*) say image "${found#* }" ;;
