@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from gpuclusters.domain.evidence_proof import ProofEvidence
-from gpuclusters.domain.ladder import Rung
+from gpuclusters.domain.ladder import STEPS, Rung
 from gpuclusters.domain.proof import Outcome
 
 KIND = "ladder"
@@ -18,6 +18,21 @@ class LadderEvidence(ProofEvidence):
     """All checks of one climb; `level` is the highest rung that was asked for, `R9`."""
 
     kind: ClassVar[str] = KIND
+
+    @property
+    def explained(self) -> Mapping[str, Any]:
+        """What each rung asks, and when it holds."""
+        return {
+            "rungs": {
+                rung.level: {"shows": step.what, "asked": step.asked, "holdsWhen": step.read}
+                for rung, step in STEPS.items()
+            }
+        }
+
+    def heading_of(self, level: str) -> str:
+        """The rung with what it asks."""
+        step = next((step for rung, step in STEPS.items() if rung.level == level), None)
+        return level if step is None else f"{level}: {step.what} ({step.asked})"
 
 
 def faults(document: Mapping[str, Any]) -> list[str]:

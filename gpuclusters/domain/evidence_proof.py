@@ -55,6 +55,15 @@ class ProofEvidence:
         ]
 
     @property
+    def explained(self) -> Mapping[str, Any]:
+        """What a document says beside its checks, for whoever does not know the levels."""
+        return {}
+
+    def heading_of(self, level: str) -> str:
+        """Of the part of a level, for people."""
+        return level
+
+    @property
     def counts(self) -> Mapping[str, int]:
         """Number of checks by outcome."""
         return counted((check.outcome for check in self.checks), Outcome)
@@ -74,6 +83,7 @@ class ProofEvidence:
             "images": dict(self.images),
             "programs": dict(self.programs),
             "checks": [check.document() for check in self.checks],
+            **self.explained,
         }
         return sealed(self.kind, self.about, body)
 
@@ -96,7 +106,8 @@ class ProofEvidence:
             ]
             lines.append("")
         for level in dict.fromkeys(check.level for check in self.checks):
-            lines += [f"## {level}", "", "| About | Check | Outcome | Found |", "|---|---|---|---|"]
+            lines += [f"## {self.heading_of(level)}", ""]
+            lines += ["| About | Check | Outcome | Found |", "|---|---|---|---|"]
             lines += [
                 f"| {cell(c.subject)} | {cell(c.what)} | {_shown(c.outcome)} | {cell(c.said)} |"
                 for c in self.checks

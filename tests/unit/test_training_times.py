@@ -41,6 +41,10 @@ def test_evidence_of_a_ladder_needs_every_rung_up_to_its_level() -> None:
     whole = json.loads(json.dumps(evidence().document()))
     assert faults(whole) == []
     assert headline(whole).endswith("up to R9: 9 checks, all passed")
+    assert whole["rungs"]["R7"]["shows"] == "the node offers its GPUs"
+    assert "## R1: the driver shows the GPUs of the host (nvidia-smi -L on the host)" in (
+        evidence().markdown()
+    )
     for missing in ("R1", "R9"):
         part = LadderEvidence(
             about=evidence().about,

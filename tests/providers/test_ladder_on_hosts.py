@@ -1,0 +1,80 @@
+"""Rungs 1 to 4 on a simulated host over real SSH: they hold where it was prepared, and faults fail them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gpuclusters.adapters import ladder_host as adapter
+from gpuclusters.adapters.credentials import SshCredentials
+from gpuclusters.adapters.ssh import SshHost
+from gpuclusters.domain import ladder_host, proof
+from gpuclusters.domain.connection import HostConnection
+from gpuclusters.domain.ladder import Rung
+from gpuclusters.domain.proof import Check, Outcome
+from lab.hosts.rootless_faults import CdiInvisible, EngineIsRootful, NvmlLost
+from tests.fixtures.hosts import Hosts, SimulatedHost
+from tests.providers.conftest import StartProvider
+from tests.providers.usernetes_kit import ACCOUNT, GPUS, Cluster, prepare
+
+
+@pytest.fixture(scope="module")
+def standing() -> dict[str, Any]:
+    """The host that all tests share: the first of them makes it."""
+    return {}
+
+
+@pytest.fixture
+def node(hosts: Hosts, start_provider: StartProvider, standing: dict[str, Any]) -> SimulatedHost:
+    """A control plane on a host of its own, without faults."""
+    if not standing:
+        (host,) = hosts(1, platform="plain-gpu-v100")
+        prepare(host)
+        Cluster([host], start_provider(host)).create(host)
+        standing["host"] = host
+    found: SimulatedHost = standing["host"]
+    found.clear_faults()
+    return found
+
+
+def climb(host: SimulatedHost, highest: Rung = Rung.NODE_CDI) -> list[Check]:
+    connection = HostConnection.model_validate(host.connection)
+    credentials = SshCredentials("test", private_key=host.client_key.read_text())
+    said = adapter.ask(SshHost(connection, credentials), ACCOUNT, highest)
+    return ladder_host.judge(host.name, GPUS, said, highest)
+
+
+def test_a_prepared_host_holds_all_four(node: SimulatedHost) -> None:
+    checks = climb(node)
+    assert proof.proven(checks), proof.faults(checks)
+    assert [check.level for check in checks] == ["R1", "R2", "R3", "R4"]
+    assert checks[-1].figures == {"names": GPUS + 1}
+    assert [check.level for check in climb(node, Rung.DOCKER)] == ["R1", "R2"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "rung", "said"),
+    [
+        (EngineIsRootful(), "R2", "runs as root"),
+        (CdiInvisible(), "R2", "neither the runtime nvidia nor a CDI device"),
+        (NvmlLost(), "R3", "daemon-reload"),
+    ],
+)
+def test_a_fault_of_the_host_fails_its_rung(
+    node: SimulatedHost, fault: Any, rung: str, said: str
+) -> None:
+    node.inject(fault)
+    (*_, last) = climb(node)
+    assert (last.level, last.outcome) == (rung, Outcome.FAILED)
+    assert said in last.said
+
+
+def test_a_node_that_does_not_run_fails_the_fourth(node: SimulatedHost) -> None:
+    done = node.run(
+        "DOCKER_HOST=unix:///run/user/1000/docker.sock docker rm --force usernetes-node"
+    )
+    assert done.returncode == 0, done.stderr
+    (*_, last) = climb(node)
+    assert (last.level, last.outcome) == ("R4", Outcome.FAILED)
+    assert "the node does not run: run `up` again" in last.said
