@@ -15,6 +15,27 @@ Finding = tuple[str, str]
 """What is wrong, and what to do."""
 
 
+_ANEW = "change the cluster's name with it: then the old cluster goes and a new one is made"
+
+
+def release_problem(old: UsernetesNodeInputs, new: UsernetesNodeInputs) -> str | None:
+    """Why a control plane cannot become what is stated now; None if it can. For previews.
+
+    Args:
+        old: what it was last brought to.
+        new: what it is to be.
+    """
+    if not new.is_control_plane or old.natural_id != new.natural_id or old.number != new.number:
+        return None  # a worker can be made anew, and another cluster or network is
+    if old.release == new.release:
+        return None
+    return (
+        f"{old.source.tag} cannot become {new.source.tag}, nor can ports and ranges change, under the "
+        "volumes "
+        f"of the only control plane, which keep /etc and the data of etcd; put it back, or {_ANEW}"
+    )
+
+
 def require_possible(
     inputs: UsernetesNodeInputs, live: LiveNode, node: ClusterNode | None, *, known: bool
 ) -> None:
@@ -135,20 +156,19 @@ def _volumes(inputs: UsernetesNodeInputs, live: LiveNode) -> Iterator[Finding]:
     """A control plane's volumes are the cluster: nothing of it survives without them."""
     if not inputs.is_control_plane or live.owner != inputs.natural_id:
         return
-    anew = "change the cluster's name with it: then the old cluster goes and a new one is made"
     if live.release not in ("", inputs.release):
         yield (
             "another release of Usernetes, or other ports or ranges, cannot be put under the volumes "
             "of the only "
             "control plane, which keep /etc and the data of etcd",
-            f"put it back, or {anew}",
+            f"put it back, or {_ANEW}",
         )
     now = inputs.host_ip or live.route
     if live.host_ip and now and live.host_ip != now:
         yield (
             f"its address was {live.host_ip} and is {now} now, and the certificates and all workers "
             "name the old one",
-            f"give it {live.host_ip} back (a reserved address), or {anew}",
+            f"give it {live.host_ip} back (a reserved address), or {_ANEW}",
         )
 
 

@@ -6,10 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pulumi
-from pulumi.dynamic import DiffResult, Resource
+from pulumi.dynamic import CheckFailure, CheckResult, DiffResult, Resource
+from pydantic import ValidationError
 
 from gpuclusters.domain import usernetes_cluster
 from gpuclusters.domain.usernetes_node import UsernetesNodeInputs
+from gpuclusters.domain.usernetes_node_refusals import release_problem
+from gpuclusters.providers import edge
 from gpuclusters.providers.hosts import host
 from gpuclusters.providers.kept import KeptProvider, Live, Properties
 
@@ -25,6 +28,22 @@ class UsernetesNodeProvider(KeptProvider[UsernetesNodeInputs]):
 
     model = UsernetesNodeInputs
     identity = frozenset({"connection.host", "account", "cluster", "role", "node_name", "number"})
+
+    def check(self, olds: Properties, news: Properties) -> CheckResult:
+        """Validate, and refuse what cannot be put under the volumes of a control plane; pure."""
+        result = super().check(olds, news)
+        try:
+            before, wanted = (
+                UsernetesNodeInputs.model_validate(edge.inputs_of(UsernetesNodeInputs, bag))
+                for bag in (olds, news)
+            )
+        except ValidationError:
+            return result  # the first time, not known yet, or refused by the validation already
+        problem = release_problem(before, wanted)
+        if problem is None:
+            return result
+        failures = [*(result.failures or []), CheckFailure("source", problem)]
+        return CheckResult(result.inputs, failures)
 
     def diff(self, id_: str, olds: Properties, news: Properties) -> DiffResult:
         """As ever, but whom to ask is no part of the host: how the control plane is reached may change."""

@@ -289,6 +289,14 @@ def test_another_image_is_put_around_the_same_volumes_one_node_at_a_time(joined:
 
 def test_another_release_under_the_volumes_of_a_control_plane_is_refused(small: Cluster) -> None:
     worker = small.hosts[1]
+    # In a preview already; and where that was passed over, before anything is touched.
+    olds, news = small.made[small.first.name].outputs, small.inputs(small.first, tag=GEN2)
+    (said,) = UsernetesNodeProvider().check(olds, news).failures or []
+    assert said.property == "source"
+    assert "gen3-v20260902.0 cannot become gen2-v20250210.0" in said.reason
+    renamed = {**news, "cluster": "another"}
+    assert UsernetesNodeProvider().check(olds, renamed).failures == []
+    assert small.differs(small.first, tag=GEN2, cluster="another")[1] == ["cluster"]
     with pytest.raises(StepFailed, match="change the cluster's name with it"):
         small.update(small.first, tag=GEN2)
     small.made[small.first.name].outputs["source"] = small.inputs(small.first)["source"]
