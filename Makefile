@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help up down preview test check bench schema docs protos goldens lock clean
+.PHONY: help up down preview test check bench schema docs policy protos goldens lock clean
 
 help:  ## What there is to call
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -52,6 +52,13 @@ schema: $(READY)  ## What is made from the code: JSON Schema, key tables, docs/e
 	@$(BIN)/python -m gpuclusters.errors
 	@$(BIN)/python -m gpuclusters.cli.reference
 
+policy/.venv/.ready: $(READY) policy/requirements.lock
+	@$(BIN)/uv venv --quiet --allow-existing --python $(BIN)/python policy/.venv
+	@$(BIN)/uv pip sync --quiet --python policy/.venv/bin/python --require-hashes policy/requirements.lock
+	@touch $@
+
+policy: policy/.venv/.ready  ## The environment of the Pulumi policy pack
+
 docs: $(READY)  ## The documents as a site, in build/docs; a warning is an error
 	@$(BIN)/sphinx-build -q -W --keep-going -b html docs build/docs
 	@echo "the site is in build/docs/index.html"
@@ -67,6 +74,8 @@ lock: $(READY)  ## Lock the newest allowed versions
 	  --group caas --group dev --group docs --group bootstrap --output-file requirements.lock pyproject.toml
 	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
 	  --group caas --constraint requirements.lock --output-file caas/requirements.lock
+	@$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
+	  --output-file policy/requirements.lock policy/requirements.in
 
 clean:  ## Remove the environment and caches of tools (not the tools of the lab)
 	@rm -rf $(VENV) build/docs .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
