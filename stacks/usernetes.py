@@ -21,12 +21,12 @@ from components.usernetes.cluster import (
 from components.usernetes.gpu_plugin import GpuPlugin, GpuPluginArgs
 from components.usernetes.proof import TrainingProof, TrainingProofArgs
 from components.usernetes.rootless_host import Driver, RootlessHost, RootlessHostArgs
-from gpuclusters.config import usernetes_plan
+from gpuclusters.config import ladder_plan, usernetes_plan
 from gpuclusters.config.gcp import GcpHosts
-from gpuclusters.config.lab import uses_lab
 from gpuclusters.config.usernetes import UsernetesConfig
 from gpuclusters.config.usernetes_proof import NoExporter
 from gpuclusters.config.usernetes_secrets import Secrets
+from gpuclusters.domain.ladder import Rung
 from stacks import reach
 
 
@@ -89,7 +89,14 @@ def build(config: UsernetesConfig, secrets: Secrets) -> Outputs:
         ),
         in_cluster,
     )
-    proof = TrainingProof("proof", _proof(config, kubeconfig, plugin.ready))
+    proof = TrainingProof(
+        "proof",
+        TrainingProofArgs(
+            **ladder_plan.arguments(config, Rung(config.proof.rung)),
+            kubeconfig=kubeconfig,
+            requires=plugin.ready,
+        ),
+    )
     return Outputs(
         kubeconfig=made.kubeconfig,
         nodes={
@@ -165,40 +172,6 @@ def _cluster(
             drain=config.timeouts.drain_seconds,
         ),
     )
-
-
-def _proof(
-    config: UsernetesConfig, kubeconfig: pulumi.Output[str], requires: Sequence[pulumi.Resource]
-) -> TrainingProofArgs:
-    versions = usernetes_plan.versions(config)
-    return TrainingProofArgs(
-        cluster=config.name,
-        kubeconfig=kubeconfig,
-        rung=config.proof.rung,
-        nodes=usernetes_plan.ladder_nodes(config),
-        smoke=usernetes_plan.network_test(config),
-        vector_add=usernetes_plan.vector_add(config),
-        training=_training(config),
-        namespace=config.proof.namespace,
-        versions={
-            "driver": versions.driver,
-            "container-toolkit": versions.container_toolkit,
-            "device-plugin": versions.device_plugin,
-            "kubernetes": versions.kubernetes,
-        },
-        timeout_seconds=config.timeouts.proof_seconds,
-        simulated=uses_lab(config),
-        requires=requires,
-    )
-
-
-def _training(config: UsernetesConfig) -> Mapping[str, Any] | None:
-    plan = usernetes_plan.training(config)
-    if plan is None:
-        return None
-    stated = asdict(plan)
-    claim = stated.pop("claim")
-    return {**stated, "data_claim": claim}
 
 
 def _shown(config: UsernetesConfig, proof: TrainingProof) -> Mapping[str, Any]:

@@ -29,7 +29,8 @@ def arguments(config: UsernetesConfig, highest: Rung) -> dict[str, Any]:
         "vector_add": usernetes_plan.vector_add(config),
         "training": _training(config) if highest is Rung.TRAINING else None,
         "versions": {
-            "driver": chosen.driver,
+            # One that somebody else installed, and that nobody names, is whatever the host shows.
+            **({"driver": chosen.driver} if _driver_is_known(config) else {}),
             "container-toolkit": chosen.container_toolkit,
             "device-plugin": chosen.device_plugin,
             "kubernetes": chosen.kubernetes,
@@ -39,9 +40,14 @@ def arguments(config: UsernetesConfig, highest: Rung) -> dict[str, Any]:
     }
 
 
+def _driver_is_known(config: UsernetesConfig) -> bool:
+    return usernetes_plan.driver(config) is not None or config.driver.version is not None
+
+
 def _training(config: UsernetesConfig) -> Mapping[str, Any] | None:
     plan = usernetes_plan.training(config)
     if plan is None:
         return None
     stated = asdict(plan)
-    return {**stated, "data_claim": stated.pop("claim")}
+    claim = stated.pop("claim")
+    return {**stated, "data_claim": claim}
