@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import base64
-import json
 import re
-import threading
 from collections.abc import Sequence
 
 from cryptography import x509
 
-from gpuclusters.adapters.errors import CommandFailedError, InvalidAnswerError, UnreachableError
 from gpuclusters.adapters.scripts import run_script
 from gpuclusters.adapters.ssh import Completed, SshHost
-from gpuclusters.domain import usernetes_cluster, usernetes_join, usernetes_node_live
-from gpuclusters.domain.usernetes_cluster import ClusterNode
-from gpuclusters.domain.usernetes_join import Invitation
+from gpuclusters.domain import usernetes_node_live
 from gpuclusters.domain.usernetes_node import SourceArchive
 from gpuclusters.domain.usernetes_node_live import LiveNode
 from gpuclusters.domain.usernetes_node_ports import MakeFailedError
 
 FETCH_TIMEOUT_SECONDS = 600.0
 STEP_TIMEOUT_SECONDS = 300.0
-_ENVIRONMENT = ("usernetes/node/environment",)
-_FAILED = 1
+ENVIRONMENT = ("usernetes/node/environment",)
+"""What every script is sent behind."""
+FAILED = 1
 """What our scripts answer when a program of others failed: its words are on standard error."""
 _TOKEN = re.compile(r"\b[a-z0-9]{6}\.[a-z0-9]{16}\b")
 
@@ -128,7 +124,7 @@ class SshNodeHost:
             f"usernetes/node/{name}",
             arguments,
             tried=tried,
-            after=_ENVIRONMENT,
+            after=ENVIRONMENT,
             content=content,
             repeatable=repeatable,
             accept=accept,
@@ -152,162 +148,11 @@ class SshNodeHost:
             arguments,
             tried,
             content=content,
-            accept=(0, _FAILED),
+            accept=(0, FAILED),
             timeout_seconds=timeout_seconds,
         )
-        if done.status == _FAILED:
+        if done.status == FAILED:
             raise MakeFailedError(called, without_tokens(done.stderr))
-
-
-class SshNodeControl:
-    """`NodeControl` of the domain: kubectl in the control plane's node, so its API needs no way to here."""
-
-    def __init__(self, host: SshHost, account: str) -> None:
-        self._host = host
-        self._account = account
-
-    @property
-    def place(self) -> str:
-        """Name, address and port."""
-        return self._host.place
-
-    @property
-    def exclusive(self) -> threading.Lock:
-        """The control plane's lock, which all nodes of a cluster share."""
-        return self._host.exclusive
-
-    def clock(self) -> int:
-        """Seconds since 1970."""
-        return int(self._ask(["clock"], "read the clock"))
-
-    def is_installed(self) -> bool:
-        """Whether there is a control plane; one that cannot be reached may be there."""
-        try:
-            return self._ask(["installed"], "look for a control plane").strip() == "yes"
-        except UnreachableError:
-            return True
-
-    def is_ready(self) -> bool:
-        """Whether its API answers."""
-        try:
-            return self._ask(["ready"], "ask the API for its health").strip() == "ok"
-        except UnreachableError:
-            return False
-
-    def version(self) -> str:
-        """Release of the API server."""
-        tried = "ask the API for its version"
-        try:
-            return str(json.loads(self._ask(["version"], tried))["gitVersion"])
-        except (ValueError, KeyError, TypeError) as error:
-            raise self._unreadable(tried) from error
-
-    def node(self, name: str) -> ClusterNode | None:
-        """A node, or None."""
-        text = self._ask(["node", name], f"look at node {name}")
-        try:
-            return usernetes_cluster.parse_node(text)
-        except (ValueError, KeyError, TypeError) as error:
-            raise self._unreadable(f"look at node {name}") from error
-
-    def events(self, name: str) -> str:
-        """Warnings about a node."""
-        return self._ask(["events", name], f"read the events of node {name}")
-
-    def invite(self, lifetime: str) -> Invitation:
-        """A new token; the answer is kept in memory alone."""
-        tried = "make a join token"
-        text = self._change(["token", lifetime], tried).stdout.decode(errors="replace")
-        try:
-            return usernetes_join.parse_invitation(text)
-        except ValueError as error:
-            raise InvalidAnswerError(
-                self.place, tried, str(error), "run `kubeadm token list` in the node there"
-            ) from None
-
-    def revoke(self, token_id: str) -> None:
-        """End the life of a token; one that is gone already, or will be soon, is no reason to fail."""
-        self._script(["revoke", token_id], "delete the join token", accept=(0, _FAILED))
-
-    def sync(self) -> None:
-        """`make sync-external-ip`."""
-        tried = "give the nodes their addresses (`make sync-external-ip`)"
-        done = self._script(["sync"], tried, accept=(0, _FAILED))
-        if done.status == _FAILED:
-            raise MakeFailedError("sync-external-ip", without_tokens(done.stderr))
-
-    def restart_flannel(self, name: str) -> None:
-        """Delete its pod there; the DaemonSet makes another."""
-        self._change(["flannel", name], f"restart flannel on node {name}")
-
-    def untaint(self, name: str, key: str) -> None:
-        """Take all taints of a key away."""
-        self._change(["untaint", name, key], f"take the taint {key} from node {name}")
-
-    def taint(self, name: str, taint: str) -> None:
-        """Set a taint."""
-        self._change(["taint", name, taint], f"taint node {name}")
-
-    def drain(self, name: str, reason: str, timeout_seconds: int) -> None:
-        """Close the node, note why, evict its pods."""
-        tried = f"drain node {name}"
-        arguments = ["drain", name, usernetes_cluster.DRAINED, reason, str(timeout_seconds)]
-        try:
-            self._change(arguments, tried, timeout_seconds=timeout_seconds + 60.0)
-        except CommandFailedError as error:
-            raise CommandFailedError(
-                self.place,
-                tried,
-                error.problem,
-                "let the pods that are named end, or raise the timeout for draining (0 leaves pods where "
-                "they are); the node stays closed, and the next run goes on",
-            ) from error
-
-    def uncordon(self, name: str) -> None:
-        """Open the node."""
-        self._change(["uncordon", name, usernetes_cluster.DRAINED], f"open node {name}")
-
-    def delete(self, name: str) -> None:
-        """Delete the node."""
-        self._change(["delete", name], f"delete node {name}", timeout_seconds=STEP_TIMEOUT_SECONDS)
-
-    def _ask(self, arguments: Sequence[str], tried: str) -> str:
-        done = self._script(arguments, tried, repeatable=True)
-        return done.stdout.decode(errors="replace")
-
-    def _change(
-        self, arguments: Sequence[str], tried: str, timeout_seconds: float | None = None
-    ) -> Completed:
-        return self._script(arguments, tried, timeout_seconds=timeout_seconds)
-
-    def _script(
-        self,
-        arguments: Sequence[str],
-        tried: str,
-        *,
-        repeatable: bool = False,
-        accept: Sequence[int] = (0,),
-        timeout_seconds: float | None = None,
-    ) -> Completed:
-        return run_script(
-            self._host,
-            "usernetes/node/cluster",
-            arguments,
-            tried=tried,
-            after=_ENVIRONMENT,
-            repeatable=repeatable,
-            accept=accept,
-            timeout_seconds=timeout_seconds,
-            account=self._account,
-        )
-
-    def _unreadable(self, tried: str) -> InvalidAnswerError:
-        return InvalidAnswerError(
-            self.place,
-            tried,
-            "kubectl answered something else than an object",
-            "run it by hand there: `docker exec usernetes-node kubectl get nodes`",
-        )
 
 
 def without_tokens(text: str) -> str:

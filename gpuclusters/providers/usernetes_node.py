@@ -17,7 +17,8 @@ from gpuclusters.providers.hosts import host
 from gpuclusters.providers.kept import KeptProvider, Live, Properties
 
 if TYPE_CHECKING:
-    from gpuclusters.adapters.usernetes_node import SshNodeControl, SshNodeHost
+    from gpuclusters.adapters.usernetes_control import SshNodeControl
+    from gpuclusters.adapters.usernetes_node import SshNodeHost
     from gpuclusters.domain.usernetes_cluster import ClusterNode
     from gpuclusters.domain.usernetes_node_live import LiveNode
     from gpuclusters.domain.usernetes_node_wait import Site
@@ -93,7 +94,7 @@ class UsernetesNodeProvider(KeptProvider[UsernetesNodeInputs]):
         return SshNodeHost(host(inputs.connection, self.ssh_key), inputs.account)
 
     def _control(self, inputs: UsernetesNodeInputs) -> SshNodeControl:
-        from gpuclusters.adapters.usernetes_node import SshNodeControl
+        from gpuclusters.adapters.usernetes_control import SshNodeControl
 
         asked = inputs.control or inputs
         return SshNodeControl(host(asked.connection, self.ssh_key), asked.account)

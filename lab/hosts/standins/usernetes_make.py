@@ -9,17 +9,16 @@ from __future__ import annotations
 import re
 import secrets
 import time
-from collections.abc import Mapping
 
 from lab.hosts import accounts, rootless, usernetes_container, usernetes_pki, usernetes_release
 from lab.hosts.accounts import Account
-from lab.hosts.faults import PortTaken
 from lab.hosts.rke2_cluster import Object
 from lab.hosts.standins.call import Answer, Call
+from lab.hosts.standins.usernetes_compose import build_problem, overlay_problem, start_problem
 from lab.hosts.standins.usernetes_kubectl import clusters_of
-from lab.hosts.standins.usernetes_words import BUILD_FAILS, JOIN_FAILS, START_FAILS
+from lab.hosts.standins.usernetes_words import JOIN_FAILS
 from lab.hosts.usernetes_cluster import new_node, sync
-from lab.hosts.usernetes_faults import NodeImageFails, NodeJoinFails, NodeStartFails, SyncFails
+from lab.hosts.usernetes_faults import NodeJoinFails, SyncFails
 
 _VARIABLES = (
     *("COMPOSE", "COMPOSE_PROJECT_NAME", "CONTAINER_ENGINE", "CONTAINER_ENGINE_TYPE", "HOSTNAME"),
@@ -80,14 +79,14 @@ def _tag(call: Call, folder: str) -> str:
 def _up(call: Call, account: Account, folder: str) -> str | None:
     """`docker compose up --build -d`."""
     environment = call.environment
-    problem = _overlay_problem(call, folder) or _build_problem(call)
+    problem = overlay_problem(call, folder) or build_problem(call)
     if problem is not None:
         return problem
     image = environment["GPU_CLUSTERS_IMAGE"]
     there = usernetes_container.container(call.machine, account)
     if there is not None and there["image"] == image and there["running"]:
         return None
-    problem = _start_problem(call, account)
+    problem = start_problem(call, account)
     if problem is not None:
         return problem
     usernetes_container.create(call.machine, account, image)
@@ -99,7 +98,8 @@ def _up(call: Call, account: Account, folder: str) -> str | None:
             "name": environment["NODE_NAME"],
             "environment": {name: environment[name] for name in _VARIABLES},
             "gpu_script": call.machine.read_text(f"{overlay}/node-gpus.sh") or "",
-            "has_devices": "- nvidia.com/gpu=all" in _text(call, f"{overlay}/compose.yaml"),
+            "has_devices": "- nvidia.com/gpu=all"
+            in (call.machine.read_text(f"{overlay}/compose.yaml") or ""),
             "kubernetes": usernetes_release.kubernetes(_tag(call, folder)),
             # What the toolkit's package brings; in /etc, which a volume keeps from the first time on.
             "default_runtime": node["default_runtime"],
@@ -123,54 +123,6 @@ def _new(account: Account) -> Object:
         "journal": "",
         "kubelet_since": 0.0,
     }
-
-
-def _text(call: Call, path: str) -> str:
-    return call.machine.read_text(path) or ""
-
-
-def _overlay_problem(call: Call, folder: str) -> str | None:
-    """What compose would say about our overlay."""
-    environment = call.environment
-    overlay = environment["GPU_OVERLAY"]
-    files = re.findall(r"-f (\S+)", environment["COMPOSE"])
-    for file in files:
-        path = file if file.startswith("/") else f"{folder}/{file}"
-        if call.machine.read_text(path) is None:
-            return f"open {path}: no such file or directory"
-    if f"{overlay}/compose.yaml" not in files:
-        return "the compose overlay is not named"
-    made = _text(call, f"{overlay}/Dockerfile")
-    if not made.startswith(_text(call, f"{folder}/Dockerfile")):
-        return f"{overlay}/Dockerfile: it does not begin with upstream's"
-    if "nvidia-container-toolkit=" not in made:
-        return f"{overlay}/Dockerfile: no container toolkit is installed"
-    return None
-
-
-def _build_problem(call: Call) -> str | None:
-    fault = call.faults.first(NodeImageFails)
-    if fault is None:
-        return None
-    return BUILD_FAILS[fault.why].format(**_told(call))
-
-
-def _told(call: Call) -> Mapping[str, str]:
-    return {"version": call.environment["NVIDIA_CONTAINER_TOOLKIT_VERSION"]}
-
-
-def _start_problem(call: Call, account: Account) -> str | None:
-    fault = call.faults.first(NodeStartFails)
-    if fault is not None:
-        return START_FAILS[fault.why]
-    engine = rootless.engine(call.machine, account, call.faults)
-    if "nvidia.com/gpu=all" not in engine.cdi_devices:
-        return START_FAILS["cdi-unresolvable"]
-    ports = [value for name, value in call.environment.items() if name.startswith("PORT_")]
-    for taken in call.faults.all(PortTaken):
-        if str(taken.port) in ports:
-            return START_FAILS["port-taken"]
-    return None
 
 
 def _down(call: Call, account: Account, folder: str) -> str | None:  # noqa: ARG001
