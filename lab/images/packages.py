@@ -9,12 +9,15 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from lab.images.bytecode import compile_all
 from lab.images.interpreter import VERSION, tree
 from lab.images.layer import Entry
 from lab.tools import Report, ToolError
 from lab.tools.cache import ToolCache
 from lab.tools.catalogue import host_platform
 
+HOME = "opt/gpu-clusters"
+"""The virtual environment in the image."""
 _SECONDS = 900
 # Written at installation: they differ from one machine to the next, and no program reads them.
 _OF_THE_INSTALLATION = frozenset({"RECORD", "INSTALLER", "REQUESTED", "direct_url.json"})
@@ -26,7 +29,7 @@ def installed(lock: Path, report: Report) -> Path:
     Raises:
         ToolError: a package cannot be fetched for this interpreter.
     """
-    content = f"{lock.read_text()}{VERSION}{host_platform()}"
+    content = f"{lock.read_text()}{VERSION}{host_platform()} compiled"
     digest = hashlib.sha256(content.encode()).hexdigest()[:16]
     cache = ToolCache()
     folder = cache.folder / f"packages-{digest}"
@@ -39,9 +42,14 @@ def installed(lock: Path, report: Report) -> Path:
     return folder
 
 
-def _install(cache: ToolCache, lock: Path, target: Path) -> None:
+def target() -> str:
+    """Where the packages lie in the image."""
+    return f"{HOME}/lib/python{VERSION}/site-packages"
+
+
+def _install(cache: ToolCache, lock: Path, folder: Path) -> None:
     with cache.workspace() as work:
-        made = work / target.name
+        made = work / folder.name
         command = [
             *(sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"),
             *("--no-deps", "--only-binary", ":all:", "--require-hashes", "--no-compile"),
@@ -62,12 +70,13 @@ def _install(cache: ToolCache, lock: Path, target: Path) -> None:
             )
         # Scripts name the interpreter of this machine; programs are started as modules.
         shutil.rmtree(made / "bin", ignore_errors=True)
-        made.rename(target)
+        compile_all(made, target())
+        made.rename(folder)
 
 
-def entries(folder: Path, target: str) -> Iterator[Entry]:
-    """The packages as they lie below `target`."""
-    for entry in tree(folder, target):
+def entries(folder: Path) -> Iterator[Entry]:
+    """The packages of an installation."""
+    for entry in tree(folder, target()):
         name = Path(entry.path)
         if not (name.parent.suffix == ".dist-info" and name.name in _OF_THE_INSTALLATION):
             yield entry

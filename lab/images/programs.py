@@ -17,12 +17,12 @@ from lab.images import archive, interpreter, packages
 from lab.images.archive import Image, Settings
 from lab.images.interpreter import LIBRARIES, PREFIX, VERSION
 from lab.images.layer import Entry, File, Folder, Link
+from lab.images.packages import HOME
 from lab.images.small import folder
 from lab.tools import Report
 
 _PROJECT = Path(__file__).resolve().parents[2]
 LOCK = _PROJECT / "caas" / "requirements.lock"
-_HOME = "opt/gpu-clusters"
 _OURS = ("gpuclusters/domain", "caas")
 _KEPT = 3
 _SUFFIXES = frozenset({".py", ".yaml", ".json"})
@@ -33,8 +33,8 @@ SETTINGS = Settings(
         "raise SystemExit('choose a program: python -m caas.api, caas.controllers or caas.device_plugin')",
     ),
     environment={
-        "PATH": f"/{_HOME}/bin:/{PREFIX}/bin:/usr/bin:/bin",
-        "PYTHONPATH": f"/{_HOME}/src",
+        "PATH": f"/{HOME}/bin:/{PREFIX}/bin:/usr/bin:/bin",
+        "PYTHONPATH": f"/{HOME}/src",
         "PYTHONDONTWRITEBYTECODE": "1",
         "PYTHONUNBUFFERED": "1",
         "LD_LIBRARY_PATH": f"/{LIBRARIES}",
@@ -46,13 +46,13 @@ SETTINGS = Settings(
 def code(project: Path = _PROJECT) -> list[Entry]:
     """Our two packages, as the Dockerfile copies them, without what tests and compilers leave there."""
     found: list[Entry] = [
-        File(f"{_HOME}/src/gpuclusters/__init__.py", project / "gpuclusters" / "__init__.py")
+        File(f"{HOME}/src/gpuclusters/__init__.py", project / "gpuclusters" / "__init__.py")
     ]
     for package in _OURS:
         for path in sorted((project / package).rglob("*")):
             inside = path.relative_to(project)
             if path.is_file() and path.suffix in _SUFFIXES and "__pycache__" not in inside.parts:
-                found.append(File(f"{_HOME}/src/{inside}", path))
+                found.append(File(f"{HOME}/src/{inside}", path))
     return found
 
 
@@ -63,6 +63,7 @@ def caas(name: str, report: Report) -> Image:
         ToolError: a package or a library cannot be had.
     """
     ours = code()
+    library = interpreter.standard_library(report)
     installed = packages.installed(LOCK, report)
     known = folder() / f"caas-{_key(name, ours, installed)}.json"
     if known.exists():
@@ -73,7 +74,7 @@ def caas(name: str, report: Report) -> Image:
     report("writing the image of the programs of a caas cluster")
     made = archive.build(
         name,
-        [_system(), [*_environment(installed)], ours],
+        [_system(library), [*_environment(installed)], ours],
         SETTINGS,
         folder(),
     )
@@ -93,9 +94,9 @@ def forget_old(kept: Path) -> None:
             (kept / f"{digest.removeprefix('sha256:')}.tar").unlink(missing_ok=True)
 
 
-def _system() -> list[Entry]:
+def _system(library: Path) -> list[Entry]:
     return [
-        *interpreter.entries(),
+        *interpreter.entries(library),
         Folder("tmp", 0o1777),
         File("etc/passwd", b"root:x:0:0::/:/bin/false\nprograms:x:65532:65532::/:/bin/false\n"),
         File("etc/group", b"root:x:0:\nprograms:x:65532:\n"),
@@ -104,9 +105,9 @@ def _system() -> list[Entry]:
 
 def _environment(installed: Path) -> Iterator[Entry]:
     """The virtual environment with the packages, and the libraries that those load."""
-    yield Link(f"{_HOME}/bin/python", f"/{PREFIX}/bin/python{VERSION}")
-    yield File(f"{_HOME}/pyvenv.cfg", f"home = /{PREFIX}/bin\n".encode())
-    yield from packages.entries(installed, f"{_HOME}/lib/python{VERSION}/site-packages")
+    yield Link(f"{HOME}/bin/python", f"/{PREFIX}/bin/python{VERSION}")
+    yield File(f"{HOME}/pyvenv.cfg", f"home = /{PREFIX}/bin\n".encode())
+    yield from packages.entries(installed)
     yield from interpreter.libraries(sorted(installed.rglob("*.so")))
 
 

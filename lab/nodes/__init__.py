@@ -9,6 +9,7 @@ those of another. docs/real-nodes.md says what is real, what is a stand-in, and 
 
 from lab.nodes.choice import Choice, Kind, MachineFacts, Wanted, choose
 from lab.nodes.facts import machine_facts
+from lab.nodes.forward import forwarded
 from lab.nodes.model import NodesError, NodesSpec, NodesStatus, RunningNode
 from lab.nodes.process import command_in, control, start, status, stop
 from lab.nodes.server import TOOLS
@@ -26,6 +27,7 @@ __all__ = [
     "choose",
     "command_in",
     "control",
+    "forwarded",
     "machine_facts",
     "start",
     "status",

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import sys
 from pathlib import Path
 
 from lab import images
 from lab.control_plane import NodeSpec
-from lab.nodes import command_in, control, start, status, stop
-from lab.nodes.model import NodesError
+from lab.nodes import command_in, control, forwarded, start, status, stop
+from lab.nodes.model import NodesError, RunningNode
 from lab.tools import ToolError
 from lab.tools.report import to_stderr
 
@@ -18,6 +20,7 @@ usage: python -m lab.nodes start FOLDER CONTROL_PLANE NODE...
                            stop FOLDER
                            status FOLDER
                            start-program|stop-program|restart-program FOLDER NODE kubelet|containerd
+                           forward FOLDER NODE ADDRESS PORT
                            enter FOLDER NODE COMMAND..."""
 
 
@@ -46,6 +49,11 @@ def main(arguments: list[str]) -> int:
             program,
         ]:
             control(Path(folder), node, program, word.removesuffix("-program"))
+        case ["forward", folder, name, address, port] if port.isdigit():
+            with forwarded(_running(Path(folder), name).folder, address, int(port)) as here:
+                print(f"127.0.0.1:{here} leads to {address}:{port}; end with Ctrl-C", flush=True)
+                with contextlib.suppress(KeyboardInterrupt):
+                    signal.pause()
         case ["enter", folder, name, *command] if command:
             _enter(Path(folder), name, command)
         case _:
@@ -62,11 +70,15 @@ def _show(folder: Path) -> int:
     return 0 if found.running else 3
 
 
-def _enter(folder: Path, name: str, command: list[str]) -> None:
+def _running(folder: Path, name: str) -> RunningNode:
     node = status(folder).nodes.get(name)
     if node is None:
         raise NodesError(f"no node {name!r} runs in {folder}")
-    line = command_in(node, command)
+    return node
+
+
+def _enter(folder: Path, name: str, command: list[str]) -> None:
+    line = command_in(_running(folder, name), command)
     os.execvp(line[0], line)  # noqa: S606 (the user's own command)
 
 

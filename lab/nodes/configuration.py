@@ -36,6 +36,9 @@ state = '/run/containerd'
 [plugins.'io.containerd.cri.v1.images'.pinned_images]
   sandbox = '{PAUSE}'
 
+[plugins.'io.containerd.cri.v1.images'.registry]
+  config_path = '{folder.registries}'
+
 [{runtime}]
   # Root without CAP_SYS_RESOURCE may not lower the score of a process.
   restrict_oom_score_adj = true
@@ -62,6 +65,14 @@ def _handler(runtime: str, name: str, runc: Path, root: str) -> str:
   BinaryName = '{runc}'
   Root = '{root}'
   SystemdCgroup = false
+"""
+
+
+def registry(address: str, port: int) -> str:
+    """How containerd reaches any registry (TOML): first the lab's own."""
+    return f"""\
+[host."http://{address}:{port}"]
+  capabilities = ["pull", "resolve"]
 """
 
 

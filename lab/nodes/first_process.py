@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import json
 import os
 import signal
@@ -21,7 +22,7 @@ from typing import Any
 
 from lab.nodes import relay
 from lab.nodes.configuration import CONTAINERD_SOCKET
-from lab.nodes.folder import RealNodeFolder
+from lab.nodes.folder import DIAL, RealNodeFolder
 from lab.nodes.mounts import Mounts
 
 _CONTAINERD_SECONDS = 60.0
@@ -111,9 +112,12 @@ class FirstProcess:
         """Serve the API server's address, start the kubelet, do as told until the input ends."""
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGCHLD, self._reap)
-        handler = relay.to(lambda: asyncio.open_unix_connection("api"))
-        for address, port in self._boot["api"]:
-            await asyncio.start_server(handler, address, port, backlog=512)
+        for address, port, path in self._boot["doors"]:
+            far = functools.partial(asyncio.open_unix_connection, path)
+            await asyncio.start_server(relay.to(far), address, port, backlog=512)
+        dial = Path(self._folder.name) / DIAL
+        dial.unlink(missing_ok=True)
+        await asyncio.start_unix_server(self._dial, dial)
         for name, program in self._programs.items():
             if name != "containerd":
                 program.start()
@@ -122,6 +126,15 @@ class FirstProcess:
         await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
         while line := await reader.readline():
             say(await self._obey(json.loads(line)))
+
+    async def _dial(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Carry a connection from the machine to the address and port in its first line."""
+        where = (await reader.readline()).split()
+        if len(where) != 2 or not where[1].isdigit():
+            writer.close()
+            return
+        far = functools.partial(asyncio.open_connection, where[0].decode(), int(where[1]))
+        await relay.to(far)(reader, writer)
 
     async def _obey(self, request: dict[str, str]) -> dict[str, Any]:
         program = self._programs.get(request["program"])

@@ -6,6 +6,8 @@
 <folder>/process.json       pid and start time of the process that holds the nodes
 <folder>/server.log
 <folder>/api                socket that leads to the API server: namespaces of networks do not divide it
+<folder>/registry           socket of the registry
+<folder>/port-<number>      socket that leads to a port of the machine's loopback
 <folder>/control            socket on which the process takes requests
 <folder>/<node>/            everything of one node
     pki, kubelet.yaml, kubeconfig, containerd.toml, net.d, bin, cdi
@@ -19,6 +21,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lab.server_process import ServerFolder
+
+API = "api"
+REGISTRY = "registry"
+DIAL = "dial"
+"""In a node's folder: whoever connects says where to, and is in the node's network."""
+
+
+def port_socket(port: int) -> str:
+    """The name of the socket that leads to a port of the machine's loopback."""
+    return f"port-{port}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +80,11 @@ class RealNodeFolder:
         return self.path / "cdi"
 
     @property
+    def registries(self) -> Path:
+        """Where containerd finds how to reach registries."""
+        return self.path / "registries"
+
+    @property
     def var_lib(self) -> Path:
         """The node's /var/lib: kubelet, containerd, cni."""
         return self.path / "var-lib"
@@ -100,11 +117,6 @@ class NodesFolder(ServerFolder):
     def undo(self) -> Path:
         """What has to be removed from the machine."""
         return self.path / "undo.json"
-
-    @property
-    def api(self) -> Path:
-        """Socket that leads to the API server."""
-        return self.path / "api"
 
     @property
     def control(self) -> Path:

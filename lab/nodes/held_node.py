@@ -18,10 +18,10 @@ import psutil
 from lab.control_plane import NodeSpec
 from lab.control_plane.layout import Layout
 from lab.nodes import configuration, identity
-from lab.nodes.folder import RealNodeFolder
+from lab.nodes.folder import API, REGISTRY, RealNodeFolder, port_socket
 from lab.nodes.links import Switch
 from lab.nodes.model import Devices, NodesError
-from lab.nodes.network import API_SERVICE
+from lab.nodes.network import API_SERVICE, MACHINE, REGISTRY_PORT
 
 _PROJECT = Path(__file__).resolve().parents[2]
 _ANSWER_SECONDS = 90.0
@@ -49,6 +49,7 @@ class HeldNode:
     """Of the API server, on the machine's loopback and on the node's."""
     images: tuple[Path, ...]
     devices: Devices
+    ports: tuple[int, ...]
     log: Path
     pid: int = 0
     """Its first process as the machine sees it."""
@@ -153,6 +154,9 @@ class HeldNode:
         folder.kubelet_configuration.write_text(
             configuration.kubelet(folder, self.spec, self.cgroup)
         )
+        (folder.registries / "_default").mkdir(parents=True, exist_ok=True)
+        hosts = folder.registries / "_default" / "hosts.toml"
+        hosts.write_text(configuration.registry(MACHINE, REGISTRY_PORT))
         folder.kubeconfig.write_text(configuration.kubeconfig(folder, self.port))
         boot = {
             "programs": configuration.programs(folder, self.address, self.programs),
@@ -160,9 +164,18 @@ class HeldNode:
             "images": [str(image) for image in self.images],
             "devices": {path: list(numbers) for path, numbers in self.devices.items()},
             "keep": self._keep(),
-            "api": [("127.0.0.1", self.port), (API_SERVICE, 443)],
+            "doors": self._doors(),
         }
         folder.boot.write_text(json.dumps(boot, indent=2))
+
+    def _doors(self) -> list[tuple[str, int, str]]:
+        """Where the node listens, and the socket that each door leads to, from the folder of the lab."""
+        doors = [
+            ("127.0.0.1", self.port, API),
+            (API_SERVICE, 443, API),
+            (MACHINE, REGISTRY_PORT, REGISTRY),
+        ]
+        return doors + [(MACHINE, port, port_socket(port)) for port in self.ports]
 
     def _keep(self) -> list[str]:
         """Folders that the node reaches under the machine's paths wherever they lie."""

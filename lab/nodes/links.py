@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from lab.nodes.model import NodesError
-from lab.nodes.network import API_SERVICE, Network, NetworkPlan, networks
+from lab.nodes.network import API_SERVICE, MACHINE, Network, NetworkPlan, networks
 
 _BRIDGE = "bridge"
 _SECONDS = 10.0
@@ -76,7 +76,8 @@ class Switch:
         )
         self._inside("ip", "link", "set", port, "master", _BRIDGE, "up")
         inside(pid, "ip", "link", "set", "lo", "up")
-        inside(pid, "ip", "address", "add", f"{API_SERVICE}/32", "dev", "lo")
+        for served in (API_SERVICE, MACHINE):
+            inside(pid, "ip", "address", "add", f"{served}/32", "dev", "lo")
         prefix = self._plan.subnet.prefixlen
         inside(pid, "ip", "address", "add", f"{address}/{prefix}", "dev", "eth0")
         inside(pid, "ip", "link", "set", "eth0", "up")

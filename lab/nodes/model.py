@@ -22,14 +22,16 @@ class NodesSpec:
     """The real nodes of one lab.
 
     `control_plane` is the folder of the lab whose API server they join. `images` are OCI archives that every
-    node has from the start. `devices` are made in the nodes' own /dev, by name of the node. Of a `NodeSpec`,
-    name, labels and taints count: capacity is what the machine has.
+    node has from the start. `devices` are made in the nodes' own /dev, by name of the node. `ports` of the
+    machine's loopback are reached from nodes and pods at `lab.nodes.network.MACHINE`. Of a `NodeSpec`, name,
+    labels and taints count: capacity is what the machine has.
     """
 
     control_plane: Path
     nodes: tuple[NodeSpec, ...]
     images: tuple[Path, ...]
     devices: Mapping[str, Devices] = field(default_factory=dict)
+    ports: tuple[int, ...] = ()
 
     def document(self) -> dict[str, Any]:
         """For a JSON file."""
@@ -49,6 +51,7 @@ class NodesSpec:
                 node: {path: list(numbers) for path, numbers in sorted(devices.items())}
                 for node, devices in sorted(self.devices.items())
             },
+            "ports": sorted(self.ports),
         }
 
     @classmethod
@@ -63,7 +66,8 @@ class NodesSpec:
             for node, given in document["devices"].items()
         }
         images = tuple(Path(image) for image in document["images"])
-        return cls(Path(document["control-plane"]), nodes, images, devices)
+        ports = tuple(document["ports"])
+        return cls(Path(document["control-plane"]), nodes, images, devices, ports)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,10 @@ from typing import Any
 API_SERVICE = "10.96.0.1"
 """The service `kubernetes`, at which pods find the API server: it is served on every node."""
 
+MACHINE = "10.96.0.2"
+"""Where nodes and pods reach what of the machine's loopback was opened to them."""
+REGISTRY_PORT = 5000
+
 _RANGE = ipaddress.ip_network("100.64.0.0/10")
 """Shared address space (RFC 6598): neither a home's nor a company's own network."""
 _PREFIX = 24

@@ -39,6 +39,7 @@ def start(
     nodes: Sequence[NodeSpec],
     images: Sequence[Path] = (),
     devices: Mapping[str, Devices] | None = None,
+    ports: Sequence[int] = (),
     report: Report = lambda _: None,
 ) -> NodesStatus:
     """Run exactly these real nodes until stopped; wait until all are Ready. Done already: nothing changes.
@@ -49,6 +50,7 @@ def start(
         nodes: name, labels and taints of each; their capacity is the machine's.
         images: OCI archives that every node has from the start (`lab.images`), that of `pause` among them.
         devices: character devices that nodes have, by name of the node.
+        ports: of the machine's loopback; nodes and pods reach them at `lab.nodes.network.MACHINE`.
         report: receives a line for each step that takes time.
 
     Raises:
@@ -61,6 +63,7 @@ def start(
         tuple(nodes),
         tuple(path.resolve() for path in images),
         devices or {},
+        tuple(ports),
     )
     if len(spec.nodes) > MOST_NODES:
         raise NodesError(f"a lab has at most {MOST_NODES} real nodes, not {len(spec.nodes)}")

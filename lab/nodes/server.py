@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
+import functools
 import json
 import logging
 import os
@@ -27,8 +28,8 @@ from lab.control_plane.files import exclusive
 from lab.control_plane.layout import Layout
 from lab.control_plane.ports import LOOPBACK, kept
 from lab.hosts.folder import read_json, write_json
-from lab.nodes import cgroups, leftovers, links, relay
-from lab.nodes.folder import NodesFolder
+from lab.nodes import cgroups, leftovers, links, registry, relay
+from lab.nodes.folder import API, REGISTRY, NodesFolder, port_socket
 from lab.nodes.held_node import HeldNode
 from lab.nodes.joining import Joining
 from lab.nodes.model import NodesError, NodesSpec
@@ -62,15 +63,19 @@ class Nodes:
         groups = {spec.name: f"gpu-clusters-{self._token}-{spec.name}" for spec in self._spec.nodes}
         # From here sockets have short paths.
         os.chdir(self._folder.path)
-        for path in (self._folder.api, self._folder.control):
-            path.unlink(missing_ok=True)
+        doors = {API: self._port, **{port_socket(port): port for port in self._spec.ports}}
+        for name in (*doors, self._folder.control.name):
+            Path(name).unlink(missing_ok=True)
         network, switch = self._network(list(groups.values()))
         tasks: list[asyncio.Task[None]] = []
+        stack = contextlib.ExitStack()
         try:
             for group in groups.values():
                 cgroups.make(group)
-            api = relay.to(lambda: asyncio.open_connection(LOOPBACK, self._port))
-            await asyncio.start_unix_server(api, self._folder.api.name, backlog=512)
+            for name, port in doors.items():
+                far = functools.partial(asyncio.open_connection, LOOPBACK, port)
+                await asyncio.start_unix_server(relay.to(far), name, backlog=512)
+            stack.enter_context(registry.serving(REGISTRY, self._spec.images))
             for number, spec in enumerate(self._spec.nodes):
                 node = self._node(spec, network.node(number), groups[spec.name])
                 self._held[spec.name] = node
@@ -84,6 +89,7 @@ class Nodes:
         finally:
             for task in tasks:
                 task.cancel()
+            stack.close()
             self._folder.ready.unlink(missing_ok=True)
             for node in self._held.values():
                 node.kill()
@@ -124,6 +130,7 @@ class Nodes:
             port=self._port,
             images=self._spec.images,
             devices=self._spec.devices.get(spec.name, {}),
+            ports=self._spec.ports,
             log=self._folder.log,
         )
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
+
+from pulumi.runtime.settings import SETTINGS, set_root_resource
 
 from components.caas.programs import Programs, ProgramsArgs
 from components.caas.system import System, SystemArgs
@@ -202,7 +205,26 @@ def declared(lab: RealLab, system: str) -> Recorder:
         )
         Programs("programs", ProgramsArgs(image=IMAGE, replicas=1, nodes=lab.names, system=home))
 
-    return record(declare)
+    with own_event_loop():
+        return record(declare)
+
+
+@contextmanager
+def own_event_loop() -> Iterator[None]:
+    """What declares in a fixture of a module runs before the loop of any test is there."""
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    try:
+        yield
+    finally:
+        for task in (left := asyncio.all_tasks(loop)):
+            task.cancel()
+        loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+        # The next declaration would wait for these outputs, in another loop.
+        SETTINGS.outputs.clear()
+        set_root_resource(None)
+        asyncio.set_event_loop(None)
+        loop.close()
 
 
 def manifests(recorder: Recorder, token: str) -> list[dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import secrets
 import shutil
@@ -29,6 +30,7 @@ BUILD_SECONDS = 2400
 _WAIT_SECONDS = 60.0
 
 
+@functools.cache
 def reason_against() -> str:
     """Why this machine can have no real node; empty if it can."""
     return "; ".join(obstacles(machine_facts()))
@@ -47,22 +49,27 @@ class RealLab:
     token: str
     archives: tuple[Path, ...]
     devices: Mapping[str, Devices]
+    ports: tuple[int, ...]
+    open_to_all: bool
+    client: tuple[str, ...]
+    """kubectl as administrator."""
 
     def start(self) -> NodesStatus:
         """Start them; again: changes nothing."""
-        taint = Taint(TAINT, "NoSchedule", self.token)
+        taints = () if self.open_to_all else (Taint(TAINT, "NoSchedule", self.token),)
         return nodes.start(
             self.folder,
             control_plane=self.cluster.folder,
-            nodes=[NodeSpec(name, {TAINT: self.token}, taints=(taint,)) for name in self.names],
+            nodes=[NodeSpec(name, {TAINT: self.token}, taints=taints) for name in self.names],
             images=self.archives,
             devices=self.devices,
+            ports=self.ports,
         )
 
     def kubectl(self, *arguments: str, given: str | None = None) -> str:
         """The output of kubectl; fails the test with what kubectl said."""
         done = subprocess.run(
-            [str(tools.resolve("kubectl")), f"--kubeconfig={self.cluster.kubeconfig}", *arguments],
+            [*self.client, *arguments],
             input=given, capture_output=True, text=True, timeout=_WAIT_SECONDS, check=False,
         )  # fmt: skip
         assert done.returncode == 0, f"kubectl {' '.join(arguments)}: {done.stderr}"
@@ -114,8 +121,7 @@ class RealLab:
         """Run a command in a pod's container."""
         return subprocess.run(
             [
-                *(str(tools.resolve("kubectl")), f"--kubeconfig={self.cluster.kubeconfig}", "exec"),
-                *(f"--namespace={namespace}", pod, "--", *command),
+                *(*self.client, "exec", f"--namespace={namespace}", pod, "--", *command),
             ],
             capture_output=True, text=True, timeout=_WAIT_SECONDS, check=False,
         )  # fmt: skip
@@ -135,19 +141,28 @@ def real_lab(
     count: int = 1,
     devices: Callable[[str], Devices] | None = None,
     archives: Sequence[Path] = (),
+    ports: Sequence[int] = (),
+    *,
+    open_to_all: bool = False,
 ) -> Iterator[RealLab]:
-    """So many real nodes, gone afterwards; skips, with the reason, where a program cannot be had."""
+    """So many real nodes, gone afterwards; skips, with the reason, where a program cannot be had.
+
+    `open_to_all`: any pod may be put there, which is for a cluster of one test's own.
+    """
     token = secrets.token_hex(4)
     names = tuple(f"real-{token}-{number}" for number in range(count))
     try:
-        tools.ensure([*nodes.TOOLS, "kubectl"])
+        kubectl = tools.ensure([*nodes.TOOLS, "kubectl"])["kubectl"]
         basic = images.basic(print)
     except tools.ToolError as error:
         pytest.skip(f"no real nodes: {error}")
     # Below the folder of the run: whatever happens to this process, the nodes end when that is removed.
     folder = Path(tempfile.mkdtemp(prefix="real-", dir=cluster.folder))
     given = {name: devices(name) for name in names} if devices else {}
-    made = RealLab(folder, cluster, names, token, (*basic, *archives), given)
+    client = (str(kubectl), f"--kubeconfig={cluster.kubeconfig}")
+    made = RealLab(
+        folder, cluster, names, token, (*basic, *archives), given, tuple(ports), open_to_all, client
+    )
     try:
         made.start()
         yield made

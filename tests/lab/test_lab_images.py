@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from lab.images import archive, interpreter, layer, packages, programs, small
+from lab.images import archive, bytecode, interpreter, layer, packages, programs, small
 from lab.images.archive import Image, Settings
 from lab.images.layer import Entry, File, Folder, Link
 from lab.tools import ToolError
@@ -176,11 +176,22 @@ def test_what_differs_between_machines_is_in_no_layer_of_packages(tmp_path: Path
     other = filled(tmp_path / "2", *reversed(shared))
     for path in other.rglob("*"):
         os.utime(path, (7, 7))
-    assert written([*packages.entries(one, "opt/p")]) == written(
-        [*packages.entries(other, "opt/p")]
-    )
-    paths = {entry.path for entry in packages.entries(one, "opt/p")}
-    assert paths == {f"opt/p/{name}" for name in shared}
+    assert written([*packages.entries(one)]) == written([*packages.entries(other)])
+    paths = {entry.path for entry in packages.entries(one)}
+    assert paths == {f"{packages.target()}/{name}" for name in shared}
+
+
+def test_bytecode_is_the_same_each_time_and_whatever_the_times_of_files(tmp_path: Path) -> None:
+    source = "NAMES = {'a', 'b', 'c', 'd'}\ndef f(x):\n    return x in {'p', 'q', 'r', 's'}\n"
+    layers = []
+    for number in ("1", "2"):
+        folder = filled(tmp_path / number, "kopf/__init__.py")
+        (folder / "kopf" / "__init__.py").write_text(source)
+        os.utime(folder / "kopf" / "__init__.py", (int(number), int(number)))
+        bytecode.compile_all(folder, packages.target())
+        layers.append([*packages.entries(folder)])
+    assert len(layers[0]) == 2
+    assert written(layers[0]) == written(layers[1])
 
 
 def test_the_image_of_our_programs_has_what_they_import_and_no_lab() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import subprocess
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,7 +23,7 @@ from tests.lab.real_lab import (
     real_lab,
 )
 
-pytestmark = [only_where_possible, pytest.mark.timeout(BUILD_SECONDS)]
+pytestmark = [pytest.mark.lab, only_where_possible, pytest.mark.timeout(BUILD_SECONDS)]
 
 _WATCHED = ("kernel/panic", "kernel/panic_on_oops", "kernel/hostname", "vm/overcommit_memory")
 _WATCHED_FOLDERS = ("kernel/keys", "net/ipv4/conf/all", "net/ipv4/conf/default", "net/bridge")
@@ -138,6 +140,38 @@ def test_a_pod_reaches_the_api_server_as_itself(lab: RealLab, namespace: str) ->
     lab.ready(namespace, "client")
     reach = "nc -w 5 $KUBERNETES_SERVICE_HOST $KUBERNETES_SERVICE_PORT </dev/null && echo reached"
     assert lab.run_in(namespace, "client", "sh", "-c", reach).stdout == "reached\n"
+
+
+def test_what_the_archives_hold_is_pulled_as_from_a_registry(lab: RealLab, namespace: str) -> None:
+    always = {"imagePullPolicy": "Always"}
+    lab.pod(namespace, "pulls", "sleep 1000", container=always)
+    lab.ready(namespace, "pulls")
+    events = lab.kubectl(
+        "get", "events", f"--namespace={namespace}", "--output=jsonpath={..message}"
+    )
+    assert "Successfully pulled image" in events
+    lab.pod(namespace, "unknown", "true", container={**always, "image": "lab.local/none:1"})
+    eventually(
+        lambda: "ErrImagePull" in lab.kubectl("get", "pod", "unknown", f"--namespace={namespace}"),
+        "what is in no archive is not found",
+    )
+
+
+def test_this_machine_reaches_a_pod_through_its_node(lab: RealLab, namespace: str) -> None:
+    lab.pod(namespace, "web", "echo seen > /tmp/index.html; httpd -f -h /tmp -p 8000")
+    lab.ready(namespace, "web")
+    found = lab.found(namespace, "web")
+    node = nodes.status(lab.folder).nodes[found["spec"]["nodeName"]]
+    with nodes.forwarded(node.folder, found["status"]["podIP"], 8000) as port:
+
+        def answers() -> bool:
+            try:
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=5) as answer:
+                    return bool(answer.read() == b"seen\n")
+            except (OSError, http.client.HTTPException):
+                return False
+
+        eventually(answers, "the pod answers")
 
 
 def test_a_second_start_changes_nothing(lab: RealLab) -> None:

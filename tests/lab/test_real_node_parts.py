@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import http.client
 import ipaddress
 import json
+import socket
 import tomllib
 from pathlib import Path
 
@@ -13,7 +16,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lab.control_plane import NodeSpec, Taint
-from lab.nodes import Kind, MachineFacts, NodesSpec, Wanted, cgroups, choose, configuration, relay
+from lab.images import archive
+from lab.images.layer import File
+from lab.nodes import (
+    Kind,
+    MachineFacts,
+    NodesSpec,
+    Wanted,
+    cgroups,
+    choose,
+    configuration,
+    registry,
+    relay,
+)
 from lab.nodes.choice import obstacles
 from lab.nodes.folder import NodesFolder, RealNodeFolder
 from lab.nodes.network import MOST_NODES, networks, plan, token
@@ -207,10 +222,12 @@ def test_what_is_asked_for_survives_its_file() -> None:
         (NodeSpec("a", {"zone": "1"}, taints=(Taint("only", "NoSchedule"),)),),
         (Path("/images/1.tar"),),
         {"a": {"/dev/vfio/10": (240, 10)}},
+        (2201,),
     )
     again = NodesSpec.of(json.loads(json.dumps(spec.document())))
     assert again.document() == spec.document()
     assert again.devices == spec.devices
+    assert again.ports == (2201,)
     assert again.nodes[0].taints == spec.nodes[0].taints
 
 
@@ -253,3 +270,50 @@ def test_a_connection_to_nobody_is_closed(tmp_path: Path) -> None:
             return answer
 
     assert asyncio.run(ask()) == b""
+
+
+class ByUnixSocket(http.client.HTTPConnection):
+    """HTTP over a socket in the file system."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__("registry")
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.connect(str(self._path))
+
+
+def ask(path: Path, method: str, target: str) -> tuple[int, dict[str, str], bytes]:
+    connection = ByUnixSocket(path)
+    connection.request(method, target)
+    answer = connection.getresponse()
+    body = answer.read()
+    connection.close()
+    return answer.status, dict(answer.getheaders()), body
+
+
+def test_the_registry_answers_what_archives_hold_and_nothing_else(tmp_path: Path) -> None:
+    entries = [File("etc/motd", b"hello")]
+    image = archive.build("lab.local/x/y:1", [entries], archive.Settings(), tmp_path)
+    path = tmp_path / "registry"
+    with registry.serving(str(path), [image.archive]):
+        assert ask(path, "GET", "/v2/")[0] == 200
+        status, headers, body = ask(path, "GET", "/v2/x/y/manifests/1?ns=lab.local")
+        assert (status, headers["Docker-Content-Digest"]) == (200, image.digest)
+        assert f"sha256:{hashlib.sha256(body).hexdigest()}" == image.digest
+        assert ask(path, "GET", f"/v2/x/y/manifests/{image.digest}?ns=lab.local")[2] == body
+        assert ask(path, "HEAD", "/v2/x/y/manifests/1?ns=lab.local")[2] == b""
+        manifest = json.loads(body)
+        assert headers["Content-Type"] == manifest["mediaType"]
+        for described in (manifest["config"], *manifest["layers"]):
+            blob = ask(path, "GET", f"/v2/x/y/blobs/{described['digest']}?ns=lab.local")[2]
+            assert f"sha256:{hashlib.sha256(blob).hexdigest()}" == described["digest"]
+        for other in ("/v2/x/y/manifests/2?ns=lab.local", "/v2/x/y/manifests/1?ns=docker.io"):
+            assert ask(path, "GET", other)[0] == 404
+        assert ask(path, "GET", f"/v2/x/y/blobs/sha256:{'0' * 64}")[0] == 404
+
+
+def test_a_node_is_told_where_the_registry_is() -> None:
+    document = tomllib.loads(configuration.registry("10.96.0.2", 5000))
+    assert document["host"]["http://10.96.0.2:5000"]["capabilities"] == ["pull", "resolve"]
