@@ -70,7 +70,7 @@ class UsernetesCluster(pulumi.ComponentResource):
     """All hosts of one cluster, each one resource named `<host>-node`."""
 
     kubeconfig: pulumi.Output[str]
-    """Admin kubeconfig, known when all nodes have joined. Secret."""
+    """Admin kubeconfig, known when the control plane is there. Secret."""
     nodes: Mapping[str, UsernetesNode]
     """By host, to depend on."""
     ready: pulumi.Output[bool]
@@ -91,10 +91,9 @@ class UsernetesCluster(pulumi.ComponentResource):
         joined = [node.joined for node in made.values()]
         self.ready = pulumi.Output.all(*joined).apply(all)
         self.certificate_expires = {host: node.certificate_expires for host, node in made.items()}
-        # Nobody builds on a cluster that still changes shape.
-        self.kubeconfig = pulumi.Output.secret(
-            pulumi.Output.all(control.kubeconfig, *joined).apply(_first)
-        )
+        # The control plane's alone: were it that of all nodes, whatever is in the cluster would seem to
+        # change with every worker. Who needs them all depends on `nodes`.
+        self.kubeconfig = pulumi.Output.secret(control.kubeconfig)
         self.register_outputs({"kubeconfig": self.kubeconfig, "ready": self.ready})
 
     def _node(
@@ -155,7 +154,3 @@ def _source(versions: VersionSet) -> dict[str, str]:
         "sha256": versions.usernetes_sha256,
         "kubernetes": versions.kubernetes,
     }
-
-
-def _first(values: Sequence[Any]) -> str:
-    return str(values[0])

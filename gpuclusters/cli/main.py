@@ -117,7 +117,7 @@ def verify(
         typer.Option(help="TENANT=FILE, a token for the API. The lab makes its own."),
     ] = None,
     level: Annotated[
-        str | None, typer.Option(help="rke2: L0 to L4; default: the configuration's.")
+        str | None, typer.Option(help="rke2: L0 to L4; usernetes: 1 to 9; default: the configuration's.")
     ] = None,
     check: Annotated[
         Path | None, typer.Option(help="Only check an evidence file: unaltered, and it holds?")
@@ -127,6 +127,7 @@ def verify(
     """Try what the cluster promises, and keep the evidence; exit code 1 if anything does not hold.
 
     caas: what a hostile tenant would try. rke2: that every GPU works, up to a level, and is watched.
+    usernetes: every rung of the ladder, from the driver of a host to a training over all nodes.
     """
     if check is not None:
         raise typer.Exit(verification.check(check, as_json=json))
