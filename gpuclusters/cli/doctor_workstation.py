@@ -13,7 +13,7 @@ from gpuclusters.cli import engine as engines
 from gpuclusters.cli.diagnosis import Diagnosis, failure, warning, well
 from gpuclusters.cli.errors import UsageError
 from gpuclusters.cli.project import Project
-from lab import lifecycle
+from lab import lifecycle, parts
 from lab.tools.cache import ToolCache
 from lab.tools.catalogue import TOOLS, host_platform
 
@@ -140,18 +140,18 @@ def lab(project: Project, env: Mapping[str, str]) -> Iterator[Diagnosis]:
     else:
         yield well(LAB, "all tools are there")
     try:
-        parts = lifecycle.status(folder)
+        found = parts.status(folder)
     except lifecycle.LabError as error:
         yield failure(LAB, str(error), "`make down`, then `make up`")
         return
-    if not parts:
+    if not found:
         yield warning(LAB, "it was not made yet", "run `make up`")
         return
-    down = [part.name for part in parts if not part.running]
+    down = [part.name for part in found if not part.running]
     if down:
         yield failure(LAB, f"does not run: {', '.join(down)}", "run `gpu-clusters lab start`")
     else:
-        yield well(LAB, f"{len(parts)} parts run in {folder}, {free // GIB} GiB free")
+        yield well(LAB, f"{len(found)} parts run in {folder}, {free // GIB} GiB free")
 
 
 def _missing_tools(env: Mapping[str, str]) -> list[str]:

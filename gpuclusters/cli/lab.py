@@ -29,6 +29,7 @@ from lab import (
     issuer,
     kubelet,
     lifecycle,
+    parts,
     tools,
     usernetes,
 )
@@ -100,10 +101,10 @@ def status(
     """Show what runs, on which ports, and where its logs are; exit code 1 if something does not run."""
     project = Project.find()
     with one_sentence():
-        parts = lifecycle.status(project.lab_folder)
+        found = parts.status(project.lab_folder)
     if as_json:
-        sys.stdout.write(json.dumps([part.as_json() for part in parts], indent=2) + "\n")
-    elif not parts:
+        sys.stdout.write(json.dumps([part.as_json() for part in found], indent=2) + "\n")
+    elif not found:
         Console(highlight=False).print(
             f"there is no lab in {project.lab_folder}; `gpu-clusters lab start` or `make up` makes one"
         )
@@ -111,7 +112,7 @@ def status(
         table = Table(title=f"lab in {project.lab_folder}", title_justify="left")
         for column in ("part", "state", "where", "pid", "memory"):
             table.add_column(column, overflow="fold")
-        for part in parts:
+        for part in found:
             table.add_row(
                 part.name,
                 "[green]runs[/green]" if part.running else "[red]does not run[/red]",
@@ -122,7 +123,7 @@ def status(
         console = Console(highlight=False)
         console.print(table)
         console.print(f"logs: {project.lab_folder / 'control_plane' / 'logs'}", soft_wrap=True)
-    raise typer.Exit(0 if parts and all(part.running for part in parts) else 1)
+    raise typer.Exit(0 if parts and all(part.running for part in found) else 1)
 
 
 @app.command()

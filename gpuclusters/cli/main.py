@@ -117,7 +117,8 @@ def verify(
         typer.Option(help="TENANT=FILE, a token for the API. The lab makes its own."),
     ] = None,
     level: Annotated[
-        str | None, typer.Option(help="rke2: L0 to L4; usernetes: 1 to 9; default: the configuration's.")
+        str | None,
+        typer.Option(help="rke2: L0 to L4; usernetes: 1 to 9; default: the configuration's."),
     ] = None,
     check: Annotated[
         Path | None, typer.Option(help="Only check an evidence file: unaltered, and it holds?")

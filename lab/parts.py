@@ -1,0 +1,88 @@
+"""What a lab consists of, process by process."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lab import control_plane, gpu_operator, hosts, issuer, kubelet, usernetes
+from lab.lifecycle import MARK
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One process of a lab, for people. `pid` and `rss_bytes` are 0 when it does not run."""
+
+    name: str
+    running: bool
+    where: str
+    pid: int
+    rss_bytes: int
+    log: Path | None
+
+    def as_json(self) -> dict[str, Any]:
+        """For programs."""
+        return {
+            "name": self.name,
+            "running": self.running,
+            "where": self.where,
+            "pid": self.pid,
+            "rss-bytes": self.rss_bytes,
+            "log": str(self.log) if self.log else None,
+        }
+
+
+def status(folder: Path) -> list[Part]:
+    """What runs, process by process; empty if there is no lab."""
+    if not (folder / MARK).exists():
+        return []
+    parts = [
+        Part(
+            process.name,
+            process.running,
+            f"127.0.0.1:{process.port}" if process.port else "",
+            process.pid,
+            process.rss_bytes,
+            process.log,
+        )
+        for process in control_plane.status(folder)
+    ]
+    server = hosts.status(folder / "hosts")
+    parts.append(Part("hosts", server.running, server.detail, server.pid or 0, 0, None))
+    parts += [
+        Part(
+            f"host {name}",
+            server.running,
+            f"{endpoint.user}@{endpoint.address}:{endpoint.port}",
+            0,
+            0,
+            None,
+        )
+        for name, endpoint in sorted(server.hosts.items())
+    ]
+    kubelets = kubelet.status(folder / "kubelet")
+    nodes = ", ".join(kubelets.nodes) or kubelets.detail
+    parts.append(
+        Part(
+            "kubelets", kubelets.running, nodes, kubelets.pid or 0, kubelets.rss_bytes, kubelets.log
+        )
+    )
+    for name, played in (
+        ("gpu operator", gpu_operator.status(folder / "gpu_operator")),
+        ("rootless nodes", usernetes.status(folder / "usernetes")),
+    ):
+        if played.log.exists():
+            parts.append(
+                Part(
+                    name,
+                    played.running,
+                    played.detail,
+                    played.pid or 0,
+                    played.rss_bytes,
+                    played.log,
+                )
+            )
+    issued = issuer.status(folder / "issuer")
+    parts.append(Part("issuer", issued.running, issued.url or "", issued.pid or 0, 0, issued.log))
+    return parts
