@@ -13,18 +13,16 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from lab import control_plane, gpu_operator, hosts, issuer, kubelet, usernetes
-from lab.control_plane import NodeSpec
 from lab.control_plane.kube import KubeApi
 from lab.control_plane.layout import Layout
 from lab.control_plane.ports import kept
-from lab.hosts import HostSpec
 from lab.hosts.firmware import GOLDEN
 from lab.hosts.folder import HostsFolder
+from lab.spec import LabSpec, remember, with_known
 
 Report = Callable[[str], None]
 
@@ -38,31 +36,18 @@ class LabError(RuntimeError):
     """The lab cannot be started, stopped or read; the message is one sentence for a person."""
 
 
-@dataclass(frozen=True, slots=True)
-class LabSpec:
-    """What a lab has: a name, and one simulated machine with one node each."""
-
-    name: str
-    hosts: tuple[HostSpec, ...]
-    nodes: tuple[NodeSpec, ...]
-    image: str
-    """Pods of this image run as processes of this machine, from this checkout."""
-    joins: frozenset[str] = frozenset()
-    """Machines that become nodes by joining a cluster, and are none from the start."""
-    gpu_operator: frozenset[str] = frozenset()
-    """Nodes of the cluster that has the GPU Operator, which is played for these alone."""
-    usernetes: frozenset[str] = frozenset()
-    """Nodes within containers of their hosts, on which NVIDIA's device plugin is played."""
-
-
 def start(folder: Path, spec: LabSpec, report: Report) -> None:
     """Start what does not run; a lab that runs as asked is left alone.
+
+    Machines that it has and that are not asked for any more stay, until the lab is removed.
 
     Raises:
         LabError: another command is at work on this lab, or the folder is not a lab.
     """
     claim(folder)
     with _exclusive(folder):
+        spec = with_known(folder, spec)
+        remember(folder, spec)
         with ThreadPoolExecutor(3) as pool:
             # The kubelets play all nodes; those that KWOK would simulate are none.
             cluster = pool.submit(control_plane.start, folder, (), report)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from gpuclusters.cli.errors import UsageError
 from gpuclusters.config import programs, usernetes_plan
@@ -15,7 +14,7 @@ from gpuclusters.config.rke2_cluster import Rke2Config, machine_names
 from gpuclusters.config.usernetes import UsernetesConfig
 from lab.control_plane import PLAIN_CAPACITY, NodeSpec
 from lab.hosts import HostSpec
-from lab.lifecycle import LabSpec
+from lab.spec import LabSpec
 
 _MACHINES = {("a100-sxm4-80gb", 8): "plain-gpu-a100", ("v100-sxm2-16gb", 4): "plain-gpu-v100"}
 """Simulated machines with GPUs that carry NVIDIA's driver themselves, by product and count."""
@@ -38,25 +37,10 @@ def spec_of(config: ClusterConfig, others: Sequence[ClusterConfig] = ()) -> LabS
         if not uses_lab(other):
             continue
         try:
-            more = _of(other)
+            spec = spec.beside(_of(other))
         except UsageError:
             continue  # said when that cluster is chosen
-        spec = _both(spec, more)
     return spec
-
-
-def _both(spec: LabSpec, more: LabSpec) -> LabSpec:
-    known = {host.name for host in spec.hosts}
-    new = {host.name for host in more.hosts} - known
-    return replace(
-        spec,
-        hosts=(*spec.hosts, *(host for host in more.hosts if host.name in new)),
-        nodes=(*spec.nodes, *(node for node in more.nodes if node.name in new)),
-        image=spec.image or more.image,
-        joins=spec.joins | (more.joins & new),
-        gpu_operator=spec.gpu_operator | (more.gpu_operator & new),
-        usernetes=spec.usernetes | (more.usernetes & new),
-    )
 
 
 def _of(config: ClusterConfig) -> LabSpec:

@@ -1,0 +1,67 @@
+"""What a lab is asked to have, and how that is remembered."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from pydantic import TypeAdapter, ValidationError
+
+from lab.control_plane import NodeSpec
+from lab.hosts import HostSpec
+
+FILE = "spec.json"
+
+
+@dataclass(frozen=True, slots=True)
+class LabSpec:
+    """What a lab has: a name, and one simulated machine with one node each."""
+
+    name: str
+    hosts: tuple[HostSpec, ...]
+    nodes: tuple[NodeSpec, ...]
+    image: str
+    """Pods of this image run as processes of this machine, from this checkout."""
+    joins: frozenset[str] = frozenset()
+    """Machines that become nodes by joining a cluster, and are none from the start."""
+    gpu_operator: frozenset[str] = frozenset()
+    """Nodes of the cluster that has the GPU Operator, which is played for these alone."""
+    usernetes: frozenset[str] = frozenset()
+    """Nodes within containers of their hosts, on which NVIDIA's device plugin is played."""
+
+    def beside(self, more: LabSpec) -> LabSpec:
+        """With the machines of another one; of machines of one name this one's counts."""
+        new = {host.name for host in more.hosts} - {host.name for host in self.hosts}
+        return replace(
+            self,
+            hosts=(*self.hosts, *(host for host in more.hosts if host.name in new)),
+            nodes=(*self.nodes, *(node for node in more.nodes if node.name in new)),
+            image=self.image or more.image,
+            joins=self.joins | (more.joins & new),
+            gpu_operator=self.gpu_operator | (more.gpu_operator & new),
+            usernetes=self.usernetes | (more.usernetes & new),
+        )
+
+
+_ADAPTER = TypeAdapter(LabSpec)
+
+
+def with_known(folder: Path, spec: LabSpec) -> LabSpec:
+    """With the machines that the lab in a folder has already.
+
+    A machine that the configuration no longer names stays until the lab goes: what was declared on it has
+    yet to be taken off it.
+    """
+    try:
+        known = _ADAPTER.validate_json((folder / FILE).read_bytes())
+    except (FileNotFoundError, ValidationError):
+        return spec
+    return spec.beside(known)
+
+
+def remember(folder: Path, spec: LabSpec) -> None:
+    """Write it down, whole or not at all."""
+    temporary = folder / f"{FILE}.{os.getpid()}"
+    temporary.write_bytes(_ADAPTER.dump_json(spec))
+    temporary.replace(folder / FILE)
