@@ -63,5 +63,6 @@ def with_known(folder: Path, spec: LabSpec) -> LabSpec:
 def remember(folder: Path, spec: LabSpec) -> None:
     """Write it down, whole or not at all."""
     temporary = folder / f"{FILE}.{os.getpid()}"
-    temporary.write_bytes(_ADAPTER.dump_json(spec))
+    # Quantities come as a view of a mapping that nobody can change.
+    temporary.write_bytes(_ADAPTER.dump_json(spec, fallback=dict))
     temporary.replace(folder / FILE)
