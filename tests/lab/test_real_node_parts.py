@@ -21,11 +21,13 @@ from lab.images.layer import File
 from lab.nodes import (
     Kind,
     MachineFacts,
+    NodesError,
     NodesSpec,
     Wanted,
     cgroups,
     choose,
     configuration,
+    links,
     registry,
     relay,
 )
@@ -317,3 +319,20 @@ def test_the_registry_answers_what_archives_hold_and_nothing_else(tmp_path: Path
 def test_a_node_is_told_where_the_registry_is() -> None:
     document = tomllib.loads(configuration.registry("10.96.0.2", 5000))
     assert document["host"]["http://10.96.0.2:5000"]["capabilities"] == ["pull", "resolve"]
+
+
+def test_an_interface_that_the_kernel_removed_first_is_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    there = [True, False]
+
+    def refused(command: list[str]) -> str:
+        raise NodesError("Cannot find device")
+
+    monkeypatch.setattr(links, "interface_exists", lambda _: there.pop(0))
+    monkeypatch.setattr(links, "_run", refused)
+    links.remove_interface("gcl0")
+    assert there == []
+    there += [True, True]
+    with pytest.raises(NodesError):
+        links.remove_interface("gcl0")
