@@ -99,6 +99,7 @@ def _archive(version: str) -> bytes:
             entry.size, entry.mode = len(data), mode
             archive.addfile(entry, io.BytesIO(data))
     packed = io.BytesIO()
-    with gzip.GzipFile(fileobj=packed, mode="wb", mtime=0) as stream:
+    # Stored: what a compressor makes of it is another thing with the next release of zlib.
+    with gzip.GzipFile(fileobj=packed, mode="wb", mtime=0, compresslevel=0) as stream:
         stream.write(raw.getvalue())
     return packed.getvalue()
