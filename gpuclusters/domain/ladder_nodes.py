@@ -107,16 +107,18 @@ def registered(snapshot: Snapshot, expected: Mapping[str, int]) -> Iterator[Chec
             yield failed(Rung.NODES, name, "; ".join(wrong), ladder_reasons.remedy(*wrong))
             continue
         yield passed(Rung.NODES, name, f"Ready, ExternalIP {_external(node)}")
+
+
+def strangers(snapshot: Snapshot, expected: Mapping[str, int]) -> Iterator[Check]:
+    """Rung 5: nodes of Usernetes that nobody configured. One that joined in another way is not ours to judge."""
     for name in sorted(set(snapshot.nodes) - set(expected)):
-        # One that joined in another way is not this program's to judge.
-        if HOST_IP not in (snapshot.nodes[name]["metadata"].get("labels") or {}):
-            continue
-        yield failed(
-            Rung.NODES,
-            name,
-            "it is in the cluster and in no configuration",
-            f"`kubectl delete node {name}` if its host is gone, or configure it",
-        )
+        if HOST_IP in (snapshot.nodes[name]["metadata"].get("labels") or {}):
+            yield failed(
+                Rung.NODES,
+                name,
+                "it is in the cluster and in no configuration",
+                f"`kubectl delete node {name}` if its host is gone, or configure it",
+            )
 
 
 def _unready(node: Object) -> Iterator[str]:

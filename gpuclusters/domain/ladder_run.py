@@ -69,6 +69,8 @@ def run(
     clock: Clock,
     journal: Journal,
     texts: Mapping[str, str],
+    *,
+    strict: bool = True,
 ) -> Result:
     """Climb to the rung that is asked for; whatever is made is removed again.
 
@@ -78,18 +80,27 @@ def run(
         clock: to wait by.
         journal: told what is waited for.
         texts: the programs of scripts/proof, by file name.
+        strict: whether a node that nobody configured is a fault. In an `up` that takes a node away it is
+            still there: Pulumi deletes last.
 
     Raises:
         AdapterError: the cluster is not reached, or refuses.
     """
     one = _Climb(inputs, cluster, clock, journal, clock.now())
-    _step(one, Rung.NODES, lambda: _settled(one, ladder_nodes.registered))
+    _step(
+        one, Rung.NODES, lambda: _settled(one, _registered if strict else ladder_nodes.registered)
+    )
     observed = observe(inputs, cluster)
     if inputs.highest > Rung.NODES and proof.proven(one.checks):
         kinds = (JOB, STATEFUL_SET, SERVICE, CONFIG_MAP)
         with room(cluster, inputs.namespace, texts, kinds) as programs:
             _rest(one, programs)
     return Result(tuple(one.checks), tuple(_remarks(inputs)), observed)
+
+
+def _registered(snapshot: ladder_nodes.Snapshot, expected: Mapping[str, int]) -> Iterator[Check]:
+    yield from ladder_nodes.registered(snapshot, expected)
+    yield from ladder_nodes.strangers(snapshot, expected)
 
 
 def observe(inputs: LadderInputs, cluster: JobCluster) -> Mapping[str, Mapping[str, str]]:

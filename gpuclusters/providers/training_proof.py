@@ -39,6 +39,7 @@ class TrainingProofProvider(KeptProvider[LadderInputs]):
                 SystemClock(),
                 StandardError(),
                 proof_programs.texts(ladder_run.PROGRAMS),
+                strict=False,
             ),
             place=cluster.place,
             called=f"the ladder up to rung {inputs.rung}",
