@@ -110,7 +110,7 @@ def registered(snapshot: Snapshot, expected: Mapping[str, int]) -> Iterator[Chec
 
 
 def strangers(snapshot: Snapshot, expected: Mapping[str, int]) -> Iterator[Check]:
-    """Rung 5: nodes of Usernetes that nobody configured. One that joined in another way is not ours to judge."""
+    """Rung 5: nodes of Usernetes that nobody configured. One that joined otherwise is not ours to judge."""
     for name in sorted(set(snapshot.nodes) - set(expected)):
         if HOST_IP in (snapshot.nodes[name]["metadata"].get("labels") or {}):
             yield failed(
