@@ -23,7 +23,12 @@ from tests.lab.real_lab import (
     real_lab,
 )
 
-pytestmark = [pytest.mark.lab, only_where_possible, pytest.mark.timeout(BUILD_SECONDS)]
+pytestmark = [
+    pytest.mark.lab,
+    pytest.mark.real_node,
+    only_where_possible,
+    pytest.mark.timeout(BUILD_SECONDS),
+]
 
 _WATCHED = ("kernel/panic", "kernel/panic_on_oops", "kernel/hostname", "vm/overcommit_memory")
 _WATCHED_FOLDERS = ("kernel/keys", "net/ipv4/conf/all", "net/ipv4/conf/default", "net/bridge")

@@ -18,7 +18,12 @@ from tests.fixtures.control_plane import KubeCluster
 from tests.lab.real_gpus import IMAGE, RESOURCE, TABLE, RealGpus, fake_devices, real_gpus
 from tests.lab.real_lab import BUILD_SECONDS, eventually, only_where_possible, real_lab
 
-pytestmark = [pytest.mark.lab, only_where_possible, pytest.mark.timeout(BUILD_SECONDS)]
+pytestmark = [
+    pytest.mark.lab,
+    pytest.mark.real_node,
+    only_where_possible,
+    pytest.mark.timeout(BUILD_SECONDS),
+]
 
 
 @pytest.fixture(scope="module")

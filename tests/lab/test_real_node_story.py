@@ -45,7 +45,12 @@ from tests.fixtures.hosts import Hosts, SimulatedHost
 from tests.lab.real_gpus import IMAGE, RESOURCE
 from tests.lab.real_lab import BUILD_SECONDS, RealLab, eventually, only_where_possible, real_lab
 
-pytestmark = [pytest.mark.lab, only_where_possible, pytest.mark.timeout(BUILD_SECONDS)]
+pytestmark = [
+    pytest.mark.lab,
+    pytest.mark.real_node,
+    only_where_possible,
+    pytest.mark.timeout(BUILD_SECONDS),
+]
 
 _SYSTEM = "gpu-clusters-system"
 _PATIENCE = 60.0
