@@ -64,5 +64,5 @@ def remember(folder: Path, spec: LabSpec) -> None:
     """Write it down, whole or not at all."""
     temporary = folder / f"{FILE}.{os.getpid()}"
     # Quantities come as a view of a mapping that nobody can change.
-    temporary.write_bytes(_ADAPTER.dump_json(spec, fallback=dict))
+    temporary.write_bytes(_ADAPTER.dump_json(spec, fallback=dict, warnings=False))
     temporary.replace(folder / FILE)

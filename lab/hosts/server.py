@@ -15,7 +15,7 @@ from uuid import uuid4
 
 import psutil
 
-from lab.hosts import control, views
+from lab.hosts import control, usernetes_cluster, views
 from lab.hosts.bmc import Bmc
 from lab.hosts.bmc_identity import ensure_password
 from lab.hosts.folder import HostsFolder, read_json, write_json
@@ -114,6 +114,7 @@ class Server:
         await self._remove(name)
         entry = self._folder.host(name)
         entry.forget_disk()
+        usernetes_cluster.Clusters(self._folder.path).forget(name)
         kept = read_json(entry.identity)
         write_json(entry.identity, {**kept, **wanted["hosts"][name], "boot_id": str(uuid4())})
         self._served[name] = await self._add(name, wanted["hosts"][name], wanted["client-key"])

@@ -80,6 +80,12 @@ class Clusters:
         finally:
             os.close(lock)
 
+    def forget(self, host: str) -> None:
+        """The disk of a host is another one: its container and its volumes are gone."""
+        if self.node(host) is not None:
+            with self.change() as known:
+                known["nodes"].pop(host, None)
+
     def node(self, host: str) -> Object | None:
         """The node container of a host, or what its volumes keep of it."""
         found: Object | None = self.read()["nodes"].get(host)
