@@ -76,6 +76,8 @@ def build(config: UsernetesConfig, secrets: Secrets) -> Outputs:
         delete_unreachable=True,
     )
     in_cluster = pulumi.ResourceOptions(providers=[provider])
+    # A node that was made anew, or has other GPUs, is waited for and proven again.
+    gpus = {f"gpus of {name}": node.gpu_uuids.apply(_listed) for name, node in made.nodes.items()}
     plugin = GpuPlugin(
         "gpus",
         GpuPluginArgs(
@@ -83,16 +85,18 @@ def build(config: UsernetesConfig, secrets: Secrets) -> Outputs:
             kubeconfig=kubeconfig,
             versions=usernetes_plan.versions(config),
             nodes=dict.fromkeys(made.nodes, config.gpus.count),
+            triggers=list(gpus.values()),
             metrics=not isinstance(config.metrics, NoExporter),
             timeout_seconds=config.timeouts.gpus_seconds,
             requires=list(made.nodes.values()),
         ),
         in_cluster,
     )
+    asked = ladder_plan.arguments(config, Rung(config.proof.rung))
     proof = TrainingProof(
         "proof",
         TrainingProofArgs(
-            **ladder_plan.arguments(config, Rung(config.proof.rung)),
+            **{**asked, "versions": {**asked["versions"], **gpus}},
             kubeconfig=kubeconfig,
             requires=plugin.ready,
         ),
@@ -184,6 +188,10 @@ def _shown(config: UsernetesConfig, proof: TrainingProof) -> Mapping[str, Any]:
         "at": proof.run.at,
         "evidence_sha256": proof.run.evidence_sha256,
     }
+
+
+def _listed(uuids: Sequence[str]) -> str:
+    return " ".join(sorted(uuids))
 
 
 def _driver_version(facts: Mapping[str, Any]) -> str:

@@ -30,6 +30,8 @@ class GpuPluginArgs:
     versions: VersionSet
     nodes: Mapping[str, int]
     """GPUs by node."""
+    triggers: Sequence[pulumi.Input[str]] = ()
+    """What makes the GPUs be waited for anew: which GPUs each node has."""
     metrics: bool = False
     """Whether the DCGM exporter runs too."""
     fail_on_init_error: bool = True
@@ -77,7 +79,7 @@ class GpuPlugin(pulumi.ComponentResource):
             kubeconfig=args.kubeconfig,
             expected=dict(args.nodes),
             timeout_seconds=args.timeout_seconds,
-            triggers=[image, args.versions.container_toolkit],
+            triggers=[image, args.versions.container_toolkit, *args.triggers],
             opts=pulumi.ResourceOptions(parent=self, depends_on=made),
         )
         self.ready = (gate,)

@@ -37,7 +37,7 @@ class TrainingProofArgs:
     """As `Training`; None below rung 9."""
     namespace: str = NAMESPACE
     tolerations: Sequence[str] = ()
-    versions: Mapping[str, str] = field(default_factory=dict)
+    versions: Mapping[str, pulumi.Input[str]] = field(default_factory=dict)
     """Of what the GPUs depend on, by name; another one proves again."""
     settle_seconds: int = 600
     timeout_seconds: int = 3600

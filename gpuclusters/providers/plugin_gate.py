@@ -64,7 +64,7 @@ class PluginGate(Resource, module="gpu", name="PluginGate"):
         kubeconfig: pulumi.Input[str],
         expected: pulumi.Input[Mapping[str, int]],
         timeout_seconds: pulumi.Input[int] = DEFAULT_TIMEOUT_SECONDS,
-        triggers: pulumi.Input[Sequence[str]] = (),
+        triggers: pulumi.Input[Sequence[pulumi.Input[str]]] = (),
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
         """Declare the gate.

@@ -100,7 +100,7 @@ class TrainingProof(Resource, module="gpu", name="TrainingProof"):
         vector_add: pulumi.Input[Mapping[str, Any]] | None = None,
         training: pulumi.Input[Mapping[str, Any]] | None = None,
         tolerations: pulumi.Input[Sequence[str]] = (),
-        versions: pulumi.Input[Mapping[str, str]] | None = None,
+        versions: pulumi.Input[Mapping[str, pulumi.Input[str]]] | None = None,
         programs: pulumi.Input[str] | None = None,
         settle_seconds: pulumi.Input[int] = 600,
         timeout_seconds: pulumi.Input[int] = 3600,
