@@ -74,8 +74,8 @@ class PrivateMachine:
 
 
 @contextmanager
-def private_machine(layer: Path) -> Iterator[PrivateMachine]:
-    """A machine with the files of `layer` over those of this one; skips, with the reason, elsewhere."""
+def private_machine(*layers: Path) -> Iterator[PrivateMachine]:
+    """A machine with the files of the layers over those of this one; skips, with the reason, elsewhere."""
     if sys.platform != "linux":
         pytest.skip(f"namespaces are Linux's; this is {sys.platform}")
     if os.geteuid() != 0:
@@ -86,7 +86,7 @@ def private_machine(layer: Path) -> Iterator[PrivateMachine]:
     process = subprocess.Popen(
         [
             *("unshare", "--mount", "--pid", "--fork", "--kill-child", "--propagation", "private"),
-            *("sh", str(SCRIPT), str(layer)),
+            *("sh", str(SCRIPT), *map(str, layers)),
         ],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

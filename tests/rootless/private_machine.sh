@@ -2,7 +2,7 @@
 # A machine of its own within this one: the same files with a layer laid over them, its own /dev, /run, /tmp and
 # processes. Started by `unshare --mount --pid --fork`, as root. It lasts until standard input ends; then every
 # process and mount of it is gone. Nothing it writes reaches the machine underneath.
-# Usage: private_machine.sh LAYER      LAYER: folder whose files lie over those of the machine
+# Usage: private_machine.sh LAYER...      LAYER: folder whose files lie over those of the machine
 set -eu
 place=/mnt
 root=$place/root
@@ -10,7 +10,17 @@ root=$place/root
 mount -t tmpfs -o mode=0755 private-machine $place
 mkdir $place/upper $place/work $root
 # Copied, because layers must not lie within each other; with owners and set-user-id bits.
-cp -a "$1/." $place/upper/
+for layer; do
+    cp -a "$layer/." $place/upper/
+done
+# Packages may still say /bin where that is a link to /usr/bin, which a folder would hide.
+for folder in bin sbin lib lib64; do
+    if [ -d $place/upper/$folder ] && [ -L /$folder ]; then
+        mkdir -p $place/upper/usr/$folder
+        cp -a $place/upper/$folder/. $place/upper/usr/$folder/
+        rm -rf "${place:?}/upper/$folder"
+    fi
+done
 chown 0:0 $place/upper
 chmod 0755 $place/upper
 mount -t overlay -o lowerdir=/,upperdir=$place/upper,workdir=$place/work overlay $root

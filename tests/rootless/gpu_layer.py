@@ -1,0 +1,88 @@
+"""What a machine with GPUs has: NVIDIA's container toolkit, real and of a pinned version, over a driver whose
+library of management is a stand-in."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from lab.tools.build import go_environment
+from lab.tools.cache import ToolCache
+from lab.tools.errors import ToolError
+from lab.tools.golang import find_go
+from tests.fixtures.go_programs import built
+
+HERE = Path(__file__).parent
+MODULE = "github.com/NVIDIA/nvidia-container-toolkit"
+PROGRAMS = ("nvidia-ctk", "nvidia-cdi-hook", "nvidia-container-runtime")
+DRIVER = "580.173.02"
+LIBRARIES = ("libnvidia-ml", "libcuda", "libnvidia-ptxjitcompiler")
+LIBRARY_FOLDER = "usr/lib/x86_64-linux-gnu"
+
+
+def lay(folder: Path, version: str) -> None:
+    """The files of toolkit and driver; skips, with the reason, where they cannot be made.
+
+    Args:
+        folder: an empty one; paths in it are those of the machine.
+        version: of the toolkit; there is a folder for it under `toolkit/`.
+    """
+    for name in ("usr/bin", LIBRARY_FOLDER, "etc/systemd/system"):
+        (folder / name).mkdir(parents=True)
+    _lay_driver(folder)
+    pinned = HERE / "toolkit" / version
+    for name in PROGRAMS:
+        program = built(
+            f"{name}-{version}",
+            pinned,
+            f"{MODULE}/cmd/{name}",
+            linked=f"{MODULE}/internal/info.version={version}",
+            cgo=True,
+        )
+        shutil.copy2(program, folder / "usr/bin" / name)
+    unit = _source(pinned) / "deployments/systemd/nvidia-cdi-refresh.service"
+    (folder / "etc/systemd/system" / unit.name).write_text(unit.read_text())
+    for name in ("systemctl", "nvidia-smi"):
+        shutil.copy2(HERE / f"{name}.sh", folder / "usr/bin" / name)
+        (folder / "usr/bin" / name).chmod(0o755)
+
+
+def _lay_driver(folder: Path) -> None:
+    if shutil.which("gcc") is None:
+        pytest.skip("gcc, which builds the stand-in of NVML, is not installed here")
+    for name in LIBRARIES:
+        library = folder / LIBRARY_FOLDER / f"{name}.so.{DRIVER}"
+        subprocess.run(
+            [
+                *("gcc", "-shared", "-fPIC", "-Wall", "-Wextra", "-Werror"),
+                *(f"-Wl,-soname,{name}.so.1", "-o", library, HERE / "nvml.c"),
+            ],
+            check=True,
+        )
+        library.with_name(f"{name}.so.1").symlink_to(library.name)
+
+
+def _source(pinned: Path) -> Path:
+    """The folder of the toolkit's sources, which have its units of systemd."""
+    try:
+        go = find_go(ToolCache(), print, offline=bool(os.environ.get("GPU_CLUSTERS_OFFLINE")))
+    except ToolError as error:
+        pytest.skip(f"the sources of NVIDIA's container toolkit cannot be had here: {error}")
+    done = subprocess.run(
+        [go, "mod", "download", "-json", MODULE],
+        cwd=pinned,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        env=go_environment(os.environ),
+    )
+    if done.returncode:
+        reason = done.stderr.strip() or done.stdout.strip()
+        pytest.skip(f"the sources of NVIDIA's container toolkit cannot be had here: {reason}")
+    return Path(json.loads(done.stdout)["Dir"])

@@ -1,0 +1,83 @@
+/* What NVIDIA's container toolkit asks of libnvidia-ml.so.1, answered without a GPU: whole GPUs without MIG.
+ *
+ * GPU_UUIDS in the environment: UUIDs separated by commas; each is a GPU, in this order.
+ * nvmlInit fails without it, as it does without a driver.
+ * A function that is missing shows as "undefined symbol" when the toolkit comes to need it.
+ * Layouts and numbers are those of NVIDIA's nvml.h, release 13.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SUCCESS = 0, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, DRIVER_NOT_LOADED = 9 };
+
+typedef struct {
+    char legacy_bus_id[16];
+    unsigned int domain, bus, device, device_id, subsystem_id;
+    char bus_id[32];
+} pci_info;
+
+typedef struct gpu {
+    unsigned int index;
+    char uuid[96];
+} gpu;
+
+static gpu gpus[16];
+static unsigned int count;
+
+int nvmlInit_v2(void) {
+    const char *uuids = getenv("GPU_UUIDS");
+    if (!uuids || !*uuids) return DRIVER_NOT_LOADED;
+    for (count = 0; *uuids && count < 16; count++) {
+        size_t length = strcspn(uuids, ",");
+        gpus[count].index = count;
+        snprintf(gpus[count].uuid, sizeof gpus[count].uuid, "%.*s", (int)length, uuids);
+        uuids += length + (uuids[length] == ',');
+    }
+    return SUCCESS;
+}
+int nvmlInitWithFlags(unsigned int flags) { (void)flags; return nvmlInit_v2(); }
+int nvmlShutdown(void) { return SUCCESS; }
+const char *nvmlErrorString(int code) { return code == DRIVER_NOT_LOADED ? "Driver Not Loaded" : "error"; }
+
+int nvmlSystemGetDriverVersion(char *text, unsigned int size) { snprintf(text, size, "580.173.02"); return SUCCESS; }
+int nvmlSystemGetNVMLVersion(char *text, unsigned int size) { snprintf(text, size, "13.580.173.02"); return SUCCESS; }
+int nvmlSystemGetCudaDriverVersion(int *version) { *version = 13000; return SUCCESS; }
+int nvmlSystemGetCudaDriverVersion_v2(int *version) { *version = 13000; return SUCCESS; }
+
+int nvmlDeviceGetCount_v2(unsigned int *found) { *found = count; return SUCCESS; }
+int nvmlDeviceGetHandleByIndex_v2(unsigned int index, gpu **device) {
+    if (index >= count) return INVALID_ARGUMENT;
+    *device = &gpus[index];
+    return SUCCESS;
+}
+int nvmlDeviceGetHandleByUUID(const char *uuid, gpu **device) {
+    for (unsigned int n = 0; n < count; n++)
+        if (!strcmp(gpus[n].uuid, uuid)) return nvmlDeviceGetHandleByIndex_v2(n, device);
+    return NOT_FOUND;
+}
+int nvmlDeviceGetIndex(gpu *device, unsigned int *index) { *index = device->index; return SUCCESS; }
+int nvmlDeviceGetMinorNumber(gpu *device, unsigned int *minor) { *minor = device->index; return SUCCESS; }
+int nvmlDeviceGetUUID(gpu *device, char *text, unsigned int size) { snprintf(text, size, "%s", device->uuid); return SUCCESS; }
+int nvmlDeviceGetName(gpu *device, char *text, unsigned int size) {
+    (void)device;
+    snprintf(text, size, "Tesla V100-SXM2-16GB");
+    return SUCCESS;
+}
+int nvmlDeviceGetBrand(gpu *device, int *brand) { (void)device; *brand = 2; return SUCCESS; }
+int nvmlDeviceGetArchitecture(gpu *device, unsigned int *architecture) { (void)device; *architecture = 5; return SUCCESS; }
+int nvmlDeviceGetCudaComputeCapability(gpu *device, int *major, int *minor) { (void)device; *major = 7; *minor = 0; return SUCCESS; }
+int nvmlDeviceGetPciInfo_v3(gpu *device, pci_info *info) {
+    memset(info, 0, sizeof *info);
+    info->bus = device->index + 4;
+    info->device_id = 0x1db110de;
+    snprintf(info->legacy_bus_id, sizeof info->legacy_bus_id, "0000:%02X:00.0", info->bus);
+    snprintf(info->bus_id, sizeof info->bus_id, "00000000:%02X:00.0", info->bus);
+    return SUCCESS;
+}
+int nvmlDeviceGetPciInfo_v2(gpu *device, pci_info *info) { return nvmlDeviceGetPciInfo_v3(device, info); }
+/* Volta has no MIG. */
+int nvmlDeviceGetMigMode(gpu *device, unsigned int *now, unsigned int *next) { (void)device; (void)now; (void)next; return NOT_SUPPORTED; }
+int nvmlDeviceGetMaxMigDeviceCount(gpu *device, unsigned int *most) { (void)device; *most = 0; return SUCCESS; }
+int nvmlDeviceIsMigDeviceHandle(gpu *device, unsigned int *is) { (void)device; *is = 0; return SUCCESS; }
+int nvmlDeviceGetMigDeviceHandleByIndex(gpu *device, unsigned int index, gpu **mig) { (void)device; (void)index; (void)mig; return NOT_FOUND; }

@@ -1,0 +1,342 @@
+"""The scripts that bring GPUs into a host and a node, run with NVIDIA's real container toolkit in each
+version that a cluster may have. Only the driver underneath is a stand-in. In a machine within this one;
+skipped with the reason where there can be none or where the toolkit cannot be built."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from gpuclusters.domain import rootless_facts, rootless_files, rootless_reasons
+from gpuclusters.domain.cdi_rules import faults_in
+from gpuclusters.domain.rootless_facts import LiveRootless
+from gpuclusters.domain.usernetes_versions import version_set
+from tests.fixtures import go_programs
+from tests.fixtures.debian import unpacked
+from tests.rootless import gpu_layer
+from tests.rootless.private_machine import PrivateMachine, private_machine
+from tests.rootless.test_namespaces_for_real import PACKAGES
+from tests.unit.test_containerd_reads import MODULE, PINNED, pinned
+
+pytestmark = pytest.mark.timeout(3 * go_programs.BUILD_SECONDS)
+
+SCRIPTS = rootless_files.SCRIPTS
+NODE_GPUS = SCRIPTS.parent / "overlay/node-gpus.sh"
+HERE = Path(__file__).parent
+CDI_READER = HERE.parent / "cdi_reader"
+SPECIFICATION = "/etc/cdi/nvidia.yaml"
+REFRESHED = "/var/run/cdi/nvidia.yaml"
+CONFIGURATION = "/etc/nvidia-container-runtime/config.toml"
+DROP_IN = "/etc/containerd/conf.d/99-nvidia.toml"
+WRITTEN = (
+    *("/etc/cdi", "/etc/containerd", "/etc/nvidia-container-runtime", "/run/cdi"),
+    "/run/systemctl",
+)
+KIND = "nvidia.com/gpu"
+FIRST, SECOND, THIRD, OTHER = (f"GPU-{n * 8}-{n * 4}-{n * 4}-{n * 4}-{n * 12}" for n in "1234")
+CONTROL = {"/dev/nvidiactl", "/dev/nvidia-modeset", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools"}
+NODES = (
+    *((f"nvidia{n}", 195, n) for n in range(3)),
+    *(("nvidia-modeset", 195, 254), ("nvidiactl", 195, 255)),
+    *(("nvidia-uvm", 234, 0), ("nvidia-uvm-tools", 234, 1)),
+)
+# What kind's node image brings, as far as it counts here.
+KINDS_CONTAINERD = """\
+version = 2
+
+[plugins."io.containerd.grpc.v1.cri".containerd]
+  snapshotter = "overlayfs"
+  default_runtime_name = "runc"
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+  runtime_type = "io.containerd.runc.v2"
+  base_runtime_spec = "/etc/containerd/cri-base.json"
+  [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
+    SystemdCgroup = true
+[plugins."io.containerd.grpc.v1.cri"]
+  sandbox_image = "registry.k8s.io/pause:3.10"
+  restrict_oom_score_adj = true
+"""
+
+
+@pytest.fixture(scope="module", params=["proven", "current"])
+def machine(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[PrivateMachine]:
+    """A machine with GPUs, with the toolkit of this set of versions."""
+    layer = tmp_path_factory.mktemp("gpus")
+    gpu_layer.lay(layer, version_set(request.param).container_toolkit)
+    shutil.copy2(go_programs.built("cdi-reader", CDI_READER), layer / "usr/bin/cdi-reader")
+    packages = unpacked("rootless", PACKAGES), unpacked("runc", ["runc", "busybox-static"])
+    with private_machine(*packages, layer) as made:
+        for name, major, minor in NODES:
+            made.output("mknod", "-m", "0666", f"/dev/{name}", "c", str(major), str(minor))
+        made.output("ldconfig")
+        yield made
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node whose script ran with these GPUs."""
+
+    machine: PrivateMachine
+
+    def start(self, *uuids: str) -> str:
+        """What the script says at a start of the node."""
+        return self.machine.script(NODE_GPUS, GPU_UUIDS=",".join(uuids))
+
+    def specification(self) -> dict[str, Any]:
+        """The one that is there."""
+        read: dict[str, Any] = yaml.safe_load(self.machine.read(SPECIFICATION))
+        return read
+
+    def toml(self, path: str) -> dict[str, Any]:
+        """A file."""
+        return tomllib.loads(self.machine.read(path))
+
+    def files(self) -> str:
+        """All that the script writes, by digest."""
+        folders = "/etc/cdi /etc/containerd /etc/nvidia-container-runtime"
+        return self.machine.output("sh", "-c", f"find {folders} -type f | sort | xargs sha256sum")
+
+
+@pytest.fixture
+def node(machine: PrivateMachine) -> Node:
+    """A node before its first start."""
+    machine.output("rm", "-rf", *WRITTEN)
+    machine.write("/etc/containerd/config.toml", KINDS_CONTAINERD)
+    return Node(machine)
+
+
+def device_nodes(edits: dict[str, Any]) -> set[str]:
+    return {one["path"] for one in edits["deviceNodes"]}
+
+
+def test_the_specification_names_gpus_by_uuid_and_all(node: Node) -> None:
+    said = node.start(FIRST, SECOND)
+    assert set(said.split()) == {f"{KIND}={name}" for name in (FIRST, SECOND, "all")}
+    stated = node.specification()
+    assert (stated["kind"], faults_in(stated)) == (KIND, [])
+    devices = {one["name"]: device_nodes(one["containerEdits"]) for one in stated["devices"]}
+    assert devices == {
+        FIRST: {"/dev/nvidia0"},
+        SECOND: {"/dev/nvidia1"},
+        "all": {"/dev/nvidia0", "/dev/nvidia1"},
+    }
+    assert device_nodes(stated["containerEdits"]) == CONTROL
+    mounted = {one["hostPath"] for one in stated["containerEdits"]["mounts"]}
+    libraries = {
+        f"/{gpu_layer.LIBRARY_FOLDER}/{n}.so.{gpu_layer.DRIVER}" for n in gpu_layer.LIBRARIES
+    }
+    assert mounted == {"/usr/bin/nvidia-smi", *libraries}
+
+
+def test_the_cdi_projects_library_takes_it_and_gives_one_gpu(node: Node) -> None:
+    node.start(FIRST, SECOND)
+    answer = json.loads(node.machine.output("cdi-reader", "/etc/cdi", f"{KIND}={SECOND}"))
+    assert answer["errors"] == {}
+    assert set(answer["devices"]) == {f"{KIND}={name}" for name in (FIRST, SECOND, "all")}
+    assert set(answer["nodes"]) == {"/dev/nvidia1", *CONTROL}
+
+
+def test_containerd_starts_pods_with_nvidias_runtime_and_keeps_what_kind_set(node: Node) -> None:
+    node.start(FIRST)
+    cri = node.toml(DROP_IN)["plugins"]["io.containerd.grpc.v1.cri"]
+    assert cri["enable_cdi"] is True
+    assert cri["containerd"]["default_runtime_name"] == "nvidia"
+    runtime = cri["containerd"]["runtimes"]["nvidia"]
+    assert runtime["runtime_type"] == "io.containerd.runc.v2"
+    assert runtime["base_runtime_spec"] == "/etc/containerd/cri-base.json"
+    assert runtime["options"] == {
+        "BinaryName": "/usr/bin/nvidia-container-runtime",
+        "SystemdCgroup": True,
+    }
+    assert node.toml("/etc/containerd/config.toml")["imports"] == ["/etc/containerd/conf.d/*.toml"]
+    asked = node.machine.read("/run/systemctl").splitlines()
+    assert asked[-1] == "try-restart --no-block containerd.service"
+
+
+def test_the_runtime_looks_gpus_up_by_cdi_and_keeps_the_keys_of_one_call(node: Node) -> None:
+    node.start(FIRST)
+    settings = node.toml(CONFIGURATION)
+    assert settings["nvidia-container-runtime"]["mode"] == "cdi"
+    assert settings["accept-nvidia-visible-devices-as-volume-mounts"] is True
+    # A key that has its default may be left out.
+    assert settings.get("accept-nvidia-visible-devices-envvar-when-unprivileged", True) is True
+    assert settings["nvidia-container-cli"].get("no-cgroups", False) is False
+
+
+def test_a_second_start_changes_nothing(node: Node) -> None:
+    node.start(FIRST, SECOND)
+    before = node.files()
+    assert before.count("\n") == 4
+    node.start(FIRST, SECOND)
+    assert node.files() == before
+
+
+def test_other_gpus_make_another_specification_and_no_old_one_is_left(node: Node) -> None:
+    node.start(FIRST, SECOND)
+    before = node.files().splitlines()
+    # What another writer left would win over ours.
+    node.machine.write("/run/cdi/nvidia.yaml", node.machine.read(SPECIFICATION))
+    said = node.start(OTHER)
+    assert set(said.split()) == {f"{KIND}={OTHER}", f"{KIND}=all"}
+    changed = set(node.files().splitlines()) - set(before)
+    assert [line.split()[1] for line in changed] == [SPECIFICATION]
+
+
+def test_without_a_driver_the_start_fails_and_nothing_names_gpus_that_are_gone(node: Node) -> None:
+    node.start(FIRST)
+    done = node.machine.run("sh", "-s", stdin=NODE_GPUS.read_text())
+    assert done.returncode != 0
+    assert "Driver Not Loaded" in done.stderr
+    assert node.machine.run("test", "-e", SPECIFICATION).returncode == 1
+
+
+def test_containerd_itself_reads_the_result(node: Node, tmp_path: Path) -> None:
+    containerd = go_programs.built(
+        "containerd",
+        PINNED,
+        f"{MODULE}/cmd/containerd",
+        tags="no_btrfs,no_devmapper,no_zfs",
+        linked=f"{MODULE}/version.Version={pinned(PINNED, MODULE)}",
+    )
+    node.start(FIRST)
+    main, imported = tmp_path / "config.toml", tmp_path / "conf.d"
+    imported.mkdir()
+    (imported / "99-nvidia.toml").write_text(node.machine.read(DROP_IN))
+    text = node.machine.read("/etc/containerd/config.toml")
+    main.write_text(text.replace("/etc/containerd/conf.d", str(imported)))
+    done = subprocess.run(
+        [containerd, "--config", main, "config", "dump"], capture_output=True, text=True, check=True
+    )
+    assert "unknown key" not in done.stderr
+    runtime = tomllib.loads(done.stdout)["plugins"]["io.containerd.cri.v1.runtime"]
+    assert "/etc/cdi" in runtime["cdi_spec_dirs"]
+    assert runtime["restrict_oom_score_adj"] is True
+    assert runtime["containerd"]["default_runtime_name"] == "nvidia"
+    runtimes = runtime["containerd"]["runtimes"]
+    assert set(runtimes) == {"nvidia", "runc"}
+    assert runtimes["nvidia"]["options"]["SystemdCgroup"] is True
+
+
+def test_links_for_systemd_lead_to_every_gpu(node: Node) -> None:
+    text = (HERE / "pci_gpus.sh").read_text() + NODE_GPUS.read_text()
+    uuids = {"GPU_UUIDS": f"{FIRST},{SECOND},{THIRD}"}
+    done = node.machine.run(
+        "unshare", "--mount", "sh", "-s", "--", "3", stdin=text, environment=uuids
+    )
+    assert (done.returncode, "not all made" in done.stderr) == (0, False), done.stderr
+    found = node.machine.output("find", "/dev/char", "-type", "l", "-printf", "%f %l\n")
+    wanted = {f"{major}:{minor} /dev/{name}" for name, major, minor in NODES}
+    assert set(found.splitlines()) == wanted
+
+
+def seen_by(machine: PrivateMachine, visible: str) -> subprocess.CompletedProcess[str]:
+    """What a rootless container sees that names GPUs as the device plugin does."""
+    return machine.run(
+        *("rootlesskit", "--pidns", "--cgroupns", "--utsns", "--ipcns", "--copy-up=/run"),
+        *("sh", "-s", "--", visible),
+        account="tenant",
+        stdin=(HERE / "container.sh").read_text(),
+    )
+
+
+@pytest.fixture(scope="module")
+def tenant(machine: PrivateMachine) -> PrivateMachine:
+    """The machine, with an account that may run containers."""
+    machine.script(SCRIPTS / "account.sh", "create", "tenant")
+    if machine.run("unshare", "--user", "true", account="tenant").returncode:
+        pytest.skip("the kernel gives accounts no user namespaces")
+    return machine
+
+
+def test_root_of_a_rootless_node_writes_what_root_writes(
+    node: Node, tenant: PrivateMachine
+) -> None:
+    node.start(FIRST, SECOND)
+    written = [SPECIFICATION, CONFIGURATION, DROP_IN]
+    by_root = node.machine.output("cat", *written)
+    node.machine.output("rm", "-rf", *WRITTEN)
+    first = 'mkdir /etc/containerd\nprintf %s "$KINDS" >/etc/containerd/config.toml\n'
+    by_account = tenant.output(
+        *("rootlesskit", "--copy-up=/etc", "--copy-up=/run", "sh", "-s"),
+        account="tenant",
+        stdin=f"{first}{{\n{NODE_GPUS.read_text()}}} >/dev/null\ncat {' '.join(written)}\n",
+        GPU_UUIDS=f"{FIRST},{SECOND}",
+        KINDS=KINDS_CONTAINERD,
+    )
+    assert by_account == by_root
+
+
+@pytest.mark.parametrize(("visible", "numbers"), [(SECOND, "1"), ("all", "012"), ("void", "")])
+def test_a_rootless_container_gets_the_gpus_it_names_by_the_real_hooks(
+    node: Node, tenant: PrivateMachine, visible: str, numbers: str
+) -> None:
+    node.start(FIRST, SECOND, THIRD)
+    done = seen_by(tenant, visible)
+    assert done.returncode == 0, done.stderr
+    seen = done.stdout.splitlines()
+    wanted = {*(f"/dev/nvidia{n}" for n in numbers), *(CONTROL if numbers else ())}
+    assert {line for line in seen if line.startswith("/dev/")} == wanted
+    # Mounted from the host; and the link that a hook made in the container.
+    assert (f"libcuda.so.{gpu_layer.DRIVER}" in seen) == bool(numbers)
+    assert ("libcuda.so.1" in seen) == bool(numbers)
+
+
+def test_a_container_that_names_a_gpu_of_before_is_refused_in_words_we_know(
+    node: Node, tenant: PrivateMachine
+) -> None:
+    node.start(OTHER)
+    done = seen_by(tenant, FIRST)
+    assert done.returncode != 0
+    assert f"unresolvable CDI devices {KIND}={FIRST}" in done.stderr
+    reason = rootless_reasons.explain(done.stderr)
+    assert reason is not None
+    assert "CDI devices" in reason[0]
+
+
+def host_of(machine: PrivateMachine, *uuids: str) -> LiveRootless:
+    """What the inspection says."""
+    environment = {"GPU_UUIDS": ",".join(uuids)}
+    return rootless_facts.parse_host(
+        machine.script(SCRIPTS / "inspect.sh", "root", "tun", **environment)
+    )
+
+
+def test_the_hosts_runtime_is_set_to_cdi_whatever_it_was(node: Node) -> None:
+    machine = node.machine
+    machine.write(
+        CONFIGURATION,
+        '[nvidia-container-cli]\nno-cgroups = true\n[nvidia-container-runtime]\nmode = "legacy"\n',
+    )
+    before = host_of(machine)
+    assert (before.runtime_mode, before.no_cgroups) == ("legacy", True)
+    for _ in range(2):
+        machine.script(SCRIPTS / "toolkit.sh", "runtime")
+        after = host_of(machine)
+        assert (after.runtime_mode, after.no_cgroups) == ("cdi", False)
+
+
+def test_the_hosts_specification_follows_its_gpus(node: Node) -> None:
+    machine = node.machine
+    # Somebody wrote this one once, by hand.
+    machine.write(SPECIFICATION, "cdiVersion: 0.5.0\nkind: nvidia.com/gpu\ndevices: []\n")
+    assert host_of(machine, FIRST).static_cdi
+    for uuids in ((FIRST, SECOND), (OTHER,)):
+        machine.script(SCRIPTS / "toolkit.sh", "cdi", GPU_UUIDS=",".join(uuids))
+        live = host_of(machine, *uuids)
+        assert (live.static_cdi, live.gpus) == (False, uuids)
+        assert live.uuid_names | {f"{KIND}=all", f"{KIND}=0"} <= live.cdi
+        assert not any(f"{KIND}={gone}" in live.cdi for gone in {FIRST, OTHER} - set(uuids))
+    assert faults_in(yaml.safe_load(machine.read(REFRESHED))) == []
+    asked = machine.read("/run/systemctl").splitlines()
+    assert "enable --quiet nvidia-cdi-refresh.path nvidia-cdi-refresh.service" in asked
