@@ -10,77 +10,41 @@ from pulumi.dynamic import Resource
 
 from gpuclusters.domain.proof_inputs import ProofInputs
 from gpuclusters.domain.proof_kept import OUTPUTS
-from gpuclusters.providers.kept import KeptProvider, Live, Properties
+from gpuclusters.providers.proof_provider import ProofProvider, Shown
 
 if TYPE_CHECKING:
     from gpuclusters.adapters.cluster_jobs import ClusterJobs
+    from gpuclusters.domain.proof_run import Result
 
 
-class ProofRunProvider(KeptProvider[ProofInputs]):
-    """Made when everything passed. Nothing of it stays in the cluster."""
+class ProofRunProvider(ProofProvider[ProofInputs]):
+    """Made when everything passed."""
 
     model = ProofInputs
-    identity = frozenset({"cluster"})
-    sensitive = frozenset({"kubeconfig"})
 
-    def ensure(self, inputs: ProofInputs, before: Properties) -> Properties:
-        """Run the ladder, unless the same was shown before."""
+    def called(self, inputs: ProofInputs) -> str:
+        """What it is, in messages."""
+        return f"proof {inputs.level}"
+
+    def show(self, inputs: ProofInputs, cluster: ClusterJobs) -> Result:
+        """Run all checks up to the level."""
         from gpuclusters.adapters import proof_programs
-        from gpuclusters.adapters.here import StandardError, SystemClock, time_of_day
-        from gpuclusters.domain import proof_kept, proof_run
+        from gpuclusters.adapters.here import StandardError, SystemClock
+        from gpuclusters.domain import proof_run
 
-        cluster = _cluster(inputs)
-        return proof_kept.ensure(
-            inputs.fingerprint,
-            before,
-            lambda: proof_run.run(
-                inputs, cluster, SystemClock(), StandardError(), proof_programs.texts()
-            ),
-            place=cluster.place,
-            called=f"proof {inputs.level}",
-            at=time_of_day(),
+        return proof_run.run(
+            inputs, cluster, SystemClock(), StandardError(), proof_programs.texts()
         )
 
-    def observe(self, inputs: ProofInputs, before: Properties) -> Live | None:
-        """What was shown, and whether the nodes are still those that it was shown about."""
-        from gpuclusters.domain import proof_kept, proof_run
+    def look(self, inputs: ProofInputs, cluster: ClusterJobs) -> Mapping[str, Mapping[str, str]]:
+        """Driver and resources of each node as they are."""
+        from gpuclusters.domain import proof_run
 
-        return Live(proof_kept.observe(before, proof_run.observe(inputs, _cluster(inputs))), {})
-
-    def has_drifted(self, outputs: Properties) -> bool:
-        """Whether a refresh found another driver or other GPUs than those that were proven."""
-        return bool(outputs.get("stale"))
-
-    def remove(self, inputs: ProofInputs, before: Properties) -> None:
-        """Nothing: a proof leaves nothing behind, and a cluster that is gone cannot be asked."""
+        return proof_run.observe(inputs, cluster)
 
 
-def _cluster(inputs: ProofInputs) -> ClusterJobs:
-    # Imported late: the client takes half a second to load, and a program only declares.
-    from gpuclusters.adapters.cluster_jobs import ClusterJobs
-
-    return ClusterJobs(inputs.kubeconfig)
-
-
-class ProofRun(Resource, module="gpu", name="ProofRun"):
+class ProofRun(Shown, Resource, module="gpu", name="ProofRun"):
     """A cluster whose GPUs were shown to work."""
-
-    proven: pulumi.Output[bool]
-    """Whether every check passed; it does not exist otherwise."""
-    at: pulumi.Output[str]
-    """When, RFC 3339."""
-    checks: pulumi.Output[int]
-    """How many things were looked at."""
-    evidence_sha256: pulumi.Output[str]
-    """Over all of them with their numbers."""
-    remarks: pulumi.Output[Sequence[str]]
-    """What it does not show."""
-    observed: pulumi.Output[Mapping[str, Mapping[str, str]]]
-    """Driver and resources of each node as they were."""
-    stale: pulumi.Output[Sequence[str]]
-    """What is not so any more, as of the last refresh."""
-    fingerprint: pulumi.Output[str]
-    """Of what was asked for."""
 
     def __init__(
         self,

@@ -10,82 +10,40 @@ from pulumi.dynamic import Resource
 
 from gpuclusters.domain.ladder_inputs import NAMESPACE, LadderInputs
 from gpuclusters.domain.proof_kept import OUTPUTS
-from gpuclusters.providers.kept import KeptProvider, Live, Properties
+from gpuclusters.providers.proof_provider import ProofProvider, Shown
 
 if TYPE_CHECKING:
     from gpuclusters.adapters.cluster_jobs import ClusterJobs
+    from gpuclusters.domain.proof_run import Result
 
 
-class TrainingProofProvider(KeptProvider[LadderInputs]):
-    """Made when every rung held. Nothing of it stays in the cluster."""
+class TrainingProofProvider(ProofProvider[LadderInputs]):
+    """Made when every rung held."""
 
     model = LadderInputs
-    identity = frozenset({"cluster"})
-    sensitive = frozenset({"kubeconfig"})
 
-    def ensure(self, inputs: LadderInputs, before: Properties) -> Properties:
-        """Climb, unless the same was shown before."""
+    def called(self, inputs: LadderInputs) -> str:
+        """What it is, in messages."""
+        return f"the ladder up to rung {inputs.rung}"
+
+    def show(self, inputs: LadderInputs, cluster: ClusterJobs) -> Result:
+        """Climb."""
         from gpuclusters.adapters import proof_programs
-        from gpuclusters.adapters.here import StandardError, SystemClock, time_of_day
-        from gpuclusters.domain import ladder_run, proof_kept
+        from gpuclusters.adapters.here import StandardError, SystemClock
+        from gpuclusters.domain import ladder_run
 
-        cluster = _cluster(inputs)
-        return proof_kept.ensure(
-            inputs.fingerprint,
-            before,
-            lambda: ladder_run.run(
-                inputs,
-                cluster,
-                SystemClock(),
-                StandardError(),
-                proof_programs.texts(ladder_run.PROGRAMS),
-                strict=False,
-            ),
-            place=cluster.place,
-            called=f"the ladder up to rung {inputs.rung}",
-            at=time_of_day(),
-        )
+        texts = proof_programs.texts(ladder_run.PROGRAMS)
+        return ladder_run.run(inputs, cluster, SystemClock(), StandardError(), texts, strict=False)
 
-    def observe(self, inputs: LadderInputs, before: Properties) -> Live | None:
-        """What was shown, and whether the nodes are still those that it was shown about."""
-        from gpuclusters.domain import ladder_run, proof_kept
+    def look(self, inputs: LadderInputs, cluster: ClusterJobs) -> Mapping[str, Mapping[str, str]]:
+        """Each node as it is: which one, its kubelet, its GPUs."""
+        from gpuclusters.domain import ladder_run
 
-        return Live(proof_kept.observe(before, ladder_run.observe(inputs, _cluster(inputs))), {})
-
-    def has_drifted(self, outputs: Properties) -> bool:
-        """Whether a refresh found other nodes, kubelets or GPUs than those that were proven."""
-        return bool(outputs.get("stale"))
-
-    def remove(self, inputs: LadderInputs, before: Properties) -> None:
-        """Nothing: a proof leaves nothing behind, and a cluster that is gone cannot be asked."""
+        return ladder_run.observe(inputs, cluster)
 
 
-def _cluster(inputs: LadderInputs) -> ClusterJobs:
-    # Imported late: the client takes half a second to load, and a program only declares.
-    from gpuclusters.adapters.cluster_jobs import ClusterJobs
-
-    return ClusterJobs(inputs.kubeconfig)
-
-
-class TrainingProof(Resource, module="gpu", name="TrainingProof"):
+class TrainingProof(Shown, Resource, module="gpu", name="TrainingProof"):
     """A rootless cluster whose GPUs were shown to work together."""
-
-    proven: pulumi.Output[bool]
-    """Whether every check passed; it does not exist otherwise."""
-    at: pulumi.Output[str]
-    """When, RFC 3339."""
-    checks: pulumi.Output[int]
-    """How many things were looked at."""
-    evidence_sha256: pulumi.Output[str]
-    """Over all of them with their numbers."""
-    remarks: pulumi.Output[Sequence[str]]
-    """What it does not show."""
-    observed: pulumi.Output[Mapping[str, Mapping[str, str]]]
-    """Each node as it was: which one, its kubelet, its GPUs."""
-    stale: pulumi.Output[Sequence[str]]
-    """What is not so any more, as of the last refresh."""
-    fingerprint: pulumi.Output[str]
-    """Of what was asked for."""
 
     def __init__(
         self,

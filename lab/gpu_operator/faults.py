@@ -7,13 +7,13 @@ clear(folder)
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from lab.gpu_operator.folder import OperatorFolder
 from lab.gpu_operator.model import OperatorError
-from lab.hosts.folder import read_json, write_json
+from lab.stand_in_faults import FaultBook
 
 
 class _Fault(BaseModel):
@@ -56,38 +56,11 @@ class ImagePull(_Fault):
 
 Fault = Annotated[DriverSlow | NodeFails | NeverReady | ImagePull, Field(discriminator="kind")]
 _FAULT: TypeAdapter[Fault] = TypeAdapter(Fault)
-_FAULTS: TypeAdapter[list[Fault]] = TypeAdapter(list[Fault])
 
 
-def parse(kind: str, values: dict[str, Any]) -> Fault:
-    """A fault from its name and values.
-
-    Raises:
-        OperatorError: there is no such fault, or a value is wrong.
-    """
-    try:
-        return _FAULT.validate_python({"kind": kind, **values})
-    except ValidationError as error:
-        problems = "; ".join(
-            f"{'.'.join(map(str, item['loc'][1:])) or 'kind'}: {item['msg']}"
-            for item in error.errors()
-        )
-        raise OperatorError(f"fault {kind!r}: {problems}") from None
+def _file(folder: Path) -> Path:
+    return OperatorFolder(folder).faults
 
 
-def read(folder: Path) -> list[Fault]:
-    """The faults that are injected now."""
-    content = read_json(OperatorFolder(folder).faults)
-    return _FAULTS.validate_python(content) if content else []
-
-
-def inject(folder: Path, *faults: Fault) -> None:
-    """Add faults; they hold from the next look on."""
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    now = [*read(folder), *faults]
-    write_json(OperatorFolder(folder).faults, [fault.model_dump(mode="json") for fault in now])
-
-
-def clear(folder: Path) -> None:
-    """Take all faults away."""
-    OperatorFolder(folder).faults.unlink(missing_ok=True)
+BOOK = FaultBook(_FAULT, _file, OperatorError)
+parse, read, inject, clear = BOOK.parse, BOOK.read, BOOK.inject, BOOK.clear

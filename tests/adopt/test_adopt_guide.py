@@ -257,6 +257,9 @@ def _providers() -> list[type[KeptProvider[Any]]]:
     for file in sorted((ROOT / "gpuclusters" / "providers").glob("*.py")):
         if file.stem != "__init__":
             import_module(f"gpuclusters.providers.{file.stem}")
-    return [
-        one for one in KeptProvider.__subclasses__() if one.__module__.startswith("gpuclusters.")
-    ]
+    found, todo = [], [KeptProvider]
+    while todo:
+        todo += (below := todo.pop().__subclasses__())
+        # One without a model is what others have in common.
+        found += [one for one in below if "model" in vars(one)]
+    return [one for one in found if one.__module__.startswith("gpuclusters.")]
