@@ -73,9 +73,8 @@ class PrivateMachine:
         return self.output("cat", path)
 
 
-@contextmanager
-def private_machine(*layers: Path) -> Iterator[PrivateMachine]:
-    """A machine with the files of the layers over those of this one; skips, with the reason, elsewhere."""
+def needed() -> None:
+    """Skips, with the reason, where there can be none: asked before anything is fetched or built."""
     if sys.platform != "linux":
         pytest.skip(f"namespaces are Linux's; this is {sys.platform}")
     if os.geteuid() != 0:
@@ -83,6 +82,12 @@ def private_machine(*layers: Path) -> Iterator[PrivateMachine]:
     for program in ("unshare", "nsenter", "setpriv"):
         if shutil.which(program) is None:
             pytest.skip(f"{program} of util-linux is not installed here")
+
+
+@contextmanager
+def private_machine(*layers: Path) -> Iterator[PrivateMachine]:
+    """A machine with the files of the layers over those of this one; skips, with the reason, elsewhere."""
+    needed()
     process = subprocess.Popen(
         [
             *("unshare", "--mount", "--pid", "--fork", "--kill-child", "--propagation", "private"),

@@ -23,7 +23,7 @@ from gpuclusters.domain.usernetes_versions import version_set
 from tests.fixtures import go_programs
 from tests.fixtures.debian import unpacked
 from tests.rootless import gpu_layer
-from tests.rootless.private_machine import PrivateMachine, private_machine
+from tests.rootless.private_machine import PrivateMachine, needed, private_machine
 from tests.rootless.test_namespaces_for_real import PACKAGES
 from tests.unit.test_containerd_reads import MODULE, PINNED, pinned
 
@@ -74,6 +74,7 @@ def machine(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[PrivateMachine]:
     """A machine with GPUs, with the toolkit of this set of versions."""
+    needed()
     layer = tmp_path_factory.mktemp("gpus")
     gpu_layer.lay(layer, version_set(request.param).container_toolkit)
     shutil.copy2(go_programs.built("cdi-reader", CDI_READER), layer / "usr/bin/cdi-reader")
@@ -85,7 +86,7 @@ def machine(
         yield made
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Node:
     """A node whose script ran with these GPUs."""
 
@@ -166,9 +167,11 @@ def test_containerd_starts_pods_with_nvidias_runtime_and_keeps_what_kind_set(nod
     assert asked[-1] == "try-restart --no-block containerd.service"
 
 
-def test_the_runtime_looks_gpus_up_by_cdi_and_keeps_the_keys_of_one_call(node: Node) -> None:
+def test_the_runtime_looks_gpus_up_by_cdi_and_keeps_what_else_was_set(node: Node) -> None:
+    node.machine.write(CONFIGURATION, '[nvidia-container-runtime]\nlog-level = "debug"\n')
     node.start(FIRST)
     settings = node.toml(CONFIGURATION)
+    assert settings["nvidia-container-runtime"]["log-level"] == "debug"
     assert settings["nvidia-container-runtime"]["mode"] == "cdi"
     assert settings["accept-nvidia-visible-devices-as-volume-mounts"] is True
     # A key that has its default may be left out.
@@ -329,23 +332,25 @@ def test_the_hosts_runtime_is_set_to_cdi_whatever_it_was(node: Node) -> None:
     )
     before = host_of(machine)
     assert (before.runtime_mode, before.no_cgroups) == ("legacy", True)
-    for _ in range(2):
-        machine.script(SCRIPTS / "toolkit.sh", "runtime")
-        after = host_of(machine)
-        assert (after.runtime_mode, after.no_cgroups) == ("cdi", False)
+    machine.script(SCRIPTS / "toolkit.sh", "runtime")
+    written = machine.read(CONFIGURATION)
+    machine.script(SCRIPTS / "toolkit.sh", "runtime")
+    assert machine.read(CONFIGURATION) == written
+    after = host_of(machine)
+    assert (after.runtime_mode, after.no_cgroups) == ("cdi", False)
 
 
 def test_the_hosts_specification_follows_its_gpus(node: Node) -> None:
     machine = node.machine
-    # Somebody wrote this one once, by hand.
+    # Somebody wrote this one once, by hand; nobody would write it anew.
     machine.write(SPECIFICATION, "cdiVersion: 0.5.0\nkind: nvidia.com/gpu\ndevices: []\n")
-    assert host_of(machine, FIRST).static_cdi
     for uuids in ((FIRST, SECOND), (OTHER,)):
         machine.script(SCRIPTS / "toolkit.sh", "cdi", GPU_UUIDS=",".join(uuids))
         live = host_of(machine, *uuids)
         assert (live.static_cdi, live.gpus) == (False, uuids)
         assert live.uuid_names | {f"{KIND}=all", f"{KIND}=0"} <= live.cdi
         assert not any(f"{KIND}={gone}" in live.cdi for gone in {FIRST, OTHER} - set(uuids))
+    assert "devices: []" in machine.read(f"{SPECIFICATION}.replaced-by-gpu-clusters")
     assert faults_in(yaml.safe_load(machine.read(REFRESHED))) == []
     asked = machine.read("/run/systemctl").splitlines()
     assert "enable --quiet nvidia-cdi-refresh.path nvidia-cdi-refresh.service" in asked

@@ -14,7 +14,7 @@ from gpuclusters.domain import rootless_facts, rootless_files, rootless_reasons
 from gpuclusters.domain.rootless_facts import LEAST_IDS, LiveRootless
 from gpuclusters.domain.rootless_missing import next_range
 from tests.fixtures.debian import unpacked
-from tests.rootless.private_machine import PrivateMachine, private_machine
+from tests.rootless.private_machine import PrivateMachine, needed, private_machine
 
 SCRIPTS = rootless_files.SCRIPTS
 PACKAGES = ["rootlesskit", "slirp4netns", "uidmap", "libslirp0", "libsubid4"]
@@ -23,6 +23,7 @@ PACKAGES = ["rootlesskit", "slirp4netns", "uidmap", "libslirp0", "libsubid4"]
 @pytest.fixture(scope="module")
 def machine() -> Iterator[PrivateMachine]:
     """A machine with Debian's packages for rootless containers."""
+    needed()
     with private_machine(unpacked("rootless", PACKAGES)) as made:
         made.script(SCRIPTS / "account.sh", "create", "prober")
         done = made.run("unshare", "--user", "true", account="prober")

@@ -19,7 +19,7 @@ nvidia-ctk system create-dev-char-symlinks --create-all ||
     echo "node-gpus: links in /dev/char were not all made" >&2
 mkdir -p "${specification%/*}"
 nvidia-ctk cdi generate --output="$specification" --device-name-strategy=uuid
-# All keys in one call: releases before 1.20 set the others back with each call.
+# All keys in one call, so that the file is never between two states. What else it says stays.
 nvidia-ctk config --in-place \
     --set nvidia-container-runtime.mode=cdi \
     --set accept-nvidia-visible-devices-envvar-when-unprivileged=true \
