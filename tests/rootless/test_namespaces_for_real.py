@@ -4,6 +4,7 @@ prepare a host. In a machine within this one; skipped with the reason where ther
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -182,18 +183,23 @@ def test_data_of_other_ids_goes_with_a_removal_and_stays_without(machine: Privat
 def test_nothing_of_it_is_on_the_machine_itself_or_is_left(
     machine: PrivateMachine, tmp_path: Path
 ) -> None:
-    mounts = Path("/proc/self/mountinfo")
-    before = mounts.read_text()
     with private_machine(tmp_path) as other:
         other.output("sh", "-c", "sleep 1000 >/dev/null 2>&1 & echo left >/etc/left")
         assert other.read("/etc/left") == "left\n"
         space = (Path("/proc") / str(other.holder) / "ns/mnt").readlink()
         assert space != Path("/proc/self/ns/mnt").readlink()
-        assert mounts.read_text() == before
+        ours = "upperdir=/mnt/upper,"
+        assert ours in mounts_of(other.holder)
+        assert ours not in mounts_of(os.getpid())
     assert "prober:" in machine.read("/etc/passwd")
     assert "prober:" not in Path("/etc/passwd").read_text()
     assert not Path("/etc/left").exists()
     assert space not in set(mount_namespaces())
+
+
+def mounts_of(process: int) -> str:
+    """What a process has mounted."""
+    return (Path("/proc") / str(process) / "mountinfo").read_text()
 
 
 def mount_namespaces() -> Iterator[Path]:
