@@ -303,10 +303,13 @@ def test_a_pod_whose_gpu_the_kubelet_gave_to_another_is_deleted_and_its_gpus_wai
         one, other = sorted(m for m, p in (await lab.phases()).items() if p == "Leased")
         await lab.dispute(one)
         await lab.until(phase_is("Releasing", one, other))
-        while body := await lab.cluster.get(POD, pod["metadata"]["name"], lab.namespace):
-            assert body["metadata"].get("deletionTimestamp")
-            # It has a node, so that a kubelet would end it.
-            await lab.delete(pod)
+        async with asyncio.timeout(30):
+            while body := await lab.cluster.get(POD, pod["metadata"]["name"], lab.namespace):
+                if body["metadata"].get("deletionTimestamp"):
+                    # It has a node, so that a kubelet would end it.
+                    await lab.delete(pod)
+                else:
+                    await asyncio.sleep(0.05)
         # The other pod keeps what it has: nothing is reset under it.
         cycle = (await lab.leases())[one]["cycle"]
         await lab.until(phase_is("Quarantined", one))
