@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import pulumi
 import pulumi_kubernetes as kubernetes
@@ -20,7 +20,7 @@ from components.usernetes.cluster import (
 )
 from components.usernetes.gpu_plugin import GpuPlugin, GpuPluginArgs
 from components.usernetes.proof import TrainingProof, TrainingProofArgs
-from components.usernetes.rootless_host import Driver, RootlessHost, RootlessHostArgs
+from components.usernetes.rootless_host import RootlessHost, RootlessHostArgs
 from gpuclusters.config import ladder_plan, usernetes_plan
 from gpuclusters.config.gcp import GcpHosts
 from gpuclusters.config.usernetes import UsernetesConfig
@@ -134,12 +134,11 @@ def _hosts(config: UsernetesConfig, secrets: Secrets) -> Hosts:
 
 
 def _prepared(config: UsernetesConfig, hosts: Hosts, name: str) -> RootlessHostArgs:
-    driver = usernetes_plan.driver(config)
     return RootlessHostArgs(
         connection=hosts.connections[name],
         account=config.account,
         gpus=config.gpus.count,
-        driver=cast(Driver, asdict(driver)) if driver is not None else None,
+        driver=usernetes_plan.driver(config),
         versions=usernetes_plan.versions(config),
         sudo=usernetes_plan.uses_sudo(config),
         ports=usernetes_plan.tcp_ports(config),

@@ -8,25 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypedDict
+from typing import Any
 
 import pulumi
 
 from components.host_connection import HostConnection
+from gpuclusters.domain.rootless_driver import WantedDriver
 from gpuclusters.domain.usernetes_versions import VersionSet
 from gpuclusters.providers.gpu_driver import GpuDriver
 from gpuclusters.providers.rootless_host import RootlessHost as PreparedHost
-
-
-class Driver(TypedDict):
-    """The driver that is installed on the host."""
-
-    version: str
-    """Exact, of branch 580 for a V100."""
-    modules: Literal["open", "proprietary"]
-    packages: Literal["distribution", "nvidia"]
-    may_reboot: bool
-    reboot_timeout_seconds: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,7 +27,7 @@ class RootlessHostArgs:
     account: str
     """Whom the daemon and all containers belong to."""
     gpus: int
-    driver: Driver | None
+    driver: WantedDriver | None
     """None: the host has one, and it is checked alone."""
     versions: VersionSet
     sudo: bool
@@ -95,16 +85,16 @@ class RootlessHost(pulumi.ComponentResource):
         self.ready = (prepared,)
         self.register_outputs({"facts": self.facts, "gpu_uuids": self.gpu_uuids})
 
-    def _driver(self, args: RootlessHostArgs, driver: Driver) -> GpuDriver:
+    def _driver(self, args: RootlessHostArgs, driver: WantedDriver) -> GpuDriver:
         return GpuDriver(
             f"{args.connection.host}-driver",
             connection=args.connection.as_input(),
             source="host",
-            version=driver["version"],
-            modules=driver["modules"],
-            packages=driver["packages"],
+            version=driver.version,
+            modules=driver.modules,
+            packages=driver.packages,
             gpus=args.gpus,
-            reboot="allowed" if driver["may_reboot"] else "never",
-            reboot_timeout_seconds=driver["reboot_timeout_seconds"],
+            reboot="allowed" if driver.may_reboot else "never",
+            reboot_timeout_seconds=driver.reboot_timeout_seconds,
             opts=pulumi.ResourceOptions(parent=self, depends_on=list(args.requires)),
         )

@@ -18,6 +18,7 @@ from gpuclusters.config.usernetes_proof import Training, VolumeData
 from gpuclusters.domain import gcp_ports, gpu_products, rke2_matrix
 from gpuclusters.domain.gcp_ports import Allowed
 from gpuclusters.domain.rke2_matrix import ModulesPolicy
+from gpuclusters.domain.rootless_driver import WantedDriver
 from gpuclusters.domain.usernetes_network import ApiAccess, NetworkPlan, Ports
 from gpuclusters.domain.usernetes_versions import VersionSet, version_set
 
@@ -43,18 +44,6 @@ class NodePlan:
     """`NODE_IP`."""
     host_ip: str | None
     """`HOST_IP`; None where the host finds it."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RootlessDriverPlan:
-    """The driver of one host, as packages on it."""
-
-    version: str
-    """Exact."""
-    modules: Literal["open", "proprietary"]
-    packages: Literal["distribution", "nvidia"]
-    may_reboot: bool
-    reboot_timeout_seconds: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -146,12 +135,12 @@ def modules(config: UsernetesConfig) -> ModulesPolicy:
     return rke2_matrix.modules_for(gpu_products.product(config.gpus.product).architecture)
 
 
-def driver(config: UsernetesConfig) -> RootlessDriverPlan | None:
+def driver(config: UsernetesConfig) -> WantedDriver | None:
     """The driver that this program installs on every host; None if it is there."""
     stated = config.driver
     if not isinstance(stated, PackagedDriver):
         return None
-    return RootlessDriverPlan(
+    return WantedDriver(
         version=driver_version(config),
         modules="open" if modules(config) is ModulesPolicy.OPEN else "proprietary",
         packages="nvidia" if stated.packages is Packages.NVIDIA else "distribution",

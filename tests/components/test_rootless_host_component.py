@@ -8,17 +8,18 @@ import pulumi
 import pytest
 
 from components.host_connection import HostConnection
-from components.usernetes.rootless_host import Driver, RootlessHost, RootlessHostArgs
+from components.usernetes.rootless_host import RootlessHost, RootlessHostArgs
+from gpuclusters.domain.rootless_driver import WantedDriver
 from gpuclusters.domain.usernetes_versions import version_set
 from tests.components.recorder import record
 
-DRIVER: Driver = {
-    "version": "580.173.02",
-    "modules": "proprietary",
-    "packages": "distribution",
-    "may_reboot": False,
-    "reboot_timeout_seconds": 600,
-}
+DRIVER = WantedDriver(
+    version="580.173.02",
+    modules="proprietary",
+    packages="distribution",
+    may_reboot=False,
+    reboot_timeout_seconds=600,
+)
 
 
 def declare(**changes: Any) -> RootlessHost:

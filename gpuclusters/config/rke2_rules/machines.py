@@ -10,6 +10,7 @@ from gpuclusters.config.gcp import GcpHosts
 from gpuclusters.config.hosts import ExistingHosts
 from gpuclusters.config.rke2_cluster import Rke2Config, machine_names
 from gpuclusters.config.rke2_cluster_machines import gpu_pools, pool_of
+from gpuclusters.config.rules.host_list import listed_twice
 from gpuclusters.config.rules.rule import Severity, rule
 from gpuclusters.domain import gpu_products
 
@@ -97,21 +98,7 @@ def _named(config: Rke2Config) -> Iterator[tuple[Path, str]]:
 @rule(30, needs=["hosts"])
 def hosts_are_listed_once(config: Rke2Config) -> Iterable[Flaw]:
     """No name and no address stands for two machines."""
-    if not isinstance(config.hosts, ExistingHosts):
-        return
-    names: dict[str, int] = {}
-    places: dict[str, int] = {}
-    for number, machine in enumerate(config.hosts.machines):
-        place = f"{machine.address}:{machine.port}"
-        for key, value, seen in (("name", machine.name, names), ("address", place, places)):
-            if value in seen:
-                yield Flaw(
-                    ("hosts", "machines", number, key),
-                    f"is also that of machines[{seen[value]}]",
-                    show(value),
-                    "write the one of this machine",
-                )
-            seen.setdefault(value, number)
+    return listed_twice(config.hosts)
 
 
 @rule(30, each=["pools"])

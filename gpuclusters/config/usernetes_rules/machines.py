@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from gpuclusters.config.fault import Flaw, Path, show, show_values
 from gpuclusters.config.gcp import GcpHosts
 from gpuclusters.config.hosts import ExistingHosts
+from gpuclusters.config.rules.host_list import listed_twice
 from gpuclusters.config.rules.rule import Severity, rule
 from gpuclusters.config.usernetes import UsernetesConfig
 
@@ -81,21 +82,7 @@ def every_machine_is_a_node(config: UsernetesConfig) -> Iterable[Flaw]:
 @rule(45, needs=["hosts"])
 def existing_machines_are_listed_once(config: UsernetesConfig) -> Iterable[Flaw]:
     """No name and no address under `hosts` stands for two machines."""
-    if not isinstance(config.hosts, ExistingHosts):
-        return
-    names: dict[str, int] = {}
-    places: dict[str, int] = {}
-    for number, machine in enumerate(config.hosts.machines):
-        place = f"{machine.address}:{machine.port}"
-        for key, value, seen in (("name", machine.name, names), ("address", place, places)):
-            if value in seen:
-                yield Flaw(
-                    ("hosts", "machines", number, key),
-                    f"is also that of machines[{seen[value]}]",
-                    show(value),
-                    "write the one of this machine",
-                )
-            seen.setdefault(value, number)
+    return listed_twice(config.hosts)
 
 
 @rule(45, needs=["hosts", "control_plane"], each=["workers"])
