@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 import re
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
+
+from tests.fixtures.loopback import serving
 
 TOKEN = "made-up-token-0123456789"
 LONGEST = 65_536
@@ -114,15 +115,5 @@ def _handler(state: Standin) -> type[BaseHTTPRequestHandler]:
 def forge() -> Iterator[Standin]:
     """A stand-in until the end of the block."""
     state = Standin()
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(state))
-    state.url = f"http://127.0.0.1:{server.server_address[1]}"
-    thread = threading.Thread(
-        target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True
-    )
-    thread.start()
-    try:
+    with serving(_handler(state)) as state.url:
         yield state
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
