@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
-from gpuclusters.adapters.errors import CommandFailedError, InvalidAnswerError, UnreachableError
+from gpuclusters.adapters.errors import InvalidAnswerError
+from gpuclusters.adapters.kubectl_host import KubectlHost
 from gpuclusters.adapters.node_files import SshNodeFiles
 from gpuclusters.adapters.scripts import run_script
 from gpuclusters.adapters.ssh import Completed, SshHost
@@ -150,34 +151,12 @@ class SshRke2Host:
         )
 
 
-class SshRke2Control:
-    """`Control` of the domain: kubectl on a server, so that the API need not be reachable from here."""
+class SshRke2Control(KubectlHost):
+    """`Control` of the domain: kubectl on a server."""
 
-    def __init__(self, host: SshHost) -> None:
-        self._host = host
-
-    @property
-    def place(self) -> str:
-        """Name, address and port."""
-        return self._host.place
-
-    def clock(self) -> int:
-        """Seconds since 1970."""
-        return int(self._ask(["clock"], "read the clock"))
-
-    def is_installed(self) -> bool:
-        """Whether RKE2 is on it; a server that cannot be reached may have it."""
-        try:
-            return self._ask(["installed"], "look for RKE2").strip() == "yes"
-        except UnreachableError:
-            return True
-
-    def is_ready(self) -> bool:
-        """Whether its API answers."""
-        try:
-            return self._ask(["ready"], "ask the API for its health").strip() == "ok"
-        except UnreachableError:
-            return False
+    sought = "RKE2"
+    drain_timeout = "drain-timeout-seconds"
+    drained = rke2_node.DRAINED
 
     def node(self, name: str) -> ClusterNode | None:
         """A node, or None."""
@@ -199,28 +178,6 @@ class SshRke2Control:
             raise self._unreadable("list the servers") from error
         return {name: node for name, node in nodes.items() if node is not None}
 
-    def drain(self, name: str, reason: str, timeout_seconds: int) -> None:
-        """Close the node, note why, evict its pods."""
-        tried = f"drain node {name}"
-        try:
-            self._change(
-                ["drain", name, rke2_node.DRAINED, reason, str(timeout_seconds)],
-                tried,
-                timeout_seconds=timeout_seconds + 60.0,
-            )
-        except CommandFailedError as error:
-            raise CommandFailedError(
-                self.place,
-                tried,
-                error.problem,
-                "let the pods that are named end, or raise drain-timeout-seconds (0 leaves pods where they "
-                "are); the node stays closed, and the next run goes on",
-            ) from error
-
-    def uncordon(self, name: str) -> None:
-        """Open the node."""
-        self._change(["uncordon", name, rke2_node.DRAINED], f"open node {name}")
-
     def label(self, name: str, labels: Mapping[str, str | None]) -> None:
         """Set labels; None takes one away."""
         words = [f"{k}-" if v is None else f"{k}={v}" for k, v in sorted(labels.items())]
@@ -240,8 +197,8 @@ class SshRke2Control:
 
     def _change(
         self, arguments: Sequence[str], tried: str, timeout_seconds: float | None = None
-    ) -> None:
-        run_script(
+    ) -> Completed:
+        return run_script(
             self._host,
             "rke2/cluster",
             arguments,

@@ -6,7 +6,8 @@ import json
 import threading
 from collections.abc import Sequence
 
-from gpuclusters.adapters.errors import CommandFailedError, InvalidAnswerError, UnreachableError
+from gpuclusters.adapters.errors import InvalidAnswerError
+from gpuclusters.adapters.kubectl_host import KubectlHost
 from gpuclusters.adapters.scripts import run_script
 from gpuclusters.adapters.ssh import Completed, SshHost
 from gpuclusters.adapters.usernetes_node import (
@@ -21,40 +22,21 @@ from gpuclusters.domain.usernetes_join import Invitation
 from gpuclusters.domain.usernetes_node_ports import MakeFailedError
 
 
-class SshNodeControl:
-    """`NodeControl` of the domain: kubectl in the control plane's node, so its API needs no way to here."""
+class SshNodeControl(KubectlHost):
+    """`NodeControl` of the domain: kubectl in the control plane's node."""
+
+    sought = "a control plane"
+    drain_timeout = "the timeout for draining"
+    drained = usernetes_cluster.DRAINED
 
     def __init__(self, host: SshHost, account: str) -> None:
-        self._host = host
+        super().__init__(host)
         self._account = account
-
-    @property
-    def place(self) -> str:
-        """Name, address and port."""
-        return self._host.place
 
     @property
     def exclusive(self) -> threading.Lock:
         """The control plane's lock, which all nodes of a cluster share."""
         return self._host.exclusive
-
-    def clock(self) -> int:
-        """Seconds since 1970."""
-        return int(self._ask(["clock"], "read the clock"))
-
-    def is_installed(self) -> bool:
-        """Whether there is a control plane; one that cannot be reached may be there."""
-        try:
-            return self._ask(["installed"], "look for a control plane").strip() == "yes"
-        except UnreachableError:
-            return True
-
-    def is_ready(self) -> bool:
-        """Whether its API answers."""
-        try:
-            return self._ask(["ready"], "ask the API for its health").strip() == "ok"
-        except UnreachableError:
-            return False
 
     def version(self) -> str:
         """Release of the API server."""
@@ -109,25 +91,6 @@ class SshNodeControl:
     def taint(self, name: str, taint: str) -> None:
         """Set a taint."""
         self._change(["taint", name, taint], f"taint node {name}")
-
-    def drain(self, name: str, reason: str, timeout_seconds: int) -> None:
-        """Close the node, note why, evict its pods."""
-        tried = f"drain node {name}"
-        arguments = ["drain", name, usernetes_cluster.DRAINED, reason, str(timeout_seconds)]
-        try:
-            self._change(arguments, tried, timeout_seconds=timeout_seconds + 60.0)
-        except CommandFailedError as error:
-            raise CommandFailedError(
-                self.place,
-                tried,
-                error.problem,
-                "let the pods that are named end, or raise the timeout for draining (0 leaves pods where "
-                "they are); the node stays closed, and the next run goes on",
-            ) from error
-
-    def uncordon(self, name: str) -> None:
-        """Open the node."""
-        self._change(["uncordon", name, usernetes_cluster.DRAINED], f"open node {name}")
 
     def delete(self, name: str) -> None:
         """Delete the node."""
