@@ -4,8 +4,9 @@
     token(folder, "acme", lifetime=3600)
 
 One server process per folder on one loopback port, which it keeps, because the address is the issuer's
-name. Whoever can read the folder can be any tenant: it is for the lab and for tests. It has no login, no
-clients, no refresh tokens, no revocation.
+name. Beside real nodes its keys are served over TLS too, with a certificate of the lab's authority. Whoever
+can read the folder can be any tenant: it is for the lab and for tests. It has no login, no clients, no
+refresh tokens, no revocation.
 """
 
 from lab.issuer.model import IssuerError, IssuerStatus

@@ -9,6 +9,8 @@ from typing import Final
 ADDRESS: Final = "127.0.0.1"
 AUDIENCE: Final = "gpu-clusters"
 CLAIM: Final = "tenant"
+KEYS: Final = "/keys"
+"""Path of the keys."""
 
 
 class IssuerError(Exception):
@@ -23,6 +25,12 @@ class IssuerStatus:
     url: str | None
     pid: int | None
     log: Path
+    keys_url: str | None = None
+    """Where pods of real nodes fetch its keys; None if they are served on loopback alone."""
+    ca_certificate: str | None = None
+    """PEM of the authority of the certificate that is shown there."""
+    port: int | None = None
+    """The port of the machine's loopback that must be opened to pods for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +58,21 @@ class IssuerFolder:
     def private_key(self) -> Path:
         """What signs tokens, as JSON Web Key; readable by its owner alone."""
         return self.path / "signing-key.json"
+
+    @property
+    def over_tls(self) -> Path:
+        """Where its keys are served over TLS; there while they are."""
+        return self.path / "over-tls.json"
+
+    @property
+    def certificate(self) -> Path:
+        """What it shows over TLS; its key lies beside it."""
+        return self.path / "serving.crt"
+
+    @property
+    def keys_ports(self) -> Path:
+        """The port that it keeps for its keys over TLS."""
+        return self.path / "keys-port.json"
 
     @property
     def log(self) -> Path:

@@ -1,4 +1,4 @@
-"""The issuer's server process: two documents over HTTP on loopback."""
+"""The issuer's server process: two documents over HTTP on loopback, where pods need them over HTTPS too."""
 
 from __future__ import annotations
 
@@ -9,28 +9,72 @@ import signal
 import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import psutil
 
+from lab.issuer import over_tls
 from lab.issuer.files import read_json, write_json
-from lab.issuer.model import ADDRESS, IssuerError, IssuerFolder
+from lab.issuer.model import ADDRESS, KEYS, IssuerError, IssuerFolder
 from lab.issuer.tokens import ALGORITHM, url
 
 STAND_IN = "lab issuer: a stand-in for an OpenID issuer; whoever reads its folder can be any tenant"
 _CONFIGURATION = "/.well-known/openid-configuration"
-_KEYS = "/keys"
 
 
 def serve(paths: IssuerFolder) -> None:
     """Answer until SIGTERM.
 
     Raises:
-        IssuerError: another process has the port.
+        IssuerError: another process has one of its ports.
     """
     sys.stderr.write(f"{STAND_IN}\n")
-    kept = read_json(paths.port)
+    handler = _handler(paths)
+    plain = _listen(read_json(paths.port) or 0, handler, paths.port)
+    servers = [plain]
+    secured = over_tls.known(paths)
+    if secured is not None:
+        server = _listen(secured.port, handler, paths.keys_ports)
+        # The handshake is left to the thread of each connection: one that is silent holds up no other.
+        server.socket = over_tls.context(paths).wrap_socket(
+            server.socket, server_side=True, do_handshake_on_connect=False
+        )
+        servers.append(server)
+    ends = {signal.SIGTERM, signal.SIGINT}
+    # Before there are threads, which would be given the signal otherwise.
+    signal.pthread_sigmask(signal.SIG_BLOCK, ends)
+    for server in servers:
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}).start()
+    write_json(paths.port, plain.server_address[1])
+    created = psutil.Process().create_time()
+    write_json(paths.process, {"pid": os.getpid(), "created": created})
+    signal.sigwait(ends)
+    for server in servers:
+        server.shutdown()
+        server.server_close()
 
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Whoever hung up, or spoke no TLS, gets no answer; the log is not for that."""
+
+
+def _listen(port: int, handler: type[BaseHTTPRequestHandler], kept: Path) -> _Server:
+    try:
+        return _Server((ADDRESS, port), handler)
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            raise
+        raise IssuerError(
+            f"another process has port {port}, by which others know the issuer; end it, or remove {kept} "
+            "for a new one"
+        ) from error
+
+
+def _handler(paths: IssuerFolder) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         timeout = 10
 
@@ -48,29 +92,14 @@ def serve(paths: IssuerFolder) -> None:
             if self.path == _CONFIGURATION:
                 return {
                     "issuer": name,
-                    "jwks_uri": name + _KEYS,
+                    "jwks_uri": name + KEYS,
                     "response_types_supported": ["token"],
                     "subject_types_supported": ["public"],
                     "id_token_signing_alg_values_supported": [ALGORITHM],
                 }
-            return read_json(paths.keys) if self.path == _KEYS else None
+            return read_json(paths.keys) if self.path == KEYS else None
 
         def log_message(self, *_: Any) -> None:
             """Requests are not worth a line."""
 
-    try:
-        server = ThreadingHTTPServer((ADDRESS, kept or 0), Handler)
-    except OSError as error:
-        if error.errno != errno.EADDRINUSE:
-            raise
-        raise IssuerError(
-            f"another process has port {kept}, which is part of the issuer's name; end it, or remove "
-            f"{paths.port} for a new name"
-        ) from error
-    server.daemon_threads = True
-    signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=server.shutdown).start())
-    write_json(paths.port, server.server_address[1])
-    created = psutil.Process().create_time()
-    write_json(paths.process, {"pid": os.getpid(), "created": created})
-    with server:
-        server.serve_forever(poll_interval=0.1)
+    return Handler

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
+import ssl
 import stat
 import subprocess
 import sys
@@ -19,7 +21,9 @@ import psutil
 import pytest
 
 from lab import issuer
-from lab.issuer import IssuerError
+from lab.control_plane import pki
+from lab.control_plane.layout import Layout
+from lab.issuer import IssuerError, IssuerStatus
 
 
 @pytest.fixture
@@ -121,6 +125,72 @@ def test_a_port_that_somebody_took_is_told(folder: Path) -> None:
     (other / "port.json").write_text(str(taken))
     with pytest.raises(IssuerError, match=f"another process has port {taken}"):
         issuer.start(other)
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Layout:
+    layout = Layout.of(tmp_path / "lab")
+    pki.ensure(layout)
+    return layout
+
+
+def over_tls(found: IssuerStatus) -> Any:
+    """Its keys, as a pod gets them that trusts the lab's authority and comes through the node's relay."""
+    trust = ssl.create_default_context(cadata=found.ca_certificate)
+    raw = socket.create_connection(("127.0.0.1", found.port or 0), timeout=10)
+    with trust.wrap_socket(raw, server_hostname="10.96.0.2") as connection:
+        connection.sendall(b"GET /keys HTTP/1.0\r\n\r\n")
+        said = b"".join(iter(lambda: connection.recv(65536), b""))
+    return json.loads(said.partition(b"\r\n\r\n")[2])
+
+
+def test_pods_get_its_keys_over_tls_at_an_address_that_it_keeps(
+    folder: Path, authority: Layout
+) -> None:
+    first = issuer.start(folder, authority)
+    assert first.keys_url == f"https://10.96.0.2:{first.port}/keys"
+    assert over_tls(first) == fetched(f"{first.url}/keys")
+    issuer.rotate(folder)
+    assert len(over_tls(first)["keys"]) == 2
+    assert issuer.start(folder, authority) == first
+    issuer.stop(folder)
+    again = issuer.start(folder, authority)
+    assert (again.keys_url, again.ca_certificate) == (first.keys_url, first.ca_certificate)
+    assert over_tls(again) == fetched(f"{first.url}/keys")
+
+
+def test_whoever_says_nothing_holds_up_no_other(folder: Path, authority: Layout) -> None:
+    found = issuer.start(folder, authority)
+    with socket.create_connection(("127.0.0.1", found.port or 0)) as silent:
+        assert over_tls(found)["keys"]
+        silent.sendall(b"this is no TLS")
+    assert over_tls(found)["keys"]
+    assert "Traceback" not in found.log.read_text()
+
+
+def test_an_authority_that_was_made_anew_signs_anew(folder: Path, authority: Layout) -> None:
+    first = issuer.start(folder, authority)
+    authority.certificate(pki.CA).unlink()
+    pki.ensure(authority)
+    second = issuer.start(folder, authority)
+    assert second.ca_certificate != first.ca_certificate
+    assert (second.url, second.keys_url) == (first.url, first.keys_url)
+    assert over_tls(second)["keys"]
+
+
+def test_without_an_authority_its_keys_are_on_loopback_alone(
+    folder: Path, authority: Layout
+) -> None:
+    port = issuer.start(folder, authority).port
+    plain = issuer.start(folder)
+    assert (plain.keys_url, plain.ca_certificate, plain.port) == (None, None, None)
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port or 0))
+
+
+def test_an_authority_that_is_not_there_is_told(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(IssuerError, match="start it first"):
+        issuer.start(folder, Layout.of(tmp_path / "nothing"))
 
 
 def test_a_token_of_an_issuer_that_never_was_is_an_error(tmp_path: Path) -> None:
