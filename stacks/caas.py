@@ -149,6 +149,7 @@ def _system(
             for name, machine in secrets.hosts.items()
         },
         issuer=secrets.issuer,
+        issuer_keys=secrets.issuer_keys,
         golden_firmware=secrets.golden_firmware,
         # Which partitions a layout became is known when it is made.
         cuts={name: host.cut for name, host in hosts.items()},

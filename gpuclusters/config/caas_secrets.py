@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import pulumi
 
@@ -46,6 +46,9 @@ class Secrets:
     """Password of the management controllers; None if nobody asks them."""
     issuer: pulumi.Input[str]
     """OpenID issuer whose tokens the API accepts. No secret."""
+    issuer_keys: pulumi.Input[Mapping[str, str]] | None
+    """`url` and `ca_certificate` of the keys of the lab's issuer where pods do not reach it by its name; None
+    where they do, and where the configuration says whose keys count. No secret."""
     golden_firmware: pulumi.Input[Mapping[str, Sequence[str]]]
     """Accepted versions by prefix of the inventory item. No secret."""
     hosts: Mapping[str, HostEndpoint]
@@ -92,6 +95,7 @@ def read(config: CaasConfig, inventory: Inventory | None, file: str) -> Secrets:
         agent_token=tokens[1],
         bmc_password=password,
         issuer=_issuer(config, inventory),
+        issuer_keys=_issuer_keys(config, inventory),
         golden_firmware=_golden_firmware(config, inventory),
         hosts={node.name: endpoint(host) for node, host in zip(config.nodes, hosts, strict=True)},
         servers={name: endpoint(host) for name, host in servers.items()},
@@ -146,6 +150,15 @@ def _issuer(config: CaasConfig, inventory: Inventory | None) -> pulumi.Input[str
     if config.api.issuer is not None:
         return config.api.issuer
     return inventory.issuer if inventory else unknown()
+
+
+def _issuer_keys(
+    config: CaasConfig, inventory: Inventory | None
+) -> pulumi.Input[Mapping[str, str]] | None:
+    stated = config.api.issuer is not None or config.api.jwks_url is not None
+    if stated or inventory is None or inventory.issuer_keys is None:
+        return None
+    return asdict(inventory.issuer_keys)
 
 
 def _golden_firmware(

@@ -47,6 +47,15 @@ class ResolvedHost:
 
 
 @dataclass(frozen=True, slots=True)
+class IssuerKeys:
+    """Where programs in the cluster fetch the keys of the lab's issuer, if not at its own address."""
+
+    url: str
+    ca_certificate: str
+    """PEM of the authority that signed the certificate shown there."""
+
+
+@dataclass(frozen=True, slots=True)
 class Inventory:
     """What a running lab offers."""
 
@@ -59,6 +68,8 @@ class Inventory:
     golden_firmware: Mapping[str, tuple[str, ...]]
     """Versions that the simulated machines were made with, by prefix of the inventory item."""
     hosts: Mapping[str, ResolvedHost]
+    issuer_keys: IssuerKeys | None = None
+    """None where programs reach the issuer by its name: they run on this machine itself."""
 
 
 def lab_folder(project: Path) -> Path:
@@ -118,7 +129,14 @@ def _inventory(document: Any) -> Inventory:
             )
             for name, host in document["hosts"].items()
         },
+        issuer_keys=_issuer_keys(document.get("issuer-keys")),
     )
+
+
+def _issuer_keys(stated: Any) -> IssuerKeys | None:
+    if stated is None:
+        return None
+    return IssuerKeys(str(stated["url"]), str(stated["ca-certificate"]))
 
 
 def resolve_hosts(

@@ -38,6 +38,7 @@ def settings_file(
     issuer: str,
     golden_firmware: Mapping[str, Sequence[str]],
     cuts: Mapping[str, Sequence[int] | None] | None = None,
+    issuer_keys: Mapping[str, str] | None = None,
 ) -> str:
     """The whole file, as YAML.
 
@@ -48,8 +49,10 @@ def settings_file(
         issuer: OpenID issuer of the tenants' tokens.
         golden_firmware: accepted versions by prefix of the inventory item.
         cuts: by node the numbers of the partitions into which its board was really cut.
+        issuer_keys: `url` and `ca_certificate` of the issuer's keys, where its own address is not for pods.
     """
     leases, api = config.leases, config.api
+    keys = issuer_keys or {"url": api.jwks_url, "ca_certificate": None}
     knobs = leases.golden_firmware.knobs.model_dump()
     made = settings.Settings(
         cluster=config.name,
@@ -80,7 +83,8 @@ def settings_file(
         api=settings.Api(
             issuer=issuer,
             audience=api.audience,
-            jwks_url=api.jwks_url,
+            jwks_url=keys["url"],
+            ca_certificate=keys["ca_certificate"],
             tenant_claim=api.tenant_claim,
             requests_per_second=api.requests_per_second,
             burst=api.burst,

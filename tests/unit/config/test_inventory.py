@@ -10,6 +10,7 @@ import pytest
 
 from gpuclusters.config.inventory import (
     InventoryError,
+    IssuerKeys,
     ResolvedBmc,
     ResolvedHost,
     lab_folder,
@@ -52,6 +53,18 @@ def test_hosts_of_a_running_lab_come_in_the_order_of_the_nodes(tmp_path: Path) -
         ResolvedHost("hgx-02", "127.0.0.1", 40002, "operator", "ssh-ed25519 AAAA", bmc),
         ResolvedHost("hgx-01", "127.0.0.1", 40001, "operator", "ssh-ed25519 AAAA", bmc),
     )
+
+
+def test_an_inventory_may_say_where_pods_fetch_the_issuers_keys(tmp_path: Path) -> None:
+    known = read_inventory(_inventory(tmp_path))
+    assert known is not None
+    assert known.issuer_keys is None
+    keys = {"url": "https://10.96.0.2:4001/keys", "ca-certificate": "PEM"}
+    known = read_inventory(_inventory(tmp_path, **{"issuer-keys": keys}))
+    assert known is not None
+    assert known.issuer_keys == IssuerKeys("https://10.96.0.2:4001/keys", "PEM")
+    with pytest.raises(InventoryError, match="KeyError: 'ca-certificate'"):
+        read_inventory(_inventory(tmp_path, **{"issuer-keys": {"url": "https://10.96.0.2/"}}))
 
 
 def test_hosts_of_a_lab_that_does_not_run_are_unknown(tmp_path: Path) -> None:

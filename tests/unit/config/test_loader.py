@@ -78,7 +78,7 @@ def _load(
     return load(folder)
 
 
-def _lab(folder: Path) -> Path:
+def _lab(folder: Path, **more: Any) -> Path:
     (folder / ".lab").mkdir()
     (folder / "kubeconfig").write_text("kind: Config")
     (folder / "key").write_text("PEM")
@@ -100,6 +100,7 @@ def _lab(folder: Path) -> Path:
         "issuer": "http://127.0.0.1:4000",
         "golden-firmware": {"HGX_FW_GPU": ["1.0"]},
         "hosts": {"hgx-01": host, "hgx-02": host},
+        **more,
     }
     (folder / ".lab" / "inventory.json").write_text(json.dumps(inventory))
     return folder
@@ -194,6 +195,21 @@ def test_a_lab_brings_issuer_golden_firmware_and_bmcs(tmp_path: Path) -> None:
     bmc = secrets.hosts["hgx-01"].bmc
     assert isinstance(bmc, dict)
     assert bmc["url"] == "https://127.0.0.1:5000"
+
+
+def test_a_lab_says_where_pods_fetch_the_keys_of_its_issuer_and_only_of_its_own(
+    tmp_path: Path,
+) -> None:
+    keys = {"url": "https://10.96.0.2:4001/keys", "ca-certificate": "PEM"}
+    of_the_lab = patched(base(), {"caas": {"leases": None, "api": None, "programs": None}})
+    folder = _lab(tmp_path, **{"issuer-keys": keys})
+    assert _load(folder, of_the_lab).secrets.issuer_keys == {
+        "url": "https://10.96.0.2:4001/keys",
+        "ca_certificate": "PEM",
+    }
+    assert _load(folder, base()).secrets.issuer_keys is None
+    elsewhere = caas(api={"jwks-url": "https://id.example.com/keys"})
+    assert _load(folder, elsewhere).secrets.issuer_keys is None
 
 
 def test_what_a_configuration_states_outweighs_the_lab(tmp_path: Path) -> None:

@@ -59,6 +59,25 @@ def test_programs_lease_the_partitions_into_which_a_board_was_really_cut() -> No
         assert host.partitions == leased
 
 
+def test_keys_are_fetched_where_pods_reach_the_issuer() -> None:
+    config = CaasConfig.model_validate(SECTION)
+    given: dict[str, Any] = {
+        "hosts": {"hgx-01": MACHINE},
+        "issuer": "http://127.0.0.1:4000",
+        "golden_firmware": {},
+    }
+    keys = {"url": "https://10.96.0.2:4001/keys", "ca_certificate": "PEM"}
+    text = settings_file(config, plan(config), **given, issuer_keys=keys)
+    api = Settings.model_validate(yaml.safe_load(text)).api
+    assert (api.issuer, api.jwks_url, api.ca_certificate) == (
+        "http://127.0.0.1:4000",
+        "https://10.96.0.2:4001/keys",
+        "PEM",
+    )
+    _, alone = written(api={"jwks-url": "https://id.example.com/keys"})
+    assert (alone.api.jwks_url, alone.api.ca_certificate) == ("https://id.example.com/keys", None)
+
+
 @pytest.mark.parametrize("memory_gib", [64, 1500])
 def test_a_pod_may_take_as_long_as_its_boot_profile_says(memory_gib: int) -> None:
     largest = {"cpu": 64, "memory-gib": memory_gib}
