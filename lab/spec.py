@@ -10,6 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from lab.control_plane import NodeSpec
 from lab.hosts import HostSpec
+from lab.nodes.choice import Kind
 
 FILE = "spec.json"
 
@@ -29,6 +30,10 @@ class LabSpec:
     """Nodes of the cluster that has the GPU Operator, which is played for these alone."""
     usernetes: frozenset[str] = frozenset()
     """Nodes within containers of their hosts, on which NVIDIA's device plugin is played."""
+    kind: Kind = Kind.SIMULATED
+    """What nodes are that can be either."""
+    real: frozenset[str] = frozenset()
+    """Nodes with a kubelet and a containerd of their own; the others are played."""
 
     def beside(self, more: LabSpec) -> LabSpec:
         """With the machines of another one; of machines of one name this one's counts."""
@@ -41,10 +46,29 @@ class LabSpec:
             joins=self.joins | (more.joins & new),
             gpu_operator=self.gpu_operator | (more.gpu_operator & new),
             usernetes=self.usernetes | (more.usernetes & new),
+            real=self.real | (more.real & new),
         )
+
+    @property
+    def played(self) -> tuple[NodeSpec, ...]:
+        """The nodes that are not real."""
+        return tuple(node for node in self.nodes if node.name not in self.real)
+
+    @property
+    def machines(self) -> tuple[NodeSpec, ...]:
+        """The nodes that are real."""
+        return tuple(node for node in self.nodes if node.name in self.real)
 
 
 _ADAPTER = TypeAdapter(LabSpec)
+
+
+def known(folder: Path) -> LabSpec | None:
+    """What the lab in a folder has; None if there is none, or one of another version."""
+    try:
+        return _ADAPTER.validate_json((folder / FILE).read_bytes())
+    except (FileNotFoundError, ValidationError):
+        return None
 
 
 def with_known(folder: Path, spec: LabSpec) -> LabSpec:
@@ -53,11 +77,8 @@ def with_known(folder: Path, spec: LabSpec) -> LabSpec:
     A machine that the configuration no longer names stays until the lab goes: what was declared on it has
     yet to be taken off it.
     """
-    try:
-        known = _ADAPTER.validate_json((folder / FILE).read_bytes())
-    except (FileNotFoundError, ValidationError):
-        return spec
-    return spec.beside(known)
+    there = known(folder)
+    return spec if there is None else spec.beside(there)
 
 
 def remember(folder: Path, spec: LabSpec) -> None:

@@ -94,6 +94,14 @@ class LabFolderError(RunError):
     """
 
 
+class RealNodesError(UsageError):
+    """The lab cannot have the nodes that `lab.nodes` asks for; nothing was started.
+
+    Do: what the message says, or write `auto` or `simulated`. A lab keeps its kind of nodes until it is
+    removed.
+    """
+
+
 class NotWrittenError(RunError):
     """A result cannot be written where an option says.
 

@@ -14,12 +14,13 @@ from rich.console import Console
 from rich.table import Table
 
 from gpuclusters.adapters.errors import AdapterError
-from gpuclusters.cli.errors import LabFolderError, RunError
+from gpuclusters.cli.errors import LabFolderError, RealNodesError, RunError
 from gpuclusters.cli.help import Commands
 from gpuclusters.cli.lab_spec import spec_of
 from gpuclusters.cli.progress import steps
 from gpuclusters.cli.project import Project
 from gpuclusters.cli.stack_config import read_valid
+from gpuclusters.config.lab import KEY
 from gpuclusters.config.stack import StackConfig
 from gpuclusters.config.stack_file import other_sections
 from lab import (
@@ -29,6 +30,8 @@ from lab import (
     issuer,
     kubelet,
     lifecycle,
+    node_kind,
+    nodes,
     parts,
     tools,
     usernetes,
@@ -55,6 +58,7 @@ def one_sentence() -> Iterator[None]:
         control_plane.ControlPlaneError,
         issuer.IssuerError,
         kubelet.KubeletError,
+        nodes.NodesError,
         gpu_operator.OperatorError,
         usernetes.UsernetesError,
         tools.ToolError,
@@ -72,7 +76,13 @@ def start_for(project: Project, stack: str, config: StackConfig, console: Consol
     """Start what does not run of the lab that this configuration asks for."""
     others = other_sections(project.stack_file(stack), config.cluster_type)
     with one_sentence(), steps(console, keep=True) as say:
-        lifecycle.start(project.lab_folder, spec_of(config.section, others), say)
+        wanted = nodes.Wanted(config.lab.nodes)
+        choice = node_kind.decide(project.lab_folder, wanted, nodes.machine_facts())
+        if choice.refused:
+            raise RealNodesError(f"{KEY}.nodes is {wanted.value}, and {choice.why}")
+        spec = spec_of(config.section, others, choice.kind)
+        say(f"nodes are {choice.kind.value}: {choice.why}")
+        lifecycle.start(project.lab_folder, spec, say)
 
 
 @app.command()

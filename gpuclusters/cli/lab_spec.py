@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from gpuclusters.cli.errors import UsageError
 from gpuclusters.config import programs, usernetes_plan
@@ -14,13 +15,16 @@ from gpuclusters.config.rke2_cluster import Rke2Config, machine_names
 from gpuclusters.config.usernetes import UsernetesConfig
 from lab.control_plane import PLAIN_CAPACITY, NodeSpec
 from lab.hosts import HostSpec
+from lab.nodes import Kind
 from lab.spec import LabSpec
 
 _MACHINES = {("a100-sxm4-80gb", 8): "plain-gpu-a100", ("v100-sxm2-16gb", 4): "plain-gpu-v100"}
 """Simulated machines with GPUs that carry NVIDIA's driver themselves, by product and count."""
 
 
-def spec_of(config: ClusterConfig, others: Sequence[ClusterConfig] = ()) -> LabSpec:
+def spec_of(
+    config: ClusterConfig, others: Sequence[ClusterConfig] = (), kind: Kind = Kind.SIMULATED
+) -> LabSpec:
     """One machine and one node of the same name for each node.
 
     Args:
@@ -28,25 +32,31 @@ def spec_of(config: ClusterConfig, others: Sequence[ClusterConfig] = ()) -> LabS
         others: clusters of other types in the same stack file. Their machines are there too, so that a
             change of type finds both what goes and what comes; of machines of one name the chosen
             cluster's counts.
+        kind: what nodes are that can be either; those of `usernetes` are always played.
 
     Raises:
         UsageError: it wants a machine that cannot be simulated.
     """
-    spec = _of(config)
+    spec = _of(config, kind)
     for other in others:
         if not uses_lab(other):
             continue
         try:
-            spec = spec.beside(_of(other))
+            spec = spec.beside(_of(other, kind))
         except UsageError:
             continue  # said when that cluster is chosen
     return spec
 
 
-def _of(config: ClusterConfig) -> LabSpec:
+def _of(config: ClusterConfig, kind: Kind) -> LabSpec:
     if isinstance(config, CaasConfig):
-        return _caas(config)
-    return _rke2(config) if isinstance(config, Rke2Config) else _usernetes(config)
+        spec = _caas(config)
+    else:
+        spec = _rke2(config) if isinstance(config, Rke2Config) else _usernetes(config)
+    # A node of usernetes is inside of a container, whose image comes from a registry.
+    can_be_real = kind is Kind.REAL and isinstance(config, CaasConfig) and not spec.joins
+    real = frozenset(node.name for node in spec.nodes) if can_be_real else frozenset()
+    return replace(spec, kind=kind, real=real)
 
 
 def _caas(config: CaasConfig) -> LabSpec:

@@ -1,11 +1,34 @@
-"""Whether a cluster, or a part of it, is in the lab on this computer."""
+"""The lab on this computer: whether a cluster, or a part of it, is in it, and what it is made of."""
 
 from __future__ import annotations
 
+from enum import StrEnum
+
+from gpuclusters.config.base import Section
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.cluster import ClusterConfig
 from gpuclusters.config.hosts import LabHosts
 from gpuclusters.config.kubernetes import LabKubernetes
+
+KEY = "lab"
+"""Key of the section in a stack file; it is beside those of the cluster types, which share the lab."""
+
+
+class LabNodes(StrEnum):
+    """What the nodes of a lab are."""
+
+    AUTO = "auto"
+    REAL = "real"
+    SIMULATED = "simulated"
+
+
+class LabConfig(Section):
+    """The lab: read by `gpu-clusters` when it starts one, by no stack."""
+
+    nodes: LabNodes = LabNodes.AUTO
+    """`real`: a kubelet, containerd and runc for each node, which needs Linux with root. `simulated`: their
+    part is played. `auto`: real where this computer can, and it says which it chose and why. Nodes of
+    `usernetes` are always played: they are inside of containers."""
 
 
 def uses_lab(config: ClusterConfig) -> bool:

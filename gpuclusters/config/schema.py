@@ -15,6 +15,8 @@ from pydantic import BaseModel
 
 from gpuclusters.config import reference
 from gpuclusters.config.base import Checked
+from gpuclusters.config.lab import KEY as LAB
+from gpuclusters.config.lab import LabConfig
 from gpuclusters.config.stack import NAMESPACE, SECRET_KEYS, SECTIONS
 
 SCHEMA_FILE = Path(__file__).with_name("schema.json")
@@ -30,14 +32,18 @@ def schema() -> dict[str, Any]:
             "enum": [kind.value for kind in SECTIONS],
         }
     }
-    for kind, section in SECTIONS.items():
-        one = section.model.model_json_schema(ref_template="#/$defs/{model}")
-        for name, definition in {**one.pop("$defs", {}), section.model.__name__: one}.items():
+    sections: dict[str, type[BaseModel]] = {
+        **{kind.value: section.model for kind, section in SECTIONS.items()},
+        LAB: LabConfig,
+    }
+    for key, section in sections.items():
+        one = section.model_json_schema(ref_template="#/$defs/{model}")
+        for name, definition in {**one.pop("$defs", {}), section.__name__: one}.items():
             if definitions.setdefault(name, definition) != definition:
-                raise ValueError(f"two cluster types have a {name}, and they differ: rename one")
-        keys[f"{NAMESPACE}:{kind.value}"] = {"$ref": f"#/$defs/{section.model.__name__}"}
-    for section in SECTIONS.values():
-        for model in reference.models(section.model):
+                raise ValueError(f"two sections have a {name}, and they differ: rename one")
+        keys[f"{NAMESPACE}:{key}"] = {"$ref": f"#/$defs/{section.__name__}"}
+    for section in sections.values():
+        for model in reference.models(section):
             _annotate(model, definitions[model.__name__])
     for key in SECRET_KEYS:
         keys[f"{NAMESPACE}:{key}"] = {

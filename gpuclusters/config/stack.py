@@ -15,6 +15,8 @@ from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.cluster import ClusterConfig
 from gpuclusters.config.fault import HIDDEN, NOTHING, Fault, Flaw, Path, show
 from gpuclusters.config.fault_kind import FaultKind
+from gpuclusters.config.lab import KEY as LAB
+from gpuclusters.config.lab import LabConfig
 from gpuclusters.config.rke2_cluster import Rke2Config
 from gpuclusters.config.rke2_rules import RKE2_RULES
 from gpuclusters.config.rules import CAAS_RULES, Rule, Severity
@@ -96,7 +98,7 @@ SECRET_KEYS = (
     *("server-token", "agent-token", "registry-credentials"),
 )
 """Secrets of all cluster types; which of them a stack needs is told by its section."""
-TOP_LEVEL_KEYS = ("cluster-type", *SECTIONS, *SECRET_KEYS)
+TOP_LEVEL_KEYS = ("cluster-type", *SECTIONS, LAB, *SECRET_KEYS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +109,8 @@ class StackConfig:
     section: ClusterConfig
     warnings: tuple[Fault, ...] = ()
     """What works but will hurt."""
+    lab: LabConfig = field(default_factory=LabConfig)
+    """What the lab is made of, where the cluster is in one."""
 
     @property
     def caas(self) -> CaasConfig:
@@ -139,11 +143,14 @@ def parse(document: Mapping[str, Any], *, file: str) -> StackConfig | list[Fault
         file: name of the file it comes from, for messages.
     """
     faults = list(_top_level(document, file))
+    lab = _lab(document.get(LAB), file)
+    if isinstance(lab, list):
+        faults += lab
     key = document.get("cluster-type")
     key = key if isinstance(key, str) else ""
     if key in list(SECTIONS):
         faults += _unreadable(document.get(key), file, (key,))
-    if faults:
+    if faults or isinstance(lab, list):
         return _in_order(faults, document)
     kind = SECTIONS[ClusterType(key)]
     section = document[key]
@@ -153,7 +160,20 @@ def parse(document: Mapping[str, Any], *, file: str) -> StackConfig | list[Fault
     if errors or reading.model is None:
         return _in_order(errors, document)
     warnings = _in_order(_judge(kind, reading, Severity.WARNING, file, key), document)
-    return StackConfig(ClusterType(key), reading.model, tuple(warnings))
+    return StackConfig(ClusterType(key), reading.model, tuple(warnings), lab)
+
+
+def _lab(section: Any, file: str) -> LabConfig | list[Fault]:
+    """The section of the lab, or what is wrong with it; what is not written has defaults."""
+    if section is None or section == {}:
+        return LabConfig()
+    if not isinstance(section, Mapping):
+        return [_no_mapping(section, LAB, file)]
+    if unreadable := list(_unreadable(section, file, (LAB,))):
+        return unreadable
+    reading = read(LabConfig, section, (), {})
+    faults = [Fault(file, (LAB, *flaw.path), *_said(flaw)) for flaw in reading.flaws]
+    return faults or reading.model or LabConfig()
 
 
 def _said(flaw: Flaw) -> tuple[str, str, str, str]:
@@ -220,9 +240,13 @@ def _section_is_there(document: Mapping[str, Any], chosen: str, file: str) -> It
         instead = f"write {NAMESPACE}:{chosen} with the cluster beneath it"
         yield Fault(file, (chosen,), "is missing", NOTHING, instead, FaultKind.MISSING.id)
     elif not isinstance(section, Mapping):
-        instead = "write keys and values beneath it"
-        got = show(section, (chosen,))
-        yield Fault(file, (chosen,), "is not a mapping", got, instead, FaultKind.WRONG_TYPE.id)
+        yield _no_mapping(section, chosen, file)
+
+
+def _no_mapping(section: Any, key: str, file: str) -> Fault:
+    got = show(section, (key,))
+    instead = "write keys and values beneath it"
+    return Fault(file, (key,), "is not a mapping", got, instead, FaultKind.WRONG_TYPE.id)
 
 
 def _unknown_top_level(key: object, file: str) -> Fault:

@@ -146,3 +146,45 @@ def test_a_right_file_gives_the_configuration(tmp_path: Path) -> None:
 def test_a_stack_file_is_checked_without_loading_pulumi() -> None:
     program = "import sys, gpuclusters.config.stack_file; sys.exit('pulumi' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+_CAAS = """\
+config:
+  gpu-clusters:cluster-type: caas
+  gpu-clusters:caas: {name: dev, platform: dgx-h100, hosts: {source: lab}, kubernetes: {source: lab},
+    nodes: [{name: a}], partition-layout: [8]}
+"""
+
+
+@pytest.mark.parametrize(
+    ("section", "nodes"),
+    [
+        ("", "auto"),
+        ("  gpu-clusters:lab: {}\n", "auto"),
+        ("  gpu-clusters:lab: {nodes: real}\n", "real"),
+    ],
+)
+def test_the_lab_has_a_section_of_its_own_beside_the_cluster_types(
+    tmp_path: Path, section: str, nodes: str
+) -> None:
+    checked = check_stack_file(_file(tmp_path, _CAAS + section))
+    assert isinstance(checked, StackConfig)
+    assert checked.lab.nodes == nodes
+
+
+@pytest.mark.parametrize(
+    ("section", "said"),
+    [
+        ("{nodes: kwok}", "lab.nodes: "),
+        ("{node: real}", "did you mean nodes?"),
+        ("[real]", "lab: is not a mapping"),
+        ("{secure: abc}", "lab: is encrypted"),
+    ],
+)
+def test_what_is_wrong_in_the_section_of_the_lab_is_said_with_the_rest(
+    tmp_path: Path, section: str, said: str
+) -> None:
+    wrong = _CAAS.replace("[8]", "[3]") + f"  gpu-clusters:lab: {section}\n"
+    checked = check_stack_file(_file(tmp_path, wrong))
+    assert isinstance(checked, list)
+    assert said in "\n".join(fault.line for fault in checked)

@@ -1,0 +1,31 @@
+"""Whether the nodes of a lab are real: decided when it is made, and kept until it is removed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from lab.nodes.choice import Choice, Kind, MachineFacts, Wanted, choose
+from lab.spec import known
+
+
+def decide(folder: Path, wanted: Wanted, facts: MachineFacts) -> Choice:
+    """What the nodes of the lab in `folder` are, or will be; `refused` says that it cannot be so.
+
+    Pods of played nodes are no containers and those of real ones are: a lab does not change its kind.
+    """
+    there = known(folder)
+    if there is None:
+        return choose(wanted, facts)
+    kept = there.kind
+    if wanted is not Wanted.AUTO and kept.value != wanted.value:
+        why = (
+            f"the lab in {folder} has {kept.value} nodes; remove it first with `gpu-clusters down`"
+        )
+        return Choice(kept, why, refused=True)
+    if kept is Kind.SIMULATED:
+        return Choice(kept, "the lab that is there has simulated nodes")
+    possible = choose(Wanted.REAL, facts)
+    if possible.refused:
+        why = f"the lab in {folder} has real nodes, and {possible.why}"
+        return Choice(kept, why, refused=True)
+    return Choice(kept, "the lab that is there has real nodes")
