@@ -124,7 +124,7 @@ def test_the_host_keys_of_the_example_are_keys_that_ssh_reads() -> None:
 def test_the_project_declares_the_sections_and_not_the_secrets() -> None:
     project = yaml.safe_load((ROOT / "Pulumi.yaml").read_text())
     declared = project["config"]
-    assert set(declared) == {"cluster-type", "caas", "rke2", "usernetes"}
+    assert set(declared) == {"cluster-type", "caas", "rke2", "usernetes", "lab"}
     assert all(entry["description"] for entry in declared.values())
     # Pulumi asks for every declared key without a default, and refuses a secret one that is plain.
     assert [key for key, entry in declared.items() if "default" not in entry] == ["cluster-type"]
