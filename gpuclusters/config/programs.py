@@ -52,7 +52,6 @@ def settings_file(
         issuer_keys: `url` and `ca_certificate` of the issuer's keys, where its own address is not for pods.
     """
     leases, api = config.leases, config.api
-    keys = issuer_keys or {"url": api.jwks_url, "ca_certificate": None}
     knobs = leases.golden_firmware.knobs.model_dump()
     made = settings.Settings(
         cluster=config.name,
@@ -83,8 +82,8 @@ def settings_file(
         api=settings.Api(
             issuer=issuer,
             audience=api.audience,
-            jwks_url=keys["url"],
-            ca_certificate=keys["ca_certificate"],
+            jwks_url=issuer_keys["url"] if issuer_keys else api.jwks_url,
+            ca_certificate=issuer_keys["ca_certificate"] if issuer_keys else None,
             tenant_claim=api.tenant_claim,
             requests_per_second=api.requests_per_second,
             burst=api.burst,
