@@ -22,8 +22,17 @@ What it does not do, so that nobody relies on it:
 - Its log endpoint trusts every certificate of the lab's authority.
 """
 
-from lab.kubelet.addresses import reachable
+from lab.kubelet.addresses import is_process, reachable
 from lab.kubelet.model import KubeletError, KubeletSpec, KubeletStatus
 from lab.kubelet.process import start, status, stop
 
-__all__ = ["KubeletError", "KubeletSpec", "KubeletStatus", "reachable", "start", "status", "stop"]
+__all__ = [
+    "KubeletError",
+    "KubeletSpec",
+    "KubeletStatus",
+    "is_process",
+    "reachable",
+    "start",
+    "status",
+    "stop",
+]

@@ -23,6 +23,11 @@ def reachable(pod_ip: str) -> str:
     return f"{_LISTENED}{pod_ip.removeprefix(_SAID)}"
 
 
+def is_process(pod_ip: str) -> bool:
+    """Whether the pod of this address is a process of this machine, and no container of a real node."""
+    return pod_ip.startswith(f"{_SAID}.")
+
+
 class LoopbackAddresses:
     """Addresses in 127.0.0.0/8, one per pod, so that fixed ports of containers do not clash."""
 
