@@ -28,6 +28,7 @@ _NEEDED_GIB: Mapping[str, float] = {
     "kwok": 1.5,
     "etcd": 1.0,
     "cni": 0.5,
+    "coredns": 2.0,
     "pause": 0.2,
 }
 

@@ -43,13 +43,25 @@ class ToolCache:
         program = self.entry(tool, platform)
         return program if program.is_file() and os.access(program, os.X_OK) else None
 
-    def install(self, tool: Tool, platform: Platform, program: Path, origin: str) -> Path:
-        """Take over `program` (moved away); `origin` says in words where it came from."""
+    def install(
+        self,
+        tool: Tool,
+        platform: Platform,
+        program: Path,
+        origin: str,
+        beside: Path | None = None,
+    ) -> Path:
+        """Take over `program`, and the folder `beside` that it needs (moved away).
+
+        `origin` says in words where it came from.
+        """
         target = self.entry(tool, platform).parent
         with self.workspace() as made:
             folder = made / target.name
             folder.mkdir()
             shutil.move(program, folder / tool.name)
+            if beside is not None:
+                shutil.move(beside, folder / beside.name)
             (folder / "origin").write_text(origin + "\n")
             shutil.rmtree(target, ignore_errors=True)
             folder.rename(target)

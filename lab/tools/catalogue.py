@@ -73,6 +73,7 @@ _TOOLS = (
     _kubernetes("kube-controller-manager", "--version"),
     _kubernetes("kube-scheduler", "--version"),
     _kubernetes("kubelet", "--version"),
+    _kubernetes("kube-proxy", "--version"),
     _kubernetes(
         "kubectl",
         "version",
@@ -116,5 +117,5 @@ _TOOLS = (
 )
 
 TOOLS: Mapping[str, Tool] = {tool.name: tool for tool in (*_TOOLS, *NODE_PROGRAMS)}
-FOR_NODES = frozenset({"kubelet", *(tool.name for tool in NODE_PROGRAMS)})
+FOR_NODES = frozenset({"kubelet", "kube-proxy", *(tool.name for tool in NODE_PROGRAMS)})
 """What only real nodes need."""

@@ -10,10 +10,13 @@ from lab.tools.errors import ToolError
 from lab.tools.model import Tool
 
 _SECONDS = 120
+_LAUNCHERS = Path(__file__).parent / "launchers"
+TREE = "root"
+"""Folder beside a launcher with all files of the packages."""
 
 
 def unpack(tool: Tool, folder: Path) -> Path:
-    """The program of `tool`, unpacked into `folder`.
+    """The program of `tool`, unpacked into `folder`; one that needs libraries is its launcher, beside `TREE`.
 
     Raises `ToolError` where there is no apt, or the package cannot be had.
     """
@@ -26,22 +29,26 @@ def unpack(tool: Tool, folder: Path) -> Path:
             f"to take it from Debian's package {wanted.package}; install {tool.name}"
         )
     try:
-        fetched = _apt_get(folder, "download", wanted.package)
+        packages = (wanted.package, *wanted.libraries)
+        fetched = _apt_get(folder, "download", *packages)
         if fetched.returncode:
             # A machine just installed has no lists of packages, or old ones.
             _apt_get(folder, "update")
-            fetched = _apt_get(folder, "download", wanted.package)
+            fetched = _apt_get(folder, "download", *packages)
     except subprocess.TimeoutExpired:
         raise ToolError(_advice(tool, f"apt-get did not end within {_SECONDS} s")) from None
     if fetched.returncode:
         lines = fetched.stderr.strip().splitlines() or ["it gave no reason"]
         raise ToolError(_advice(tool, f"apt-get failed: {lines[0]}"))
+    tree = folder / TREE if wanted.launcher else folder
     for archive in folder.glob("*.deb"):
-        subprocess.run(["dpkg-deb", "-x", archive, folder], check=True)
-    program = folder / wanted.path
+        subprocess.run(["dpkg-deb", "-x", archive, tree], check=True)
+    program = tree / wanted.path
     if not program.is_file():
         raise ToolError(_advice(tool, f"there is no /{wanted.path} in it"))
-    return program
+    if not wanted.launcher:
+        return program
+    return Path(shutil.copy(_LAUNCHERS / wanted.launcher, folder / tool.name))
 
 
 def _apt_get(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

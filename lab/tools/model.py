@@ -46,10 +46,16 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class DebianFile:
-    """A file of a Debian package, such as usr/sbin/runc of runc; its own programs must do without others."""
+    """A file of a Debian package, such as usr/sbin/runc of runc.
+
+    It must do with the C library alone, unless `libraries` names the packages of what else it needs: then all
+    of them are kept, unpacked, and `launcher` under `launchers/` is what is called.
+    """
 
     package: str
     path: str
+    libraries: tuple[str, ...] = ()
+    launcher: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The programs of a real node, beside the kubelet: containerd 2, runc, CNI plugins, what images hold.
+"""The programs of a real node, beside those of Kubernetes: containerd 2, runc, CNI plugins, CoreDNS, images'.
 
 containerd of a distribution may be 1.6, which knows no CDI: versions found on PATH must be of ours. Of runc
 any 1.x does; it is the one program that needs a C library to be built, so it comes ready or not at all.
@@ -11,6 +11,8 @@ from lab.tools.model import DebianFile, Release, Tool
 CONTAINERD_VERSION = "2.4.2"
 RUNC_VERSION = "1.3.6"
 CNI_VERSION = "1.9.1"
+COREDNS_VERSION = "1.15.0"
+IPTABLES_VERSION = "1.8.9"
 PAUSE_VERSION = "1.0.0"
 BUSYBOX_VERSION = "1.35.0"
 
@@ -56,6 +58,9 @@ def _cni(kind: str, plugin: str) -> Tool:
     )
 
 
+_COREDNS = (
+    "https://github.com/coredns/coredns/releases/download/v{version}/coredns_{version}_{os}_{arch}"
+)
 _RUNC = "https://github.com/opencontainers/runc/releases/download/v{version}"
 
 NODE_PROGRAMS = (
@@ -75,6 +80,36 @@ NODE_PROGRAMS = (
     ),
     _cni("main", "bridge"),
     _cni("ipam", "host-local"),
+    Tool(
+        name="coredns",
+        version=COREDNS_VERSION,
+        # A build of ours, with those of its plugins alone that the lab's nodes need.
+        module="coredns",
+        package="gpu-clusters.dev/lab/tools/coredns",
+        version_arguments=("-version",),
+        version_digits=2,
+        link_variables={},
+        release=Release(
+            url=f"{_COREDNS}.tgz", checksums_url=f"{_COREDNS}.tgz.sha256", member="coredns"
+        ),
+    ),
+    # kube-proxy writes its rules with it.
+    Tool(
+        name="iptables",
+        version=IPTABLES_VERSION,
+        module="",
+        package="",
+        version_arguments=("--version",),
+        version_digits=1,
+        link_variables={},
+        release=None,
+        debian=DebianFile(
+            "iptables",
+            "usr/sbin/xtables-nft-multi",
+            libraries=("libxtables12", "libmnl0", "libnftnl11"),
+            launcher="iptables.sh",
+        ),
+    ),
     Tool(
         name="pause",
         version=PAUSE_VERSION,

@@ -144,6 +144,7 @@ class Resolver:
 
     def _install(self, tool: Tool, program: Path, origin: str) -> Path:
         program.chmod(0o755)
+        tree = program.parent / debian.TREE if tool.debian and tool.debian.launcher else None
         version = program_version(program, tool)
         # A distribution has one version of a program and not the one that we would choose.
         fits = tool.accepts(version or "") if tool.debian else version == tool.version
@@ -152,7 +153,7 @@ class Resolver:
                 f"{tool.name} ({origin}) says it is version {version or 'unknown'}, not "
                 f"{tool.version}: not used"
             )
-        return self.cache.install(tool, self.platform, program, origin)
+        return self.cache.install(tool, self.platform, program, origin, tree)
 
 
 def program_version(program: Path, tool: Tool) -> str | None:

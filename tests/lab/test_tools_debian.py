@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import textwrap
 from pathlib import Path
 
@@ -60,6 +61,32 @@ def test_what_cannot_be_downloaded_comes_out_of_its_package(
     assert "1.1.5" in program.read_text()
     assert "unpacked runc from its Debian package" in said
     assert (program.parent / "origin").read_text() == "Debian package\n"
+
+
+def test_a_program_with_libraries_is_kept_with_all_of_them_behind_its_launcher(
+    tmp_path: Path, distribution: Path
+) -> None:
+    say(
+        distribution / "apt-get",
+        f'echo "$*" >> {tmp_path}/asked; : > libmnl0.deb; : > iptables.deb',
+    )
+    say(
+        distribution / "dpkg-deb",
+        r"""
+        mkdir -p "$3/usr/sbin" "$3/usr/lib/any-linux-gnu"
+        printf '#!/bin/sh\necho "$1 v1.8.9 with $LD_LIBRARY_PATH"\n' > "$3/usr/sbin/xtables-nft-multi"
+        chmod +x "$3/usr/sbin/xtables-nft-multi"
+        """,
+    )
+    found = resolver(tmp_path)
+    found.tools = {"iptables": TOOLS["iptables"]}
+    program = found.ensure(["iptables"], print)["iptables"]
+    assert "download iptables libxtables12 libmnl0 libnftnl11" in (tmp_path / "asked").read_text()
+    # Called by a link, as a node does: the name says which of them, the libraries are found.
+    (tmp_path / "iptables-save").symlink_to(program)
+    said = subprocess.run([tmp_path / "iptables-save"], capture_output=True, text=True, check=True)
+    libraries = program.parent / "root/usr/lib/any-linux-gnu"
+    assert said.stdout == f"iptables-save v1.8.9 with {libraries}\n"
 
 
 def test_it_is_unpacked_once(tmp_path: Path, distribution: Path) -> None:
