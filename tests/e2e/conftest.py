@@ -48,6 +48,8 @@ class Checkout:
     extra: dict[str, str] = field(default_factory=dict)
     restored: bool = False
     """Whether the present test has shown that all is as it found it."""
+    nodes: str = "simulated"
+    """What `lab.nodes` says: the file as it is committed leaves it to the machine."""
 
     @property
     def env(self) -> dict[str, str]:
@@ -151,8 +153,10 @@ class Checkout:
         path.write_text(yaml.safe_dump(document))
 
     def reset(self) -> None:
-        """The configuration as it is committed."""
-        (self.folder / "Pulumi.dev.yaml").write_text((SOURCE / "Pulumi.dev.yaml").read_text())
+        """The configuration as it is committed, with these nodes."""
+        text = (SOURCE / "Pulumi.dev.yaml").read_text()
+        told = text.replace("{nodes: auto}", f"{{nodes: {self.nodes}}}")
+        (self.folder / "Pulumi.dev.yaml").write_text(told)
 
     def show_restored(self) -> None:
         """All is as committed: in the state, on the machines and in the cluster."""
@@ -198,19 +202,14 @@ class Checkout:
 
     def kubectl(self, *args: str) -> Any:
         """What kubectl prints as JSON."""
-        done = self._call(
-            [
-                str(tools.resolve("kubectl")),
-                "--kubeconfig",
-                str(self.lab / "kubeconfig"),
-                *args,
-                "-o",
-                "json",
-            ],
-            self.env,
-        )
+        return json.loads(self.kubectl_text(*args, "-o", "json"))
+
+    def kubectl_text(self, *args: str) -> str:
+        """What kubectl prints."""
+        kubectl = [str(tools.resolve("kubectl")), "--kubeconfig", str(self.lab / "kubeconfig")]
+        done = self._call([*kubectl, *args], self.env)
         assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout)
+        return done.stdout
 
     def state(self) -> list[dict[str, Any]]:
         """The resources in the stack's state."""
@@ -220,14 +219,14 @@ class Checkout:
 
 
 @contextlib.contextmanager
-def checkout(folder: Path) -> Iterator[Checkout]:
+def checkout(folder: Path, nodes: str = "simulated") -> Iterator[Checkout]:
     """A checkout whose lab is gone afterwards."""
     project = folder / "project"
     project.mkdir()
     for name in LINKED:
         (project / name).symlink_to(SOURCE / name)
     (project / ".venv").symlink_to(sys.prefix)
-    made = Checkout(project, folder / "lab")
+    made = Checkout(project, folder / "lab", nodes=nodes)
     made.reset()
     try:
         yield made
