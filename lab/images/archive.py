@@ -6,7 +6,6 @@ import contextlib
 import hashlib
 import io
 import json
-import os
 import secrets
 import tarfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from lab.images import layer
-from lab.images.layer import Entry
+from lab.images.layer import Entry, KeptLayer
 from lab.tools.catalogue import host_platform
 
 _LAYER = "application/vnd.oci.image.layer.v1.tar"
@@ -28,7 +27,10 @@ _EPOCH = "1970-01-01T00:00:00Z"
 class Settings:
     """What a container of the image does when its pod says nothing else."""
 
+    entry: tuple[str, ...] = ()
+    """What runs always; a pod's arguments come behind it."""
     command: tuple[str, ...] = ()
+    """What runs behind the entry when a pod gives no arguments."""
     environment: Mapping[str, str] = field(default_factory=dict)
     user: str = ""
     folder: str = "/"
@@ -43,8 +45,10 @@ class Image:
     archive: Path
 
 
-def build(name: str, layers: Sequence[Iterable[Entry]], settings: Settings, folder: Path) -> Image:
-    """Write the image into `folder`, under the name of its digest; there already: left as it is.
+def build(
+    name: str, layers: Sequence[Iterable[Entry] | KeptLayer], settings: Settings, folder: Path
+) -> Image:
+    """Write the image into `folder`, in a file named after digest and name; there already: left as it is.
 
     `name` is the full name, with the registry, as containerd keeps it. Raises `OSError`.
     """
@@ -52,10 +56,13 @@ def build(name: str, layers: Sequence[Iterable[Entry]], settings: Settings, fold
     with _temporary(folder) as work:
         blobs: dict[str, Path | bytes] = {}
         descriptors = []
-        for number, entries in enumerate(layers):
-            file = work / f"layer-{number}"
-            with file.open("wb") as out:
-                digest = layer.write(entries, out)
+        for number, content in enumerate(layers):
+            if isinstance(content, KeptLayer):
+                digest, file = content.digest, content.file
+            else:
+                file = work / f"layer-{number}"
+                with file.open("wb") as out:
+                    digest = layer.write(content, out)
             blobs[digest] = file
             descriptors.append(_descriptor(_LAYER, digest, file.stat().st_size))
         config = _json(_configuration(settings, [d["digest"] for d in descriptors]))
@@ -68,11 +75,17 @@ def build(name: str, layers: Sequence[Iterable[Entry]], settings: Settings, fold
             }
         )
         described = _put(blobs, _MANIFEST, manifest)
-        image = Image(name, described["digest"], folder / f"{described['digest'][7:]}.tar")
+        image = Image(name, described["digest"], file_of(folder, name, described["digest"]))
         if not image.archive.exists():
             _write(work / "image.tar", name, described, blobs)
             (work / "image.tar").replace(image.archive)
     return image
+
+
+def file_of(folder: Path, name: str, digest: str) -> Path:
+    """Where the archive lies: one content may have several names, and an archive says one."""
+    named = hashlib.sha256(name.encode()).hexdigest()[:8]
+    return folder / f"{digest.removeprefix('sha256:')}-{named}.tar"
 
 
 def _configuration(settings: Settings, digests: Sequence[str]) -> dict[str, Any]:
@@ -81,6 +94,7 @@ def _configuration(settings: Settings, digests: Sequence[str]) -> dict[str, Any]
         "os": "linux",
         "created": _EPOCH,
         "config": {
+            **({"Entrypoint": list(settings.entry)} if settings.entry else {}),
             "Cmd": list(settings.command),
             "Env": [f"{name}={value}" for name, value in sorted(settings.environment.items())],
             "User": settings.user,
@@ -136,7 +150,7 @@ def _json(document: Any) -> bytes:
 @contextlib.contextmanager
 def _temporary(folder: Path) -> Iterator[Path]:
     # Beside what it becomes: a rename is only whole within one file system.
-    work = folder / f".{os.getpid()}-{secrets.token_hex(4)}"
+    work = folder / f".tmp-{secrets.token_hex(4)}"
     work.mkdir()
     try:
         yield work

@@ -41,6 +41,14 @@ class Link:
 Entry = Folder | File | Link
 
 
+@dataclass(frozen=True, slots=True)
+class KeptLayer:
+    """A layer that is written already, and its SHA-256."""
+
+    file: Path
+    digest: str
+
+
 def write(entries: Iterable[Entry], out: BinaryIO) -> str:
     """Write the layer; gives its SHA-256.
 

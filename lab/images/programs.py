@@ -7,24 +7,21 @@ distribution is in it, not even a shell.
 from __future__ import annotations
 
 import hashlib
-import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from lab.control_plane.files import write_atomic
-from lab.images import archive, interpreter, packages
+from lab.images import archive, interpreter, keeping, layer, packages
 from lab.images.archive import Image, Settings
 from lab.images.interpreter import LIBRARIES, PREFIX, VERSION
-from lab.images.layer import Entry, File, Folder, Link
+from lab.images.keeping import Shelf
+from lab.images.layer import Entry, File, Folder, KeptLayer, Link
 from lab.images.packages import HOME
-from lab.images.small import folder
 from lab.tools import Report
 
 _PROJECT = Path(__file__).resolve().parents[2]
 LOCK = _PROJECT / "caas" / "requirements.lock"
 _OURS = ("gpuclusters/domain", "caas")
-_KEPT = 3
 _SUFFIXES = frozenset({".py", ".yaml", ".json"})
 SETTINGS = Settings(
     command=(
@@ -45,15 +42,16 @@ SETTINGS = Settings(
 
 def code(project: Path = _PROJECT) -> list[Entry]:
     """Our two packages, as the Dockerfile copies them, without what tests and compilers leave there."""
-    found: list[Entry] = [
-        File(f"{HOME}/src/gpuclusters/__init__.py", project / "gpuclusters" / "__init__.py")
-    ]
-    for package in _OURS:
-        for path in sorted((project / package).rglob("*")):
-            inside = path.relative_to(project)
-            if path.is_file() and path.suffix in _SUFFIXES and "__pycache__" not in inside.parts:
-                found.append(File(f"{HOME}/src/{inside}", path))
-    return found
+    top = File(f"{HOME}/src/gpuclusters/__init__.py", project / "gpuclusters" / "__init__.py")
+    return [top, *(entry for package in _OURS for entry in sources(project, package))]
+
+
+def sources(project: Path, package: str) -> Iterator[File]:
+    """The files of one package of the project, where images have them."""
+    for path in sorted((project / package).rglob("*")):
+        inside = path.relative_to(project)
+        if path.is_file() and path.suffix in _SUFFIXES and "__pycache__" not in inside.parts:
+            yield File(f"{HOME}/src/{inside}", path)
 
 
 def caas(name: str, report: Report) -> Image:
@@ -65,33 +63,24 @@ def caas(name: str, report: Report) -> Image:
     ours = code()
     library = interpreter.standard_library(report)
     installed = packages.installed(LOCK, report)
-    known = folder() / f"caas-{_key(name, ours, installed)}.json"
-    if known.exists():
-        digest = str(json.loads(known.read_text())["digest"])
-        found = Image(name, digest, folder() / f"{digest.removeprefix('sha256:')}.tar")
-        if found.archive.exists():
-            return found
-    report("writing the image of the programs of a caas cluster")
-    made = archive.build(
-        name,
-        [_system(library), [*_environment(installed)], ours],
-        SETTINGS,
-        folder(),
-    )
-    write_atomic(known, json.dumps({"name": made.name, "digest": made.digest}).encode())
-    forget_old(folder())
-    return made
+    with keeping.shelf(report) as kept:
+
+        def build() -> Image:
+            report("writing the image of the programs of a caas cluster")
+            layers: list[KeptLayer | list[Entry]] = [*base(kept, library, installed), ours]
+            return archive.build(name, layers, SETTINGS, kept.folder)
+
+        return kept.image("caas", key(name, ours, library, installed), build)
 
 
-def forget_old(kept: Path) -> None:
-    """Remove all but the last images: each change of our code makes another one of 200 MB."""
-    records = sorted(kept.glob("caas-*.json"), key=lambda path: path.stat().st_mtime)
-    living = {json.loads(path.read_text())["digest"] for path in records[-_KEPT:]}
-    for path in records[:-_KEPT]:
-        digest = json.loads(path.read_text())["digest"]
-        path.unlink()
-        if digest not in living:
-            (kept / f"{digest.removeprefix('sha256:')}.tar").unlink(missing_ok=True)
+def base(kept: Shelf, library: Path, installed: Path) -> list[KeptLayer]:
+    """Interpreter and packages, each a layer that is written once: they are nearly all of an image."""
+    return [
+        kept.layer("python", _digest(library.name), lambda: _system(library)),
+        kept.layer(
+            "packages", _digest(library.name, installed.name), lambda: _environment(installed)
+        ),
+    ]
 
 
 def _system(library: Path) -> list[Entry]:
@@ -111,12 +100,21 @@ def _environment(installed: Path) -> Iterator[Entry]:
     yield from interpreter.libraries(sorted(installed.rglob("*.so")))
 
 
-def _key(name: str, ours: list[Entry], installed: Path) -> str:
-    """What the image depends on, without reading what does not change: packages are named by their lock."""
-    digest = hashlib.sha256(f"{name} {sys.version} {installed.name}".encode())
-    for source in (Path(__file__), Path(archive.__file__), Path(interpreter.__file__)):
-        digest.update(source.read_bytes())
+def key(name: str, ours: Iterable[Entry], library: Path, installed: Path) -> str:
+    """What an image depends on, without reading what does not change: packages are named by their lock."""
+    digest = hashlib.sha256(_digest(name, library.name, installed.name).encode())
     for entry in ours:
         if isinstance(entry, File) and isinstance(entry.content, Path):
-            digest.update(f"{entry.path}\n".encode() + entry.content.read_bytes())
+            digest.update(f"{entry.path} {entry.mode}\n".encode() + entry.content.read_bytes())
+        else:
+            digest.update(repr(entry).encode())
+    return digest.hexdigest()[:16]
+
+
+def _digest(*parts: str) -> str:
+    """Of what is given and of how layers are written."""
+    digest = hashlib.sha256(" ".join([sys.version, *parts]).encode())
+    for module in (archive, interpreter, layer, packages):
+        digest.update(Path(str(module.__file__)).read_bytes())
+    digest.update(Path(__file__).read_bytes())
     return digest.hexdigest()[:16]

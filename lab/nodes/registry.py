@@ -1,13 +1,16 @@
 """A registry for nodes that reach none: it answers pulls out of the archives that the nodes were given.
 
 The read half of the OCI distribution specification, enough for containerd as a client, on a socket in the
-file system. What is in no archive is not found, and the pull fails as with any registry.
+file system. A name that is in no archive means the stand-in image, if there is one among them. What is
+asked for by its digest cannot be stood for, because a client checks the digest; and names of the lab's own
+registry are known: both are not found, and the pull fails as with any registry.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 import socketserver
 import tarfile
@@ -17,18 +20,22 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
+
+from lab.images.names import REGISTRY, STAND_IN
 
 _BLOBS = "blobs/sha256/"
 _NAME = "io.containerd.image.name"
 _MANIFEST = re.compile(r"^/v2/(?P<name>.+)/manifests/(?P<reference>[^/]+)$")
 _BLOB = re.compile(r"^/v2/.+/blobs/(?P<digest>sha256:[0-9a-f]{64})$")
 _BLOB_TYPE = "application/octet-stream"
+_TEXT_TYPE = "application/json"
+_CHUNK = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class _Blob:
-    archive: Path
+    archive: BinaryIO
     offset: int
     size: int
 
@@ -40,12 +47,33 @@ class Contents:
         self._blobs: dict[str, _Blob] = {}
         self._types: dict[str, str] = {}
         self._named: dict[str, str] = {}
+        self._files: list[BinaryIO] = []
         for archive in archives:
-            self._read(archive)
+            self.add(archive)
+
+    def add(self, archive: Path) -> None:
+        """Answer with what this archive holds too. It stays readable when its file is removed."""
+        file = archive.open("rb")
+        self._files.append(file)
+        with tarfile.open(fileobj=file) as tar:
+            for member in tar:
+                if member.name.startswith(_BLOBS):
+                    digest = f"sha256:{member.name.removeprefix(_BLOBS)}"
+                    self._blobs[digest] = _Blob(file, member.offset_data, member.size)
+            index = tar.extractfile("index.json")
+            described = json.loads(index.read())["manifests"] if index else []
+        for manifest in described:
+            self._types[manifest["digest"]] = manifest["mediaType"]
+            if name := manifest.get("annotations", {}).get(_NAME):
+                self._named[name] = manifest["digest"]
 
     def manifest(self, name: str, reference: str) -> tuple[str, str] | None:
         """Digest and media type of what `reference`, a tag or a digest, means for an image."""
-        digest = reference if reference in self._types else self._named.get(f"{name}:{reference}")
+        digest: str | None = reference if reference in self._types else None
+        if digest is None and ":" not in reference:
+            digest = self._named.get(f"{name}:{reference}")
+            if digest is None and not name.startswith(f"{REGISTRY}/"):
+                digest = self._named.get(STAND_IN)
         return None if digest is None else (digest, self._types[digest])
 
     def size(self, digest: str) -> int | None:
@@ -56,26 +84,21 @@ class Contents:
     def copy(self, digest: str, out: Any) -> None:
         """Write it."""
         blob = self._blobs[digest]
-        with blob.archive.open("rb") as source:
-            source.seek(blob.offset)
-            left = blob.size
-            while left:
-                data = source.read(min(left, 1 << 20))
-                out.write(data)
-                left -= len(data)
+        done = 0
+        while done < blob.size:
+            # Each read says where: several pulls share the file.
+            data = os.pread(
+                blob.archive.fileno(), min(blob.size - done, _CHUNK), blob.offset + done
+            )
+            if not data:
+                raise OSError(f"an archive ends within {digest}")
+            out.write(data)
+            done += len(data)
 
-    def _read(self, archive: Path) -> None:
-        with tarfile.open(archive) as tar:
-            for member in tar:
-                if member.name.startswith(_BLOBS):
-                    digest = f"sha256:{member.name.removeprefix(_BLOBS)}"
-                    self._blobs[digest] = _Blob(archive, member.offset_data, member.size)
-            index = tar.extractfile("index.json")
-            described = json.loads(index.read())["manifests"] if index else []
-        for manifest in described:
-            self._types[manifest["digest"]] = manifest["mediaType"]
-            if name := manifest.get("annotations", {}).get(_NAME):
-                self._named[name] = manifest["digest"]
+    def close(self) -> None:
+        """Let go of the archives."""
+        for file in self._files:
+            file.close()
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -109,12 +132,23 @@ class _Handler(BaseHTTPRequestHandler):
         elif (blob := _BLOB.match(asked.path)) and contents.size(blob["digest"]) is not None:
             found = (blob["digest"], _BLOB_TYPE)
         if found is None:
-            self._head(404, _BLOB_TYPE, 0)
+            self._refuse(asked.path, with_body=with_body)
             return
         digest, kind = found
         self._head(200, kind, contents.size(digest) or 0, digest)
         if with_body:
             contents.copy(digest, self.wfile)
+
+    def _refuse(self, path: str, *, with_body: bool) -> None:
+        message = f"{path}: no archive that the nodes were given has it"
+        if "/manifests/sha256:" in path:
+            message += "; what is named by its digest needs an archive or an alias (lab.nodes)"
+        elif "/manifests/" in path:
+            message += ", and there is no stand-in for it"
+        errors = json.dumps({"errors": [{"code": "NOT_FOUND", "message": message}]}).encode()
+        self._head(404, _TEXT_TYPE, len(errors))
+        if with_body:
+            self.wfile.write(errors)
 
     def _head(self, status: int, kind: str, size: int, digest: str = "") -> None:
         self.send_response(status)
@@ -137,15 +171,20 @@ class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
 
 
 @contextlib.contextmanager
-def serving(path: str, archives: Sequence[Path]) -> Iterator[None]:
-    """Answer on the socket `path` until the end of the block."""
+def serving(path: str, archives: Sequence[Path]) -> Iterator[Contents]:
+    """Answer on the socket `path` until the end of the block; more archives may be added meanwhile.
+
+    Among the archives that of `lab.images.stand_in` is the answer for all names that are in none.
+    """
     Path(path).unlink(missing_ok=True)
-    server = _Server(path, Contents(archives))
+    contents = Contents(archives)
+    server = _Server(path, contents)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:
-        yield
+        yield contents
     finally:
         server.shutdown()
         server.server_close()
         thread.join()
+        contents.close()

@@ -6,13 +6,27 @@ import hashlib
 import io
 import json
 import os
+import signal
+import subprocess
 import tarfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from lab.images import archive, bytecode, interpreter, layer, packages, programs, small
+from lab.images import (
+    archive,
+    bytecode,
+    interpreter,
+    keeping,
+    layer,
+    packages,
+    programs,
+    python_image,
+    small,
+    stand_in_image,
+)
 from lab.images.archive import Image, Settings
 from lab.images.layer import Entry, File, Folder, Link
 from lab.tools import ToolError
@@ -42,6 +56,29 @@ def read(image: Image) -> tuple[dict[str, Any], dict[str, bytes]]:
     assert described["digest"] == image.digest
     assert described["annotations"]["io.containerd.image.name"] == image.name
     return json.loads(blobs[image.digest.removeprefix("sha256:")]), blobs
+
+
+def configured(image: Image) -> dict[str, Any]:
+    """How containers of the image start."""
+    manifest, blobs = read(image)
+    config = json.loads(blobs[manifest["config"]["digest"].removeprefix("sha256:")])
+    return dict(config["config"])
+
+
+def links_of(image: Image) -> dict[str, str]:
+    """Symbolic links of its only layer."""
+    manifest, blobs = read(image)
+    data = blobs[manifest["layers"][0]["digest"].removeprefix("sha256:")]
+    with tarfile.open(fileobj=io.BytesIO(data)) as tar:
+        return {member.name: member.linkname for member in tar if member.issym()}
+
+
+@pytest.fixture
+def busybox(tmp_path: Path) -> Path:
+    program = tmp_path / "busybox"
+    program.write_text("#!/bin/sh\nprintf 'busybox\\ncat\\nsh\\n'\n")
+    program.chmod(0o755)
+    return program
 
 
 def test_a_layer_does_not_depend_on_order_or_machine(tmp_path: Path) -> None:
@@ -83,9 +120,31 @@ def test_an_image_built_twice_has_one_digest(tmp_path: Path) -> None:
     second = archive.build("lab.local/x:1", [ENTRIES], settings, tmp_path / "2")
     assert first.digest == second.digest
     assert first.archive.read_bytes() == second.archive.read_bytes()
-    assert [path.name for path in (tmp_path / "1").iterdir()] == [
-        f"{first.digest.removeprefix('sha256:')}.tar"
-    ]
+    assert [*(tmp_path / "1").iterdir()] == [first.archive]
+
+
+def test_one_content_under_two_names_is_two_archives(tmp_path: Path) -> None:
+    one = archive.build("lab.local/x:1", [ENTRIES], Settings(), tmp_path)
+    two = archive.build("lab.local/y:1", [ENTRIES], Settings(), tmp_path)
+    assert one.digest == two.digest
+    for image in (one, two):
+        read(image)
+    assert one.archive != two.archive
+
+
+def test_a_kept_layer_is_as_good_as_its_entries(tmp_path: Path) -> None:
+    with keeping.shelf(print, tmp_path / "kept") as kept:
+        layer = kept.layer("system", "a1", lambda: ENTRIES)
+    written_anew = archive.build("lab.local/x:1", [ENTRIES], Settings(), tmp_path / "1")
+    reused = archive.build("lab.local/x:1", [layer], Settings(), tmp_path / "2")
+    assert reused.archive.read_bytes() == written_anew.archive.read_bytes()
+
+
+def test_an_entry_runs_before_what_a_pod_says(tmp_path: Path) -> None:
+    image = archive.build("lab.local/x:1", [ENTRIES], Settings(entry=("/e",)), tmp_path)
+    assert configured(image)["Entrypoint"] == ["/e"]
+    without = archive.build("lab.local/x:1", [ENTRIES], Settings(), tmp_path)
+    assert "Entrypoint" not in configured(without)
 
 
 def test_an_image_is_what_its_index_says(tmp_path: Path) -> None:
@@ -108,15 +167,49 @@ def test_an_image_that_is_there_is_not_written_again(tmp_path: Path) -> None:
     assert first.archive.stat().st_ino == before
 
 
-def test_the_shell_image_has_a_link_for_every_tool(tmp_path: Path) -> None:
-    program = tmp_path / "busybox"
-    program.write_text("#!/bin/sh\nprintf 'busybox\\ncat\\nsh\\n'\n")
-    program.chmod(0o755)
-    manifest, blobs = read(small.busybox(program, tmp_path / "images"))
-    data = blobs[manifest["layers"][0]["digest"].removeprefix("sha256:")]
-    with tarfile.open(fileobj=io.BytesIO(data)) as tar:
-        links = {member.name: member.linkname for member in tar if member.issym()}
-    assert links == {"bin/cat": "busybox", "bin/sh": "busybox"}
+def test_the_shell_image_has_a_link_for_every_tool(busybox: Path, tmp_path: Path) -> None:
+    image = small.busybox(busybox, tmp_path / "images")
+    assert links_of(image) == {"bin/cat": "busybox", "bin/sh": "busybox"}
+
+
+def test_the_stand_in_runs_its_program_whatever_a_chart_calls(
+    busybox: Path, tmp_path: Path
+) -> None:
+    image = stand_in_image.image(busybox, tmp_path / "images")
+    assert configured(image)["Entrypoint"] == ["/bin/stand-in"]
+    links = links_of(image)
+    assert links["usr/bin/kata-deploy"] == "/bin/stand-in"
+    assert links["bin/cat"] == "busybox"
+
+
+@pytest.fixture
+def waiting() -> Iterator[subprocess.Popen[str]]:
+    command = ["sh", str(stand_in_image.PROGRAM), "nfd-worker", "-v"]
+    program = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    try:
+        yield program
+    finally:
+        os.killpg(program.pid, signal.SIGKILL)
+        program.wait()
+
+
+def test_the_stand_in_says_what_it_is_and_ends_when_told(waiting: subprocess.Popen[str]) -> None:
+    assert waiting.stdout is not None
+    assert waiting.stdout.readline().startswith("stand-in image: busybox alone")
+    assert waiting.stdout.readline() == "asked to run: nfd-worker -v\n"
+    waiting.terminate()
+    assert waiting.wait(timeout=10) == 143
+
+
+@pytest.mark.parametrize("status", [0, 7])
+def test_the_stand_in_ends_at_once_where_a_pod_asks_for_that(status: int) -> None:
+    done = subprocess.run(
+        ["sh", str(stand_in_image.PROGRAM)],
+        env={"PATH": os.environ["PATH"], "STAND_IN_ENDS": str(status)},
+        capture_output=True, text=True, timeout=10, check=False,
+    )  # fmt: skip
+    assert done.returncode == status
+    assert "stand-in image" in done.stdout
 
 
 def test_a_shell_that_needs_libraries_is_refused(tmp_path: Path) -> None:
@@ -217,14 +310,69 @@ def test_the_image_of_our_programs_is_set_up_as_the_dockerfile_says() -> None:
     assert programs.LOCK == ROOT / "caas" / "requirements.lock"
 
 
-def test_old_images_of_our_programs_are_removed(tmp_path: Path) -> None:
-    for number in range(5):
+def test_the_image_for_proofs_has_their_programs_and_starts_the_right_python() -> None:
+    paths = {entry.path: entry for entry in python_image.code()}
+    start = "opt/gpu-clusters"
+    for name in ("scripts/proof/matmul.py", "lab/pods/on_processor.py", "lab/__init__.py"):
+        assert f"{start}/src/{name}" in paths
+    assert paths[f"{start}/bin/python3"].mode == 0o755  # type: ignore[union-attr]
+    # Programs call it by name.
+    assert python_image.SETTINGS.environment["PATH"].startswith(f"/{start}/bin:")
+    assert not [path for path in paths if "/lab/hosts/" in path]
+
+
+def test_an_image_changes_with_our_code_and_with_nothing_else(tmp_path: Path) -> None:
+    code = [File("a.py", filled(tmp_path / "1", "a.py") / "a.py")]
+    keys = [programs.key("x", code, tmp_path, tmp_path)]
+    os.utime(tmp_path / "1" / "a.py", (7, 7))
+    keys.append(programs.key("x", code, tmp_path, tmp_path))
+    (tmp_path / "1" / "a.py").write_text("other")
+    keys.append(programs.key("x", code, tmp_path, tmp_path))
+    assert keys[0] == keys[1] != keys[2]
+
+
+@pytest.mark.parametrize("kind", ["caas", "python"])
+def test_the_last_three_images_of_a_kind_are_kept(tmp_path: Path, kind: str) -> None:
+    with keeping.shelf(print, tmp_path) as kept:
+
+        def made(number: int) -> Image:
+            entries = [File("number", str(number).encode())]
+
+            def build() -> Image:
+                return archive.build("lab.local/x:1", [entries], Settings(), tmp_path)
+
+            return kept.image(kind, f"k{number}", build)
+
+        other = kept.layer(kind, "k0", lambda: ENTRIES)
+        images = [made(0), made(1), made(2)]
+        # Used again: now the second one is the oldest.
+        assert made(0) == images[0]
+        images.append(made(3))
+        assert [image.archive.exists() for image in images] == [True, False, True, True]
+        assert other.file.exists()
+        assert len([*tmp_path.glob(f"{kind}-*.json")]) == 3
+
+
+def test_an_image_of_an_older_release_goes_too(tmp_path: Path) -> None:
+    for number in range(3):
         digest = f"{number}" * 64
         (tmp_path / f"{digest}.tar").write_text("image")
         record = tmp_path / f"caas-{number}.json"
         record.write_text(json.dumps({"name": "x", "digest": f"sha256:{digest}"}))
         os.utime(record, (number, number))
     (tmp_path / "other.tar").write_text("of somebody else")
-    programs.forget_old(tmp_path)
-    assert {path.name[0] for path in tmp_path.glob("*.tar")} == {"2", "3", "4", "o"}
-    assert len([*tmp_path.glob("caas-*.json")]) == 3
+    with keeping.shelf(print, tmp_path) as kept:
+        kept.image(
+            "caas", "new", lambda: archive.build("lab.local/x:1", [ENTRIES], Settings(), tmp_path)
+        )
+    assert not (tmp_path / f"{'0' * 64}.tar").exists()
+    assert (tmp_path / f"{'1' * 64}.tar").exists()
+    assert (tmp_path / "other.tar").exists()
+
+
+def test_a_layer_whose_file_is_gone_is_written_again(tmp_path: Path) -> None:
+    with keeping.shelf(print, tmp_path) as kept:
+        first = kept.layer("system", "a1", lambda: ENTRIES)
+        first.file.unlink()
+        assert kept.layer("system", "a1", lambda: ENTRIES) == first
+        assert first.file.exists()
