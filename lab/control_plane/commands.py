@@ -21,9 +21,9 @@ KUBELET = "kubelet"
 PROCESSES = (ETCD, API_SERVER, CONTROLLER_MANAGER, SCHEDULER, KWOK)
 PORT_NAMES = (*PROCESSES, "etcd-peer")
 
-_SERVICE_RANGE = "10.96.0.0/16"
+SERVICE_RANGE = "10.96.0.0/16"
 # Room for 32768 nodes of 256 pods, and apart from the services.
-_POD_RANGE = "10.128.0.0/9"
+POD_RANGE = "10.128.0.0/9"
 
 
 def command_lines(
@@ -90,7 +90,7 @@ def _api_server(layout: Layout, ports: Mapping[str, int]) -> list[str]:
         f"--client-ca-file={ca}",
         "--authorization-mode=Node,RBAC",
         "--enable-admission-plugins=NodeRestriction",
-        f"--service-cluster-ip-range={_SERVICE_RANGE}",
+        f"--service-cluster-ip-range={SERVICE_RANGE}",
         "--service-account-issuer=https://kubernetes.default.svc.cluster.local",
         f"--service-account-key-file={layout.pki / f'{SERVICE_ACCOUNT}.pub'}",
         f"--service-account-signing-key-file={layout.key(SERVICE_ACCOUNT)}",
@@ -112,8 +112,8 @@ def _controller_manager(layout: Layout, ports: Mapping[str, int]) -> list[str]:
         f"--cluster-signing-cert-file={layout.certificate(CA)}",
         f"--cluster-signing-key-file={layout.key(CA)}",
         "--allocate-node-cidrs",
-        f"--cluster-cidr={_POD_RANGE}",
-        f"--service-cluster-ip-range={_SERVICE_RANGE}",
+        f"--cluster-cidr={POD_RANGE}",
+        f"--service-cluster-ip-range={SERVICE_RANGE}",
         # Everything is on one machine: the usual modesty only makes namespaces go slowly.
         "--kube-api-qps=200",
         "--kube-api-burst=400",
@@ -144,7 +144,7 @@ def _kwok(layout: Layout, ports: Mapping[str, int]) -> list[str]:
         # By its name alone, in the working directory: KWOK takes a comma in it for a separator.
         f"--config={layout.stages.name}",
         "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake",
-        f"--cidr={_POD_RANGE.split('/')[0].removesuffix('0')}1/9",
+        f"--cidr={POD_RANGE.split('/')[0].removesuffix('0')}1/9",
         f"--node-ip={LOOPBACK}",
         f"--node-port={ports[KWOK]}",
         f"--server-address={LOOPBACK}:{ports[KWOK]}",

@@ -23,8 +23,10 @@ _PLURALS = {
     "ClusterRole": "clusterroles",
     "ClusterRoleBinding": "clusterrolebindings",
     "CustomResourceDefinition": "customresourcedefinitions",
+    "EndpointSlice": "endpointslices",
     "Namespace": "namespaces",
     "Node": "nodes",
+    "Service": "services",
 }
 
 
@@ -114,10 +116,11 @@ class KubeApi(Https):
 
 
 def collection(manifest: dict[str, Any]) -> str:
-    """The path of the cluster-wide collection that the object belongs to."""
+    """The path of the collection that the object belongs to: that of its namespace, if it names one."""
     version = manifest["apiVersion"]
     prefix = f"/apis/{version}" if "/" in version else f"/api/{version}"
-    return f"{prefix}/{_PLURALS[manifest['kind']]}"
+    namespace = manifest["metadata"].get("namespace")
+    return f"{prefix}/{f'namespaces/{namespace}/' if namespace else ''}{_PLURALS[manifest['kind']]}"
 
 
 def _message(body: bytes) -> str:

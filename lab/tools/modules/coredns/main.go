@@ -6,16 +6,13 @@ import (
 	"github.com/coredns/coredns/coremain"
 
 	_ "github.com/coredns/coredns/plugin/bind"
-	_ "github.com/coredns/coredns/plugin/cache"
 	_ "github.com/coredns/coredns/plugin/errors"
 	_ "github.com/coredns/coredns/plugin/kubernetes"
-	_ "github.com/coredns/coredns/plugin/ready"
 	_ "github.com/coredns/coredns/plugin/template"
 )
 
 func init() {
-	// The order in which a question passes them.
-	dnsserver.Directives = []string{"bind", "ready", "errors", "cache", "template", "kubernetes"}
+	dnsserver.Directives = []string{"bind", "errors", "template", "kubernetes"}
 }
 
 func main() { coremain.Run() }

@@ -1,0 +1,166 @@
+"""Names of the cluster: CoreDNS on every node, reached at one address, as pods of any cluster expect it.
+
+It is a program of the node and no pod, so that it needs no image and no place: the Service `kube-dns` leads
+each pod to the CoreDNS of its own node, and a node that is gone takes no other's names with it. Only the
+cluster is known: the lab reaches nothing beyond, and every other name does not exist.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from lab.control_plane import pki
+from lab.control_plane.kube import KubeApi
+from lab.control_plane.layout import Layout
+from lab.nodes import proxy
+from lab.nodes.folder import RealNodeFolder
+
+NAME = "coredns"
+TOOLS = ("coredns",)
+ADDRESS = "10.96.0.10"
+"""Where pods ask: the usual place in a range of services."""
+DOMAIN = "cluster.local"
+_PORT = 53
+_USER = "system:coredns"
+_SERVICE = "kube-dns"
+_NAMESPACE = "kube-system"
+_TTL_SECONDS = 5
+
+
+def write(layout: Layout, folder: RealNodeFolder, address: str, port: int) -> None:
+    """All files that a node's CoreDNS starts from. `port` is the API server's on the node's loopback."""
+    certificate = folder.pki / f"{NAME}.crt"
+    pki.issue(layout, certificate, pki.Client(NAME, _USER))
+    document = proxy.kubeconfig(NAME, port, folder.pki / "ca.crt", certificate)
+    _kubeconfig(folder).write_text(json.dumps(document, indent=2))
+    _corefile(folder).write_text(corefile(_kubeconfig(folder), address))
+
+
+def command(folder: RealNodeFolder, tools: Mapping[str, Path]) -> tuple[str, ...]:
+    """The command line of a node's CoreDNS."""
+    return (str(tools[NAME]), "-conf", str(_corefile(folder)))
+
+
+def listens(address: str) -> str:
+    """Where it answers, in the node's network."""
+    return f"{address}:{_PORT}"
+
+
+def corefile(kubeconfig: Path, address: str) -> str:
+    """What CoreDNS is told; the two servers share the address, the longest name decides."""
+    zones = f"{DOMAIN} in-addr.arpa ip6.arpa"
+    return f"""\
+{zones} {{
+    bind {address}
+    errors
+    kubernetes {zones} {{
+        kubeconfig "{kubeconfig}"
+        ttl {_TTL_SECONDS}
+    }}
+}}
+. {{
+    bind {address}
+    errors
+    template ANY ANY {{
+        rcode NXDOMAIN
+    }}
+}}
+"""
+
+
+def declare(api: KubeApi, token: str, nodes: Mapping[str, str]) -> None:
+    """What the cluster has of it: its rights, its Service, and where on each of these nodes it answers.
+
+    `nodes` are addresses by name, of the lab with this token: another lab of the cluster has its own.
+    """
+    for manifest in (*_RIGHTS, _service(), endpoints(token, nodes)):
+        api.apply(manifest)
+
+
+def endpoints(token: str, nodes: Mapping[str, str]) -> dict[str, Any]:
+    """Where the Service leads: each node's pods to that node."""
+    return {
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": {
+            "name": f"{_SERVICE}-{token}",
+            "namespace": _NAMESPACE,
+            "labels": {
+                "kubernetes.io/service-name": _SERVICE,
+                "endpointslice.kubernetes.io/managed-by": "gpu-clusters-lab",
+            },
+        },
+        "addressType": "IPv4",
+        "endpoints": [
+            {"addresses": [address], "nodeName": name, "conditions": {"ready": True}}
+            for name, address in sorted(nodes.items())
+        ],
+        "ports": _ports(),
+    }
+
+
+def _service() -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {
+            "name": _SERVICE,
+            "namespace": _NAMESPACE,
+            "labels": {"k8s-app": _SERVICE, "kubernetes.io/name": "CoreDNS"},
+        },
+        "spec": {
+            "clusterIP": ADDRESS,
+            "internalTrafficPolicy": "Local",
+            "ports": _ports(),
+        },
+    }
+
+
+def _ports() -> list[dict[str, Any]]:
+    return [
+        {"name": "dns", "port": _PORT, "protocol": "UDP"},
+        {"name": "dns-tcp", "port": _PORT, "protocol": "TCP"},
+    ]
+
+
+_RIGHTS = (
+    {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRole",
+        "metadata": {"name": _USER},
+        "rules": [
+            {
+                "apiGroups": [""],
+                "resources": ["namespaces", "services"],
+                "verbs": ["list", "watch"],
+            },
+            {
+                "apiGroups": ["discovery.k8s.io"],
+                "resources": ["endpointslices"],
+                "verbs": ["list", "watch"],
+            },
+        ],
+    },
+    {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": _USER},
+        "roleRef": {
+            "apiGroup": "rbac.authorization.k8s.io",
+            "kind": "ClusterRole",
+            "name": _USER,
+        },
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": _USER}],
+    },
+)
+
+
+def _kubeconfig(folder: RealNodeFolder) -> Path:
+    return folder.path / f"{NAME}.kubeconfig"
+
+
+def _corefile(folder: RealNodeFolder) -> Path:
+    return folder.path / "Corefile"
