@@ -10,6 +10,7 @@
 <folder>/<node>/pods/<uid>        volumes of a pod's processes
 <folder>/<node>/logs/<uid>        logs by container and run
 <folder>/<node>/host              other folders of the host that pods mount
+<folder>/<node>/installations.json   of a real node: pods that have installed something on its host
 """
 
 from __future__ import annotations
@@ -68,6 +69,11 @@ class NodeFolder:
     def logs(self, uid: str) -> Path:
         """A pod's logs."""
         return self.path / "logs" / uid
+
+    @property
+    def installations(self) -> Path:
+        """Pods that have installed something on the host of a real node."""
+        return self.path / "installations.json"
 
     def host(self, path: str) -> Path:
         """A folder of the host, as a pod mounts it."""

@@ -30,7 +30,7 @@ class Machine:
 
     async def begin(self, pod: Mapping[str, Any], devices: Iterable[str]) -> None:
         """The pod's virtual machine runs on the GPUs with these ids, which are module numbers."""
-        partition = _partition(pod)
+        partition = partition_of(pod)
         if partition is None:
             return
         metadata = pod["metadata"]
@@ -46,7 +46,7 @@ class Machine:
 
     async def end(self, pod: Mapping[str, Any]) -> None:
         """The pod's virtual machine is gone."""
-        partition = _partition(pod)
+        partition = partition_of(pod)
         if partition is not None:
             await self._do(
                 lambda: faults.set_partition_in_use(self.hosts, self.name, partition, None)
@@ -77,7 +77,8 @@ def _holder(pod: Mapping[str, Any]) -> str:
     return f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
 
 
-def _partition(pod: Mapping[str, Any]) -> int | None:
+def partition_of(pod: Mapping[str, Any]) -> int | None:
+    """The partition of its lease, None for a pod that has none."""
     lease = (pod["metadata"].get("annotations") or {}).get(LEASE_ANNOTATION, "")
     _, slash, number = lease.rpartition("/")
     return int(number) if slash and number.isdecimal() else None

@@ -31,6 +31,15 @@ class KubeletSpec:
     """Folder of the simulated hosts whose nodes these are; None if there are none."""
     joins: frozenset[str] = frozenset()
     """Nodes that are there only while their host has joined a cluster (RKE2), and not from the start."""
+    beside: frozenset[str] = frozenset()
+    """Nodes that have a real kubelet: only what stands outside of their containers is played."""
+    real: Path | None = None
+    """Folder of the real nodes; None if there are none."""
+
+    @property
+    def played(self) -> tuple[NodeSpec, ...]:
+        """The nodes whose kubelets are played."""
+        return tuple(node for node in self.nodes if node.name not in self.beside)
 
     def document(self) -> dict[str, Any]:
         """For a JSON file."""
@@ -40,6 +49,8 @@ class KubeletSpec:
             "boot-seconds": self.boot_seconds,
             "hosts": str(self.hosts) if self.hosts else None,
             "joins": sorted(self.joins),
+            "beside": sorted(self.beside),
+            "real": str(self.real) if self.real else None,
             "nodes": [
                 {
                     "name": node.name,
@@ -66,6 +77,8 @@ class KubeletSpec:
             document["boot-seconds"],
             Path(document["hosts"]) if document["hosts"] else None,
             frozenset(document["joins"]),
+            frozenset(document["beside"]),
+            Path(document["real"]) if document["real"] else None,
         )
 
 

@@ -17,6 +17,7 @@ from lab.kubelet.node_objects import LEASE, NODE, lease_object, node_object, sta
 from lab.kubelet.pod_resources import PodResources
 from lab.kubelet.pod_worker import PodWorker
 from lab.kubelet.runtime import NodeRuntime
+from lab.nodes.objects import LABEL as REAL_NODE
 
 PLAYED_BY = "gpu-clusters.dev/played-by"
 """Annotation of a pod that another stand-in plays: the kubelet leaves it, its status and its end alone."""
@@ -47,7 +48,11 @@ class Node:
     async def open(self) -> None:
         """Register, as Ready, and serve plugins; returns when the scheduler may use the node."""
         cluster = self._runtime.kube.cluster
-        await cluster.apply(NODE, node_object(self._spec), manager=MANAGER, force=True)
+        there = await cluster.apply(NODE, node_object(self._spec), manager=MANAGER, force=True)
+        if REAL_NODE in there["metadata"]["labels"]:
+            # Its kubelet was a real one before, in this same cluster.
+            unmarked = {"metadata": {"labels": {REAL_NODE: None}}}
+            await cluster.patch(NODE, self.name, "", unmarked)
         await self._beat()
         await self._write_status()
         await self._runtime.devices.open()

@@ -37,6 +37,8 @@ def start(
     boot_seconds: float = 0.3,
     hosts: Path | None = None,
     joins: Collection[str] = (),
+    beside: Collection[str] = (),
+    real: Path | None = None,
 ) -> KubeletStatus:
     """Play the kubelets of exactly these nodes until stopped; wait until all are Ready.
 
@@ -52,14 +54,28 @@ def start(
         boot_seconds: what each of the two steps of a simulated pod with devices takes.
         hosts: folder of the simulated hosts of the same names; a pod with GPUs is a virtual machine there.
         joins: nodes that are played only while their host has joined a cluster; none of them is waited for.
+        beside: names of nodes that have a real kubelet, whether `nodes` has them or not. They are not played,
+            only what stands outside of their containers is: Kata's installation, virtual machines, and what
+            Cilium says of them. None of them has to be there yet.
+        real: folder of `lab.nodes`, which has the nodes of `beside`.
 
     Raises:
-        KubeletError: it did not come up; the message says why.
+        KubeletError: it did not come up, or `beside` names nodes and `real` does not say where they are.
     """
     paths = KubeletFolder(folder.resolve())
-    machines = hosts.resolve() if hosts else None
+    if beside and real is None:
+        raise KubeletError(
+            f"where the real nodes {', '.join(sorted(beside))} are is not said; give their folder"
+        )
     spec = KubeletSpec(
-        control_plane.resolve(), tuple(nodes), image, boot_seconds, machines, frozenset(joins)
+        control_plane.resolve(),
+        tuple(nodes),
+        image,
+        boot_seconds,
+        hosts.resolve() if hosts else None,
+        frozenset(joins),
+        frozenset(beside),
+        real.resolve() if real else None,
     )
     try:
         paths.path.mkdir(parents=True, exist_ok=True, mode=0o700)

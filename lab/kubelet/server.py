@@ -22,6 +22,7 @@ from lab.control_plane.pki import CA
 from lab.control_plane.ports import LOOPBACK, kept, reserve
 from lab.hosts.folder import read_json, write_json
 from lab.kubelet.addresses import LoopbackAddresses, PodRange
+from lab.kubelet.beside import BesideNode
 from lab.kubelet.device_manager import DeviceManager
 from lab.kubelet.folder import KubeletFolder
 from lab.kubelet.kube import POD, Kube, Server
@@ -29,8 +30,10 @@ from lab.kubelet.log_server import LogServer
 from lab.kubelet.machine import Machine
 from lab.kubelet.membership import Membership
 from lab.kubelet.model import KubeletError, KubeletSpec
+from lab.kubelet.network_agent import NetworkAgent
 from lab.kubelet.node import Node
 from lab.kubelet.pod_worker import PodWorker
+from lab.kubelet.real_devices import RealDevices, pod_resources
 from lab.kubelet.runtime import NodeRuntime
 
 _PORT = "kubelet"
@@ -53,6 +56,7 @@ class Kubelets:
         self._port = reserve(folder.ports, [_PORT])[_PORT]
         self._loopback = LoopbackAddresses()
         self._nodes: dict[str, Node] = {}
+        self._beside = {name: self._beside_node(name) for name in sorted(spec.beside)}
         self._pods: dict[str, dict[str, dict[str, Any]]] = {}
         """All pods with a node, by node and uid."""
         self._listed = asyncio.Event()
@@ -67,13 +71,16 @@ class Kubelets:
             try:
                 self._nodes = {
                     spec.name: self._node(spec)
-                    for spec in self._spec.nodes
+                    for spec in self._spec.played
                     if spec.name not in self._spec.joins
                 }
                 await asyncio.gather(*(node.open() for node in self._nodes.values()))
                 tasks.append(asyncio.create_task(self._follow(stop)))
                 if self._spec.joins:
                     tasks.append(asyncio.create_task(self._follow_members()))
+                if self._beside:
+                    agent = NetworkAgent(self._kube.cluster, self._spec.beside)
+                    tasks.append(asyncio.create_task(agent.follow()))
                 self._tell()
                 await stop.wait()
             finally:
@@ -82,7 +89,7 @@ class Kubelets:
                     with contextlib.suppress(asyncio.CancelledError):
                         await task
                 self._folder.ready.unlink(missing_ok=True)
-                await asyncio.gather(*(node.close() for node in self._nodes.values()))
+                await asyncio.gather(*(node.close() for node in self._everywhere.values()))
                 await self._logs.close()
 
     @property
@@ -118,7 +125,7 @@ class Kubelets:
         await self._listed.wait()
         if self._spec.hosts is not None:
             joining = self._spec.joins
-            specs = {spec.name: spec for spec in self._spec.nodes if spec.name in joining}
+            specs = {spec.name: spec for spec in self._spec.played if spec.name in joining}
             members = Membership(self, self._kube.cluster, specs, self._spec.hosts, self._tell)
             await members.follow()
 
@@ -128,7 +135,7 @@ class Kubelets:
         write_json(self._folder.ready, {"nodes": paths, "port": self._port})
 
     def _reachable(self) -> KubeletFolder:
-        return self._folder.within_reach([spec.name for spec in self._spec.nodes])
+        return self._folder.within_reach([spec.name for spec in self._spec.played])
 
     def _node(self, spec: NodeSpec) -> Node:
         told = asyncio.Event()
@@ -147,6 +154,13 @@ class Kubelets:
         )
         return Node(spec, runtime, self._port, told)
 
+    def _beside_node(self, name: str) -> BesideNode:
+        if self._spec.real is None:
+            raise KubeletError(f"where the real node {name} is is not said")
+        file = self._folder.node(name).installations
+        devices = RealDevices(pod_resources(self._spec.real, name))
+        return BesideNode(name, self._kube, self._spec.hosts, devices, file)
+
     async def _watch_folder(self, stop: asyncio.Event) -> None:
         """End when the folder was removed: nothing could find this process any more."""
         while self._folder.process.exists():
@@ -159,7 +173,7 @@ class Kubelets:
             async for kind, body in self._kube.cluster.watch(POD, fields="spec.nodeName!="):
                 if kind == "SYNC":
                     if not self._listed.is_set():
-                        for name, node in self._nodes.items():
+                        for name, node in self._everywhere.items():
                             await node.known(self._pods_of(name))
                             for pod in self._pods_of(name):
                                 node.saw(pod)
@@ -173,7 +187,7 @@ class Kubelets:
 
     def _saw(self, kind: str, body: dict[str, Any]) -> None:
         name, uid = body["spec"].get("nodeName", ""), body["metadata"]["uid"]
-        node = self._nodes.get(name) if self._listed.is_set() else None
+        node = self._everywhere.get(name) if self._listed.is_set() else None
         if kind == "DELETED":
             self._pods.get(name, {}).pop(uid, None)
             if node is not None:
@@ -182,6 +196,11 @@ class Kubelets:
             self._pods.setdefault(name, {})[uid] = body
             if node is not None:
                 node.saw(body)
+
+    @property
+    def _everywhere(self) -> dict[str, Node | BesideNode]:
+        """Nodes that are played, and those that have a real kubelet."""
+        return {**self._nodes, **self._beside}
 
     def _pods_of(self, node: str) -> list[dict[str, Any]]:
         return [*self._pods.get(node, {}).values()]

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from lab.kubelet import proof_program
-from lab.kubelet.kata_installer import IMAGE as KATA_DEPLOY
+from lab.kubelet.installation import is_installer
 from lab.kubelet.kata_installer import InstallError, KataInstaller
 from lab.kubelet.pod_status import Conditions, ContainerState, running
 from lab.kubelet.runtime import NodeRuntime, cdi_names
@@ -148,8 +148,7 @@ class SimulatedPod:
 
 def _installer(runtime: NodeRuntime, pod: Mapping[str, Any]) -> KataInstaller | None:
     """What installs something on the node when it runs; None for pods that do nothing."""
-    image = pod["spec"]["containers"][0]["image"].partition("@")[0]
-    if image.rpartition(":")[0] != KATA_DEPLOY:
+    if not is_installer(pod):
         return None
     machine = runtime.machine
     return KataInstaller(runtime.kube, machine.hosts if machine is not None else None, pod)

@@ -12,6 +12,10 @@ env:
   - name: NODE_NAME
     valueFrom: {fieldRef: {fieldPath: spec.nodeName}}
   - {name: DAEMONSET_NAME, value: {{ include "kata.name" . }}}
+{{- if eq .Values.deploymentMode "job" }}
+  # On a real node the stand-in of the image runs, which has to end for the Job to be done.
+  - {name: STAND_IN_ENDS, value: "0"}
+{{- end }}
 volumeMounts:
   - {name: custom-configs, mountPath: /custom-configs}
 {{- end -}}
