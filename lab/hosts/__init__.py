@@ -22,7 +22,8 @@ What it does not do, so that nobody relies on it:
   (`nvidia_gpu_tools.py` resets them).
 - A reboot takes a third of a second, and starts units with a file of their own for real; those that packages
   bring along (containerd, kubelet, libvirtd) are stand-ins without a process.
-- The network is the machine's; a command can reach whatever the machine can.
+- The network is the machine's, or that of the real node which is one machine with the host
+  (`real_machine.py`); a command can reach whatever that can.
 - Background processes end with the command that started them, and a command ends 2 s after its
   connection broke; on a real host both go on.
 - Without root on the machine (user namespaces only) the operator is the host's root, so a forgotten

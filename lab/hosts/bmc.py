@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+from dataclasses import replace
 from http import HTTPStatus
 
-from lab.hosts import faults, firmware, ports
+from lab.hosts import faults, firmware
 from lab.hosts.bmc_identity import ensure_certificate, tls
+from lab.hosts.door import Door
 from lab.hosts.host import Host
+from lab.hosts.ports import Place
 from lab.hosts.redfish import Redfish, Reply
 
 _MAX_HEAD = 16 * 1024
@@ -26,41 +29,29 @@ class Bmc:
         self.certificate = ensure_certificate(host.folder)
         self._tls = tls(host.folder)
         self._redfish = Redfish(host.platform, password, self._inventory)
-        self._socket: socket.socket | None = None
-        self._accepting: asyncio.Task[None] | None = None
-        self._connections: set[asyncio.Task[None]] = set()
-        self.port = 0
+        self._door = Door(self._serve)
+        self.place = Place()
 
-    def open(self, port: int | None) -> int:
-        """Listen on this port, or on one chosen now; returns the port."""
-        self._socket = ports.listen(f"{self._host.folder.name} (BMC)", port)
-        self.port = self._socket.getsockname()[1]
-        self._accepting = asyncio.create_task(self._accept(self._socket))
-        return self.port
+    async def move(self, place: Place) -> None:
+        """Answer there from now on; connections to the place before break.
+
+        Raises:
+            HostsError: it cannot listen there.
+        """
+        await self.close()
+        listening = place.listen(f"{self._host.folder.name} (BMC)")
+        self.place = replace(place, port=listening.getsockname()[1])
+        self._door.open(listening)
 
     async def close(self) -> None:
         """Stop listening and end all connections."""
-        tasks = [*self._connections, *([self._accepting] if self._accepting else [])]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        if self._socket is not None:
-            self._socket.close()
-            self._socket = None
+        await self._door.close()
 
     def _inventory(self) -> dict[str, str]:
         return firmware.inventory(self._host.folder, self._host.platform, self._host.faults())
 
     def _silent(self) -> bool:
         return self._host.faults().first(faults.BmcSilent) is not None
-
-    async def _accept(self, listening: socket.socket) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            connection, _ = await loop.sock_accept(listening)
-            task = asyncio.create_task(self._serve(connection))
-            self._connections.add(task)
-            task.add_done_callback(self._connections.discard)
 
     async def _serve(self, connection: socket.socket) -> None:
         writer: asyncio.StreamWriter | None = None

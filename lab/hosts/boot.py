@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 from uuid import uuid4
 
 from lab.hosts import hardware, libvirt, user_manager
@@ -29,7 +29,21 @@ _KEPT = frozenset({"lock"})
 HOOKS: list[Callable[[Machine, Faults], None]] = [libvirt.host_booted, user_manager.booted]
 """What stand-ins forget or start again when the machine boots, in order; before units are started."""
 
-Change = Callable[[], Awaitable[None]]
+
+class Chassis(Protocol):
+    """What a host is plugged into."""
+
+    async def suspend(self) -> None:
+        """Take the host off the network."""
+
+    async def stop_machine(self) -> None:
+        """Switch off what runs for real under the host, if anything does."""
+
+    async def start_machine(self) -> None:
+        """Switch it on."""
+
+    async def resume(self) -> None:
+        """Bring the host back to the network."""
 
 
 class Power:
@@ -37,13 +51,12 @@ class Power:
 
     def __init__(self, host: Host) -> None:
         self._host = host
-        self._suspend: Change | None = None
-        self._resume: Change | None = None
+        self._chassis: Chassis | None = None
         self._task: asyncio.Task[None] | None = None
 
-    def connect(self, suspend: Change, resume: Change) -> None:
-        """What takes the machine off the network, and what brings it back."""
-        self._suspend, self._resume = suspend, resume
+    def connect(self, chassis: Chassis) -> None:
+        """What goes down and comes up with the host."""
+        self._chassis = chassis
 
     def reboot(self) -> None:
         """Go down in a moment, so that whoever gave the order still gets an answer."""
@@ -77,21 +90,25 @@ class Power:
         await self._up()
 
     async def _down(self) -> None:
-        if self._suspend is not None:
-            await self._suspend()
+        if self._chassis is not None:
+            await self._chassis.suspend()
         await self._host.halt()
+        if self._chassis is not None:
+            await self._chassis.stop_machine()
 
     async def _up(self) -> None:
         host = self._host
         host.machine.state["power"] = "booting"
         boot(host, host.faults())
+        if self._chassis is not None:
+            await self._chassis.start_machine()
         await host.services.boot()
         hardware.apply(host.folder, host.platform, host.faults())
         host.machine.state.pop("power", None)
         host.machine.save()
         host.machine.note("power", action="up", line=host.kernel.command_line)
-        if self._resume is not None:
-            await self._resume()
+        if self._chassis is not None:
+            await self._chassis.resume()
 
 
 def boot(host: Host, injected: Faults) -> None:

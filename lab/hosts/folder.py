@@ -14,6 +14,7 @@
 <folder>/<host>/faults.json       injected faults
 <folder>/<host>/virtual_machines.json   who uses which partition
 <folder>/<host>/journal.jsonl     connections, commands, stand-ins that ran
+<folder>/<host>/machine.json      the real node that is one machine with the host; written by who holds it
 <folder>/<host>/root              the host's file system
 """
 
@@ -85,6 +86,11 @@ class HostFolder:
     def journal(self) -> Path:
         """One line of JSON per connection, command and stand-in."""
         return self.path / "journal.jsonl"
+
+    @property
+    def machine(self) -> Path:
+        """Where the real node under the host is; only written while there is one."""
+        return self.path / "machine.json"
 
     @property
     def root(self) -> Path:

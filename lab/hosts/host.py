@@ -20,6 +20,8 @@ from lab.hosts.kernel import Kernel
 from lab.hosts.keys import ensure_key
 from lab.hosts.machine import Machine
 from lab.hosts.model import USER
+from lab.hosts.network import Network
+from lab.hosts.real_machine import RealMachine
 from lab.hosts.request import Request, answer_of, hung_up, receive
 from lab.hosts.services import NOTIFY_VARIABLE, Services
 from lab.hosts.standins.call import Answer, Call, Finished
@@ -41,6 +43,7 @@ class Host:
         self._launcher = launcher
         self._times: dict[str, int] = {}
         self._watcher = watcher
+        self._network: Network | None = None
         self._commands: set[Running] = set()
         tree.build(folder, self.platform, identity, many_users=launcher.switches_user)
         self._mounts = tree.mounts(folder, names_on(identity["system"]))
@@ -60,6 +63,16 @@ class Host:
     def many_users(self) -> bool:
         """Whether root and the operator are two users on this host."""
         return self._launcher.switches_user
+
+    @property
+    def node(self) -> RealMachine | None:
+        """The real node that is one machine with this host."""
+        return self.services.real.node
+
+    def stands_on(self, node: RealMachine | None, network: Network | None) -> None:
+        """From now on this host is one machine with a real node, in its network; None: with none."""
+        self._network = network
+        self.services.real.node, self.services.real.network = node, network
 
     def faults(self) -> faults.Faults:
         """The faults injected at this moment."""
@@ -95,6 +108,7 @@ class Host:
             self._mounts,
             Command(command.argv, command.uid, command.cwd, command.environment, inside),
             streams,
+            network=self._network.descriptor if self._network is not None else None,
         )
         self._commands = {other for other in self._commands if not other.has_ended}
         self._commands.add(running)

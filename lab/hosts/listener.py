@@ -6,12 +6,15 @@ import asyncio
 import contextlib
 import socket
 import struct
+from dataclasses import replace
 
 import asyncssh
 
-from lab.hosts import faults, ports, session
+from lab.hosts import faults, session
+from lab.hosts.door import Door
 from lab.hosts.host import Host
 from lab.hosts.model import ADDRESS, USER
+from lab.hosts.ports import Place
 from lab.hosts.sftp import HostSFTP
 
 
@@ -41,16 +44,14 @@ class _Login(asyncssh.SSHServer):
 
 
 class Listener:
-    """Accepts connections of one host."""
+    """The SSH server of one host, wherever the host is."""
 
     def __init__(self, host: Host, client_key: str) -> None:
         self._host = host
         self._client_key = asyncssh.import_public_key(client_key)
         self._host_key = asyncssh.read_private_key(str(host.folder.host_key))
-        self._socket: socket.socket | None = None
-        self._accepting: asyncio.Task[None] | None = None
-        self._connections: set[asyncio.Task[None]] = set()
-        self.port = 0
+        self._door = Door(self._serve)
+        self.place = Place()
         self._up = True
 
     @property
@@ -58,26 +59,30 @@ class Listener:
         """The host's public key, as OpenSSH writes it in one line, without a comment."""
         return " ".join(self._host_key.export_public_key().decode().split()[:2])
 
-    def open(self, port: int | None) -> int:
-        """Listen on this port, or on one chosen now; returns the port."""
-        self._socket = ports.listen(self._host.folder.name, port)
-        self.port = self._socket.getsockname()[1]
-        self._accepting = asyncio.create_task(self._accept(self._socket))
-        return self.port
+    async def move(self, place: Place) -> None:
+        """Answer there from now on; connections to the place before break.
+
+        Raises:
+            HostsError: it cannot listen there.
+        """
+        await self.close()
+        self.place = place
+        if self._up:
+            self._open()
+        await self.apply_faults()
 
     async def apply_faults(self) -> None:
         """Stop listening, or listen again, as the faults say."""
         refuse = not self._up or self._host.faults().first(faults.RefuseConnections) is not None
-        if refuse and self._socket is not None:
-            await self._stop_listening()
-        elif not refuse and self._socket is None:
-            self.open(self.port)
+        if refuse:
+            await self._door.shut()
+        elif not self._door.is_open:
+            self._open()
 
     async def suspend(self) -> None:
         """The machine goes down: nothing listens, connections break."""
         self._up = False
         await self.close()
-        self._connections.clear()
 
     async def resume(self) -> None:
         """The machine is up again."""
@@ -86,26 +91,12 @@ class Listener:
 
     async def close(self) -> None:
         """Stop listening and end all connections."""
-        await self._stop_listening()
-        for task in self._connections:
-            task.cancel()
-        await asyncio.gather(*self._connections, return_exceptions=True)
+        await self._door.close()
 
-    async def _stop_listening(self) -> None:
-        if self._accepting is not None:
-            self._accepting.cancel()
-            await asyncio.gather(self._accepting, return_exceptions=True)
-        if self._socket is not None:
-            self._socket.close()
-            self._socket = None
-
-    async def _accept(self, listening: socket.socket) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            connection, _ = await loop.sock_accept(listening)
-            task = asyncio.create_task(self._serve(connection))
-            self._connections.add(task)
-            task.add_done_callback(self._connections.discard)
+    def _open(self) -> None:
+        listening = self.place.listen(self._host.folder.name)
+        self.place = replace(self.place, port=listening.getsockname()[1])
+        self._door.open(listening)
 
     async def _serve(self, connection: socket.socket) -> None:
         injected = self._host.faults()

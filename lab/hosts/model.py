@@ -67,6 +67,12 @@ class HostEndpoint:
     host_key: str
     bmc: BmcEndpoint
 
+    @property
+    def known_host(self) -> str:
+        """The line of a `known_hosts` file for it: at port 22 a host is known by its address alone."""
+        where = self.address if self.port == 22 else f"[{self.address}]:{self.port}"
+        return f"{where} {self.host_key}\n"
+
 
 @dataclass(frozen=True, slots=True)
 class ServerStatus:

@@ -1,16 +1,44 @@
-"""The loopback ports of simulated hosts: chosen once, then kept."""
+"""Where simulated hosts listen: on loopback ports chosen once and then kept, or where their real node is."""
 
 from __future__ import annotations
 
 import random
 import socket
+from dataclasses import dataclass
 
 from lab.hosts.model import ADDRESS, HostsError
+from lab.hosts.network import Network
 
 _PORTS = range(20000, 32000)
 """Below the range from which systems choose ports of outgoing connections, so that a port that is
 free now is still free after a restart."""
 _PORT_ATTEMPTS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where something answers; `network` is that of another process, None the machine's own."""
+
+    address: str = ADDRESS
+    port: int | None = None
+    """None: one is chosen when it is first listened on."""
+    network: Network | None = None
+
+    def listen(self, name: str) -> socket.socket:
+        """A listening socket here, for the host of this name.
+
+        Raises:
+            HostsError: it cannot be had; the message says what to do.
+        """
+        if self.network is None or self.port is None:
+            return listen(name, self.port)
+        try:
+            return self.network.listen(self.address, self.port)
+        except OSError as error:
+            raise HostsError(
+                f"host {name}: {self.address}:{self.port} cannot be listened on in the network of its node "
+                f"({error.strerror}); stop and start the real nodes"
+            ) from error
 
 
 def listen(name: str, port: int | None) -> socket.socket:

@@ -14,7 +14,6 @@ from lab.hosts.board import board
 from lab.hosts.folder import HostsFolder, read_json, write_json
 from lab.hosts.keys import ensure_key
 from lab.hosts.model import (
-    ADDRESS,
     BMC_USER,
     USER,
     BmcEndpoint,
@@ -195,22 +194,22 @@ def _endpoints(paths: HostsFolder, ready: dict[str, Any]) -> dict[str, HostEndpo
     password = paths.bmc_password.read_text().strip() if ready["hosts"] else ""
     return {
         name: HostEndpoint(
-            ADDRESS,
+            host["address"],
             host["port"],
             USER,
             host["host-key"],
             BmcEndpoint(
-                url=f"https://{ADDRESS}:{host['bmc-port']}",
+                url=f"https://{host['bmc-address']}:{host['bmc-port']}",
                 user=BMC_USER,
                 password=password,
                 certificate=host["bmc-certificate"],
             ),
         )
         for name, host in ready["hosts"].items()
-        if "bmc-port" in host
+        if "bmc-address" in host
     }
 
 
 def _is_current(ready: dict[str, Any]) -> bool:
-    """Whether the server is of a version that can boot its hosts and gives them controllers."""
-    return all("bmc-port" in host and "condition" in host for host in ready["hosts"].values())
+    """Whether the server is of a version that can boot its hosts and follows their nodes."""
+    return all("bmc-address" in host and "condition" in host for host in ready["hosts"].values())

@@ -35,13 +35,12 @@ def execute(folder: Path, host: str, command: str, client_key: Path | None = Non
 
 
 async def _execute(endpoint: HostEndpoint, command: str, key: Path) -> int:
-    line = f"[{endpoint.address}]:{endpoint.port} {endpoint.host_key}\n"
     async with asyncssh.connect(
         endpoint.address,
         endpoint.port,
         username=endpoint.user,
         client_keys=[str(key)],
-        known_hosts=asyncssh.import_known_hosts(line),
+        known_hosts=asyncssh.import_known_hosts(endpoint.known_host),
         agent_path=None,
         config=None,
     ) as connection:

@@ -9,29 +9,22 @@ import logging
 import os
 import shutil
 import signal
-from dataclasses import dataclass
+import socket
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import psutil
 
 from lab.hosts import control, usernetes_cluster, views
-from lab.hosts.bmc import Bmc
 from lab.hosts.bmc_identity import ensure_password
-from lab.hosts.folder import HostsFolder, read_json, write_json
+from lab.hosts.folder import HostFolder, HostsFolder, read_json, write_json
 from lab.hosts.host import Host, ensure_identity, is_kind
-from lab.hosts.listener import Listener
 from lab.hosts.model import HostsError
+from lab.hosts.served import Served
 from lab.hosts.writes import Watcher
 
 _WATCH_SECONDS = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class _Served:
-    host: Host
-    listener: Listener
-    bmc: Bmc
 
 
 class Server:
@@ -41,19 +34,25 @@ class Server:
         self._folder = folder
         self._launcher = views.Launcher(user_namespace=views.check_possible())
         self._watcher = Watcher()
-        self._served: dict[str, _Served] = {}
+        self._served: dict[str, Served] = {}
+        self._changing = asyncio.Lock()
+        self._answers: set[asyncio.Task[None]] = set()
         self._listening = control.listen(folder.path / control.SOCKET, 0o600)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until told to stop."""
+        # From the start: who holds the real nodes tells of them, and waits for an answer, while hosts boot.
+        answering = asyncio.create_task(self._answer_control())
         try:
-            await self._reload()
-            answering = asyncio.create_task(self._answer_control())
+            async with self._changing:
+                await self._reload()
             watching = asyncio.create_task(self._watch_folder(stop))
             await stop.wait()
-            answering.cancel()
             watching.cancel()
         finally:
+            answering.cancel()
+            for answer in self._answers:
+                answer.cancel()
             self._folder.ready.unlink(missing_ok=True)
             (self._folder.path / control.SOCKET).unlink(missing_ok=True)
             for name in list(self._served):
@@ -71,26 +70,50 @@ class Server:
         loop = asyncio.get_running_loop()
         while True:
             connection, _ = await loop.sock_accept(self._listening)
-            with connection, contextlib.suppress(OSError):
-                what = (await loop.sock_recv(connection, 256)).decode().strip()
-                try:
-                    await self._act(what)
-                    answer = "ok"
-                except HostsError as error:
-                    answer = str(error)
-                await loop.sock_sendall(connection, f"{answer}\n".encode())
+            # Each by itself: what one waits for may have to be told to another.
+            task = asyncio.create_task(self._answer(connection))
+            self._answers.add(task)
+            task.add_done_callback(self._answers.discard)
+
+    async def _answer(self, connection: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        with connection, contextlib.suppress(OSError):
+            what = (await loop.sock_recv(connection, 256)).decode().strip()
+            try:
+                await self._act(what)
+                answer = "ok"
+            except HostsError as error:
+                answer = str(error)
+            await loop.sock_sendall(connection, f"{answer}\n".encode())
 
     async def _act(self, what: str) -> None:
         kind, _, name = what.partition(" ")
-        if what == "hosts":
-            await self._reload()
-        elif kind == "faults" and name in self._served:
-            await self._served[name].host.power.resume()
-            await self._served[name].listener.apply_faults()
-        elif kind == "reinstall" and name in self._served:
-            await self._reinstall(name)
-        elif kind != "faults":
-            raise HostsError(f"unknown request {what!r}")
+        if what == "machines":
+            await self._settle()
+            return
+        try:
+            async with self._changing:
+                if what == "hosts":
+                    await self._reload()
+                elif kind == "faults" and name in self._served:
+                    await self._served[name].apply_faults()
+                elif kind == "reinstall" and name in self._served:
+                    await self._reinstall(name)
+                elif kind != "faults":
+                    raise HostsError(f"unknown request {what!r}")
+        finally:
+            self._moved()
+
+    async def _settle(self) -> None:
+        """Have every host where its machine is now; a host that is being made looks by itself."""
+        problems: list[str] = []
+        for served in list(self._served.values()):
+            try:
+                await served.settle()
+            except HostsError as error:
+                problems.append(str(error))
+        if problems:
+            raise HostsError("; ".join(problems))
 
     async def _reload(self) -> None:
         """Serve what hosts.json says now: hosts that stay keep their connections."""
@@ -101,72 +124,77 @@ class Server:
         for name, kind in wanted["hosts"].items():
             served = self._served.get(name)
             if served is not None and not is_kind(served.host.identity, kind):
-                await self._remove(name)
-                shutil.rmtree(self._folder.host(name).path)
-                served = None
-            if served is None:
+                nodes = await self._take_away(name)
+                _clear(self._folder.host(name))
+                self._served[name] = await self._add(name, kind, wanted["client-key"], nodes)
+            elif served is None:
                 self._served[name] = await self._add(name, kind, wanted["client-key"])
         self._write_ready()
 
     async def _reinstall(self, name: str) -> None:
         """Another operating system on the same machine: what its disk held is gone, its host key too."""
         wanted: dict[str, Any] = read_json(self._folder.specs)
-        await self._remove(name)
+        nodes = await self._take_away(name)
         entry = self._folder.host(name)
         entry.forget_disk()
         usernetes_cluster.Clusters(self._folder.path).forget(name)
         kept = read_json(entry.identity)
         write_json(entry.identity, {**kept, **wanted["hosts"][name], "boot_id": str(uuid4())})
-        self._served[name] = await self._add(name, wanted["hosts"][name], wanted["client-key"])
+        kind = wanted["hosts"][name]
+        self._served[name] = await self._add(name, kind, wanted["client-key"], nodes)
         self._write_ready()
 
-    async def _add(self, name: str, kind: dict[str, str], client_key: str) -> _Served:
+    async def _take_away(self, name: str) -> Path | None:
+        """A host goes down for good, with its node; gives who has the node and starts it for the next."""
+        served = self._served[name]
+        nodes = served.nodes
+        await served.host.halt()
+        await served.stop_machine()
+        await self._remove(name)
+        return nodes
+
+    async def _add(
+        self, name: str, kind: dict[str, str], client_key: str, nodes: Path | None = None
+    ) -> Served:
         entry = self._folder.host(name)
         try:
-            identity = ensure_identity(entry, kind)
+            ensure_identity(entry, kind)
             host = Host(entry, self._launcher, self._watcher)
         except OSError as error:
             raise HostsError(
                 f"host {name}: its files cannot be made in {entry.path} ({error.strerror}); free "
                 "space there, or choose another folder"
             ) from error
-        listener = Listener(host, client_key)
-        host.power.connect(listener.suspend, listener.resume)
-        bmc = Bmc(host, ensure_password(self._folder))
-        served = _Served(host, listener, bmc)
+        served = Served(host, client_key, ensure_password(self._folder), self._moved)
         try:
-            port = listener.open(identity["port"])
-            bmc_port = bmc.open(identity.get("bmc-port"))
+            await served.open(nodes)
         except HostsError:
-            await _close(served)
+            await served.close()
             raise
-        write_json(entry.identity, {**identity, "port": port, "bmc-port": bmc_port})
-        await host.power.resume()
-        await host.services.resume()
-        await listener.apply_faults()
         return served
 
     async def _remove(self, name: str) -> None:
-        await _close(self._served.pop(name))
+        await self._served.pop(name).close()
+
+    def _moved(self) -> None:
+        """A host is elsewhere. While hosts are made nobody may read half of them."""
+        if self._folder.ready.exists() and not self._changing.locked():
+            self._write_ready()
 
     def _write_ready(self) -> None:
-        hosts = {
-            name: {
-                "port": served.listener.port,
-                "host-key": served.listener.host_key,
-                "bmc-port": served.bmc.port,
-                "bmc-certificate": served.bmc.certificate,
-                "condition": served.host.identity["condition"],
-            }
-            for name, served in sorted(self._served.items())
-        }
+        hosts = {name: served.document() for name, served in sorted(self._served.items())}
         write_json(self._folder.ready, {"pid": os.getpid(), "hosts": hosts})
 
 
-async def _close(served: _Served) -> None:
-    await served.listener.close()
-    await served.bmc.close()
-    await served.host.close()
+def _clear(host: HostFolder) -> None:
+    """Remove all of a host, but not what is said of the real node under it."""
+    for path in host.path.iterdir():
+        if path == host.machine:
+            continue
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
 
 
 def serve(folder: HostsFolder) -> None:

@@ -1,6 +1,7 @@
 """Runs what systemd units of a host start: real processes on the simulated machine.
 
-Units that an operating system brings along (containerd, kubelet, …) are stand-ins without a process.
+Units that an operating system brings along (containerd, kubelet, …) are stand-ins without a process, unless
+the host is one machine with a real node, whose containerd and kubelet they then are (`real_programs.py`).
 Everything with a unit file of its own is started for real: `Type=oneshot` ends before the next unit
 starts, `notify` is ready when it says so (`systemd-notify --ready`, or a stand-in that stays),
 `simple` and `exec` as soon as they run. A service whose process ends is `failed`, or `inactive` after
@@ -18,6 +19,7 @@ from dataclasses import dataclass
 
 from lab.hosts.faults import Faults
 from lab.hosts.machine import Machine
+from lab.hosts.real_programs import RealPrograms
 from lab.hosts.standins import units
 from lab.hosts.views import Command, Running, environment
 
@@ -45,6 +47,7 @@ class Services:
         self._machine = machine
         self._start = start
         self._faults = faults
+        self.real = RealPrograms(machine)
         self._processes: dict[str, _Process] = {}
         self._ready: dict[str, asyncio.Event] = {}
         self._restarts: dict[str, int] = {}
@@ -57,6 +60,8 @@ class Services:
             if not up:
                 units.failed(self._machine, unit, f"dependency {needed} failed", action)
                 return False
+        if self.real.runs(unit):
+            return await self.real.start(unit, action)
         if not units.has_program(self._machine, unit):
             return units.start(self._machine, unit, self._faults(), action=action)
         await self.stop(unit, note=False)
@@ -71,6 +76,8 @@ class Services:
                 process.watcher.cancel()
             process.running.kill()
             await process.ended
+        if self.real.runs(unit):
+            await self.real.stop(unit)
         if note:
             for line in units.commands(self._machine, unit, "ExecStop"):
                 await self._finish(unit, line)
@@ -78,9 +85,14 @@ class Services:
 
     async def boot(self) -> None:
         """Start all enabled units in the order that they ask for."""
+        self.real.forget()
         for unit in units.boot_order(self._machine):
             if not units.is_active(self._machine, unit):
                 await self.start(unit, action="start")
+        for unit in filter(self.real.runs, units.known(self._machine)):
+            # A node's programs come up with it; a unit that is disabled does not.
+            if not units.state(self._machine, unit)["enabled"]:
+                await self.real.stop(unit)
         self._machine.save()
 
     async def resume(self) -> None:

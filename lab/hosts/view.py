@@ -7,8 +7,9 @@ library alone.
 
 Each request on the socket FD carries five descriptors: the request (JSON in a memory file), the
 command's standard input, output and error, and a socket that receives `{"pid": …}` and then
-`{"exit": …}` or `{"error": …}`. Killing that pid kills all that the command started: it is the
-parent of a pid namespace. Commands that a host's command leaves in the background end with it.
+`{"exit": …}` or `{"error": …}`; a sixth is the network that the command runs in. Killing that pid kills
+all that the command started: it is the parent of a pid namespace. Commands that a host's command
+leaves in the background end with it.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import sys
 from typing import Any, NoReturn
 
 CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWIPC = 0x00020000, 0x04000000, 0x08000000
-CLONE_NEWUSER, CLONE_NEWPID = 0x10000000, 0x20000000
+CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET = 0x10000000, 0x20000000, 0x40000000
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC = 1, 2, 4, 8
 MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = 32, 4096, 16384, 1 << 18
 MNT_DETACH = 2
@@ -204,13 +205,18 @@ def _send(status: socket.socket, **message: int | str) -> None:
     status.send(json.dumps(message).encode())
 
 
-def _launch(request: dict[str, Any], streams: list[int], status: socket.socket) -> NoReturn:
+def _launch(
+    request: dict[str, Any], streams: list[int], status: socket.socket, network: list[int]
+) -> NoReturn:
     """Parent of the view, in the machine's own pid namespace: its pid is what can be killed."""
     _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     flags = CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWUTS | CLONE_NEWIPC
     uid, gid = os.getuid(), os.getgid()
     try:
+        for descriptor in network:
+            _check(_libc.setns(descriptor, CLONE_NEWNET), "enter the network of the node")
+            os.close(descriptor)
         if request["user_namespace"]:
             flags |= CLONE_NEWUSER
         _check(_libc.unshare(flags), "make namespaces")
@@ -248,20 +254,21 @@ def main() -> None:
     control = socket.socket(fileno=int(sys.argv[1]))
     size = array.array("i").itemsize
     while True:
-        data, ancillary, _, _ = control.recvmsg(16, socket.CMSG_LEN(5 * size))
+        data, ancillary, _, _ = control.recvmsg(16, socket.CMSG_LEN(6 * size))
         if not data:
             return
         descriptors = array.array("i")
         for level, kind, content in ancillary:
             if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
                 descriptors.frombytes(content)
-        memory, stdin, stdout, stderr, status_fd = descriptors
+        memory, stdin, stdout, stderr, status_fd, *network = descriptors
         if os.fork() == 0:
             control.close()
             with os.fdopen(memory) as file:
                 file.seek(0)
                 request = json.load(file)
-            _launch(request, [stdin, stdout, stderr], socket.socket(fileno=status_fd))
+            status = socket.socket(fileno=status_fd)
+            _launch(request, [stdin, stdout, stderr], status, network)
         for descriptor in descriptors:
             os.close(descriptor)
 

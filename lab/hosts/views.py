@@ -106,9 +106,19 @@ class Launcher:
         return not self._user_namespace
 
     async def start(
-        self, root: Path, name: str, mounts: Mounts, command: Command, streams: Sequence[int]
+        self,
+        root: Path,
+        name: str,
+        mounts: Mounts,
+        command: Command,
+        streams: Sequence[int],
+        *,
+        network: int | None = None,
     ) -> Running:
-        """Start a command in a host's root folder on the given input, output and error."""
+        """Start a command in a host's root folder on the given input, output and error.
+
+        `network`: the namespace that it runs in, opened; None: the machine's own.
+        """
         uid = command.uid if self.switches_user else 0
         request: dict[str, Any] = {
             "root": str(root),
@@ -129,7 +139,8 @@ class Launcher:
         ours, theirs = socket.socketpair()
         try:
             os.write(memory, json.dumps(request).encode())
-            descriptors = array.array("i", [memory, *streams, theirs.fileno()])
+            extra = [] if network is None else [network]
+            descriptors = array.array("i", [memory, *streams, theirs.fileno(), *extra])
             self._control.sendmsg([b"start"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)])
         finally:
             os.close(memory)

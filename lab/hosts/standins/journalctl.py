@@ -40,6 +40,7 @@ def run(call: Call) -> Answer:
         return Answer(stderr="Hint: You are currently not seeing messages from other users.\n")
     shown: list[str] = []
     for unit in wanted or units.known(call.machine):
+        call.control.services.real.collect(unit)
         path = units.log_path(call.machine, unit)
         said = path.read_text(errors="replace").splitlines() if path.exists() else []
         shown += said if cat else [f"{call.machine.name} {line}" for line in said]

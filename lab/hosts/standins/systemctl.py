@@ -51,6 +51,7 @@ async def run(call: Call) -> Answer:
         else:
             words.append(argument)
     verb, names = (words[0], words[1:]) if words else ("list-units", [])
+    await call.control.services.real.look()
     if verb == "show":
         return systemctl_show.show(call, names, properties, flags)
     if verb not in {*_VERBS, *_ACTS, "reboot", "poweroff"}:

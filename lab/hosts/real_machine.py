@@ -1,0 +1,60 @@
+"""The real node that is one machine with a simulated host: where it is, and who stops and starts it.
+
+`machine.json` in the host's folder says it; the server of `lab.nodes` writes it as soon as the node's
+namespaces are there and removes it when they go. Without it a host is simulated throughout.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from lab.hosts.folder import HostFolder, read_json
+from lab.hosts.model import HostsError
+
+SSH_PORT, BMC_PORT = 22, 443
+"""Where a machine of its own answers; only on loopback hosts need ports of their own."""
+
+
+@dataclass(frozen=True, slots=True)
+class RealMachine:
+    """The node under a host. `pid` is its first process, `bmc_pid` one in the network of the bridge."""
+
+    name: str
+    pid: int
+    address: str
+    nodes: Path
+    bmc_pid: int
+    bmc_address: str
+
+    def log(self, program: str) -> Path:
+        """What one of the node's programs says."""
+        from lab.nodes.folder import NodesFolder
+
+        return NodesFolder(self.nodes).node(self.name).log(program)
+
+
+def read(host: HostFolder) -> RealMachine | None:
+    """The node under a host as `machine.json` says; None: there is none."""
+    said = read_json(host.machine)
+    if said is None:
+        return None
+    bmc = said["bmc"]
+    return RealMachine(
+        host.name, said["pid"], said["address"], Path(said["nodes"]), bmc["pid"], bmc["address"]
+    )
+
+
+def control(nodes: Path, name: str, program: str, action: str) -> int | None:
+    """Have a program of a node, or the `machine` itself, started or stopped; gives its process. It blocks.
+
+    Raises:
+        HostsError: nobody holds that node, or it could not be done.
+    """
+    # The nodes know hosts; a host meets its node only here.
+    from lab.nodes import NodesError, control
+
+    try:
+        return control(nodes, name, program, action)
+    except NodesError as error:
+        raise HostsError(str(error)) from error
