@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
-from uuid import uuid4
 
 from lab.hosts import accounts, condition, control, faults, sudo, tree
 from lab.hosts.board import board
 from lab.hosts.boot import Power
-from lab.hosts.folder import HostFolder, read_json, write_json
+from lab.hosts.folder import HostFolder, read_json
 from lab.hosts.kernel import Kernel
-from lab.hosts.keys import ensure_key
 from lab.hosts.machine import Machine
 from lab.hosts.model import USER
 from lab.hosts.network import Network
@@ -72,7 +68,7 @@ class Host:
     def stands_on(self, node: RealMachine | None, network: Network | None) -> None:
         """From now on this host is one machine with a real node, in its network; None: with none."""
         self._network = network
-        self.services.real.node, self.services.real.network = node, network
+        self.services.real.node = node
 
     def faults(self) -> faults.Faults:
         """The faults injected at this moment."""
@@ -279,26 +275,3 @@ def _content(descriptor: int) -> str:
     os.lseek(descriptor, 0, os.SEEK_SET)
     with os.fdopen(os.dup(descriptor), "rb") as file:
         return file.read().decode(errors="replace")
-
-
-def is_kind(identity: Mapping[str, Any], kind: Mapping[str, str]) -> bool:
-    """Whether a host was made as this kind of machine."""
-    return all(identity.get(key) == value for key, value in kind.items())
-
-
-def ensure_identity(folder: HostFolder, kind: Mapping[str, str]) -> dict[str, Any]:
-    """The host's identity: made when it is first served, kept from then on.
-
-    `kind`: its platform, condition and operating system.
-    """
-    folder.path.mkdir(parents=True, exist_ok=True)
-    identity: dict[str, Any] | None = read_json(folder.identity)
-    if identity is None or not is_kind(identity, kind):
-        board(kind["platform"])
-        if folder.root.exists():
-            shutil.rmtree(folder.root)
-            folder.state.unlink(missing_ok=True)
-        identity = {**kind, "port": None, "boot_id": str(uuid4())}
-    identity["host_key"] = ensure_key(folder.host_key, folder.name)
-    write_json(folder.identity, identity)
-    return identity

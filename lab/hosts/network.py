@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import ctypes
 import os
 import select
@@ -13,7 +12,6 @@ from collections.abc import Callable
 from typing import TypeVar
 
 _CLONE_NEWNET = 0x40000000
-_CONNECT_SECONDS = 1.0
 _libc = ctypes.CDLL(None, use_errno=True)
 _T = TypeVar("_T")
 
@@ -58,17 +56,6 @@ class Network:
             return listening
 
         return self._inside(make)
-
-    def answers(self, address: str, port: int) -> bool:
-        """Whether somebody in this network listens there."""
-
-        def probe() -> bool:
-            with contextlib.suppress(OSError):
-                socket.create_connection((address, port), _CONNECT_SECONDS).close()
-                return True
-            return False
-
-        return self._inside(probe)
 
     def when_ended(self, tell: Callable[[], None]) -> None:
         """Call this once in the running loop when the process has ended."""

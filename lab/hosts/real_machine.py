@@ -58,3 +58,19 @@ def control(nodes: Path, name: str, program: str, action: str) -> int | None:
         return control(nodes, name, program, action)
     except NodesError as error:
         raise HostsError(str(error)) from error
+
+
+def state(nodes: Path, name: str, program: str) -> tuple[int | None, bool]:
+    """The process of a program, and whether it is started again when it ends. It blocks.
+
+    Raises:
+        HostsError: nobody holds that node, or its programs have not begun.
+    """
+    from lab.nodes import NodesError
+    from lab.nodes.process import program_state
+
+    try:
+        found = program_state(nodes, name, program)
+    except NodesError as error:
+        raise HostsError(str(error)) from error
+    return found.pid, found.wanted

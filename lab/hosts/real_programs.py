@@ -1,30 +1,22 @@
 """containerd and kubelet of a host that is one machine with a real node: its units act on real processes.
 
-Both count as up when they answer, containerd on its socket and the kubelet on its health port. One that
-ends before that is stopped and its unit has failed: the node's first process would start it again for ever,
-as `Restart=always` does, and say nothing.
+A program that ends again as soon as it was started is stopped, and its unit has failed; the node would start
+it for ever, as `Restart=always` does, and `systemctl` would have nothing to say.
 """
 
 from __future__ import annotations
 
 import asyncio
-import socket
-import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from lab.hosts import real_machine
 from lab.hosts.machine import Machine
 from lab.hosts.model import HostsError
-from lab.hosts.network import Network
 from lab.hosts.real_machine import RealMachine
 from lab.hosts.standins import units
 
 PROGRAMS = {"containerd.service": "containerd", "kubelet.service": "kubelet"}
-_CONTAINERD_SOCKET = "run/containerd/containerd.sock"
-_KUBELET_HEALTH = ("127.0.0.1", 10248)
-_UP_SECONDS = 60.0
-_POLL_SECONDS = 0.1
 _KEPT_BYTES = 64 * 1024
 """A kubelet says much; of what a journal would keep, this much of its end is shown."""
 
@@ -35,7 +27,6 @@ class RealPrograms:
 
     machine: Machine
     node: RealMachine | None = None
-    network: Network | None = None
     _read: dict[str, int] = field(default_factory=dict)
     """How much of a program's log was copied to its unit's, by unit."""
 
@@ -49,44 +40,39 @@ class RealPrograms:
         )
 
     async def start(self, unit: str, action: str) -> bool:
-        """Start or restart the program, and wait until it answers; False when it ends before."""
-        again = action != "start"
+        """Start or restart the program, and wait until it works; False when it ends before."""
+        why = f"{PROGRAMS[unit]} ended at once"
         try:
-            pid = await self._control(unit, "restart" if again else "start")
-            up = await self._comes_up(unit, pid)
-            if not up:
-                await self._control(unit, "stop")
+            pid = await self._control(unit, "start" if action == "start" else "restart")
         except HostsError as error:
-            up, pid = False, None
-            units.log(self.machine, unit, str(error))
+            pid, why = None, str(error)
+            await self._end(unit)
         self.collect(unit)
-        if up:
-            units.started(self.machine, unit, action)
-            units.state(self.machine, unit)["pid"] = pid
-        else:
-            units.failed(self.machine, unit, "the program ended", action)
-        return up
+        if pid is None:
+            units.failed(self.machine, unit, why, action)
+            return False
+        units.started(self.machine, unit, action)
+        units.state(self.machine, unit)["pid"] = pid
+        return True
 
     async def stop(self, unit: str) -> None:
         """End the program."""
-        try:
-            await self._control(unit, "stop")
-        except HostsError as error:
-            units.log(self.machine, unit, str(error))
+        await self._end(unit)
         self.collect(unit)
 
     async def look(self) -> None:
         """Let the units say what the processes are: they may have been ended or started past systemd."""
         for unit in filter(self.runs, PROGRAMS):
-            try:
-                pid = await self._control(unit, "state")
-            except HostsError:
-                pid = None
             entry = units.state(self.machine, unit)
+            try:
+                pid, wanted = await asyncio.to_thread(self._state, unit)
+            except HostsError:
+                # A node whose programs have not begun; systemd has nothing better to say.
+                continue
             if pid is not None:
                 entry.update(active="active", pid=pid)
             elif entry["active"] in {"active", "activating"}:
-                entry.update(active="activating", pid=0)
+                entry.update(active="activating" if wanted else "inactive", pid=0)
 
     def collect(self, unit: str) -> None:
         """Add what the program said since the last time to what the journal shows of its unit."""
@@ -110,27 +96,11 @@ class RealPrograms:
             log = self.node.log(PROGRAMS[unit]) if self.node is not None else Path()
             self._read[unit] = log.stat().st_size if log.is_file() else 0
 
-    async def _comes_up(self, unit: str, pid: int | None) -> bool:
-        deadline = time.monotonic() + _UP_SECONDS
-        while pid is not None and await self._control(unit, "state") == pid:
-            # One that lives and is only slow is left to do so: systemd waits longer than a test can.
-            if time.monotonic() > deadline or await asyncio.to_thread(self._answers, unit):
-                return True
-            await asyncio.sleep(_POLL_SECONDS)
-        return False
-
-    def _answers(self, unit: str) -> bool:
-        if self.node is None or self.network is None:
-            return False
-        if PROGRAMS[unit] == "kubelet":
-            return self.network.answers(*_KUBELET_HEALTH)
-        # By the root of the node's first process, whose /run is its own.
-        with socket.socket(socket.AF_UNIX) as probe:
-            try:
-                probe.connect(str(Path(f"/proc/{self.node.pid}/root") / _CONTAINERD_SOCKET))
-            except OSError:
-                return False
-        return True
+    async def _end(self, unit: str) -> None:
+        try:
+            await self._control(unit, "stop")
+        except HostsError as error:
+            units.log(self.machine, unit, str(error))
 
     async def _control(self, unit: str, action: str) -> int | None:
         if self.node is None:
@@ -138,3 +108,8 @@ class RealPrograms:
         return await asyncio.to_thread(
             real_machine.control, self.node.nodes, self.node.name, PROGRAMS[unit], action
         )
+
+    def _state(self, unit: str) -> tuple[int | None, bool]:
+        if self.node is None:
+            return None, False
+        return real_machine.state(self.node.nodes, self.node.name, PROGRAMS[unit])

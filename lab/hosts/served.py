@@ -107,6 +107,11 @@ class Served:
             self._ssh_post.leave()
             await self._control("stop")
 
+    async def forget_disk(self) -> None:
+        """A node that is down starts with nothing of what its programs kept."""
+        if _NODES in self.host.machine.state:
+            await self._control("forget")
+
     async def start_machine(self) -> None:
         """A real node comes up with the host, in namespaces of its own anew."""
         state = self.host.machine.state

@@ -19,7 +19,8 @@ import psutil
 from lab.hosts import control, usernetes_cluster, views
 from lab.hosts.bmc_identity import ensure_password
 from lab.hosts.folder import HostFolder, HostsFolder, read_json, write_json
-from lab.hosts.host import Host, ensure_identity, is_kind
+from lab.hosts.host import Host
+from lab.hosts.identity import ensure_identity, is_kind
 from lab.hosts.model import HostsError
 from lab.hosts.served import Served
 from lab.hosts.writes import Watcher
@@ -148,8 +149,10 @@ class Server:
         """A host goes down for good, with its node; gives who has the node and starts it for the next."""
         served = self._served[name]
         nodes = served.nodes
+        await served.suspend()
         await served.host.halt()
         await served.stop_machine()
+        await served.forget_disk()
         await self._remove(name)
         return nodes
 

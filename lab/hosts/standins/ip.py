@@ -1,12 +1,14 @@
 """Stand-in for `ip`: the address that a simulated host goes out with, as `ip --json route get` says it.
 
-All hosts are on 127.0.0.1; each has an address of its own here, by its port, as machines of one network have.
+A host that is one machine with a real node has that node's address. All others are on 127.0.0.1; each has an
+address of its own here, by its port, as machines of one network have.
 """
 
 from __future__ import annotations
 
 import json
 
+from lab.hosts import real_machine
 from lab.hosts.folder import read_json
 from lab.hosts.standins.call import Answer, Call
 
@@ -19,6 +21,11 @@ def run(call: Call) -> Answer:
         return Answer.error(
             'Object "" is unknown on a simulated host, try "ip --json route get"', 1
         )
-    port = (read_json(call.machine.folder.identity) or {}).get("port") or 0
-    address = f"10.128.{port // _BYTE}.{port % _BYTE}"
+    node = real_machine.read(call.machine.folder)
+    address = node.address if node is not None else _by_port(call)
     return Answer.out(json.dumps([{"dst": call.arguments[3], "dev": "ens4", "prefsrc": address}]))
+
+
+def _by_port(call: Call) -> str:
+    port = (read_json(call.machine.folder.identity) or {}).get("port") or 0
+    return f"10.128.{port // _BYTE}.{port % _BYTE}"
