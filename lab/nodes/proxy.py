@@ -70,6 +70,7 @@ def configuration(folder: RealNodeFolder, address: str, *, bridged: bool) -> dic
         "healthzBindAddress": LISTENS,
         "metricsBindAddress": "127.0.0.1:10249",
         "clusterCIDR": POD_RANGE,
+        "nodePortAddresses": ["primary"],
         # None would be a default of kube-proxy's own; zero leaves what the machine has.
         "conntrack": {
             "maxPerCore": 0,

@@ -17,8 +17,11 @@ Connect = Callable[[], Awaitable[Streams]]
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
-def to(connect: Connect) -> Handler:
-    """What to do with a connection: carry it on, both ways, until both ends have closed."""
+def to(connect: Connect, greeting: bytes = b"") -> Handler:
+    """What to do with a connection: carry it on, both ways, until both ends have closed.
+
+    `greeting` is said to whoever connects once the far end has been reached.
+    """
 
     async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -27,6 +30,7 @@ def to(connect: Connect) -> Handler:
             # Nobody there, as when the control plane is stopped: the client sees its connection break.
             writer.close()
             return
+        writer.write(greeting)
         try:
             # Cancelled when the process ends, which is an end of the connection like any other.
             with contextlib.suppress(asyncio.CancelledError):
