@@ -135,9 +135,14 @@ def _reap() -> None:
 def last_words(log: Path) -> str:
     """The lines at the end of a log that say what went wrong, on one line."""
     try:
-        lines = log.read_text(errors="replace").splitlines()
+        return last_words_of(log.read_text(errors="replace"))
     except FileNotFoundError:
         return "it wrote no log"
+
+
+def last_words_of(text: str) -> str:
+    """The same of what a log holds."""
+    lines = text.splitlines()
     lines = [line.strip() for line in lines if line.strip()]
     chosen = [line for line in lines if _MATTERS.search(line)][-_LOG_LINES:] or lines[-_LOG_LINES:]
     return " / ".join(line[:_LINE_CHARACTERS] for line in chosen) or "its log is empty"

@@ -10,11 +10,19 @@ those of another. docs/real-nodes.md says what is real, what is a stand-in, and 
 from lab.nodes.choice import Choice, Kind, MachineFacts, Wanted, choose
 from lab.nodes.facts import machine_facts
 from lab.nodes.forward import forwarded
-from lab.nodes.model import NodesError, NodesSpec, NodesStatus, RunningNode
-from lab.nodes.process import command_in, control, start, status, stop
+from lab.nodes.model import (
+    OWN_CAPACITY,
+    NodesError,
+    NodesSpec,
+    NodesStatus,
+    ProgramState,
+    RunningNode,
+)
+from lab.nodes.process import command_in, control, program_state, start, status, stop
 from lab.nodes.server import TOOLS
 
 __all__ = [
+    "OWN_CAPACITY",
     "TOOLS",
     "Choice",
     "Kind",
@@ -22,6 +30,7 @@ __all__ = [
     "NodesError",
     "NodesSpec",
     "NodesStatus",
+    "ProgramState",
     "RunningNode",
     "Wanted",
     "choose",
@@ -29,6 +38,7 @@ __all__ = [
     "control",
     "forwarded",
     "machine_facts",
+    "program_state",
     "start",
     "status",
     "stop",

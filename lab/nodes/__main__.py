@@ -10,7 +10,7 @@ from pathlib import Path
 
 from lab import images
 from lab.control_plane import NodeSpec
-from lab.nodes import command_in, control, forwarded, start, status, stop
+from lab.nodes import OWN_CAPACITY, command_in, control, forwarded, start, status, stop
 from lab.nodes.model import NodesError, RunningNode
 from lab.tools import ToolError
 from lab.tools.report import to_stderr
@@ -19,8 +19,9 @@ _USAGE = """\
 usage: python -m lab.nodes start FOLDER CONTROL_PLANE NODE...
                            stop FOLDER
                            status FOLDER
-                           start-program|stop-program|restart-program FOLDER NODE kubelet|containerd
+                           start-program|stop-program|restart-program FOLDER NODE PROGRAM
                            forward FOLDER NODE ADDRESS PORT
+                           (PROGRAM: kubelet, containerd, …, machine, cable)
                            enter FOLDER NODE COMMAND..."""
 
 
@@ -32,7 +33,9 @@ def main(arguments: list[str]) -> int:
 
             serve(Path(folder))
         case ["start", folder, plane, *names] if names:
-            nodes = [NodeSpec(name) for name in names]
+            nodes = [
+                NodeSpec(name, capacity=OWN_CAPACITY, allocatable=OWN_CAPACITY) for name in names
+            ]
             basic = images.basic(to_stderr)
             start(
                 Path(folder), control_plane=Path(plane), nodes=nodes, images=basic, report=to_stderr
@@ -65,13 +68,13 @@ def main(arguments: list[str]) -> int:
 def _show(folder: Path) -> int:
     found = status(folder)
     print(found.detail + (f" (process {found.pid}, {found.subnet})" if found.pid else ""))
-    for node in found.nodes.values():
+    for node in found.machines.values():
         print(f"{node.name}  {node.address}  process {node.pid}  {node.folder}")
     return 0 if found.running else 3
 
 
 def _running(folder: Path, name: str) -> RunningNode:
-    node = status(folder).nodes.get(name)
+    node = status(folder).machines.get(name)
     if node is None:
         raise NodesError(f"no node {name!r} runs in {folder}")
     return node

@@ -3,35 +3,37 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from lab.control_plane import NodeSpec
 from lab.images.names import PAUSE
+from lab.nodes.distribution import UPSTREAM, Distribution
 from lab.nodes.folder import RealNodeFolder
 
-CONTAINERD_SOCKET = "/run/containerd/containerd.sock"
 KATA_HANDLER = "kata-qemu-nvidia-gpu"
 """Handler of the runtime class; here a second runc, because there is no virtual machine to start."""
 KATA_STAND_IN_ROOT = "/run/runc-kata-stand-in"
 """Only containers of that handler are listed below it, which tells the two apart."""
+_KUBELET_HEALTH = "127.0.0.1:10248"
 
 
-def containerd(folder: RealNodeFolder, runc: Path) -> str:
+def containerd(folder: RealNodeFolder, runc: Path, distribution: Distribution = UPSTREAM) -> str:
     """The configuration of containerd (TOML)."""
     runtime = "plugins.'io.containerd.cri.v1.runtime'"
     return f"""\
 version = 3
-root = '/var/lib/containerd'
-state = '/run/containerd'
+imports = {_listed(distribution.containerd_drop_ins)}
+root = '{distribution.containerd_root}'
+state = '{distribution.containerd_state}'
 
 [grpc]
-  address = '{CONTAINERD_SOCKET}'
+  address = '{distribution.containerd_socket}'
 
 [plugins.'io.containerd.internal.v1.opt']
-  path = '/var/lib/containerd/opt'
+  path = '{distribution.containerd_root}/opt'
 
 [plugins.'io.containerd.cri.v1.images'.pinned_images]
   sandbox = '{PAUSE}'
@@ -43,7 +45,7 @@ state = '/run/containerd'
   # Root without CAP_SYS_RESOURCE may not lower the score of a process.
   restrict_oom_score_adj = true
   disable_apparmor = true
-  cdi_spec_dirs = ['{folder.cdi}', '/run/cdi']
+  cdi_spec_dirs = {_listed(distribution.cdi)}
 
 [{runtime}.cni]
   bin_dirs = ['{folder.plugins}']
@@ -52,6 +54,10 @@ state = '/run/containerd'
 
 {_handler(runtime, "runc", runc, "/run/runc")}
 {_handler(runtime, KATA_HANDLER, runc, KATA_STAND_IN_ROOT)}"""
+
+
+def _listed(values: Sequence[str]) -> str:
+    return f"[{', '.join(repr(value) for value in values)}]"
 
 
 def _handler(runtime: str, name: str, runc: Path, root: str) -> str:
@@ -76,7 +82,12 @@ def registry(address: str, port: int) -> str:
 """
 
 
-def kubelet(folder: RealNodeFolder, node: NodeSpec, cgroup_root: str) -> str:
+def kubelet(
+    folder: RealNodeFolder,
+    node: NodeSpec,
+    cgroup_root: str,
+    distribution: Distribution = UPSTREAM,
+) -> str:
     """The kubelet's configuration (JSON, which is YAML)."""
     document: dict[str, Any] = {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
@@ -85,7 +96,7 @@ def kubelet(folder: RealNodeFolder, node: NodeSpec, cgroup_root: str) -> str:
         "failCgroupV1": False,
         "cgroupDriver": "cgroupfs",
         "cgroupRoot": f"/{cgroup_root}",
-        "containerRuntimeEndpoint": f"unix://{CONTAINERD_SOCKET}",
+        "containerRuntimeEndpoint": f"unix://{distribution.containerd_socket}",
         "failSwapOn": False,
         "readOnlyPort": 0,
         "tlsCertFile": str(folder.pki / "serving.crt"),
@@ -174,19 +185,40 @@ def network(pod_range: str) -> str:
     return json.dumps(document, indent=2) + "\n"
 
 
+@dataclass(frozen=True, slots=True)
+class ProgramLine:
+    """How a program of a node is started.
+
+    `answers` is where it listens once it works: the path of a socket, or address and port.
+    """
+
+    command: tuple[str, ...]
+    answers: str
+
+
 def programs(
-    folder: RealNodeFolder, address: str, tools: Mapping[str, Path]
-) -> dict[str, list[str]]:
-    """The command line of each program of a node, in the order of starting."""
+    folder: RealNodeFolder,
+    address: str,
+    tools: Mapping[str, Path],
+    distribution: Distribution = UPSTREAM,
+) -> dict[str, ProgramLine]:
+    """Each program of a node, in the order of starting."""
+    told = distribution.containerd_configuration or str(folder.containerd_configuration)
     return {
-        "containerd": [str(tools["containerd"]), "--config", str(folder.containerd_configuration)],
-        "kubelet": [
-            str(tools["kubelet"]),
-            f"--config={folder.kubelet_configuration}",
-            f"--kubeconfig={folder.kubeconfig}",
-            "--root-dir=/var/lib/kubelet",
-            "--cert-dir=/var/lib/kubelet/pki",
-            f"--hostname-override={folder.name}",
-            f"--node-ip={address}",
-        ],
+        "containerd": ProgramLine(
+            (str(tools["containerd"]), "--config", told), distribution.containerd_socket
+        ),
+        "kubelet": ProgramLine(
+            (
+                str(tools["kubelet"]),
+                f"--config={folder.kubelet_configuration}",
+                f"--config-dir={distribution.kubelet_drop_ins}",
+                f"--kubeconfig={folder.kubeconfig}",
+                "--root-dir=/var/lib/kubelet",
+                "--cert-dir=/var/lib/kubelet/pki",
+                f"--hostname-override={folder.name}",
+                f"--node-ip={address}",
+            ),
+            _KUBELET_HEALTH,
+        ),
     }

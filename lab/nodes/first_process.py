@@ -16,181 +16,211 @@ import signal
 import socket
 import subprocess
 import sys
-import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from lab.nodes import relay
-from lab.nodes.configuration import CONTAINERD_SOCKET
+from lab.nodes import loading, relay
 from lab.nodes.folder import DIAL, RealNodeFolder
 from lab.nodes.mounts import Mounts
+from lab.nodes.program import Program
 
+_SETTLED_SECONDS = 20.0
 _CONTAINERD_SECONDS = 60.0
-_STOP_SECONDS = 10.0
-_POLL_SECONDS = 0.02
 _AGAIN_SECONDS = 0.5
+CONTAINERD = "containerd"
 
 
-class Program:
-    """One program of the node, which runs as long as it is wanted."""
-
-    def __init__(self, name: str, command: list[str], log: Path, path: str) -> None:
-        self.name = name
-        self.wanted = True
-        self.pid: int | None = None
-        self._command = command
-        self._log = log
-        self._path = path
-
-    def start(self) -> None:
-        """Start it; its output goes to its log."""
-        self.wanted = True
-        with self._log.open("ab") as out:
-            child = subprocess.Popen(
-                self._command,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=out,
-                cwd="/",
-                # Nothing of the user's: a proxy would send it elsewhere.
-                env={"PATH": self._path, "HOME": "/root"},
-                start_new_session=True,
-            )
-        self.pid = child.pid
-        # The one that reaps is not Popen but this process for all that is in the node.
-        child.returncode = 0
-
-    def end(self, number: int) -> None:
-        """Send it a signal."""
-        if self.pid is not None:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self.pid, number)
+class RefusedError(Exception):
+    """The node cannot do what it was asked; the text is the answer."""
 
 
 class FirstProcess:
     """One node from inside."""
 
-    def __init__(self, folder: RealNodeFolder, boot: dict[str, Any]) -> None:
+    def __init__(self, folder: RealNodeFolder, boot: Mapping[str, Any]) -> None:
         self._folder = folder
         self._boot = boot
-        path = os.pathsep.join([str(folder.plugins), os.environ.get("PATH", os.defpath)])
-        self._programs = {
-            name: Program(name, command, folder.log(name), path)
-            for name, command in boot["programs"].items()
+        self._mounts = Mounts(folder.path, [Path(path) for path in boot["keep"]])
+        self._programs: dict[str, Program] = {}
+        self._doors: dict[tuple[str, int], asyncio.Server] = {}
+        self._loading = False
+        self._one_load = asyncio.Lock()
+        self._unloaded: Mapping[str, Any] | None = None
+        """What a containerd that did not start yet was to be given."""
+        self._settling: set[asyncio.Task[None]] = set()
+        self._does = {
+            "begin": self._begin,
+            "load": self._load,
+            "open": self._open,
+            "program": self._program,
+            "cease": self._cease,
         }
 
     def prepare(self) -> None:
         """Mounts, name, and that packets of pods are passed on."""
         socket.sethostname(self._folder.name[:63])
-        keep = [Path(path) for path in self._boot["keep"]]
         devices = {path: (n[0], n[1]) for path, n in self._boot["devices"].items()}
-        Mounts(self._folder.path, keep).make(devices)
+        self._mounts.make(devices, self._boot["covers"])
         Path("/proc/sys/net/ipv4/ip_forward").write_text("1\n")
 
-    def load_images(self) -> None:
-        """Start containerd and give it the images that it has not."""
-        containerd = self._programs["containerd"]
-        containerd.start()
-        deadline = time.monotonic() + _CONTAINERD_SECONDS
-        while not _answers(CONTAINERD_SOCKET):
-            if time.monotonic() > deadline or not Path(f"/proc/{containerd.pid}").exists():
-                raise TimeoutError(
-                    f"containerd does not answer; see {self._folder.log('containerd')}"
-                )
-            time.sleep(_POLL_SECONDS)
-        known_file = self._folder.path / "images.json"
-        known = json.loads(known_file.read_text()) if known_file.exists() else []
-        for image in self._boot["images"]:
-            if image not in known:
-                command = ["--namespace", "k8s.io", "images", "import", "--local", image]
-                subprocess.run(
-                    [self._boot["ctr"], *command], check=True, capture_output=True, text=True
-                )
-        known_file.write_text(json.dumps(self._boot["images"]))
-
     async def run(self) -> None:
-        """Serve the API server's address, start the kubelet, do as told until the input ends."""
+        """Do as told until the input ends."""
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGCHLD, self._reap)
-        for address, port, path in self._boot["doors"]:
-            far = functools.partial(asyncio.open_unix_connection, path)
-            await asyncio.start_server(relay.to(far), address, port, backlog=512)
         dial = Path(self._folder.name) / DIAL
         dial.unlink(missing_ok=True)
         await asyncio.start_unix_server(self._dial, dial)
-        for name, program in self._programs.items():
-            if name != "containerd":
-                program.start()
-        say({"running": True})
         reader = asyncio.StreamReader()
         await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
         while line := await reader.readline():
             say(await self._obey(json.loads(line)))
 
     async def _dial(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Carry a connection from the machine to the address and port in its first line."""
+        """Carry a connection from the machine to the address and port in its first line.
+
+        With a third word, an empty line says when it is through.
+        """
         where = (await reader.readline()).split()
-        if len(where) != 2 or not where[1].isdigit():
+        if len(where) not in (2, 3) or not where[1].isdigit():
             writer.close()
             return
         far = functools.partial(asyncio.open_connection, where[0].decode(), int(where[1]))
-        await relay.to(far)(reader, writer)
+        await relay.to(far, b"\n" if len(where) == 3 else b"")(reader, writer)
 
-    async def _obey(self, request: dict[str, str]) -> dict[str, Any]:
+    async def _obey(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        try:
+            return await self._does[request["do"]](request)
+        except subprocess.CalledProcessError as error:
+            return {"error": f"`{' '.join(map(str, error.cmd))}` failed: {error.stderr.strip()}"}
+        except (RefusedError, OSError, ValueError) as error:
+            return {"error": str(error)}
+
+    async def _open(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Listen at exactly these doors: address, port, and the socket that each leads to."""
+        wanted = {(address, port): path for address, port, path in request["doors"]}
+        for door in self._doors.keys() - wanted.keys():
+            self._doors.pop(door).close()
+        for door in wanted.keys() - self._doors.keys():
+            far = functools.partial(asyncio.open_unix_connection, wanted[door])
+            self._doors[door] = await asyncio.start_server(relay.to(far), *door, backlog=512)
+        return {}
+
+    async def _begin(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Start the programs, in their order; containerd has its images before the others start."""
+        for source, target in request["bound"]:
+            self._mounts.bind(Path(source), Path(target))
+        for folder in request["folders"]:
+            self._mounts.own(Path(folder))
+        path = os.pathsep.join([str(self._folder.plugins), os.environ.get("PATH", os.defpath)])
+        for name, program in request["programs"].items():
+            log, answers = self._folder.log(name), program["answers"]
+            self._programs[name] = Program(name, program["command"], log, path, answers)
+        self._unloaded = request
+        failed = ""
+        for name, program in self._programs.items():
+            program.start()
+            if name == CONTAINERD and not await self._loaded(program):
+                # The others start all the same, as on a machine; it is tried again with the rest.
+                failed = _silent(program, self._folder)
+        if failed:
+            raise RefusedError(failed)
+        return {}
+
+    async def _loaded(self, containerd: Program) -> bool:
+        """Once it answers, containerd has its images; False if it does not answer."""
+        if not await containerd.works(_CONTAINERD_SECONDS):
+            return False
+        if self._unloaded is not None:
+            await self._load(self._unloaded)
+            self._unloaded = None
+        return True
+
+    async def _load(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Give containerd the images, and names of images, that it has not."""
+        known = self._folder.path / "images.json"
+        ctr = [request["ctr"], "--address", request["socket"]]
+        images, aliases = request["images"], request["aliases"]
+        async with self._one_load:
+            # Whoever waits for `ctr` must find it: meanwhile only programs are reaped.
+            self._loading = True
+            try:
+                await asyncio.to_thread(loading.load, ctr, images, aliases, known)
+            finally:
+                self._loading = False
+                self._reap()
+        return {}
+
+    async def _program(self, request: Mapping[str, Any]) -> dict[str, Any]:
         program = self._programs.get(request["program"])
         if program is None:
-            return {"error": f"a node has no program {request['program']!r}"}
-        if request["action"] in ("stop", "restart"):
-            await self._stop(program)
-        if request["action"] in ("start", "restart") and program.pid is None:
+            raise RefusedError(f"a node has no program {request['program']!r}")
+        action = request["action"]
+        if action in ("stop", "restart"):
+            await program.stop()
+        if action in ("start", "restart") and program.pid is None:
             program.start()
-        return {"pid": program.pid}
+            await self._settled(program)
+            if program.pid is None:
+                raise RefusedError(_silent(program, self._folder))
+        return {"pid": program.pid, "wanted": program.wanted, "words": program.words}
 
-    async def _stop(self, program: Program) -> None:
-        program.wanted = False
-        program.end(signal.SIGTERM)
-        deadline = time.monotonic() + _STOP_SECONDS
-        while program.pid is not None:
-            if time.monotonic() > deadline:
-                program.end(signal.SIGKILL)
-            await asyncio.sleep(_POLL_SECONDS)
+    async def _cease(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Stop the programs; with `containers` also all that they started, and forget what they kept."""
+        for program in reversed(self._programs.values()):
+            await program.stop()
+        self._programs.clear()
+        if request["containers"]:
+            os.kill(-1, signal.SIGKILL)
+            self._mounts.clear()
+            known = self._folder.path / "images.json"
+            known.unlink(missing_ok=True)
+        return {}
 
     def _reap(self) -> None:
-        while True:
+        for program in self._programs.values():
+            if program.pid is not None:
+                pid, status = os.waitpid(program.pid, os.WNOHANG)
+                if pid:
+                    self._ended(program, status)
+        while not self._loading:
             try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
+                pid, _ = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
                 return
             if pid == 0:
                 return
-            for program in self._programs.values():
-                if program.pid == pid:
-                    self._ended(program, status)
 
     def _ended(self, program: Program, status: int) -> None:
-        program.pid = None
+        program.ended(status)
         if program.wanted:
-            code = os.waitstatus_to_exitcode(status)
-            print(f"{self._folder.name}: {program.name} ended with {code}", file=sys.stderr)
+            print(f"{self._folder.name}: {program.words}", file=sys.stderr, flush=True)
             asyncio.get_running_loop().call_later(_AGAIN_SECONDS, self._again, program)
 
     def _again(self, program: Program) -> None:
         if program.wanted and program.pid is None:
             program.start()
+            task = asyncio.get_running_loop().create_task(self._settled(program))
+            self._settling.add(task)
+            task.add_done_callback(self._settling.discard)
+
+    async def _settled(self, program: Program) -> None:
+        """Wait until it works or has ended once more."""
+        if program.name == CONTAINERD:
+            # It ended while it was given images: with its next start it is given them again.
+            with contextlib.suppress(subprocess.CalledProcessError):
+                await self._loaded(program)
+        else:
+            await program.works(_SETTLED_SECONDS)
+
+
+def _silent(program: Program, folder: RealNodeFolder) -> str:
+    return program.words or f"{program.name} does not answer; see {folder.log(program.name)}"
 
 
 def say(answer: dict[str, Any]) -> None:
     """One line to whoever holds the node."""
     print(json.dumps(answer), flush=True)
-
-
-def _answers(path: str) -> bool:
-    with socket.socket(socket.AF_UNIX) as probe:
-        try:
-            probe.connect(path)
-        except OSError:
-            return False
-    return True
 
 
 def main(folder: RealNodeFolder) -> None:
@@ -199,19 +229,16 @@ def main(folder: RealNodeFolder) -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     # Paths of sockets are short: from here.
     os.chdir(folder.path.parent)
-    node = FirstProcess(folder, json.loads(folder.boot.read_bytes()))
     try:
+        node = FirstProcess(folder, json.loads(folder.boot.read_bytes()))
         node.prepare()
-        say({"prepared": True})
-        if not sys.stdin.readline():
-            return
-        node.load_images()
     except subprocess.CalledProcessError as error:
         say({"error": f"`{' '.join(map(str, error.cmd))}` failed: {error.stderr.strip()}"})
         return
     except (OSError, ValueError) as error:
         say({"error": str(error)})
         return
+    say({})
     asyncio.run(node.run())
 
 

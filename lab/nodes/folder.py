@@ -1,6 +1,7 @@
 """Where things lie in the folder of real nodes.
 
 <folder>/nodes.json         what to run; written by whoever starts it
+<folder>/numbers.json       the number of each node, from which its address follows
 <folder>/undo.json          what has to be removed from the machine; written before it is made
 <folder>/ready.json         what runs; written when all nodes are Ready
 <folder>/process.json       pid and start time of the process that holds the nodes
@@ -10,7 +11,9 @@
 <folder>/port-<number>      socket that leads to a port of the machine's loopback
 <folder>/control            socket on which the process takes requests
 <folder>/<node>/            everything of one node
-    pki, kubelet.yaml, kubeconfig, containerd.toml, net.d, bin, cdi
+    pki, kubelet.yaml, kubeconfig, containerd.toml, net.d, bin
+    cdi         /etc/cdi of a node without a simulated host
+    off         it was switched off
     var-lib, var-log        what the node has as /var/lib and /var/log
     containerd.log, kubelet.log
 """
@@ -76,7 +79,7 @@ class RealNodeFolder:
 
     @property
     def cdi(self) -> Path:
-        """CDI specifications that containerd reads."""
+        """CDI specifications of a node without a simulated host."""
         return self.path / "cdi"
 
     @property
@@ -117,6 +120,16 @@ class NodesFolder(ServerFolder):
     def undo(self) -> Path:
         """What has to be removed from the machine."""
         return self.path / "undo.json"
+
+    @property
+    def numbers(self) -> Path:
+        """The number of each node, from which its address follows."""
+        return self.path / "numbers.json"
+
+    @property
+    def entrances(self) -> Path:
+        """The port of each entrance."""
+        return self.path / "entrances.json"
 
     @property
     def control(self) -> Path:

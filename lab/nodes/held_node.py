@@ -1,4 +1,4 @@
-"""One node as the process that holds it sees it: its folder, its first process, what it is told."""
+"""One node as the process that holds it sees it: its machine on and off, its programs, what it is told."""
 
 from __future__ import annotations
 
@@ -9,30 +9,23 @@ import os
 import signal
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import psutil
 
 from lab.control_plane import NodeSpec
-from lab.control_plane.layout import Layout
-from lab.nodes import configuration, identity
-from lab.nodes.folder import API, REGISTRY, RealNodeFolder, port_socket
+from lab.nodes import cgroups, configuration, node_files
+from lab.nodes.distribution import UPSTREAM, Distribution
 from lab.nodes.links import Switch
 from lab.nodes.model import Devices, NodesError
-from lab.nodes.network import API_SERVICE, MACHINE, REGISTRY_PORT
+from lab.nodes.node_files import PROJECT, Place, Surroundings
 
-_PROJECT = Path(__file__).resolve().parents[2]
-_ANSWER_SECONDS = 90.0
-_NAMED = {
-    "bridge": "cni-bridge",
-    "host-local": "cni-host-local",
-    "runc": "runc",
-    "ctr": "ctr",
-    "containerd-shim-runc-v2": "containerd-shim-runc-v2",
-}
-"""Programs that a node's programs call, under the names by which they call them."""
+_ANSWER_SECONDS = 170.0
+"""Large images may have to be unpacked, several times at once."""
+_END_SECONDS = 10.0
+_UNSHARED = ("--net", "--mount", "--pid", "--uts", "--ipc", "--fork", "--kill-child")
 
 
 @dataclass
@@ -40,19 +33,15 @@ class HeldNode:
     """One node."""
 
     spec: NodeSpec
-    folder: RealNodeFolder
-    address: str
-    cgroup: str
-    programs: Mapping[str, Path]
-    layout: Layout
-    port: int
-    """Of the API server, on the machine's loopback and on the node's."""
-    images: tuple[Path, ...]
+    place: Place
+    around: Surroundings
     devices: Devices
-    ports: tuple[int, ...]
-    log: Path
+    images: tuple[Path, ...] = ()
+    """What it was given when its programs began, and later."""
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    distribution: Distribution = UPSTREAM
     pid: int = 0
-    """Its first process as the machine sees it."""
+    """Its first process as the machine sees it; 0 when it is off."""
     _process: asyncio.subprocess.Process | None = None
     _asking: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -62,124 +51,134 @@ class HeldNode:
         return self.spec.name
 
     @property
-    def is_alive(self) -> bool:
+    def is_on(self) -> bool:
         """Whether its first process runs."""
         return self._process is not None and self._process.returncode is None
 
-    async def start(self, switch: Switch) -> None:
-        """Namespaces, mounts, cable, containerd with its images, kubelet; returns when both were started.
+    async def switch_on(self, switch: Switch) -> None:
+        """Namespaces, mounts and cable; what a node had in memory before is gone.
 
         Raises:
             NodesError: something of it failed, with the reason.
         """
-        self._write()
-        # A pod that the node had before has no process any more; what it had in memory is gone too.
-        with self.log.open("ab") as log:
+        cgroups.make(self.place.cgroup)
+        node_files.write_boot(self.place, self.around, self.devices, self.images)
+        with self.around.log.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
-                *(
-                    "unshare",
-                    "--net",
-                    "--mount",
-                    "--pid",
-                    "--uts",
-                    "--ipc",
-                    "--fork",
-                    "--kill-child",
-                ),
-                *("--mount-proc", sys.executable, "-m", "lab.nodes.first_process"),
-                str(self.folder.path),
+                *("unshare", *_UNSHARED, "--mount-proc"),
+                *(sys.executable, "-m", "lab.nodes.first_process", str(self.place.folder.path)),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=log,
                 start_new_session=True,
-                env={**os.environ, "PYTHONPATH": str(_PROJECT), "PYTHONDONTWRITEBYTECODE": "1"},
+                env={**os.environ, "PYTHONPATH": str(PROJECT), "PYTHONDONTWRITEBYTECODE": "1"},
             )
-        await self._answer()
-        self.pid = psutil.Process(self._process.pid).children()[0].pid
-        switch.plug(self.pid, self.address)
-        await self._told("")
+        try:
+            await self._answer()
+            self.pid = psutil.Process(self._process.pid).children()[0].pid
+            switch.plug(self.place.number, self.pid, self.place.address)
+        except (NodesError, IndexError, psutil.Error) as error:
+            await self.switch_off(switch)
+            raise NodesError(f"node {self.name}: its machine cannot be made: {error}") from error
 
-    async def ask(self, program: str, action: str) -> dict[str, Any]:
-        """Start, stop or restart a program of the node; gives its answer, `error` in it if it failed."""
-        async with self._asking:
-            try:
-                return await self._told(json.dumps({"program": program, "action": action}))
-            except NodesError as error:
-                return {"error": str(error)}
+    async def switch_off(self, switch: Switch) -> None:
+        """End it with all that runs in it; also where something else is still in its network."""
+        self.kill()
+        if self._process is not None:
+            await asyncio.wait_for(self._process.wait(), _END_SECONDS)
+        self.pid, self._process = 0, None
+        switch.unplug(self.place.number)
+        left = await asyncio.to_thread(cgroups.remove, self.place.cgroup)
+        if left:
+            raise NodesError(f"node {self.name}: {', '.join(left)} cannot be removed")
 
     def kill(self) -> None:
-        """End it with all that runs in it."""
+        """Send the end to it, and do not wait for it."""
         for pid in filter(None, (self.pid, self._process.pid if self._process else 0)):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
-    async def _told(self, line: str) -> dict[str, Any]:
-        if self._process is None or self._process.stdin is None:
-            raise NodesError(f"node {self.name} does not run")
-        self._process.stdin.write(f"{line}\n".encode())
-        await self._process.stdin.drain()
-        return await self._answer()
+    async def open(self, ports: tuple[int, ...]) -> None:
+        """Lead to the API server, the registry and these ports of the machine."""
+        await self._told({"do": "open", "doors": node_files.doors(self.around, ports)})
+
+    async def begin(self, spec: NodeSpec, distribution: Distribution) -> None:
+        """Start containerd with its images, then the other programs; `spec` is what the node registers as."""
+        self.distribution = distribution
+        place, around = self.place, self.around
+        node_files.write_programs(place, around, spec, distribution)
+        self._prepare()
+        lines = configuration.programs(place.folder, place.address, around.programs, distribution)
+        await self._told(
+            {
+                "do": "begin",
+                "programs": {name: asdict(line) for name, line in lines.items()},
+                "bound": node_files.bound(place, distribution),
+                "folders": [distribution.kubelet_drop_ins],
+                **self._given(),
+            }
+        )
+
+    async def cease(self, *, containers: bool) -> None:
+        """Stop its programs; with `containers` all that they started, and forget what they kept."""
+        await self._told({"do": "cease", "containers": containers})
+        if containers:
+            await asyncio.to_thread(node_files.forget_disk, self.place.folder)
+
+    async def load(self) -> None:
+        """Give a node whose programs run the images and names that it has not."""
+        await self._told({"do": "load", **self._given()})
+
+    async def program(self, program: str, action: str) -> dict[str, Any]:
+        """Start, stop or restart a program of the node, or ask for it: `pid`, `wanted`, `words`.
+
+        Raises:
+            NodesError: there is no such program, or it ended again; with its last words.
+        """
+        if program == "containerd" and action in ("start", "restart"):
+            self._prepare()
+        return await self._told({"do": "program", "program": program, "action": action})
+
+    def _prepare(self) -> None:
+        """What the distribution of the host generates when it starts."""
+        if self.distribution.prepare is not None and self.place.root is not None:
+            try:
+                self.distribution.prepare(self.place.folder, self.place.root)
+            except ValueError as error:
+                raise NodesError(f"node {self.name}: {error}") from error
+
+    def _given(self) -> dict[str, Any]:
+        return {
+            "ctr": str(self.around.programs["ctr"]),
+            "socket": self.distribution.containerd_socket,
+            "images": [str(image) for image in self.images],
+            "aliases": dict(self.aliases),
+        }
+
+    async def _told(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        async with self._asking:
+            if self._process is None or self._process.stdin is None:
+                raise NodesError(f"node {self.name} is switched off")
+            try:
+                self._process.stdin.write(json.dumps(request).encode() + b"\n")
+                await self._process.stdin.drain()
+            except OSError:
+                raise NodesError(f"node {self.name} ended; see {self.around.log}") from None
+            return await self._answer()
 
     async def _answer(self) -> dict[str, Any]:
         if self._process is None or self._process.stdout is None:
-            raise NodesError(f"node {self.name} does not run")
+            raise NodesError(f"node {self.name} is switched off")
         try:
             line = await asyncio.wait_for(self._process.stdout.readline(), _ANSWER_SECONDS)
         except TimeoutError:
             raise NodesError(
-                f"node {self.name} did not answer within {_ANSWER_SECONDS:.0f} s; see {self.log}"
+                f"node {self.name} did not answer within {_ANSWER_SECONDS:.0f} s; "
+                f"see {self.around.log}"
             ) from None
         if not line:
-            raise NodesError(f"node {self.name} ended; see {self.log}")
+            raise NodesError(f"node {self.name} ended; see {self.around.log}")
         answer: dict[str, Any] = json.loads(line)
         if "error" in answer:
             raise NodesError(f"node {self.name}: {answer['error']}")
         return answer
-
-    def _write(self) -> None:
-        """All files that the node starts from."""
-        folder = self.folder
-        for path in (folder.path, folder.networks, folder.plugins, folder.cdi):
-            path.mkdir(parents=True, exist_ok=True)
-        # Its pods' addresses are known once it has joined, and may be others than before.
-        for old in folder.networks.iterdir():
-            old.unlink()
-        for name, tool in _NAMED.items():
-            link = folder.plugins / name
-            link.unlink(missing_ok=True)
-            link.symlink_to(self.programs[tool])
-        identity.issue(self.layout, folder, self.address)
-        runc = folder.plugins / "runc"
-        folder.containerd_configuration.write_text(configuration.containerd(folder, runc))
-        folder.kubelet_configuration.write_text(
-            configuration.kubelet(folder, self.spec, self.cgroup)
-        )
-        (folder.registries / "_default").mkdir(parents=True, exist_ok=True)
-        hosts = folder.registries / "_default" / "hosts.toml"
-        hosts.write_text(configuration.registry(MACHINE, REGISTRY_PORT))
-        folder.kubeconfig.write_text(configuration.kubeconfig(folder, self.port))
-        boot = {
-            "programs": configuration.programs(folder, self.address, self.programs),
-            "ctr": str(self.programs["ctr"]),
-            "images": [str(image) for image in self.images],
-            "devices": {path: list(numbers) for path, numbers in self.devices.items()},
-            "keep": self._keep(),
-            "doors": self._doors(),
-        }
-        folder.boot.write_text(json.dumps(boot, indent=2))
-
-    def _doors(self) -> list[tuple[str, int, str]]:
-        """Where the node listens, and the socket that each door leads to, from the folder of the lab."""
-        doors = [
-            ("127.0.0.1", self.port, API),
-            (API_SERVICE, 443, API),
-            (MACHINE, REGISTRY_PORT, REGISTRY),
-        ]
-        return doors + [(MACHINE, port, port_socket(port)) for port in self.ports]
-
-    def _keep(self) -> list[str]:
-        """Folders that the node reaches under the machine's paths wherever they lie."""
-        ours = {_PROJECT, Path(sys.prefix), Path(sys.base_prefix), self.folder.path.parent}
-        programs = {path.parent for path in self.programs.values()}
-        images = {image.parent for image in self.images}
-        return sorted(map(str, ours | programs | images))

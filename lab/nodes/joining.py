@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
+from lab.control_plane import NodeSpec
 from lab.control_plane.files import write_atomic
 from lab.control_plane.kube import KubeApi, UnavailableError
 from lab.control_plane.layout import Layout
@@ -19,61 +20,81 @@ _POLL_SECONDS = 0.1
 
 
 class Joining:
-    """The nodes of one folder on their way into the cluster."""
+    """The nodes of one folder on their way into the cluster, and out of it. All of it blocks."""
 
-    def __init__(
-        self, layout: Layout, port: int, token: str, nodes: Mapping[str, HeldNode]
-    ) -> None:
+    def __init__(self, layout: Layout, port: int, token: str) -> None:
         self._layout = layout
         self._port = port
         self._token = token
-        self._nodes = nodes
         self._ranges: dict[str, str] = {}
         """Range of the pods of each node that has one."""
 
-    def until_ready(self) -> None:
-        """Wait until every node is usable; it blocks.
+    def prepare(self, wanted: Iterable[str]) -> None:
+        """Let the API server ask kubelets; forget nodes that this lab has no more."""
+        with KubeApi(self._layout, self._port) as api:
+            objects.admit_api_server(api)
+            objects.forget_others(api, self._token, wanted)
+
+    def until_ready(self, joining: Mapping[str, tuple[HeldNode, NodeSpec]]) -> None:
+        """Wait until these nodes are usable; each with what it registers as.
 
         Raises:
             NodesError: one is not in time, with the last words of its kubelet.
         """
         deadline = time.monotonic() + _SECONDS
+        waiting = dict(joining)
         with KubeApi(self._layout, self._port) as api:
-            objects.admit_api_server(api)
-            objects.forget_others(api, self._token, self._nodes)
-            waiting = dict(self._nodes)
             while waiting:
                 # The control plane may be at its limits; it is waited for as long as for the nodes.
                 with contextlib.suppress(UnavailableError):
-                    waiting = {
-                        n: held for n, held in waiting.items() if not self._joined(api, held)
-                    }
+                    waiting = {n: w for n, w in waiting.items() if not self._joined(api, *w)}
                 if waiting and time.monotonic() > deadline:
-                    raise NodesError(_late(next(iter(waiting.values()))))
+                    raise NodesError(_late(next(iter(waiting.values()))[0]))
                 time.sleep(_POLL_SECONDS)
-        self._connect()
 
-    def _joined(self, api: KubeApi, held: HeldNode) -> bool:
+    def connect(self, nodes: Iterable[HeldNode], switch: int) -> None:
+        """Lead nodes to the pods of others, and the network of the process `switch` to those of all."""
+        held = [node for node in nodes if node.name in self._ranges and node.is_on]
+        addresses = {self._ranges[node.name]: node.place.address for node in held}
+        for node in held:
+            others = {r: a for r, a in addresses.items() if a != node.place.address}
+            links.route(node.pid, others)
+        links.route(switch, addresses)
+
+    def relabel(self, spec: NodeSpec) -> None:
+        """Give a node of the cluster the labels that it is to have now."""
+        with KubeApi(self._layout, self._port) as api:
+            objects.label(api, spec, self._token)
+
+    def leave(self, names: Iterable[str]) -> None:
+        """These nodes are none any more."""
+        with KubeApi(self._layout, self._port) as api:
+            for name in names:
+                api.delete(f"/api/v1/nodes/{name}")
+                self._ranges.pop(name, None)
+
+    def clear(self, name: str) -> None:
+        """Delete the pods of a node that is no more, so that others take their place."""
+        with KubeApi(self._layout, self._port) as api:
+            objects.delete_pods(api, name)
+        self._ranges.pop(name, None)
+
+    def _joined(self, api: KubeApi, held: HeldNode, spec: NodeSpec) -> bool:
         node = objects.read(api, held.name)
         if node is None or not node["spec"].get("podCIDR"):
             return False
-        if held.name not in self._ranges:
-            pods = str(node["spec"]["podCIDR"])
-            conflist = configuration.network(pods).encode()
-            write_atomic(held.folder.networks / "10-lab.conflist", conflist)
-            objects.label(api, held.spec, self._token)
+        conflist = held.place.folder.networks / "10-lab.conflist"
+        pods = str(node["spec"]["podCIDR"])
+        # A machine that was made anew has lost it.
+        if not conflist.exists() or self._ranges.get(held.name) != pods:
+            write_atomic(conflist, configuration.network(pods).encode())
+            objects.label(api, spec, self._token)
             self._ranges[held.name] = pods
         return objects.is_usable(node)
 
-    def _connect(self) -> None:
-        addresses = {self._ranges[name]: held.address for name, held in self._nodes.items()}
-        for held in self._nodes.values():
-            others = {r: address for r, address in addresses.items() if address != held.address}
-            links.route(held.pid, others)
-
 
 def _late(held: HeldNode) -> str:
-    log = held.folder.log("kubelet")
+    log = held.place.folder.log("kubelet")
     return (
         f"node {held.name} was not Ready within {_SECONDS:.0f} s; its kubelet says: "
         f"{last_words(log)} (log: {log})"

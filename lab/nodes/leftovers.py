@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 
 from lab.hosts.folder import read_json, write_json
-from lab.nodes import cgroups, links
+from lab.nodes import announcements, cgroups, links
 from lab.nodes.folder import NodesFolder
 from lab.nodes.model import NodesError
 
@@ -29,6 +29,9 @@ def remove(folder: NodesFolder) -> None:
         NodesError: something stays, with its name.
     """
     end_processes(folder.path)
+    wish = read_json(folder.specs) or {}
+    if wish.get("hosts"):
+        announcements.withdraw(Path(wish["hosts"]), [node["name"] for node in wish["nodes"]])
     noted = read_json(folder.undo)
     if noted is None:
         return

@@ -6,6 +6,8 @@ say to each other. All of it goes away with the process that holds that network.
 
 from __future__ import annotations
 
+import contextlib
+import ipaddress
 import json
 import subprocess
 import time
@@ -13,10 +15,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
+from lab.control_plane.commands import SERVICE_RANGE
 from lab.nodes.model import NodesError
 from lab.nodes.network import API_SERVICE, MACHINE, Network, NetworkPlan, networks
 
 _BRIDGE = "bridge"
+_NODE = "node"
 _SECONDS = 10.0
 _POLL_SECONDS = 0.005
 
@@ -52,7 +56,6 @@ class Switch:
         self._holder = subprocess.Popen(
             ["unshare", "--net", "cat"], stdin=subprocess.PIPE, start_new_session=True
         )
-        self._ports = 0
 
     @property
     def pid(self) -> int:
@@ -64,6 +67,7 @@ class Switch:
         _wait_for_namespace(self.pid)
         self._inside("ip", "link", "add", _BRIDGE, "type", "bridge", "forward_delay", "0")
         self._inside("ip", "link", "set", _BRIDGE, "up")
+        self._inside("ip", "link", "set", "lo", "up")
         _run(
             ["ip", "link", "add", self._plan.interface, "type", "veth",
              "peer", "name", "machine", "netns", str(self.pid)]
@@ -73,12 +77,14 @@ class Switch:
         _run(["ip", "address", "add", address, "dev", self._plan.interface])
         _run(["ip", "link", "set", self._plan.interface, "up"])
 
-    def plug(self, pid: int, address: str) -> None:
-        """Link the network of a node to the bridge, under this address."""
-        port = f"node{self._ports}"
-        self._ports += 1
+    def plug(self, number: int, pid: int, address: str) -> None:
+        """Link the network of the node with this number to the bridge, under this address."""
+        port = _port(number)
+        # The same node has the same hardware address each time: neighbours keep theirs for a while.
+        hardware = _hardware_address(address)
         self._inside(
-            "ip", "link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", str(pid)
+            *("ip", "link", "add", port, "type", "veth"),
+            *("peer", "name", "eth0", "address", hardware, "netns", str(pid)),
         )
         self._inside("ip", "link", "set", port, "master", _BRIDGE, "up")
         inside(pid, "ip", "link", "set", "lo", "up")
@@ -87,6 +93,42 @@ class Switch:
         prefix = self._plan.subnet.prefixlen
         inside(pid, "ip", "address", "add", f"{address}/{prefix}", "dev", "eth0")
         inside(pid, "ip", "link", "set", "eth0", "up")
+        # Never to be followed: kube-proxy gives what goes to a Service another target. But without any route
+        # the node's own connections would not come so far.
+        inside(pid, "ip", "route", "add", SERVICE_RANGE, "dev", "eth0", "src", address)
+
+    def unplug(self, number: int) -> None:
+        """Remove the link of a node, also where something still holds the node's network; absent is done."""
+        if number in self.plugged():
+            self._inside("ip", "link", "delete", _port(number))
+
+    def cable(self, number: int, *, plugged: bool) -> None:
+        """Cut the cable of a node, or put it in again: its addresses and routes stay."""
+        self._inside("ip", "link", "set", _port(number), "up" if plugged else "down")
+
+    def plugged(self) -> dict[int, bool]:
+        """The nodes that have a cable, by number, and whether it is in."""
+        ports = json.loads(self._asked("ip", "-json", "link", "show", "master", _BRIDGE) or "[]")
+        return {
+            int(port["ifname"].removeprefix(_NODE)): "UP" in port["flags"]
+            for port in ports
+            if port["ifname"].startswith(_NODE)
+        }
+
+    def answer_at(self, address: str) -> None:
+        """Have this address in the bridge's network, for what is on it and is no node."""
+        self._inside(
+            *("ip", "address", "replace", f"{address}/{self._plan.subnet.prefixlen}"),
+            *("dev", _BRIDGE),
+        )
+
+    def answer_no_more_at(self, address: str) -> None:
+        """Give the address up; absent is done."""
+        with contextlib.suppress(NodesError):
+            self._inside(
+                *("ip", "address", "delete", f"{address}/{self._plan.subnet.prefixlen}"),
+                *("dev", _BRIDGE),
+            )
 
     def close(self) -> None:
         """End the network."""
@@ -98,6 +140,9 @@ class Switch:
     def _inside(self, *command: str) -> None:
         inside(self.pid, *command)
 
+    def _asked(self, *command: str) -> str:
+        return inside(self.pid, *command)
+
 
 def route(pid: int, ranges: Mapping[str, str]) -> None:
     """Lead a node's packets to the pods of others: address of the node, by range of its pods."""
@@ -105,9 +150,17 @@ def route(pid: int, ranges: Mapping[str, str]) -> None:
         inside(pid, "ip", "route", "replace", pods, "via", address)
 
 
-def inside(pid: int, *command: str) -> None:
-    """Run a command in the network of a process."""
-    _run(["nsenter", f"--net=/proc/{pid}/ns/net", *command])
+def inside(pid: int, *command: str) -> str:
+    """Run a command in the network of a process; gives its output."""
+    return _run(["nsenter", f"--net=/proc/{pid}/ns/net", *command])
+
+
+def _port(number: int) -> str:
+    return f"{_NODE}{number}"
+
+
+def _hardware_address(address: str) -> str:
+    return "02:67:" + ipaddress.IPv4Address(address).packed.hex(":")
 
 
 def _wait_for_namespace(pid: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from lab.control_plane import NodeSpec, Taint
@@ -17,14 +18,19 @@ class NodesError(RuntimeError):
     """Real nodes cannot be started or stopped; one sentence for the user."""
 
 
+OWN_CAPACITY: Mapping[str, str] = MappingProxyType({})
+"""Capacity and allocatable of a `NodeSpec` whose node says what the machine has."""
+
+
 @dataclass(frozen=True, slots=True)
 class NodesSpec:
     """The real nodes of one lab.
 
     `control_plane` is the folder of the lab whose API server they join. `images` are OCI archives that every
     node has from the start. `devices` are made in the nodes' own /dev, by name of the node. `ports` of the
-    machine's loopback are reached from nodes and pods at `lab.nodes.network.MACHINE`. Of a `NodeSpec`, name,
-    labels and taints count: capacity is what the machine has.
+    machine's loopback are reached from nodes and pods at `lab.nodes.network.MACHINE`. `hosts` is the folder
+    of the simulated hosts of the same names, `joins` those whose kubelet runs only while their host has
+    joined a cluster. `aliases` are other names of images, each with the name that an archive gives it.
     """
 
     control_plane: Path
@@ -32,6 +38,9 @@ class NodesSpec:
     images: tuple[Path, ...]
     devices: Mapping[str, Devices] = field(default_factory=dict)
     ports: tuple[int, ...] = ()
+    hosts: Path | None = None
+    joins: frozenset[str] = frozenset()
+    aliases: Mapping[str, str] = field(default_factory=dict)
 
     def document(self) -> dict[str, Any]:
         """For a JSON file."""
@@ -41,6 +50,8 @@ class NodesSpec:
                 {
                     "name": node.name,
                     "labels": dict(node.labels),
+                    "capacity": dict(node.capacity),
+                    "allocatable": dict(node.allocatable),
                     "taints": [asdict(taint) for taint in node.taints],
                 }
                 for node in self.nodes
@@ -52,22 +63,51 @@ class NodesSpec:
                 for node, devices in sorted(self.devices.items())
             },
             "ports": sorted(self.ports),
+            "hosts": str(self.hosts) if self.hosts else None,
+            "joins": sorted(self.joins),
+            "aliases": dict(sorted(self.aliases.items())),
         }
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> NodesSpec:
         """From what `document` gave."""
         nodes = tuple(
-            NodeSpec(node["name"], node["labels"], taints=tuple(Taint(**t) for t in node["taints"]))
+            NodeSpec(
+                node["name"],
+                node["labels"],
+                capacity=node["capacity"],
+                allocatable=node["allocatable"],
+                taints=tuple(Taint(**taint) for taint in node["taints"]),
+            )
             for node in document["nodes"]
         )
         devices = {
             node: {path: (numbers[0], numbers[1]) for path, numbers in given.items()}
             for node, given in document["devices"].items()
         }
-        images = tuple(Path(image) for image in document["images"])
-        ports = tuple(document["ports"])
-        return cls(Path(document["control-plane"]), nodes, images, devices, ports)
+        return cls(
+            Path(document["control-plane"]),
+            nodes,
+            tuple(Path(image) for image in document["images"]),
+            devices,
+            tuple(document["ports"]),
+            Path(document["hosts"]) if document["hosts"] else None,
+            frozenset(document["joins"]),
+            document["aliases"],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramState:
+    """A program of a node. `pid` is its process in the node, None when there is none.
+
+    `wanted` says whether it is to run. One that is wanted and ended by itself is started again in a moment;
+    `words` are then what it said at its end, also while it is tried again.
+    """
+
+    pid: int | None
+    wanted: bool
+    words: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +122,16 @@ class RunningNode:
 
 @dataclass(frozen=True, slots=True)
 class NodesStatus:
-    """The nodes of one folder, running or not."""
+    """The nodes of one folder, running or not.
+
+    `nodes` are those of the cluster, `machines` all that are switched on: also those whose host has not
+    joined.
+    """
 
     running: bool
     pid: int | None
     nodes: Mapping[str, RunningNode]
+    machines: Mapping[str, RunningNode]
     subnet: str
     log: Path
     detail: str

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import stat
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from lab.nodes.model import Devices
@@ -43,24 +43,72 @@ _KERNEL = {
 }
 
 
+_COPIED = ("/etc", "/usr/local")
+"""Folders of the machine that a node sees, and writes to without the machine noticing."""
+_OWN = (*_COPIED, "/run", "/var/lib", "/var/log", "/dev")
+"""Where a node has a file system of its own, so that folders made there are not made on the machine."""
+_CONTAINERS = ("/run", "/var/lib/kubelet", "/var/lib/containerd", "/var/lib/rancher")
+_MOUNT_POINT = 4
+
+
 class Mounts:
-    """Makes the mounts of one node; call it in the node's own mount namespace, once."""
+    """Makes the mounts of one node; call it in the node's own mount namespace."""
 
     def __init__(self, folder: Path, keep: Sequence[Path]) -> None:
         """`folder` is the node's; `keep` are folders that must stay reachable under their paths."""
         self._folder = folder
         # Opened now: once something lies over them, their paths lead nowhere.
         self._kept = {path: os.open(path, os.O_PATH) for path in [folder, *keep]}
+        self._bound: set[Path] = set()
+        self._points: set[str] = set()
 
-    def make(self, devices: Devices) -> None:
-        """Everything, in its order; raises `OSError` or `CalledProcessError`."""
+    def make(self, devices: Devices, covers: Mapping[str, str]) -> None:
+        """Everything, in its order, once; raises `OSError` or `CalledProcessError`.
+
+        `covers` are files and folders put over others of the machine: source, by the path that it covers.
+        """
         self._own_dev(devices)
         self._own_kernel_settings()
+        for covered, source in covers.items():
+            _mount("--bind", source, covered)
         self._over(Path("/var/lib"), self._folder / "var-lib")
         self._over(Path("/var/log"), self._folder / "var-log")
         self._over(Path("/run"), None)
+        for place in _COPIED:
+            self._copy(place)
         # What a kubelet mounts must reach the containers that ask for it.
         _mount("--make-rshared", "/")
+        self._points = _mount_points()
+
+    def own(self, folder: Path) -> None:
+        """Have this folder without making it on the machine."""
+        if not any(folder.is_relative_to(own) for own in _OWN):
+            raise ValueError(f"{folder} is the machine's: a node has folders only in {_OWN}")
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def bind(self, source: Path, target: Path) -> None:
+        """Have a folder of the machine under another path; it is made if it is not there."""
+        if target in self._bound:
+            return
+        source.mkdir(parents=True, exist_ok=True)
+        self.own(target)
+        _mount("--bind", str(source), str(target))
+        self._bound.add(target)
+        self._points.add(str(target))
+
+    def clear(self) -> None:
+        """Take away what containers and pods mounted; their processes are gone."""
+        for point in sorted(_mount_points() - self._points, reverse=True):
+            if any(Path(point).is_relative_to(folder) for folder in _CONTAINERS):
+                subprocess.run(["umount", "--lazy", point], check=False, capture_output=True)
+
+    def _copy(self, place: str) -> None:
+        """The machine's folder, and what the node writes there kept in memory."""
+        layers = Path("/run/copied") / place[1:]
+        for name in ("upper", "work"):
+            (layers / name).mkdir(parents=True)
+        options = f"lowerdir={place},upperdir={layers}/upper,workdir={layers}/work"
+        self._lay(Path(place), "-t", "overlay", "-o", options, "copied")
 
     def _own_dev(self, devices: Devices) -> None:
         """A /dev of its own: GPUs that the machine has not, none of the disks that it has."""
@@ -94,14 +142,23 @@ class Mounts:
     def _over(self, place: Path, source: Path | None) -> None:
         """Put a folder, or an empty one in memory, over a folder of the machine."""
         if source is None:
-            _mount("-t", "tmpfs", "-o", "mode=0755", "tmpfs", str(place))
+            self._lay(place, "-t", "tmpfs", "-o", "mode=0755", "tmpfs")
         else:
             source.mkdir(parents=True, exist_ok=True)
-            _mount("--bind", _opened(os.open(source, os.O_PATH)), str(place))
+            self._lay(place, "--bind", _opened(os.open(source, os.O_PATH)))
+
+    def _lay(self, place: Path, *arguments: str) -> None:
+        """Mount something over a folder; what must stay reachable below it stays."""
+        _mount(*arguments, str(place))
         for path, descriptor in self._kept.items():
             if path.is_relative_to(place) and path != place:
                 path.mkdir(parents=True, exist_ok=True)
                 _mount("--rbind", _opened(descriptor), str(path))
+
+
+def _mount_points() -> set[str]:
+    lines = Path("/proc/self/mountinfo").read_text().splitlines()
+    return {line.split()[_MOUNT_POINT].replace("\\040", " ") for line in lines}
 
 
 def _opened(descriptor: int) -> str:

@@ -21,7 +21,8 @@ _RANGE = ipaddress.ip_network("100.64.0.0/10")
 """Shared address space (RFC 6598): neither a home's nor a company's own network."""
 _PREFIX = 24
 _FIRST_NODE = 10
-MOST_NODES = 240
+_FIRST_BMC = 110
+MOST_NODES = _FIRST_BMC - _FIRST_NODE
 
 Network = ipaddress.IPv4Network
 
@@ -42,6 +43,10 @@ class NetworkPlan:
     def node(self, number: int) -> str:
         """The address of the node with this number, from 0."""
         return str(self.subnet.network_address + _FIRST_NODE + number)
+
+    def bmc(self, number: int) -> str:
+        """The address of the management controller of that node's host: it is no part of the host."""
+        return str(self.subnet.network_address + _FIRST_BMC + number)
 
 
 def token(folder: Path) -> str:

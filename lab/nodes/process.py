@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import os
-import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +16,16 @@ from lab.nodes import leftovers
 from lab.nodes.choice import obstacles
 from lab.nodes.facts import machine_facts
 from lab.nodes.folder import NodesFolder
-from lab.nodes.model import Devices, NodesError, NodesSpec, NodesStatus, RunningNode
+from lab.nodes.model import (
+    Devices,
+    NodesError,
+    NodesSpec,
+    NodesStatus,
+    ProgramState,
+    RunningNode,
+)
 from lab.nodes.network import MOST_NODES
+from lab.nodes.requests import NotAnsweredError, ask
 from lab.nodes.server import TOOLS
 from lab.server_process import end, living, one_at_a_time, spawn
 
@@ -38,19 +43,29 @@ def start(
     control_plane: Path,
     nodes: Sequence[NodeSpec],
     images: Sequence[Path] = (),
+    hosts: Path | None = None,
+    joins: Collection[str] = (),
     devices: Mapping[str, Devices] | None = None,
     ports: Sequence[int] = (),
+    aliases: Mapping[str, str] | None = None,
     report: Report = lambda _: None,
 ) -> NodesStatus:
     """Run exactly these real nodes until stopped; wait until all are Ready. Done already: nothing changes.
 
+    Where they run already, only what is different changes: nodes that stay keep their pods.
+
     Args:
         folder: where everything about the nodes is kept.
         control_plane: the folder of the lab whose API server they join, which must run.
-        nodes: name, labels and taints of each; their capacity is the machine's.
+        nodes: name, labels, taints and capacity of each; see `OWN_CAPACITY`.
         images: OCI archives that every node has from the start (`lab.images`), that of `pause` among them.
+        hosts: folder of simulated hosts: the host with a node's name is the machine under it. Their server
+            is told of machines that come and go (`lab.nodes.announcements`).
+        joins: nodes whose programs run only while their host has joined a cluster; none is waited for.
         devices: character devices that nodes have, by name of the node.
         ports: of the machine's loopback; nodes and pods reach them at `lab.nodes.network.MACHINE`.
+        aliases: other names of images, each with the name that an archive gives it; what is named by a
+            digest cannot be had otherwise.
         report: receives a line for each step that takes time.
 
     Raises:
@@ -63,7 +78,10 @@ def start(
         tuple(nodes),
         tuple(path.resolve() for path in images),
         devices or {},
-        tuple(ports),
+        tuple(sorted(ports)),
+        hosts.resolve() if hosts else None,
+        frozenset(joins),
+        dict(aliases or {}),
     )
     if len(spec.nodes) > MOST_NODES:
         raise NodesError(f"a lab has at most {MOST_NODES} real nodes, not {len(spec.nodes)}")
@@ -101,46 +119,47 @@ def status(folder: Path) -> NodesStatus:
         gone = paths.undo.exists()
         detail = "they are gone without having been stopped" if gone else "not started"
         return NodesStatus(
-            running=False, pid=None, nodes={}, subnet="", log=paths.log, detail=detail
+            running=False, pid=None, nodes={}, machines={}, subnet="", log=paths.log, detail=detail
         )
-    nodes = {
-        name: RunningNode(name, node["address"], node["pid"], paths.node(name).path)
-        for name, node in sorted(ready["nodes"].items())
+    machines = {
+        name: RunningNode(name, machine["address"], machine["pid"], paths.node(name).path)
+        for name, machine in sorted(ready["machines"].items())
     }
     return NodesStatus(
-        running=True, pid=server.pid, nodes=nodes, subnet=ready["subnet"], log=paths.log,
-        detail="running",
+        running=True, pid=server.pid, nodes={name: machines[name] for name in ready["nodes"]},
+        machines=machines, subnet=ready["subnet"], log=paths.log, detail="running",
     )  # fmt: skip
 
 
 def control(folder: Path, node: str, program: str, action: str) -> int | None:
-    """Start, stop or restart `kubelet` or `containerd` of a running node, as its systemd would.
+    """Start, stop or restart something of a running node, or ask for its `state`.
 
-    Gives its process in the node, None when it is stopped.
+    `program` is one of the node (`containerd`, `kubelet`, …), as its systemd would do it; `machine`, which is
+    switched off with all that runs in it, and is made anew when it is switched on; or `cable`. A machine that
+    is off can also `forget` its disk. Gives the process: of a program in the node, of the machine its first
+    as this machine sees it, of a cable that of the machine while the cable is in; else None.
 
     Raises:
-        NodesError: there is no such node or program, or it does not answer.
+        NodesError: there is no such node or program, nobody answers, or a program that was started ended
+            again, with its last words.
     """
-    paths = NodesFolder(folder.resolve())
-    request = json.dumps({"node": node, "program": program, "action": action}).encode() + b"\n"
-    # The path of a socket is short; that of a lab may be long.
-    directory = os.open(paths.path, os.O_PATH)
-    try:
-        with socket.socket(socket.AF_UNIX) as connection:
-            connection.settimeout(_ASK_SECONDS)
-            connection.connect(f"/proc/self/fd/{directory}/{paths.control.name}")
-            connection.sendall(request)
-            answer: dict[str, Any] = json.loads(connection.makefile().readline())
-    except (OSError, ValueError) as error:
-        raise NodesError(
-            f"the nodes in {paths.path} do not answer ({error}); start them"
-        ) from error
-    finally:
-        os.close(directory)
-    if "error" in answer:
-        raise NodesError(str(answer["error"]))
-    pid: int | None = answer["pid"]
+    pid: int | None = _controlled(folder, node, program, action)["pid"]
     return pid
+
+
+def program_state(folder: Path, node: str, program: str) -> ProgramState:
+    """What a program of a node does, with its last words where it ends each time it is started.
+
+    Raises:
+        NodesError: there is no such node or program, or nobody answers.
+    """
+    found = _controlled(folder, node, program, "state")
+    return ProgramState(found["pid"], found["wanted"], found["words"])
+
+
+def _controlled(folder: Path, node: str, program: str, action: str) -> dict[str, Any]:
+    request = {"request": "control", "node": node, "program": program, "action": action}
+    return ask(NodesFolder(folder.resolve()), request, _ASK_SECONDS)
 
 
 def command_in(node: RunningNode, command: Sequence[str]) -> list[str]:
@@ -150,14 +169,17 @@ def command_in(node: RunningNode, command: Sequence[str]) -> list[str]:
 
 
 def _serve(paths: NodesFolder, wanted: dict[str, Any], report: Report) -> None:
-    server = _server(paths)
-    if server is not None and read_json(paths.specs) == wanted:
-        _wait_until_ready(paths, server)
-        if _all_alive(paths):
+    if _server(paths) is not None:
+        if read_json(paths.specs) != wanted:
+            report("changing the real nodes")
+            write_json(paths.specs, wanted)
+        try:
+            why = ask(paths, {"request": "reload"}, _START_SECONDS).get("restart")
+        except NotAnsweredError:
+            why = "their process does not answer"
+        if why is None:
             return
-        report("restarting the real nodes: one of them is gone")
-    elif server is not None:
-        report("restarting the real nodes: their settings changed")
+        report(f"restarting the real nodes: {why}")
     _end(paths)
     write_json(paths.specs, wanted)
     report(f"starting {len(wanted['nodes'])} real nodes")
@@ -170,11 +192,6 @@ def _end(paths: NodesFolder) -> None:
         end(server, _STOP_SECONDS)
     leftovers.remove(paths)
     paths.ready.unlink(missing_ok=True)
-
-
-def _all_alive(paths: NodesFolder) -> bool:
-    ready: dict[str, Any] = read_json(paths.ready) or {"nodes": {}}
-    return all(psutil.pid_exists(node["pid"]) for node in ready["nodes"].values())
 
 
 def _server(paths: NodesFolder) -> psutil.Process | None:

@@ -9,8 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
-import functools
-import json
 import logging
 import os
 import signal
@@ -21,26 +19,33 @@ from typing import Any
 
 import psutil
 
+from caas.cluster import Cluster, ClusterError
 from lab import tools
 from lab.control_plane import ControlPlaneError, NodeSpec
-from lab.control_plane.commands import API_SERVER
+from lab.control_plane.commands import API_SERVER, KUBELET
 from lab.control_plane.files import exclusive
 from lab.control_plane.layout import Layout
-from lab.control_plane.ports import LOOPBACK, kept
-from lab.hosts.folder import read_json, write_json
-from lab.nodes import cgroups, leftovers, links, registry, relay
-from lab.nodes.folder import API, REGISTRY, NodesFolder, port_socket
+from lab.control_plane.ports import kept
+from lab.hosts.folder import HostsFolder, read_json, write_json
+from lab.kubelet.membership import Membership
+from lab.nodes import leftovers, links, registry, roster
+from lab.nodes.announcements import Announcements
+from lab.nodes.doors import Doors
+from lab.nodes.folder import REGISTRY, NodesFolder
 from lab.nodes.held_node import HeldNode
 from lab.nodes.joining import Joining
+from lab.nodes.machines import Machines
 from lab.nodes.model import NodesError, NodesSpec
 from lab.nodes.network import NetworkPlan, plan, token
+from lab.nodes.node_files import Place, Surroundings
+from lab.nodes.requests import Answer, answering
 from lab.tools.cache import cache_root
 
 TOOLS = (
     "containerd", "containerd-shim-runc-v2", "ctr", "runc", "kubelet", "cni-bridge", "cni-host-local",
 )  # fmt: skip
 _LOCK_SECONDS = 30.0
-_WATCH_SECONDS = 1.0
+_WATCH_SECONDS = 0.5
 _log = logging.getLogger(__name__)
 
 
@@ -50,59 +55,68 @@ class Nodes:
     def __init__(self, folder: NodesFolder, spec: NodesSpec, programs: Mapping[str, Path]) -> None:
         self._folder = folder
         self._spec = spec
-        self._programs = programs
-        self._layout = Layout.of(spec.control_plane)
-        self._port = kept(self._layout.ports).get(API_SERVER, 0)
-        if not self._port:
+        layout = Layout.of(spec.control_plane)
+        port = kept(layout.ports).get(API_SERVER, 0)
+        if not port:
             raise NodesError(f"there is no control plane in {spec.control_plane}; start it first")
+        self._around = Surroundings(layout, port, programs, folder.log, spec.hosts)
         self._token = token(folder.path)
-        self._held: dict[str, HeldNode] = {}
+        self._joining = Joining(layout, port, self._token)
+        self._doors = Doors(port)
+        self._reloading = asyncio.Lock()
+        self._following: asyncio.Task[None] | None = None
+        self._stop = asyncio.Event()
+        self._handlers = {"control": self._control, "reload": self._reload}
 
-    async def run(self, stop: asyncio.Event) -> None:
+    def stop(self) -> None:
+        """End `run`."""
+        self._stop.set()
+
+    async def run(self) -> None:
         """Hold the nodes until told to stop; then nothing of them is left."""
-        groups = {spec.name: f"gpu-clusters-{self._token}-{spec.name}" for spec in self._spec.nodes}
         # From here sockets have short paths.
         os.chdir(self._folder.path)
-        doors = {API: self._port, **{port_socket(port): port for port in self._spec.ports}}
-        for name in (*doors, self._folder.control.name):
-            Path(name).unlink(missing_ok=True)
-        network, switch = self._network(list(groups.values()))
-        tasks: list[asyncio.Task[None]] = []
+        Path(self._folder.control.name).unlink(missing_ok=True)
+        self._numbers: dict[str, int] = read_json(self._folder.numbers) or {}
+        self._network, self._switch = self._open_network()
+        self._machines = Machines(
+            self._switch,
+            self._joining,
+            Announcements(self._spec.hosts, self._folder.path),
+            self._tell,
+        )
+        watching: asyncio.Task[None] | None = None
         stack = contextlib.ExitStack()
         try:
-            for group in groups.values():
-                cgroups.make(group)
-            for name, port in doors.items():
-                far = functools.partial(asyncio.open_connection, LOOPBACK, port)
-                await asyncio.start_unix_server(relay.to(far), name, backlog=512)
-            stack.enter_context(registry.serving(REGISTRY, self._spec.images))
-            for number, spec in enumerate(self._spec.nodes):
-                node = self._node(spec, network.node(number), groups[spec.name])
-                self._held[spec.name] = node
-            await asyncio.gather(*(node.start(switch) for node in self._held.values()))
-            joining = Joining(self._layout, self._port, self._token, self._held)
-            await asyncio.to_thread(joining.until_ready)
-            await asyncio.start_unix_server(self._asked, self._folder.control.name)
-            self._tell(network)
-            tasks.append(asyncio.create_task(self._watch(stop)))
-            await stop.wait()
+            await self._doors.open(self._spec.ports)
+            self._contents = stack.enter_context(registry.serving(REGISTRY, self._spec.images))
+            await asyncio.to_thread(self._joining.prepare, [node.name for node in self._spec.nodes])
+            self._machines.wish(self._spec)
+            async with self._reloading:
+                await asyncio.start_unix_server(
+                    answering(self._handlers), self._folder.control.name
+                )
+                await self._add({node.name for node in self._spec.nodes})
+                await self._machines.until_ready()
+            watching = asyncio.create_task(self._watch())
+            self._follow_hosts()
+            await self._stop.wait()
         finally:
-            for task in tasks:
+            for task in filter(None, (watching, self._following)):
                 task.cancel()
             stack.close()
             self._folder.ready.unlink(missing_ok=True)
-            for node in self._held.values():
-                node.kill()
-            switch.close()
-            await asyncio.to_thread(self._undo, list(groups.values()))
+            await self._machines.end()
+            self._switch.close()
+            await asyncio.to_thread(self._undo)
 
-    def _undo(self, groups: list[str]) -> None:
+    def _undo(self) -> None:
         leftovers.end_processes(self._folder.path)
         # Not from the note alone: the folder may have been removed.
-        leftovers.remove_groups(groups)
+        leftovers.remove_groups([self._group(name) for name in self._numbers])
         leftovers.remove(self._folder)
 
-    def _network(self, groups: list[str]) -> tuple[NetworkPlan, links.Switch]:
+    def _open_network(self) -> tuple[NetworkPlan, links.Switch]:
         """Choose and open the network; one lab of a user after the other, so that two never choose one."""
         lock = cache_root() / "nodes.lock"
         busy = (
@@ -110,7 +124,7 @@ class Nodes:
         )
         with exclusive(lock, wait_seconds=_LOCK_SECONDS, busy=busy):
             network = plan(self._folder.path, links.taken())
-            leftovers.note(self._folder, network.interface, groups)
+            leftovers.note(self._folder, network.interface, [])
             switch = links.Switch(network)
             try:
                 switch.open()
@@ -119,48 +133,105 @@ class Nodes:
                 raise
         return network, switch
 
-    def _node(self, spec: NodeSpec, address: str, group: str) -> HeldNode:
-        return HeldNode(
-            spec=spec,
-            folder=self._folder.node(spec.name),
-            address=address,
-            cgroup=group,
-            programs=self._programs,
-            layout=self._layout,
-            port=self._port,
-            images=self._spec.images,
-            devices=self._spec.devices.get(spec.name, {}),
-            ports=self._spec.ports,
-            log=self._folder.log,
+    async def _add(self, names: set[str]) -> None:
+        """Make these nodes of the wish; they are on their way when it returns."""
+        self._numbers = roster.numbers([node.name for node in self._spec.nodes], self._numbers)
+        write_json(self._folder.numbers, self._numbers)
+        groups = [self._group(name) for name in {*self._numbers, *self._machines.held}]
+        leftovers.note(self._folder, self._network.interface, groups)
+        nodes = [self._node(name) for name in sorted(names)]
+        done = await asyncio.gather(
+            *(self._machines.add(node) for node in nodes), return_exceptions=True
         )
+        for error in done:
+            if isinstance(error, BaseException):
+                raise error
 
-    def _tell(self, network: NetworkPlan) -> None:
-        nodes = {
-            name: {"address": node.address, "pid": node.pid} for name, node in self._held.items()
+    def _node(self, name: str) -> HeldNode:
+        spec = next(node for node in self._spec.nodes if node.name == name)
+        number, hosts = self._numbers[name], self._spec.hosts
+        host = HostsFolder(hosts).host(name) if hosts else None
+        place = Place(
+            number=number,
+            folder=self._folder.node(name),
+            address=self._network.node(number),
+            bmc=self._network.bmc(number),
+            cgroup=self._group(name),
+            root=host.root if host and host.path.is_dir() else None,
+        )
+        return HeldNode(spec, place, self._around, self._spec.devices.get(name, {}))
+
+    def _group(self, name: str) -> str:
+        return f"gpu-clusters-{self._token}-{name}"
+
+    def _tell(self) -> None:
+        """Write down what runs."""
+        machines = {
+            name: {"address": node.place.address, "pid": node.pid}
+            for name, node in self._machines.up.items()
         }
-        write_json(self._folder.ready, {"nodes": nodes, "subnet": str(network.subnet)})
+        nodes = sorted(machines.keys() & self._machines.playing)
+        ready = {"machines": machines, "nodes": nodes, "subnet": str(self._network.subnet)}
+        write_json(self._folder.ready, ready)
 
-    async def _asked(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One request for a program of a node, one answer."""
-        with contextlib.suppress(OSError, ValueError):
-            request = json.loads(await reader.readline())
-            node = self._held.get(request["node"])
-            answer: dict[str, Any] = {"error": f"there is no node {request['node']!r}"}
-            if node is not None:
-                answer = await node.ask(request["program"], request["action"])
-            writer.write(json.dumps(answer).encode() + b"\n")
-            await writer.drain()
-        writer.close()
+    async def _control(self, request: Mapping[str, Any]) -> Answer:
+        """One request for a program of a node, its machine or its cable."""
+        name, program, action = request["node"], request["program"], request["action"]
+        return await self._machines.control(name, program, action)
 
-    async def _watch(self, stop: asyncio.Event) -> None:
-        """End when the folder was removed or a node is gone: both are then seen and put right by a start."""
+    async def _reload(self, _: Mapping[str, Any]) -> Answer:
+        """Do what the wish in the folder says now; nodes that stay keep running."""
+        async with self._reloading:
+            wanted = NodesSpec.of(read_json(self._folder.specs))
+            if why := roster.must_restart(self._spec, wanted):
+                return {"restart": why}
+            found = roster.changes(self._spec, wanted)
+            new = [image for image in wanted.images if image not in self._spec.images]
+            self._spec = wanted
+            self._machines.wish(wanted)
+            for image in new:
+                await asyncio.to_thread(self._contents.add, image)
+            await self._doors.open(wanted.ports)
+            for name in found.removed & self._machines.held.keys():
+                await self._machines.remove(name)
+            left = sorted(found.removed - {node.name for node in wanted.nodes})
+            await asyncio.to_thread(self._joining.leave, left)
+            await self._machines.adjust()
+            for spec in wanted.nodes:
+                if spec.name in found.relabelled:
+                    await self._machines.relabel(spec)
+            await self._machines.revive()
+            await self._add({node.name for node in wanted.nodes} - self._machines.held.keys())
+            await self._machines.until_ready()
+            self._follow_hosts()
+        return {}
+
+    def _follow_hosts(self) -> None:
+        """Have the nodes of hosts that join, and have them no more when they leave."""
+        if self._following is not None:
+            self._following.cancel()
+            self._following = None
+        specs = {spec.name: spec for spec in self._spec.nodes if spec.name in self._spec.joins}
+        if specs and self._spec.hosts is not None:
+            work = self._follow(specs, self._spec.hosts)
+            self._following = asyncio.create_task(work)
+
+    async def _follow(self, specs: Mapping[str, NodeSpec], hosts: Path) -> None:
+        layout = self._around.layout
+        try:
+            async with Cluster.connect(layout.kubeconfig_of(KUBELET)) as cluster:
+                await Membership(self._machines, cluster, specs, hosts, self._tell).follow()
+        except Exception:  # noqa: BLE001 (whatever it is, the process must not go on without)
+            # Without it no host can join; a process that is gone is at least noticed.
+            _log.exception("hosts that join cannot be followed")
+            self.stop()
+
+    async def _watch(self) -> None:
+        """End when the folder was removed; notice machines that are gone, which a start puts right."""
         while self._folder.process.exists():
-            for node in self._held.values():
-                if not node.is_alive:
-                    _log.error("node %s is gone: ending with all others", node.name)
-                    stop.set()
+            self._machines.bury()
             await asyncio.sleep(_WATCH_SECONDS)
-        stop.set()
+        self.stop()
 
 
 def serve(path: Path) -> None:
@@ -181,16 +252,15 @@ def serve(path: Path) -> None:
     process = psutil.Process()
     write_json(folder.process, {"pid": process.pid, "created": process.create_time()})
     programs = tools.ensure(TOOLS, _log.info)
-    nodes = Nodes(folder, NodesSpec.of(read_json(folder.specs)), programs)
 
     async def main() -> None:
-        stop = asyncio.Event()
+        nodes = Nodes(folder, NodesSpec.of(read_json(folder.specs)), programs)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, stop.set)
-        await nodes.run(stop)
+            loop.add_signal_handler(number, nodes.stop)
+        await nodes.run()
 
     try:
         asyncio.run(main())
-    except (ControlPlaneError, LookupError, OSError) as error:
+    except (ClusterError, ControlPlaneError, LookupError, OSError) as error:
         raise NodesError(f"the real nodes cannot be started: {error}") from error

@@ -60,7 +60,16 @@ class RealLab:
         return nodes.start(
             self.folder,
             control_plane=self.cluster.folder,
-            nodes=[NodeSpec(name, {TAINT: self.token}, taints=taints) for name in self.names],
+            nodes=[
+                NodeSpec(
+                    name,
+                    {TAINT: self.token},
+                    nodes.OWN_CAPACITY,
+                    nodes.OWN_CAPACITY,
+                    taints=taints,
+                )
+                for name in self.names
+            ],
             images=self.archives,
             devices=self.devices,
             ports=self.ports,

@@ -1,0 +1,31 @@
+"""Sockets in the folder of a lab that lead to the machine's loopback: a node has no other way there."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Sequence
+from pathlib import Path
+
+from lab.control_plane.ports import LOOPBACK
+from lab.nodes import relay
+from lab.nodes.folder import API, port_socket
+
+
+class Doors:
+    """The sockets of one lab, in the current folder."""
+
+    def __init__(self, api: int) -> None:
+        """`api` is the port of the API server."""
+        self._api = api
+        self._open: dict[str, asyncio.Server] = {}
+
+    async def open(self, ports: Sequence[int]) -> None:
+        """Lead to the API server and to exactly these ports."""
+        wanted = {API: self._api, **{port_socket(port): port for port in ports}}
+        for name in self._open.keys() - wanted.keys():
+            self._open.pop(name).close()
+        for name in wanted.keys() - self._open.keys():
+            Path(name).unlink(missing_ok=True)
+            far = functools.partial(asyncio.open_connection, LOOPBACK, wanted[name])
+            self._open[name] = await asyncio.start_unix_server(relay.to(far), name, backlog=512)

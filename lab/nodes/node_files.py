@@ -1,0 +1,135 @@
+"""The files that a node starts from: for its first process, and for its programs."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from lab.control_plane import NodeSpec
+from lab.control_plane.layout import Layout
+from lab.nodes import configuration, identity
+from lab.nodes.distribution import Distribution
+from lab.nodes.folder import API, REGISTRY, RealNodeFolder, port_socket
+from lab.nodes.model import Devices
+from lab.nodes.network import API_SERVICE, MACHINE, REGISTRY_PORT
+from lab.tools.cache import cache_root
+
+PROJECT = Path(__file__).resolve().parents[2]
+_NAMED = {
+    "bridge": "cni-bridge",
+    "host-local": "cni-host-local",
+    "runc": "runc",
+    "ctr": "ctr",
+    "containerd-shim-runc-v2": "containerd-shim-runc-v2",
+}
+"""Programs that a node's programs call, under the names by which they call them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What all nodes of a lab share. `port` is the API server's on loopback, the machine's and the nodes'."""
+
+    layout: Layout
+    port: int
+    programs: Mapping[str, Path]
+    log: Path
+    hosts: Path | None
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What is one node's own. `bmc` is the address of its host's management controller.
+
+    `root` is the root of the simulated host under which the node is, None where there is none.
+    """
+
+    number: int
+    folder: RealNodeFolder
+    address: str
+    bmc: str
+    cgroup: str
+    root: Path | None
+
+
+def write_boot(
+    place: Place,
+    around: Surroundings,
+    devices: Devices,
+    images: Sequence[Path],
+) -> None:
+    """What the first process needs to make the machine."""
+    place.folder.path.mkdir(parents=True, exist_ok=True)
+    covers: dict[str, str] = {}
+    boot = {
+        "devices": {path: list(numbers) for path, numbers in devices.items()},
+        "keep": _keep(place, around, images),
+        "covers": covers,
+    }
+    place.folder.boot.write_text(json.dumps(boot, indent=2))
+
+
+def write_programs(
+    place: Place, around: Surroundings, spec: NodeSpec, distribution: Distribution
+) -> None:
+    """What its programs read."""
+    folder = place.folder
+    for path in (folder.networks, folder.plugins, folder.cdi):
+        path.mkdir(parents=True, exist_ok=True)
+    # Its pods' addresses are known once it has joined, and may be others than before.
+    for old in folder.networks.iterdir():
+        old.unlink()
+    for name, tool in _NAMED.items():
+        link = folder.plugins / name
+        link.unlink(missing_ok=True)
+        link.symlink_to(around.programs[tool])
+    identity.issue(around.layout, folder, place.address)
+    runc = folder.plugins / "runc"
+    folder.containerd_configuration.write_text(configuration.containerd(folder, runc, distribution))
+    folder.kubelet_configuration.write_text(
+        configuration.kubelet(folder, spec, place.cgroup, distribution)
+    )
+    (folder.registries / "_default").mkdir(parents=True, exist_ok=True)
+    hosts = folder.registries / "_default" / "hosts.toml"
+    hosts.write_text(configuration.registry(MACHINE, REGISTRY_PORT))
+    folder.kubeconfig.write_text(configuration.kubeconfig(folder, around.port))
+
+
+def doors(around: Surroundings, ports: Sequence[int]) -> list[tuple[str, int, str]]:
+    """Where a node listens, and the socket that each door leads to, from the folder of the lab."""
+    found = [
+        ("127.0.0.1", around.port, API),
+        (API_SERVICE, 443, API),
+        (MACHINE, REGISTRY_PORT, REGISTRY),
+    ]
+    return found + [(MACHINE, port, port_socket(port)) for port in ports]
+
+
+def bound(place: Place, distribution: Distribution) -> list[tuple[str, str]]:
+    """Folders that a node has of its host, or of its own where it has none: source and path in the node."""
+    if place.root is None:
+        return [(str(place.folder.cdi), "/etc/cdi")]
+    return [(str(place.root / path[1:]), path) for path in (*distribution.bound, "/dev/vfio")]
+
+
+def forget_disk(folder: RealNodeFolder) -> None:
+    """Remove what a node's programs kept."""
+    for disk in (folder.var_lib, folder.var_log):
+        for path in disk.iterdir() if disk.exists() else ():
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
+
+
+def _keep(place: Place, around: Surroundings, images: Sequence[Path]) -> list[str]:
+    """Folders that the node reaches under the machine's paths wherever they lie."""
+    found = {PROJECT, Path(sys.prefix), Path(sys.base_prefix), place.folder.path.parent}
+    found |= {path.parent for path in around.programs.values()}
+    found |= {image.parent for image in images} | {cache_root()}
+    if around.hosts is not None:
+        found.add(around.hosts)
+    return sorted(map(str, found))
