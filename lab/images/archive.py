@@ -20,6 +20,7 @@ from lab.tools.catalogue import host_platform
 _LAYER = "application/vnd.oci.image.layer.v1.tar"
 _CONFIG = "application/vnd.oci.image.config.v1+json"
 _MANIFEST = "application/vnd.oci.image.manifest.v1+json"
+_NAME = "io.containerd.image.name"
 _EPOCH = "1970-01-01T00:00:00Z"
 
 
@@ -88,6 +89,14 @@ def file_of(folder: Path, name: str, digest: str) -> Path:
     return folder / f"{digest.removeprefix('sha256:')}-{named}.tar"
 
 
+def name_of(image: Path) -> str:
+    """The name that an archive says. Raises `OSError`."""
+    with tarfile.open(image) as tar:
+        index = tar.extractfile("index.json")
+        described = json.loads(index.read())["manifests"][0] if index else {}
+    return str(described["annotations"][_NAME])
+
+
 def _configuration(settings: Settings, digests: Sequence[str]) -> dict[str, Any]:
     return {
         "architecture": host_platform().arch,
@@ -111,7 +120,7 @@ def _write(
     named = {
         **manifest,
         "annotations": {
-            "io.containerd.image.name": name,
+            _NAME: name,
             "org.opencontainers.image.ref.name": name.rsplit(":", 1)[-1],
         },
     }
