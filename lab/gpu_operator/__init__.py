@@ -10,7 +10,9 @@ kubelet's real protocol. What a host has (GPUs, driver, MIG) is what `lab.hosts`
 
 Faults are injected by name while it runs (`faults`). What it does not do, so that nobody relies on it:
 
-- No operand runs anything: their pods are said to run by this process, and by no kubelet.
+- No operand runs anything: their pods are said to run by this process, and by no kubelet. On real nodes they
+  are containers of a stand-in image that do as this process says (`real_nodes`), and statuses are the
+  kubelet's; the toolkit's step is done by NVIDIA's own programs where they can be built (`toolkit`).
 - A driver of the operator's container is known to this process alone; `nvidia-smi` on the host is the host's.
 - No NVIDIADriver, no GPUCluster, no sandbox workloads: the chart refuses them by name.
 - Times are fractions of a second where the real ones are minutes.

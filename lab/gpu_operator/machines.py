@@ -76,6 +76,10 @@ class HostMachines:
             await self._restart(node, role)
 
     async def _restart(self, node: str, role: str) -> None:
+        await self.run(node, f"sudo -n systemctl restart rke2-{role}")
+
+    async def run(self, node: str, command: str) -> None:
+        """Run a command line on a host; that it failed is only said in the log."""
         endpoint = hosts.status(self._folder).hosts[node]
         line = f"[{endpoint.address}]:{endpoint.port} {endpoint.host_key}\n"
         try:
@@ -88,12 +92,12 @@ class HostMachines:
                 agent_path=None,
                 config=None,
             ) as connection:
-                done = await connection.run(f"sudo -n systemctl restart rke2-{role}")
+                done = await connection.run(command)
         except (asyncssh.Error, OSError) as error:
-            _log.warning("%s: RKE2 was not restarted: %s", node, error)
+            _log.warning("%s: `%s` did not run: %s", node, command, error)
             return
         if done.exit_status:
-            _log.warning("%s: RKE2 was not restarted: %s", node, done.stderr)
+            _log.warning("%s: `%s` failed: %s", node, command, done.stderr)
 
 
 def _api_goes_away(lab: Path) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from lab.gpu_operator.real_nodes import as_real
 from lab.kubelet.node import PLAYED_BY
 
 PLAYER: Final = "gpu-operator"
@@ -100,8 +101,10 @@ def image(operand: Operand, policy: Object) -> str:
     return f"{section.get('repository', '')}/{section.get('image', operand.name)}:{version}"
 
 
-def daemon_set(operand: Operand, policy: Object, namespace: str) -> dict[str, Any]:
-    """Its DaemonSet."""
+def daemon_set(
+    operand: Operand, policy: Object, namespace: str, *, real: bool = False
+) -> dict[str, Any]:
+    """Its DaemonSet; `real`: kubelets of its own run its pods on some node."""
     spec = policy.get("spec") or {}
     common = spec.get("daemonsets") or {}
     section = spec.get(operand.section) or {}
@@ -112,6 +115,22 @@ def daemon_set(operand: Operand, policy: Object, namespace: str) -> dict[str, An
         container["env"] = section["env"]
     if config := (section.get("config") or {}).get("name"):
         container["envFrom"] = [{"configMapRef": {"name": config, "optional": True}}]
+    template = {
+        "metadata": {
+            "labels": labels,
+            "annotations": {**(common.get("annotations") or {}), PLAYED_BY: PLAYER},
+        },
+        "spec": {
+            "automountServiceAccountToken": False,
+            "nodeSelector": {DEPLOY + operand.label: "true"},
+            "priorityClassName": common.get("priorityClassName", "system-node-critical"),
+            "tolerations": list(common.get("tolerations") or ()),
+            "initContainers": [
+                {"name": name, "image": image(VALIDATOR, policy)} for name in operand.waits_for
+            ],
+            "containers": [container],
+        },
+    }
     return {
         "apiVersion": "apps/v1",
         "kind": "DaemonSet",
@@ -124,23 +143,7 @@ def daemon_set(operand: Operand, policy: Object, namespace: str) -> dict[str, An
         "spec": {
             "selector": {"matchLabels": labels},
             "updateStrategy": _strategy(operand, common),
-            "template": {
-                "metadata": {
-                    "labels": labels,
-                    "annotations": {**(common.get("annotations") or {}), PLAYED_BY: PLAYER},
-                },
-                "spec": {
-                    "automountServiceAccountToken": False,
-                    "nodeSelector": {DEPLOY + operand.label: "true"},
-                    "priorityClassName": common.get("priorityClassName", "system-node-critical"),
-                    "tolerations": list(common.get("tolerations") or ()),
-                    "initContainers": [
-                        {"name": name, "image": image(VALIDATOR, policy)}
-                        for name in operand.waits_for
-                    ],
-                    "containers": [container],
-                },
-            },
+            "template": as_real(template, operand.name) if real else template,
         },
     }
 

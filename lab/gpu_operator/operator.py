@@ -14,7 +14,16 @@ from caas.cluster import ClusterError
 from gpuclusters.domain.gpu_operator import CLUSTER_POLICY, DAEMON_SET
 from gpuclusters.domain.gpu_readiness import active_policy
 from gpuclusters.domain.ports import ObjectKind
-from lab.gpu_operator import driver_update, exporter, faults, labelling, operands, policy, sharing
+from lab.gpu_operator import (
+    device_nodes,
+    driver_update,
+    exporter,
+    faults,
+    labelling,
+    operands,
+    policy,
+    sharing,
+)
 from lab.gpu_operator.folder import OperatorFolder
 from lab.gpu_operator.labelling import Labels
 from lab.gpu_operator.machines import Machines
@@ -22,6 +31,7 @@ from lab.gpu_operator.mig_manager import MigManagers
 from lab.gpu_operator.operands import DRIVER, OPERANDS, PLUGIN, TOOLKIT
 from lab.gpu_operator.playing import Player
 from lab.gpu_operator.plugin import NodePlugins
+from lab.gpu_operator.real_nodes import RealNode, RealNodes
 from lab.gpu_operator.view import Memory, View, is_ready, labels
 from lab.kubelet.folder import KubeletFolder
 from lab.kubelet.kube import CONFIG_MAP, POD, Kube
@@ -43,6 +53,7 @@ class Operator:
         folder: OperatorFolder,
         kubelets: KubeletFolder,
         step_seconds: float,
+        real: RealNodes | None = None,
     ) -> None:
         self._kube = kube
         self._cluster = kube.cluster
@@ -52,7 +63,8 @@ class Operator:
         self._step = step_seconds
         self._memory = Memory.of(folder.state)
         self._labels = Labels(kube.cluster)
-        self._player = Player(kube, step_seconds, machines.restart_rke2)
+        self._real = real
+        self._player = Player(kube, step_seconds, self._installed, real)
         self._mig = MigManagers(machines, self._labels)
         self._plugins: dict[str, NodePlugins] = {}
         self._applied: dict[str, str] = {}
@@ -144,7 +156,8 @@ class Operator:
             if layout := labelling.default_layout(view, node):
                 await self._labels.change(node, {labelling.MIG_CONFIG: layout})
         for one in view.operands:
-            wanted = operands.daemon_set(one, view.policy, view.namespace)
+            real = any(self._node(node) for node in view.machines)
+            wanted = operands.daemon_set(one, view.policy, view.namespace, real=real)
             await self._apply(DAEMON_SET, wanted)
         left = {operand.name for operand in OPERANDS} - {one.name for one in view.operands}
         for name in left:
@@ -174,12 +187,31 @@ class Operator:
             shared = sharing.Sharing.of(text)
             works = view.runs(PLUGIN, node) and view.runs(TOOLKIT, node) and node not in divided
             found = sharing.devices(view.state(node), strategy, shared) if works else {}
+            real = self._node(node)
+            folder = self._kubelets.node(node).device_plugins
+            if real is not None:
+                await asyncio.to_thread(device_nodes.provide, real, found)
+                folder = real.device_plugins
+            plugins = self._plugins.get(node)
+            if plugins is not None and plugins.folder != folder:
+                # The machine was switched off and on: this plugin ended with it.
+                await self._plugins.pop(node).close()
             if node not in self._plugins and found:
-                self._plugins[node] = NodePlugins(self._kubelets.node(node))
+                self._plugins[node] = NodePlugins(folder)
             if node in self._plugins:
                 self._plugins[node].offer(found)
             if works:
                 await self._labels.put("gfd", node, labelling.features(view, node, shared))
+
+    def _node(self, name: str) -> RealNode | None:
+        return None if self._real is None else self._real.of(name)
+
+    async def _installed(self, node: str) -> None:
+        """The toolkit's container did its work: RKE2 is to find what it left."""
+        real = self._node(node)
+        if real is not None and self._real is not None:
+            await self._real.install_toolkit(real)
+        await self._machines.restart_rke2(node)
 
     async def _tell(self, view: View) -> None:
         """The policy's status."""

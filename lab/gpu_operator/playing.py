@@ -10,6 +10,7 @@ from lab.gpu_operator import pods
 from lab.gpu_operator.faults import DriverSlow, ImagePull, NeverReady, NodeFails
 from lab.gpu_operator.operands import DRIVER, OPERANDS, PLAYER, PLUGIN, TOOLKIT, Operand
 from lab.gpu_operator.pods import Stand
+from lab.gpu_operator.real_nodes import RealNode, RealNodes
 from lab.gpu_operator.view import View
 from lab.kubelet.kube import POD, Kube
 from lab.kubelet.node import PLAYED_BY
@@ -20,14 +21,22 @@ Object = Mapping[str, Any]
 
 
 class Player:
-    """Plays all pods of operands. `installed` is awaited when the toolkit came to a node."""
+    """Plays all pods of operands; those of real nodes are told what to do, and their kubelets say it.
+
+    `installed` is awaited when the toolkit came to a node.
+    """
 
     def __init__(
-        self, kube: Kube, step_seconds: float, installed: Callable[[str], Awaitable[None]]
+        self,
+        kube: Kube,
+        step_seconds: float,
+        installed: Callable[[str], Awaitable[None]],
+        real: RealNodes | None = None,
     ) -> None:
         self._kube = kube
         self._step = step_seconds
         self._installed = installed
+        self._real = real
         self._began: dict[str, float] = {}
         self._written: dict[str, Stand] = {}
 
@@ -36,7 +45,8 @@ class Player:
         names = ",".join(operand.name for operand in OPERANDS)
         for pod in await self._kube.cluster.list(POD, labels=f"app in ({names})"):
             played = (pod["metadata"].get("annotations") or {}).get(PLAYED_BY) == PLAYER
-            if played and "deletionTimestamp" in pod["metadata"]:
+            gone = played and "deletionTimestamp" in pod["metadata"]
+            if gone and self._node(pod["spec"].get("nodeName", "")) is None:
                 await self._kube.remove(pod)
 
     async def play(self, view: View) -> None:
@@ -44,6 +54,9 @@ class Player:
         known = {pod["metadata"]["uid"] for pod in view.pods}
         self._began = {uid: when for uid, when in self._began.items() if uid in known}
         self._written = {uid: stand for uid, stand in self._written.items() if uid in known}
+        for name in view.machines:
+            if (real := self._node(name)) is not None:
+                real.forget([*known])
         for pod in view.pods:
             if "deletionTimestamp" in pod["metadata"]:
                 continue
@@ -66,6 +79,10 @@ class Player:
         if operand is DRIVER and memory.drivers.get(node) != _image(pod):
             memory.drivers[node] = _image(pod)
             memory.save()
+        real = self._node(node)
+        # A host that was installed anew has it no more, whatever is remembered.
+        if real is not None and self._real is not None and self._real.lost_toolkit(real):
+            memory.toolkits.discard(node)
         if operand is TOOLKIT and node not in memory.toolkits:
             if not (view.spec.get("cdi") or {}).get("nriPluginEnabled"):
                 await self._installed(node)
@@ -73,7 +90,14 @@ class Player:
             memory.save()
         return Stand(done, ready=True)
 
+    def _node(self, name: str) -> RealNode | None:
+        return None if self._real is None else self._real.of(name)
+
     async def _write(self, pod: Object, stand: Stand) -> None:
+        real = self._node(pod["spec"]["nodeName"])
+        if real is not None:
+            real.tell(pod, stand)
+            return
         uid = pod["metadata"]["uid"]
         if self._written.get(uid) == stand and (pod.get("status") or {}).get("containerStatuses"):
             return

@@ -1,4 +1,4 @@
-"""Device plugins of nodes: they register with the lab's kubelets and hand devices out by their CDI names."""
+"""Device plugins of nodes: they register with kubelets, real or the lab's, and hand out CDI names."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from caas.device_plugin.registration import Registration
 from caas.device_plugin.service import OPTIONS
 from caas.kubelet_api import deviceplugin_pb2 as api
 from caas.kubelet_api.services import HEALTHY, Context
-from lab.kubelet.folder import NodeFolder
 
 
 class Devices:
@@ -99,8 +98,9 @@ def _lowest(available: Sequence[str], needed: Sequence[str], size: int) -> list[
 class NodePlugins:
     """The device plugin of one node, with all its resources."""
 
-    def __init__(self, kubelet: NodeFolder) -> None:
-        self._folder: Path = kubelet.device_plugins
+    def __init__(self, folder: Path) -> None:
+        """`folder`: where the node's kubelet listens for device plugins."""
+        self.folder = folder
         self._devices: dict[str, Devices] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
@@ -109,7 +109,7 @@ class NodePlugins:
         for resource in {*resources, *self._devices}:
             if resource not in self._devices:
                 devices = self._devices[resource] = Devices(resource)
-                registration = Registration(self._folder, resource, devices)
+                registration = Registration(self.folder, resource, devices)
                 self._tasks[resource] = asyncio.create_task(registration.run())
             self._devices[resource].offer(resources.get(resource, ()))
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from pathlib import Path
 
+from lab.gpu_operator import toolkit_programs
 from lab.gpu_operator.folder import OperatorFolder
 from lab.gpu_operator.model import OperatorError, OperatorSpec
 from lab.stand_in import Report, StandIn, StandInStatus
+from lab.tools.errors import ToolError
 
 _STAND_IN = StandIn("lab.gpu_operator", "the stand-in of the GPU Operator", OperatorError)
 
@@ -36,6 +38,7 @@ def start(
     Raises:
         OperatorError: it did not come up; the message says why.
     """
+    _prepare(hosts.resolve(), report)
     paths = OperatorFolder(folder.resolve())
     spec = OperatorSpec(
         control_plane.resolve(),
@@ -45,6 +48,16 @@ def start(
         None if nodes is None else frozenset(nodes),
     )
     return _STAND_IN.start(paths, paths.specs, spec.document(), report)
+
+
+def _prepare(hosts: Path, report: Report) -> None:
+    """Have NVIDIA's programs where there are real nodes: here, so that a build is reported as it goes."""
+    if not any(hosts.glob("*/machine.json")):
+        return
+    try:
+        toolkit_programs.ensure(report)
+    except ToolError as error:
+        report(f"on real nodes the step of NVIDIA's container toolkit is played: {error}")
 
 
 def stop(folder: Path) -> None:

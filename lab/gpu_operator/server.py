@@ -8,6 +8,7 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import psutil
@@ -17,13 +18,16 @@ from lab.control_plane.commands import API_SERVER
 from lab.control_plane.layout import Layout
 from lab.control_plane.pki import CA
 from lab.control_plane.ports import LOOPBACK, kept
+from lab.gpu_operator import toolkit_programs
 from lab.gpu_operator.folder import OperatorFolder
 from lab.gpu_operator.machines import HostMachines
 from lab.gpu_operator.model import OperatorError, OperatorSpec
 from lab.gpu_operator.operator import Operator
+from lab.gpu_operator.real_nodes import RealNodes
 from lab.hosts.folder import read_json, write_json
 from lab.kubelet.folder import KubeletFolder
 from lab.kubelet.kube import Kube, Server
+from lab.tools.errors import ToolError
 
 _WATCH_SECONDS = 1.0
 _log = logging.getLogger(__name__)
@@ -44,7 +48,7 @@ def serve(path: Path) -> None:
     logging.basicConfig(
         level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s"
     )
-    _log.info("this is a stand-in of the GPU Operator: nothing is installed on any machine")
+    _log.info("this is a stand-in of the GPU Operator")
     process = psutil.Process()
     write_json(folder.process, {"pid": process.pid, "created": process.create_time()})
     try:
@@ -62,13 +66,23 @@ async def _play(folder: OperatorFolder, spec: OperatorSpec) -> None:
     async with connection(spec.control_plane) as kube:
         machines = HostMachines(spec.hosts, spec.control_plane, spec.nodes)
         kubelets = KubeletFolder(spec.kubelets).reachable
-        operator = Operator(kube, machines, folder, kubelets, spec.step_seconds)
+        real = RealNodes(spec.hosts, machines.run, _programs())
+        operator = Operator(kube, machines, folder, kubelets, spec.step_seconds, real)
         write_json(folder.ready, {"step-seconds": spec.step_seconds})
         try:
             await operator.run(stop)
         finally:
             folder.ready.unlink(missing_ok=True)
             watching.cancel()
+
+
+def _programs() -> Mapping[str, Path] | None:
+    """NVIDIA's own, where whoever started this has had them made."""
+    try:
+        return toolkit_programs.there()
+    except ToolError as error:
+        _log.info("on real nodes the toolkit's step is played: %s", error)
+        return None
 
 
 def connection(lab: Path) -> Kube:

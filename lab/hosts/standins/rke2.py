@@ -3,7 +3,8 @@
 Behaviour after RKE2's documentation and sources: configuration from `config.yaml` and `config.yaml.d`; an
 agent that cannot join stays and tries for ever, with a line in the journal each time; `server:` counts only
 until the host has etcd data; servers that differ in shared settings end with a fatal error; `profile: cis`
-needs the user etcd and kernel parameters; a node name is bound to `/etc/rancher/node/password`.
+needs the user etcd and kernel parameters; a node name is bound to `/etc/rancher/node/password`. On a host
+that is one machine with a real node, containerd and the kubelet of that node follow it: see `rke2_real`.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import urlsplit
@@ -21,10 +23,11 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from lab.hosts import rke2_cluster
+from lab.hosts import rke2_cluster, rke2_config
 from lab.hosts.machine import Machine
 from lab.hosts.rke2_cluster import Clusters, Object
 from lab.hosts.rke2_faults import JoinFails, JoinIsSlow
+from lab.hosts.rke2_real import Rke2Node
 from lab.hosts.standins import units
 from lab.hosts.standins.call import Answer, Call
 
@@ -49,8 +52,13 @@ class _NotYetError(Exception):
 
 
 async def run(call: Call) -> Answer:
-    """`rke2 --version`, `rke2 server`, `rke2 agent`; the first argument is the installed release."""
+    """`rke2 --version`, `rke2 server`, `rke2 agent`; the first argument is the installed release.
+
+    `killall` is the part of `rke2-killall.sh` that a host cannot do: it does not see the node's containers.
+    """
     version, *words = call.arguments
+    if words == ["killall"]:
+        return await _kill_all(call)
     if words in (["--version"], ["-v"]):
         return Answer.out(
             f"rke2 version {version} (stand-in of a simulated host)\ngo version go1.26.1"
@@ -79,9 +87,21 @@ async def run(call: Call) -> Answer:
                 break
             await asyncio.sleep(_PAUSE_SECONDS)
         else:
+            node = Rke2Node.of(call.machine)
+            if node is not None:
+                await asyncio.to_thread(node.restart_programs)
             _say(call, unit, "info", f"rke2 {role} is up and running")
             return Answer(never=True)
     return Answer(143)
+
+
+async def _kill_all(call: Call) -> Answer:
+    if not call.is_root:
+        return Answer.error('level=fatal msg="must run as root"', 1)
+    node = Rke2Node.of(call.machine)
+    if node is not None:
+        await asyncio.to_thread(node.kill_all)
+    return Answer()
 
 
 def _say(call: Call, unit: str, level: str, message: str) -> None:
@@ -91,27 +111,10 @@ def _say(call: Call, unit: str, level: str, message: str) -> None:
         log.write(f'time="{stamp}" level={level} msg="{quoted}"\n')
 
 
-def configuration(machine: Machine) -> Object:
-    """`config.yaml` and the files of `config.yaml.d` in order; `key+` appends."""
-    merged: Object = {}
-    folder = machine.path("/etc/rancher/rke2/config.yaml.d")
-    paths = ["/etc/rancher/rke2/config.yaml"]
-    if folder.is_dir():
-        paths += sorted(f"/etc/rancher/rke2/config.yaml.d/{f.name}" for f in folder.glob("*.yaml"))
-    for path in paths:
-        body = yaml.safe_load(machine.read_text(path) or "") or {}
-        for key, value in body.items():
-            if key.endswith("+"):
-                merged[key[:-1]] = [*merged.get(key[:-1], []), *value]
-            else:
-                merged[key] = value
-    return merged
-
-
 def _join(call: Call, role: str, version: str, seconds: float) -> None:
     machine = call.machine
     clusters = Clusters(machine.folder.path.parent)
-    config = configuration(machine)
+    config = rke2_config.read(machine.folder.root)
     _check_host(machine, config)
     node = config.get("node-name", machine.name)
     server = config.get("server", "")
@@ -140,8 +143,16 @@ def _check_host(machine: Machine, config: Object) -> None:
                 raise _FatalError(
                     f"invalid kernel parameter value {key}={values.get(key, '?')} - expected {value}"
                 )
-    if config.get("default-runtime"):
-        raise _FatalError(f"default runtime {config['default-runtime']} was not found")
+    runtime = config.get("default-runtime", "")
+    if runtime and runtime not in _runtimes(machine):
+        raise _FatalError(f"default runtime {runtime} was not found")
+
+
+def _runtimes(machine: Machine) -> Mapping[str, str]:
+    # The nodes know hosts; a host looks at what RKE2 does on a node only here.
+    from lab.nodes.rke2 import runtimes
+
+    return runtimes(machine.folder.root)
 
 
 def _refused(address: str) -> str:
@@ -210,7 +221,7 @@ def _register(
         cluster["nodes"][node] = rke2_cluster.new_node(node, machine.name, role, config)
     data = rke2_cluster.DATA
     _write(machine, f"{data}/agent/client-kubelet.crt", _certificate(node))
-    _write(machine, f"{data}/agent/etc/containerd/config.toml", _containerd())
+    _write_containerd(machine, node)
     _write(machine, f"{data}/bin/kubectl", f'#!/bin/sh\nexec {KUBECTL} "$@"\n', mode=0o755)
     _write(machine, "/run/k3s/containerd/containerd.sock", "")
     if role == "server":
@@ -231,9 +242,18 @@ def _write(machine: Machine, path: str, text: str, mode: int = 0o600) -> None:
     file.chmod(mode)
 
 
-def _containerd() -> str:
-    folder = f"{rke2_cluster.DATA}/agent/etc/containerd"
-    return f"version = 3\nimports = ['{folder}/config-v3.toml.d/*.toml']\n"
+def _write_containerd(machine: Machine, name: str) -> None:
+    """Anew at each start, by what is there now; `name` is the node's."""
+    node = Rke2Node.of(machine)
+    if node is None:
+        folder = f"{rke2_cluster.DATA}/agent/etc/containerd"
+        text = f"version = 3\nimports = ['{folder}/config-v3.toml.d/*.toml']\n"
+        _write(machine, f"{folder}/config.toml", text)
+        return
+    try:
+        node.write(name)
+    except ValueError as error:
+        raise _FatalError(str(error)) from error
 
 
 def _kubeconfig(clusters: Clusters) -> str:

@@ -1,0 +1,85 @@
+"""NVIDIA's container toolkit on a host, as the operator's toolkit container leaves it: real programs.
+
+After NVIDIA/nvidia-container-toolkit v1.20.0, `cmd/nvidia-ctk-installer`: programs in
+`/usr/local/nvidia/toolkit` with a wrapper before the runtime and a configuration of their own, then a drop-in
+for containerd. RKE2 reads neither that drop-in nor the file that imports it; what counts there is that
+containerd is told to read anew, which starts RKE2 anew, and RKE2 then finds the runtime by itself.
+
+The wrapper of the real one goes past the runtime while no kernel module `nvidia` is loaded. There is none
+here, so that this one does not ask.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from lab.hosts.machine import resolve
+
+FOLDER: Final = "/usr/local/nvidia/toolkit"
+RUNTIME: Final = f"{FOLDER}/nvidia-container-runtime"
+DROP_IN: Final = "/etc/containerd/conf.d/99-nvidia.toml"
+MAIN: Final = "/etc/containerd/config.toml"
+_CONFIGURATION: Final = f"{FOLDER}/.config/nvidia-container-runtime/config.toml"
+_WRAPPER: Final = f"""\
+#! /bin/sh
+NVIDIA_CTK_CONFIG_FILE_PATH={_CONFIGURATION} \\
+PATH={FOLDER}:$PATH \\
+    {RUNTIME}.real "$@"
+"""
+_SETTINGS: Final = f"""\
+accept-nvidia-visible-devices-as-volume-mounts = false
+accept-nvidia-visible-devices-envvar-when-unprivileged = true
+
+[nvidia-container-cli]
+root = "/"
+path = "{FOLDER}/nvidia-container-cli"
+
+[nvidia-container-runtime]
+log-level = "info"
+mode = "cdi"
+runtimes = ["runc"]
+
+[nvidia-container-runtime.modes.cdi]
+annotation-prefixes = ["cdi.k8s.io/"]
+default-kind = "management.nvidia.com/gpu"
+spec-dirs = ["/etc/cdi", "/var/run/cdi"]
+
+[nvidia-container-runtime-hook]
+path = "{FOLDER}/nvidia-container-runtime-hook"
+
+[nvidia-ctk]
+path = "{FOLDER}/nvidia-ctk"
+"""
+CONFIGURE: Final = (
+    f"{FOLDER}/nvidia-ctk", "runtime", "configure", "--runtime=containerd", "--config-source=file",
+    f"--config={MAIN}", f"--drop-in-config={DROP_IN}", f"--nvidia-runtime-path={RUNTIME}",
+    "--cdi.enabled",
+)  # fmt: skip
+"""What writes containerd's configuration; run as root of the host."""
+
+
+def is_there(root: Path) -> bool:
+    """Whether a host has it."""
+    return resolve(root, RUNTIME).exists()
+
+
+def lay(root: Path, programs: Mapping[str, Path]) -> None:
+    """Install the programs on a host, in place of what was there.
+
+    Args:
+        root: the host's file system.
+        programs: `toolkit_programs.ensure`.
+    """
+    folder = resolve(root, FOLDER)
+    shutil.rmtree(folder, ignore_errors=True)
+    resolve(root, _CONFIGURATION).parent.mkdir(parents=True)
+    resolve(root, _CONFIGURATION).write_text(_SETTINGS)
+    for name, program in programs.items():
+        wrapped = name == Path(RUNTIME).name
+        shutil.copy2(program, folder / (f"{name}.real" if wrapped else name))
+    wrapper = resolve(root, RUNTIME)
+    wrapper.write_text(_WRAPPER)
+    wrapper.chmod(0o755)
