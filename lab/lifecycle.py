@@ -16,12 +16,22 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from lab import control_plane, gpu_operator, hosts, issuer, kubelet, usernetes
+from lab import (
+    control_plane,
+    gpu_operator,
+    hosts,
+    issuer,
+    kubelet,
+    nodes,
+    real_nodes,
+    usernetes,
+)
 from lab.control_plane.kube import KubeApi
 from lab.control_plane.layout import Layout
 from lab.control_plane.ports import kept
 from lab.hosts.firmware import GOLDEN
 from lab.hosts.folder import HostsFolder
+from lab.issuer import IssuerStatus
 from lab.spec import LabSpec, remember, with_known
 
 Report = Callable[[str], None]
@@ -49,19 +59,25 @@ def start(folder: Path, spec: LabSpec, report: Report) -> None:
         spec = with_known(folder, spec)
         remember(folder, spec)
         with ThreadPoolExecutor(3) as pool:
-            # The kubelets play all nodes; those that KWOK would simulate are none.
+            # The kubelets play all nodes that are not real; those that KWOK would simulate are none.
             cluster = pool.submit(control_plane.start, folder, (), report)
             machines = pool.submit(hosts.start, folder / "hosts", spec.hosts, report)
-            tokens = pool.submit(issuer.start, folder / "issuer")
-            endpoints, control, issued = machines.result(), cluster.result(), tokens.result()
+            images = pool.submit(real_nodes.archives, spec, report)
+            control, known = cluster.result(), images.result()
+            machines.result()
+        # Its certificate is by the authority of the control plane, for programs in pods of real nodes.
+        issued = issuer.start(folder / "issuer", Layout.of(folder) if spec.real else None)
+        real_nodes.start(folder, spec, known, issued, report)
         kubelet.start(
             folder / "kubelet",
             control_plane=folder,
-            nodes=spec.nodes,
+            nodes=spec.played,
             image=spec.image,
             report=report,
             hosts=folder / "hosts",
-            joins=spec.joins,
+            joins=spec.joins - spec.real,
+            beside=spec.real,
+            real=folder / real_nodes.FOLDER if spec.real else None,
         )
         if spec.gpu_operator:
             gpu_operator.start(
@@ -84,7 +100,9 @@ def start(folder: Path, spec: LabSpec, report: Report) -> None:
             )
         else:
             usernetes.stop(folder / "usernetes")
-        inventory = _inventory(folder, spec.name, endpoints, control.kubeconfig, issued.url)
+        # Where machines are reached is known now: those of real nodes have moved into their networks.
+        endpoints = hosts.status(folder / "hosts").hosts
+        inventory = _inventory(folder, spec.name, endpoints, control.kubeconfig, issued)
         _publish(folder / INVENTORY, json.dumps(inventory, indent=2).encode())
 
 
@@ -120,15 +138,17 @@ def _inventory(
     cluster: str,
     endpoints: Mapping[str, hosts.HostEndpoint],
     kubeconfig: Path,
-    issuer_url: str | None,
+    issued: IssuerStatus,
 ) -> dict[str, Any]:
+    keys = {"url": issued.keys_url, "ca-certificate": issued.ca_certificate}
     return {
         "version": INVENTORY_VERSION,
         "name": cluster,
         "kubeconfig": str(kubeconfig),
         "ssh-private-key": str(folder / "ssh" / "id_ed25519"),
         "bmc-password": str(HostsFolder(folder / "hosts").bmc_password),
-        "issuer": issuer_url,
+        "issuer": issued.url,
+        **({"issuer-keys": keys} if issued.keys_url else {}),
         "golden-firmware": GOLDEN,
         "hosts": {
             name: {
@@ -176,6 +196,7 @@ def _stop(folder: Path, report: Report) -> None:
     usernetes.stop(folder / "usernetes")
     gpu_operator.stop(folder / "gpu_operator")
     kubelet.stop(folder / "kubelet")
+    nodes.stop(folder / real_nodes.FOLDER)
     issuer.stop(folder / "issuer")
     hosts.stop(folder / "hosts")
     control_plane.stop(folder, report)

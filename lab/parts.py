@@ -6,7 +6,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lab import control_plane, gpu_operator, hosts, issuer, kubelet, usernetes
+from lab import (
+    control_plane,
+    gpu_operator,
+    hosts,
+    issuer,
+    kubelet,
+    nodes,
+    real_nodes,
+    usernetes,
+)
 from lab.lifecycle import MARK
 
 
@@ -61,11 +70,17 @@ def status(folder: Path) -> list[Part]:
         )
         for name, endpoint in sorted(server.hosts.items())
     ]
+    parts += _real_nodes(folder)
     kubelets = kubelet.status(folder / "kubelet")
-    nodes = ", ".join(kubelets.nodes) or kubelets.detail
+    played = ", ".join(kubelets.nodes) or kubelets.detail
     parts.append(
         Part(
-            "kubelets", kubelets.running, nodes, kubelets.pid or 0, kubelets.rss_bytes, kubelets.log
+            "kubelets",
+            kubelets.running,
+            played,
+            kubelets.pid or 0,
+            kubelets.rss_bytes,
+            kubelets.log,
         )
     )
     for name, played in (
@@ -86,3 +101,15 @@ def status(folder: Path) -> list[Part]:
     issued = issuer.status(folder / "issuer")
     parts.append(Part("issuer", issued.running, issued.url or "", issued.pid or 0, 0, issued.log))
     return parts
+
+
+def _real_nodes(folder: Path) -> list[Part]:
+    """The process that holds the real nodes, and each of them; none if the lab has none."""
+    found = nodes.status(folder / real_nodes.FOLDER)
+    if not found.log.exists():
+        return []
+    held = Part("real nodes", found.running, found.subnet, found.pid or 0, 0, found.log)
+    return [held] + [
+        Part(f"node {name}", found.running, node.address, node.pid, 0, found.log)
+        for name, node in sorted(found.nodes.items())
+    ]

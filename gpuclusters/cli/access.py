@@ -11,10 +11,11 @@ from gpuclusters.adapters.kubernetes_objects import KubernetesObjects
 from gpuclusters.cli.project import Project
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.domain.container import POD
-from lab import issuer, kubelet
+from lab import issuer, kubelet, nodes, real_nodes
 
 _LABEL = ("app.kubernetes.io/name", "gpu-clusters-api")
 _PORT = 8080
+_SERVICE, _SERVICE_PORT = "gpu-clusters-api", 80
 _HOURS = 24
 
 
@@ -42,21 +43,35 @@ def open_access(project: Project, config: CaasConfig) -> Access:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "w") as file:
             file.write(text)
-    kubeconfig = (project.lab_folder / "kubeconfig").read_text(encoding="utf-8")
-    return Access(api_url(kubeconfig, config), tokens)
+    return Access(api_url(project.lab_folder, config), tokens)
 
 
-def api_url(kubeconfig: str, config: CaasConfig) -> str | None:
-    """Address of the API in a lab, whose pods are processes of this machine; None if none is ready.
+def api_url(lab: Path, config: CaasConfig) -> str | None:
+    """Address of the API in the lab of a folder; None if no copy of it is ready.
 
     Raises:
         AdapterError: the API server is not reached.
+        NodesError: the real nodes, in which it runs, do not answer.
     """
+    kubeconfig = (lab / "kubeconfig").read_text(encoding="utf-8")
+    address = _ready_pod(kubeconfig, config)
+    if address is None:
+        return None
+    if kubelet.is_process(address):
+        return f"http://{kubelet.reachable(address)}:{_PORT}"
+    port = nodes.entrance(
+        lab / real_nodes.FOLDER, config.programs.namespace, _SERVICE, _SERVICE_PORT
+    )
+    return f"http://127.0.0.1:{port}"
+
+
+def _ready_pod(kubeconfig: str, config: CaasConfig) -> str | None:
+    """The address of a copy that is ready."""
     label, value = _LABEL
     for pod in KubernetesObjects(kubeconfig).list(POD, config.programs.namespace):
         labels = pod["metadata"].get("labels") or {}
         conditions = pod.get("status", {}).get("conditions") or ()
         ready = any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
         if labels.get(label) == value and ready and not pod["metadata"].get("deletionTimestamp"):
-            return f"http://{kubelet.reachable(pod['status']['podIP'])}:{_PORT}"
+            return str(pod["status"]["podIP"])
     return None

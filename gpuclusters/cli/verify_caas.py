@@ -71,7 +71,7 @@ def _lab_target(project: Project, config: CaasConfig, api: str | None) -> Target
         tenant.name: issuer.token(folder, tenant.name, _TOKEN_SECONDS) for tenant in config.tenants
     }
     text = inventory.kubeconfig.read_text(encoding="utf-8")
-    return _target(config, text, api or api_url(text, config), tokens)
+    return _target(config, text, api or api_url(project.lab_folder, config), tokens)
 
 
 def _target(config: CaasConfig, kubeconfig: str, api: str | None, tokens: dict[str, str]) -> Target:

@@ -94,7 +94,7 @@ class Tenants:
 
     def __init__(self, dev: Checkout) -> None:
         config = read_valid(Project(dev.folder, dev.lab), "dev").section
-        url = api_url((dev.lab / "kubeconfig").read_text(), config)
+        url = api_url(dev.lab, config)
         assert url is not None
         self._dev = dev
         self._api = ContainerApi(url)

@@ -1,9 +1,14 @@
-"""Two customers on one machine: what each gets, what neither sees, and what happens to a GPU in between."""
+"""Two customers on one machine: what each gets, what neither sees, and what happens to a GPU in between.
+
+It is told twice: on nodes that are played, and on real ones, where there are containers to look into.
+docs/real-nodes.md lists what only these can show.
+"""
 
 from __future__ import annotations
 
 import json
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +21,11 @@ from gpuclusters.cli.access import api_url
 from gpuclusters.cli.project import Project
 from gpuclusters.cli.stack_config import read_valid
 from lab.hosts import journal, tenant
+from lab.hosts.board import board
+from lab.nodes.network import token
 from tests.e2e.conftest import Checkout, checkout
+from tests.lab import this_machine
+from tests.lab.real_lab import only_where_possible
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(540)]
 
@@ -38,7 +47,12 @@ class Cluster:
     """The dev stack, with its API as each tenant calls it."""
 
     dev: Checkout
-    api: ContainerApi
+    url: str
+    real: bool
+
+    @property
+    def api(self) -> ContainerApi:
+        return ContainerApi(self.url)
 
     def call(self, who: str, method: str, path: str, body: Any = None) -> Answer:
         token = (self.dev.lab / "tokens" / who).read_text()
@@ -83,14 +97,50 @@ class Cluster:
         return len(phases) == 16 and set(phases.values()) == {"Free"}
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with checkout(tmp_path_factory.mktemp("story")) as dev:
+@pytest.fixture(
+    scope="module",
+    params=["simulated", pytest.param("real", marks=[pytest.mark.real_node, only_where_possible])],
+)
+def cluster(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Cluster]:
+    folder = tmp_path_factory.mktemp(f"story-{request.param}")
+    own = token(folder / "lab" / "nodes")
+    before = this_machine.seen(own)
+    with checkout(folder, nodes=request.param) as dev:
         dev.up()
         config = read_valid(Project(dev.folder, dev.lab), "dev").section
-        url = api_url((dev.lab / "kubeconfig").read_text(), config)
+        url = api_url(dev.lab, config)
         assert url is not None
-        yield Cluster(dev, ContainerApi(url))
+        yield Cluster(dev, url, real=request.param == "real")
+    # `make down` has run.
+    after = this_machine.seen(own)
+    assert this_machine.of(after, own) == []
+    assert {kind: after[kind] for kind in this_machine.KEPT} == {
+        kind: before[kind] for kind in this_machine.KEPT
+    }
+
+
+def looks_into_its_container(cluster: Cluster, who: str, container: str) -> None:
+    """What only a real node can show: the container itself, with its devices and no others."""
+    nodes = cluster.dev.kubectl("get", "nodes")["items"]
+    assert [node["metadata"]["name"] for node in nodes] == ["hgx-01", "hgx-02"]
+    for node in nodes:
+        assert node["status"]["nodeInfo"]["containerRuntimeVersion"].startswith("containerd://2.")
+    namespace = f"tenant-{who}"
+    pod = cluster.dev.kubectl("get", "pod", container, "-n", namespace)
+    machine, gpus = pod["spec"]["nodeName"], board("supermicro-hgx-h100").gpus
+    leased = [name.rpartition("gpu")[2] for name in cluster.held_by(who) if machine in name]
+    groups = {str(gpus[int(module)].iommu_group) for module in leased}
+    listed = cluster.dev.kubectl_text("exec", "-n", namespace, container, "--", "ls", "/dev/vfio")
+    assert set(listed.split()) == {*groups, "vfio"}
+    # Its log streams through our API.
+    request = urllib.request.Request(
+        f"{cluster.url}/v1/containers/{container}/logs",
+        headers={"Authorization": f"Bearer {(cluster.dev.lab / 'tokens' / who).read_text()}"},
+    )
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        assert "stand-in" in answer.read().decode()
 
 
 def test_two_tenants_on_one_machine_and_a_gpu_that_was_tampered_with(
@@ -105,6 +155,8 @@ def test_two_tenants_on_one_machine_and_a_gpu_that_was_tampered_with(
     acmes, globexs = cluster.held_by("acme"), cluster.held_by("globex")
     assert (len(acmes), len(globexs)) == (2, 4)
     assert not acmes & globexs
+    if cluster.real:
+        looks_into_its_container(cluster, "acme", ours)
     hosts = {name.rpartition("-")[0] for name in acmes | globexs}
     assert len(hosts) == 1, "the second request fits beside the first"
     (host,) = hosts
