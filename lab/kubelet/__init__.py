@@ -11,6 +11,9 @@ environment, probes and restarts that their spec asks for, each at a loopback ad
 (`reachable` gives it for the address that the pod's status says). All other pods are simulated:
 admitted as by a kubelet, then said to run; nothing runs.
 
+Beside nodes that have a real kubelet (`lab.nodes`) it plays only what stands outside of their containers:
+what kata-deploy does to the host, the virtual machine of a pod with GPUs, and Cilium's word about the node.
+
 What it does not do, so that nobody relies on it:
 
 - No image is pulled, no container is isolated: a process sees the machine's file system. Paths of

@@ -65,7 +65,7 @@ def start(
     paths = KubeletFolder(folder.resolve())
     if beside and real is None:
         raise KubeletError(
-            f"where the real nodes {', '.join(sorted(beside))} are is not said; give their folder"
+            f"the folder of the real nodes {', '.join(sorted(beside))} is not known; give it as `real`"
         )
     spec = KubeletSpec(
         control_plane.resolve(),

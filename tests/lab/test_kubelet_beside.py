@@ -1,0 +1,385 @@
+"""What is played beside a real kubelet: the test is the kubelet, as far as the API server sees one."""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+import lab.hosts
+import lab.kubelet
+from caas.kubelet_api import podresources_pb2 as api
+from caas.kubelet_api.services import METHODS, POD_RESOURCES
+from gpuclusters.domain.container import LEASE_ANNOTATION
+from gpuclusters.domain.kata import KATA_LABEL, Installation
+from lab.control_plane import NodeSpec
+from lab.hosts import tenant
+from lab.hosts.folder import HostsFolder, read_json
+from lab.kubelet.folder import KubeletFolder
+from lab.kubelet.kata_installer import IMAGE as KATA_DEPLOY
+from lab.kubelet.real_devices import pod_resources
+from lab.nodes.objects import LABEL as REAL_NODE
+from tests.fixtures.control_plane import KubeCluster
+from tests.fixtures.kubelet import IMAGE, Kubelets
+from tests.lab.test_kubelet_pods import eventually, post
+
+pytestmark = pytest.mark.lab
+
+_RESOURCE = "nvidia.com/pgpu"
+_PARTITION = 6
+_STARTED = {"running": {"startedAt": "2026-11-22T10:00:00Z"}}
+_ENDED = {
+    "terminated": {"exitCode": 0, "startedAt": "2026-11-22T10:00:00Z", "finishedAt": "2026-11-22T10:01:00Z"}
+}  # fmt: skip
+
+
+class RealKubelet:
+    """The PodResources socket of a kubelet that gave these devices to pods, by namespace and name."""
+
+    def __init__(self, socket: Path) -> None:
+        self._socket = socket
+        self.pods: dict[tuple[str, str], Sequence[str]] = {}
+        self._server: grpc.Server | None = None
+
+    def start(self) -> None:
+        self._socket.parent.mkdir(parents=True, exist_ok=True)
+        request, response = METHODS[POD_RESOURCES]["List"]
+        handler = grpc.unary_unary_rpc_method_handler(
+            self._list,
+            request_deserializer=request.FromString,
+            response_serializer=response.SerializeToString,
+        )
+        self._server = grpc.server(ThreadPoolExecutor(1))
+        service = grpc.method_handlers_generic_handler(POD_RESOURCES, {"List": handler})
+        self._server.add_generic_rpc_handlers((service,))
+        self._server.add_insecure_port(f"unix:{self._socket}")
+        self._server.start()
+
+    def stop(self) -> None:
+        if self._server is not None:
+            self._server.stop(grace=0).wait()
+
+    def _list(self, request: object, context: object) -> api.ListPodResourcesResponse:
+        pods = [
+            api.PodResources(
+                namespace=namespace,
+                name=name,
+                containers=[
+                    api.ContainerResources(
+                        name="main",
+                        devices=[
+                            api.ContainerDevices(resource_name=_RESOURCE, device_ids=[*devices])
+                        ],
+                    )
+                ],
+            )
+            for (namespace, name), devices in self.pods.items()
+        ]
+        return api.ListPodResourcesResponse(pod_resources=pods)
+
+
+@dataclass(frozen=True)
+class Beside:
+    """A real node, as far as anything beside it can tell."""
+
+    folder: Path
+    cluster: KubeCluster
+    name: str
+    hosts: Path
+    kubelet: RealKubelet
+    namespace: str
+
+    def start(self) -> None:
+        lab.kubelet.start(
+            self.folder / "k",
+            control_plane=self.cluster.folder,
+            nodes=[NodeSpec(self.name)],
+            image=IMAGE,
+            hosts=self.hosts,
+            beside=[self.name],
+            real=self.folder / "real",
+        )
+
+    def stop(self) -> None:
+        lab.kubelet.stop(self.folder / "k")
+
+    def register(self, **labels: str) -> None:
+        """As a kubelet registers its node, Ready."""
+        with self.cluster.api() as client:
+            body = {
+                "metadata": {
+                    "name": self.name,
+                    "labels": {"kubernetes.io/hostname": self.name, **labels},
+                }
+            }
+            post(client, "/api/v1/nodes", body)
+        self.says(Ready="True")
+
+    def says(self, **conditions: str) -> None:
+        """The node has these conditions and no others."""
+        stated = [
+            {"type": kind, "status": value, "reason": "test"} for kind, value in conditions.items()
+        ]
+        self._write(f"/api/v1/nodes/{self.name}", {"conditions": stated})
+
+    def _write(self, path: str, status: dict[str, Any]) -> None:
+        """Put this status in place of whatever is there; somebody else may write meanwhile."""
+
+        def written() -> bool:
+            with self.cluster.api() as client:
+                body = {**client.get(path), "status": status}
+                return bool(client.request("PUT", f"{path}/status", body)[0] == 200)
+
+        eventually(written)
+
+    def node(self) -> dict[str, Any]:
+        with self.cluster.api() as client:
+            found: dict[str, Any] = client.get(f"/api/v1/nodes/{self.name}")
+        return found
+
+    def network(self) -> tuple[str, str] | None:
+        """What the node's condition of the network says."""
+        said = {c["type"]: (c["status"], c["reason"]) for c in self.node()["status"]["conditions"]}
+        return said.get("NetworkUnavailable")
+
+    def label(self) -> str | None:
+        found: str | None = self.node()["metadata"]["labels"].get(KATA_LABEL)
+        return found
+
+    def pod(self, name: str) -> None:
+        """A tenant's pod, bound to the node."""
+        container = {"name": "main", "image": "any:1", "resources": {"limits": {_RESOURCE: "2"}}}
+        body = {
+            "metadata": {"name": name, "annotations": {LEASE_ANNOTATION: f"{self.name}/{_PARTITION}"}},
+            "spec": {"nodeName": self.name, "containers": [container]},
+        }  # fmt: skip
+        with self.cluster.api() as client:
+            post(client, self._pods, body)
+
+    def status(self, name: str, phase: str, state: dict[str, Any]) -> None:
+        """What the kubelet says of a pod whose containers are all in this state."""
+        path = f"{self._pods}/{name}"
+        with self.cluster.api() as client:
+            containers = client.get(path)["spec"]["containers"]
+        common = {"imageID": "", "ready": False, "restartCount": 0, "state": state}
+        told = [{"name": c["name"], "image": c["image"], **common} for c in containers]
+        self._write(path, {"phase": phase, "containerStatuses": told})
+
+    def delete(self, name: str, grace: int = 30) -> None:
+        with self.cluster.api() as client:
+            client.delete(f"{self._pods}/{name}?gracePeriodSeconds={grace}")
+
+    @property
+    def _pods(self) -> str:
+        return f"/api/v1/namespaces/{self.namespace}/pods"
+
+    def users(self) -> list[str]:
+        """Who uses partitions of the host."""
+        users = read_json(HostsFolder(self.hosts).host(self.name).virtual_machines) or {}
+        return [user["holder"] for user in users.values()]
+
+
+@pytest.fixture(scope="module")
+def node(kube_api: KubeCluster) -> Iterator[Beside]:
+    """One node for all tests: none of them leaves anything on it."""
+    name = f"real-{secrets.token_hex(4)}"
+    # A short path: gRPC's own server listens on a socket below it.
+    folder = Path(tempfile.mkdtemp(prefix="gcb-"))
+    try:
+        lab.hosts.start(folder / "hosts", [lab.hosts.HostSpec(name)])
+    except lab.hosts.HostsError as error:
+        shutil.rmtree(folder)
+        pytest.skip(f"no simulated hosts here: {error}")
+    kubelet = RealKubelet(pod_resources(folder / "real", name))
+    made = Beside(folder, kube_api, name, folder / "hosts", kubelet, "default")
+    made.register()
+    kubelet.start()
+    made.start()
+    yield made
+    made.stop()
+    kubelet.stop()
+    lab.hosts.stop(folder / "hosts")
+    with kube_api.api() as client:
+        client.delete(f"/api/v1/nodes/{name}")
+    log = KubeletFolder(folder / "k").log.read_text()
+    shutil.rmtree(folder)
+    assert "Traceback" not in log
+
+
+@pytest.fixture
+def beside(node: Beside, namespace: str) -> Beside:
+    return replace(node, namespace=namespace)
+
+
+def test_a_real_node_is_not_played(beside: Beside) -> None:
+    assert lab.kubelet.status(beside.folder / "k").nodes == {}
+    node = beside.node()
+    assert "gpu-clusters.dev/stand-in" not in node["metadata"]["labels"]
+    assert "nodeInfo" not in node["status"] or not node["status"]["nodeInfo"]["kubeletVersion"]
+
+
+def test_where_real_nodes_are_has_to_be_said(kube_api: KubeCluster, tmp_path: Path) -> None:
+    with pytest.raises(lab.kubelet.KubeletError, match="folder of the real nodes a is not known"):
+        lab.kubelet.start(
+            tmp_path, control_plane=kube_api.folder, nodes=[], image=IMAGE, beside=["a"]
+        )
+
+
+def test_the_network_is_said_to_be_there_whoever_takes_that_back(beside: Beside) -> None:
+    up = ("False", "CiliumIsUp")
+    eventually(lambda: beside.network() == up)
+    beside.says(Ready="True")
+    eventually(lambda: beside.network() == up)
+    with beside.cluster.api() as client:
+        client.delete(f"/api/v1/nodes/{beside.name}")
+    # Played before, real now: nothing marks it as played any more.
+    beside.register(**{"gpu-clusters.dev/stand-in": "kubelet"})
+    eventually(lambda: beside.network() == up)
+    eventually(lambda: "gpu-clusters.dev/stand-in" not in beside.node()["metadata"]["labels"])
+    ready = next(c for c in beside.node()["status"]["conditions"] if c["type"] == "Ready")
+    assert (ready["status"], ready["reason"]) == ("True", "test")
+
+
+def test_a_pod_with_gpus_is_a_virtual_machine_as_long_as_its_container_runs(
+    beside: Beside,
+) -> None:
+    holder = f"{beside.namespace}/p"
+    beside.pod("p")
+    beside.kubelet.pods[beside.namespace, "p"] = ("3", "4")
+    beside.status("p", "Running", _STARTED)
+    eventually(lambda: beside.users() == [holder])
+    eventually(lambda: tenant.state(beside.hosts, beside.name, 4).data_of == beside.namespace)
+    assert tenant.state(beside.hosts, beside.name, 5).data_of is None
+    # Told to end is not ended.
+    beside.delete("p")
+    beside.status("p", "Running", _STARTED)
+    assert beside.users() == [holder]
+    beside.status("p", "Running", _ENDED)
+    eventually(lambda: beside.users() == [])
+    # Its kubelet's word, and nobody else's, is in its status.
+    beside.delete("p", grace=0)
+
+
+def test_a_virtual_machine_outlives_a_pod_that_was_deleted_behind_its_kubelets_back(
+    beside: Beside,
+) -> None:
+    holder = f"{beside.namespace}/p"
+    beside.pod("p")
+    # The kubelet is just being restarted when the container starts.
+    beside.kubelet.stop()
+    beside.status("p", "Running", _STARTED)
+    beside.kubelet.pods[beside.namespace, "p"] = ("3", "4")
+    beside.kubelet.start()
+    eventually(lambda: beside.users() == [holder])
+    beside.kubelet.stop()
+    beside.delete("p", grace=0)
+    log = KubeletFolder(beside.folder / "k").log
+    eventually(lambda: f"{holder}: " in log.read_text().rpartition("has GPUs")[2])
+    assert beside.users() == [holder]
+    beside.kubelet.pods.clear()
+    beside.kubelet.start()
+    eventually(lambda: beside.users() == [])
+
+
+def test_what_ended_while_nobody_looked_is_ended_afterwards(beside: Beside) -> None:
+    for name in ("a", "b"):
+        beside.pod(name)
+        beside.kubelet.pods[beside.namespace, name] = ("3", "4")
+    beside.status("a", "Running", _STARTED)
+    eventually(lambda: beside.users() == [f"{beside.namespace}/a"])
+    beside.stop()
+    beside.status("a", "Succeeded", _ENDED)
+    beside.start()
+    eventually(lambda: beside.users() == [])
+    beside.status("b", "Running", _STARTED)
+    eventually(lambda: beside.users() == [f"{beside.namespace}/b"])
+
+
+def test_kata_is_on_the_host_while_its_daemonset_wants_it_there(beside: Beside) -> None:
+    space = f"/apis/apps/v1/namespaces/{beside.namespace}/daemonsets"
+    pods = f"/api/v1/namespaces/{beside.namespace}/pods"
+    root = HostsFolder(beside.hosts).host(beside.name).root
+    drop_in = root / Installation().containerd_drop_in.lstrip("/")
+    labels = {"app": "kata"}
+
+    def of_the_daemonset() -> list[str]:
+        with beside.cluster.api() as client:
+            return [
+                pod["metadata"]["name"]
+                for pod in client.get(pods)["items"]
+                if "deletionTimestamp" not in pod["metadata"]
+            ]
+
+    def installs() -> str:
+        (name,) = eventually(of_the_daemonset)
+        with beside.cluster.api() as client:
+            if not client.get(f"{pods}/{name}")["spec"].get("nodeName"):
+                binding = {
+                    "metadata": {"name": name},
+                    "target": {"kind": "Node", "name": beside.name},
+                }
+                client.request("POST", f"{pods}/{name}/binding", binding)
+        beside.status(name, "Running", _STARTED)
+        eventually(lambda: beside.label() == "true")
+        return name
+
+    with beside.cluster.api() as client:
+        settings = '{"suffix": "", "distribution": "k8s", "shims": ["qemu-nvidia-gpu"]}'
+        post(
+            client,
+            f"/api/v1/namespaces/{beside.namespace}/configmaps",
+            {
+                "metadata": {"name": "kata-deploy-custom-configs"},
+                "data": {"settings.json": settings},
+            },
+        )
+        volumes = [{"name": "custom-configs", "configMap": {"name": "kata-deploy-custom-configs"}}]
+        containers = [{"name": "kube-kata", "image": f"{KATA_DEPLOY}:4.1.0"}]
+        spec = {
+            "nodeSelector": {"kubernetes.io/hostname": beside.name},
+            "containers": containers, "volumes": volumes,
+        }  # fmt: skip
+        template = {"metadata": {"labels": labels}, "spec": spec}
+        daemon_set = {
+            "metadata": {"name": "kata"},
+            "spec": {"selector": {"matchLabels": labels}, "template": template},
+        }
+        post(client, space, daemon_set)
+    first = installs()
+    assert "kata-qemu-nvidia-gpu" in drop_in.read_text()
+    # A pod of it that is only replaced leaves what it installed.
+    beside.delete(first)
+    beside.delete(first, grace=0)
+    second = installs()
+    assert second != first
+    assert drop_in.exists()
+    # Nobody looks while it is taken away.
+    beside.stop()
+    with beside.cluster.api() as client:
+        client.delete(f"{space}/kata?propagationPolicy=Orphan")
+    beside.delete(second, grace=0)
+    assert drop_in.exists()
+    beside.start()
+    eventually(lambda: beside.label() is None)
+    assert not drop_in.exists()
+
+
+def test_a_node_that_was_real_and_is_played_is_not_called_real(
+    kube_api: KubeCluster, kubelets: Kubelets
+) -> None:
+    name = f"was-real-{secrets.token_hex(4)}"
+    with kube_api.api() as client:
+        body = {"metadata": {"name": name, "labels": {REAL_NODE: "a"}}}
+        post(client, "/api/v1/nodes", body)
+        kubelets(name, unique_already=True)
+        labels = client.get(f"/api/v1/nodes/{name}")["metadata"]["labels"]
+    assert REAL_NODE not in labels
+    assert labels["gpu-clusters.dev/stand-in"] == "kubelet"
