@@ -93,6 +93,8 @@ class Switch:
         prefix = self._plan.subnet.prefixlen
         inside(pid, "ip", "address", "add", f"{address}/{prefix}", "dev", "eth0")
         inside(pid, "ip", "link", "set", "eth0", "up")
+        # Nothing beyond the lab can be reached, but a machine without a default route is none for RKE2.
+        inside(pid, "ip", "route", "add", "unreachable", "default")
         # Never to be followed: kube-proxy gives what goes to a Service another target. But without any route
         # the node's own connections would not come so far.
         inside(pid, "ip", "route", "add", SERVICE_RANGE, "dev", "eth0", "src", address)
