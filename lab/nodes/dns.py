@@ -71,13 +71,18 @@ def corefile(kubeconfig: Path, address: str) -> str:
 """
 
 
-def declare(api: KubeApi, token: str, nodes: Mapping[str, str]) -> None:
-    """What the cluster has of it: its rights, its Service, and where on each of these nodes it answers.
-
-    `nodes` are addresses by name, of the lab with this token: another lab of the cluster has its own.
-    """
-    for manifest in (*_RIGHTS, _service(), endpoints(token, nodes)):
+def declare(api: KubeApi) -> None:
+    """What the cluster has of it: its rights and its Service."""
+    for manifest in (*_RIGHTS, _service()):
         api.apply(manifest)
+
+
+def lead(api: KubeApi, token: str, nodes: Mapping[str, str]) -> None:
+    """Have the Service lead to these nodes, addresses by name, of the lab with this token.
+
+    Another lab of the same cluster has its own: none reaches the nodes of the other.
+    """
+    api.apply(endpoints(token, nodes))
 
 
 def endpoints(token: str, nodes: Mapping[str, str]) -> dict[str, Any]:

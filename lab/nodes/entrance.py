@@ -7,8 +7,8 @@ The port is kept over restarts, because others write it down.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
+import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -22,8 +22,9 @@ from lab.nodes.model import NodesError
 from lab.nodes.requests import REQUEST, Answer, ask
 
 _ASK_SECONDS = 30.0
-_DIAL_SECONDS = 3.0
-"""A node that is cut off answers nothing at all; another is asked then."""
+_DIAL_SECONDS = 2.0
+"""A node that is cut off answers nothing at all, nor does a pod on it; another is tried then."""
+_CONNECT_SECONDS = 20.0
 
 
 def entrance(folder: Path, namespace: str, service: str, port: int) -> int:
@@ -86,14 +87,25 @@ class Entrances:
         return port
 
     async def _connect(self, name: str) -> relay.Streams:
-        """A connection to the Service, by the first node that makes one."""
+        """A connection to the Service, by the first node that makes one.
+
+        As long as any says nothing, all are asked again: with each try, kube-proxy chooses a pod anew.
+        """
         where, _, port = name.rpartition(":")
         address = await asyncio.to_thread(self._address, *where.split("/"))
-        for node in sorted(self._nodes(), key=lambda node: (node != self._last, node)):
-            with contextlib.suppress(OSError, TimeoutError):
-                streams = await asyncio.wait_for(_dialled(node, address, port), _DIAL_SECONDS)
-                self._last = node
-                return streams
+        deadline, silent = time.monotonic() + _CONNECT_SECONDS, True
+        while silent and time.monotonic() < deadline:
+            silent = False
+            for node in sorted(self._nodes(), key=lambda node: (node != self._last, node)):
+                try:
+                    streams = await asyncio.wait_for(_dialled(node, address, port), _DIAL_SECONDS)
+                except TimeoutError:
+                    silent = True
+                except OSError:
+                    continue
+                else:
+                    self._last = node
+                    return streams
         raise OSError(f"no node reaches {name} at {address}")
 
     def _address(self, namespace: str, service: str) -> str:

@@ -11,7 +11,7 @@ from lab.control_plane.files import write_atomic
 from lab.control_plane.kube import KubeApi, UnavailableError
 from lab.control_plane.layout import Layout
 from lab.control_plane.processes import last_words
-from lab.nodes import configuration, links, objects
+from lab.nodes import configuration, dns, links, objects, proxy
 from lab.nodes.held_node import HeldNode
 from lab.nodes.model import NodesError
 
@@ -30,9 +30,11 @@ class Joining:
         """Range of the pods of each node that has one."""
 
     def prepare(self, wanted: Iterable[str]) -> None:
-        """Let the API server ask kubelets; forget nodes that this lab has no more."""
+        """What the cluster has to have for its nodes; forget those that this lab has no more."""
         with KubeApi(self._layout, self._port) as api:
             objects.admit_api_server(api)
+            proxy.declare(api)
+            dns.declare(api)
             objects.forget_others(api, self._token, wanted)
 
     def until_ready(self, joining: Mapping[str, tuple[HeldNode, NodeSpec]]) -> None:
@@ -60,6 +62,8 @@ class Joining:
             others = {r: a for r, a in addresses.items() if a != node.place.address}
             links.route(node.pid, others)
         links.route(switch, addresses)
+        with KubeApi(self._layout, self._port) as api:
+            dns.lead(api, self._token, {node.name: node.place.address for node in held})
 
     def relabel(self, spec: NodeSpec) -> None:
         """Give a node of the cluster the labels that it is to have now."""

@@ -28,9 +28,10 @@ from lab.control_plane.layout import Layout
 from lab.control_plane.ports import kept
 from lab.hosts.folder import HostsFolder, read_json, write_json
 from lab.kubelet.membership import Membership
-from lab.nodes import leftovers, links, registry, roster
+from lab.nodes import dns, leftovers, links, proxy, registry, roster
 from lab.nodes.announcements import Announcements
 from lab.nodes.doors import Doors
+from lab.nodes.entrance import Entrances
 from lab.nodes.folder import REGISTRY, NodesFolder
 from lab.nodes.held_node import HeldNode
 from lab.nodes.joining import Joining
@@ -43,6 +44,7 @@ from lab.tools.cache import cache_root
 
 TOOLS = (
     "containerd", "containerd-shim-runc-v2", "ctr", "runc", "kubelet", "cni-bridge", "cni-host-local",
+    *proxy.TOOLS, *dns.TOOLS,
 )  # fmt: skip
 _LOCK_SECONDS = 30.0
 _WATCH_SECONDS = 0.5
@@ -66,7 +68,12 @@ class Nodes:
         self._reloading = asyncio.Lock()
         self._following: asyncio.Task[None] | None = None
         self._stop = asyncio.Event()
-        self._handlers = {"control": self._control, "reload": self._reload}
+        self._entrances = Entrances(folder, layout, port, lambda: self._machines.up)
+        self._handlers = {
+            "control": self._control,
+            "reload": self._reload,
+            "entrance": self._entrances.asked,
+        }
 
     def stop(self) -> None:
         """End `run`."""
@@ -89,6 +96,7 @@ class Nodes:
         stack = contextlib.ExitStack()
         try:
             await self._doors.open(self._spec.ports)
+            await self._entrances.restore()
             self._contents = stack.enter_context(registry.serving(REGISTRY, self._spec.images))
             await asyncio.to_thread(self._joining.prepare, [node.name for node in self._spec.nodes])
             self._machines.wish(self._spec)
@@ -105,6 +113,7 @@ class Nodes:
             for task in filter(None, (watching, self._following)):
                 task.cancel()
             stack.close()
+            self._entrances.close()
             self._folder.ready.unlink(missing_ok=True)
             await self._machines.end()
             self._switch.close()
