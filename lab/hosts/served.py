@@ -117,8 +117,9 @@ class Served:
         state = self.host.machine.state
         if _NODES not in state:
             return
+        # Not while it moves: who starts the node may first have to be heard that it is there.
+        await self._control("start")
         async with self._moving:
-            await self._control("start")
             del state[_NODES]
             await self._go_where_it_can()
 
