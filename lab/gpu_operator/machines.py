@@ -81,14 +81,13 @@ class HostMachines:
     async def run(self, node: str, command: str) -> None:
         """Run a command line on a host; that it failed is only said in the log."""
         endpoint = hosts.status(self._folder).hosts[node]
-        line = f"[{endpoint.address}]:{endpoint.port} {endpoint.host_key}\n"
         try:
             async with asyncssh.connect(
                 endpoint.address,
                 endpoint.port,
                 username=endpoint.user,
                 client_keys=[str(self._lab / "ssh" / "id_ed25519")],
-                known_hosts=asyncssh.import_known_hosts(line),
+                known_hosts=asyncssh.import_known_hosts(endpoint.known_host),
                 agent_path=None,
                 config=None,
             ) as connection:

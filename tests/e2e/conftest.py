@@ -166,7 +166,6 @@ class Checkout:
     def on_host(self, host: str, command: str) -> str:
         """What a command prints on a simulated machine."""
         endpoint = hosts.status(self.lab / "hosts").hosts[host]
-        line = f"[{endpoint.address}]:{endpoint.port} {endpoint.host_key}\n"
 
         async def run() -> asyncssh.SSHCompletedProcess:
             async with asyncssh.connect(
@@ -174,7 +173,7 @@ class Checkout:
                 endpoint.port,
                 username=endpoint.user,
                 client_keys=[str(self.lab / "ssh" / "id_ed25519")],
-                known_hosts=asyncssh.import_known_hosts(line),
+                known_hosts=asyncssh.import_known_hosts(endpoint.known_host),
                 agent_path=None,
                 config=None,
             ) as connection:
