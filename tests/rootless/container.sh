@@ -19,7 +19,7 @@ with open("config.json") as file:
     spec = json.load(file)
 spec["process"]["terminal"] = False
 spec["process"]["env"].append(f"NVIDIA_VISIBLE_DEVICES={sys.argv[1]}")
-spec["process"]["args"] = ["sh", "-c", "ls -1 -d /dev/nvidia*; ls -1 /usr/lib/*; cat /usr/bin/nvidia-smi"]
+spec["process"]["args"] = ["sh", "-c", "ls -1 -d /dev/nvidia*; ls -1 /usr/lib/*; ls -1 /usr/bin/nvidia-smi"]
 spec["root"]["readonly"] = False
 with open("config.json", "w") as file:
     json.dump(spec, file)

@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -25,16 +26,17 @@ LIBRARIES = ("libnvidia-ml", "libcuda", "libnvidia-ptxjitcompiler")
 LIBRARY_FOLDER = "usr/lib/x86_64-linux-gnu"
 
 
-def lay(folder: Path, version: str) -> None:
+def lay(folder: Path, version: str, uuids: Sequence[str] = ()) -> None:
     """The files of toolkit and driver; skips, with the reason, where they cannot be made.
 
     Args:
         folder: an empty one; paths in it are those of the machine.
         version: of the toolkit; there is a folder for it under `toolkit/`.
+        uuids: GPUs of the driver where GPU_UUIDS in the environment names no others.
     """
     for name in ("usr/bin", LIBRARY_FOLDER, "etc/systemd/system"):
         (folder / name).mkdir(parents=True)
-    _lay_driver(folder)
+    _lay_driver(folder, uuids)
     pinned = HERE / "toolkit" / version
     for name in PROGRAMS:
         program = built(
@@ -47,24 +49,31 @@ def lay(folder: Path, version: str) -> None:
         shutil.copy2(program, folder / "usr/bin" / name)
     unit = _source(pinned) / "deployments/systemd/nvidia-cdi-refresh.service"
     (folder / "etc/systemd/system" / unit.name).write_text(unit.read_text())
-    for name in ("systemctl", "nvidia-smi"):
-        shutil.copy2(HERE / f"{name}.sh", folder / "usr/bin" / name)
-        (folder / "usr/bin" / name).chmod(0o755)
+    shutil.copy2(HERE / "systemctl.sh", folder / "usr/bin/systemctl")
+    (folder / "usr/bin/systemctl").chmod(0o755)
 
 
-def _lay_driver(folder: Path) -> None:
+def library(name: str, to: Path, uuids: Sequence[str]) -> None:
+    """One library of a driver that knows these GPUs."""
+    _compiled(
+        HERE / "nvml.c", to, "-shared", "-fPIC", f"-Wl,-soname,{name}.so.1",
+        f'-DGPUS="{",".join(uuids)}"',
+    )  # fmt: skip
+
+
+def _lay_driver(folder: Path, uuids: Sequence[str]) -> None:
     if shutil.which("gcc") is None:
         pytest.skip("gcc, which builds the stand-in of NVML, is not installed here")
+    _compiled(HERE / "nvidia_smi.c", folder / "usr/bin/nvidia-smi")
     for name in LIBRARIES:
-        library = folder / LIBRARY_FOLDER / f"{name}.so.{DRIVER}"
-        subprocess.run(
-            [
-                *("gcc", "-shared", "-fPIC", "-Wall", "-Wextra", "-Werror"),
-                *(f"-Wl,-soname,{name}.so.1", "-o", library, HERE / "nvml.c"),
-            ],
-            check=True,
-        )
-        library.with_name(f"{name}.so.1").symlink_to(library.name)
+        made = folder / LIBRARY_FOLDER / f"{name}.so.{DRIVER}"
+        library(name, made, uuids)
+        made.with_name(f"{name}.so.1").symlink_to(made.name)
+
+
+def _compiled(source: Path, to: Path, *options: str) -> None:
+    warnings = ("-Wall", "-Wextra", "-Werror")
+    subprocess.run(["gcc", *warnings, *options, "-o", to, source, "-ldl"], check=True)
 
 
 def _source(pinned: Path) -> Path:

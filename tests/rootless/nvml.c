@@ -1,13 +1,19 @@
 /* What NVIDIA's container toolkit asks of libnvidia-ml.so.1, answered without a GPU: whole GPUs without MIG.
  *
- * GPU_UUIDS in the environment: UUIDs separated by commas; each is a GPU, in this order.
- * nvmlInit fails without it, as it does without a driver.
+ * GPU_UUIDS in the environment, else GPUS when it is compiled: UUIDs separated by commas; each is a GPU, its place is
+ * its minor number. nvmlInit fails without any, as it does without a driver.
+ * A GPU without a device node is not there, as in a container that was given others.
  * A function that is missing shows as "undefined symbol" when the toolkit comes to need it.
  * Layouts and numbers are those of NVIDIA's nvml.h, release 13.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+
+#ifndef GPUS
+#define GPUS ""
+#endif
 
 enum { SUCCESS = 0, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, DRIVER_NOT_LOADED = 9 };
 
@@ -18,7 +24,7 @@ typedef struct {
 } pci_info;
 
 typedef struct gpu {
-    unsigned int index;
+    unsigned int index, minor;
     char uuid[96];
 } gpu;
 
@@ -27,11 +33,18 @@ static unsigned int count;
 
 int nvmlInit_v2(void) {
     const char *uuids = getenv("GPU_UUIDS");
-    if (!uuids || !*uuids) return DRIVER_NOT_LOADED;
-    for (count = 0; *uuids && count < 16; count++) {
+    if (!uuids) uuids = GPUS;
+    if (!*uuids) return DRIVER_NOT_LOADED;
+    count = 0;
+    for (unsigned int minor = 0; *uuids && count < 16; minor++) {
         size_t length = strcspn(uuids, ",");
-        gpus[count].index = count;
-        snprintf(gpus[count].uuid, sizeof gpus[count].uuid, "%.*s", (int)length, uuids);
+        char node[32];
+        snprintf(node, sizeof node, "/dev/nvidia%u", minor);
+        if (!access(node, F_OK)) {
+            gpus[count].index = count;
+            gpus[count].minor = minor;
+            snprintf(gpus[count++].uuid, sizeof gpus[0].uuid, "%.*s", (int)length, uuids);
+        }
         uuids += length + (uuids[length] == ',');
     }
     return SUCCESS;
@@ -57,7 +70,7 @@ int nvmlDeviceGetHandleByUUID(const char *uuid, gpu **device) {
     return NOT_FOUND;
 }
 int nvmlDeviceGetIndex(gpu *device, unsigned int *index) { *index = device->index; return SUCCESS; }
-int nvmlDeviceGetMinorNumber(gpu *device, unsigned int *minor) { *minor = device->index; return SUCCESS; }
+int nvmlDeviceGetMinorNumber(gpu *device, unsigned int *minor) { *minor = device->minor; return SUCCESS; }
 int nvmlDeviceGetUUID(gpu *device, char *text, unsigned int size) { snprintf(text, size, "%s", device->uuid); return SUCCESS; }
 int nvmlDeviceGetName(gpu *device, char *text, unsigned int size) {
     (void)device;
@@ -69,7 +82,7 @@ int nvmlDeviceGetArchitecture(gpu *device, unsigned int *architecture) { (void)d
 int nvmlDeviceGetCudaComputeCapability(gpu *device, int *major, int *minor) { (void)device; *major = 7; *minor = 0; return SUCCESS; }
 int nvmlDeviceGetPciInfo_v3(gpu *device, pci_info *info) {
     memset(info, 0, sizeof *info);
-    info->bus = device->index + 4;
+    info->bus = device->minor + 4;
     info->device_id = 0x1db110de;
     snprintf(info->legacy_bus_id, sizeof info->legacy_bus_id, "0000:%02X:00.0", info->bus);
     snprintf(info->bus_id, sizeof info->bus_id, "00000000:%02X:00.0", info->bus);

@@ -14,11 +14,12 @@ import pytest
 from gpuclusters.domain import rootless_facts, rootless_files, rootless_reasons
 from gpuclusters.domain.rootless_facts import LEAST_IDS, LiveRootless
 from gpuclusters.domain.rootless_missing import next_range
+from lab import rootless_node
 from tests.fixtures.debian import unpacked
 from tests.rootless.private_machine import PrivateMachine, needed, private_machine
 
 SCRIPTS = rootless_files.SCRIPTS
-PACKAGES = ["rootlesskit", "slirp4netns", "uidmap", "libslirp0", "libsubid4"]
+PACKAGES = rootless_node.PACKAGES
 
 
 @pytest.fixture(scope="module")

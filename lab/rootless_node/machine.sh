@@ -1,8 +1,10 @@
 #!/bin/sh
-# A machine of its own within this one: the same files with a layer laid over them, its own /dev, /run, /tmp and
+# A machine of its own within this one: the same files with layers laid over them, its own /dev, /run, /tmp and
 # processes. Started by `unshare --mount --pid --fork`, as root. It lasts until standard input ends; then every
-# process and mount of it is gone. Nothing it writes reaches the machine underneath.
-# Usage: private_machine.sh LAYER...      LAYER: folder whose files lie over those of the machine
+# process and mount of it is gone. Nothing it writes reaches the machine underneath, but into what is bound.
+# Usage: machine.sh LAYER... [-- SOURCE TARGET...]
+#        LAYER: folder whose files lie over those of the machine
+#        SOURCE: file or folder of the machine underneath that is TARGET here
 set -eu
 place=/mnt
 root=$place/root
@@ -10,9 +12,11 @@ root=$place/root
 mount -t tmpfs -o mode=0755 private-machine $place
 mkdir $place/upper $place/work $root
 # Copied, because layers must not lie within each other; with owners and set-user-id bits.
-for layer; do
-    cp -a "$layer/." $place/upper/
+while [ $# -gt 0 ] && [ "$1" != -- ]; do
+    cp -a "$1/." $place/upper/
+    shift
 done
+[ $# -eq 0 ] || shift
 # Packages may still say /bin where that is a link to /usr/bin, which a folder would hide.
 for folder in bin sbin lib lib64; do
     if [ -d $place/upper/$folder ] && [ -L /$folder ]; then
@@ -46,6 +50,16 @@ NODES
 mount -t devpts -o newinstance,ptmxmode=0666 devpts $root/dev/pts
 ln -s pts/ptmx $root/dev/ptmx
 ln -s /proc/self/fd $root/dev/fd
+while [ $# -gt 1 ]; do
+    if [ -d "$1" ]; then
+        mkdir -p "$root$2"
+    else
+        mkdir -p "$root${2%/*}"
+        [ -e "$root$2" ] || : >"$root$2"
+    fi
+    mount --bind "$1" "$root$2"
+    shift 2
+done
 
 # Not chroot: the kernel makes no user namespaces for a process that lives in one.
 cd $root

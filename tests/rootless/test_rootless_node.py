@@ -1,0 +1,299 @@
+"""A rootless node, as Usernetes has it, for real: kubelet, containerd and NVIDIA's toolkit of an account that
+is not root, in the lab's cluster, by the scripts that prepare hosts and nodes. Skipped with the reason where
+that cannot be."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from gpuclusters.domain.ladder_inputs import WHOLE
+from gpuclusters.domain.rootless_facts import LEAST_IDS
+from lab.nodes import cgroups
+from lab.nodes.network import token
+from lab.rootless_node import RootlessNodeError
+from tests.fixtures import go_programs
+from tests.fixtures.control_plane import KubeCluster
+from tests.lab.real_lab import BUILD_SECONDS, eventually, only_where_possible
+from tests.rootless.rootless_lab import CONTROL, WITH_LIBC, RootlessLab, rootless_lab
+
+pytestmark = [
+    pytest.mark.lab,
+    pytest.mark.real_node,
+    only_where_possible,
+    pytest.mark.timeout(BUILD_SECONDS + 3 * go_programs.BUILD_SECONDS),
+]
+GPUS = tuple(f"GPU-{n * 8}-{n * 4}-{n * 4}-{n * 4}-{n * 12}" for n in "123")
+OTHER = "GPU-44444444-4444-4444-4444-444444444444"
+MEBIBYTE = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def lab(kube_api: KubeCluster) -> Iterator[RootlessLab]:
+    with rootless_lab(kube_api, GPUS) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def offered(lab: RootlessLab) -> Iterator[RootlessLab]:
+    """The GPUs that a container with all of them sees are offered to the kubelet."""
+    finder = f"finder-{lab.cluster.token}"
+    lab.look("default", finder, visible="all")
+    with lab.plugin(lab.seen("default", finder).gpus):
+        eventually(lambda: allocatable(lab) == len(GPUS), "the kubelet offers all GPUs")
+        yield lab
+
+
+def allocatable(lab: RootlessLab) -> int:
+    """How many GPUs the node offers."""
+    return int(lab.cluster.node(lab.name)["status"]["allocatable"].get(WHOLE, 0))
+
+
+def uids(lab: RootlessLab) -> set[int]:
+    """Owners of the node's processes on the machine."""
+    found = set()
+    for pid in cgroups.processes(lab.node.groups[0].name):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            found.add(psutil.Process(pid).uids().real)
+    return found
+
+
+def test_the_node_is_one_of_the_cluster(lab: RootlessLab) -> None:
+    info = lab.cluster.node(lab.name)["status"]["nodeInfo"]
+    assert info["containerRuntimeVersion"].startswith("containerd://2.")
+    assert info["kubeletVersion"].startswith("v1.36.")
+    assert info["bootID"] == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def test_our_inspection_finds_the_node_as_it_must_be(lab: RootlessLab) -> None:
+    live = lab.inspected()
+    assert (live.docker, live.container, live.kubelet_conf) == ("ok", "running", True)
+    authority = (lab.node.kept / "etc/kubernetes/pki/ca.crt").read_bytes()
+    assert live.cluster_id == hashlib.sha256(authority).hexdigest()
+    assert live.gpu_unit == "active"
+    assert set(live.cdi) == {*GPUS, "all"}
+    assert live.host_gpus == live.node_gpus == GPUS
+    # As containerd itself says it, out of kind's file and what nvidia-ctk laid over it.
+    assert (live.runtime, live.runtime_mode) == ("nvidia", "cdi")
+
+
+def test_all_of_it_belongs_to_an_account_that_is_not_root(lab: RootlessLab, namespace: str) -> None:
+    lab.cluster.pod(
+        namespace, "user", "sleep 100000", container={"securityContext": {"runAsUser": 1000}}
+    )
+    lab.cluster.ready(namespace, "user")
+    account = lab.node.live.uid
+    (first, count) = lab.node.live.subuids[0]
+    assert count == LEAST_IDS
+    assert account is not None
+    # An id in the namespace is one of the range outside, 0 the account's own. `pause` is 65535.
+    assert {account, first + 999, first + 65534} == uids(lab)
+
+
+def test_limits_are_set_and_hold(lab: RootlessLab, namespace: str) -> None:
+    limits = {"resources": {"limits": {"memory": "24Mi", "cpu": "300m"}}}
+    lab.cluster.pod(namespace, "small", "sleep 100000", container=limits)
+    greedy = "dd if=/dev/zero of=/dev/null bs=64M count=1"
+    lab.cluster.pod(namespace, "greedy", greedy, container=limits, restartPolicy="Never")
+    lab.cluster.ready(namespace, "small")
+    pod = lab.cluster.found(namespace, "small")["metadata"]["uid"]
+    files = [
+        path for group in lab.node.groups for path in group.glob(f"**/*{pod}*/*") if path.is_file()
+    ]
+    assert str(24 * MEBIBYTE) in of(files, "memory.limit_in_bytes", "memory.max")
+    assert {"30000", "30000 100000"} & of(files, "cpu.cfs_quota_us", "cpu.max")
+
+    def ended() -> int | None:
+        (state,) = lab.cluster.found(namespace, "greedy")["status"].get("containerStatuses", [{}])
+        code: int | None = state.get("state", {}).get("terminated", {}).get("exitCode")
+        return code
+
+    eventually(lambda: ended() is not None, "a process that takes more memory ends")
+    assert ended() == 128 + signal.SIGKILL
+
+
+def of(files: list[Path], *names: str) -> set[str]:
+    """What is in the files of these names."""
+    return {path.read_text().strip() for path in files if path.name in names}
+
+
+def test_pods_have_a_network_and_the_api_server_reaches_containers(
+    lab: RootlessLab, namespace: str
+) -> None:
+    page = "mkdir /tmp/w; echo hello >/tmp/w/index.html; echo serving; httpd -f -h /tmp/w"
+    lab.cluster.pod(namespace, "web", page)
+    lab.cluster.pod(namespace, "client", "sleep 100000")
+    lab.cluster.ready(namespace, "web", "client")
+    assert lab.cluster.kubectl("logs", f"--namespace={namespace}", "web") == "serving\n"
+    address = lab.cluster.found(namespace, "web")["status"]["podIP"]
+    assert address.startswith(lab.cluster.node(lab.name)["spec"]["podCIDR"].rpartition(".")[0])
+    done = lab.cluster.run_in(namespace, "client", "wget", "-qO-", f"http://{address}/")
+    assert done.stdout == "hello\n", done.stderr
+
+
+def test_a_pod_gets_its_gpu_by_the_real_hooks_and_no_other(
+    offered: RootlessLab, namespace: str
+) -> None:
+    lab = offered
+    lab.look(namespace, "one", gpus=1)
+    lab.look(namespace, "two", gpus=2)
+    one, two = lab.seen(namespace, "one"), lab.seen(namespace, "two")
+    assert (len(one.gpus), len(two.gpus)) == (1, 2)
+    assert {*one.gpus, *two.gpus} == set(GPUS)
+    for seen in (one, two):
+        # The specification says so: whatever looks at the variable once more gives nothing twice.
+        assert seen.visible == "void"
+        # The nodes that were given, and what NVML finds by them.
+        numbers = {GPUS.index(uuid) for uuid in seen.gpus}
+        assert seen.devices == CONTROL | {f"/dev/nvidia{number}" for number in numbers}
+    lab.look(namespace, "more", gpus=1)
+    eventually(
+        lambda: (
+            "Insufficient nvidia.com/gpu" in str(lab.cluster.found(namespace, "more")["status"])
+        ),
+        "a pod that asks for more waits",
+    )
+    # What hooks do: links to libraries, and the cache by which a program finds them.
+    made = lab.cluster.run_in(
+        namespace,
+        "one",
+        "sh",
+        "-c",
+        "readlink /usr/lib/*/libcuda.so.1; grep -c libnvidia-ml.so.1 /etc/ld.so.cache",
+    )
+    assert re.fullmatch(r"libcuda\.so\.[0-9.]+\n[1-9]\n", made.stdout), made
+    lab.cluster.kubectl("delete", "pod", f"--namespace={namespace}", "two", "--now")
+    lab.cluster.ready(namespace, "more")
+
+
+def test_a_pod_that_asks_for_none_has_nothing_of_a_driver(
+    offered: RootlessLab, namespace: str
+) -> None:
+    offered.cluster.pod(namespace, "none", "sleep 100000", container={"image": WITH_LIBC})
+    offered.cluster.ready(namespace, "none")
+    look = "find / -xdev -name '*nvidia*' -o -name 'libcuda*'; ls /dev"
+    said = offered.cluster.run_in(namespace, "none", "sh", "-c", look).stdout.split()
+    assert "null" in said
+    assert [word for word in said if "nvidia" in word or "cuda" in word] == []
+
+
+def test_without_a_driver_our_step_fails_and_with_it_puts_the_node_right(
+    offered: RootlessLab, namespace: str
+) -> None:
+    lab = offered
+    lab.look(namespace, "before", visible=GPUS[0])
+    assert lab.seen(namespace, "before").gpus == GPUS[:1]
+    lab.replace_gpus()
+    with pytest.raises(RootlessNodeError):
+        lab.script("gpus.sh")
+    broken = lab.inspected()
+    assert (broken.gpu_unit, broken.cdi, broken.node_gpus) == ("failed", (), ())
+    lab.replace_gpus(*GPUS)
+    containerd = lab.node.output("cat", "/run/units/containerd.pid")
+    lab.script("gpus.sh")
+    assert lab.inspected().gpu_unit == "active"
+    eventually(
+        lambda: (
+            lab.node.run("cat", "/run/units/containerd.pid").stdout not in ("", containerd)
+            and lab.node.run("ctr", "version").returncode == 0
+        ),
+        "containerd was restarted",
+    )
+    assert set(lab.inspected().cdi) == {*GPUS, "all"}
+    (state,) = lab.cluster.found(namespace, "before")["status"]["containerStatuses"]
+    assert (state["restartCount"], "running" in state["state"]) == (0, True)
+
+
+def test_after_a_restart_the_node_sets_the_gpus_of_now_up_by_itself(
+    lab: RootlessLab, namespace: str
+) -> None:
+    lab.look(namespace, "lives", visible="all")
+    assert lab.seen(namespace, "lives").gpus == GPUS
+    lab.node.stop()
+    assert uids(lab) == set()
+    with pytest.raises(RootlessNodeError, match="is not running"):
+        lab.node.output("true")
+    lab.replace_gpus(OTHER)
+    lab.node.start()
+    assert set(lab.inspected().cdi) == {OTHER, "all"}
+    eventually(
+        lambda: lab.seen(namespace, "lives").gpus == (OTHER,),
+        "the pod runs again with what is there",
+    )
+    with lab.plugin([OTHER]):
+        eventually(lambda: allocatable(lab) == 1, "the kubelet offers the GPU of now")
+        lab.look(namespace, "new", gpus=1)
+        assert lab.seen(namespace, "new").gpus == (OTHER,)
+
+
+def traces(mark: str, port: int) -> set[str]:
+    """What of a rootless node is on the machine: its cgroups and processes, and its port if it answers."""
+    found = {str(path) for path in Path("/sys/fs/cgroup").glob(f"**/*{mark}*")}
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            groups = (Path("/proc") / str(process.pid) / "cgroup").read_text()
+            if mark in groups or mark in " ".join(process.cmdline()):
+                found.add(f"process {process.pid} {process.name()}")
+    with socket.socket() as probe:
+        answers = probe.connect_ex(("127.0.0.1", port)) == 0
+    return found | ({f"port {port}"} if answers else set())
+
+
+def changes() -> set[str]:
+    """What a node could change on the machine itself."""
+    settings = (
+        "kernel/panic",
+        "kernel/panic_on_oops",
+        "vm/overcommit_memory",
+        "net/ipv4/ip_forward",
+    )
+    return {
+        *Path("/proc/self/mounts").read_text().splitlines(),
+        *(f"{name} {(Path('/proc/sys') / name).read_text()}" for name in settings),
+        *Path("/etc/passwd").read_text().splitlines(),
+        *Path("/etc/subuid").read_text().splitlines(),
+        *(
+            path.name
+            for path in Path("/sys/class/net").iterdir()
+            if not path.name.startswith("gcl")
+        ),
+        *(
+            str(path)
+            for folder in ("/dev", "/run", "/var/lib", "/srv")
+            for path in Path(folder).iterdir()
+        ),
+    }
+
+
+def test_nothing_is_left_when_its_holder_is_killed(kube_api: KubeCluster, tmp_path: Path) -> None:
+    name = f"rootless-{os.getpid()}"
+    before = changes()
+    command = (sys.executable, "-m", "lab.rootless_node", str(tmp_path), str(kube_api.folder), name)
+    holder = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert holder.stdout is not None
+        said = holder.stdout.readline()
+        port = int(said.rpartition(":")[2])
+        mark = token(tmp_path)
+        assert {word.split()[0] for word in traces(mark, port)} > {"process", "port"}
+        # All the time, not only afterwards.
+        assert changes() == before
+        holder.kill()
+        holder.wait()
+        eventually(lambda: not traces(mark, port), "everything is gone")
+        assert changes() == before
+    finally:
+        holder.kill()
+        with kube_api.api() as api:
+            api.delete(f"/api/v1/nodes/{name}")
