@@ -34,54 +34,49 @@ _COMMANDS = tuple(
 _BRIDGED = Path("/proc/sys/net/bridge/bridge-nf-call-iptables")
 
 
-def write(
-    layout: Layout, folder: RealNodeFolder, address: str, port: int, tools: Mapping[str, Path]
-) -> None:
+def write(layout: Layout, folder: RealNodeFolder, port: int, tools: Mapping[str, Path]) -> None:
     """All files that a node's kube-proxy starts from. `port` is the API server's on the node's loopback."""
     pki.issue(layout, _certificate(folder), pki.Client(NAME, _USER))
     _kubeconfig(folder).write_text(
         json.dumps(kubeconfig(NAME, port, folder.pki / "ca.crt", _certificate(folder)), indent=2)
     )
-    _configuration(folder).write_text(
-        json.dumps(configuration(folder, address, bridged=_BRIDGED.exists()), indent=2)
-    )
     _link_iptables(folder, tools["iptables"])
 
 
-def command(folder: RealNodeFolder, tools: Mapping[str, Path]) -> tuple[str, ...]:
-    """The command line of a node's kube-proxy."""
-    return (str(tools[NAME]), f"--config={_configuration(folder)}")
+def command(
+    folder: RealNodeFolder, address: str, tools: Mapping[str, Path], *, bridged: bool | None = None
+) -> tuple[str, ...]:
+    """The command line of a node's kube-proxy, by default for the kernel of this machine.
 
-
-def configuration(folder: RealNodeFolder, address: str, *, bridged: bool) -> dict[str, Any]:
-    """What kube-proxy is told.
+    It gets no configuration file: it would watch it, and how many watches there are is limited for all of a
+    machine's programs together.
 
     `bridged`: packets between pods on one bridge pass the rules too. Where the kernel cannot do that, an
     answer would bypass them and come from an address that nobody asked; then every connection to a Service
     is made in the node's name, and comes back through it.
     """
-    return {
-        "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
-        "kind": "KubeProxyConfiguration",
-        "mode": "iptables",
-        "hostnameOverride": folder.name,
-        "clientConnection": {"kubeconfig": str(_kubeconfig(folder))},
-        "bindAddress": address,
-        "healthzBindAddress": LISTENS,
-        "metricsBindAddress": "127.0.0.1:10249",
-        "clusterCIDR": POD_RANGE,
-        "nodePortAddresses": ["primary"],
-        # None would be a default of kube-proxy's own; zero leaves what the machine has.
-        "conntrack": {
-            "maxPerCore": 0,
-            "min": 0,
-            "tcpEstablishedTimeout": "0s",
-            "tcpCloseWaitTimeout": "0s",
-            "udpTimeout": "0s",
-            "udpStreamTimeout": "0s",
-        },
-        "iptables": {"localhostNodePorts": False, "masqueradeAll": not bridged},
-    }
+    if bridged is None:
+        bridged = _BRIDGED.exists()
+    return (
+        str(tools[NAME]),
+        "--proxy-mode=iptables",
+        f"--kubeconfig={_kubeconfig(folder)}",
+        f"--hostname-override={folder.name}",
+        f"--bind-address={address}",
+        f"--healthz-bind-address={LISTENS}",
+        "--metrics-bind-address=127.0.0.1:10249",
+        f"--cluster-cidr={POD_RANGE}",
+        "--nodeport-addresses=primary",
+        "--iptables-localhost-nodeports=false",
+        f"--masquerade-all={'false' if bridged else 'true'}",
+        # What is not said has a value that kube-proxy would set; zero leaves what the machine has.
+        "--conntrack-max-per-core=0",
+        "--conntrack-min=0",
+        "--conntrack-tcp-timeout-established=0s",
+        "--conntrack-tcp-timeout-close-wait=0s",
+        "--conntrack-udp-timeout=0s",
+        "--conntrack-udp-timeout-stream=0s",
+    )
 
 
 def declare(api: KubeApi) -> None:
@@ -136,7 +131,3 @@ def _certificate(folder: RealNodeFolder) -> Path:
 
 def _kubeconfig(folder: RealNodeFolder) -> Path:
     return folder.path / f"{NAME}.kubeconfig"
-
-
-def _configuration(folder: RealNodeFolder) -> Path:
-    return folder.path / f"{NAME}.yaml"
