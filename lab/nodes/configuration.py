@@ -10,6 +10,7 @@ from typing import Any
 
 from lab.control_plane import NodeSpec
 from lab.images.names import PAUSE
+from lab.nodes import capacity, dns, proxy
 from lab.nodes.distribution import UPSTREAM, Distribution
 from lab.nodes.folder import RealNodeFolder
 
@@ -107,13 +108,14 @@ def kubelet(
             "x509": {"clientCAFile": str(folder.pki / "ca.crt")},
         },
         "authorization": {"mode": "Webhook"},
-        "clusterDomain": "cluster.local",
+        "clusterDomain": dns.DOMAIN,
+        "clusterDNS": [dns.ADDRESS],
         "makeIPTablesUtilChains": False,
         # The disk is the machine's: how full it is says nothing about the lab.
         "imageGCHighThresholdPercent": 100,
         "imageGCLowThresholdPercent": 99,
         "evictionHard": {
-            "memory.available": "100Mi",
+            "memory.available": str(capacity.EVICTION_BYTES),
             "nodefs.available": "1%",
             "imagefs.available": "1%",
             "nodefs.inodesFree": "1%",
@@ -125,6 +127,7 @@ def kubelet(
         "nodeStatusUpdateFrequency": "5s",
         "syncFrequency": "10s",
         "serializeImagePulls": False,
+        **capacity.kubelet_settings(node.capacity, node.allocatable),
     }
     if node.taints:
         document["registerWithTaints"] = [asdict(taint) for taint in node.taints]
@@ -221,4 +224,6 @@ def programs(
             ),
             _KUBELET_HEALTH,
         ),
+        proxy.NAME: ProgramLine(proxy.command(folder, address, tools), proxy.LISTENS),
+        dns.NAME: ProgramLine(dns.command(folder, tools), dns.listens(address)),
     }

@@ -138,14 +138,16 @@ class FirstProcess:
 
     async def _load(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Give containerd the images, and names of images, that it has not."""
-        known = self._folder.path / "images.json"
+        root = Path(request["root"])
         ctr = [request["ctr"], "--address", request["socket"]]
         images, aliases = request["images"], request["aliases"]
         async with self._one_load:
             # Whoever waits for `ctr` must find it: meanwhile only programs are reaped.
             self._loading = True
             try:
-                await asyncio.to_thread(loading.load, ctr, images, aliases, known)
+                await asyncio.to_thread(
+                    loading.load, ctr, images, aliases, root / loading.KNOWN, root
+                )
             finally:
                 self._loading = False
                 self._reap()
@@ -173,8 +175,6 @@ class FirstProcess:
         if request["containers"]:
             os.kill(-1, signal.SIGKILL)
             self._mounts.clear()
-            known = self._folder.path / "images.json"
-            known.unlink(missing_ok=True)
         return {}
 
     def _reap(self) -> None:

@@ -13,6 +13,7 @@
 <folder>/<node>/            everything of one node
     pki, kubelet.yaml, kubeconfig, containerd.toml, net.d, bin
     cdi         /etc/cdi of a node without a simulated host
+    hardware    what covers files of /proc and /sys
     off         it was switched off
     var-lib, var-log        what the node has as /var/lib and /var/log
     containerd.log, kubelet.log
@@ -86,6 +87,11 @@ class RealNodeFolder:
     def registries(self) -> Path:
         """Where containerd finds how to reach registries."""
         return self.path / "registries"
+
+    @property
+    def hardware(self) -> Path:
+        """What covers the machine's own processors and memory."""
+        return self.path / "hardware"
 
     @property
     def var_lib(self) -> Path:

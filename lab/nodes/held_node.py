@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import os
 import signal
 import sys
@@ -16,7 +17,7 @@ from typing import Any
 import psutil
 
 from lab.control_plane import NodeSpec
-from lab.nodes import cgroups, configuration, node_files
+from lab.nodes import cgroups, configuration, image_store, node_files
 from lab.nodes.distribution import UPSTREAM, Distribution
 from lab.nodes.links import Switch
 from lab.nodes.model import Devices, NodesError
@@ -25,6 +26,7 @@ from lab.nodes.node_files import PROJECT, Place, Surroundings
 _ANSWER_SECONDS = 170.0
 """Large images may have to be unpacked, several times at once."""
 _END_SECONDS = 10.0
+_log = logging.getLogger(__name__)
 _UNSHARED = ("--net", "--mount", "--pid", "--uts", "--ipc", "--fork", "--kill-child")
 
 
@@ -62,7 +64,10 @@ class HeldNode:
             NodesError: something of it failed, with the reason.
         """
         cgroups.make(self.place.cgroup)
-        node_files.write_boot(self.place, self.around, self.devices, self.images)
+        try:
+            node_files.write_boot(self.place, self.around, self.spec, self.devices, self.images)
+        except ValueError as error:
+            raise NodesError(f"node {self.name}: {error}") from error
         with self.around.log.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
                 *("unshare", *_UNSHARED, "--mount-proc"),
@@ -108,6 +113,8 @@ class HeldNode:
         place, around = self.place, self.around
         node_files.write_programs(place, around, spec, distribution)
         self._prepare()
+        disk = node_files.on_the_machine(place, distribution, Path(distribution.containerd_root))
+        await asyncio.to_thread(image_store.furnish, disk, self.images, around.programs, _log.info)
         lines = configuration.programs(place.folder, place.address, around.programs, distribution)
         await self._told(
             {
@@ -151,6 +158,7 @@ class HeldNode:
         return {
             "ctr": str(self.around.programs["ctr"]),
             "socket": self.distribution.containerd_socket,
+            "root": self.distribution.containerd_root,
             "images": [str(image) for image in self.images],
             "aliases": dict(self.aliases),
         }

@@ -18,15 +18,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lab.images.keeping import KEPT
-from lab.nodes.folder import RealNodeFolder
+from lab.nodes.loading import KNOWN
 from lab.nodes.model import NodesError
-from lab.tools import Report
+from lab.tools import Report, ToolError
 from lab.tools.cache import ToolCache, cache_root
 
 _PROJECT = Path(__file__).resolve().parents[2]
 _SECONDS = 300
 _UNSHARED = ("--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
-_VAR_LIB = Path("/var/lib")
 _LINKED = ("io.containerd.content.v1.content", "io.containerd.snapshotter.v1.overlayfs")
 _DATABASES = (
     "io.containerd.metadata.v1.bolt/meta.db",
@@ -52,41 +51,35 @@ class Store:
 
 
 def furnish(
-    folder: RealNodeFolder,
-    root: Path,
-    images: Sequence[Path],
-    programs: Mapping[str, Path],
-    report: Report,
+    target: Path, images: Sequence[Path], programs: Mapping[str, Path], report: Report
 ) -> None:
-    """Give a node whose containerd has nothing yet the images that these archives hold.
+    """Give a containerd that has nothing yet the images that these archives hold.
 
     Where files cannot have several names (another disk), it stays empty, and the images are imported
     when it starts.
 
     Args:
-        folder: of the node.
-        root: containerd's root folder, as the node sees it; below /var/lib.
+        target: its root folder, which is not there yet.
         images: the archives.
         programs: containerd and ctr.
         report: receives a line when a store has to be made.
 
     Raises:
-        NodesError: containerd cannot be made to take the archives.
-        ToolError: the cache cannot be written to.
+        NodesError: containerd cannot be made to take the archives, or the cache cannot be written to.
     """
-    target = folder.var_lib / root.relative_to(_VAR_LIB)
     if not images or target.exists():
         return
     shelf = ToolCache(cache_root() / "stores")
-    with shelf.lock(report):
-        store = _made(shelf, images, programs, report)
-        try:
+    try:
+        with shelf.lock(report):
+            store = _made(shelf, images, programs, report)
             _link(store.root, target)
-        except subprocess.CalledProcessError as error:
-            report(f"images are imported into each node: {error.stderr.strip()[-200:]}")
-            shutil.rmtree(target, ignore_errors=True)
-            return
-        shutil.copy(store.known, folder.path / store.known.name)
+            shutil.copy(store.known, target / KNOWN)
+    except subprocess.CalledProcessError as error:
+        report(f"images are imported into each node: {error.stderr.strip()[-200:]}")
+        shutil.rmtree(target, ignore_errors=True)
+    except ToolError as error:
+        raise NodesError(str(error)) from error
 
 
 def _made(

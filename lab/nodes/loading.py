@@ -12,6 +12,8 @@ from pathlib import Path
 
 BLOBS = "io.containerd.content.v1.content/blobs/sha256"
 """Below containerd's root folder: what it has, by digest."""
+KNOWN = "images.json"
+"""In containerd's root folder: what it was given. It goes with it when a disk is made anew."""
 _IN_ARCHIVE = "blobs/sha256/"
 _SMALL = 1 << 20
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from lab.control_plane import NodeSpec
 from lab.control_plane.layout import Layout
-from lab.nodes import configuration, identity
+from lab.nodes import capacity, configuration, dns, identity, proxy
 from lab.nodes.distribution import Distribution
 from lab.nodes.folder import API, REGISTRY, RealNodeFolder, port_socket
 from lab.nodes.model import Devices
@@ -58,12 +58,17 @@ class Place:
 def write_boot(
     place: Place,
     around: Surroundings,
+    spec: NodeSpec,
     devices: Devices,
     images: Sequence[Path],
 ) -> None:
-    """What the first process needs to make the machine."""
+    """What the first process needs to make the machine; raises `ValueError` for what no machine is."""
     place.folder.path.mkdir(parents=True, exist_ok=True)
+    machine = capacity.hardware(spec.capacity)
     covers: dict[str, str] = {}
+    if machine is not None:
+        shutil.rmtree(place.folder.hardware, ignore_errors=True)
+        covers = capacity.write(place.folder.hardware, machine)
     boot = {
         "devices": {path: list(numbers) for path, numbers in devices.items()},
         "keep": _keep(place, around, images),
@@ -96,6 +101,8 @@ def write_programs(
     hosts = folder.registries / "_default" / "hosts.toml"
     hosts.write_text(configuration.registry(MACHINE, REGISTRY_PORT))
     folder.kubeconfig.write_text(configuration.kubeconfig(folder, around.port))
+    proxy.write(around.layout, folder, around.port, around.programs)
+    dns.write(around.layout, folder, place.address, around.port)
 
 
 def doors(around: Surroundings, ports: Sequence[int]) -> list[tuple[str, int, str]]:
@@ -113,6 +120,13 @@ def bound(place: Place, distribution: Distribution) -> list[tuple[str, str]]:
     if place.root is None:
         return [(str(place.folder.cdi), "/etc/cdi")]
     return [(str(place.root / path[1:]), path) for path in (*distribution.bound, "/dev/vfio")]
+
+
+def on_the_machine(place: Place, distribution: Distribution, path: Path) -> Path:
+    """Where a path of the node below /var/lib lies: on its own disk, or on that of its host."""
+    if place.root is not None and any(path.is_relative_to(one) for one in distribution.bound):
+        return place.root / path.relative_to("/")
+    return place.folder.var_lib / path.relative_to("/var/lib")
 
 
 def forget_disk(folder: RealNodeFolder) -> None:
