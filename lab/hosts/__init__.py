@@ -22,6 +22,8 @@ What it does not do, so that nobody relies on it:
   (`nvidia_gpu_tools.py` resets them).
 - A reboot takes a third of a second, and starts units with a file of their own for real; those that packages
   bring along (containerd, kubelet, libvirtd) are stand-ins without a process.
+- A host whose folder has `machine.json` is one machine with a real node (`lab.nodes`): it answers at the
+  node's address, its containerd and kubelet are the node's, and it goes down and comes up with it.
 - The network is the machine's, or that of the real node which is one machine with the host
   (`real_machine.py`); a command can reach whatever that can.
 - Background processes end with the command that started them, and a command ends 2 s after its

@@ -12,7 +12,8 @@ from lab.hosts.folder import HostsFolder
 from lab.hosts.model import HostsError
 
 SOCKET = "control.sock"
-_TIMEOUT_SECONDS = 20
+_TIMEOUT_SECONDS = 120
+"""A host that is made anew may have a real node under it, whose programs start on a busy machine."""
 
 
 @contextmanager

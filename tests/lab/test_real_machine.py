@@ -11,12 +11,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import asyncssh
 import httpx
 import pytest
 
 import lab.hosts
+from gpuclusters.adapters.credentials import SshCredentials
+from gpuclusters.adapters.here import SystemClock
+from gpuclusters.adapters.host_boot import SshBootHost
+from gpuclusters.adapters.ssh import SshHost
 from gpuclusters.domain import drop_ins
+from gpuclusters.domain.connection import HostConnection
 from lab import images, nodes, tools
 from lab.hosts import journal
 from lab.hosts.model import HostEndpoint, HostSpec
@@ -32,6 +36,7 @@ pytestmark = [
 ]
 
 _BOOT_ID = "cat /proc/sys/kernel/random/boot_id"
+_BOOT_SECONDS = 120
 _PID = "systemctl show --property MainPID --value kubelet"
 
 
@@ -161,8 +166,10 @@ def test_a_reboot_over_ssh_is_one_of_the_node_and_its_pods_run_again(
     one.lab.ready(namespace, "stays")
     boot, pid = one.host.run(_BOOT_ID).stdout, nodes.status(one.lab.folder).nodes[one.name].pid
     journal.clear(one.hosts, one.name)
-    assert one.host.run("sudo -n systemctl reboot").returncode == 0
-    eventually(lambda: booted(one) not in ("", boot), "the host is back")
+    key = SshCredentials("test", private_key=one.host.client_key.read_text())
+    reached = SshHost(HostConnection(**one.host.connection), key)
+    SshBootHost(reached, SystemClock()).reboot(boot.strip(), _BOOT_SECONDS)
+    assert one.host.run(_BOOT_ID).stdout != boot
     assert nodes.status(one.lab.folder).nodes[one.name].pid != pid
     assert one.endpoint.port == 22
     assert one.host.run("systemctl is-active kubelet containerd").returncode == 0
@@ -170,13 +177,6 @@ def test_a_reboot_over_ssh_is_one_of_the_node_and_its_pods_run_again(
     one.lab.ready(namespace, "stays")
     eventually(one.is_ready, "the node is Ready")
     assert [e["action"] for e in journal.read(one.hosts, one.name, "power")] == ["reboot", "up"]
-
-
-def booted(one: OneMachine) -> str:
-    try:
-        return one.host.run(_BOOT_ID).stdout
-    except (OSError, asyncssh.Error):
-        return ""
 
 
 def restarts(one: OneMachine, namespace: str, pod: str) -> int:
