@@ -1,0 +1,185 @@
+"""Images on a real node whose registry is ours: what stands for others, digests, programs of proofs."""
+
+from __future__ import annotations
+
+import functools
+import json
+import secrets
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuclusters.domain import proof_pod
+from lab import control_plane, images, nodes, tools
+from lab.control_plane import NodeSpec
+from lab.nodes.model import OWN_CAPACITY
+from tests.fixtures.control_plane import KubeCluster
+from tests.lab.real_lab import BUILD_SECONDS, TAINT, RealLab, eventually, only_where_possible
+
+pytestmark = [
+    pytest.mark.lab,
+    pytest.mark.real_node,
+    only_where_possible,
+    pytest.mark.timeout(BUILD_SECONDS),
+]
+
+ROOT = Path(__file__).resolve().parents[2]
+CHARTS = ("csi-driver-nfs", "gpu-operator", "kata-deploy", "kube-prometheus-stack")
+DIGEST = "sha256:" + "0" * 64
+ALIAS = f"lab.example.com/pytorch@{DIGEST}"
+SAYS = "stand-in image: busybox alone"
+
+
+@pytest.fixture(scope="module")
+def lab(tools_at_hand: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealLab]:
+    """A node of two GPUs in a cluster of its own."""
+    folder, token = tmp_path_factory.mktemp("lab"), secrets.token_hex(4)
+    name = f"real-{token}"
+    devices = {name: {"/dev/nvidia0": (240, 0), "/dev/nvidia1": (240, 1)}}
+    try:
+        archives = (
+            *images.basic(print),
+            images.stand_in(print).archive,
+            images.python(print).archive,
+        )
+        kubectl = tools.ensure([*nodes.TOOLS, "kubectl", "helm"])["kubectl"]
+    except tools.ToolError as error:
+        pytest.skip(f"no real nodes: {error}")
+    try:
+        plane = control_plane.start(folder / "lab", [])
+        cluster = KubeCluster(folder / "lab", plane.kubeconfig, plane.url, ())
+        nodes.start(
+            folder / "nodes",
+            control_plane=cluster.folder,
+            nodes=[NodeSpec(name, {TAINT: token}, OWN_CAPACITY, OWN_CAPACITY)],
+            images=archives,
+            devices=devices,
+            aliases={ALIAS: images.PYTHON},
+        )
+        client = (str(kubectl), f"--kubeconfig={plane.kubeconfig}")
+        yield RealLab(
+            folder / "nodes", cluster, (name,), token, archives, devices, (),
+            open_to_all=True, client=client, hosts=None,
+        )  # fmt: skip
+    finally:
+        nodes.stop(folder / "nodes")
+        control_plane.stop(folder / "lab")
+
+
+def helm(lab: RealLab, *arguments: str) -> None:
+    done = subprocess.run(
+        [tools.resolve("helm"), f"--kubeconfig={lab.cluster.kubeconfig}", *arguments],
+        capture_output=True, text=True, timeout=180, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
+def install(lab: RealLab, release: str, chart: str, *more: str) -> None:
+    """Install one of the lab's charts in a namespace of its own; waits for its hooks."""
+    folder = str(ROOT / "lab" / "charts" / chart)
+    helm(lab, "install", release, folder, f"--namespace={release}", "--create-namespace", *more)
+
+
+def all_ready(lab: RealLab, namespace: str) -> bool:
+    """Whether each Deployment and DaemonSet has a pod that is ready."""
+    found = json.loads(
+        lab.kubectl("get", "deployments,daemonsets", f"--namespace={namespace}", "--output=json")
+    )["items"]
+    assert found
+    states = [one.get("status", {}) for one in found]
+    return all(state.get("readyReplicas") or state.get("numberReady") for state in states)
+
+
+def test_pods_of_the_labs_charts_become_ready(lab: RealLab) -> None:
+    for chart in CHARTS:
+        install(lab, chart, chart)
+    for chart in CHARTS:
+        eventually(functools.partial(all_ready, lab, chart), f"{chart} is ready")
+    said = lab.kubectl("logs", "daemonset/kata-deploy", "--namespace=kata-deploy")
+    assert SAYS in said
+    assert "asked to run: install" in said
+
+
+def test_jobs_of_a_chart_end(lab: RealLab) -> None:
+    suffix = ("--set", "deploymentMode=job", "--set", "env.multiInstallSuffix=b")
+    install(lab, "kata-job", "kata-deploy", *suffix, "--timeout=60s")
+    helm(lab, "uninstall", "kata-job", "--namespace=kata-job", "--timeout=60s")
+
+
+def test_any_image_of_a_tenant_runs_and_says_what_it_is(lab: RealLab) -> None:
+    container = {
+        "image": "registry.example.com/acme/train:2026-11",
+        "imagePullPolicy": "Always",
+        "command": None,
+        "args": ["--epochs", "3"],
+    }
+    lab.pod("default", "tenant", "", container=container, terminationGracePeriodSeconds=120)
+    lab.ready("default", "tenant")
+    first, second = lab.kubectl("logs", "tenant").splitlines()
+    assert first.startswith(SAYS)
+    assert second == "asked to run: --epochs 3"
+    assert lab.run_in("default", "tenant", "busybox", "uname").returncode == 0
+    # Far sooner than it has to: it ends when it is told to.
+    lab.kubectl("delete", "pod", "tenant", "--timeout=30s")
+
+
+def test_a_digest_that_nobody_has_is_not_stood_for(lab: RealLab) -> None:
+    other = f"lab.example.com/other@sha256:{'1' * 64}"
+    lab.pod("default", "digest", "", container={"image": other, "imagePullPolicy": "IfNotPresent"})
+
+    def refused() -> str:
+        status = lab.found("default", "digest")["status"]
+        waiting = (status.get("containerStatuses") or [{}])[0].get("state", {}).get("waiting", {})
+        return str(waiting.get("message", ""))
+
+    eventually(lambda: f"{other}: not found" in refused(), "the pull is refused")
+    lab.kubectl("delete", "pod", "digest", "--wait=false")
+
+
+def test_a_program_of_a_proof_runs_by_the_digest_of_its_image(lab: RealLab) -> None:
+    text = (ROOT / "scripts" / "proof" / "matmul.py").read_text()
+    programs = proof_pod.programs("default", {"matmul.py": text})
+    lab.kubectl("create", "-f", "-", given=json.dumps(programs))
+    container: dict[str, Any] = {
+        "image": ALIAS,
+        "imagePullPolicy": "IfNotPresent",
+        "command": ["python3", f"{proof_pod.FOLDER}/matmul.py", "--size", "8192"],
+        "volumeMounts": [
+            {"name": "programs", "mountPath": proof_pod.FOLDER},
+            *({"name": f"gpu{one}", "mountPath": f"/dev/nvidia{one}"} for one in (0, 1)),
+        ],
+    }
+    # As a device plugin and CDI would give them.
+    gpus = [{"name": f"gpu{one}", "hostPath": {"path": f"/dev/nvidia{one}"}} for one in (0, 1)]
+    mounted = {"name": "programs", "configMap": {"name": programs["metadata"]["name"]}}
+    imports = "import caas, gpuclusters.domain.cdi, lab.pods.rootless, kubernetes, torch"
+    lab.pod(
+        "default", "proof", "", container=container, restartPolicy="Never",
+        volumes=[mounted, *gpus],
+    )  # fmt: skip
+    lab.pod(
+        "default", "imports", "", restartPolicy="Never",
+        container={"image": images.PYTHON, "command": ["python3", "-c", imports]},
+    )  # fmt: skip
+
+    def phase(name: str) -> str:
+        return str(lab.found("default", name)["status"]["phase"])
+
+    eventually(lambda: phase("proof") == "Succeeded", "the proof has run")
+    *before, line = lab.kubectl("logs", "proof").splitlines()
+    assert before == ["stand-in: 2 GPUs without a driver; this is measured on the processor"]
+    said = json.loads(line)
+    assert said["cpu"]
+    assert [(one["uuid"], one["name"]) for one in said["devices"]] == [
+        ("cpu-0", "cpu"),
+        ("cpu-1", "cpu"),
+    ]
+    events = lab.kubectl("get", "events", "--field-selector=involvedObject.name=proof")
+    assert "already present" in events
+    assert "Pulling" not in events
+    # Everything else is there; PyTorch is not, and that is what the program says.
+    eventually(lambda: phase("imports") == "Failed", "the other program has ended")
+    assert "No module named 'torch'" in lab.kubectl("logs", "imports")
