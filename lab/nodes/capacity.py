@@ -1,20 +1,24 @@
 """A machine with other processors and memory than this one has, as the kubelet finds it in /proc and /sys.
 
-The kubelet asks cadvisor (`machine/info.go`, `utils/sysinfo`), which counts threads below
+The kubelet asks cadvisor (`machine/info.go`, `utils/sysinfo`), which counts folders of processors below
 /sys/devices/system/node, takes `MemTotal` of /proc/meminfo, and multiplies pages below
 /sys/kernel/mm/hugepages. Containers have a /proc and /sys of their own and see what is really there.
+
+A kubelet also puts its pods on the processors that it found, by number, and the kernel refuses a number that
+it has not. So each folder leads to a processor that is really there: cpu1, cpu01 and cpu001 are three folders
+and one number.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from gpuclusters.domain.quantity import parse_quantity
 
-PROCESSORS = "/sys/devices/system/cpu"
 NUMA_NODES = "/sys/devices/system/node"
 HUGE_PAGES = "/sys/kernel/mm/hugepages"
 MEMORY_FILE = "/proc/meminfo"
@@ -53,14 +57,6 @@ class Hardware:
         """How many a socket has."""
         return self.processors // self.sockets // self.threads
 
-    def socket(self, processor: int) -> int:
-        """In which socket a processor is. Second threads come after all first ones, as the kernel counts."""
-        return processor % (self.processors // self.threads) // self.cores
-
-    def core(self, processor: int) -> int:
-        """On which core of its socket it is."""
-        return processor % self.cores
-
 
 def hardware(capacity: Mapping[str, str]) -> Hardware | None:
     """The machine of a capacity as a `NodeSpec` says it; None where it is to have what this machine has.
@@ -84,20 +80,19 @@ def hardware(capacity: Mapping[str, str]) -> Hardware | None:
     return Hardware(int(parse_quantity(capacity["cpu"])), memory, pages)
 
 
-def files(machine: Hardware) -> dict[str, str]:
-    """Content by path of the file on the node."""
+def files(machine: Hardware, there: Sequence[int]) -> dict[str, str]:
+    """Content by path of the file on the node; `there` are the processors that this machine really has."""
     return {
         MEMORY_FILE: _memory_file(machine),
         PROCESSOR_FILE: _processor_file(machine),
-        **_processors(machine),
-        **_numa_nodes(machine),
+        **_numa_nodes(machine, there),
         **_pages(HUGE_PAGES, machine, 1),
     }
 
 
 def covered() -> tuple[str, ...]:
     """Files and folders of the machine that these files take the place of."""
-    return (MEMORY_FILE, PROCESSOR_FILE, PROCESSORS, NUMA_NODES, HUGE_PAGES)
+    return (MEMORY_FILE, PROCESSOR_FILE, NUMA_NODES, HUGE_PAGES)
 
 
 def kubelet_settings(capacity: Mapping[str, str], allocatable: Mapping[str, str]) -> dict[str, Any]:
@@ -140,32 +135,15 @@ def _processor_file(machine: Hardware) -> str:
     return "".join(
         f"processor\t: {number}\nvendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 143\n"
         "model name\t: Intel(R) Xeon(R) Platinum 8480+\ncpu MHz\t\t: 2000.000\n"
-        f"physical id\t: {machine.socket(number)}\n"
+        f"physical id\t: {number % machine.sockets}\n"
         f"siblings\t: {machine.cores * machine.threads}\n"
-        f"core id\t\t: {machine.core(number)}\ncpu cores\t: {machine.cores}\n\n"
+        f"core id\t\t: {number // machine.sockets % machine.cores}\n"
+        f"cpu cores\t: {machine.cores}\n\n"
         for number in range(machine.processors)
     )
 
 
-def _processors(machine: Hardware) -> dict[str, str]:
-    everything = f"0-{machine.processors - 1}\n"
-    found = {
-        f"{PROCESSORS}/{name}": everything for name in ("online", "possible", "present", "enabled")
-    }
-    found[f"{PROCESSORS}/offline"] = "\n"
-    for number in range(machine.processors):
-        found |= _topology(f"{PROCESSORS}/cpu{number}", machine, number)
-    return found
-
-
-def _topology(folder: str, machine: Hardware, number: int) -> dict[str, str]:
-    return {
-        f"{folder}/topology/core_id": f"{machine.core(number)}\n",
-        f"{folder}/topology/physical_package_id": f"{machine.socket(number)}\n",
-    }
-
-
-def _numa_nodes(machine: Hardware) -> dict[str, str]:
+def _numa_nodes(machine: Hardware, there: Sequence[int]) -> dict[str, str]:
     last = machine.sockets - 1
     found = {
         f"{NUMA_NODES}/{name}": f"0-{last}\n" if last else "0\n"
@@ -180,9 +158,12 @@ def _numa_nodes(machine: Hardware) -> dict[str, str]:
         )
         found[f"{folder}/distance"] = " ".join(near) + "\n"
         found |= _pages(f"{folder}/hugepages", machine, machine.sockets)
-        for number in range(machine.processors):
-            if machine.socket(number) == node:
-                found |= _topology(f"{folder}/cpu{number}", machine, number)
+        for number in range(machine.cores * machine.threads):
+            zeros, real = divmod(number, len(there))
+            topology = f"{folder}/cpu{'0' * zeros}{there[real]}/topology"
+            # Each a core of its own: on one core the kubelet wants different numbers.
+            found[f"{topology}/core_id"] = f"{number}\n"
+            found[f"{topology}/physical_package_id"] = f"{node}\n"
     return found
 
 
@@ -198,10 +179,16 @@ def _pages(folder: str, machine: Hardware, parts: int) -> dict[str, str]:
 def write(folder: Path, machine: Hardware) -> dict[str, str]:
     """Write the files below a folder; gives what is to be put over what of the machine: source by path.
 
-    What the machine has not cannot be covered: a kernel without NUMA or huge pages.
+    Raises:
+        ValueError: the kernel has no such files, which nothing can be put over then.
     """
-    for path, content in files(machine).items():
+    if missing := [path for path in covered() if not Path(path).exists()]:
+        raise ValueError(
+            f"this kernel has no {' and no '.join(missing)}: its nodes have the machine's own capacity "
+            "only; give them none of their own"
+        )
+    for path, content in files(machine, sorted(os.sched_getaffinity(0))).items():
         file = folder / path[1:]
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(content)
-    return {path: str(folder / path[1:]) for path in covered() if Path(path).exists()}
+    return {path: str(folder / path[1:]) for path in covered()}
