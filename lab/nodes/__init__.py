@@ -8,7 +8,7 @@ those of another. docs/real-nodes.md says what is real, what is a stand-in, and 
 """
 
 from lab.nodes.choice import Choice, Kind, MachineFacts, Wanted, choose
-from lab.nodes.entrance import entrance
+from lab.nodes.entrances import entrance
 from lab.nodes.facts import machine_facts
 from lab.nodes.forward import forwarded
 from lab.nodes.model import (

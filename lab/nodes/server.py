@@ -31,7 +31,7 @@ from lab.kubelet.membership import Membership
 from lab.nodes import dns, leftovers, links, proxy, registry, roster
 from lab.nodes.announcements import Announcements
 from lab.nodes.doors import Doors
-from lab.nodes.entrance import Entrances
+from lab.nodes.entrances import Entrances
 from lab.nodes.folder import REGISTRY, NodesFolder
 from lab.nodes.held_node import HeldNode
 from lab.nodes.joining import Joining

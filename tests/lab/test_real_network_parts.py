@@ -1,0 +1,189 @@
+"""What of the network of real nodes can be tried without any: what programs are told, and entrances."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import socket
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from lab.control_plane import ControlPlaneError, ports
+from lab.control_plane.layout import Layout
+from lab.nodes import dns, entrances, proxy, relay
+from lab.nodes.entrances import Entrances
+from lab.nodes.folder import DIAL, NodesFolder, RealNodeFolder
+from lab.nodes.model import NodesError
+
+_SERVICE = {"namespace": "demo", "service": "web", "port": 80}
+_TOOLS = {name: Path("/tools") / name for name in (*proxy.TOOLS, *dns.TOOLS)}
+
+
+def node(tmp_path: Path) -> RealNodeFolder:
+    return RealNodeFolder(tmp_path / "node-1")
+
+
+def test_kube_proxy_sets_nothing_that_all_of_the_machine_shares(tmp_path: Path) -> None:
+    told = proxy.command(node(tmp_path), "100.64.0.10", _TOOLS)
+    limits = [word.partition("=")[2] for word in told if word.startswith("--conntrack")]
+    assert len(limits) == 6
+    assert set(limits) <= {"0", "0s"}
+    assert "--iptables-localhost-nodeports=false" in told
+
+
+@pytest.mark.parametrize(("bridged", "masquerades"), [(True, "false"), (False, "true")])
+def test_where_bridges_are_not_filtered_answers_come_back_through_the_node(
+    tmp_path: Path, bridged: bool, masquerades: str
+) -> None:
+    told = proxy.command(node(tmp_path), "100.64.0.10", _TOOLS, bridged=bridged)
+    assert f"--masquerade-all={masquerades}" in told
+
+
+def test_each_node_answers_names_for_its_own_pods() -> None:
+    made = dns.endpoints("0a1b", {"two": "100.64.0.11", "one": "100.64.0.10"})
+    assert [(e["nodeName"], e["addresses"]) for e in made["endpoints"]] == [
+        ("one", ["100.64.0.10"]),
+        ("two", ["100.64.0.11"]),
+    ]
+    assert made["metadata"]["name"] == "kube-dns-0a1b"
+    assert {port["protocol"] for port in made["ports"]} == {"UDP", "TCP"}
+
+
+def test_names_beyond_the_cluster_have_a_server_of_their_own() -> None:
+    told = dns.corefile(Path("/with a blank/kubeconfig"), "100.64.0.10")
+    cluster, others = told.split("\n. {")
+    assert 'kubeconfig "/with a blank/kubeconfig"' in cluster
+    assert "rcode NXDOMAIN" in others
+    assert "kubernetes" not in others
+
+
+async def _silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await reader.read()
+    writer.close()
+
+
+async def _refusing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await reader.readline()
+    writer.close()
+
+
+def _dialling(
+    port: int,
+) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]:
+    async def dial(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        assert await reader.readline() == b"10.96.0.77 80 tell\n"
+        far = functools.partial(asyncio.open_connection, ports.LOOPBACK, port)
+        await relay.to(far, b"\n")(reader, writer)
+
+    return dial
+
+
+async def _pod(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    writer.write(b"pod heard " + await reader.readline())
+    await writer.drain()
+    writer.close()
+
+
+class Lab:
+    """The process that holds nodes, as far as entrances go: its folder, and nodes that answer as told."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.folder = NodesFolder(folder)
+        self.nodes: list[str] = []
+        monkeypatch.chdir(folder)
+        monkeypatch.setattr(entrances, "_DIAL_SECONDS", 0.2)
+        monkeypatch.setattr(ports, "cache_root", lambda: folder / "cache")
+        monkeypatch.setattr(entrances, "KubeApi", lambda *_: _Api())
+
+    async def node(
+        self,
+        name: str,
+        does: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]],
+    ) -> None:
+        (self.folder.path / name).mkdir()
+        await asyncio.start_unix_server(does, Path(name) / DIAL)
+        self.nodes.append(name)
+
+    def entrances(self) -> Entrances:
+        return Entrances(self.folder, Layout.of(self.folder.path), 1, lambda: self.nodes)
+
+
+class _Api:
+    def __enter__(self) -> _Api:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def get(self, path: str) -> dict[str, object]:
+        if path != "/api/v1/namespaces/demo/services/web":
+            raise ControlPlaneError(f"{path} is not there")
+        return {"spec": {"clusterIP": "10.96.0.77"}}
+
+
+@pytest.fixture
+def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lab:
+    (tmp_path / "cache").mkdir()
+    return Lab(tmp_path, monkeypatch)
+
+
+async def through(port: int) -> bytes:
+    reader, writer = await asyncio.open_connection(ports.LOOPBACK, port)
+    writer.write(b"hello\n")
+    try:
+        return await reader.read()
+    except ConnectionError:
+        return b""
+    finally:
+        writer.close()
+
+
+def test_a_node_that_is_silent_refuses_or_is_gone_is_passed_over(lab: Lab) -> None:
+    async def tried() -> bytes:
+        pod = await asyncio.start_server(_pod, ports.LOOPBACK, 0)
+        await lab.node("a-silent", _silent)
+        await lab.node("b-refusing", _refusing)
+        lab.nodes.append("c-gone")
+        await lab.node("d-dialling", _dialling(pod.sockets[0].getsockname()[1]))
+        opened = await lab.entrances().asked(_SERVICE)
+        return await through(opened["port"])
+
+    assert asyncio.run(tried()) == b"pod heard hello\n"
+
+
+def test_where_no_node_gets_through_the_connection_is_closed(lab: Lab) -> None:
+    async def tried() -> tuple[bytes, bytes]:
+        await lab.node("a-refusing", _refusing)
+        opened = lab.entrances()
+        there = await opened.asked(_SERVICE)
+        none = await opened.asked({**_SERVICE, "service": "none"})
+        return await through(there["port"]), await through(none["port"])
+
+    assert asyncio.run(tried()) == (b"", b"")
+
+
+def test_an_entrance_is_the_same_after_a_restart_without_being_asked_for(lab: Lab) -> None:
+    async def opened() -> int:
+        here = lab.entrances()
+        port = (await here.asked(_SERVICE))["port"]
+        assert (await here.asked(_SERVICE))["port"] == port
+        assert (await here.asked({**_SERVICE, "port": 81}))["port"] != port
+        here.close()
+        return int(port)
+
+    async def restored(port: int) -> bytes:
+        pod = await asyncio.start_server(_pod, ports.LOOPBACK, 0)
+        await lab.node("a-dialling", _dialling(pod.sockets[0].getsockname()[1]))
+        await lab.entrances().restore()
+        return await through(port)
+
+    assert asyncio.run(restored(asyncio.run(opened()))) == b"pod heard hello\n"
+
+
+def test_a_port_that_another_program_took_is_named(lab: Lab) -> None:
+    [port] = ports.reserve(lab.folder.entrances, ["demo/web:80"]).values()
+    held = pytest.raises(NodesError, match=rf"port {port} .* leads to demo/web:80, is held by")
+    with socket.create_server((ports.LOOPBACK, port)), held:
+        asyncio.run(lab.entrances().restore())
