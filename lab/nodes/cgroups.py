@@ -21,6 +21,10 @@ _POLL_SECONDS = 0.05
 _INHERITED = ("cpuset.cpus", "cpuset.mems")
 """Empty in a new group of version 1, and no process may enter a group where they are."""
 
+_PROCESSOR_TIME = {"cpu.shares": "16384", "cpu.weight": "1600"}
+"""Of a node's group, by the file of each version. By default all pods of a node together are given as much as
+one process of this machine: beside a build, programs in pods would not start before their probes give up."""
+
 
 def is_unified(mount: Path = MOUNT) -> bool:
     """Whether the machine has version 2 alone."""
@@ -60,6 +64,9 @@ def make(name: str, mount: Path = MOUNT) -> None:
         for file in _INHERITED:
             if not is_unified(mount) and (group / file).exists():
                 (group / file).write_text((root / file).read_text())
+        for file, amount in _PROCESSOR_TIME.items():
+            if (group / file).exists():
+                (group / file).write_text(amount)
         if is_unified(mount):
             _delegate(group)
 
