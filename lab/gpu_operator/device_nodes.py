@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import os
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from lab.gpu_operator.real_nodes import RealNode
@@ -21,13 +21,19 @@ _CONTROL: Final = {"/dev/nvidiactl": 255, "/dev/nvidia-uvm": 253, "/dev/nvidia-u
 _CAPABILITIES: Final = 256
 """Numbers from here on belong to instances of MIG: sixteen of each GPU."""
 _PER_GPU: Final = 16
-_FOLDER: Final = "/run/cdi"
-_PREFIX: Final = "gpu-operator-stand-in-"
+_SPECIFICATION: Final = "/run/cdi/gpu-operator-stand-in.json"
+KIND: Final = "nvidia.com/gpu"
+"""Of every device, also of instances of MIG: a class of CDI has no dots."""
 
 
-def devices_of(identifier: str) -> dict[str, int]:
-    """Minor numbers of the nodes of one device, by path: `3`, `3:0` of MIG, `3::1` of a shared one."""
-    gpu, _, rest = identifier.partition("::")[0].partition(":")
+def names(identifiers: Iterable[str]) -> list[str]:
+    """What CDI calls the devices with these ids: a shared one, `3::1`, is the same as the whole, `3`."""
+    return sorted({one.partition("::")[0] for one in identifiers})
+
+
+def nodes_of(name: str) -> dict[str, int]:
+    """Minor numbers of the nodes of one device, by path: `3`, or `3:0` of MIG."""
+    gpu, _, rest = name.partition(":")
     found = {f"/dev/nvidia{gpu}": int(gpu)}
     if rest:
         number = _CAPABILITIES + _PER_GPU * int(gpu) + 2 * int(rest)
@@ -36,14 +42,14 @@ def devices_of(identifier: str) -> dict[str, int]:
     return found
 
 
-def specification(kind: str, identifiers: Sequence[str]) -> dict[str, Any]:
-    """The CDI specification of one resource."""
+def specification(devices: Iterable[str]) -> dict[str, Any]:
+    """The CDI specification of devices with these names."""
     return {
         "cdiVersion": "0.5.0",
-        "kind": kind,
+        "kind": KIND,
         "devices": [
-            {"name": one, "containerEdits": {"deviceNodes": _nodes(devices_of(one))}}
-            for one in identifiers
+            {"name": one, "containerEdits": {"deviceNodes": _nodes(nodes_of(one))}}
+            for one in devices
         ],
         "containerEdits": {
             "deviceNodes": _nodes(_CONTROL),
@@ -54,32 +60,23 @@ def specification(kind: str, identifiers: Sequence[str]) -> dict[str, Any]:
 
 
 def provide(node: RealNode, resources: Mapping[str, Sequence[str]]) -> None:
-    """Have nodes and specifications of exactly these devices, ids by resource; again: changes nothing."""
-    wanted = {_file(resource): text for resource, text in _texts(resources)}
-    for identifiers in resources.values():
-        for one in identifiers:
-            _make(node, {**_CONTROL, **devices_of(one)})
-    folder = node.path(_FOLDER)
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, text in wanted.items():
-        if not (folder / name).exists() or (folder / name).read_text() != text:
-            temporary = folder / f".{name}"
-            temporary.write_text(text)
-            temporary.replace(folder / name)
-    for old in folder.glob(f"{_PREFIX}*"):
-        if old.name not in wanted:
-            old.unlink()
+    """Have nodes of these devices, ids by resource, and a specification of exactly them.
 
-
-def _texts(resources: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, str]]:
-    for resource, identifiers in resources.items():
-        if identifiers:
-            kind = resource.removesuffix(".shared")
-            yield resource, json.dumps(specification(kind, identifiers), indent=2) + "\n"
-
-
-def _file(resource: str) -> str:
-    return f"{_PREFIX}{resource.rpartition('/')[2]}.json"
+    Again: changes nothing. Nodes of devices that are no more stay: nobody is given them.
+    """
+    devices = names(one for identifiers in resources.values() for one in identifiers)
+    for one in devices:
+        _make(node, {**_CONTROL, **nodes_of(one)})
+    place = node.path(_SPECIFICATION)
+    if not devices:
+        place.unlink(missing_ok=True)
+        return
+    text = json.dumps(specification(devices), indent=2) + "\n"
+    if not place.exists() or place.read_text() != text:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        temporary = place.with_name(f".{place.name}")
+        temporary.write_text(text)
+        temporary.replace(place)
 
 
 def _nodes(numbers: Mapping[str, int]) -> list[dict[str, str]]:

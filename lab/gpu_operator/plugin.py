@@ -11,6 +11,7 @@ from caas.device_plugin.registration import Registration
 from caas.device_plugin.service import OPTIONS
 from caas.kubelet_api import deviceplugin_pb2 as api
 from caas.kubelet_api.services import HEALTHY, Context
+from lab.gpu_operator import device_nodes
 
 
 class Devices:
@@ -69,14 +70,14 @@ class Devices:
     async def allocate(
         self, request: api.AllocateRequest, context: Context
     ) -> api.AllocateResponse:
-        """The CDI names, as with native CDI of containerd 2."""
+        """The CDI names, as with native CDI of containerd 2: of one kind, whatever the resource is called."""
         del context
         return api.AllocateResponse(
             container_responses=[
                 api.ContainerAllocateResponse(
                     cdi_devices=[
-                        api.CDIDevice(name=f"{self._resource.removesuffix('.shared')}={one}")
-                        for one in container.devices_ids
+                        api.CDIDevice(name=f"{device_nodes.KIND}={name}")
+                        for name in device_nodes.names(container.devices_ids)
                     ]
                 )
                 for container in request.container_requests

@@ -55,7 +55,7 @@ _LAYOUT = Distribution(
     containerd_drop_ins=(f"{CONTAINERD}/config-v3.toml.d/*.toml",),
     containerd_configuration=CONFIGURATION,
     kubelet_drop_ins=KUBELET_DROP_INS,
-    bound=(DATA, NVIDIA, "/etc/cdi", "/run/cdi"),
+    bound=(DATA, NVIDIA, "/etc/containerd", "/etc/cdi", "/run/cdi"),
 )
 
 
