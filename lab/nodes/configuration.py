@@ -76,8 +76,10 @@ def _handler(runtime: str, name: str, runc: Path, root: str) -> str:
 
 
 def registry(address: str, port: int) -> str:
-    """How containerd reaches any registry (TOML): first the lab's own."""
+    """How containerd reaches any registry (TOML): the lab's own answers for all, and no other is asked."""
     return f"""\
+server = "http://{address}:{port}"
+
 [host."http://{address}:{port}"]
   capabilities = ["pull", "resolve"]
 """

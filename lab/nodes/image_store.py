@@ -50,6 +50,20 @@ class Store:
         return self.path / "images.json"
 
 
+def prepare(images: Sequence[Path], programs: Mapping[str, Path], report: Report) -> None:
+    """Unpack the archives now if that was not done before, so that no node waits for it.
+
+    Raises:
+        NodesError: as `furnish`.
+    """
+    shelf = ToolCache(cache_root() / "stores")
+    try:
+        with shelf.lock(report):
+            _made(shelf, images, programs, report)
+    except ToolError as error:
+        raise NodesError(str(error)) from error
+
+
 def furnish(
     target: Path, images: Sequence[Path], programs: Mapping[str, Path], report: Report
 ) -> None:

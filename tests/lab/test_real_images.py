@@ -15,6 +15,7 @@ import pytest
 from gpuclusters.domain import proof_pod
 from lab import control_plane, images, nodes, tools
 from lab.control_plane import NodeSpec
+from lab.nodes.loading import BLOBS
 from lab.nodes.model import OWN_CAPACITY
 from tests.fixtures.control_plane import KubeCluster
 from tests.lab.real_lab import BUILD_SECONDS, TAINT, RealLab, eventually, only_where_possible
@@ -91,6 +92,14 @@ def all_ready(lab: RealLab, namespace: str) -> bool:
     assert found
     states = [one.get("status", {}) for one in found]
     return all(state.get("readyReplicas") or state.get("numberReady") for state in states)
+
+
+def test_a_node_has_its_images_without_a_copy_of_them(lab: RealLab) -> None:
+    root = lab.folder / lab.names[0] / "var-lib" / "containerd"
+    blobs = [*(root / BLOBS).iterdir()]
+    assert blobs
+    # The store and this node have one file.
+    assert all(blob.stat().st_nlink > 1 for blob in blobs)
 
 
 def test_pods_of_the_labs_charts_become_ready(lab: RealLab) -> None:
