@@ -58,7 +58,8 @@ def obstacles(facts: MachineFacts) -> list[str]:
         found.append("real nodes need root and this user is not; start the lab as root")
     if facts.commands_missing:
         found.append(
-            f"{_listed(facts.commands_missing)} not on PATH; install util-linux and iproute2"
+            f"{_listed(facts.commands_missing)} not on PATH; "
+            "install util-linux, iproute2 and iptables"
         )
     if facts.controllers_missing:
         found.append(

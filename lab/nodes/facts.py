@@ -12,6 +12,8 @@ import psutil
 
 from lab.nodes import cgroups
 from lab.nodes.choice import MachineFacts
+from lab.tools.cache import ToolCache
+from lab.tools.catalogue import TOOLS, host_platform
 
 COMMANDS = ("ip", "mount", "nsenter", "unshare")
 _OTHERS = ("kubelet", "containerd", "dockerd", "cri-o", "crio", "k3s", "rke2")
@@ -25,6 +27,8 @@ def machine_facts() -> MachineFacts:
         return MachineFacts(system, root=False)
     root = os.geteuid() == 0
     missing = tuple(name for name in COMMANDS if shutil.which(name) is None)
+    if not _has_iptables():
+        missing += ("iptables",)
     return MachineFacts(
         system=system,
         root=root,
@@ -34,6 +38,16 @@ def machine_facts() -> MachineFacts:
         namespaces=not root or "unshare" in missing or _namespaces(),
         overlay=_overlay(),
         others=_others(),
+    )
+
+
+def _has_iptables() -> bool:
+    """Whether kube-proxy can have it: from PATH, the cache, or its Debian package."""
+    iptables = TOOLS["iptables"]
+    return (
+        shutil.which(iptables.name) is not None
+        or ToolCache().find(iptables, host_platform()) is not None
+        or all(shutil.which(name) is not None for name in ("apt-get", "dpkg-deb"))
     )
 
 

@@ -14,6 +14,7 @@ from lab.control_plane import ControlPlaneError, ports
 from lab.control_plane.layout import Layout
 from lab.nodes import dns, entrances, proxy, relay
 from lab.nodes.entrances import Entrances
+from lab.nodes.facts import machine_facts
 from lab.nodes.folder import DIAL, NodesFolder, RealNodeFolder
 from lab.nodes.model import NodesError
 
@@ -187,3 +188,16 @@ def test_a_port_that_another_program_took_is_named(lab: Lab) -> None:
     held = pytest.raises(NodesError, match=rf"port {port} .* leads to demo/web:80, is held by")
     with socket.create_server((ports.LOOPBACK, port)), held:
         asyncio.run(lab.entrances().restore())
+
+
+def test_a_machine_that_can_have_no_iptables_can_have_no_real_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr("platform.system", lambda: "Linux")
+    assert "iptables" in machine_facts().commands_missing
+    for name in ("apt-get", "dpkg-deb"):
+        (tmp_path / name).write_text("#!/bin/sh\n")
+        (tmp_path / name).chmod(0o755)
+    assert "iptables" not in machine_facts().commands_missing
