@@ -15,15 +15,25 @@ from caas.device_plugin.registration import Registration
 from gpuclusters.domain.ladder_inputs import WHOLE
 from lab.usernetes.device_plugin import ByVariable
 
+_LOOK_SECONDS = 0.2
 
-def main(folder: Path, uuids: list[str]) -> None:
-    """Serve until killed."""
-    # To the account, root of this machine is nobody: the kubelet must be able to write to the socket.
-    os.umask(0)
+
+async def serve(folder: Path, uuids: list[str]) -> None:
+    """Offer these GPUs for as long as the node is there."""
     devices = ByVariable(WHOLE)
     devices.offer(uuids)
-    asyncio.run(Registration(folder, WHOLE, devices).run())
+    registering = asyncio.create_task(Registration(folder, WHOLE, devices).run())
+    while folder.exists():
+        await asyncio.sleep(_LOOK_SECONDS)
+    registering.cancel()
+
+
+def main() -> None:
+    """Serve until killed, or until the node has ended."""
+    # To the account, root of this machine is nobody: the kubelet must be able to write to the socket.
+    os.umask(0)
+    asyncio.run(serve(Path(sys.argv[1]), sys.argv[2:]))
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2:])
+    main()

@@ -41,6 +41,10 @@ def layer(folder: Path) -> Path:
         place.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source, place)
         place.chmod(0o644 if source.suffix == ".service" else 0o755)
+    # In a package this name is made when it is installed.
+    iptables = folder / LIBEXEC.lstrip("/") / "iptables"
+    iptables.unlink(missing_ok=True)
+    iptables.symlink_to("/usr/sbin/xtables-nft-multi")
     return folder
 
 

@@ -37,6 +37,7 @@ def write(spec: RootlessSpec, data: Path, port: int, api_port: int) -> None:
     (kubernetes / "kubelet.conf").write_text(configuration.kubeconfig(api_port))
     (data / "etc/containerd/config.toml").write_text(configuration.CONTAINERD)
     (data / "name").write_text(f"{spec.name}\n")
+    (data / "api-server").write_text(f"{configuration.SLIRP_HOST} {api_port}\n")
 
 
 def join(api: KubeApi, spec: RootlessSpec, networks: Path, kubelet_log: Path) -> None:

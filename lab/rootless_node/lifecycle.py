@@ -19,7 +19,7 @@ from lab.nodes.leftovers import remove_groups
 from lab.nodes.network import token
 from lab.rootless_node import delegation, host, joining
 from lab.rootless_node.machine import private_machine
-from lab.rootless_node.model import PACKAGES, TOOLS, RootlessNodeError, RootlessSpec
+from lab.rootless_node.model import NODE_PACKAGES, PACKAGES, TOOLS, RootlessNodeError, RootlessSpec
 from lab.rootless_node.node import RootlessNode
 from lab.tools import debian_packages
 
@@ -50,7 +50,10 @@ def running(
             f"there is no control plane in {spec.control_plane}; start it first"
         )
     programs = tools.ensure(TOOLS, report)
-    packages = debian_packages.unpacked("rootless", PACKAGES)
+    packages = (
+        debian_packages.unpacked("rootless", PACKAGES),
+        debian_packages.unpacked("rootless-node", NODE_PACKAGES),
+    )
     data, port = folder / "data", _free_port()
     layer = host.layer(folder / "layer")
     joining.write(spec, data, port, api_port)
@@ -61,7 +64,7 @@ def running(
     groups = delegation.groups(group)
     bound = host.bound(programs, data, groups)
     with (
-        private_machine(packages, layer, *spec.layers, bound=bound, groups=groups) as machine,
+        private_machine(*packages, layer, *spec.layers, bound=bound, groups=groups) as machine,
         KubeApi(layout, api_port) as api,
     ):
         live = host.prepare(machine, spec, groups)

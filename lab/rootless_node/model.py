@@ -9,6 +9,8 @@ from lab.control_plane import NodeSpec
 
 PACKAGES = ("rootlesskit", "slirp4netns", "uidmap", "libslirp0", "libsubid4")
 """Debian's packages with the programs that an account makes its namespaces with."""
+NODE_PACKAGES = ("iptables", "libxtables12", "libmnl0", "libnftnl11")
+"""Debian's packages with the program that leads packets of the node's pods."""
 
 LIBEXEC = "/usr/local/libexec/usernetes-node"
 """On the host: programs that only the node has on its PATH."""

@@ -23,6 +23,7 @@ from gpuclusters.domain.rootless_facts import LEAST_IDS
 from lab.nodes import cgroups
 from lab.nodes.network import token
 from lab.rootless_node import RootlessNodeError
+from lab.rootless_node.configuration import SLIRP_HOST
 from tests.fixtures import go_programs
 from tests.fixtures.control_plane import KubeCluster
 from tests.lab.real_lab import BUILD_SECONDS, eventually, only_where_possible
@@ -140,6 +141,13 @@ def test_pods_have_a_network_and_the_api_server_reaches_containers(
     assert address.startswith(lab.cluster.node(lab.name)["spec"]["podCIDR"].rpartition(".")[0])
     done = lab.cluster.run_in(namespace, "client", "wget", "-qO-", f"http://{address}/")
     assert done.stdout == "hello\n", done.stderr
+    reach = "nc -w 5 $KUBERNETES_SERVICE_HOST $KUBERNETES_SERVICE_PORT </dev/null && echo reached"
+    assert lab.cluster.run_in(namespace, "client", "sh", "-c", reach).stdout == "reached\n"
+    # Another port of the machine, where somebody listens.
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        away = f"nc -w 5 {SLIRP_HOST} {server.getsockname()[1]} </dev/null"
+        done = lab.cluster.run_in(namespace, "client", "sh", "-c", away)
+        assert "refused" in done.stderr
 
 
 def test_a_pod_gets_its_gpu_by_the_real_hooks_and_no_other(
@@ -182,10 +190,12 @@ def test_a_pod_that_asks_for_none_has_nothing_of_a_driver(
 ) -> None:
     offered.cluster.pod(namespace, "none", "sleep 100000", container={"image": WITH_LIBC})
     offered.cluster.ready(namespace, "none")
-    look = "find / -xdev -name '*nvidia*' -o -name 'libcuda*'; ls /dev"
+    look = "find / -xdev -name '*nvidia*' -o -name 'libcuda*'; ls /dev; mknod /tmp/gpu c 195 0 2>&1"
     said = offered.cluster.run_in(namespace, "none", "sh", "-c", look).stdout.split()
     assert "null" in said
     assert [word for word in said if "nvidia" in word or "cuda" in word] == []
+    # Root of it cannot make itself one either.
+    assert said[-3:] == ["Operation", "not", "permitted"]
 
 
 def test_without_a_driver_our_step_fails_and_with_it_puts_the_node_right(

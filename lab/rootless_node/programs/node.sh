@@ -28,6 +28,13 @@ if [ -e /sys/fs/cgroup/cgroup.controllers ]; then
 fi
 mkdir -p /run/units
 
+# Pods find the API server by its Service's address, and nothing else outside of the node.
+read -r address port <"$data/api-server"
+iptables -t nat -A PREROUTING -d 10.96.0.1 -p tcp --dport 443 -j DNAT --to-destination "$address:$port"
+iptables -t nat -A POSTROUTING -o tap0 -j MASQUERADE
+iptables -A FORWARD -o tap0 -d "$address" -p tcp --dport "$port" -j ACCEPT
+iptables -A FORWARD -o tap0 -j REJECT
+
 # unit NAME COMMAND...: run it, and again when it ended, until somebody stops it.
 unit() {
     name=$1
