@@ -213,10 +213,10 @@ class World:
             return state
         controllers = []
         for one in state.controllers:
-            seen = tuple(self.board(one).with_pod(pod).pods[pod.uid] for pod in pods)
+            board = self.board(one)
+            seen = tuple(board.with_pod(pod).pods[pod.uid] for pod in pods)
             gone = tuple(p for p in one.pods if p.state is PodState.GONE)
             pods_seen = tuple(sorted((*seen, *gone), key=lambda p: p.uid))
-            board = self.board(one)
             if not one.fresh:
                 for lease in state.leases:
                     board = board.with_lease(lease)
