@@ -1,0 +1,268 @@
+"""The development stack's lab with one real node, and the programs of a caas cluster in it.
+
+Everything that the lab starts is what `lab start` starts; what the stack would declare is taken from its
+components and applied with kubectl, which is a minute faster than an engine.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from components.caas.kata_runtime import KataRuntime
+from components.caas.programs import Programs, ProgramsArgs
+from components.caas.system import API, System, SystemArgs
+from components.caas.tenancy_api import TenancyApi, TenancyApiArgs
+from gpuclusters.adapters.container_api import Answer, ContainerApi
+from gpuclusters.config.caas import CaasConfig
+from gpuclusters.config.inventory import Inventory, ResolvedHost, read_inventory
+from gpuclusters.config.plan import plan
+from gpuclusters.config.programs import LAB_IMAGE, settings_file
+from gpuclusters.domain import cdi, isolation, lease_resource, tenancy_resource
+from gpuclusters.providers.cdi_spec import CdiSpecProvider
+from lab import issuer, lifecycle, nodes, tools
+from lab.control_plane import NodeSpec
+from lab.hosts import HostsError, HostSpec
+from lab.hosts.folder import HostFolder, HostsFolder
+from lab.kubelet.kata_installer import IMAGE as KATA_DEPLOY
+from lab.nodes import Kind
+from lab.spec import LabSpec
+from stacks import kata
+from tests.components.recorder import record
+
+NODE = "hgx-01"
+SYSTEM = "gpu-clusters-system"
+PATIENCE = 90.0
+_CONFIG = CaasConfig.model_validate(
+    {
+        "name": "test",
+        "platform": "supermicro-hgx-h100",
+        "hosts": {"source": "lab"},
+        "kubernetes": {"source": "lab"},
+        "nodes": [{"name": NODE}],
+        "partition-layout": "by-lease",
+        "tenants": [{"name": "acme", "gpus": 4}],
+        "programs": {"replicas": 1},
+        # The node has what this machine has, which is less than an HGX host.
+        "kata": {"overhead": {"cpu-millicores": 10, "memory-mib": 10}},
+    }
+)
+RESOURCE = _CONFIG.device_access.resource_name
+PLAN = plan(_CONFIG)
+GPUS = dict(sorted(PLAN.nodes[0].board.gpus.items()))
+
+
+@dataclass(frozen=True)
+class RealStack:
+    """The cluster with its programs, and the API as a tenant calls it."""
+
+    folder: Path
+    inventory: Inventory
+    client: tuple[str, ...]
+    """kubectl as administrator."""
+    port: int
+    """Of the API, on this machine."""
+
+    @property
+    def nodes(self) -> Path:
+        """The folder of the real nodes."""
+        return self.folder / "nodes"
+
+    @property
+    def host(self) -> HostFolder:
+        """The simulated host under the node."""
+        return HostsFolder(self.folder / "hosts").host(NODE)
+
+    def token(self, who: str) -> str:
+        """A tenant's."""
+        return issuer.token(self.folder / "issuer", who)
+
+    def call(self, who: str, method: str, path: str, body: Any = None) -> Answer:
+        """Call the API as a tenant."""
+        api = ContainerApi(f"http://127.0.0.1:{self.port}")
+        return api.call(method, path, self.token(who), body)
+
+    def kubectl(self, *arguments: str, given: Any = None) -> subprocess.CompletedProcess[str]:
+        """Run kubectl; `given` is an object for its input."""
+        return subprocess.run(
+            [*self.client, *arguments],
+            input=json.dumps(given) if given is not None else None,
+            capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+
+    def found(self, *what: str) -> dict[str, Any]:
+        """An object, or a list of them, as the API server has it."""
+        done = self.kubectl("get", *what, "--output=json")
+        assert done.returncode == 0, done.stderr
+        answer: dict[str, Any] = json.loads(done.stdout)
+        return answer
+
+    def declared(self, manifest: dict[str, Any]) -> None:
+        """Create it; a custom resource has to wait until its kind is served."""
+        name = f"{manifest['kind']} {manifest['metadata']['name']}"
+        command = ("apply", "--server-side", "--force-conflicts", "-f", "-")
+        eventually(
+            lambda: self.kubectl(*command, given=manifest).returncode == 0, f"{name} is taken"
+        )
+
+    def rolled_out(self, kind: str, namespace: str) -> bool:
+        """Whether all of its pods are ready."""
+        status = self.found(kind, f"--namespace={namespace}")["status"]
+        return 1 in (status.get("readyReplicas"), status.get("numberReady"))
+
+    def node(self) -> dict[str, Any]:
+        """The Node, by the types of its conditions, and its labels."""
+        body = self.found("node", NODE)
+        conditions = {c["type"]: c["status"] for c in body["status"]["conditions"]}
+        return {"labels": body["metadata"]["labels"], "conditions": conditions}
+
+    def leases(self) -> list[dict[str, Any]]:
+        """Status of each GPU's lease, with its `module`."""
+        items = self.found("gpuleases")["items"]
+        return [{**lease.get("status", {}), "module": lease["spec"]["module"]} for lease in items]
+
+    def phases(self) -> list[str]:
+        """The phase of each GPU."""
+        return sorted(lease.get("phase", "") for lease in self.leases())
+
+
+def eventually(holds: Callable[[], bool], what: str, seconds: float = PATIENCE) -> None:
+    """Wait until it holds."""
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, f"not within {seconds:.0f} s: {what}"
+        time.sleep(0.2)
+
+
+@contextmanager
+def real_stack(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RealStack]:
+    """The lab with its programs, gone afterwards; skips, with the reason, where a program cannot be had."""
+    spec = LabSpec(
+        name=_CONFIG.name,
+        hosts=(HostSpec(NODE, _CONFIG.platform.value),),
+        nodes=(NodeSpec(NODE, kata.node_labels(_CONFIG), nodes.OWN_CAPACITY, nodes.OWN_CAPACITY),),
+        image=LAB_IMAGE,
+        kind=Kind.REAL,
+        real=frozenset({NODE}),
+    )
+    try:
+        kubectl = tools.ensure(["kubectl"])["kubectl"]
+        lifecycle.start(folder, spec, print)
+        inventory = read_inventory(folder)
+        assert inventory is not None
+        monkeypatch.setenv("GPU_CLUSTERS_SSH_KEY_FILE", str(inventory.ssh_private_key))
+        write_cdi(inventory.hosts[NODE])
+        client = (str(kubectl), f"--kubeconfig={inventory.kubeconfig}")
+        port = nodes.entrance(folder / "nodes", SYSTEM, API, 80)
+        stack = RealStack(folder, inventory, client, port)
+        for manifest in [*installer(), *manifests(inventory)]:
+            stack.declared(manifest)
+        for kind in ("deployment/controllers", "deployment/api", "daemonset/device-plugin"):
+            eventually(lambda kind=kind: stack.rolled_out(kind, SYSTEM), f"{kind} is ready")
+        yield stack
+    except (tools.ToolError, HostsError) as error:
+        pytest.skip(f"no lab with real nodes: {error}")
+    finally:
+        lifecycle.remove(folder, print)
+
+
+def write_cdi(host: ResolvedHost) -> None:
+    """Have `CdiSpec` write its file on the host, over SSH: containerd of the node reads it there."""
+    connection = {
+        "host": host.name, "address": host.address, "port": host.port, "user": host.user,
+        "host_key": host.host_key,
+    }  # fmt: skip
+    CdiSpecProvider().create(
+        {
+            "connection": connection,
+            "path": cdi.spec_path(RESOURCE, cdi.VfioBackend.LEGACY),
+            "kind": RESOURCE,
+            "devices": [{"name": str(module), "pci_address": pci} for module, pci in GPUS.items()],
+        }
+    )
+
+
+def configured(inventory: Inventory) -> str:
+    """What the programs are told, as the stack tells it."""
+    host = inventory.hosts[NODE]
+    assert host.bmc is not None
+    assert inventory.issuer_keys is not None
+    machine = {
+        "address": host.address, "port": host.port, "user": host.user, "host_key": host.host_key,
+        "bmc": asdict(host.bmc),
+    }  # fmt: skip
+    return settings_file(
+        _CONFIG,
+        PLAN,
+        hosts={NODE: machine},
+        issuer=inventory.issuer,
+        issuer_keys=asdict(inventory.issuer_keys),
+        golden_firmware=inventory.golden_firmware,
+    )
+
+
+def manifests(inventory: Inventory) -> list[dict[str, Any]]:
+    """What the stack declares of a caas cluster's programs and rules, in order."""
+
+    def declare() -> None:
+        secrets = {
+            "ssh-private-key": inventory.ssh_private_key.read_text(),
+            "bmc-password": inventory.bmc_password.read_text(),
+        }
+        args = SystemArgs(namespace=SYSTEM, settings=configured(inventory), secrets=secrets)
+        system = System("system", args)
+        KataRuntime("kata", kata.runtime(_CONFIG))
+        TenancyApi(
+            "tenancy",
+            TenancyApiArgs(
+                custom_resource_definitions=[tenancy_resource.crd(), lease_resource.crd()],
+                runtime_classes=[_CONFIG.kata.runtime_class],
+                runtime_selector=sorted(_CONFIG.kata.node_selector),
+                gpu_resource=RESOURCE,
+                network=isolation.Network((), ()),
+                controllers=f"system:serviceaccount:{SYSTEM}:controllers",
+            ),
+        )
+        Programs("programs", ProgramsArgs(image=LAB_IMAGE, replicas=1, nodes=[NODE], system=system))
+
+    made = [json.loads(json.dumps(one.inputs)) for one in record(declare).seen]
+    return [one for one in made if "apiVersion" in one and "kind" in one]
+
+
+def installer() -> list[dict[str, Any]]:
+    """kata-deploy, as its chart in the lab has it: without it no pod with this runtime class is placed."""
+    settings = {"suffix": "", "distribution": "k8s", "shims": [_CONFIG.kata.shim.value]}
+    name = {"name": "kata-deploy", "namespace": "kube-system"}
+    labels = {"app": "kata-deploy"}
+    container = {
+        "name": "kube-kata",
+        "image": f"{KATA_DEPLOY}:4.1.0",
+        "command": ["/usr/bin/kata-deploy", "install"],
+    }
+    volume = {"name": "custom-configs", "configMap": {"name": "kata-deploy-custom-configs"}}
+    template = {
+        "metadata": {"labels": labels},
+        "spec": {"containers": [container], "volumes": [volume]},
+    }
+    return [
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {**name, "name": "kata-deploy-custom-configs"},
+            "data": {"settings.json": json.dumps(settings)},
+        },
+        {
+            "apiVersion": "apps/v1",
+            "kind": "DaemonSet",
+            "metadata": name,
+            "spec": {"selector": {"matchLabels": labels}, "template": template},
+        },
+    ]
