@@ -11,6 +11,7 @@ from pathlib import Path
 
 from lab.control_plane import NodeSpec
 from lab.control_plane.layout import Layout
+from lab.hosts.tree import LIB
 from lab.nodes import capacity, configuration, dns, identity, proxy
 from lab.nodes.distribution import Distribution
 from lab.nodes.folder import API, REGISTRY, RealNodeFolder, port_socket
@@ -69,6 +70,10 @@ def write_boot(
     if machine is not None:
         shutil.rmtree(place.folder.hardware, ignore_errors=True)
         covers = capacity.write(place.folder.hardware, machine)
+    boot_id = place.root / LIB / "proc/boot_id" if place.root is not None else None
+    if boot_id is not None and boot_id.exists():
+        # By another boot the kubelet knows that its containers are gone.
+        covers["/proc/sys/kernel/random/boot_id"] = str(boot_id)
     boot = {
         "devices": {path: list(numbers) for path, numbers in devices.items()},
         "keep": _keep(place, around, images),

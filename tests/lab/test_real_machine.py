@@ -173,6 +173,13 @@ def test_a_reboot_over_ssh_is_one_of_the_node_and_its_pods_run_again(
     assert nodes.status(one.lab.folder).nodes[one.name].pid != pid
     assert one.endpoint.port == 22
     assert one.host.run("systemctl is-active kubelet containerd").returncode == 0
+    eventually(
+        lambda: (
+            one.lab.node(one.name)["status"]["nodeInfo"]["bootID"]
+            == one.host.run(_BOOT_ID).stdout.strip()
+        ),
+        "the cluster knows of the boot",
+    )
     eventually(lambda: restarts(one, namespace, "stays") > 0, "the pod was started again")
     one.lab.ready(namespace, "stays")
     eventually(one.is_ready, "the node is Ready")
