@@ -96,7 +96,8 @@ def kubectl(kubeconfig: Path, words: Sequence[str]) -> subprocess.CompletedProce
     """What the real kubectl says, asked as the cluster's administrator; it waits as long as it is told to."""
     program = tools.resolve("kubectl", lambda _: None)
     return subprocess.run(
-        [str(program), f"--kubeconfig={kubeconfig}", *words],
+        # Last: on the host the same cluster is known by a file of the host.
+        [str(program), *words, f"--kubeconfig={kubeconfig}"],
         capture_output=True,
         text=True,
         check=False,
