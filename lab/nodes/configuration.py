@@ -18,6 +18,10 @@ KATA_HANDLER = "kata-qemu-nvidia-gpu"
 """Handler of the runtime class; here a second runc, because there is no virtual machine to start."""
 KATA_STAND_IN_ROOT = "/run/runc-kata-stand-in"
 """Only containers of that handler are listed below it, which tells the two apart."""
+BRIDGE = "cni0"
+"""To which the pods of a node are linked."""
+ADDRESSES = "/run/cni-addresses"
+"""Which addresses its pods have."""
 _KUBELET_HEALTH = "127.0.0.1:10248"
 
 
@@ -173,7 +177,7 @@ def network(pod_range: str) -> str:
         "plugins": [
             {
                 "type": "bridge",
-                "bridge": "cni0",
+                "bridge": BRIDGE,
                 "isGateway": True,
                 "hairpinMode": True,
                 # Addresses of pods are known in the whole lab; nothing beyond it can be reached.
@@ -182,7 +186,7 @@ def network(pod_range: str) -> str:
                     "type": "host-local",
                     "ranges": [[{"subnet": pod_range}]],
                     "routes": [{"dst": "0.0.0.0/0"}],
-                    "dataDir": "/run/cni-addresses",
+                    "dataDir": ADDRESSES,
                 },
             }
         ],

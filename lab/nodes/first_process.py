@@ -12,15 +12,16 @@ import contextlib
 import functools
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from lab.nodes import loading, relay
+from lab.nodes import configuration, cri, loading, relay
 from lab.nodes.folder import DIAL, RealNodeFolder
 from lab.nodes.mounts import Mounts
 from lab.nodes.program import Program
@@ -28,6 +29,7 @@ from lab.nodes.program import Program
 _SETTLED_SECONDS = 20.0
 _CONTAINERD_SECONDS = 60.0
 _AGAIN_SECONDS = 0.5
+_TRIES = 5
 CONTAINERD = "containerd"
 
 
@@ -44,8 +46,12 @@ class FirstProcess:
         self._mounts = Mounts(folder.path, [Path(path) for path in boot["keep"]])
         self._programs: dict[str, Program] = {}
         self._doors: dict[tuple[str, int], asyncio.Server] = {}
-        self._loading = False
-        self._one_load = asyncio.Lock()
+        self._carried: set[asyncio.Task[Any]] = set()
+        """Connections that go over a socket of the machine."""
+        self._cut = False
+        self._ctr: list[str] = []
+        self._waiting = False
+        self._one_foreign = asyncio.Lock()
         self._unloaded: Mapping[str, Any] | None = None
         """What a containerd that did not start yet was to be given."""
         self._settling: set[asyncio.Task[None]] = set()
@@ -53,6 +59,7 @@ class FirstProcess:
             "begin": self._begin,
             "load": self._load,
             "open": self._open,
+            "cut": self._cut_off,
             "program": self._program,
             "cease": self._cease,
         }
@@ -86,7 +93,29 @@ class FirstProcess:
             writer.close()
             return
         far = functools.partial(asyncio.open_connection, where[0].decode(), int(where[1]))
-        await relay.to(far, b"\n" if len(where) == 3 else b"")(reader, writer)
+        carry = relay.to(far, b"\n" if len(where) == 3 else b"")
+        await self._while_plugged(carry, reader, writer)
+
+    async def _while_plugged(
+        self, carry: relay.Handler, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        """Carry a connection as long as the node's cable is in."""
+        task = asyncio.current_task()
+        if self._cut or task is None:
+            writer.close()
+            return
+        self._carried.add(task)
+        try:
+            await carry(reader, writer)
+        finally:
+            self._carried.discard(task)
+
+    async def _cut_off(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """The cable is out, or in again: what a node has by sockets of the machine it has not by itself."""
+        self._cut = request["cut"]
+        for task in self._carried if self._cut else ():
+            task.cancel()
+        return {}
 
     async def _obey(self, request: Mapping[str, Any]) -> dict[str, Any]:
         try:
@@ -103,7 +132,8 @@ class FirstProcess:
             self._doors.pop(door).close()
         for door in wanted.keys() - self._doors.keys():
             far = functools.partial(asyncio.open_unix_connection, wanted[door])
-            self._doors[door] = await asyncio.start_server(relay.to(far), *door, backlog=512)
+            carry = functools.partial(self._while_plugged, relay.to(far))
+            self._doors[door] = await asyncio.start_server(carry, *door, backlog=512)
         return {}
 
     async def _begin(self, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -117,6 +147,7 @@ class FirstProcess:
             log, answers = self._folder.log(name), program["answers"]
             self._programs[name] = Program(name, program["command"], log, path, answers)
         self._unloaded = request
+        self._ctr = [request["ctr"], "--address", request["socket"]]
         failed = ""
         for name, program in self._programs.items():
             program.start()
@@ -128,29 +159,41 @@ class FirstProcess:
         return {}
 
     async def _loaded(self, containerd: Program) -> bool:
-        """Once it answers, containerd has its images; False if it does not answer."""
-        if not await containerd.works(_CONTAINERD_SECONDS):
+        """Once it serves kubelets, containerd has its images; False if it does not, with its words kept."""
+        if not await self._serves(containerd):
             return False
         if self._unloaded is not None:
             await self._load(self._unloaded)
             self._unloaded = None
         return True
 
+    async def _serves(self, containerd: Program) -> bool:
+        for _ in range(_TRIES):
+            if not await containerd.works(_CONTAINERD_SECONDS):
+                return False
+            containerd.words = await self._foreign(cri.fault, self._ctr)
+            if not cri.passes(containerd.words):
+                break
+            await containerd.stop()
+            await asyncio.sleep(_AGAIN_SECONDS)
+            containerd.start()
+        return not containerd.words
+
+    async def _foreign(self, work: Callable[..., Any], *arguments: Any) -> Any:
+        """Run something that starts programs and waits for them itself; meanwhile only ours are reaped."""
+        async with self._one_foreign:
+            self._waiting = True
+            try:
+                return await asyncio.to_thread(work, *arguments)
+            finally:
+                self._waiting = False
+                self._reap()
+
     async def _load(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Give containerd the images, and names of images, that it has not."""
         root = Path(request["root"])
-        ctr = [request["ctr"], "--address", request["socket"]]
         images, aliases = request["images"], request["aliases"]
-        async with self._one_load:
-            # Whoever waits for `ctr` must find it: meanwhile only programs are reaped.
-            self._loading = True
-            try:
-                await asyncio.to_thread(
-                    loading.load, ctr, images, aliases, root / loading.KNOWN, root
-                )
-            finally:
-                self._loading = False
-                self._reap()
+        await self._foreign(loading.load, self._ctr, images, aliases, root / loading.KNOWN, root)
         return {}
 
     async def _program(self, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -161,9 +204,10 @@ class FirstProcess:
         if action in ("stop", "restart"):
             await program.stop()
         if action in ("start", "restart") and program.pid is None:
+            program.words = ""
             program.start()
             await self._settled(program)
-            if program.pid is None:
+            if program.words or not program.runs:
                 raise RefusedError(_silent(program, self._folder))
         return {"pid": program.pid, "wanted": program.wanted, "words": program.words}
 
@@ -173,8 +217,13 @@ class FirstProcess:
             await program.stop()
         self._programs.clear()
         if request["containers"]:
-            os.kill(-1, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(-1, signal.SIGKILL)
             self._mounts.clear()
+            # With another range of pods it would keep its old address.
+            bridge = ["ip", "link", "delete", configuration.BRIDGE]
+            subprocess.run(bridge, check=False, capture_output=True)
+            shutil.rmtree(configuration.ADDRESSES, ignore_errors=True)
         return {}
 
     def _reap(self) -> None:
@@ -183,7 +232,7 @@ class FirstProcess:
                 pid, status = os.waitpid(program.pid, os.WNOHANG)
                 if pid:
                     self._ended(program, status)
-        while not self._loading:
+        while not self._waiting:
             try:
                 pid, _ = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:

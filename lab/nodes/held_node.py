@@ -107,6 +107,10 @@ class HeldNode:
         """Lead to the API server, the registry and these ports of the machine."""
         await self._told({"do": "open", "doors": node_files.doors(self.around, ports)})
 
+    async def cut_off(self, *, cut: bool) -> None:
+        """Its cable is out, or in again: what leads to the machine without it goes with it."""
+        await self._told({"do": "cut", "cut": cut})
+
     async def begin(self, spec: NodeSpec, distribution: Distribution) -> None:
         """Start containerd with its images, then the other programs; `spec` is what the node registers as."""
         self.distribution = distribution

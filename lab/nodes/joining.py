@@ -99,7 +99,10 @@ class Joining:
 
 def _late(held: HeldNode) -> str:
     log = held.place.folder.log("kubelet")
+    words = last_words(log)
+    # A kubelet and its containerd need ten; the usual limit for all programs of a user is 128.
+    hint = "; raise the setting fs.inotify.max_user_instances" if "inotify_init" in words else ""
     return (
         f"node {held.name} was not Ready within {_SECONDS:.0f} s; its kubelet says: "
-        f"{last_words(log)} (log: {log})"
+        f"{words}{hint} (log: {log})"
     )

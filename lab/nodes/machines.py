@@ -147,15 +147,17 @@ class Machines:
             self._told()
         return node.pid if node.is_on else None
 
-    def cable(self, name: str, action: str) -> int | None:
+    async def cable(self, name: str, action: str) -> int | None:
         """Pull a node's cable out or put it in, or ask; gives its first process while the cable is in."""
         node = self.held[name]
         if not node.is_on:
             raise NodesError(f"node {name} is switched off")
-        if action == "restart":
+        if action in ("stop", "restart"):
             self._switch.cable(node.place.number, plugged=False)
-        if action != "state":
-            self._switch.cable(node.place.number, plugged=action != "stop")
+            await node.cut_off(cut=True)
+        if action in ("start", "restart"):
+            self._switch.cable(node.place.number, plugged=True)
+            await node.cut_off(cut=False)
         return node.pid if self._switch.plugged().get(node.place.number) else None
 
     async def control(self, name: str, program: str, action: str) -> dict[str, Any]:
@@ -168,7 +170,7 @@ class Machines:
         if program == MACHINE:
             return {"pid": await self.machine(name, action)}
         if program == CABLE:
-            return {"pid": self.cable(name, action)}
+            return {"pid": await self.cable(name, action)}
         if not node.is_on:
             raise NodesError(f"node {name} is switched off")
         if name not in self._playing:

@@ -59,7 +59,6 @@ class Mounts:
         self._folder = folder
         # Opened now: once something lies over them, their paths lead nowhere.
         self._kept = {path: os.open(path, os.O_PATH) for path in [folder, *keep]}
-        self._bound: set[Path] = set()
         self._points: set[str] = set()
 
     def make(self, devices: Devices, covers: Mapping[str, str]) -> None:
@@ -88,12 +87,12 @@ class Mounts:
 
     def bind(self, source: Path, target: Path) -> None:
         """Have a folder of the machine under another path; it is made if it is not there."""
-        if target in self._bound:
+        # Who removed the folder from outside took the mount with it.
+        if target.is_mount():
             return
         source.mkdir(parents=True, exist_ok=True)
         self.own(target)
         _mount("--bind", str(source), str(target))
-        self._bound.add(target)
         self._points.add(str(target))
 
     def clear(self) -> None:

@@ -37,6 +37,11 @@ class Program:
         self._answers = answers
         self._begin = 0
 
+    @property
+    def runs(self) -> bool:
+        """Whether it has a process."""
+        return self.pid is not None
+
     def start(self) -> None:
         """Start it; its output goes to its log."""
         self.wanted = True
