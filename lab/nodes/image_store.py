@@ -17,7 +17,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab.images.keeping import KEPT
 from lab.nodes.loading import KNOWN
 from lab.nodes.model import NodesError
 from lab.tools import Report, ToolError
@@ -25,6 +24,9 @@ from lab.tools.cache import ToolCache, cache_root
 
 _PROJECT = Path(__file__).resolve().parents[2]
 _SECONDS = 300
+STORES = 8
+"""How many are kept. More than of images: a lab of each kind has other images, and what they have in common
+is there once."""
 _UNSHARED = ("--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
 _LINKED = ("io.containerd.content.v1.content", "io.containerd.snapshotter.v1.overlayfs")
 _DATABASES = (
@@ -99,7 +101,7 @@ def furnish(
 def _made(
     shelf: ToolCache, images: Sequence[Path], programs: Mapping[str, Path], report: Report
 ) -> Store:
-    """The store of these archives; made out of the last one when it is not there."""
+    """The store of these archives; made out of the most like it when it is not there."""
     told = " ".join([*sorted(image.name for image in images), str(programs["containerd"])])
     store = Store(shelf.folder / f"store-{hashlib.sha256(told.encode()).hexdigest()[:16]}")
     if store.known.exists():
@@ -108,13 +110,12 @@ def _made(
     report("unpacking the images of the nodes")
     with shelf.workspace() as work:
         made = Store(work)
-        others = _by_age(shelf)
-        if others:
-            _link(others[-1].root, made.root)
+        if nearest := _nearest(_by_age(shelf), images):
+            _link(nearest.root, made.root)
         _fill(made, images, programs)
         # From its first file on it is whole.
         work.rename(store.path)
-    for old in _by_age(shelf)[:-KEPT]:
+    for old in _by_age(shelf)[:-STORES]:
         shutil.rmtree(old.path)
     return store
 
@@ -123,6 +124,14 @@ def _by_age(shelf: ToolCache) -> list[Store]:
     """The stores that there are; what was used last comes last."""
     found = sorted(shelf.folder.glob("store-*"), key=lambda path: path.stat().st_mtime_ns)
     return [Store(path) for path in found]
+
+
+def _nearest(stores: Sequence[Store], images: Sequence[Path]) -> Store | None:
+    """The one with most of these archives; of several the one with most of others, of those the last."""
+    wanted = {str(image) for image in images}
+    held = [set(json.loads(store.known.read_text())["images"]) for store in stores]
+    ranked = [(len(has & wanted), len(has), place) for place, has in enumerate(held)]
+    return stores[max(ranked)[2]] if ranked else None
 
 
 def _link(root: Path, target: Path) -> None:

@@ -12,10 +12,9 @@ import pytest
 
 from lab.images import archive
 from lab.images.archive import Image, Settings
-from lab.images.keeping import KEPT
 from lab.images.layer import File
 from lab.nodes import NodesError, image_store, loading
-from lab.nodes.image_store import Store
+from lab.nodes.image_store import STORES, Store
 from lab.nodes.loading import BLOBS, KNOWN, load
 
 _LARGE = bytes(2 << 20)
@@ -125,17 +124,28 @@ def test_a_containerd_that_has_something_is_left_alone(
     assert [*(tmp_path / "containerd").iterdir()] == []
 
 
-def test_another_set_of_images_begins_with_the_last_one_and_three_are_kept(
+def test_another_set_of_images_begins_with_what_it_has_in_common(
     tmp_path: Path, filled: list[Sequence[Path]]
 ) -> None:
-    for number in range(5):
-        furnished(tmp_path / f"{number}", "/base.tar", f"/{number}.tar")
-    assert len(filled) == 5
-    assert len(stores(tmp_path)) == KEPT
+    furnished(tmp_path / "caas", "/base.tar", "/caas-1.tar")
+    furnished(tmp_path / "small", "/base.tar")
+    # Nothing of it is there, but more of its layers may be than in the last one.
+    newer = furnished(tmp_path / "newer", "/base.tar", "/caas-2.tar")
+    assert (newer / BLOBS / "caas-1.tar").exists()
     # The order in which images are named makes no other set.
-    furnished(tmp_path / "again", "/4.tar", "/base.tar")
-    assert len(filled) == 5
-    assert (tmp_path / "4" / BLOBS / "3.tar").exists()
+    furnished(tmp_path / "again", "/caas-2.tar", "/base.tar")
+    assert len(filled) == 3
+
+
+def test_the_last_sets_of_images_are_kept(tmp_path: Path, filled: list[Sequence[Path]]) -> None:
+    for number in range(STORES + 2):
+        image_store.prepare([Path(f"/{number}.tar")], _PROGRAMS, print)
+    assert len(stores(tmp_path)) == STORES
+    image_store.prepare([Path(f"/{STORES + 1}.tar")], _PROGRAMS, print)
+    image_store.prepare([Path("/2.tar")], _PROGRAMS, print)
+    assert len(filled) == STORES + 2
+    image_store.prepare([Path("/0.tar")], _PROGRAMS, print)
+    assert len(filled) == STORES + 3
 
 
 def test_what_is_prepared_is_not_made_again(tmp_path: Path, filled: list[Sequence[Path]]) -> None:
