@@ -8,7 +8,15 @@ from typing import Any, Final
 
 from lab.gpu_operator import pods
 from lab.gpu_operator.faults import DriverSlow, ImagePull, NeverReady, NodeFails
-from lab.gpu_operator.operands import DRIVER, OPERANDS, PLAYER, PLUGIN, TOOLKIT, Operand
+from lab.gpu_operator.operands import (
+    DRIVER,
+    OPERANDS,
+    PLAYER,
+    PLUGIN,
+    TOOLKIT,
+    Operand,
+    image,
+)
 from lab.gpu_operator.pods import Stand
 from lab.gpu_operator.real_nodes import RealNode, RealNodes
 from lab.gpu_operator.view import View
@@ -54,6 +62,8 @@ class Player:
         known = {pod["metadata"]["uid"] for pod in view.pods}
         self._began = {uid: when for uid, when in self._began.items() if uid in known}
         self._written = {uid: stand for uid, stand in self._written.items() if uid in known}
+        if self._real is not None:
+            self._real.refuse(view.machines, refused(view))
         for name in view.machines:
             if (real := self._node(name)) is not None:
                 real.forget([*known])
@@ -160,6 +170,13 @@ def trouble(view: View, operand: Operand, node: str, done: int) -> Stand | None:
         )
         return Stand(done, reason="CrashLoopBackOff", message=message, exit_code=1)
     return None
+
+
+def refused(view: View) -> frozenset[str]:
+    """Images, without tags, that cannot be had by a fault."""
+    faulty = {fault.operand for fault in view.faults if isinstance(fault, ImagePull)}
+    shown = [image(operand, view.policy) for operand in view.operands if operand.name in faulty]
+    return frozenset(one.rpartition(":")[0] for one in shown)
 
 
 def _finds_containerd(view: View) -> bool:

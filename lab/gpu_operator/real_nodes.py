@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import shlex
 import shutil
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -18,6 +18,7 @@ from lab.gpu_operator import toolkit
 from lab.gpu_operator.pods import Stand
 from lab.hosts import real_machine
 from lab.hosts.folder import HostsFolder
+from lab.nodes.registry import REFUSED
 
 FOLDER: Final = "/run/nvidia/stand-in"
 SCRIPT: Final = (Path(__file__).parent / "operand.sh").read_text(encoding="utf-8")
@@ -30,11 +31,12 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class RealNode:
-    """One of them. `pid` is its first process, `host` the root folder of its host."""
+    """One of them. `pid` is its first process, `host` its host's root, `nodes` the folder of `lab.nodes`."""
 
     name: str
     pid: int
     host: Path
+    nodes: Path
 
     def path(self, path: str) -> Path:
         """A file of the node. Short, whatever the lab's folder is called, as sockets need it."""
@@ -82,7 +84,17 @@ class RealNodes:
         """The real node of this name that is switched on; None if there is none."""
         host = HostsFolder(self.hosts).host(name)
         found = real_machine.read(host)
-        return None if found is None else RealNode(name, found.pid, host.root)
+        return None if found is None else RealNode(name, found.pid, host.root, found.nodes)
+
+    def refuse(self, names: Iterable[str], images: Iterable[str]) -> None:
+        """Let the registry of these nodes not find these images, and all others again."""
+        text = "".join(f"{image}\n" for image in sorted(images))
+        for folder in {node.nodes for node in map(self.of, names) if node is not None}:
+            file = folder / REFUSED
+            if not text:
+                file.unlink(missing_ok=True)
+            elif not file.exists() or file.read_text() != text:
+                file.write_text(text)
 
     def lost_toolkit(self, node: RealNode) -> bool:
         """Whether a host is without the programs that it could have."""

@@ -24,6 +24,8 @@ from typing import Any, BinaryIO
 
 from lab.images.names import REGISTRY, STAND_IN
 
+REFUSED = "refused"
+"""A file beside the socket: names of images, without tags, one a line."""
 _BLOBS = "blobs/sha256/"
 _NAME = "io.containerd.image.name"
 _MANIFEST = re.compile(r"^/v2/(?P<name>.+)/manifests/(?P<reference>[^/]+)$")
@@ -128,7 +130,8 @@ class _Handler(BaseHTTPRequestHandler):
             # containerd says for which registry it asks.
             registry = urllib.parse.parse_qs(asked.query).get("ns", [""])[0]
             name = f"{registry}/{named['name']}" if registry else named["name"]
-            found = contents.manifest(name, named["reference"])
+            if name not in self.server.refused():
+                found = contents.manifest(name, named["reference"])
         elif (blob := _BLOB.match(asked.path)) and contents.size(blob["digest"]) is not None:
             found = (blob["digest"], _BLOB_TYPE)
         if found is None:
@@ -164,7 +167,15 @@ class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
 
     def __init__(self, path: str, contents: Contents) -> None:
         self.contents = contents
+        self._refused = Path(path).resolve().with_name(REFUSED)
         super().__init__(path, _Handler)
+
+    def refused(self) -> list[str]:
+        """Names that are not found as long as somebody wants it so; nodes keep what they have."""
+        try:
+            return self._refused.read_text().split()
+        except FileNotFoundError:
+            return []
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A node that breaks a connection off is no fault of ours."""

@@ -1,0 +1,128 @@
+"""What RKE2 of the lab writes for a real node, and what containers are given of its GPUs: without a node."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from lab.gpu_operator import device_nodes, operands
+from lab.gpu_operator.operands import TOOLKIT
+from lab.gpu_operator.real_nodes import FOLDER
+from lab.hosts import rke2_config
+from lab.nodes import rke2
+from lab.nodes.folder import RealNodeFolder
+
+POLICY = {
+    "metadata": {"name": "cluster-policy", "uid": "u"},
+    "spec": {
+        "toolkit": {
+            "repository": "nvcr.io/nvidia/k8s",
+            "image": "container-toolkit",
+            "version": "1",
+        }
+    },
+}
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A host's."""
+    return tmp_path / "root"
+
+
+def put(root: Path, path: str, text: str, mode: int = 0o644) -> Path:
+    file = root / path.lstrip("/")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+    file.chmod(mode)
+    return file
+
+
+def prepared(root: Path) -> dict[str, object]:
+    """The tables of containerd's configuration after a start."""
+    rke2.prepare(RealNodeFolder(root.parent / "node"), root)
+    read: dict[str, object] = tomllib.loads((root / rke2.CONFIGURATION.lstrip("/")).read_text())
+    return read
+
+
+def runtimes(found: dict[str, object]) -> dict[str, dict[str, object]]:
+    plugins = found["plugins"]
+    assert isinstance(plugins, dict)
+    tables: dict[str, dict[str, object]] = plugins["io.containerd.cri.v1.runtime"]["containerd"]
+    return tables["runtimes"]  # type: ignore[return-value]
+
+
+def test_runtimes_are_what_is_there_at_the_start(root: Path) -> None:
+    assert "nvidia" not in runtimes(prepared(root))
+    program = put(root, f"{rke2.TOOLKIT}/nvidia-container-runtime", "", 0o755)
+    put(root, "/usr/bin/nvidia-container-runtime", "", 0o755)
+    put(root, "/usr/bin/nvidia-container-runtime.cdi", "", 0o644)
+    found = runtimes(prepared(root))
+    # The operator's before the distribution's; what cannot be executed is none.
+    assert found["nvidia"]["options"]["BinaryName"] == f"{rke2.TOOLKIT}/nvidia-container-runtime"  # type: ignore[index]
+    assert "nvidia-cdi" not in found
+    program.unlink()
+    assert rke2.runtimes(root) == {"nvidia": "/usr/bin/nvidia-container-runtime"}
+
+
+def test_a_template_extends_what_rke2_writes_or_is_refused(root: Path) -> None:
+    put(root, rke2.TEMPLATE, '{{ template "base" . }}\n[debug]\n  level = "debug"\n')
+    found = prepared(root)
+    assert found["debug"] == {"level": "debug"}
+    assert "runc" in runtimes(found)
+    assert found["imports"] == [f"{rke2.CONTAINERD}/config-v3.toml.d/*.toml"]
+    put(root, rke2.TEMPLATE, "{{ if .IsRunningInUserNS }}x{{ end }}")
+    with pytest.raises(rke2.Rke2Error, match="IsRunningInUserNS"):
+        prepared(root)
+
+
+def test_a_template_of_containerd_1_is_refused(root: Path) -> None:
+    put(root, rke2.OLD_TEMPLATE, '{{ template "base" . }}\n')
+    with pytest.raises(rke2.Rke2Error, match=r"config\.toml\.tmpl is for containerd 1"):
+        prepared(root)
+
+
+def test_the_configuration_names_the_default_handler_and_the_kubelets_arguments(root: Path) -> None:
+    put(root, rke2_config.FILE, "default-runtime: nvidia\nkubelet-arg: [max-pods=250]\n")
+    folder = f"{rke2_config.FOLDER}/10-more.yaml"
+    put(root, folder, "kubelet-arg+: ['--serialize-image-pulls=false']\n")
+    put(root, f"{rke2.TOOLKIT}/nvidia-container-runtime", "", 0o755)
+    found = prepared(root)
+    tables = found["plugins"]["io.containerd.cri.v1.runtime"]["containerd"]  # type: ignore[index]
+    assert tables["default_runtime_name"] == "nvidia"
+    told = json.loads((root / rke2.KUBELET_ARGUMENTS.lstrip("/")).read_text())
+    assert (told["maxPods"], told["serializeImagePulls"]) == (250, False)
+
+
+def test_every_gpu_and_every_slice_has_nodes_of_its_own() -> None:
+    slices = [f"{gpu}:{number}" for gpu in range(8) for number in range(7)]
+    own = [
+        number
+        for one in slices
+        for path, number in device_nodes.nodes_of(one).items()
+        if "caps" in path
+    ]
+    assert len(own) == len(set(own)) == 2 * len(slices)
+    assert device_nodes.nodes_of("3") == {"/dev/nvidia3": 3}
+    # A GPU that is handed out several times is one GPU.
+    assert device_nodes.names(["0::1", "0::0", "1::0"]) == ["0", "1"]
+    stated = device_nodes.specification(["0", "1:2"])
+    assert (stated["kind"], [one["name"] for one in stated["devices"]]) == (
+        "nvidia.com/gpu",
+        ["0", "1:2"],
+    )
+
+
+def test_operands_of_real_nodes_wait_to_be_told() -> None:
+    played = operands.daemon_set(TOOLKIT, POLICY, "gpu-operator")
+    real = operands.daemon_set(TOOLKIT, POLICY, "gpu-operator", real=True)
+    template = real["spec"]["template"]
+    assert template["metadata"] == played["spec"]["template"]["metadata"]
+    (init,), (container,) = template["spec"]["initContainers"], template["spec"]["containers"]
+    assert container["image"] == "nvcr.io/nvidia/k8s/container-toolkit:1"
+    assert init["command"][-3:] == ["operand", "init", "driver-validation"]
+    assert container["readinessProbe"]["exec"]["command"][-1] == f"test -e {FOLDER}/$POD_UID/ready"
+    assert template["spec"]["volumes"][0]["hostPath"]["path"] == FOLDER
