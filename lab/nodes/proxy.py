@@ -8,6 +8,7 @@ the whole machine's, kube-proxy is told to leave every setting as it is.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,9 @@ _COMMANDS = tuple(
     for family in ("iptables", "ip6tables")
     for suffix in ("", "-save", "-restore")
 )
+_KUBERNETES = "/api/v1/namespaces/default/services/kubernetes"
+_SECONDS = 10.0
+_POLL_SECONDS = 0.05
 _BRIDGED = Path("/proc/sys/net/bridge/bridge-nf-call-iptables")
 
 
@@ -85,6 +89,10 @@ def declare(api: KubeApi) -> None:
     Nodes serve its address themselves: the API server listens on the machine's loopback, which is no endpoint
     that a Service may have.
     """
+    # A cluster just started makes the Service a moment after it says that it is ready.
+    deadline = time.monotonic() + _SECONDS
+    while api.request("GET", _KUBERNETES)[0] == 404 and time.monotonic() < deadline:
+        time.sleep(_POLL_SECONDS)
     api.apply(
         {
             "apiVersion": "v1",

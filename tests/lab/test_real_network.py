@@ -138,17 +138,16 @@ def test_the_machine_reaches_a_service_by_its_entrance(lab: RealLab, space: str)
     assert nodes.entrance(lab.folder, space, "peers", 80) != port
 
 
-def test_an_entrance_passes_over_a_node_that_is_off(lab: RealLab, space: str) -> None:
+def test_an_entrance_finds_a_way_while_a_node_is_cut_off(lab: RealLab, space: str) -> None:
     port = nodes.entrance(lab.folder, space, "web", 80)
     eventually(lambda: through(port) != "", "the Service answers")
-    second = lab.names[1]
-    # Of a node without its machine nobody answers, its pods neither: the other's are tried until one does.
-    nodes.control(lab.folder, second, "machine", "stop")
+    # The cluster does not know yet: half of what each node tries leads to the pod of the other.
+    nodes.control(lab.folder, lab.names[1], "cable", "stop")
     try:
-        assert {through(port) for _ in range(3)} == {"one"}
+        answers = {through(port) for _ in range(5)}
     finally:
-        nodes.control(lab.folder, second, "machine", "start")
-    lab.ready(space, "two")
+        nodes.control(lab.folder, lab.names[1], "cable", "start")
+    assert answers <= {"one", "two"}
 
 
 def test_an_entrance_to_nothing_closes_what_connects(lab: RealLab, space: str) -> None:

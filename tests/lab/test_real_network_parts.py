@@ -7,10 +7,12 @@ import functools
 import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from lab.control_plane import ControlPlaneError, ports
+from lab.control_plane.kube import KubeApi
 from lab.control_plane.layout import Layout
 from lab.nodes import dns, entrances, proxy, relay
 from lab.nodes.entrances import Entrances
@@ -40,6 +42,30 @@ def test_where_bridges_are_not_filtered_answers_come_back_through_the_node(
 ) -> None:
     told = proxy.command(node(tmp_path), "100.64.0.10", _TOOLS, bridged=bridged)
     assert f"--masquerade-all={masquerades}" in told
+
+
+class _StartingApi:
+    """A cluster that is ready a moment before it has the Service."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.applied: list[dict[str, Any]] = []
+
+    def request(self, method: str, path: str) -> tuple[int, bytes]:
+        self.asked += 1
+        return (404 if self.asked < 3 else 200), b""
+
+    def apply(self, manifest: dict[str, Any]) -> None:
+        assert self.asked >= 3
+        self.applied.append(manifest)
+
+
+def test_the_service_that_nodes_serve_themselves_is_left_alone_once_it_is_there() -> None:
+    api = _StartingApi()
+    proxy.declare(cast(KubeApi, api))
+    [manifest] = api.applied
+    assert manifest["metadata"]["name"] == "kubernetes"
+    assert "service.kubernetes.io/service-proxy-name" in manifest["metadata"]["labels"]
 
 
 def test_each_node_answers_names_for_its_own_pods() -> None:
