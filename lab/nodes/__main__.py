@@ -10,7 +10,7 @@ from pathlib import Path
 
 from lab import images
 from lab.control_plane import NodeSpec
-from lab.nodes import OWN_CAPACITY, command_in, control, forwarded, start, status, stop
+from lab.nodes import OWN_CAPACITY, command_in, control, entrance, forwarded, start, status, stop
 from lab.nodes.model import NodesError, RunningNode
 from lab.tools import ToolError
 from lab.tools.report import to_stderr
@@ -21,8 +21,9 @@ usage: python -m lab.nodes start FOLDER CONTROL_PLANE NODE...
                            status FOLDER
                            start-program|stop-program|restart-program FOLDER NODE PROGRAM
                            forward FOLDER NODE ADDRESS PORT
-                           (PROGRAM: kubelet, containerd, …, machine, cable)
-                           enter FOLDER NODE COMMAND..."""
+                           entrance FOLDER NAMESPACE SERVICE PORT
+                           enter FOLDER NODE COMMAND...
+(PROGRAM: kubelet, containerd, kube-proxy, coredns, machine, cable)"""
 
 
 def main(arguments: list[str]) -> int:
@@ -57,6 +58,9 @@ def main(arguments: list[str]) -> int:
                 print(f"127.0.0.1:{here} leads to {address}:{port}; end with Ctrl-C", flush=True)
                 with contextlib.suppress(KeyboardInterrupt):
                     signal.pause()
+        case ["entrance", folder, namespace, service, port] if port.isdigit():
+            here = entrance(Path(folder), namespace, service, int(port))
+            print(f"127.0.0.1:{here} leads to {namespace}/{service}:{port} while the nodes run")
         case ["enter", folder, name, *command] if command:
             _enter(Path(folder), name, command)
         case _:
