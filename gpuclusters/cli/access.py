@@ -15,7 +15,7 @@ from lab import issuer, kubelet, nodes, real_nodes
 
 _LABEL = ("app.kubernetes.io/name", "gpu-clusters-api")
 _PORT = 8080
-_SERVICE, _SERVICE_PORT = "gpu-clusters-api", 80
+_SERVICE, _SERVICE_PORT = "api", 80
 _HOURS = 24
 
 
