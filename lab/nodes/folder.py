@@ -9,6 +9,7 @@
 <folder>/api                socket that leads to the API server: namespaces of networks do not divide it
 <folder>/registry           socket of the registry
 <folder>/port-<number>      socket that leads to a port of the machine's loopback
+<folder>/entrances.json     ports of the machine that lead to Services
 <folder>/control            socket on which the process takes requests
 <folder>/<node>/            everything of one node
     pki, kubelet.yaml, kubeconfig, containerd.toml, net.d, bin
@@ -16,7 +17,7 @@
     hardware    what covers files of /proc and /sys
     off         it was switched off
     var-lib, var-log        what the node has as /var/lib and /var/log
-    containerd.log, kubelet.log
+    containerd.log, kubelet.log, kube-proxy.log, coredns.log
 """
 
 from __future__ import annotations
