@@ -15,6 +15,7 @@ import psutil
 
 from gpuclusters.domain.rootless_facts import LiveRootless
 from lab.nodes import cgroups
+from lab.rootless_node import delegation
 from lab.rootless_node.machine import PrivateMachine
 from lab.rootless_node.model import DATA, LIBEXEC, RootlessNodeError, RootlessSpec
 
@@ -105,6 +106,7 @@ class RootlessNode:
             if time.monotonic() > deadline:
                 raise RootlessNodeError(f"the rootless node {self.spec.name} does not end")
             time.sleep(_POLL_SECONDS)
+        delegation.clear(self.groups)
         self._process = None
 
     def run(self, *argv: str, stdin: str | bytes = "") -> subprocess.CompletedProcess[str]:

@@ -65,6 +65,12 @@ def test_of_version_2_it_gets_what_systemd_delegates(tmp_path: Path, given: list
     assert delegation.places(groups, tmp_path) == {mine: "/sys/fs/cgroup"}
 
 
+def test_groups_of_containers_go_with_them_and_the_accounts_own_stays(tmp_path: Path) -> None:
+    (tmp_path / "memory/ours/kubepods/pod-1/container").mkdir(parents=True)
+    delegation.clear([tmp_path / "memory/ours"])
+    assert list((tmp_path / "memory").rglob("*")) == [tmp_path / "memory/ours"]
+
+
 def test_the_kubelet_knows_that_it_is_rootless_and_where_it_is_reached() -> None:
     taint = Taint("of", "NoSchedule", "tests")
     told = json.loads(configuration.kubelet(NodeSpec("n", taints=(taint,)), 4242))
