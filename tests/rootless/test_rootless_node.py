@@ -27,6 +27,7 @@ from lab.rootless_node.configuration import SLIRP_HOST
 from tests.fixtures import go_programs
 from tests.fixtures.control_plane import KubeCluster
 from tests.lab.real_lab import BUILD_SECONDS, eventually, only_where_possible
+from tests.rootless.node_traces import changes, traces
 from tests.rootless.rootless_lab import CONTROL, WITH_LIBC, RootlessLab, rootless_lab
 
 pytestmark = [
@@ -245,45 +246,6 @@ def test_after_a_restart_the_node_sets_the_gpus_of_now_up_by_itself(
         eventually(lambda: allocatable(lab) == 1, "the kubelet offers the GPU of now")
         lab.look(namespace, "new", gpus=1)
         assert lab.seen(namespace, "new").gpus == (OTHER,)
-
-
-def traces(mark: str, port: int) -> set[str]:
-    """What of a rootless node is on the machine: its cgroups and processes, and its port if it answers."""
-    found = {str(path) for path in Path("/sys/fs/cgroup").glob(f"**/*{mark}*")}
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error, OSError):
-            groups = (Path("/proc") / str(process.pid) / "cgroup").read_text()
-            if mark in groups or mark in " ".join(process.cmdline()):
-                found.add(f"process {process.pid} {process.name()}")
-    with socket.socket() as probe:
-        answers = probe.connect_ex(("127.0.0.1", port)) == 0
-    return found | ({f"port {port}"} if answers else set())
-
-
-def changes() -> set[str]:
-    """What a node could change on the machine itself."""
-    settings = (
-        "kernel/panic",
-        "kernel/panic_on_oops",
-        "vm/overcommit_memory",
-        "net/ipv4/ip_forward",
-    )
-    return {
-        *Path("/proc/self/mounts").read_text().splitlines(),
-        *(f"{name} {(Path('/proc/sys') / name).read_text()}" for name in settings),
-        *Path("/etc/passwd").read_text().splitlines(),
-        *Path("/etc/subuid").read_text().splitlines(),
-        *(
-            path.name
-            for path in Path("/sys/class/net").iterdir()
-            if not path.name.startswith("gcl")
-        ),
-        *(
-            str(path)
-            for folder in ("/dev", "/run", "/var/lib", "/srv")
-            for path in Path(folder).iterdir()
-        ),
-    }
 
 
 def test_nothing_is_left_when_its_holder_is_killed(kube_api: KubeCluster, tmp_path: Path) -> None:

@@ -1,0 +1,48 @@
+"""What of a rootless node can be seen on the machine that it runs on."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from pathlib import Path
+
+import psutil
+
+
+def traces(mark: str, port: int) -> set[str]:
+    """What of a rootless node is on the machine: its cgroups and processes, and its port if it answers."""
+    found = {str(path) for path in Path("/sys/fs/cgroup").glob(f"**/*{mark}*")}
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            groups = (Path("/proc") / str(process.pid) / "cgroup").read_text()
+            if mark in groups or mark in " ".join(process.cmdline()):
+                found.add(f"process {process.pid} {process.name()}")
+    with socket.socket() as probe:
+        answers = probe.connect_ex(("127.0.0.1", port)) == 0
+    return found | ({f"port {port}"} if answers else set())
+
+
+def changes() -> set[str]:
+    """What a node could change on the machine itself."""
+    settings = (
+        "kernel/panic",
+        "kernel/panic_on_oops",
+        "vm/overcommit_memory",
+        "net/ipv4/ip_forward",
+    )
+    return {
+        *Path("/proc/self/mounts").read_text().splitlines(),
+        *(f"{name} {(Path('/proc/sys') / name).read_text()}" for name in settings),
+        *Path("/etc/passwd").read_text().splitlines(),
+        *Path("/etc/subuid").read_text().splitlines(),
+        *(
+            path.name
+            for path in Path("/sys/class/net").iterdir()
+            if not path.name.startswith("gcl")
+        ),
+        *(
+            str(path)
+            for folder in ("/dev", "/run", "/var/lib", "/srv")
+            for path in Path(folder).iterdir()
+        ),
+    }
