@@ -26,6 +26,7 @@ from lab.nodes.node_files import PROJECT, Place, Surroundings
 _ANSWER_SECONDS = 170.0
 """Large images may have to be unpacked, several times at once."""
 _END_SECONDS = 10.0
+_POLL_SECONDS = 0.02
 _log = logging.getLogger(__name__)
 _UNSHARED = ("--net", "--mount", "--pid", "--uts", "--ipc", "--fork", "--kill-child")
 
@@ -91,11 +92,19 @@ class HeldNode:
         self.kill()
         if self._process is not None:
             await asyncio.wait_for(self._process.wait(), _END_SECONDS)
+        await self._gone()
         self.pid, self._process = 0, None
         switch.unplug(self.place.number)
         left = await asyncio.to_thread(cgroups.remove, self.place.cgroup)
         if left:
             raise NodesError(f"node {self.name}: {', '.join(left)} cannot be removed")
+
+    async def _gone(self) -> None:
+        """Wait for the first process, which outlives its parent for a moment."""
+        with contextlib.suppress(psutil.NoSuchProcess):
+            first = psutil.Process(self.pid) if self.pid else None
+            while first is not None and first.status() != psutil.STATUS_ZOMBIE:
+                await asyncio.sleep(_POLL_SECONDS)
 
     def kill(self) -> None:
         """Send the end to it, and do not wait for it."""

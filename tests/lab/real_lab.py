@@ -19,6 +19,7 @@ import pytest
 
 from lab import images, nodes, tools
 from lab.control_plane import NodeSpec, Taint
+from lab.hosts.folder import HostsFolder
 from lab.nodes import NodesStatus, machine_facts
 from lab.nodes.choice import obstacles
 from lab.nodes.model import Devices
@@ -53,10 +54,22 @@ class RealLab:
     open_to_all: bool
     client: tuple[str, ...]
     """kubectl as administrator."""
+    hosts: Path | None = None
+    """Folder of the simulated hosts under the nodes."""
 
-    def start(self) -> NodesStatus:
-        """Start them; again: changes nothing."""
+    def start(
+        self,
+        *more: str,
+        capacity: Mapping[str, Mapping[str, str]] | None = None,
+        allocatable: Mapping[str, Mapping[str, str]] | None = None,
+        archives: Sequence[Path] = (),
+        ports: Sequence[int] = (),
+        joins: Sequence[str] = (),
+        aliases: Mapping[str, str] | None = None,
+    ) -> NodesStatus:
+        """Start them; again: changes nothing. With these nodes, archives, ports beside its own."""
         taints = () if self.open_to_all else (Taint(TAINT, "NoSchedule", self.token),)
+        own = nodes.OWN_CAPACITY
         return nodes.start(
             self.folder,
             control_plane=self.cluster.folder,
@@ -64,15 +77,18 @@ class RealLab:
                 NodeSpec(
                     name,
                     {TAINT: self.token},
-                    nodes.OWN_CAPACITY,
-                    nodes.OWN_CAPACITY,
+                    (capacity or {}).get(name, own),
+                    (allocatable or {}).get(name, own),
                     taints=taints,
                 )
-                for name in self.names
+                for name in (*self.names, *more)
             ],
-            images=self.archives,
+            images=(*self.archives, *archives),
+            hosts=self.hosts,
+            joins=joins,
             devices=self.devices,
-            ports=self.ports,
+            ports=(*self.ports, *ports),
+            aliases=aliases,
         )
 
     def kubectl(self, *arguments: str, given: str | None = None) -> str:
@@ -153,8 +169,11 @@ def real_lab(
     ports: Sequence[int] = (),
     *,
     open_to_all: bool = False,
+    with_hosts: bool = False,
 ) -> Iterator[RealLab]:
     """So many real nodes, gone afterwards; skips, with the reason, where a program cannot be had.
+
+    `with_hosts`: each has the folder of a simulated host under it, without a server of hosts.
 
     `open_to_all`: any pod may be put there, which is for a cluster of one test's own.
     """
@@ -169,14 +188,26 @@ def real_lab(
     folder = Path(tempfile.mkdtemp(prefix="real-", dir=cluster.folder))
     given = {name: devices(name) for name in names} if devices else {}
     client = (str(kubectl), f"--kubeconfig={cluster.kubeconfig}")
+    hosts = folder / "hosts" if with_hosts else None
+    for name in names if hosts else ():
+        HostsFolder(hosts).host(name).root.mkdir(parents=True)
     made = RealLab(
-        folder, cluster, names, token, (*basic, *archives), given, tuple(ports), open_to_all, client
+        folder / "nodes",
+        cluster,
+        names,
+        token,
+        (*basic, *archives),
+        given,
+        tuple(ports),
+        open_to_all,
+        client,
+        hosts,
     )
     try:
         made.start()
         yield made
     finally:
-        nodes.stop(folder)
+        nodes.stop(made.folder)
         with cluster.api() as api:
             for name in names:
                 api.delete(f"/api/v1/nodes/{name}")
