@@ -30,8 +30,9 @@ from lab import control_plane, gpu_operator, images, nodes, tools
 from lab.control_plane import NodeSpec
 from lab.gpu_operator import faults, toolkit, toolkit_programs
 from lab.gpu_operator.real_nodes import RealNodes
-from lab.hosts import HostSpec
-from lab.nodes import command_in
+from lab.hosts import HostSpec, real_machine
+from lab.hosts.folder import HostsFolder
+from lab.nodes import RunningNode, command_in
 from lab.nodes.rke2 import CONFIGURATION, CONTAINERD
 from lab.tools.errors import ToolError
 from tests.fixtures.control_plane import KubeCluster
@@ -83,7 +84,10 @@ class World:
 
     def inside(self, host: SimulatedHost, *command: str) -> str:
         """Output of a command in the namespaces of a host's node."""
-        node = nodes.status(self.lab.folder).nodes[host.name]
+        # Also while RKE2 is stopped there, and it is no node.
+        machine = real_machine.read(HostsFolder(self.folder / "hosts").host(host.name))
+        assert machine is not None
+        node = RunningNode(host.name, machine.address, machine.pid, self.lab.folder / host.name)
         done = subprocess.run(
             command_in(node, command), capture_output=True, text=True, check=False
         )
@@ -96,7 +100,9 @@ class World:
         said = self.inside(host, containerd, "--config", configuration, "config", "dump")
         runtime = tomllib.loads(said)["plugins"]["io.containerd.cri.v1.runtime"]
         found = runtime["containerd"]["runtimes"]
-        return {name: str(one["options"].get("BinaryName", "")) for name, one in found.items()}
+        return {
+            name: str(one.get("options", {}).get("BinaryName", "")) for name, one in found.items()
+        }
 
     def restart(self, host: SimulatedHost, role: str) -> None:
         done = host.sudo(f"systemctl restart rke2-{role}", timeout=STEP_SECONDS)
@@ -265,7 +271,9 @@ def test_gpus_are_divided_and_a_pod_has_its_slice(world: World) -> None:
     limits = {"resources": {"limits": {"nvidia.com/mig-1g.10gb": "1"}}}
     world.pod("slice", "ls -d /dev/nvidia-caps/*; sleep 1000", container=limits)
     world.lab.ready("default", "slice")
-    eventually(lambda: logs(world, "slice").count("nvidia-cap") == 2, "it has two capabilities")
+    eventually(
+        lambda: logs(world, "slice").count("caps/nvidia-cap") == 2, "it has two capabilities"
+    )
     world.lab.kubectl("delete", "pod", "slice")
 
 
