@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
 from pulumi.runtime.settings import SETTINGS, set_root_resource
+
+# Four workers and hundreds of commands import the same modules: where an environment forbids to keep
+# bytecode, half of what tests cost is compiling. What is written is ignored by git, as everywhere.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # In CI the same examples every time: what a change did not break must not fail by chance. On a
 # developer's machine each run looks at others.
