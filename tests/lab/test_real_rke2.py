@@ -246,7 +246,9 @@ def test_operands_are_containers_and_a_pod_sees_exactly_its_gpu(
     world: World, toolkit_files: dict[str, Path]
 ) -> None:
     assert toolkit_files
-    install_operator(world)
+    install_operator(world, faults.ImagePull(operand="nvidia-dcgm-exporter"))
+    eventually(lambda: reason(world, "nvidia-dcgm-exporter") == "ImagePullBackOff", "no image")
+    faults.clear(world.folder / "gpu_operator")
     eventually(lambda: world.policy() == "ready Reconciled", "the policy is ready", STEP_SECONDS)
     eventually(lambda: world.offered() == {"nvidia.com/gpu": "8"}, "eight GPUs are offered")
     toolkit_pod = operand(world, "nvidia-container-toolkit-daemonset")
@@ -281,11 +283,7 @@ def test_what_a_fault_says_the_kubelet_tells(world: World) -> None:
     name = "nvidia-device-plugin-daemonset"
     faults.inject(world.folder / "gpu_operator", faults.NodeFails(node=AGENT))
 
-    def waits() -> bool:
-        state = operand(world, name)["status"]["containerStatuses"][0]["state"]
-        return bool(state.get("waiting", {}).get("reason") == "CrashLoopBackOff")
-
-    eventually(waits, "the device plugin fails again and again")
+    eventually(lambda: reason(world, name) == "CrashLoopBackOff", "it fails again and again")
     ended = operand(world, name)["status"]["containerStatuses"][0]["lastState"]["terminated"]
     assert "too many open files" in ended["message"]
     eventually(lambda: world.offered() == {}, "nothing is offered")
@@ -317,8 +315,8 @@ def test_a_machine_that_is_taken_out_is_no_node_and_runs_nothing(world: World) -
     assert world.is_ready(world.agent)
 
 
-def install_operator(world: World) -> None:
-    """The lab's chart, and the process that plays it."""
+def install_operator(world: World, fault: faults.Fault) -> None:
+    """The lab's chart, and the process that plays it, with a fault from the start."""
     objects = KubernetesObjects((world.folder / "kubeconfig").read_text())
     world.lab.kubectl("create", "namespace", "gpu-operator")
     enforce = "pod-security.kubernetes.io/enforce=privileged"
@@ -333,6 +331,7 @@ def install_operator(world: World) -> None:
         kubelets=world.folder / "kubelet",
         nodes=[AGENT],
     )
+    faults.inject(world.folder / "gpu_operator", fault)
     values = world.folder / "values.yaml"
     chosen = {
         "toolkit": {"env": [SOCKET]},
@@ -352,13 +351,25 @@ def install_operator(world: World) -> None:
     )
 
 
+def reason(world: World, app: str) -> str:
+    """Why the container of an operand waits; empty if it does not, or there is none yet."""
+    pods = operands(world, app)
+    statuses = pods[0]["status"].get("containerStatuses", []) if pods else []
+    return str(statuses[0]["state"].get("waiting", {}).get("reason", "")) if statuses else ""
+
+
 def operand(world: World, app: str) -> dict[str, Any]:
     """The pod of an operand."""
+    (pod,) = operands(world, app)
+    return pod
+
+
+def operands(world: World, app: str) -> list[dict[str, Any]]:
     said = world.lab.kubectl(
         "get", "pods", "--namespace=gpu-operator", f"--selector=app={app}", "--output=json"
     )
-    pod: dict[str, Any] = json.loads(said)["items"][0]
-    return pod
+    pods: list[dict[str, Any]] = json.loads(said)["items"]
+    return pods
 
 
 def logs(world: World, pod: str) -> str:
