@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import socket
+import socketserver
 import stat
 import subprocess
 import threading
@@ -25,6 +26,7 @@ from lab.hosts.folder import HostFolder, HostsFolder, write_json
 from lab.images import archive
 from lab.images.layer import File
 from lab.nodes.model import NodesError
+from lab.nodes.network import MACHINE
 from tests.fixtures.control_plane import KubeCluster
 from tests.lab.real_lab import BUILD_SECONDS, RealLab, eventually, only_where_possible, real_lab
 
@@ -210,6 +212,20 @@ def test_a_cable_is_cut_and_plugged_in_again(lab: RealLab) -> None:
 _CONNECT = "import socket; socket.create_connection(('{address}', 10250), timeout=2)"
 
 
+@contextlib.contextmanager
+def greeter() -> Iterator[int]:
+    """A port of this machine's loopback that greets."""
+
+    class Greets(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            self.request.sendall(b"hello")
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Greets) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server.server_address[1]
+        server.shutdown()
+
+
 def test_nodes_images_and_ports_are_added_while_others_run(
     lab: RealLab, namespace: str, tmp_path: Path
 ) -> None:
@@ -220,8 +236,7 @@ def test_nodes_images_and_ports_are_added_while_others_run(
     image = archive.build("lab.local/extra:1", [[File("x", b"x")]], archive.Settings(), tmp_path)
     digest = f"lab.local/named@sha256:{'1' * 64}"
     host(lab, added).root.mkdir(parents=True)
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
+    with greeter() as port:
         more = {"archives": [image.archive], "ports": [port], "aliases": {digest: images.BUSYBOX}}
         try:
             running = lab.start(added, **more)
@@ -233,8 +248,8 @@ def test_nodes_images_and_ports_are_added_while_others_run(
                 pod = f"by-digest-{node[-4:]}"
                 lab.pod(namespace, pod, "sleep 1000", nodeName=node, container=by_digest)
                 lab.ready(namespace, pod)
-                ask = ("nc", "-w", "3", "10.96.0.2", str(port))
-                assert lab.run_in(namespace, pod, *ask).returncode == 0
+                ask = ("nc", "-w", "3", MACHINE, str(port))
+                assert lab.run_in(namespace, pod, *ask).stdout == "hello"
         finally:
             lab.start()
     assert set(nodes.status(lab.folder).machines) == {name}

@@ -202,7 +202,7 @@ def test_containerd_reads_what_it_is_told() -> None:
     roots = [handler["options"]["Root"] for handler in handlers.values()]
     assert set(handlers) == {"runc", "kata-qemu-nvidia-gpu"}
     assert len(set(roots)) == 2
-    assert str(folder.cdi) in runtime["cdi_spec_dirs"]
+    assert runtime["cdi_spec_dirs"] == ["/etc/cdi", "/var/run/cdi"]
     assert runtime["cni"]["conf_dir"] == str(folder.networks)
 
 
@@ -225,12 +225,16 @@ def test_what_is_asked_for_survives_its_file() -> None:
         (Path("/images/1.tar"),),
         {"a": {"/dev/vfio/10": (240, 10)}},
         (2201,),
+        Path("/hosts"),
+        frozenset({"a"}),
+        {"x@sha256:1": "lab.local/busybox:1"},
     )
     again = NodesSpec.of(json.loads(json.dumps(spec.document())))
     assert again.document() == spec.document()
     assert again.devices == spec.devices
     assert again.ports == (2201,)
     assert again.nodes[0].taints == spec.nodes[0].taints
+    assert (again.hosts, again.joins, again.aliases) == (spec.hosts, spec.joins, spec.aliases)
 
 
 def test_the_token_of_a_lab_is_short_and_its_own() -> None:
