@@ -24,6 +24,7 @@ import yaml
 
 from lab import hosts, tools
 from lab.hosts import journal
+from tests.engine.warmkit import WarmProject, warm_project
 from tests.fixtures.keys import quick_keys
 
 SOURCE = Path(__file__).resolve().parents[2]
@@ -50,6 +51,8 @@ class Checkout:
     """Whether the present test has shown that all is as it found it."""
     nodes: str = "simulated"
     """What `lab.nodes` says: the file as it is committed leaves it to the machine."""
+    warm: WarmProject | None = None
+    """Commands that have imported everything already; a run that is to be killed is started cold."""
 
     @property
     def env(self) -> dict[str, str]:
@@ -77,12 +80,17 @@ class Checkout:
 
     def run(self, *args: str) -> subprocess.CompletedProcess[str]:
         """Call `gpu-clusters`."""
-        return self._call([sys.executable, "-m", "gpuclusters.cli", *args], self.env)
+        if self.warm is None:
+            return self._call([sys.executable, "-m", "gpuclusters.cli", *args], self.env)
+        return self._call([str(self.warm.cli), *args], {**self.env, **self.warm.variables})
 
     def engine(self, *args: str) -> subprocess.CompletedProcess[str]:
         """Call the embedded engine on the dev stack."""
+        more = [*args, "--stack", "dev"]
+        if self.warm is None:
+            return self._call([sys.executable, "-m", "lab.engine", *more], self.engine_env)
         return self._call(
-            [sys.executable, "-m", "lab.engine", *args, "--stack", "dev"], self.engine_env
+            [str(self.warm.engine), *more], {**self.engine_env, **self.warm.variables}
         )
 
     def start_engine(self, *args: str) -> subprocess.Popen[str]:
@@ -145,7 +153,7 @@ class Checkout:
         """A stack file with these types of clusters alone, so that the lab has no other machines."""
         path = self.folder / "Pulumi.dev.yaml"
         document = yaml.safe_load(path.read_text())
-        kept = [f"gpu-clusters:{key}" for key in ("cluster-type", cluster_type, *others)]
+        kept = [f"gpu-clusters:{key}" for key in ("cluster-type", "lab", cluster_type, *others)]
         document["config"] = {
             key: value for key, value in document["config"].items() if key in kept
         }
@@ -157,11 +165,6 @@ class Checkout:
         text = (SOURCE / "Pulumi.dev.yaml").read_text()
         told = text.replace("{nodes: auto}", f"{{nodes: {self.nodes}}}")
         (self.folder / "Pulumi.dev.yaml").write_text(told)
-
-    def show_restored(self) -> None:
-        """All is as committed: in the state, on the machines and in the cluster."""
-        assert self.plan("--refresh") == []
-        self.restored = True
 
     def on_host(self, host: str, command: str) -> str:
         """What a command prints on a simulated machine."""
@@ -196,7 +199,7 @@ class Checkout:
         """
         until = time.monotonic() + LEASE_SECONDS
         while (active := self.active_partitions(host)) != partitions and time.monotonic() < until:
-            time.sleep(0.5)
+            time.sleep(1)
         return active
 
     def kubectl(self, *args: str) -> Any:
@@ -228,8 +231,10 @@ def checkout(folder: Path, nodes: str = "simulated") -> Iterator[Checkout]:
     made = Checkout(project, folder / "lab", nodes=nodes)
     made.reset()
     try:
-        yield made
+        with warm_project() as made.warm:
+            yield made
     finally:
+        made.warm = None
         done = made.run("down")
         assert done.returncode == 0, done.stdout + done.stderr
         assert not made.lab.exists()
@@ -237,8 +242,6 @@ def checkout(folder: Path, nodes: str = "simulated") -> Iterator[Checkout]:
 
 def settled(dev: Checkout) -> None:
     """Everything is there once, and nothing is left to do."""
-    if dev.plan():
-        dev.up()
     assert dev.plan("--refresh") == []
     resources = dev.state()
     assert [urn for urn, n in Counter(r["urn"] for r in resources).items() if n > 1] == []

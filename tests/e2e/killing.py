@@ -3,53 +3,90 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
+import signal
 import subprocess
-from collections.abc import Callable
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
 
 from tests.e2e.conftest import Checkout, kill_all, told
 
 STARTS, ENDS = "resourcePreEvent", "resOutputsEvent"
 CHANGES = {"create", "update", "replace", "create-replacement", "delete-replaced", "delete"}
-MOST_RUNS = 60
 
 
-def kill_at(process: subprocess.Popen[str], event: str, number: int, *, everything: bool) -> bool:
-    """Kill -9 at the n-th event of this kind; False if the run ended before."""
-    seen, said = 0, list[str]()
+@dataclass(frozen=True)
+class Kill:
+    """An end of a run that it did not choose: when a step of this kind comes to its turn."""
+
+    kind: str
+    """The resource's class."""
+    what: Literal["engine", "everything", "ctrl-c"] = "engine"
+    """The engine alone (program and providers go on for a while, as after a crash), these too, or nothing:
+    Ctrl-C twice, after which the run ends without waiting for what is under way."""
+    seconds: float = 0
+    """How long the step is at work by then."""
+    event: str = STARTS
+
+
+def kill_at(process: subprocess.Popen[str], kills: Sequence[Kill]) -> Kill | None:
+    """End a run at the first of these; None if it ended by itself before."""
+    by_event = {(kill.event, kill.kind): kill for kill in kills}
+    said = list[str]()
     for line in told(process):
         said.append(line)
-        with contextlib.suppress(ValueError):
-            metadata = json.loads(line).get(event, {}).get("metadata", {})
-            seen += metadata.get("op") in CHANGES
-        if seen == number:
-            if everything:
-                kill_all(process)
-            else:
-                process.kill()  # program and providers go on for a while, as after a crash
-            process.wait()
-            return True
+        kill = next((k for one in _steps(line) if (k := by_event.get(one))), None)
+        if kill is None:
+            continue
+        time.sleep(kill.seconds)
+        _end(process, kill)
+        return kill
     assert process.wait() == 0, "".join(said[-20:])
-    return False
+    return None
 
 
-def up_through_kills(dev: Checkout, when: Callable[[int], tuple[str, int]]) -> int:
-    """Begin an `up` again after each kill, until one ends by itself; how many were killed.
+def _steps(line: str) -> list[tuple[str, str]]:
+    """The event and the resource's class, if a line tells of a change."""
+    with contextlib.suppress(ValueError):
+        for event, about in json.loads(line).items():
+            metadata = about.get("metadata", {}) if event in (STARTS, ENDS) else {}
+            if metadata.get("op") in CHANGES:
+                return [(event, metadata["urn"].split("::")[2].rsplit(":", 1)[-1])]
+    return []
 
-    `when` gives for each run at which event, and which one of its kind, it is killed.
+
+def _end(process: subprocess.Popen[str], kill: Kill) -> None:
+    if kill.what == "everything":
+        kill_all(process)
+    elif kill.what == "engine":
+        process.kill()
+    else:
+        process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGINT)
+        assert process.stdout is not None
+        assert "Traceback" not in process.stdout.read()
+    assert process.wait(60) != 0
+
+
+def up_through_kills(dev: Checkout, kills: Sequence[Kill]) -> list[Kill]:
+    """Begin an `up` again after each of these, until it ends by itself; gives those that it has met.
+
+    What began and ended while the last moments of a run were let pass is met no more.
     """
-    assert dev.run("lab", "start").returncode == 0
+    started = dev.run("lab", "start")
+    assert started.returncode == 0, started.stdout + started.stderr
     (dev.lab / "state").mkdir(exist_ok=True)
     assert dev.engine("stack", "init").returncode == 0
-    finished = 0
-    for run in itertools.count():
-        assert run < MOST_RUNS, "the ups make no progress"
-        process = dev.start_engine("up", "--yes", "--skip-preview", "--json")
-        event, number = when(run)
-        if not kill_at(process, event, number, everything=bool(run % 2)):
-            return run
-        assert dev.engine("cancel", "--yes").returncode == 0
+    left, finished = list(kills), 0
+    while killed := kill_at(dev.start_engine("up", "--yes", "--skip-preview", "--json"), left):
+        left.remove(killed)
+        if killed.what == "ctrl-c":
+            locks = dev.lab / "state" / ".pulumi" / "locks"
+            assert not list(locks.rglob("*.json")), "a run that was told to end holds its lock"
+        else:
+            assert dev.engine("cancel", "--yes").returncode == 0
         assert finished <= len(dev.state()), "a finished step was lost"
         finished = len(dev.state())
-    raise AssertionError
+    return [kill for kill in kills if kill not in left]

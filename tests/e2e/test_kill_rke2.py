@@ -1,18 +1,30 @@
-"""Three servers and four agents, made by an `up` that is killed again and again."""
+"""Seven machines, made by an `up` that is killed at every kind of its steps; then they drift."""
 
 from __future__ import annotations
 
+import json
 from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from lab.hosts import journal
+from lab.hosts import faults, journal
 from tests.e2e.conftest import Checkout, checkout
-from tests.e2e.killing import ENDS, STARTS, up_through_kills
+from tests.e2e.drifting_labs import check, drift, kubectl, told
+from tests.e2e.killing import ENDS, Kill, up_through_kills
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(540)]
 
+RKE2_CONFIG = "/etc/rancher/rke2/config.yaml.d/50-gpu-clusters.yaml"
+KILLS = (
+    Kill("Rke2Node", "everything", seconds=1),  # the first server is at its installation
+    Kill("GpuDriver", "engine"),
+    Kill("Rke2Node", "engine", event=ENDS),  # others join
+    Kill("Release", "everything", seconds=0.5),
+    Kill("MigLayout", "engine"),
+)
 GPU = {"gpu": {"product": "a100-sxm4-80gb", "count": 8}}
 SERVERS = ["cp-01", "cp-02", "cp-03"]
 POOLS: list[dict[str, Any]] = [
@@ -23,31 +35,64 @@ POOLS: list[dict[str, Any]] = [
 OFFERED = {"gpu-01": "8", "gpu-02": "8", "gpu-03": "16"}
 
 
-def when(run: int) -> tuple[str, int]:
-    """By turns: steps have just ended, components (which end at once) among them; or some have begun."""
-    return (ENDS, 5 + run % 3) if run % 3 else (STARTS, 7)
-
-
-def test_a_killed_up_of_three_servers_and_four_agents_converges(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> None:
+@pytest.fixture(scope="module")
+def rke2(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Checkout]:
+    """The lab of all tests here."""
     with checkout(tmp_path_factory.mktemp("killr")) as dev:
         dev.only("rke2")
         dev.configure("rke2", servers=SERVERS, pools=POOLS, registration_address="127.0.0.1")
-        kills = up_through_kills(dev, when)
-        assert kills >= 3, "too few kills to have met every part of the up"
-        _is_whole(dev)
+        met = up_through_kills(dev, KILLS)
+        assert len(met) >= len(KILLS) - 1, met
+        yield dev
 
 
-def _is_whole(dev: Checkout) -> None:
-    if dev.plan():
-        dev.up()
-    assert dev.plan("--refresh") == []
-    resources = dev.state()
+def test_a_killed_up_of_three_servers_and_four_agents_converges(rke2: Checkout) -> None:
+    assert rke2.plan("--refresh") == []
+    resources = rke2.state()
     assert [urn for urn, n in Counter(r["urn"] for r in resources).items() if n > 1] == []
-    nodes = {node["metadata"]["name"]: node for node in dev.kubectl("get", "nodes")["items"]}
+    nodes = {node["metadata"]["name"]: node for node in rke2.kubectl("get", "nodes")["items"]}
     assert set(nodes) == {*SERVERS, *OFFERED, "worker-01"}
     for name, node in nodes.items():
         offered = node["status"]["allocatable"].get("nvidia.com/gpu")
         assert offered == OFFERED.get(name), name
-        assert journal.read(dev.lab / "hosts", name, "harm") == []
+        assert journal.read(rke2.lab / "hosts", name, "harm") == []
+
+
+def test_a_clean_rke2_cluster_has_no_drift(rke2: Checkout) -> None:
+    code, report = drift(rke2)
+    assert (code, report["findings"], report["not_looked_at"]) == (0, [], []), report
+
+
+def test_drift_of_an_rke2_cluster_is_found_and_a_machine_that_is_away_hides_nothing(
+    rke2: Checkout, tmp_path: Path
+) -> None:
+    rke2.on_host("gpu-01", f"sudo -n sh -c 'echo debug: true >> {RKE2_CONFIG}'")
+    # As after somebody unloaded the module and loaded another.
+    (version,) = (rke2.lab / "hosts" / "gpu-02").rglob("proc/driver/nvidia/version")
+    version.write_text(version.read_text().replace("580.173.02", "570.86.15"))
+    kubectl(rke2, "label", "node", "gpu-03", "nvidia.com/mig.config=all-disabled", "--overwrite")
+    kubectl(rke2, "taint", "node", "cp-01", "CriticalAddonsOnly-")
+    kubectl(rke2, "delete", "node", "gpu-01")
+    kubectl(rke2, "-n", "gpu-operator", "set", "env", "deploy/gpu-operator", "EXTRA=1")
+    stranger = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "stranger"}}
+    file = tmp_path / "node.json"
+    file.write_text(json.dumps(stranger))
+    kubectl(rke2, "create", "-f", str(file))
+    faults.inject(rke2.lab / "hosts", "cp-01", faults.RefuseConnections())
+    code, report = drift(rke2)
+    assert code == 2
+    assert any("cp-01" in one["what"] for one in report["not_looked_at"])
+    wanted = {
+        ("rke2-config-changed", "gpu-01", RKE2_CONFIG),
+        ("driver-replaced", "gpu-02", "driver"),
+        ("mig-layout-changed", "gpu-03", "MIG layout"),
+        ("node-taint-missing", "cp-01", "CriticalAddonsOnly"),
+        ("node-missing", "gpu-01", "gpu-01"),
+        ("node-unknown", "stranger", "stranger"),
+        ("helm-object-changed", "gpu-operator/gpu-operator", "Deployment gpu-operator"),
+        ("host-unreachable", "cp-01", "cp-01"),
+    }
+    check(report, wanted, {"allocatable-lower", "gpus-not-ready", "resource-changed",
+                           "gpu-operator-not-ready", "reboot-pending"})  # fmt: skip
+    assert ("allocatable-lower", "gpu-03") in {one[:2] for one in told(report)}
+    assert report["up_would"], "what up would do is known for what was reached"

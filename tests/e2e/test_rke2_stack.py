@@ -72,11 +72,6 @@ def test_every_machine_of_a_pool_has_its_label_and_the_namespace_may_what_it_mus
     assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "privileged"
 
 
-def test_a_second_up_with_a_look_at_everything_changes_nothing(cluster: Checkout) -> None:
-    done = cluster.engine("up", "--yes", "--skip-preview", "--refresh", "--expect-no-changes")
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
 def test_no_token_stands_in_clear_in_the_state(cluster: Checkout) -> None:
     token = cluster.on_host("cp-01", "sudo -n cat /var/lib/rancher/rke2/server/token").strip()
     assert len(token) > 20

@@ -92,11 +92,6 @@ def test_bare_machines_become_a_cluster_of_one_account_without_privileges(
         assert journal.read(cluster.lab / "hosts", host, "harm") == []
 
 
-def test_a_second_up_with_a_look_at_everything_changes_nothing(cluster: Checkout) -> None:
-    done = cluster.engine("up", "--yes", "--skip-preview", "--refresh", "--expect-no-changes")
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
 def test_no_kubeconfig_and_no_token_stand_in_clear_in_the_state(cluster: Checkout) -> None:
     exported = cluster.engine("stack", "export").stdout
     assert "client-key-data" not in exported
@@ -144,10 +139,13 @@ def test_a_third_worker_comes_and_goes_alone(cluster: Checkout) -> None:
     assert offered(cluster) == {"u7s-01": "4", "u7s-02": "4"}
 
 
-def test_a_machine_that_was_rebooted_has_its_gpus_again(cluster: Checkout) -> None:
+def test_a_machine_that_was_rebooted_has_its_gpus_again_and_nothing_to_do(
+    cluster: Checkout,
+) -> None:
     before = uuids(cluster, "u7s-02")
     reboot(cluster, "u7s-02")
-    assert cluster.plan("--refresh") == []
+    done = cluster.engine("up", "--yes", "--skip-preview", "--refresh", "--expect-no-changes")
+    assert done.returncode == 0, done.stdout + done.stderr
     assert offered(cluster) == {"u7s-01": "4", "u7s-02": "4"}
     assert uuids(cluster, "u7s-02") == before
 
@@ -163,14 +161,18 @@ def test_a_machine_that_was_replaced_gets_its_node_anew(cluster: Checkout) -> No
     assert cluster.plan("--refresh") == []
 
 
-def test_another_type_of_cluster_comes_and_this_one_goes(cluster: Checkout) -> None:
+def test_another_type_of_cluster_would_take_this_one_away_and_destroy_does(
+    cluster: Checkout,
+) -> None:
     cluster.choose("caas")
     gone = {
         step["oldState"]["type"].split(":")[-1] for step in cluster.plan() if step["op"] == "delete"
     }
     assert {"UsernetesNode", "RootlessHost", "GpuDriver"} <= gone, "a preview says what goes"
-    cluster.up()
-    assert not [r["urn"] for r in cluster.state() if ":usernetes:" in r["urn"]]
+    # That another type then comes: test_rke2_stack.py.
+    done = cluster.engine("destroy", "--yes", "--skip-preview")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert cluster.state() == []
     for host in MACHINES:
         assert "usernetes-node" not in cluster.on_host(
             host, f"{AS_OWNER} docker ps -a 2>&1 || true"

@@ -1,4 +1,4 @@
-"""Engine commands that start from processes which have imported everything: see `warm/server.py`."""
+"""Commands that start from processes which have imported everything: see `warm/server.py`."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ _ENGINE = (
     "cryptography.hazmat.primitives.ciphers.aead",
 )
 _PROGRAM = ("pulumi", "pulumi.dynamic", "asyncio", "runpy", "json")
+_PROJECT = (*_PROGRAM, "stacks.caas", "stacks.rke2", "stacks.usernetes")
+_CLI = ("gpuclusters.cli.main", "gpuclusters.cli.drift_look", "gpuclusters.cli.verify")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,6 +32,39 @@ class Warm:
 
     engine: Path
     python: Path
+
+
+@dataclasses.dataclass(frozen=True)
+class WarmProject(Warm):
+    """With `cli` for `python -m gpuclusters.cli`; `python` knows the stacks too."""
+
+    cli: Path
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """For commands that start the program of a stack."""
+        return {"PULUMI_PYTHON_CMD": str(self.python)}
+
+
+@contextlib.contextmanager
+def warm_project() -> Iterator[WarmProject]:
+    """Commands for one checkout, until the end of the context.
+
+    What they start of the lab (hosts, control plane, engines) are processes like any.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="warm-"))  # a short path: it is that of a socket
+    try:
+        with contextlib.ExitStack() as servers:
+            made = WarmProject(folder / "engine", folder / "python", folder / "cli")
+            _write(made.python, f"{folder}/python.socket")
+            _write(made.engine, f"{folder}/engine.socket -m lab.engine")
+            _write(made.cli, f"{folder}/cli.socket -m gpuclusters.cli")
+            servers.enter_context(_served(folder, "python.socket", _PROJECT))
+            servers.enter_context(_served(folder, "engine.socket", _ENGINE))
+            servers.enter_context(_served(folder, "cli.socket", _CLI))
+            yield made
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextlib.contextmanager
@@ -60,12 +95,14 @@ def _write(file: Path, arguments: str, python: Path | None = None) -> None:
 @contextlib.contextmanager
 def _served(folder: Path, name: str, modules: tuple[str, ...]) -> Iterator[None]:
     environment = {k: v for k, v in os.environ.items() if not k.startswith("PULUMI_")}
+    keys = quick_keys(folder / "keys")
     server = subprocess.Popen(
         [sys.executable, str(_CODE / "server.py"), str(folder / name), *modules],
         cwd=_ROOT,
         env={
             **environment,
-            **quick_keys(folder / "keys"),
+            **keys,
+            "PYTHONPATH": os.pathsep.join((keys["PYTHONPATH"], str(_ROOT))),
             "PYTHONHASHSEED": "0",
             "PYTHONDONTWRITEBYTECODE": "1",
         },
