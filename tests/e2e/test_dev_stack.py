@@ -13,7 +13,7 @@ from lab.control_plane.kube import KubeApi
 from lab.control_plane.layout import Layout
 from lab.control_plane.ports import kept
 from lab.hosts import faults
-from tests.e2e.conftest import SOURCE, Checkout, settled
+from tests.e2e.conftest import Checkout, settled
 
 pytestmark = pytest.mark.lab
 
@@ -34,9 +34,9 @@ def kinds(steps: list[dict[str, object]]) -> list[str]:
 def test_a_second_up_changes_nothing_and_says_so_between_its_first_line_and_what_to_try(
     cluster: Checkout,
 ) -> None:
-    committed = (SOURCE / "Pulumi.dev.yaml").read_bytes()
+    before = (cluster.folder / "Pulumi.dev.yaml").read_bytes()
     printed = cluster.up()
-    assert (cluster.folder / "Pulumi.dev.yaml").read_bytes() == committed
+    assert (cluster.folder / "Pulumi.dev.yaml").read_bytes() == before
     lines = printed.splitlines()
     assert lines[0].startswith("engine: embedded")
     assert "no changes: everything is as the configuration says" in lines

@@ -116,9 +116,8 @@ def cluster(
     # `make down` has run.
     after = this_machine.seen(own)
     assert this_machine.of(after, own) == []
-    assert {kind: after[kind] for kind in this_machine.KEPT} == {
-        kind: before[kind] for kind in this_machine.KEPT
-    }
+    for kind in this_machine.KEPT:
+        assert after[kind] == before[kind], kind
 
 
 def looks_into_its_container(cluster: Cluster, who: str, container: str) -> None:

@@ -11,6 +11,8 @@ _WATCHED = (
 )
 _WATCHED_FOLDERS = ("kernel/keys", "net/ipv4/conf/all", "net/ipv4/conf/default", "net/bridge")
 _FOLDERS = ("/var/lib", "/var/log", "/run", "/etc", "/opt", "/dev")
+_OF_OTHERS = ("/mnt/", "/media/")
+"""Where people mount things, at any time."""
 _FILTERS = ("ip_tables_names", "ip6_tables_names")
 KEPT = ("mounts", "namespaces", "settings", "filters", "folders")
 """What is the same even while real nodes run; interfaces, routes and groups come and go with them."""
@@ -27,7 +29,11 @@ def seen(own: str) -> dict[str, set[str]]:
     groups = {str(path) for path in Path("/sys/fs/cgroup").glob("*")}
     groups |= {str(path) for path in Path("/sys/fs/cgroup").glob("*/gpu-clusters*")}
     found = {
-        "mounts": set(Path("/proc/self/mounts").read_text().splitlines()),
+        "mounts": {
+            line
+            for line in Path("/proc/self/mounts").read_text().splitlines()
+            if not line.split()[1].startswith(_OF_OTHERS)
+        },
         "interfaces": {path.name for path in Path("/sys/class/net").iterdir()},
         "namespaces": set(_output("ip", "netns").splitlines()),
         "routes": set(_output("ip", "route", "show", "table", "all").splitlines()),
