@@ -25,7 +25,8 @@ def archives(spec: LabSpec, report: Report) -> tuple[Path, ...]:
     if not spec.real:
         return ()
     ours = (images.caas(f"{_REGISTRY}/{spec.image}", report).archive,) if spec.image else ()
-    return (*images.basic(report), images.stand_in(report).archive, *ours)
+    proofs = (images.python(report).archive,) if spec.proofs else ()
+    return (*images.basic(report), images.stand_in(report).archive, *ours, *proofs)
 
 
 def start(
@@ -54,5 +55,6 @@ def start(
         hosts=folder / "hosts",
         joins=spec.joins & spec.real,
         ports=(issued.port,) if issued.port else (),
+        aliases=dict.fromkeys(sorted(spec.proofs), images.PYTHON),
         report=report,
     )

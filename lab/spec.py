@@ -34,6 +34,8 @@ class LabSpec:
     """What nodes are that can be either."""
     real: frozenset[str] = frozenset()
     """Nodes with a kubelet and a containerd of their own; the others are played."""
+    proofs: frozenset[str] = frozenset()
+    """Images of proofs that are Python programs: real nodes run them with this machine's interpreter."""
 
     def beside(self, more: LabSpec) -> LabSpec:
         """With the machines of another one; of machines of one name this one's counts."""
@@ -47,6 +49,7 @@ class LabSpec:
             gpu_operator=self.gpu_operator | (more.gpu_operator & new),
             usernetes=self.usernetes | (more.usernetes & new),
             real=self.real | (more.real & new),
+            proofs=self.proofs | more.proofs,
         )
 
     @property

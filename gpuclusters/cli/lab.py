@@ -20,9 +20,11 @@ from gpuclusters.cli.lab_spec import spec_of
 from gpuclusters.cli.progress import steps
 from gpuclusters.cli.project import Project
 from gpuclusters.cli.stack_config import read_valid
+from gpuclusters.config.cluster import ClusterConfig
 from gpuclusters.config.lab import KEY
 from gpuclusters.config.stack import StackConfig
 from gpuclusters.config.stack_file import other_sections
+from gpuclusters.config.usernetes import UsernetesConfig
 from lab import (
     control_plane,
     gpu_operator,
@@ -81,8 +83,14 @@ def start_for(project: Project, stack: str, config: StackConfig, console: Consol
         if choice.refused:
             raise RealNodesError(f"{KEY}.nodes is {wanted.value}, and {choice.why}")
         spec = spec_of(config.section, others, choice.kind)
-        say(f"nodes are {choice.kind.value}: {choice.why}")
+        say(_what_nodes_are(config.section, choice))
         lifecycle.start(project.lab_folder, spec, say)
+
+
+def _what_nodes_are(cluster: ClusterConfig, choice: nodes.Choice) -> str:
+    if isinstance(cluster, UsernetesConfig):
+        return "nodes are simulated: those of usernetes are inside of containers of their hosts"
+    return f"nodes are {choice.kind.value}: {choice.why}"
 
 
 @app.command()

@@ -12,7 +12,9 @@ from gpuclusters.config.cluster import ClusterConfig
 from gpuclusters.config.kubernetes import Rke2Kubernetes
 from gpuclusters.config.lab import uses_lab
 from gpuclusters.config.rke2_cluster import Rke2Config, machine_names
+from gpuclusters.config.rke2_cluster_plan import proof_tests
 from gpuclusters.config.usernetes import UsernetesConfig
+from gpuclusters.domain.proof import Trial
 from lab.control_plane import PLAIN_CAPACITY, NodeSpec
 from lab.hosts import HostSpec
 from lab.nodes import Kind
@@ -54,7 +56,7 @@ def _of(config: ClusterConfig, kind: Kind) -> LabSpec:
     else:
         spec = _rke2(config) if isinstance(config, Rke2Config) else _usernetes(config)
     # A node of usernetes is inside of a container, whose image comes from a registry.
-    can_be_real = kind is Kind.REAL and isinstance(config, CaasConfig) and not spec.joins
+    can_be_real = kind is Kind.REAL and not isinstance(config, UsernetesConfig)
     real = frozenset(node.name for node in spec.nodes) if can_be_real else frozenset()
     return replace(spec, kind=kind, real=real)
 
@@ -96,6 +98,11 @@ def _rke2(config: Rke2Config) -> LabSpec:
         image="",
         joins=frozenset(names),
         gpu_operator=frozenset(names),
+        proofs=frozenset(
+            test["image"]
+            for name, test in proof_tests(config).items()
+            if name == Trial.MATMUL and test.get("image")
+        ),
     )
 
 
