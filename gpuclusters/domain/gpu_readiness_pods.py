@@ -57,18 +57,24 @@ def _ended_well(status: Object) -> bool:
 def _state(status: Object) -> str:
     name, image = status.get("name", "?"), status.get("image", "?")
     state = status.get("state") or {}
+    # Of a container that is started again and again, a kubelet says here why it ended. What it says
+    # of the waiting is only for how long.
+    last = (status.get("lastState") or {}).get("terminated")
+    before = f"; before that it ended, {_ending(last)}" if last else ""
     if waiting := state.get("waiting"):
         message = f": {waiting['message']}" if waiting.get("message") else ""
-        last = ((status.get("lastState") or {}).get("terminated") or {}).get("exitCode")
-        again = f", ended with {last} before" if last is not None else ""
-        return (
-            f"container {name} waits, {waiting.get('reason', '?')}{message}{again} (image {image})"
-        )
+        reason = waiting.get("reason", "?")
+        return f"container {name} waits, {reason}{message} (image {image}){before}"
     if ended := state.get("terminated"):
-        message = f": {ended['message']}" if ended.get("message") else ""
-        reason = ended.get("reason", "ended")
-        return f"container {name} ended, {reason} with exit code {ended.get('exitCode')}{message}"
-    return f"container {name} runs and is not ready yet (image {image})"
+        return f"container {name} ended, {_ending(ended)}"
+    return f"container {name} runs and is not ready yet (image {image}){before}"
+
+
+def _ending(ended: Object) -> str:
+    """How a run of a container ended: what it left as its message, if anything, stands last."""
+    message = str(ended.get("message") or "").strip()
+    how = f"{ended.get('reason') or 'ended'} with exit code {ended.get('exitCode')}"
+    return f"{how}: {message}" if message else how
 
 
 def _conditions(pod: Object) -> Iterable[str]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from gpuclusters.domain import ladder_reasons
 from gpuclusters.domain.gpu_operator import EVENT
-from gpuclusters.domain.gpu_readiness_pods import blocked
+from gpuclusters.domain.gpu_readiness_pods import blocked, is_ready
 from gpuclusters.domain.ladder import Rung, failed, passed
 from gpuclusters.domain.ladder_inputs import LadderInputs
 from gpuclusters.domain.ladder_pods import REACH
@@ -100,7 +100,7 @@ def _waits(
 ) -> str:
     """What keeps the first silent pod from running; empty while all run."""
     for pod in pods:
-        pending = (pod.get("status") or {}).get("phase") != "Running"
-        if pending and str(pod["metadata"]["name"]) not in answers:
+        # A pod whose container is started again and again is in the phase Running all the time.
+        if not is_ready(pod) and str(pod["metadata"]["name"]) not in answers:
             return blocked(pod, cluster.list(EVENT, space))
     return "" if pods else "the set has no pods"

@@ -115,6 +115,8 @@ class LadderCluster:
     """Nodes that joined in another way."""
     pending: str = ""
     """Why pods of the network's test do not run."""
+    crashing: dict[str, Any] = field(default_factory=dict)
+    """State of their container, if it is started again and again."""
     objects: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
     made: list[dict[str, Any]] = field(default_factory=list)
 
@@ -208,7 +210,12 @@ class LadderCluster:
         if body["kind"] == "StatefulSet":
             count, phase = body["spec"]["replicas"], "Pending" if self.pending else "Running"
             waits = {"type": "PodScheduled", "status": "False", "message": self.pending}
-            status = {"phase": phase, "conditions": [waits] if self.pending else []}
+            ready = {"type": "Ready", "status": str(not self.crashing)}
+            status = {
+                "phase": phase,
+                "conditions": [waits if self.pending else ready],
+                "containerStatuses": [{"name": "proof", **self.crashing}] if self.crashing else [],
+            }
             return [
                 {
                     "metadata": {"name": f"{name}-{n}", "labels": labels},

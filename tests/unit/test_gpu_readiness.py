@@ -208,6 +208,62 @@ def test_a_pod_that_waits_for_another_operand_says_which_of_its_init_containers(
     assert "PodInitializing" not in text
 
 
+BACK_OFF = {
+    "reason": "CrashLoopBackOff",
+    "message": "back-off 10s restarting failed container=c pod=p_n(1)",
+}
+NO_DEVICE = {
+    "exitCode": 128,
+    "reason": "StartError",
+    "message": "OCI: unresolvable CDI devices management.nvidia.com/gpu=all\n",
+}
+
+
+@pytest.mark.parametrize("kind", ["containerStatuses", "initContainerStatuses"])
+@pytest.mark.parametrize(
+    ("state", "begin"),
+    [
+        ({"waiting": BACK_OFF}, "container c waits, CrashLoopBackOff: back-off 10s restarting"),
+        ({"running": {}}, "container c runs and is not ready yet (image i)"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("ended", "end", "meaning"),
+    [
+        (
+            NO_DEVICE,
+            "(image i); before that it ended, StartError with exit code 128: OCI: unresolvable CDI "
+            "devices management.nvidia.com/gpu=all [",
+            "a toolkit of 1.17 or older",
+        ),
+        (
+            {"exitCode": 137, "reason": "OOMKilled"},
+            "(image i); before that it ended, OOMKilled with exit code 137 [",
+            "it needs more memory than its limit",
+        ),
+        (
+            {"exitCode": 14, "reason": "Error", "message": ""},
+            "(image i); before that it ended, Error with exit code 14 [",
+            "a corrupt infoROM",
+        ),
+    ],
+)
+def test_a_container_that_is_started_again_and_again_says_why_it_ended(
+    kind: str, state: Any, begin: str, ended: Any, end: str, meaning: str
+) -> None:
+    crashes = {"name": "c", "image": "i", "state": state, "lastState": {"terminated": ended}}
+    status: dict[str, Any] = {kind: [crashes]}
+    text = blocked(pod(ready=False) | {"status": status}, [])
+    for part in (begin, end, meaning):
+        assert part in text
+
+
+def test_a_container_that_has_never_ended_says_nothing_of_an_end() -> None:
+    first = {"name": "c", "image": "i", "state": {"running": {}}, "lastState": {}}
+    text = blocked(pod(ready=False, containerStatuses=[first]), [])
+    assert text.endswith("container c runs and is not ready yet (image i)")
+
+
 @pytest.mark.parametrize(
     ("text", "meaning"),
     [

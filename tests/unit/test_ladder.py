@@ -212,6 +212,17 @@ def test_a_control_plane_with_its_taint_gets_no_pods() -> None:
     assert [c.subject for c in result.checks if c.level == "R7"] == ["a", "b"]
 
 
+def test_a_pod_of_the_network_that_crashes_says_why_though_its_phase_is_running() -> None:
+    ended = {"exitCode": 1, "reason": "Error", "message": "no such file: reach.py"}
+    cluster = LadderCluster(crashing={**CRASHES, "lastState": {"terminated": ended}})
+    cluster.logs["reach-0"] = "Traceback"
+    (wrong,) = [c for c in climb(cluster, strict=False).checks if c.outcome is Outcome.FAILED]
+    assert wrong.level == "R6"
+    said = "\n".join(proof.faults([wrong]))
+    assert "pod reach-0" in said
+    assert "Error with exit code 1: no such file: reach.py" in said
+
+
 def test_time_runs_out_for_the_whole_climb() -> None:
     cluster = LadderCluster(pending="0/2 nodes are available")
     clock = Clock()
