@@ -22,7 +22,7 @@ $(READY): requirements.lock pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement $(VENV)/uv.txt
 	@$(BIN)/uv pip sync --quiet --compile-bytecode --python $(BIN)/python --require-hashes requirements.lock
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
-	@$(BIN)/python -m compileall -q components gpuclusters lab stacks
+	@$(BIN)/python -m compileall -q caas components gpuclusters lab stacks
 	@touch $(READY)
 
 up: $(READY)  ## A whole caas cluster on this machine; again: changes nothing

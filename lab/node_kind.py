@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lab.nodes.choice import Choice, Kind, MachineFacts, Wanted, choose
+from lab.nodes.choice import Choice, Kind, MachineFacts, Wanted, choose, obstacles
 from lab.spec import known
 
 
@@ -24,8 +24,8 @@ def decide(folder: Path, wanted: Wanted, facts: MachineFacts) -> Choice:
         return Choice(kept, why, refused=True)
     if kept is Kind.SIMULATED:
         return Choice(kept, "the lab that is there has simulated nodes")
-    possible = choose(Wanted.REAL, facts)
-    if possible.refused:
-        why = f"the lab in {folder} has real nodes, and {possible.why}"
+    # What they take of the machine they may have taken already: only what makes them impossible counts.
+    if found := obstacles(facts):
+        why = f"the lab in {folder} has real nodes, and {'; '.join(found)}"
         return Choice(kept, why, refused=True)
     return Choice(kept, "the lab that is there has real nodes")

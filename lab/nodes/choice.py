@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+INOTIFY_NEEDED = 30
+"""Instances of inotify that must be free: a node takes eight or nine, a control plane ten."""
+
 
 class Wanted(StrEnum):
     """What the configuration asks for (`lab.nodes`)."""
@@ -26,8 +29,8 @@ class MachineFacts:
     """What decides whether real nodes can run on a machine.
 
     `commands_missing` are programs of the machine that are not on PATH, `controllers_missing` controllers of
-    cgroups that a kubelet needs and that are not there, `others` are kubelets and container runtimes that run
-    already, in words.
+    cgroups that a kubelet needs and that are not there, `inotify` how many more instances of inotify this
+    user may have, `others` are kubelets and container runtimes that run already, in words.
     """
 
     system: str
@@ -37,6 +40,7 @@ class MachineFacts:
     cgroups_writable: bool = True
     namespaces: bool = True
     overlay: bool = True
+    inotify: int = 1024
     others: tuple[str, ...] = ()
 
 
@@ -78,6 +82,17 @@ def obstacles(facts: MachineFacts) -> list[str]:
     return found
 
 
+def shortages(facts: MachineFacts) -> list[str]:
+    """What the machine has and has too little of, now, for nodes that do not run yet."""
+    if not facts.root or facts.inotify >= INOTIFY_NEEDED:
+        return []
+    # containerd would start without the part that kubelets ask, and say so in its log alone.
+    return [
+        f"the kernel gives this user {facts.inotify} more inotify instances and nodes need "
+        f"{INOTIFY_NEEDED}; raise it with `sysctl fs.inotify.max_user_instances=1024`"
+    ]
+
+
 def choose(wanted: Wanted, facts: MachineFacts) -> Choice:
     """Real nodes where they were asked for or the machine allows them, else simulated ones.
 
@@ -85,7 +100,7 @@ def choose(wanted: Wanted, facts: MachineFacts) -> Choice:
     """
     if wanted is Wanted.SIMULATED:
         return Choice(Kind.SIMULATED, "the configuration asks for simulated nodes")
-    found = obstacles(facts)
+    found = [*obstacles(facts), *shortages(facts)]
     if found:
         return Choice(Kind.SIMULATED, "; ".join(found), refused=wanted is Wanted.REAL)
     asked = wanted is Wanted.REAL

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import platform
 import shutil
@@ -11,7 +12,7 @@ from pathlib import Path
 import psutil
 
 from lab.nodes import cgroups
-from lab.nodes.choice import MachineFacts
+from lab.nodes.choice import INOTIFY_NEEDED, MachineFacts
 from lab.tools.cache import ToolCache
 from lab.tools.catalogue import TOOLS, host_platform
 
@@ -37,6 +38,7 @@ def machine_facts() -> MachineFacts:
         cgroups_writable=not root or cgroups.writable(),
         namespaces=not root or "unshare" in missing or _namespaces(),
         overlay=_overlay(),
+        inotify=_inotify(),
         others=_others(),
     )
 
@@ -77,6 +79,22 @@ def _overlay() -> bool:
         return "\toverlay\n" in Path("/proc/filesystems").read_text()
     except OSError:
         return False
+
+
+def _inotify() -> int:
+    """How many more instances there may be, up to those that are needed: taken, and given back."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    taken: list[int] = []
+    try:
+        while len(taken) < INOTIFY_NEEDED:
+            instance = libc.inotify_init1(os.O_CLOEXEC)
+            if instance < 0:
+                break
+            taken.append(instance)
+        return len(taken)
+    finally:
+        for instance in taken:
+            os.close(instance)
 
 
 def _others() -> tuple[str, ...]:

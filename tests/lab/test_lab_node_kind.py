@@ -42,3 +42,12 @@ def test_real_nodes_that_are_there_are_not_played_by_a_user_without_root(tmp_pat
     choice = decide(tmp_path, Wanted.AUTO, USER)
     assert choice.refused
     assert "root" in choice.why
+
+
+def test_what_nodes_that_run_have_taken_of_the_machine_does_not_count_against_them(
+    tmp_path: Path,
+) -> None:
+    few = replace(ROOT, inotify=0)
+    assert decide(tmp_path, Wanted.AUTO, few).kind is Kind.SIMULATED
+    remember(tmp_path, replace(SPEC, kind=Kind.REAL))
+    assert decide(tmp_path, Wanted.AUTO, few) == decide(tmp_path, Wanted.REAL, ROOT)

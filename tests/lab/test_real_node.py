@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import http.client
-import subprocess
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +14,7 @@ import pytest
 from lab import nodes
 from lab.nodes.network import token
 from tests.fixtures.control_plane import KubeCluster
+from tests.lab import this_machine
 from tests.lab.real_lab import (
     BUILD_SECONDS,
     RealLab,
@@ -30,52 +30,11 @@ pytestmark = [
     pytest.mark.timeout(BUILD_SECONDS),
 ]
 
-_WATCHED = ("kernel/panic", "kernel/panic_on_oops", "kernel/hostname", "vm/overcommit_memory")
-_WATCHED_FOLDERS = ("kernel/keys", "net/ipv4/conf/all", "net/ipv4/conf/default", "net/bridge")
-
 
 @pytest.fixture(scope="module")
 def lab(kube_api: KubeCluster) -> Iterator[RealLab]:
     with real_lab(kube_api, 2) as made:
         yield made
-
-
-def machine(own: str) -> dict[str, set[str]]:
-    """What real nodes could change on this machine, without that of other labs."""
-    settings = [Path("/proc/sys") / name for name in (*_WATCHED, "net/ipv4/ip_forward")]
-    for folder in _WATCHED_FOLDERS:
-        settings += [path for path in (Path("/proc/sys") / folder).glob("*") if path.is_file()]
-    groups = {str(path) for path in Path("/sys/fs/cgroup").glob("*")}
-    groups |= {str(path) for path in Path("/sys/fs/cgroup").glob("*/gpu-clusters*")}
-    found = {
-        "mounts": set(Path("/proc/self/mounts").read_text().splitlines()),
-        "interfaces": {path.name for path in Path("/sys/class/net").iterdir()},
-        "namespaces": set(output("ip", "netns").splitlines()),
-        "routes": set(output("ip", "route", "show", "table", "all").splitlines()),
-        "settings": {f"{path}={readable(path)}" for path in settings},
-        "groups": groups,
-        "filters": {
-            readable(Path(f"/proc/net/{name}")) for name in ("ip_tables_names", "ip6_tables_names")
-        },
-        "folders": {
-            str(path)
-            for folder in ("/var/lib", "/var/log", "/run", "/etc", "/opt", "/dev")
-            for path in Path(folder).iterdir()
-        },
-    }
-    ours = lambda line: own in line or ("gcl" not in line and "gpu-clusters" not in line)  # noqa: E731
-    return {kind: {line for line in lines if ours(line)} for kind, lines in found.items()}
-
-
-def output(*command: str) -> str:
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
-
-
-def readable(path: Path) -> str:
-    try:
-        return path.read_text().strip()
-    except OSError:
-        return "unreadable"
 
 
 def lives(pid: int) -> bool:
@@ -225,16 +184,15 @@ def test_after_a_kill_of_everything_a_start_begins_anew(lab: RealLab, namespace:
 
 def test_a_stop_leaves_the_machine_as_it_was(lab: RealLab, namespace: str) -> None:
     own = token(lab.folder)
-    running = machine(own)
+    running = this_machine.seen(own)
     assert any(own in name for name in running["interfaces"])
     nodes.stop(lab.folder)
-    stopped = machine(own)
+    stopped = this_machine.seen(own)
     nodes.stop(lab.folder)
     try:
-        for kind, lines in stopped.items():
-            assert not [line for line in lines if own in line], kind
+        assert this_machine.of(stopped, own) == []
         # While the nodes ran, the machine had their interface, its routes and their cgroups: nothing else.
-        for kind in ("mounts", "namespaces", "settings", "filters", "folders"):
+        for kind in this_machine.KEPT:
             assert running[kind] == stopped[kind], kind
         assert not processes_of(lab.folder)
         assert not (lab.folder / "undo.json").exists()
@@ -249,4 +207,4 @@ def test_a_lab_whose_folder_was_removed_ends_by_itself(kube_api: KubeCluster) ->
         assert held is not None
         (other.folder / "process.json").unlink()
         eventually(lambda: not lives(held), "the process has ended")
-        assert not [line for lines in machine(own).values() for line in lines if own in line]
+        assert this_machine.of(this_machine.seen(own), own) == []

@@ -65,6 +65,7 @@ def test_simulated_nodes_are_had_everywhere() -> None:
         ),
         (MachineFacts("linux", root=True, namespaces=False), "refuses new namespaces"),
         (MachineFacts("linux", root=True, overlay=False), "modprobe overlay"),
+        (MachineFacts("linux", root=True, inotify=3), "gives this user 3 more inotify instances"),
     ],
 )
 def test_what_a_machine_lacks_is_the_reason(facts: MachineFacts, reason: str) -> None:
