@@ -72,12 +72,12 @@ def status(folder: Path) -> list[Part]:
     ]
     parts += _real_nodes(folder)
     kubelets = kubelet.status(folder / "kubelet")
-    played = ", ".join(kubelets.nodes) or kubelets.detail
+    names = ", ".join(kubelets.nodes) or kubelets.detail
     parts.append(
         Part(
             "kubelets",
             kubelets.running,
-            played,
+            names,
             kubelets.pid or 0,
             kubelets.rss_bytes,
             kubelets.log,
