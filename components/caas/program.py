@@ -13,6 +13,8 @@ from components.caas.system import SETTINGS_KEY, System
 _SETTINGS_FOLDER = "/etc/gpu-clusters"
 _SECRETS_FOLDER = "/etc/gpu-clusters-secrets"
 _SCRATCH_FOLDER = "/tmp"  # noqa: S108 - an emptyDir of the pod
+_START_SECONDS = 120
+"""How long a program may take until it answers for the first time."""
 
 LABEL = "app.kubernetes.io/name"
 PART_OF = {"app.kubernetes.io/part-of": "gpu-clusters"}
@@ -95,6 +97,8 @@ def pod_template(args: ProgramArgs) -> dict[str, Any]:
             "requests": {"cpu": args.cpu, "memory": args.memory},
             "limits": {"memory": args.memory},
         },
+        # On a busy machine a start takes longer than liveness waits, which would kill it again and again.
+        "startup_probe": _probe("/healthz", period=2, failures=_START_SECONDS // 2),
         "readiness_probe": _probe("/readyz", period=2),
         "liveness_probe": _probe("/healthz", period=10),
         "security_context": {
@@ -132,12 +136,12 @@ def _field(name: str, path: str) -> Mapping[str, Any]:
     return {name: {"value_from": {"field_ref": {"field_path": path}}}}
 
 
-def _probe(path: str, *, period: int) -> Mapping[str, Any]:
+def _probe(path: str, *, period: int, failures: int = 3) -> Mapping[str, Any]:
     return {
         "http_get": {"path": path, "port": "http"},
         "period_seconds": period,
         "timeout_seconds": 2,
-        "failure_threshold": 3,
+        "failure_threshold": failures,
     }
 
 

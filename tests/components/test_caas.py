@@ -8,6 +8,8 @@ import pulumi
 import pytest
 
 from components.caas.kata_runtime import KataRuntime, KataRuntimeArgs
+from components.caas.programs import Programs, ProgramsArgs
+from components.caas.system import System, SystemArgs
 from components.caas.tenancy_api import TenancyApi, TenancyApiArgs
 from components.caas.tenant import Tenant, TenantArgs
 from gpuclusters.domain import admission_policy, isolation, tenancy_resource
@@ -89,3 +91,24 @@ def test_the_kubeconfig_is_a_secret_wherever_it_goes() -> None:
     engine = record(declare)
     assert secret == [True]
     assert [r.name for r in engine.seen if "kubeconfig" in r.inputs] == ["acme-policy"]
+
+
+def test_a_program_may_take_its_time_to_start_before_it_is_asked_whether_it_lives(
+    preview: bool,
+) -> None:
+    def declare() -> None:
+        secrets: dict[str, pulumi.Input[str]] = {"ssh-private-key": "key"}
+        system = System("system", SystemArgs(namespace="ns", settings="{}", secrets=secrets))
+        Programs(
+            "programs", ProgramsArgs(image="image", replicas=1, nodes=["hgx-01"], system=system)
+        )
+
+    engine = record(declare, preview=preview)
+    made = [*engine.of(":Deployment").values(), *engine.of(":DaemonSet").values()]
+    assert len(made) == 3
+    for one in made:
+        (container,) = one["spec"]["template"]["spec"]["containers"]
+        start, life = container["startupProbe"], container["livenessProbe"]
+        assert start["httpGet"] == life["httpGet"]
+        assert start["periodSeconds"] * start["failureThreshold"] == 120
+        assert life["periodSeconds"] * life["failureThreshold"] == 30
