@@ -12,15 +12,14 @@ from pathlib import Path
 
 import pytest
 
+from lab.gpu_operator import toolkit_programs
 from lab.tools.build import go_environment
 from lab.tools.cache import ToolCache
 from lab.tools.errors import ToolError
 from lab.tools.golang import find_go
-from tests.fixtures.go_programs import built
 
 HERE = Path(__file__).parent
 MODULE = "github.com/NVIDIA/nvidia-container-toolkit"
-PROGRAMS = ("nvidia-ctk", "nvidia-cdi-hook", "nvidia-container-runtime")
 DRIVER = "580.173.02"
 LIBRARIES = ("libnvidia-ml", "libcuda", "libnvidia-ptxjitcompiler")
 LIBRARY_FOLDER = "usr/lib/x86_64-linux-gnu"
@@ -31,23 +30,22 @@ def lay(folder: Path, version: str, uuids: Sequence[str] = ()) -> None:
 
     Args:
         folder: an empty one; paths in it are those of the machine.
-        version: of the toolkit; there is a folder for it under `toolkit/`.
+        version: of the toolkit, one that `toolkit_programs` pins.
         uuids: GPUs of the driver where GPU_UUIDS in the environment names no others.
     """
     for name in ("usr/bin", LIBRARY_FOLDER, "etc/systemd/system"):
         (folder / name).mkdir(parents=True)
     _lay_driver(folder, uuids)
-    pinned = HERE / "toolkit" / version
-    for name in PROGRAMS:
-        program = built(
-            f"{name}-{version}",
-            pinned,
-            f"{MODULE}/cmd/{name}",
-            linked=f"{MODULE}/internal/info.version={version}",
-            cgo=True,
-        )
+    for name in toolkit_programs.NAMES:
+        try:
+            program = toolkit_programs.program(name, version).built(print)
+        except ToolError as error:
+            pytest.skip(str(error))
         shutil.copy2(program, folder / "usr/bin" / name)
-    unit = _source(pinned) / "deployments/systemd/nvidia-cdi-refresh.service"
+    unit = (
+        _source(toolkit_programs.SOURCES / version)
+        / "deployments/systemd/nvidia-cdi-refresh.service"
+    )
     (folder / "etc/systemd/system" / unit.name).write_text(unit.read_text())
     shutil.copy2(HERE / "systemctl.sh", folder / "usr/bin/systemctl")
     (folder / "usr/bin/systemctl").chmod(0o755)
