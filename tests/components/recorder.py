@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -57,6 +58,15 @@ class Recorder(pulumi.runtime.Mocks):
 def record(declare: Callable[[], object], *, preview: bool = False) -> Recorder:
     """Run a declaration to its end, every registration answered, and give what was registered."""
     recorder = Recorder()
+    _have_a_loop()
     pulumi.runtime.set_mocks(recorder, project="gpu-clusters", stack="test", preview=preview)
     pulumi.runtime.test(declare)()
     return recorder
+
+
+def _have_a_loop() -> None:
+    """Pulumi's mocks want the event loop of the main thread, which a test before may have taken away."""
+    try:
+        asyncio.get_event_loop_policy().get_event_loop()
+    except RuntimeError:
+        asyncio.set_event_loop(asyncio.new_event_loop())

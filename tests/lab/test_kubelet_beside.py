@@ -369,7 +369,7 @@ def test_kata_is_on_the_host_while_its_daemonset_wants_it_there(beside: Beside) 
     assert drop_in.exists()
     beside.start()
     eventually(lambda: beside.label() is None)
-    assert not drop_in.exists()
+    eventually(lambda: not drop_in.exists())
 
 
 def test_a_node_that_was_real_and_is_played_is_not_called_real(

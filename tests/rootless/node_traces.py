@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 from pathlib import Path
 
@@ -11,7 +12,13 @@ import psutil
 
 def traces(mark: str, port: int) -> set[str]:
     """What of a rootless node is on the machine: its cgroups and processes, and its port if it answers."""
-    found = {str(path) for path in Path("/sys/fs/cgroup").glob(f"**/*{mark}*")}
+    # Not `glob`, which a folder that goes away meanwhile ends.
+    found = {
+        str(Path(folder) / name)
+        for folder, names, _ in os.walk("/sys/fs/cgroup")
+        for name in names
+        if mark in name
+    }
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):
             groups = (Path("/proc") / str(process.pid) / "cgroup").read_text()
