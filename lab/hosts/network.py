@@ -16,6 +16,20 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _T = TypeVar("_T")
 
 
+def listening(address: str, port: int) -> socket.socket:
+    """A socket that listens there, for an event loop; `OSError` when that cannot be."""
+    made = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        made.bind((address, port))
+        made.listen(64)
+    except OSError:
+        made.close()
+        raise
+    made.settimeout(0)
+    return made
+
+
 class Network:
     """A network namespace, found by a process that lives in it.
 
@@ -42,20 +56,7 @@ class Network:
 
     def listen(self, address: str, port: int) -> socket.socket:
         """A socket of this network that listens there; `OSError` when that cannot be."""
-
-        def make() -> socket.socket:
-            listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-            try:
-                listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                listening.bind((address, port))
-                listening.listen(64)
-            except OSError:
-                listening.close()
-                raise
-            listening.settimeout(0)
-            return listening
-
-        return self._inside(make)
+        return self._inside(lambda: listening(address, port))
 
     def when_ended(self, tell: Callable[[], None]) -> None:
         """Call this once in the running loop when the process has ended."""

@@ -7,7 +7,7 @@ import socket
 from dataclasses import dataclass
 
 from lab.hosts.model import ADDRESS, HostsError
-from lab.hosts.network import Network
+from lab.hosts.network import Network, listening
 
 _PORTS = range(20000, 32000)
 """Below the range from which systems choose ports of outgoing connections, so that a port that is
@@ -49,16 +49,10 @@ def listen(name: str, port: int | None) -> socket.socket:
     """
     candidates = [port] if port else random.sample(_PORTS, _PORT_ATTEMPTS)
     for candidate in candidates:
-        listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            listening.bind((ADDRESS, candidate))
-            listening.listen(64)
+            return listening(ADDRESS, candidate)
         except OSError:
-            listening.close()
             continue
-        listening.settimeout(0)
-        return listening
     if port:
         raise HostsError(
             f"host {name}: its port {port} on {ADDRESS} is taken by another process; stop that "

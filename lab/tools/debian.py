@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 from lab.tools.errors import ToolError
@@ -13,6 +14,10 @@ _SECONDS = 120
 _LAUNCHERS = Path(__file__).parent / "launchers"
 TREE = "root"
 """Folder beside a launcher with all files of the packages."""
+
+
+class FetchError(Exception):
+    """Packages cannot be downloaded; the reason."""
 
 
 def unpack(tool: Tool, folder: Path) -> Path:
@@ -28,27 +33,38 @@ def unpack(tool: Tool, folder: Path) -> Path:
             f"{tool.name} is not on PATH, cannot be downloaded, and there is no apt-get and dpkg-deb "
             f"to take it from Debian's package {wanted.package}; install {tool.name}"
         )
-    try:
-        packages = (wanted.package, *wanted.libraries)
-        fetched = _apt_get(folder, "download", *packages)
-        if fetched.returncode:
-            # A machine just installed has no lists of packages, or old ones.
-            _apt_get(folder, "update")
-            fetched = _apt_get(folder, "download", *packages)
-    except subprocess.TimeoutExpired:
-        raise ToolError(_advice(tool, f"apt-get did not end within {_SECONDS} s")) from None
-    if fetched.returncode:
-        lines = fetched.stderr.strip().splitlines() or ["it gave no reason"]
-        raise ToolError(_advice(tool, f"apt-get failed: {lines[0]}"))
     tree = folder / TREE if wanted.launcher else folder
-    for archive in folder.glob("*.deb"):
-        subprocess.run(["dpkg-deb", "-x", archive, tree], check=True)
+    try:
+        fetch((wanted.package, *wanted.libraries), folder, tree)
+    except FetchError as error:
+        raise ToolError(_advice(tool, str(error))) from None
     program = tree / wanted.path
     if not program.is_file():
         raise ToolError(_advice(tool, f"there is no /{wanted.path} in it"))
     if not wanted.launcher:
         return program
     return Path(shutil.copy(_LAUNCHERS / wanted.launcher, folder / tool.name))
+
+
+def fetch(packages: Sequence[str], folder: Path, tree: Path) -> None:
+    """Download packages into `folder` and unpack them into `tree`; apt-get and dpkg-deb are there.
+
+    Raises:
+        FetchError: they cannot be downloaded, with the reason.
+    """
+    try:
+        fetched = _apt_get(folder, "download", *packages)
+        if fetched.returncode:
+            # A machine just installed has no lists of packages, or old ones.
+            _apt_get(folder, "update")
+            fetched = _apt_get(folder, "download", *packages)
+    except subprocess.TimeoutExpired:
+        raise FetchError(f"apt-get did not end within {_SECONDS} s") from None
+    if fetched.returncode:
+        lines = fetched.stderr.strip().splitlines() or ["it gave no reason"]
+        raise FetchError(f"apt-get failed: {lines[0]}")
+    for archive in folder.glob("*.deb"):
+        subprocess.run(["dpkg-deb", "-x", archive, tree], check=True)
 
 
 def _apt_get(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
