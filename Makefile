@@ -6,10 +6,10 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help up down preview test check bench schema docs policy protos goldens lock clean
+.PHONY: help up down preview test test-long check bench schema docs policy protos goldens lock clean
 
 help:  ## What there is to call
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # The environment is made anew when the lock file changes. uv comes from the lock file too: its
 # own lines, hashes included, are all that pip gets to see.
@@ -34,8 +34,11 @@ preview: $(READY)  ## What `make up` would change
 down: $(READY)  ## Remove everything that `make up` made
 	@$(BIN)/gpu-clusters down
 
-test: $(READY)  ## Every test that needs neither cloud nor GPU
-	@$(BIN)/pytest
+test: $(READY)  ## Every test that needs neither cloud nor GPU, real nodes or minutes
+	@$(BIN)/pytest -m 'not (bench or gpu or cloud or long or real_node)'
+
+test-long: $(READY)  ## The others: labs that are killed and broken, and real nodes (Linux with root)
+	@$(BIN)/pytest -m '(long or real_node) and not (bench or gpu or cloud)'
 
 check: $(READY)  ## Format, lint, types, layers, shell scripts
 	@$(BIN)/ruff format --check .
