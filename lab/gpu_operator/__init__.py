@@ -18,7 +18,22 @@ Faults are injected by name while it runs (`faults`). What it does not do, so th
 - Times are fractions of a second where the real ones are minutes.
 """
 
-from lab.gpu_operator.model import OperatorError, OperatorSpec
-from lab.gpu_operator.process import start, status, stop
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lab import on_demand
+
+if TYPE_CHECKING:
+    from lab.gpu_operator.model import OperatorError, OperatorSpec
+    from lab.gpu_operator.process import start, status, stop
+else:
+    __getattr__ = on_demand.names(
+        __name__,
+        {
+            "model": "OperatorError OperatorSpec",
+            "process": "start status stop",
+        },
+    )
 
 __all__ = ["OperatorError", "OperatorSpec", "start", "status", "stop"]

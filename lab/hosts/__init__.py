@@ -35,10 +35,27 @@ What it does not do, so that nobody relies on it:
 - Terminals are refused (`ssh -T` works), and so is every kind of forwarding.
 """
 
-from lab.hosts.host_gpus import GpuState, gpu_state, set_mig
-from lab.hosts.model import BmcEndpoint, HostEndpoint, HostsError, HostSpec, ServerStatus
-from lab.hosts.process import reinstall, start, status, stop
-from lab.hosts.usernetes_cluster import NodeState, usernetes_node
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lab import on_demand
+
+if TYPE_CHECKING:
+    from lab.hosts.host_gpus import GpuState, gpu_state, set_mig
+    from lab.hosts.model import BmcEndpoint, HostEndpoint, HostsError, HostSpec, ServerStatus
+    from lab.hosts.process import reinstall, start, status, stop
+    from lab.hosts.usernetes_cluster import NodeState, usernetes_node
+else:
+    __getattr__ = on_demand.names(
+        __name__,
+        {
+            "host_gpus": "GpuState gpu_state set_mig",
+            "model": "BmcEndpoint HostEndpoint HostsError HostSpec ServerStatus",
+            "process": "reinstall start status stop",
+            "usernetes_cluster": "NodeState usernetes_node",
+        },
+    )
 
 __all__ = [
     "BmcEndpoint",

@@ -25,9 +25,25 @@ What it does not do, so that nobody relies on it:
 - Its log endpoint trusts every certificate of the lab's authority.
 """
 
-from lab.kubelet.addresses import is_process, reachable
-from lab.kubelet.model import KubeletError, KubeletSpec, KubeletStatus
-from lab.kubelet.process import start, status, stop
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lab import on_demand
+
+if TYPE_CHECKING:
+    from lab.kubelet.addresses import is_process, reachable
+    from lab.kubelet.model import KubeletError, KubeletSpec, KubeletStatus
+    from lab.kubelet.process import start, status, stop
+else:
+    __getattr__ = on_demand.names(
+        __name__,
+        {
+            "addresses": "is_process reachable",
+            "model": "KubeletError KubeletSpec KubeletStatus",
+            "process": "start status stop",
+        },
+    )
 
 __all__ = [
     "KubeletError",
