@@ -73,7 +73,7 @@ def lab(tools_at_hand: None, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 def helm(lab: RealLab, *arguments: str) -> None:
     done = subprocess.run(
         [tools.resolve("helm"), f"--kubeconfig={lab.cluster.kubeconfig}", *arguments],
-        capture_output=True, text=True, timeout=180, check=False,
+        capture_output=True, text=True, timeout=600, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
 
@@ -114,8 +114,8 @@ def test_pods_of_the_labs_charts_become_ready(lab: RealLab) -> None:
 
 def test_jobs_of_a_chart_end(lab: RealLab) -> None:
     suffix = ("--set", "deploymentMode=job", "--set", "env.multiInstallSuffix=b")
-    install(lab, "kata-job", "kata-deploy", *suffix, "--timeout=60s")
-    helm(lab, "uninstall", "kata-job", "--namespace=kata-job", "--timeout=60s")
+    install(lab, "kata-job", "kata-deploy", *suffix, "--timeout=300s")
+    helm(lab, "uninstall", "kata-job", "--namespace=kata-job", "--timeout=300s")
 
 
 def test_any_image_of_a_tenant_runs_and_says_what_it_is(lab: RealLab) -> None:

@@ -304,7 +304,7 @@ def test_a_host_that_joins_has_a_node_until_it_leaves(lab: RealLab, namespace: s
         agent.mkdir(parents=True)
         write_json(HostsFolder(lab.folder.parent / "hosts").path / "rke2.json", joined(name))
         write_json(entry.state, {"units": {"rke2-agent.service": {"active": "active"}}})
-        eventually(lambda: name in nodes.status(lab.folder).nodes, "it has joined", 90)
+        eventually(lambda: name in nodes.status(lab.folder).nodes, "it has joined")
         assert lab.node(name)["metadata"]["labels"]["of-rke2"] == "yes"
         running = nodes.status(lab.folder).nodes[name]
         assert (

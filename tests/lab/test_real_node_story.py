@@ -21,7 +21,7 @@ from lab.hosts.board import board
 from lab.hosts.folder import read_json
 from lab.nodes.configuration import KATA_HANDLER
 from tests.lab.real_lab import BUILD_SECONDS, only_where_possible
-from tests.lab.real_stack import NODE, RESOURCE, RealStack, eventually, real_stack
+from tests.lab.real_stack import NODE, PATIENCE, RESOURCE, RealStack, eventually, real_stack
 
 pytestmark = [
     pytest.mark.lab,
@@ -79,7 +79,7 @@ def state(stack: RealStack, path: str) -> str:
 
 
 def the_pod(stack: RealStack) -> dict[str, Any]:
-    (pod,) = stack.found("pods", f"--namespace={_SPACE}")["items"]
+    (pod,) = stack.found(f"/api/v1/namespaces/{_SPACE}/pods")["items"]
     return dict(pod)
 
 
@@ -158,7 +158,7 @@ def test_a_lost_node_keeps_its_gpus(stack: RealStack) -> None:
     held = {module for module, lease in before.items() if lease["phase"] == "Leased"}
     assert len(held) == 4
     nodes.control(stack.nodes, NODE, "cable", "stop")
-    eventually(lambda: stack.node()["conditions"]["Ready"] == "Unknown", "it is NotReady", 150)
+    eventually(lambda: stack.node()["conditions"]["Ready"] == "Unknown", "it is NotReady")
     # Deleted while nobody can tell whether it still runs: nothing of it is free.
     stack.kubectl("delete", "pod", f"--namespace={_SPACE}", pod["name"], "--wait=false")
     assert users(stack) == [f"{_SPACE}/{pod['name']}"]
@@ -179,5 +179,5 @@ def test_a_lost_node_keeps_its_gpus(stack: RealStack) -> None:
 
 def read(url: str, token: str) -> str:
     request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"})
-    with urllib.request.urlopen(request, timeout=30) as answer:
+    with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
         return str(answer.read().decode())

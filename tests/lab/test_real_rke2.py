@@ -62,7 +62,7 @@ SETTINGS = {
     "kubelet-arg": ["max-pods=77"],
 }
 OPEN = "for d in nvidia0 nvidia1; do (: < /dev/$d) 2>&1; done; ls /dev/nvidia*; sleep 1000"
-STEP_SECONDS = 90
+STEP_SECONDS = 450
 
 
 @dataclass
@@ -125,9 +125,8 @@ class World:
 
     def policy(self) -> str:
         """State and reason of the ClusterPolicy."""
-        status = json.loads(
-            self.lab.kubectl("get", "clusterpolicy", "cluster-policy", "--output=json")
-        ).get("status", {})
+        with self.lab.cluster.api() as api:
+            status = api.get("/apis/nvidia.com/v1/clusterpolicies/cluster-policy").get("status", {})
         ready = {c["type"]: c["reason"] for c in status.get("conditions", ())}.get("Ready", "")
         return f"{status.get('state', '')} {ready}"
 
@@ -169,7 +168,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         cluster = Cluster(machines, provider)
         for machine in machines:
             config = cluster.inputs(machine)["config"] | SETTINGS
-            cluster.create(machine, config=config, join_timeout_seconds=110)
+            cluster.create(machine, config=config, join_timeout_seconds=STEP_SECONDS)
         kubeconfig = folder / "kubeconfig"
         client = (str(programs["kubectl"]), f"--kubeconfig={kubeconfig}")
         real = RealLab(
@@ -311,7 +310,8 @@ def test_a_machine_that_is_taken_out_is_no_node_and_runs_nothing(world: World) -
         lambda: "containerd" not in world.inside(world.agent, "ps", "-ef"), "it runs nothing"
     )
     assert world.is_ready(world.server)
-    world.rke2.create(world.agent, config=world.rke2.inputs(world.agent)["config"])
+    config = world.rke2.inputs(world.agent)["config"]
+    world.rke2.create(world.agent, config=config, join_timeout_seconds=STEP_SECONDS)
     assert world.is_ready(world.agent)
 
 
@@ -365,10 +365,9 @@ def operand(world: World, app: str) -> dict[str, Any]:
 
 
 def operands(world: World, app: str) -> list[dict[str, Any]]:
-    said = world.lab.kubectl(
-        "get", "pods", "--namespace=gpu-operator", f"--selector=app={app}", "--output=json"
-    )
-    pods: list[dict[str, Any]] = json.loads(said)["items"]
+    with world.lab.cluster.api() as api:
+        found = api.get(f"/api/v1/namespaces/gpu-operator/pods?labelSelector=app%3D{app}")
+    pods: list[dict[str, Any]] = found["items"]
     return pods
 
 

@@ -19,6 +19,8 @@ from pulumi.dynamic.dynamic import serialize_provider
 from pulumi.runtime.proto import provider_pb2, provider_pb2_grpc
 
 PROJECT = Path(__file__).resolve().parents[2]
+_STEP_SECONDS = 900
+"""More than any step is given to join."""
 UNKNOWN = "04da6b54-80e4-46f7-96ec-b56ff0331ba9"
 """How the engine writes a value that is not known yet."""
 
@@ -112,7 +114,7 @@ class ProviderProcess:
 
     def _call(self, method: str, request: Any) -> Any:
         try:
-            return getattr(self.stub, method)(request, timeout=120)
+            return getattr(self.stub, method)(request, timeout=_STEP_SECONDS)
         except grpc.RpcError as error:
             raise StepFailed(error.details()) from None
 
