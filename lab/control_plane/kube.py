@@ -23,10 +23,14 @@ _PLURALS = {
     "ClusterRole": "clusterroles",
     "ClusterRoleBinding": "clusterrolebindings",
     "CustomResourceDefinition": "customresourcedefinitions",
+    "ConfigMap": "configmaps",
+    "DaemonSet": "daemonsets",
+    "Deployment": "deployments",
     "EndpointSlice": "endpointslices",
     "Namespace": "namespaces",
     "Node": "nodes",
     "Service": "services",
+    "ServiceAccount": "serviceaccounts",
 }
 
 

@@ -7,22 +7,46 @@ containerd and a kubelet run as on a machine of its own. Nodes are linked by a b
 those of another. docs/real-nodes.md says what is real, what is a stand-in, and what is put back.
 """
 
-from lab.nodes.choice import Choice, Kind, MachineFacts, Wanted, choose
-from lab.nodes.entrances import entrance
-from lab.nodes.facts import machine_facts
-from lab.nodes.forward import forwarded
-from lab.nodes.model import (
-    OWN_CAPACITY,
-    NodesError,
-    NodesSpec,
-    NodesStatus,
-    ProgramState,
-    RunningNode,
-)
-from lab.nodes.process import command_in, control, program_state, start, status, stop
-from lab.nodes.server import TOOLS
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lab import on_demand
+
+if TYPE_CHECKING:
+    from lab.nodes.choice import Choice, Kind, MachineFacts, Wanted, choose
+    from lab.nodes.entrances import entrance
+    from lab.nodes.facts import machine_facts
+    from lab.nodes.forward import forwarded
+    from lab.nodes.model import (
+        BRIDGE,
+        CILIUM,
+        OWN_CAPACITY,
+        NodesError,
+        NodesSpec,
+        NodesStatus,
+        ProgramState,
+        RunningNode,
+    )
+    from lab.nodes.process import command_in, control, program_state, start, status, stop
+    from lab.nodes.server import TOOLS, tools_for
+else:
+    __getattr__ = on_demand.names(
+        __name__,
+        {
+            "choice": "Choice Kind MachineFacts Wanted choose",
+            "entrances": "entrance",
+            "facts": "machine_facts",
+            "forward": "forwarded",
+            "model": "BRIDGE CILIUM OWN_CAPACITY NodesError NodesSpec NodesStatus ProgramState RunningNode",
+            "process": "command_in control program_state start status stop",
+            "server": "TOOLS tools_for",
+        },
+    )
 
 __all__ = [
+    "BRIDGE",
+    "CILIUM",
     "OWN_CAPACITY",
     "TOOLS",
     "Choice",
@@ -44,4 +68,5 @@ __all__ = [
     "start",
     "status",
     "stop",
+    "tools_for",
 ]

@@ -10,13 +10,24 @@ from pathlib import Path
 
 from lab import images
 from lab.control_plane import NodeSpec
-from lab.nodes import OWN_CAPACITY, command_in, control, entrance, forwarded, start, status, stop
+from lab.nodes import (
+    BRIDGE,
+    CILIUM,
+    OWN_CAPACITY,
+    command_in,
+    control,
+    entrance,
+    forwarded,
+    start,
+    status,
+    stop,
+)
 from lab.nodes.model import NodesError, RunningNode
 from lab.tools import ToolError
 from lab.tools.report import to_stderr
 
 _USAGE = """\
-usage: python -m lab.nodes start FOLDER CONTROL_PLANE NODE...
+usage: python -m lab.nodes start [--cilium] FOLDER CONTROL_PLANE NODE...
                            stop FOLDER
                            status FOLDER
                            start-program|stop-program|restart-program FOLDER NODE PROGRAM
@@ -33,15 +44,10 @@ def main(arguments: list[str]) -> int:
             from lab.nodes.server import serve
 
             serve(Path(folder))
+        case ["start", "--cilium", folder, plane, *names] if names:
+            return _start(Path(folder), Path(plane), names, CILIUM)
         case ["start", folder, plane, *names] if names:
-            nodes = [
-                NodeSpec(name, capacity=OWN_CAPACITY, allocatable=OWN_CAPACITY) for name in names
-            ]
-            basic = images.basic(to_stderr)
-            start(
-                Path(folder), control_plane=Path(plane), nodes=nodes, images=basic, report=to_stderr
-            )
-            return _show(Path(folder))
+            return _start(Path(folder), Path(plane), names, BRIDGE)
         case ["stop", folder]:
             stop(Path(folder))
         case ["status", folder]:
@@ -67,6 +73,13 @@ def main(arguments: list[str]) -> int:
             print(_USAGE, file=sys.stderr)
             return 2
     return 0
+
+
+def _start(folder: Path, plane: Path, names: list[str], network: str) -> int:
+    nodes = [NodeSpec(name, capacity=OWN_CAPACITY, allocatable=OWN_CAPACITY) for name in names]
+    basic = images.basic(to_stderr)
+    start(folder, control_plane=plane, nodes=nodes, images=basic, network=network, report=to_stderr)
+    return _show(folder)
 
 
 def _show(folder: Path) -> int:

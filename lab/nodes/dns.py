@@ -23,10 +23,10 @@ TOOLS = ("coredns",)
 ADDRESS = "10.96.0.10"
 """Where pods ask: the usual place in a range of services."""
 DOMAIN = "cluster.local"
-_PORT = 53
+PORT = 53
 _USER = "system:coredns"
-_SERVICE = "kube-dns"
-_NAMESPACE = "kube-system"
+SERVICE = "kube-dns"
+NAMESPACE = "kube-system"
 _TTL_SECONDS = 5
 
 
@@ -46,7 +46,7 @@ def command(folder: RealNodeFolder, tools: Mapping[str, Path]) -> tuple[str, ...
 
 def listens(address: str) -> str:
     """Where it answers, in the node's network."""
-    return f"{address}:{_PORT}"
+    return f"{address}:{PORT}"
 
 
 def corefile(kubeconfig: Path, address: str) -> str:
@@ -73,7 +73,7 @@ def corefile(kubeconfig: Path, address: str) -> str:
 
 def declare(api: KubeApi) -> None:
     """What the cluster has of it: its rights and its Service."""
-    for manifest in (*_RIGHTS, _service()):
+    for manifest in (*rights(), service()):
         api.apply(manifest)
 
 
@@ -91,10 +91,10 @@ def endpoints(token: str, nodes: Mapping[str, str]) -> dict[str, Any]:
         "apiVersion": "discovery.k8s.io/v1",
         "kind": "EndpointSlice",
         "metadata": {
-            "name": f"{_SERVICE}-{token}",
-            "namespace": _NAMESPACE,
+            "name": f"{SERVICE}-{token}",
+            "namespace": NAMESPACE,
             "labels": {
-                "kubernetes.io/service-name": _SERVICE,
+                "kubernetes.io/service-name": SERVICE,
                 "endpointslice.kubernetes.io/managed-by": "gpu-clusters-lab",
             },
         },
@@ -107,14 +107,15 @@ def endpoints(token: str, nodes: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def _service() -> dict[str, Any]:
+def service() -> dict[str, Any]:
+    """The Service under whose address pods ask; endpoints are not its own."""
     return {
         "apiVersion": "v1",
         "kind": "Service",
         "metadata": {
-            "name": _SERVICE,
-            "namespace": _NAMESPACE,
-            "labels": {"k8s-app": _SERVICE, "kubernetes.io/name": "CoreDNS"},
+            "name": SERVICE,
+            "namespace": NAMESPACE,
+            "labels": {"k8s-app": SERVICE, "kubernetes.io/name": "CoreDNS"},
         },
         "spec": {
             "clusterIP": ADDRESS,
@@ -126,41 +127,46 @@ def _service() -> dict[str, Any]:
 
 def _ports() -> list[dict[str, Any]]:
     return [
-        {"name": "dns", "port": _PORT, "protocol": "UDP"},
-        {"name": "dns-tcp", "port": _PORT, "protocol": "TCP"},
+        {"name": "dns", "port": PORT, "protocol": "UDP"},
+        {"name": "dns-tcp", "port": PORT, "protocol": "TCP"},
     ]
 
 
-_RIGHTS = (
-    {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "ClusterRole",
-        "metadata": {"name": _USER},
-        "rules": [
-            {
-                "apiGroups": [""],
-                "resources": ["namespaces", "services"],
-                "verbs": ["list", "watch"],
-            },
-            {
-                "apiGroups": ["discovery.k8s.io"],
-                "resources": ["endpointslices"],
-                "verbs": ["list", "watch"],
-            },
-        ],
-    },
-    {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "ClusterRoleBinding",
-        "metadata": {"name": _USER},
-        "roleRef": {
-            "apiGroup": "rbac.authorization.k8s.io",
+def rights() -> list[dict[str, Any]]:
+    """What CoreDNS may read, as a program of a node and as a pod of its account."""
+    return [
+        {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
             "kind": "ClusterRole",
-            "name": _USER,
+            "metadata": {"name": _USER},
+            "rules": [
+                {
+                    "apiGroups": [""],
+                    "resources": ["namespaces", "services"],
+                    "verbs": ["list", "watch"],
+                },
+                {
+                    "apiGroups": ["discovery.k8s.io"],
+                    "resources": ["endpointslices"],
+                    "verbs": ["list", "watch"],
+                },
+            ],
         },
-        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": _USER}],
-    },
-)
+        {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": _USER},
+            "roleRef": {
+                "apiGroup": "rbac.authorization.k8s.io",
+                "kind": "ClusterRole",
+                "name": _USER,
+            },
+            "subjects": [
+                {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": _USER},
+                {"kind": "ServiceAccount", "name": NAME, "namespace": NAMESPACE},
+            ],
+        },
+    ]
 
 
 def _kubeconfig(folder: RealNodeFolder) -> Path:

@@ -19,6 +19,7 @@ class Doors:
         """`api` is the port of the API server."""
         self._api = api
         self._open: dict[str, asyncio.Server] = {}
+        self._served: asyncio.Server | None = None
 
     async def open(self, ports: Sequence[int]) -> None:
         """Lead to the API server and to exactly these ports."""
@@ -29,3 +30,8 @@ class Doors:
             Path(name).unlink(missing_ok=True)
             far = functools.partial(asyncio.open_connection, LOOPBACK, wanted[name])
             self._open[name] = await asyncio.start_unix_server(relay.to(far), name, backlog=512)
+
+    async def serve(self, address: str, port: int) -> None:
+        """Lead to the API server from an address that the machine has in the network of the nodes."""
+        far = functools.partial(asyncio.open_connection, LOOPBACK, self._api)
+        self._served = await asyncio.start_server(relay.to(far), address, port, backlog=512)

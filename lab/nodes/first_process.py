@@ -142,6 +142,8 @@ class FirstProcess:
             self._mounts.bind(Path(source), Path(target))
         for folder in request["folders"]:
             self._mounts.own(Path(folder))
+        for target, arguments in request["mounts"].items():
+            self._mounts.add(Path(target), *arguments)
         path = os.pathsep.join([str(self._folder.plugins), os.environ.get("PATH", os.defpath)])
         for name, program in request["programs"].items():
             log, answers = self._folder.log(name), program["answers"]

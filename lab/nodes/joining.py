@@ -7,13 +7,13 @@ import time
 from collections.abc import Iterable, Mapping
 
 from lab.control_plane import NodeSpec
-from lab.control_plane.files import write_atomic
 from lab.control_plane.kube import KubeApi, UnavailableError
 from lab.control_plane.layout import Layout
 from lab.control_plane.processes import last_words
-from lab.nodes import configuration, dns, links, objects, proxy
+from lab.nodes import links, objects
 from lab.nodes.held_node import HeldNode
 from lab.nodes.model import NodesError
+from lab.nodes.pod_network import PodNetwork
 
 _SECONDS = 90.0
 _POLL_SECONDS = 0.1
@@ -22,10 +22,11 @@ _POLL_SECONDS = 0.1
 class Joining:
     """The nodes of one folder on their way into the cluster, and out of it. All of it blocks."""
 
-    def __init__(self, layout: Layout, port: int, token: str) -> None:
+    def __init__(self, layout: Layout, port: int, token: str, network: PodNetwork) -> None:
         self._layout = layout
         self._port = port
         self._token = token
+        self._network = network
         self._ranges: dict[str, str] = {}
         """Range of the pods of each node that has one."""
 
@@ -33,8 +34,7 @@ class Joining:
         """What the cluster has to have for its nodes; forget those that this lab has no more."""
         with KubeApi(self._layout, self._port) as api:
             objects.admit_api_server(api)
-            proxy.declare(api)
-            dns.declare(api)
+            self._network.declare(api)
             objects.forget_others(api, self._token, wanted)
 
     def until_ready(self, joining: Mapping[str, tuple[HeldNode, NodeSpec]]) -> None:
@@ -51,7 +51,7 @@ class Joining:
                 with contextlib.suppress(UnavailableError):
                     waiting = {n: w for n, w in waiting.items() if not self._joined(api, *w)}
                 if waiting and time.monotonic() > deadline:
-                    raise NodesError(_late(next(iter(waiting.values()))[0]))
+                    raise NodesError(self._late(next(iter(waiting.values()))[0]))
                 time.sleep(_POLL_SECONDS)
 
     def connect(self, nodes: Iterable[HeldNode], switch: int) -> None:
@@ -63,7 +63,7 @@ class Joining:
             links.route(node.pid, others)
         links.route(switch, addresses)
         with KubeApi(self._layout, self._port) as api:
-            dns.lead(api, self._token, {node.name: node.place.address for node in held})
+            self._network.lead(api, {node.name: node.place.address for node in held})
 
     def relabel(self, spec: NodeSpec) -> None:
         """Give a node of the cluster the labels that it is to have now."""
@@ -87,14 +87,21 @@ class Joining:
         node = objects.read(api, held.name)
         if node is None or not node["spec"].get("podCIDR"):
             return False
-        conflist = held.place.folder.networks / "10-lab.conflist"
         pods = str(node["spec"]["podCIDR"])
-        # A machine that was made anew has lost it.
-        if not conflist.exists() or self._ranges.get(held.name) != pods:
-            write_atomic(conflist, configuration.network(pods).encode())
+        anew = self._network.configure(held.place.folder, pods)
+        if anew or self._ranges.get(held.name) != pods or not objects.is_labelled(node):
             objects.label(api, spec, self._token)
             self._ranges[held.name] = pods
-        return objects.is_usable(node)
+        return self._network.works(node)
+
+    def _late(self, held: HeldNode) -> str:
+        network = self._network.log(held.place.folder)
+        if network is None:
+            return _late(held)
+        return (
+            f"the network of node {held.name} did not work within {_SECONDS:.0f} s; its agent says: "
+            f"{last_words(network)} (log: {network})"
+        )
 
 
 def _late(held: HeldNode) -> str:

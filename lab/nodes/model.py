@@ -14,6 +14,13 @@ Devices = Mapping[str, tuple[int, int]]
 """Character devices by path in a node, such as /dev/vfio/10: major and minor number."""
 
 
+BRIDGE = "bridge"
+"""Pods of a node are linked by a bridge; policies are not enforced."""
+CILIUM = "cilium"
+"""Pods are linked by Cilium, which enforces policies."""
+NETWORKS = (BRIDGE, CILIUM)
+
+
 class NodesError(RuntimeError):
     """Real nodes cannot be started or stopped; one sentence for the user."""
 
@@ -31,6 +38,7 @@ class NodesSpec:
     machine's loopback are reached from nodes and pods at `lab.nodes.network.MACHINE`. `hosts` is the folder
     of the simulated hosts of the same names, `joins` those whose kubelet runs only while their host has
     joined a cluster. `aliases` are other names of images, each with the name that an archive gives it.
+    `network` is that of the pods, one of `NETWORKS`.
     """
 
     control_plane: Path
@@ -41,6 +49,7 @@ class NodesSpec:
     hosts: Path | None = None
     joins: frozenset[str] = frozenset()
     aliases: Mapping[str, str] = field(default_factory=dict)
+    network: str = BRIDGE
 
     def document(self) -> dict[str, Any]:
         """For a JSON file."""
@@ -66,6 +75,7 @@ class NodesSpec:
             "hosts": str(self.hosts) if self.hosts else None,
             "joins": sorted(self.joins),
             "aliases": dict(sorted(self.aliases.items())),
+            "network": self.network,
         }
 
     @classmethod
@@ -94,6 +104,7 @@ class NodesSpec:
             Path(document["hosts"]) if document["hosts"] else None,
             frozenset(document["joins"]),
             document["aliases"],
+            document.get("network", BRIDGE),
         )
 
 

@@ -40,6 +40,9 @@ _KERNEL = {
     "kernel/panic_on_oops": "1",
     "kernel/keys/root_maxkeys": "1000000",
     "kernel/keys/root_maxbytes": "25000000",
+    # What an agent of Cilium wants of it; the first of them could never be taken back.
+    "kernel/unprivileged_bpf_disabled": "1",
+    "kernel/timer_migration": "0",
 }
 
 
@@ -93,6 +96,14 @@ class Mounts:
         source.mkdir(parents=True, exist_ok=True)
         self.own(target)
         _mount("--bind", str(source), str(target))
+        self._points.add(str(target))
+
+    def add(self, target: Path, *arguments: str) -> None:
+        """Mount something more at a folder, which is made if it is not there; done already is fine."""
+        if str(target) in self._points:
+            return
+        target.mkdir(parents=True, exist_ok=True)
+        _mount(*arguments, str(target))
         self._points.add(str(target))
 
     def clear(self) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from lab.control_plane import NodeSpec
 from lab.control_plane.layout import Layout
 from lab.hosts.tree import LIB
-from lab.nodes import capacity, configuration, dns, identity, proxy
+from lab.nodes import capacity, cilium, configuration, dns, identity, proxy
 from lab.nodes.distribution import Distribution
 from lab.nodes.folder import API, REGISTRY, RealNodeFolder, port_socket
 from lab.nodes.model import Devices
@@ -32,13 +32,17 @@ _NAMED = {
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What all nodes of a lab share. `port` is the API server's on loopback, the machine's and the nodes'."""
+    """What all nodes of a lab share. `port` is the API server's on loopback, the machine's and the nodes'.
+
+    `sources` are Cilium's where the network is Cilium, None where it is a bridge.
+    """
 
     layout: Layout
     port: int
     programs: Mapping[str, Path]
     log: Path
     hosts: Path | None
+    sources: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +111,10 @@ def write_programs(
     hosts.write_text(configuration.registry(MACHINE, REGISTRY_PORT))
     folder.kubeconfig.write_text(configuration.kubeconfig(folder, around.port))
     proxy.write(around.layout, folder, around.port, around.programs)
-    dns.write(around.layout, folder, place.address, around.port)
+    if around.sources is None:
+        dns.write(around.layout, folder, place.address, around.port)
+    else:
+        cilium.write(around.layout, folder, around.port, around.programs, around.sources)
 
 
 def doors(around: Surroundings, ports: Sequence[int]) -> list[tuple[str, int, str]]:

@@ -56,6 +56,11 @@ def label(api: KubeApi, spec: NodeSpec, token: str) -> None:
     api.apply({"apiVersion": "v1", "kind": "Node", "metadata": metadata})
 
 
+def is_labelled(node: dict[str, Any]) -> bool:
+    """Whether it was given its labels; one that was deleted and registered again has lost them."""
+    return LABEL in node["metadata"].get("labels", {})
+
+
 def is_usable(node: dict[str, Any]) -> bool:
     """Whether pods can be put on it."""
     taints = [taint["key"] for taint in node["spec"].get("taints", [])]

@@ -17,6 +17,9 @@ from lab.nodes.choice import obstacles
 from lab.nodes.facts import machine_facts
 from lab.nodes.folder import NodesFolder
 from lab.nodes.model import (
+    BRIDGE,
+    CILIUM,
+    NETWORKS,
     Devices,
     NodesError,
     NodesSpec,
@@ -26,8 +29,9 @@ from lab.nodes.model import (
 )
 from lab.nodes.network import MOST_NODES
 from lab.nodes.requests import NotAnsweredError, ask
-from lab.nodes.server import TOOLS
+from lab.nodes.server import tools_for
 from lab.server_process import end, living, one_at_a_time, spawn
+from lab.tools.cilium_sources import cilium_sources
 
 _START_SECONDS = 180.0
 _STOP_SECONDS = 60.0
@@ -48,6 +52,7 @@ def start(
     devices: Mapping[str, Devices] | None = None,
     ports: Sequence[int] = (),
     aliases: Mapping[str, str] | None = None,
+    network: str = BRIDGE,
     report: Report = lambda _: None,
 ) -> NodesStatus:
     """Run exactly these real nodes until stopped; wait until all are Ready. Done already: nothing changes.
@@ -66,6 +71,8 @@ def start(
         ports: of the machine's loopback; nodes and pods reach them at `lab.nodes.network.MACHINE`.
         aliases: other names of images, each with the name that an archive gives it; what is named by a
             digest cannot be had otherwise.
+        network: of the pods. `BRIDGE` enforces no policy. `CILIUM` does: its agent runs on every node, its
+            operator in the cluster, whose kinds of policies it takes over; names come from pods then.
         report: receives a line for each step that takes time.
 
     Raises:
@@ -82,13 +89,22 @@ def start(
         hosts.resolve() if hosts else None,
         frozenset(joins),
         dict(aliases or {}),
+        network,
     )
+    if network not in NETWORKS:
+        raise NodesError(f"there is no network {network!r}; there are {', '.join(NETWORKS)}")
+    if network == CILIUM and spec.joins:
+        raise NodesError(
+            "nodes of hosts that join a cluster get no Cilium from the lab; leave `joins` or `network` out"
+        )
     if len(spec.nodes) > MOST_NODES:
         raise NodesError(f"a lab has at most {MOST_NODES} real nodes, not {len(spec.nodes)}")
     if found := obstacles(machine_facts()):
         raise NodesError("; ".join(found))
     # Here and not in the process, so that a build is reported as it goes.
-    tools.ensure(TOOLS, report)
+    tools.ensure(tools_for(network), report)
+    if network == CILIUM:
+        cilium_sources(report)
     try:
         paths.path.mkdir(parents=True, exist_ok=True, mode=0o700)
         with one_at_a_time(paths.start_lock):

@@ -25,14 +25,14 @@ LISTENS = "127.0.0.1:10256"
 """Where it says that it works, in the node's network."""
 _USER = "system:kube-proxy"
 """Every cluster binds the ClusterRole system:node-proxier to this name."""
-_NOT_OURS = "service.kubernetes.io/service-proxy-name"
+NOT_OURS = "service.kubernetes.io/service-proxy-name"
 """A Service with this label is left alone by every kube-proxy that does not have that name."""
 _COMMANDS = tuple(
     f"{family}{suffix}"
     for family in ("iptables", "ip6tables")
     for suffix in ("", "-save", "-restore")
 )
-_KUBERNETES = "/api/v1/namespaces/default/services/kubernetes"
+KUBERNETES = "/api/v1/namespaces/default/services/kubernetes"
 _SECONDS = 10.0
 _POLL_SECONDS = 0.05
 _BRIDGED = Path("/proc/sys/net/bridge/bridge-nf-call-iptables")
@@ -89,10 +89,7 @@ def declare(api: KubeApi) -> None:
     Nodes serve its address themselves: the API server listens on the machine's loopback, which is no endpoint
     that a Service may have.
     """
-    # A cluster just started makes the Service a moment after it says that it is ready.
-    deadline = time.monotonic() + _SECONDS
-    while api.request("GET", _KUBERNETES)[0] == 404 and time.monotonic() < deadline:
-        time.sleep(_POLL_SECONDS)
+    await_kubernetes(api)
     api.apply(
         {
             "apiVersion": "v1",
@@ -100,10 +97,17 @@ def declare(api: KubeApi) -> None:
             "metadata": {
                 "name": "kubernetes",
                 "namespace": "default",
-                "labels": {_NOT_OURS: "gpu-clusters-lab"},
+                "labels": {NOT_OURS: "gpu-clusters-lab"},
             },
         }
     )
+
+
+def await_kubernetes(api: KubeApi) -> None:
+    """A cluster just started makes the Service a moment after it says that it is ready."""
+    deadline = time.monotonic() + _SECONDS
+    while api.request("GET", KUBERNETES)[0] == 404 and time.monotonic() < deadline:
+        time.sleep(_POLL_SECONDS)
 
 
 def kubeconfig(user: str, port: int, authority: Path, certificate: Path) -> dict[str, Any]:

@@ -30,6 +30,8 @@ def must_restart(running: NodesSpec, wanted: NodesSpec) -> str:
         return "they are to join another control plane"
     if running.hosts != wanted.hosts:
         return "their hosts lie elsewhere"
+    if running.network != wanted.network:
+        return f"their network is to be {wanted.network}"
     return ""
 
 

@@ -28,7 +28,7 @@ from lab.control_plane.layout import Layout
 from lab.control_plane.ports import kept
 from lab.hosts.folder import HostsFolder, read_json, write_json
 from lab.kubelet.membership import Membership
-from lab.nodes import dns, leftovers, links, proxy, registry, roster
+from lab.nodes import cilium, cilium_objects, dns, leftovers, links, proxy, registry, roster
 from lab.nodes.announcements import Announcements
 from lab.nodes.doors import Doors
 from lab.nodes.entrances import Entrances
@@ -36,11 +36,13 @@ from lab.nodes.folder import REGISTRY, NodesFolder
 from lab.nodes.held_node import HeldNode
 from lab.nodes.joining import Joining
 from lab.nodes.machines import Machines
-from lab.nodes.model import NodesError, NodesSpec
+from lab.nodes.model import CILIUM, NodesError, NodesSpec
 from lab.nodes.network import NetworkPlan, plan, token
 from lab.nodes.node_files import Place, Surroundings
+from lab.nodes.pod_network import Bridge, Cilium, PodNetwork
 from lab.nodes.requests import Answer, answering
 from lab.tools.cache import cache_root
+from lab.tools.cilium_sources import cilium_sources
 
 TOOLS = (
     "containerd", "containerd-shim-runc-v2", "ctr", "runc", "kubelet", "cni-bridge", "cni-host-local",
@@ -51,19 +53,29 @@ _WATCH_SECONDS = 0.5
 _log = logging.getLogger(__name__)
 
 
+def tools_for(network: str) -> tuple[str, ...]:
+    """The programs of nodes whose pods have this network."""
+    return (*TOOLS, *cilium.TOOLS) if network == CILIUM else TOOLS
+
+
 class Nodes:
     """All real nodes of one folder."""
 
-    def __init__(self, folder: NodesFolder, spec: NodesSpec, programs: Mapping[str, Path]) -> None:
+    def __init__(
+        self,
+        folder: NodesFolder,
+        spec: NodesSpec,
+        programs: Mapping[str, Path],
+        sources: Path | None = None,
+    ) -> None:
         self._folder = folder
         self._spec = spec
         layout = Layout.of(spec.control_plane)
         port = kept(layout.ports).get(API_SERVER, 0)
         if not port:
             raise NodesError(f"there is no control plane in {spec.control_plane}; start it first")
-        self._around = Surroundings(layout, port, programs, folder.log, spec.hosts)
+        self._around = Surroundings(layout, port, programs, folder.log, spec.hosts, sources)
         self._token = token(folder.path)
-        self._joining = Joining(layout, port, self._token)
         self._doors = Doors(port)
         self._reloading = asyncio.Lock()
         self._following: asyncio.Task[None] | None = None
@@ -86,6 +98,9 @@ class Nodes:
         Path(self._folder.control.name).unlink(missing_ok=True)
         self._numbers: dict[str, int] = read_json(self._folder.numbers) or {}
         self._network, self._switch = self._open_network()
+        self._joining = Joining(
+            self._around.layout, self._around.port, self._token, self._pod_network()
+        )
         self._machines = Machines(
             self._switch,
             self._joining,
@@ -96,6 +111,8 @@ class Nodes:
         stack = contextlib.ExitStack()
         try:
             await self._doors.open(self._spec.ports)
+            if self._around.sources is not None:
+                await self._doors.serve(self._network.machine, cilium_objects.API_PORT)
             await self._entrances.restore()
             self._contents = stack.enter_context(registry.serving(REGISTRY, self._spec.images))
             await asyncio.to_thread(self._joining.prepare, [node.name for node in self._spec.nodes])
@@ -141,6 +158,11 @@ class Nodes:
                 switch.close()
                 raise
         return network, switch
+
+    def _pod_network(self) -> PodNetwork:
+        if self._around.sources is None:
+            return Bridge(self._token)
+        return Cilium(self._token, self._folder.path, self._around.programs, self._network.machine)
 
     async def _add(self, names: set[str]) -> None:
         """Make these nodes of the wish; they are on their way when it returns."""
@@ -260,10 +282,12 @@ def serve(path: Path) -> None:
     )
     process = psutil.Process()
     write_json(folder.process, {"pid": process.pid, "created": process.create_time()})
-    programs = tools.ensure(TOOLS, _log.info)
+    spec = NodesSpec.of(read_json(folder.specs))
+    programs = tools.ensure(tools_for(spec.network), _log.info)
+    sources = cilium_sources(_log.info) if spec.network == CILIUM else None
 
     async def main() -> None:
-        nodes = Nodes(folder, NodesSpec.of(read_json(folder.specs)), programs)
+        nodes = Nodes(folder, spec, programs, sources)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, nodes.stop)

@@ -30,6 +30,7 @@ _NEEDED_GIB: Mapping[str, float] = {
     "cni": 0.5,
     "coredns": 2.0,
     "pause": 0.2,
+    "cilium": 4.0,
 }
 
 

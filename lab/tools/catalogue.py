@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from lab.tools.cilium_programs import CILIUM_PROGRAMS
 from lab.tools.model import Platform, Release, Tool, host_platform, parse_version
 from lab.tools.node_programs import NODE_PROGRAMS
 
@@ -116,6 +117,10 @@ _TOOLS = (
     ),
 )
 
-TOOLS: Mapping[str, Tool] = {tool.name: tool for tool in (*_TOOLS, *NODE_PROGRAMS)}
-FOR_NODES = frozenset({"kubelet", "kube-proxy", *(tool.name for tool in NODE_PROGRAMS)})
+TOOLS: Mapping[str, Tool] = {
+    tool.name: tool for tool in (*_TOOLS, *NODE_PROGRAMS, *CILIUM_PROGRAMS)
+}
+FOR_CILIUM = frozenset(tool.name for tool in CILIUM_PROGRAMS)
+"""What only real nodes need whose network is Cilium's."""
+FOR_NODES = FOR_CILIUM | {"kubelet", "kube-proxy", *(tool.name for tool in NODE_PROGRAMS)}
 """What only real nodes need."""

@@ -26,6 +26,7 @@ SOURCES = (
     "helm.sh/helm/v4",
     "github.com/containerd/containerd/v2",
     "github.com/containernetworking/plugins",
+    "github.com/cilium/cilium",
 )
 OURS = {"pause"}
 OURS_OF = {"coredns": "github.com/coredns/coredns"}

@@ -1,0 +1,99 @@
+"""The network of the pods, in both kinds: what a cluster has for it, what a node is told, when it works."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from lab.control_plane.files import write_atomic
+from lab.control_plane.kube import KubeApi
+from lab.nodes import cilium_objects, configuration, dns, dns_pods, objects, proxy
+from lab.nodes.folder import RealNodeFolder
+
+Node = dict[str, Any]
+
+
+class PodNetwork(Protocol):
+    """What a network of pods does while nodes join."""
+
+    def declare(self, api: KubeApi) -> None:
+        """Have the cluster have what it needs."""
+
+    def configure(self, folder: RealNodeFolder, pods: str, /) -> bool:
+        """Tell a node the range of its pods; whether that is news to it."""
+
+    def works(self, node: Node) -> bool:
+        """Whether pods of a node that is Ready have their network."""
+
+    def lead(self, api: KubeApi, addresses: Mapping[str, str], /) -> None:
+        """Have names come from these nodes, addresses by name."""
+
+    def log(self, folder: RealNodeFolder, /) -> Path | None:
+        """Where the network of a node says why it does not work."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bridge:
+    """A bridge on every node, names from a program of every node; policies are not enforced."""
+
+    token: str
+
+    def declare(self, api: KubeApi) -> None:
+        """The Services `kubernetes` and `kube-dns`."""
+        proxy.declare(api)
+        dns.declare(api)
+
+    def configure(self, folder: RealNodeFolder, pods: str, /) -> bool:
+        """Write the configuration of CNI."""
+        file = folder.networks / "10-lab.conflist"
+        # A machine that was made anew has lost it.
+        told, wanted = file.exists() and file.read_text(), configuration.network(pods)
+        if told == wanted:
+            return False
+        write_atomic(file, wanted.encode())
+        return True
+
+    def works(self, node: Node) -> bool:
+        """It does as soon as it is configured."""
+        return objects.is_usable(node)
+
+    def lead(self, api: KubeApi, addresses: Mapping[str, str], /) -> None:
+        """Lead the Service of names to the programs of these nodes."""
+        dns.lead(api, self.token, addresses)
+
+    def log(self, _folder: RealNodeFolder, /) -> Path | None:
+        """It has none."""
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Cilium:
+    """Cilium's agent on every node, names from pods; `machine` is its address in the nodes' network."""
+
+    token: str
+    folder: Path
+    programs: Mapping[str, Path]
+    machine: str
+
+    def declare(self, api: KubeApi) -> None:
+        """Agents, operator, names."""
+        cilium_objects.declare(api, self.token, self.folder, self.programs, self.machine)
+        dns_pods.declare(api, self.token, self.programs)
+
+    def configure(self, _folder: RealNodeFolder, _pods: str, /) -> bool:
+        """The agent does it, once it serves pods."""
+        return False
+
+    def works(self, node: Node) -> bool:
+        """Cilium's own word counts."""
+        return objects.is_usable(node) and cilium_objects.is_up(node)
+
+    def lead(self, _api: KubeApi, _addresses: Mapping[str, str], /) -> None:
+        """The Service finds its pods by itself."""
+
+    def log(self, folder: RealNodeFolder, /) -> Path | None:
+        """The newest log of the node's agent."""
+        found = folder.var_log.glob("pods/kube-system_cilium-*/cilium-agent/*.log")
+        return max(found, key=lambda path: path.stat().st_mtime, default=None)
