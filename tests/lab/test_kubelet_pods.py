@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,19 @@ from lab.control_plane import NodeSpec
 from lab.control_plane.kube import KubeApi
 from lab.kubelet import KubeletError, reachable, start, status
 from tests.fixtures.control_plane import KubeCluster
-from tests.fixtures.kubelet import IMAGE, Kubelets
+from tests.fixtures.kubelet import IMAGE, KubeletStandIn, playing
 
 pytestmark = pytest.mark.lab
 
 
-def eventually(condition: Callable[[], Any], seconds: float = 30) -> Any:
+@pytest.fixture(scope="module")
+def kubelet(kube_api: KubeCluster) -> Iterator[KubeletStandIn]:
+    """Two nodes; pods of tests are in namespaces of their own, and those of our image end with their test."""
+    with playing(kube_api) as make:
+        yield make("a", "b")
+
+
+def eventually(condition: Callable[[], Any], seconds: float = 150) -> Any:
     deadline = time.monotonic() + seconds
     while not (result := condition()):
         assert time.monotonic() < deadline, "it did not happen"
@@ -59,7 +67,7 @@ def kubectl(cluster: KubeCluster, *arguments: str) -> str:
         [program, "--kubeconfig", cluster.kubeconfig, *arguments],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=150,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -67,9 +75,8 @@ def kubectl(cluster: KubeCluster, *arguments: str) -> str:
 
 
 def test_a_node_is_ready_has_no_devices_and_is_none_of_kwoks(
-    kube_api: KubeCluster, kubelets: Kubelets
+    kube_api: KubeCluster, kubelet: KubeletStandIn
 ) -> None:
-    kubelet = kubelets("a", "b")
     with kube_api.api() as client:
         for name in kubelet.names:
             node = client.get(f"/api/v1/nodes/{name}")
@@ -82,9 +89,8 @@ def test_a_node_is_ready_has_no_devices_and_is_none_of_kwoks(
 
 
 def test_an_ordinary_pod_runs_has_a_log_and_goes(
-    kube_api: KubeCluster, namespace: str, kubelets: Kubelets
+    kube_api: KubeCluster, namespace: str, kubelet: KubeletStandIn
 ) -> None:
-    kubelet = kubelets()
     pods = f"/api/v1/namespaces/{namespace}/pods"
     with kube_api.api() as client:
         post(client, pods, pod_on(kubelet.name, command=["serve", "me"]))
@@ -161,7 +167,7 @@ def is_ready(client: KubeApi, path: str) -> Callable[[], Any]:
 def fetch(address: str, path: str = "/") -> bytes:
     import http.client
 
-    connection = http.client.HTTPConnection(address, 8080, timeout=5)
+    connection = http.client.HTTPConnection(address, 8080, timeout=30)
     try:
         connection.request("GET", path)
         return connection.getresponse().read()
@@ -172,9 +178,8 @@ def fetch(address: str, path: str = "/") -> bytes:
 
 
 def test_a_pod_of_our_image_is_a_process_with_all_that_its_spec_names(
-    kube_api: KubeCluster, namespace: str, kubelets: Kubelets
+    kube_api: KubeCluster, namespace: str, kubelet: KubeletStandIn
 ) -> None:
-    kubelet = kubelets()
     core = f"/api/v1/namespaces/{namespace}"
     with kube_api.api() as client:
         secret = {"metadata": {"name": "greeting"}, "stringData": {"word": "hello"}}
@@ -218,11 +223,12 @@ def test_a_pod_of_our_image_is_a_process_with_all_that_its_spec_names(
         assert follow.stdout.readline().startswith("up ")
         client.delete(f"{core}/pods/real")
         assert follow.stdout.read() == "bye\n"
-        assert follow.wait(10) == 0
+        assert follow.wait(60) == 0
         eventually(lambda: client.request("GET", f"{core}/pods/real")[0] == 404)
-    assert processes_of(kubelet.pid) == []
+    assert processes_of(kubelet.pid, PROGRAM) == []
 
 
+SLEEPS = "import time; time.sleep(600)"
 ILL = """
 import http.server, os, pathlib, sys
 print(pathlib.Path(sys.argv[1]).read_text(), flush=True)
@@ -238,9 +244,8 @@ http.server.HTTPServer((os.environ["POD_IP"], 8080), Answer).serve_forever()
 
 
 def test_a_process_that_fails_its_liveness_probe_is_restarted_and_its_last_log_kept(
-    kube_api: KubeCluster, namespace: str, kubelets: Kubelets
+    kube_api: KubeCluster, namespace: str, kubelet: KubeletStandIn
 ) -> None:
-    kubelet = kubelets()
     core = f"/api/v1/namespaces/{namespace}"
     pod = pod_on(
         kubelet.name,
@@ -279,9 +284,8 @@ def test_a_process_that_fails_its_liveness_probe_is_restarted_and_its_last_log_k
 
 
 def test_what_the_stand_in_does_not_do_is_refused(
-    kube_api: KubeCluster, namespace: str, kubelets: Kubelets
+    kube_api: KubeCluster, namespace: str, kubelet: KubeletStandIn
 ) -> None:
-    kubelet = kubelets()
     core = f"/api/v1/namespaces/{namespace}"
     with kube_api.api() as client:
         pod = pod_on(kubelet.name, image=IMAGE, livenessProbe={"exec": {"command": ["true"]}})
@@ -301,12 +305,18 @@ def test_kubelets_without_a_control_plane_say_so(tmp_path: Path) -> None:
     assert not status(tmp_path / "k").running
 
 
-def processes_of(pid: int) -> list[int]:
-    return [child.pid for child in psutil.Process(pid).children(recursive=True)]
+def processes_of(pid: int, program: str) -> list[int]:
+    """Children that run the program; pods of other tests may still be ending."""
+    found = []
+    for child in psutil.Process(pid).children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if program in child.cmdline():
+                found.append(child.pid)
+    return found
 
 
 def test_a_process_has_the_rights_of_its_service_account_and_no_more(
-    kube_api: KubeCluster, namespace: str, kubelets: Kubelets
+    kube_api: KubeCluster, namespace: str, kubelet: KubeletStandIn
 ) -> None:
     program = (
         "import asyncio\n"
@@ -321,7 +331,6 @@ def test_a_process_has_the_rights_of_its_service_account_and_no_more(
         "            print(error.status)\n"
         "asyncio.run(main())\n"
     )
-    kubelet = kubelets()
     core = f"/api/v1/namespaces/{namespace}"
     rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}"
     with kube_api.api() as client:
@@ -341,15 +350,15 @@ def test_a_process_has_the_rights_of_its_service_account_and_no_more(
 
 
 def test_killed_kubelets_leave_no_process_behind_and_are_started_again(
-    kube_api: KubeCluster, namespace: str, kubelets: Kubelets
+    kube_api: KubeCluster, namespace: str, kubelet: KubeletStandIn
 ) -> None:
-    kubelet = kubelets()
+    """The last one here: it ends the kubelets that all share."""
     core = f"/api/v1/namespaces/{namespace}"
-    sleeper = ["python", "-c", "import time; time.sleep(600)"]
+    sleeper = ["python", "-c", SLEEPS]
     with kube_api.api() as client:
         post(client, f"{core}/pods", pod_on(kubelet.name, image=IMAGE, command=sleeper))
         eventually(is_ready(client, f"{core}/pods/p"))
-        (child,) = processes_of(kubelet.pid)
+        (child,) = processes_of(kubelet.pid, SLEEPS)
         kubelet.kill()
         eventually(lambda: not psutil.pid_exists(child))
         kubelet.start()
@@ -362,6 +371,6 @@ def test_killed_kubelets_leave_no_process_behind_and_are_started_again(
         )
         assert status
         kubelet.start()
-        (again,) = processes_of(kubelet.pid)
+        (again,) = processes_of(kubelet.pid, SLEEPS)
         kubelet.stop()
         assert not psutil.pid_exists(again)

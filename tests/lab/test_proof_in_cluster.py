@@ -23,7 +23,7 @@ from gpuclusters.domain.proof_jobs import CONFIG_MAP, JOB
 from gpuclusters.domain.tenancy_objects import NAMESPACE, POD
 from lab.control_plane.kube import KubeApi
 from tests.fixtures.control_plane import KubeCluster
-from tests.fixtures.kubelet import Kubelets
+from tests.fixtures.kubelet import playing
 from tests.fixtures.tenancies import until
 
 pytestmark = pytest.mark.lab
@@ -76,7 +76,7 @@ class World:
 
     def run(self, **changes: Any) -> proof_run.Result:
         wanted = self.inputs(**changes)
-        return proof_run.run(wanted, self.cluster, SystemClock(), self.journal, texts())
+        return proof_run.run(wanted, self.cluster, Quick(), self.journal, texts())
 
     def left(self) -> list[str]:
         kinds = (JOB, CONFIG_MAP, POD)
@@ -86,16 +86,36 @@ class World:
         return [name for name in names if name != "kube-root-ca.crt"]
 
 
+class Quick(SystemClock):
+    """Looks more often: nothing here takes its time."""
+
+    def sleep(self, seconds: float) -> None:
+        super().sleep(min(seconds, 0.2))
+
+
 @pytest.fixture
-def world(kube_api: KubeCluster, kubelets: Kubelets) -> Iterator[World]:
-    """Two nodes that offer two GPUs each, as an operator would have made them."""
-    nodes = kubelets("gpu-a", "gpu-b").names
-    token = secrets.token_hex(3)
-    made = World(
-        Reconciled(kube_api.kubeconfig.read_text()), nodes, f"proof-{token}", f"op-{token}"
-    )
+def world(kube_api: KubeCluster, prepared: tuple[tuple[str, ...], str]) -> World:
+    """A proof of its own on the nodes of all."""
+    nodes, operator = prepared
+    cluster = Reconciled(kube_api.kubeconfig.read_text())
+    return World(cluster, nodes, f"proof-{secrets.token_hex(3)}", operator)
+
+
+@pytest.fixture(scope="module")
+def prepared(kube_api: KubeCluster) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Two nodes that offer two GPUs each, as an operator would have made them, and its namespace."""
+    operator = f"op-{secrets.token_hex(3)}"
+    with playing(kube_api) as make:
+        nodes = make("gpu-a", "gpu-b").names
+        prepare(kube_api, nodes, operator)
+        yield nodes, operator
+        with kube_api.api() as api:
+            api.delete(f"/api/v1/namespaces/{operator}")
+
+
+def prepare(kube_api: KubeCluster, nodes: Sequence[str], operator: str) -> None:
     with kube_api.api() as api:
-        api.request("POST", "/api/v1/namespaces", {"metadata": {"name": made.operator}})
+        api.request("POST", "/api/v1/namespaces", {"metadata": {"name": operator}})
         merge = "application/merge-patch+json"
         for node in nodes:
             body: dict[str, Any] = {"metadata": {"labels": {"nvidia.com/gpu.present": "true"}}}
@@ -107,8 +127,8 @@ def world(kube_api: KubeCluster, kubelets: Kubelets) -> Iterator[World]:
                 {"status": {"capacity": amount, "allocatable": amount}},
                 content_type=merge,
             )
-            pods = f"/api/v1/namespaces/{made.operator}/pods"
-            account = f"/api/v1/namespaces/{made.operator}/serviceaccounts/default"
+            pods = f"/api/v1/namespaces/{operator}/pods"
+            account = f"/api/v1/namespaces/{operator}/serviceaccounts/default"
             until(lambda account=account: api.request("GET", account)[0] == 200)
             validator = {
                 "metadata": {"name": f"v-{node}", "labels": {"app": "nvidia-operator-validator"}},
@@ -116,8 +136,6 @@ def world(kube_api: KubeCluster, kubelets: Kubelets) -> Iterator[World]:
             }
             assert api.request("POST", pods, validator)[0] == 201
             until(partial(ready, api, f"{pods}/v-{node}"))
-        yield made
-        api.delete(f"/api/v1/namespaces/{made.operator}")
 
 
 def ready(api: KubeApi, path: str) -> bool:
@@ -192,6 +210,9 @@ def test_gpus_that_somebody_holds_are_waited_for_by_name(
     assert "DeadlineExceeded" in failed.said
     assert "Insufficient nvidia.com/gpu" in failed.said
     assert any("Insufficient nvidia.com/gpu" in line for line in world.journal.lines)
+    with kube_api.api() as api:
+        api.delete(f"{space}/holder")
+        until(lambda: api.request("GET", f"{space}/holder")[0] == 404)
     assert world.left() == []
 
 
