@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         RunningNode,
     )
     from lab.nodes.process import command_in, control, program_state, start, status, stop
-    from lab.nodes.server import TOOLS, tools_for
+    from lab.nodes.tool_names import TOOLS, tools_for
 else:
     __getattr__ = on_demand.names(
         __name__,

@@ -16,7 +16,7 @@ from lab.nodes import cilium, dns, proxy
 from lab.nodes.objects import LABEL
 
 API_PORT = 6443
-"""Of the machine in the lab's network, where the API server is for Cilium: on no node."""
+"""At an address of the nodes' network, where the API server is for Cilium: on no node."""
 TAINT = "node.cilium.io/agent-not-ready"
 _PLAYED = "/apis/rbac.authorization.k8s.io/v1/clusterroles/gpu-clusters-kwok"
 _MERGE = "application/merge-patch+json"
@@ -34,14 +34,14 @@ Object = dict[str, Any]
 
 
 def declare(
-    api: KubeApi, token: str, folder: Path, tools: Mapping[str, Path], machine: str
+    api: KubeApi, token: str, folder: Path, tools: Mapping[str, Path], address: str
 ) -> None:
-    """All of it. `folder` is that of the nodes, `machine` the machine's address in their network."""
+    """All of it. `folder` is that of the nodes, `address` the API server's in their network."""
     _withdraw_played(api)
     proxy.await_kubernetes(api)
     _led_by_everybody(api)
     for manifest in (
-        api_server(machine),
+        api_server(address),
         _rights(),
         agents(token, folder, tools),
         operator(token, folder, tools),
@@ -58,7 +58,7 @@ def is_up(node: Mapping[str, Any]) -> bool:
     return said and TAINT not in [taint["key"] for taint in node["spec"].get("taints", [])]
 
 
-def api_server(machine: str) -> Object:
+def api_server(address: str) -> Object:
     """Where the Service `kubernetes` leads: out of the nodes, so that Cilium knows what is there."""
     return {
         "apiVersion": "discovery.k8s.io/v1",
@@ -69,7 +69,7 @@ def api_server(machine: str) -> Object:
             "labels": {"kubernetes.io/service-name": "kubernetes"},
         },
         "addressType": "IPv4",
-        "endpoints": [{"addresses": [machine], "conditions": {"ready": True}}],
+        "endpoints": [{"addresses": [address], "conditions": {"ready": True}}],
         "ports": [{"name": "https", "port": API_PORT, "protocol": "TCP"}],
     }
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lab.control_plane.ports import LOOPBACK
+from lab.hosts.network import Network
 from lab.nodes import relay
 from lab.nodes.folder import API, port_socket
 
@@ -31,7 +32,12 @@ class Doors:
             far = functools.partial(asyncio.open_connection, LOOPBACK, wanted[name])
             self._open[name] = await asyncio.start_unix_server(relay.to(far), name, backlog=512)
 
-    async def serve(self, address: str, port: int) -> None:
-        """Lead to the API server from an address that the machine has in the network of the nodes."""
+    async def serve(self, pid: int, address: str, port: int) -> None:
+        """Lead to the API server from there in the network of a process."""
+        network = Network(pid)
+        try:
+            listening = network.listen(address, port)
+        finally:
+            network.close()
         far = functools.partial(asyncio.open_connection, LOOPBACK, self._api)
-        self._served = await asyncio.start_server(relay.to(far), address, port, backlog=512)
+        self._served = await asyncio.start_server(relay.to(far), sock=listening, backlog=512)

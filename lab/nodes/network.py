@@ -40,6 +40,11 @@ class NetworkPlan:
         """The machine's address."""
         return str(self.subnet.network_address + 1)
 
+    @property
+    def api(self) -> str:
+        """The API server's address where it has one of its own, as on a machine that is no node."""
+        return str(self.subnet.network_address + 2)
+
     def node(self, number: int) -> str:
         """The address of the node with this number, from 0."""
         return str(self.subnet.network_address + _FIRST_NODE + number)

@@ -70,16 +70,16 @@ class Bridge:
 
 @dataclass(frozen=True, slots=True)
 class Cilium:
-    """Cilium's agent on every node, names from pods; `machine` is its address in the nodes' network."""
+    """Cilium's agent on every node, names from pods; `address` is the API server's among the nodes."""
 
     token: str
     folder: Path
     programs: Mapping[str, Path]
-    machine: str
+    address: str
 
     def declare(self, api: KubeApi) -> None:
         """Agents, operator, names."""
-        cilium_objects.declare(api, self.token, self.folder, self.programs, self.machine)
+        cilium_objects.declare(api, self.token, self.folder, self.programs, self.address)
         dns_pods.declare(api, self.token, self.programs)
 
     def configure(self, _folder: RealNodeFolder, _pods: str, /) -> bool:

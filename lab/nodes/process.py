@@ -29,7 +29,7 @@ from lab.nodes.model import (
 )
 from lab.nodes.network import MOST_NODES
 from lab.nodes.requests import NotAnsweredError, ask
-from lab.nodes.server import tools_for
+from lab.nodes.tool_names import tools_for
 from lab.server_process import end, living, one_at_a_time, spawn
 from lab.tools.cilium_sources import cilium_sources
 

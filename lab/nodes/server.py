@@ -28,7 +28,7 @@ from lab.control_plane.layout import Layout
 from lab.control_plane.ports import kept
 from lab.hosts.folder import HostsFolder, read_json, write_json
 from lab.kubelet.membership import Membership
-from lab.nodes import cilium, cilium_objects, dns, leftovers, links, proxy, registry, roster
+from lab.nodes import cilium_objects, leftovers, links, registry, roster
 from lab.nodes.announcements import Announcements
 from lab.nodes.doors import Doors
 from lab.nodes.entrances import Entrances
@@ -41,21 +41,13 @@ from lab.nodes.network import NetworkPlan, plan, token
 from lab.nodes.node_files import Place, Surroundings
 from lab.nodes.pod_network import Bridge, Cilium, PodNetwork
 from lab.nodes.requests import Answer, answering
+from lab.nodes.tool_names import tools_for
 from lab.tools.cache import cache_root
 from lab.tools.cilium_sources import cilium_sources
 
-TOOLS = (
-    "containerd", "containerd-shim-runc-v2", "ctr", "runc", "kubelet", "cni-bridge", "cni-host-local",
-    *proxy.TOOLS, *dns.TOOLS,
-)  # fmt: skip
 _LOCK_SECONDS = 30.0
 _WATCH_SECONDS = 0.5
 _log = logging.getLogger(__name__)
-
-
-def tools_for(network: str) -> tuple[str, ...]:
-    """The programs of nodes whose pods have this network."""
-    return (*TOOLS, *cilium.TOOLS) if network == CILIUM else TOOLS
 
 
 class Nodes:
@@ -112,7 +104,11 @@ class Nodes:
         try:
             await self._doors.open(self._spec.ports)
             if self._around.sources is not None:
-                await self._doors.serve(self._network.machine, cilium_objects.API_PORT)
+                # Beside the bridge: from there pods are reached by their addresses.
+                self._switch.answer_at(self._network.api)
+                await self._doors.serve(
+                    self._switch.pid, self._network.api, cilium_objects.API_PORT
+                )
             await self._entrances.restore()
             self._contents = stack.enter_context(registry.serving(REGISTRY, self._spec.images))
             await asyncio.to_thread(self._joining.prepare, [node.name for node in self._spec.nodes])
@@ -162,7 +158,7 @@ class Nodes:
     def _pod_network(self) -> PodNetwork:
         if self._around.sources is None:
             return Bridge(self._token)
-        return Cilium(self._token, self._folder.path, self._around.programs, self._network.machine)
+        return Cilium(self._token, self._folder.path, self._around.programs, self._network.api)
 
     async def _add(self, names: set[str]) -> None:
         """Make these nodes of the wish; they are on their way when it returns."""
