@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import json
 import os
 import signal
@@ -23,9 +24,14 @@ import pytest
 import yaml
 
 from lab import hosts, tools
-from lab.hosts import journal
+from lab.control_plane.kube import KubeApi
+from lab.control_plane.layout import Layout
+from lab.control_plane.ports import kept
+from lab.hosts import faults, journal
 from tests.engine.warmkit import WarmProject, warm_project
 from tests.fixtures.keys import quick_keys
+
+pytest.register_assert_rewrite("tests.e2e.story")
 
 SOURCE = Path(__file__).resolve().parents[2]
 LINKED = (
@@ -51,6 +57,8 @@ class Checkout:
     """Whether the present test has shown that all is as it found it."""
     nodes: str = "simulated"
     """What `lab.nodes` says: the file as it is committed leaves it to the machine."""
+    types: tuple[str, ...] = ()
+    """The types of clusters in the stack's file, its own first; none: all that are committed."""
     warm: WarmProject | None = None
     """Commands that have imported everything already; a run that is to be killed is started cold."""
 
@@ -151,20 +159,22 @@ class Checkout:
 
     def only(self, cluster_type: str, *others: str) -> None:
         """A stack file with these types of clusters alone, so that the lab has no other machines."""
-        path = self.folder / "Pulumi.dev.yaml"
-        document = yaml.safe_load(path.read_text())
-        kept = [f"gpu-clusters:{key}" for key in ("cluster-type", "lab", cluster_type, *others)]
-        document["config"] = {
-            key: value for key, value in document["config"].items() if key in kept
-        }
-        document["config"]["gpu-clusters:cluster-type"] = cluster_type
-        path.write_text(yaml.safe_dump(document))
+        self.types = (cluster_type, *others)
+        self.reset()
 
     def reset(self) -> None:
-        """The configuration as it is committed, with these nodes."""
+        """The configuration as it is committed, with these nodes; of these types alone, if any are chosen."""
         text = (SOURCE / "Pulumi.dev.yaml").read_text()
-        told = text.replace("{nodes: auto}", f"{{nodes: {self.nodes}}}")
-        (self.folder / "Pulumi.dev.yaml").write_text(told)
+        text = text.replace("{nodes: auto}", f"{{nodes: {self.nodes}}}")
+        if self.types:
+            document = yaml.safe_load(text)
+            kept = [f"gpu-clusters:{key}" for key in ("cluster-type", "lab", *self.types)]
+            document["config"] = {
+                key: value for key, value in document["config"].items() if key in kept
+            }
+            document["config"]["gpu-clusters:cluster-type"] = self.types[0]
+            text = yaml.safe_dump(document)
+        (self.folder / "Pulumi.dev.yaml").write_text(text)
 
     def on_host(self, host: str, command: str) -> str:
         """What a command prints on a simulated machine."""
@@ -202,14 +212,20 @@ class Checkout:
             time.sleep(1)
         return active
 
+    def objects(self, path: str) -> list[dict[str, Any]]:
+        """What is in a collection of the API, for whoever looks often: kubectl is a process each time."""
+        layout = Layout.of(self.lab)
+        with KubeApi(layout, kept(layout.ports)["kube-apiserver"]) as api:
+            return list(api.get(path)["items"])
+
     def kubectl(self, *args: str) -> Any:
         """What kubectl prints as JSON."""
         return json.loads(self.kubectl_text(*args, "-o", "json"))
 
     def kubectl_text(self, *args: str) -> str:
         """What kubectl prints."""
-        kubectl = [str(tools.resolve("kubectl")), "--kubeconfig", str(self.lab / "kubeconfig")]
-        done = self._call([*kubectl, *args], self.env)
+        command = [str(kubectl()), "--kubeconfig", str(self.lab / "kubeconfig"), *args]
+        done = self._call(command, self.env)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
@@ -218,6 +234,12 @@ class Checkout:
         done = self.engine("stack", "export")
         assert done.returncode == 0, done.stderr
         return list(json.loads(done.stdout)["deployment"].get("resources") or [])
+
+
+@functools.cache
+def kubectl() -> Path:
+    """Where it is: asking each kubectl on PATH for its version takes as long as what it is wanted for."""
+    return tools.resolve("kubectl")
 
 
 @contextlib.contextmanager
@@ -230,14 +252,13 @@ def checkout(folder: Path, nodes: str = "simulated") -> Iterator[Checkout]:
     (project / ".venv").symlink_to(sys.prefix)
     made = Checkout(project, folder / "lab", nodes=nodes)
     made.reset()
-    try:
-        with warm_project() as made.warm:
+    with warm_project() as made.warm:
+        try:
             yield made
-    finally:
-        made.warm = None
-        done = made.run("down")
-        assert done.returncode == 0, done.stdout + done.stderr
-        assert not made.lab.exists()
+        finally:
+            done = made.run("down")
+            assert done.returncode == 0, done.stdout + done.stderr
+            assert not made.lab.exists()
 
 
 def settled(dev: Checkout) -> None:
@@ -290,8 +311,9 @@ def told(process: subprocess.Popen[str]) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Checkout]:
-    """The dev stack as it is committed, up; for tests that only look."""
+    """The dev stack as it is committed but for the other types, up; for tests that only look."""
     with checkout(tmp_path_factory.mktemp("e2e")) as made:
+        made.only("caas")
         made.up()
         yield made
 
@@ -304,7 +326,7 @@ def dev(cluster: Checkout) -> Iterator[Checkout]:
     if cluster.restored:
         return
     for host in ("hgx-01", "hgx-02"):
-        hosts.faults.clear(cluster.lab / "hosts", host)
+        faults.clear(cluster.lab / "hosts", host)
     cluster.reset()
     done = cluster.engine("up", "--yes", "--skip-preview", "--refresh")
     assert done.returncode == 0, done.stdout + done.stderr

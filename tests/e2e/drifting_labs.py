@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from typing import Any
 
-from lab import tools
-from tests.e2e.conftest import Checkout
+from lab.hosts import faults
+from tests.e2e.conftest import FABRIC_MANAGER, Checkout
 
 Drifted = tuple[str, str, str]
 """Id, where, and a part of what."""
+CDI = "/etc/cdi/nvidia.com-pgpu.json"
+KUBELET = "/etc/kubernetes/kubelet.conf.d/50-gpu-clusters.conf"
+GRUB = "/etc/default/grub.d/90-gpu-clusters.cfg"
 
 
 def drift(dev: Checkout, *args: str) -> tuple[int, dict[str, Any]]:
@@ -45,15 +47,82 @@ def check(report: dict[str, Any], wanted: set[Drifted], also: set[str]) -> None:
         assert one["severity"] in ("critical", "warning", "notice")
 
 
-def kubectl(dev: Checkout, *args: str) -> None:
-    """Change something in the cluster by hand."""
-    command = [str(tools.resolve("kubectl")), "--kubeconfig", str(dev.lab / "kubeconfig"), *args]
-    done = subprocess.run(command, env=dev.env, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-
-
 def state_of(dev: Checkout) -> bytes:
     """The files of the state."""
     return b"".join(
         path.read_bytes() for path in sorted((dev.lab / "state").rglob("*")) if path.is_file()
     )
+
+
+def by_hand_on_the_machines(dev: Checkout) -> set[Drifted]:
+    """Change files, units, partitions, firmware and more on both machines; what is to be told of it."""
+    dev.on_host("hgx-01", f"sudo -n sed -i s/nvidia.com/evil.com/ {CDI}")
+    dev.on_host("hgx-01", f"sudo -n sh -c 'echo runtimeRequestTimeout: 2m >> {KUBELET}'")
+    for change in ("-d 14", "-d 5", "-a 11"):
+        dev.on_host("hgx-01", f"fmpm --hostname {FABRIC_MANAGER} {change}")
+    unit = "[Service]\\nType=oneshot\\nExecStart=/bin/false\\n"
+    dev.on_host("hgx-01", f"sudo -n sh -c 'printf \"{unit}\" > /etc/systemd/system/broken.service'")
+    dev.on_host("hgx-01", "sudo -n systemctl daemon-reload; sudo -n systemctl start broken || true")
+    dev.on_host("hgx-02", f"sudo -n rm {CDI}")
+    dev.on_host(
+        "hgx-02", "sudo -n sh -c 'echo 0000:86:00.0 > /sys/bus/pci/drivers/vfio-pci/unbind'"
+    )
+    dev.on_host("hgx-02", "sudo -n systemctl disable gpu-clusters-vfio.service")
+    dev.on_host("hgx-02", f"sudo -n sed -i s/iommu=pt/iommu=off/ {GRUB}")
+    dev.on_host("hgx-02", "sudo -n touch /run/reboot-required")
+    dev.on_host(
+        "hgx-02", "sudo -n virsh destroy fabric-manager; sudo -n virsh start fabric-manager"
+    )
+    faults.inject(
+        dev.lab / "hosts", "hgx-01", faults.FirmwareChanged(module=3, version="96.00.XX.66.66")
+    )
+    return {
+        ("cdi-file-changed", "hgx-01", CDI),
+        ("host-file-changed", "hgx-01", KUBELET),
+        ("partition-inactive", "hgx-01", "partition 14"),
+        ("partition-inactive", "hgx-01", "partition 5"),
+        ("partition-foreign", "hgx-01", "partition 11"),
+        ("unit-failed", "hgx-01", "broken.service"),
+        ("firmware-changed", "hgx-01", "HGX_FW_GPU_SXM_3"),
+        ("cdi-file-missing", "hgx-02", CDI),
+        ("vfio-unbound", "hgx-02", "0000:86:00.0"),
+        ("unit-changed", "hgx-02", "gpu-clusters-vfio.service"),
+        ("kernel-command-line-changed", "hgx-02", ""),
+        ("reboot-pending", "hgx-02", ""),
+        ("fabric-manager-restarted", "hgx-02", "fabric-manager"),
+    }
+
+
+def by_hand_in_the_cluster(dev: Checkout) -> set[Drifted]:
+    """Change objects of tenants, of a Helm release, nodes and a lease; what is to be told of it."""
+    # Without controllers nobody puts back what is a tenant's.
+    dev.kubectl_text("-n", "gpu-clusters-system", "scale", "deploy", "controllers", "--replicas=0")
+    dev.kubectl_text("-n", "gpu-clusters-system", "wait", "--for=delete", "pod", "--timeout=60s",
+            "-l", "app.kubernetes.io/name=gpu-clusters-controllers")  # fmt: skip
+    dev.kubectl_text("-n", "tenant-acme", "delete", "ciliumnetworkpolicy", "isolate")
+    quota = {"spec": {"hard": {"requests.nvidia.com/pgpu": "16"}}}
+    dev.kubectl_text("-n", "tenant-globex", "patch", "resourcequota", "tenant", "--type", "merge",
+            "-p", json.dumps(quota))  # fmt: skip
+    rule = [{"op": "remove", "path": "/spec/validations/3"}]
+    dev.kubectl_text("patch", "validatingadmissionpolicy", "gpu-clusters-tenant-pods", "--type", "json",
+            "-p", json.dumps(rule))  # fmt: skip
+    grace = {"spec": {"template": {"spec": {"terminationGracePeriodSeconds": 77}}}}
+    dev.kubectl_text("-n", "kata-system", "patch", "ds", "kata-deploy", "--type", "merge",
+            "-p", json.dumps(grace))  # fmt: skip
+    dev.kubectl_text("-n", "kata-system", "delete", "configmap", "kata-deploy-custom-configs")
+    dev.kubectl_text("cordon", "hgx-01")
+    dev.kubectl_text("label", "node", "hgx-02", "nvidia.com/gpu.workload.config-")
+    lost = {"status": {"phase": "Quarantined", "reason": "Test", "message": "by hand"}}
+    dev.kubectl_text("patch", "gpulease", "hgx-02-gpu2", "--subresource", "status", "--type", "merge",
+            "-p", json.dumps(lost))  # fmt: skip
+    return {
+        ("object-changed", "gpu-clusters-system", "Deployment controllers"),
+        ("network-policy-missing", "acme", "network-policy"),
+        ("quota-changed", "globex", "quota"),
+        ("admission-policy-changed", "cluster", "gpu-clusters-tenant-pods"),
+        ("helm-object-changed", "kata-system/kata-deploy", "DaemonSet kata-deploy"),
+        ("helm-object-missing", "kata-system/kata-deploy", "ConfigMap kata-deploy-custom-configs"),
+        ("node-cordoned", "hgx-01", ""),
+        ("node-label-missing", "hgx-02", "nvidia.com/gpu.workload.config"),
+        ("lease-quarantined", "hgx-02", "hgx-02-gpu2"),
+    }

@@ -5,30 +5,21 @@ from __future__ import annotations
 import json
 import re
 import time
+from pathlib import Path
 
 import pytest
-import yaml
 
 from lab.control_plane.kube import KubeApi
 from lab.control_plane.layout import Layout
 from lab.control_plane.ports import kept
-from lab.hosts import faults
-from tests.e2e.conftest import Checkout, settled
+from tests.e2e.conftest import Checkout
+from tests.e2e.story import Tenants, two_tenants_on_one_machine_and_a_gpu_that_was_tampered_with
 
 pytestmark = pytest.mark.lab
 
 COMMITTED = [1, 5, 12, 14]
 """Of the layout 4, 2, 1, 1."""
-PAIRS = [3, 4, 5, 6]
-
-
-def kinds(steps: list[dict[str, object]]) -> list[str]:
-    """`op Class name` of each step."""
-    return sorted(
-        f"{s['op']} {str(s['urn']).rsplit('::', 2)[1].rsplit('$', 1)[-1].rsplit(':', 1)[-1]} "
-        f"{str(s['urn']).rsplit('::', 1)[-1]}"
-        for s in steps
-    )
+KUBELET_DROP_IN = "/etc/kubernetes/kubelet.conf.d/50-gpu-clusters.conf"
 
 
 def test_a_second_up_changes_nothing_and_says_so_between_its_first_line_and_what_to_try(
@@ -75,43 +66,6 @@ def test_each_machine_has_its_partitions_active_and_its_gpus_described(
         assert re.fullmatch(r"/dev/vfio/\d+", node["path"])
 
 
-def test_another_layout_updates_the_boards_in_place_and_a_partition_in_use_holds_up_its_board_alone(
-    dev: Checkout,
-) -> None:
-    folder = dev.lab / "hosts"
-    dev.configure(partition_layout=[2, 2, 2, 2])
-    assert kinds(dev.plan()) == [
-        # The programs read which partitions may be leased; their pods carry the digest of the settings.
-        "update ConfigMap system-settings",
-        "update DaemonSet programs-device-plugin",
-        "update Deployment programs-api",
-        "update Deployment programs-controllers",
-        "update FabricPartitions hgx-01-fabric",
-        "update FabricPartitions hgx-02-fabric",
-        # How many GPUs a container may ask for follows the layout.
-        "update TenancyPolicy acme-policy",
-        "update TenancyPolicy globex-policy",
-    ]
-    faults.set_partition_in_use(folder, "hgx-01", 1, "vm-acme")
-    try:
-        done = dev.run("up")
-        assert done.returncode == 1
-        said = done.stdout + done.stderr
-        assert "hgx-01" in said
-        assert "in use" in said
-        assert "Traceback" not in said
-        assert 1 in dev.active_partitions("hgx-01")
-        assert dev.comes_to("hgx-02", PAIRS) == PAIRS
-    finally:
-        faults.set_partition_in_use(folder, "hgx-01", 1, None)
-    dev.up()
-    assert dev.comes_to("hgx-01", PAIRS) == dev.comes_to("hgx-02", PAIRS) == PAIRS
-    dev.reset()
-    dev.up()
-    assert dev.comes_to("hgx-01", COMMITTED) == dev.comes_to("hgx-02", COMMITTED) == COMMITTED
-    dev.restored = True
-
-
 def test_a_host_file_changed_by_hand_is_named_by_a_refresh_and_put_back(dev: Checkout) -> None:
     path = KUBELET_DROP_IN
     before = dev.on_host("hgx-02", f"sudo -n cat {path}")
@@ -141,71 +95,6 @@ def test_a_policy_deleted_by_hand_is_put_back_by_the_controller(cluster: Checkou
         time.sleep(0.2)
 
 
-# Changes nothing but files on the machines, so that what fails there is all that the test waits for.
-LONGER = {"source": "lab", "kubelet": {"runtime-request-timeout-seconds": 2040}}
-KUBELET_DROP_IN = "/etc/kubernetes/kubelet.conf.d/50-gpu-clusters.conf"
-
-
-def request_timeout(dev: Checkout, host: str) -> str:
-    text = dev.on_host(host, f"sudo -n cat {KUBELET_DROP_IN}")
-    return str(yaml.safe_load(text)["runtimeRequestTimeout"])
-
-
-def test_a_machine_that_cannot_be_reached_fails_alone_and_one_with_another_key_gets_no_command(
-    dev: Checkout,
-) -> None:
-    before = request_timeout(dev, "hgx-02")
-    folder = dev.lab / "hosts"
-    dev.configure(kubernetes=LONGER)
-    for fault, told_as in (
-        (faults.RefuseConnections(), "hgx-02"),
-        (faults.WrongHostKey(), "is pinned for it"),
-    ):
-        faults.inject(folder, "hgx-02", fault)
-        done = dev.run("up")
-        said = done.stdout + done.stderr
-        assert done.returncode == 1
-        assert told_as in said
-        assert "Traceback" not in said
-        faults.clear(folder, "hgx-02")
-        assert request_timeout(dev, "hgx-01") == "2040s"
-        assert request_timeout(dev, "hgx-02") == before
-    dev.up()
-    assert request_timeout(dev, "hgx-02") == "2040s"
-    dev.reset()
-    dev.up()
-    assert request_timeout(dev, "hgx-01") == request_timeout(dev, "hgx-02") == before
-    dev.restored = True
-
-
-BOOT_ID = "cat /proc/sys/kernel/random/boot_id"
-
-
-def test_a_machine_is_drained_installed_anew_and_brought_back_without_touching_the_others(
-    dev: Checkout,
-) -> None:
-    away = {"name": "hgx-02", "maintenance": "evict"}
-    dev.configure(nodes=[{"name": "hgx-01"}, away])
-    assert kinds(dev.plan()) == ["create NodeMaintenance hgx-02-maintenance"]
-    dev.up()
-    assert dev.kubectl("get", "node", "hgx-02")["spec"]["unschedulable"] is True
-
-    before = dev.on_host("hgx-01", BOOT_ID)
-    assert dev.run("lab", "reinstall", "hgx-02").returncode == 0
-    steps = kinds(dev.plan())
-    assert "update VfioBinding hgx-02-vfio" in steps
-    assert [step for step in steps if "hgx-01" in step] == []
-    dev.up()
-    assert dev.comes_to("hgx-02", COMMITTED) == COMMITTED
-    assert dev.on_host("hgx-01", BOOT_ID) == before
-
-    dev.reset()
-    assert kinds(dev.plan()) == ["delete NodeMaintenance hgx-02-maintenance"]
-    dev.up()
-    assert "unschedulable" not in dev.kubectl("get", "node", "hgx-02")["spec"]
-    dev.restored = True
-
-
 def test_wrong_configuration_ends_with_all_faults_before_anything_starts(
     cluster: Checkout,
 ) -> None:
@@ -230,8 +119,10 @@ def test_no_secret_of_the_lab_stands_in_clear_in_its_state(cluster: Checkout) ->
             assert "client-key-data" not in text, path
 
 
-def test_after_all_that_everything_is_as_it_was_committed(cluster: Checkout) -> None:
-    settled(cluster)
+def test_the_story_of_two_tenants_after_which_nothing_is_left_to_do(
+    cluster: Checkout, tmp_path: Path
+) -> None:
+    two_tenants_on_one_machine_and_a_gpu_that_was_tampered_with(Tenants.of(cluster), tmp_path)
 
 
 def test_destroy_removes_what_up_made_from_hosts_and_cluster(cluster: Checkout) -> None:

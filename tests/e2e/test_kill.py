@@ -1,4 +1,4 @@
-"""A cluster made by an `up` that is killed at every kind of its steps; then it drifts, in every way by hand.
+"""A cluster made by an `up` that is killed at every kind of its steps; it is changed, then drifts by hand.
 
 That what acts may die anywhere is shown where it can be killed at each of its commands, writes and waits:
 tests/providers/test_killed_at_every_command.py, tests/engine/test_kills.py, tests/engine/test_journal.py and
@@ -11,13 +11,22 @@ import json
 from collections.abc import Iterator
 
 import pytest
+import yaml
 
 from lab.hosts import faults
-from tests.e2e.conftest import FABRIC_MANAGER, Checkout, checkout, settled
-from tests.e2e.drifting_labs import Drifted, check, drift, kubectl, state_of, told
+from tests.e2e.conftest import Checkout, checkout, settled
+from tests.e2e.drifting_labs import (
+    KUBELET,
+    by_hand_in_the_cluster,
+    by_hand_on_the_machines,
+    check,
+    drift,
+    state_of,
+    told,
+)
 from tests.e2e.killing import ENDS, Kill, up_through_kills
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(540)]
+pytestmark = [pytest.mark.lab, pytest.mark.long, pytest.mark.timeout(540)]
 
 KILLS = (
     Kill("CustomResourceDefinition", "engine"),
@@ -28,13 +37,13 @@ KILLS = (
     Kill("Release", "everything", seconds=0.5),  # Helm is at work
     Kill("TenancyPolicy", "engine"),
 )
-CDI = "/etc/cdi/nvidia.com-pgpu.json"
-KUBELET = "/etc/kubernetes/kubelet.conf.d/50-gpu-clusters.conf"
-GRUB = "/etc/default/grub.d/90-gpu-clusters.cfg"
+COMMITTED = [1, 5, 12, 14]
+"""Of the layout 4, 2, 1, 1."""
+PAIRS = [3, 4, 5, 6]
 
 
 @pytest.fixture(scope="module")
-def caas(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Checkout]:
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Checkout]:
     """The lab of all tests here."""
     with checkout(tmp_path_factory.mktemp("kill")) as dev:
         dev.only("caas")
@@ -43,13 +52,123 @@ def caas(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Checkout]:
         yield dev
 
 
-def test_an_up_killed_at_every_kind_of_step_converges(caas: Checkout) -> None:
-    settled(caas)
+def test_an_up_killed_at_every_kind_of_step_converges(cluster: Checkout) -> None:
+    settled(cluster)
 
 
-def test_nothing_drifted_where_nobody_touched_anything(caas: Checkout) -> None:
-    before = state_of(caas)
-    code, report = drift(caas)
+def kinds(steps: list[dict[str, object]]) -> list[str]:
+    """`op Class name` of each step."""
+    return sorted(
+        f"{s['op']} {str(s['urn']).rsplit('::', 2)[1].rsplit('$', 1)[-1].rsplit(':', 1)[-1]} "
+        f"{str(s['urn']).rsplit('::', 1)[-1]}"
+        for s in steps
+    )
+
+
+def test_another_layout_updates_the_boards_in_place_and_a_partition_in_use_holds_up_its_board_alone(
+    dev: Checkout,
+) -> None:
+    folder = dev.lab / "hosts"
+    dev.configure(partition_layout=[2, 2, 2, 2])
+    assert kinds(dev.plan()) == [
+        # The programs read which partitions may be leased; their pods carry the digest of the settings.
+        "update ConfigMap system-settings",
+        "update DaemonSet programs-device-plugin",
+        "update Deployment programs-api",
+        "update Deployment programs-controllers",
+        "update FabricPartitions hgx-01-fabric",
+        "update FabricPartitions hgx-02-fabric",
+        # How many GPUs a container may ask for follows the layout.
+        "update TenancyPolicy acme-policy",
+        "update TenancyPolicy globex-policy",
+    ]
+    faults.set_partition_in_use(folder, "hgx-01", 1, "vm-acme")
+    try:
+        done = dev.run("up")
+        assert done.returncode == 1
+        said = done.stdout + done.stderr
+        assert "hgx-01" in said
+        assert "in use" in said
+        assert "Traceback" not in said
+        assert 1 in dev.active_partitions("hgx-01")
+        assert dev.comes_to("hgx-02", PAIRS) == PAIRS
+    finally:
+        faults.set_partition_in_use(folder, "hgx-01", 1, None)
+    dev.up()
+    assert dev.comes_to("hgx-01", PAIRS) == dev.comes_to("hgx-02", PAIRS) == PAIRS
+    dev.reset()
+    dev.up()
+    assert dev.comes_to("hgx-01", COMMITTED) == dev.comes_to("hgx-02", COMMITTED) == COMMITTED
+    dev.restored = True
+
+
+# Changes nothing but files on the machines, so that what fails there is all that the test waits for.
+LONGER = {"source": "lab", "kubelet": {"runtime-request-timeout-seconds": 2040}}
+
+
+def request_timeout(dev: Checkout, host: str) -> str:
+    text = dev.on_host(host, f"sudo -n cat {KUBELET}")
+    return str(yaml.safe_load(text)["runtimeRequestTimeout"])
+
+
+def test_a_machine_that_cannot_be_reached_fails_alone_and_one_with_another_key_gets_no_command(
+    dev: Checkout,
+) -> None:
+    before = request_timeout(dev, "hgx-02")
+    folder = dev.lab / "hosts"
+    dev.configure(kubernetes=LONGER)
+    for fault, told_as in (
+        (faults.RefuseConnections(), "hgx-02"),
+        (faults.WrongHostKey(), "is pinned for it"),
+    ):
+        faults.inject(folder, "hgx-02", fault)
+        done = dev.run("up")
+        said = done.stdout + done.stderr
+        assert done.returncode == 1
+        assert told_as in said
+        assert "Traceback" not in said
+        faults.clear(folder, "hgx-02")
+        assert request_timeout(dev, "hgx-01") == "2040s"
+        assert request_timeout(dev, "hgx-02") == before
+    dev.up()
+    assert request_timeout(dev, "hgx-02") == "2040s"
+    dev.reset()
+    dev.up()
+    assert request_timeout(dev, "hgx-01") == request_timeout(dev, "hgx-02") == before
+    dev.restored = True
+
+
+BOOT_ID = "cat /proc/sys/kernel/random/boot_id"
+
+
+def test_a_machine_is_drained_installed_anew_and_brought_back_without_touching_the_others(
+    dev: Checkout,
+) -> None:
+    away = {"name": "hgx-02", "maintenance": "evict"}
+    dev.configure(nodes=[{"name": "hgx-01"}, away])
+    assert kinds(dev.plan()) == ["create NodeMaintenance hgx-02-maintenance"]
+    dev.up()
+    assert dev.kubectl("get", "node", "hgx-02")["spec"]["unschedulable"] is True
+
+    before = dev.on_host("hgx-01", BOOT_ID)
+    assert dev.run("lab", "reinstall", "hgx-02").returncode == 0
+    steps = kinds(dev.plan())
+    assert "update VfioBinding hgx-02-vfio" in steps
+    assert [step for step in steps if "hgx-01" in step] == []
+    dev.up()
+    assert dev.comes_to("hgx-02", COMMITTED) == COMMITTED
+    assert dev.on_host("hgx-01", BOOT_ID) == before
+
+    dev.reset()
+    assert kinds(dev.plan()) == ["delete NodeMaintenance hgx-02-maintenance"]
+    dev.up()
+    assert "unschedulable" not in dev.kubectl("get", "node", "hgx-02")["spec"]
+    dev.restored = True
+
+
+def test_after_all_that_nothing_has_drifted(cluster: Checkout) -> None:
+    before = state_of(cluster)
+    code, report = drift(cluster)
     assert (code, report["findings"], report["not_looked_at"]) == (0, [], []), report
     assert report["up_would"] == []
     looked = report["looked_at"]
@@ -58,85 +177,13 @@ def test_nothing_drifted_where_nobody_touched_anything(caas: Checkout) -> None:
     assert looked["tenants"] == 2
     assert looked["resources"] > 50
     assert looked["objects of Helm releases"] > 0
-    assert state_of(caas) == before
+    assert state_of(cluster) == before
 
 
-def by_hand_on_the_machines(dev: Checkout) -> set[Drifted]:
-    dev.on_host("hgx-01", f"sudo -n sed -i s/nvidia.com/evil.com/ {CDI}")
-    dev.on_host("hgx-01", f"sudo -n sh -c 'echo runtimeRequestTimeout: 2m >> {KUBELET}'")
-    for change in ("-d 14", "-d 5", "-a 11"):
-        dev.on_host("hgx-01", f"fmpm --hostname {FABRIC_MANAGER} {change}")
-    unit = "[Service]\\nType=oneshot\\nExecStart=/bin/false\\n"
-    dev.on_host("hgx-01", f"sudo -n sh -c 'printf \"{unit}\" > /etc/systemd/system/broken.service'")
-    dev.on_host("hgx-01", "sudo -n systemctl daemon-reload; sudo -n systemctl start broken || true")
-    dev.on_host("hgx-02", f"sudo -n rm {CDI}")
-    dev.on_host(
-        "hgx-02", "sudo -n sh -c 'echo 0000:86:00.0 > /sys/bus/pci/drivers/vfio-pci/unbind'"
-    )
-    dev.on_host("hgx-02", "sudo -n systemctl disable gpu-clusters-vfio.service")
-    dev.on_host("hgx-02", f"sudo -n sed -i s/iommu=pt/iommu=off/ {GRUB}")
-    dev.on_host("hgx-02", "sudo -n touch /run/reboot-required")
-    dev.on_host(
-        "hgx-02", "sudo -n virsh destroy fabric-manager; sudo -n virsh start fabric-manager"
-    )
-    faults.inject(
-        dev.lab / "hosts", "hgx-01", faults.FirmwareChanged(module=3, version="96.00.XX.66.66")
-    )
-    return {
-        ("cdi-file-changed", "hgx-01", CDI),
-        ("host-file-changed", "hgx-01", KUBELET),
-        ("partition-inactive", "hgx-01", "partition 14"),
-        ("partition-inactive", "hgx-01", "partition 5"),
-        ("partition-foreign", "hgx-01", "partition 11"),
-        ("unit-failed", "hgx-01", "broken.service"),
-        ("firmware-changed", "hgx-01", "HGX_FW_GPU_SXM_3"),
-        ("cdi-file-missing", "hgx-02", CDI),
-        ("vfio-unbound", "hgx-02", "0000:86:00.0"),
-        ("unit-changed", "hgx-02", "gpu-clusters-vfio.service"),
-        ("kernel-command-line-changed", "hgx-02", ""),
-        ("reboot-pending", "hgx-02", ""),
-        ("fabric-manager-restarted", "hgx-02", "fabric-manager"),
-    }
-
-
-def by_hand_in_the_cluster(dev: Checkout) -> set[Drifted]:
-    # Without controllers nobody puts back what is a tenant's.
-    kubectl(dev, "-n", "gpu-clusters-system", "scale", "deploy", "controllers", "--replicas=0")
-    kubectl(dev, "-n", "gpu-clusters-system", "wait", "--for=delete", "pod", "--timeout=60s",
-            "-l", "app.kubernetes.io/name=gpu-clusters-controllers")  # fmt: skip
-    kubectl(dev, "-n", "tenant-acme", "delete", "ciliumnetworkpolicy", "isolate")
-    quota = {"spec": {"hard": {"requests.nvidia.com/pgpu": "16"}}}
-    kubectl(dev, "-n", "tenant-globex", "patch", "resourcequota", "tenant", "--type", "merge",
-            "-p", json.dumps(quota))  # fmt: skip
-    rule = [{"op": "remove", "path": "/spec/validations/3"}]
-    kubectl(dev, "patch", "validatingadmissionpolicy", "gpu-clusters-tenant-pods", "--type", "json",
-            "-p", json.dumps(rule))  # fmt: skip
-    grace = {"spec": {"template": {"spec": {"terminationGracePeriodSeconds": 77}}}}
-    kubectl(dev, "-n", "kata-system", "patch", "ds", "kata-deploy", "--type", "merge",
-            "-p", json.dumps(grace))  # fmt: skip
-    kubectl(dev, "-n", "kata-system", "delete", "configmap", "kata-deploy-custom-configs")
-    kubectl(dev, "cordon", "hgx-01")
-    kubectl(dev, "label", "node", "hgx-02", "nvidia.com/gpu.workload.config-")
-    lost = {"status": {"phase": "Quarantined", "reason": "Test", "message": "by hand"}}
-    kubectl(dev, "patch", "gpulease", "hgx-02-gpu2", "--subresource", "status", "--type", "merge",
-            "-p", json.dumps(lost))  # fmt: skip
-    return {
-        ("object-changed", "gpu-clusters-system", "Deployment controllers"),
-        ("network-policy-missing", "acme", "network-policy"),
-        ("quota-changed", "globex", "quota"),
-        ("admission-policy-changed", "cluster", "gpu-clusters-tenant-pods"),
-        ("helm-object-changed", "kata-system/kata-deploy", "DaemonSet kata-deploy"),
-        ("helm-object-missing", "kata-system/kata-deploy", "ConfigMap kata-deploy-custom-configs"),
-        ("node-cordoned", "hgx-01", ""),
-        ("node-label-missing", "hgx-02", "nvidia.com/gpu.workload.config"),
-        ("lease-quarantined", "hgx-02", "hgx-02-gpu2"),
-    }
-
-
-def test_drift_of_machines_tenants_and_helm_is_found_and_named(caas: Checkout) -> None:
-    wanted = by_hand_on_the_machines(caas) | by_hand_in_the_cluster(caas)
-    before = state_of(caas)
-    code, report = drift(caas)
+def test_drift_of_machines_tenants_and_helm_is_found_and_named(cluster: Checkout) -> None:
+    wanted = by_hand_on_the_machines(cluster) | by_hand_in_the_cluster(cluster)
+    before = state_of(cluster)
+    code, report = drift(cluster)
     assert code == 1, report
     # A fabric manager that has started anew is told nothing yet, so that nothing is active either.
     check(report, wanted, {"partition-inactive"})
@@ -146,9 +193,11 @@ def test_drift_of_machines_tenants_and_helm_is_found_and_named(caas: Checkout) -
     up = {one["id"]: one["up_puts_it_back"] for one in report["findings"]}
     assert up["cdi-file-missing"] is up["vfio-unbound"] is True
     assert up["helm-object-missing"] is up["firmware-changed"] is False
-    assert state_of(caas) == before, "a look wrote to the state"
-    file = caas.folder / "report.json"
+    assert state_of(cluster) == before, "a look wrote to the state"
+    file = cluster.folder / "report.json"
     file.write_text(json.dumps(report))
-    again = told(drift(caas, "--from", str(file), "--ignore", "unit-*", "--ignore", "*@hgx-01")[1])
+    again = told(
+        drift(cluster, "--from", str(file), "--ignore", "unit-*", "--ignore", "*@hgx-01")[1]
+    )
     assert {one[1] for one in again} & {"hgx-01"} == set()
     assert "unit-failed" not in {one[0] for one in again}

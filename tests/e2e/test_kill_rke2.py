@@ -1,4 +1,4 @@
-"""Seven machines, made by an `up` that is killed at every kind of its steps; then they drift."""
+"""Seven machines, made by an `up` that is killed at every kind of its steps; one is changed, all drift."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import pytest
 
 from lab.hosts import faults, journal
 from tests.e2e.conftest import Checkout, checkout
-from tests.e2e.drifting_labs import check, drift, kubectl, told
+from tests.e2e.drifting_labs import check, drift, told
 from tests.e2e.killing import ENDS, Kill, up_through_kills
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(540)]
+pytestmark = [pytest.mark.lab, pytest.mark.long, pytest.mark.timeout(540)]
 
 RKE2_CONFIG = "/etc/rancher/rke2/config.yaml.d/50-gpu-clusters.yaml"
 KILLS = (
@@ -32,7 +32,11 @@ POOLS: list[dict[str, Any]] = [
     {"name": "sliced", "nodes": ["gpu-03"], **GPU, "mig": "all-3g.40gb"},
     {"name": "plain", "nodes": ["worker-01"]},
 ]
-OFFERED = {"gpu-01": "8", "gpu-02": "8", "gpu-03": "16"}
+OFFERED = {
+    **dict.fromkeys([*SERVERS, "worker-01"]),
+    **{"gpu-01": "8", "gpu-02": "8", "gpu-03": "16"},
+}
+"""GPUs of each node."""
 
 
 @pytest.fixture(scope="module")
@@ -46,16 +50,40 @@ def rke2(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Checkout]:
         yield dev
 
 
+def offered(rke2: Checkout) -> dict[str, str | None]:
+    return {
+        node["metadata"]["name"]: node["status"]["allocatable"].get("nvidia.com/gpu")
+        for node in rke2.kubectl("get", "nodes")["items"]
+    }
+
+
 def test_a_killed_up_of_three_servers_and_four_agents_converges(rke2: Checkout) -> None:
     assert rke2.plan("--refresh") == []
     resources = rke2.state()
     assert [urn for urn, n in Counter(r["urn"] for r in resources).items() if n > 1] == []
-    nodes = {node["metadata"]["name"]: node for node in rke2.kubectl("get", "nodes")["items"]}
-    assert set(nodes) == {*SERVERS, *OFFERED, "worker-01"}
-    for name, node in nodes.items():
-        offered = node["status"]["allocatable"].get("nvidia.com/gpu")
-        assert offered == OFFERED.get(name), name
+    assert offered(rke2) == OFFERED
+    for name in OFFERED:
         assert journal.read(rke2.lab / "hosts", name, "harm") == []
+
+
+def changes(steps: list[dict[str, Any]]) -> list[str]:
+    """`update MigLayout gpu-03-mig`, one for each step, sorted."""
+    return sorted(
+        f"{step['op']} {step['urn'].split('::')[2].split(':')[-1]} {step['urn'].split('::')[-1]}"
+        for step in steps
+    )
+
+
+def test_another_layout_of_one_pool_leaves_the_others_alone(rke2: Checkout) -> None:
+    whole, sliced, plain = POOLS
+    rke2.configure("rke2", pools=[whole, {**sliced, "mig": "all-2g.20gb"}, plain])
+    assert changes(rke2.plan()) == [
+        "update GpuReadiness gpus-gate",
+        "update MigLayout gpu-03-mig",
+        "update ProofRun proof",
+    ]
+    rke2.up()
+    assert offered(rke2) == {**OFFERED, "gpu-03": "24"}
 
 
 def test_a_clean_rke2_cluster_has_no_drift(rke2: Checkout) -> None:
@@ -70,14 +98,16 @@ def test_drift_of_an_rke2_cluster_is_found_and_a_machine_that_is_away_hides_noth
     # As after somebody unloaded the module and loaded another.
     (version,) = (rke2.lab / "hosts" / "gpu-02").rglob("proc/driver/nvidia/version")
     version.write_text(version.read_text().replace("580.173.02", "570.86.15"))
-    kubectl(rke2, "label", "node", "gpu-03", "nvidia.com/mig.config=all-disabled", "--overwrite")
-    kubectl(rke2, "taint", "node", "cp-01", "CriticalAddonsOnly-")
-    kubectl(rke2, "delete", "node", "gpu-01")
-    kubectl(rke2, "-n", "gpu-operator", "set", "env", "deploy/gpu-operator", "EXTRA=1")
+    rke2.kubectl_text(
+        "label", "node", "gpu-03", "nvidia.com/mig.config=all-disabled", "--overwrite"
+    )
+    rke2.kubectl_text("taint", "node", "cp-01", "CriticalAddonsOnly-")
+    rke2.kubectl_text("delete", "node", "gpu-01")
+    rke2.kubectl_text("-n", "gpu-operator", "set", "env", "deploy/gpu-operator", "EXTRA=1")
     stranger = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "stranger"}}
     file = tmp_path / "node.json"
     file.write_text(json.dumps(stranger))
-    kubectl(rke2, "create", "-f", str(file))
+    rke2.kubectl_text("create", "-f", str(file))
     faults.inject(rke2.lab / "hosts", "cp-01", faults.RefuseConnections())
     code, report = drift(rke2)
     assert code == 2

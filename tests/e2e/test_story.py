@@ -1,118 +1,35 @@
-"""Two customers on one machine: what each gets, what neither sees, and what happens to a GPU in between.
-
-It is told twice: on nodes that are played, and on real ones, where there are containers to look into.
-docs/real-nodes.md lists what only these can show.
-"""
+"""The story of two customers on one machine (story.py), on real nodes: from `make up` to `make down`."""
 
 from __future__ import annotations
 
-import json
-import time
-import urllib.request
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeVar
 
 import pytest
 
-from gpuclusters.adapters.container_api import Answer, ContainerApi
-from gpuclusters.cli.access import api_url
-from gpuclusters.cli.project import Project
-from gpuclusters.cli.stack_config import read_valid
-from lab.hosts import journal, tenant
-from lab.hosts.board import board
 from lab.nodes.network import token
 from tests.e2e.conftest import Checkout, checkout
+from tests.e2e.story import Tenants, two_tenants_on_one_machine_and_a_gpu_that_was_tampered_with
 from tests.lab import this_machine
 from tests.lab.real_lab import only_where_possible
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(540)]
-
-T = TypeVar("T")
-PATIENCE_SECONDS = 120
-CYCLE = ["Releasing", "Resetting", "Scrubbing", "Verifying", "Free"]
-
-
-def eventually(look: Callable[[], T | None], what: str) -> T:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not (found := look()):
-        assert time.monotonic() < deadline, f"{what} did not come about"
-        time.sleep(0.3)
-    return found
+pytestmark = [
+    pytest.mark.lab,
+    pytest.mark.real_node,
+    only_where_possible,
+    pytest.mark.timeout(540),
+]
 
 
-@dataclass
-class Cluster:
-    """The dev stack, with its API as each tenant calls it."""
-
-    dev: Checkout
-    url: str
-    real: bool
-
-    @property
-    def api(self) -> ContainerApi:
-        return ContainerApi(self.url)
-
-    def call(self, who: str, method: str, path: str, body: Any = None) -> Answer:
-        token = (self.dev.lab / "tokens" / who).read_text()
-        return self.api.call(method, path, token, body)
-
-    def run(self, who: str, gpus: int) -> str:
-        """Ask for a container and wait until it runs; gives its id."""
-        body = {"image": "registry.example.com/train:1", "gpus": gpus}
-        made = self.call(who, "POST", "/v1/containers", body)
-        assert made.status == 201, made
-        path = f"/v1/containers/{made.body['id']}"
-        eventually(
-            lambda: self.call(who, "GET", path).body["state"] == "running", f"{who}'s container"
-        )
-        return str(made.body["id"])
-
-    def leases(self) -> dict[str, Any]:
-        return {
-            lease["metadata"]["name"]: lease.get("status", {})
-            for lease in self.dev.kubectl("get", "gpuleases")["items"]
-        }
-
-    def phases(self) -> dict[str, str]:
-        return {name: str(status.get("phase")) for name, status in self.leases().items()}
-
-    def held_by(self, who: str) -> set[str]:
-        return {
-            name
-            for name, status in self.leases().items()
-            if (status.get("holder") or {}).get("tenant") == who
-        }
-
-    def history(self, lease: str) -> list[str]:
-        """The phases that a GPU went through, oldest first."""
-        events = self.dev.kubectl("get", "events.events.k8s.io", "-A")["items"]
-        of_lease = [e for e in events if e.get("regarding", {}).get("name") == lease]
-        of_lease.sort(key=lambda e: e["eventTime"])
-        return [e["reason"] for e in of_lease]
-
-    def all_free(self) -> bool:
-        phases = self.phases()
-        return len(phases) == 16 and set(phases.values()) == {"Free"}
-
-
-@pytest.fixture(
-    scope="module",
-    params=["simulated", pytest.param("real", marks=[pytest.mark.real_node, only_where_possible])],
-)
-def cluster(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Cluster]:
-    folder = tmp_path_factory.mktemp(f"story-{request.param}")
+@pytest.fixture(scope="module")
+def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Checkout]:
+    """The dev stack on real nodes, up; this machine is left as it was found."""
+    folder = tmp_path_factory.mktemp("story-real")
     own = token(folder / "lab" / "nodes")
     before = this_machine.seen(own)
-    with checkout(folder, nodes=request.param) as dev:
+    with checkout(folder, nodes="real") as dev:
         dev.up()
-        config = read_valid(Project(dev.folder, dev.lab), "dev").section
-        url = api_url(dev.lab, config)
-        assert url is not None
-        yield Cluster(dev, url, real=request.param == "real")
+        yield dev
     # `make down` has run.
     after = this_machine.seen(own)
     assert this_machine.of(after, own) == []
@@ -120,101 +37,5 @@ def cluster(
         assert after[kind] == before[kind], kind
 
 
-def looks_into_its_container(cluster: Cluster, who: str, container: str) -> None:
-    """What only a real node can show: the container itself, with its devices and no others."""
-    nodes = cluster.dev.kubectl("get", "nodes")["items"]
-    assert [node["metadata"]["name"] for node in nodes] == ["hgx-01", "hgx-02"]
-    for node in nodes:
-        assert node["status"]["nodeInfo"]["containerRuntimeVersion"].startswith("containerd://2.")
-    namespace = f"tenant-{who}"
-    pod = cluster.dev.kubectl("get", "pod", container, "-n", namespace)
-    machine, gpus = pod["spec"]["nodeName"], board("supermicro-hgx-h100").gpus
-    leased = [name.rpartition("gpu")[2] for name in cluster.held_by(who) if machine in name]
-    groups = {str(gpus[int(module)].iommu_group) for module in leased}
-    listed = cluster.dev.kubectl_text("exec", "-n", namespace, container, "--", "ls", "/dev/vfio")
-    assert set(listed.split()) == {*groups, "vfio"}
-    # Its log streams through our API.
-    request = urllib.request.Request(
-        f"{cluster.url}/v1/containers/{container}/logs",
-        headers={"Authorization": f"Bearer {(cluster.dev.lab / 'tokens' / who).read_text()}"},
-    )
-    with urllib.request.urlopen(request, timeout=30) as answer:
-        assert "stand-in" in answer.read().decode()
-
-
-def test_two_tenants_on_one_machine_and_a_gpu_that_was_tampered_with(
-    cluster: Cluster, tmp_path: Path
-) -> None:
-    # Nobody knows who had a new GPU: each is reset, cleared and verified before the first tenant.
-    eventually(cluster.all_free, "sixteen free GPUs")
-    machines = cluster.dev.lab / "hosts"
-
-    ours = cluster.run("acme", 2)
-    theirs = cluster.run("globex", 4)
-    acmes, globexs = cluster.held_by("acme"), cluster.held_by("globex")
-    assert (len(acmes), len(globexs)) == (2, 4)
-    assert not acmes & globexs
-    if cluster.real:
-        looks_into_its_container(cluster, "acme", ours)
-    hosts = {name.rpartition("-")[0] for name in acmes | globexs}
-    assert len(hosts) == 1, "the second request fits beside the first"
-    (host,) = hosts
-
-    # Neither sees the other, not even that it exists.
-    listed = cluster.call("acme", "GET", "/v1/containers").body["items"]
-    assert [one["id"] for one in listed] == [ours]
-    foreign = cluster.call("acme", "GET", f"/v1/containers/{theirs}")
-    never = cluster.call("acme", "GET", "/v1/containers/c-00000000000000000000")
-    assert foreign.status == never.status == 404
-    assert foreign.body["title"] == never.body["title"]
-
-    done = cluster.dev.run("verify", "--evidence", str(tmp_path))
-    assert done.returncode == 0, done.stdout + done.stderr
-    (evidence,) = tmp_path.glob("*.json")
-    assert json.loads(evidence.read_text())["counts"]["refused"] > 100
-    assert cluster.dev.run("verify", "--check", str(evidence)).returncode == 0
-
-    # acme goes: its GPUs come back by the whole way.
-    before = {name: status["cycle"] for name, status in cluster.leases().items()}
-    assert cluster.call("acme", "DELETE", f"/v1/containers/{ours}").status in (202, 204)
-    eventually(lambda: {cluster.phases()[name] for name in acmes} == {"Free"}, "acme's GPUs free")
-    for name in acmes:
-        assert cluster.history(name)[-5:] == CYCLE
-        assert cluster.leases()[name]["cycle"] == before[name] + 1
-    assert {cluster.phases()[name] for name in globexs} == {"Leased"}, "globex is not disturbed"
-
-    # globex had root in its VM and put other firmware on one of its four GPUs.
-    tampered = sorted(globexs)[1]
-    module = int(tampered.rpartition("gpu")[2])
-    tenant.use(machines, host, [module], "globex", firmware="66.6.66")
-    cluster.call("globex", "DELETE", f"/v1/containers/{theirs}")
-    eventually(
-        lambda: {cluster.phases()[name] for name in globexs} <= {"Free", "Quarantined"},
-        "globex's GPUs came back",
-    )
-    status = cluster.leases()[tampered]
-    assert [name for name, phase in cluster.phases().items() if phase == "Quarantined"] == [
-        tampered
-    ]
-    assert "66.6.66" in status["message"]
-
-    # Capacity falls by the partitions that have this GPU, and by nothing else.
-    capacity = cluster.call("acme", "GET", "/v1/capacity").body
-    assert capacity["gpus"] == {
-        "total": 16, "free": 15, "unschedulable": 0, "recycling": 0, "quarantined": 1,
-    }  # fmt: skip
-    free = {one["gpus"]: one["free"] for one in capacity["sizes"]}
-    assert free == {1: 4, 2: 2, 4: 1}
-
-    # The next tenant finds nothing of the last one, anywhere.
-    again = cluster.run("acme", 4)
-    assert not {tampered} & cluster.held_by("acme")
-    cluster.call("acme", "DELETE", f"/v1/containers/{again}")
-    assert journal.read(machines, "hgx-01", "harm") == []
-    assert journal.read(machines, "hgx-02", "harm") == []
-
-    # An operator has repaired it and asks for another look.
-    tenant.repair(machines, host, [module])
-    cluster.dev.kubectl("annotate", "gpulease", tampered, "gpu-clusters.dev/recheck=repaired")
-    eventually(cluster.all_free, "sixteen free GPUs again")
-    assert cluster.dev.plan("--refresh") == [], "Pulumi sees no drift after hand-overs"
+def test_the_story_of_two_tenants(real: Checkout, tmp_path: Path) -> None:
+    two_tenants_on_one_machine_and_a_gpu_that_was_tampered_with(Tenants.of(real), tmp_path)

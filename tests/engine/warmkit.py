@@ -23,6 +23,7 @@ _ENGINE = (
 )
 _PROGRAM = ("pulumi", "pulumi.dynamic", "asyncio", "runpy", "json")
 _PROJECT = (*_PROGRAM, "stacks.caas", "stacks.rke2", "stacks.usernetes")
+_STAND_INS = ("kubernetes", "command")
 _CLI = ("gpuclusters.cli.main", "gpuclusters.cli.drift_look", "gpuclusters.cli.verify")
 
 
@@ -39,11 +40,14 @@ class WarmProject(Warm):
     """With `cli` for `python -m gpuclusters.cli`; `python` knows the stacks too."""
 
     cli: Path
+    plugins: Path
+    """A folder for PATH with the stand-ins for provider plugins."""
 
     @property
     def variables(self) -> dict[str, str]:
         """For commands that start the program of a stack."""
-        return {"PULUMI_PYTHON_CMD": str(self.python)}
+        path = os.pathsep.join((str(self.plugins), os.environ["PATH"]))
+        return {"PULUMI_PYTHON_CMD": str(self.python), "PATH": path}
 
 
 @contextlib.contextmanager
@@ -55,13 +59,22 @@ def warm_project() -> Iterator[WarmProject]:
     folder = Path(tempfile.mkdtemp(prefix="warm-"))  # a short path: it is that of a socket
     try:
         with contextlib.ExitStack() as servers:
-            made = WarmProject(folder / "engine", folder / "python", folder / "cli")
+            plugins = folder / "plugins"
+            plugins.mkdir()
+            made = WarmProject(folder / "engine", folder / "python", folder / "cli", plugins)
             _write(made.python, f"{folder}/python.socket")
             _write(made.engine, f"{folder}/engine.socket -m lab.engine")
             _write(made.cli, f"{folder}/cli.socket -m gpuclusters.cli")
+            modules = [f"lab.providers.{name}" for name in _STAND_INS]
+            for name, module in zip(_STAND_INS, modules, strict=True):
+                _write(
+                    plugins / f"pulumi-resource-{name}", f"{folder}/plugins.socket -P -m {module}"
+                )
             servers.enter_context(_served(folder, "python.socket", _PROJECT))
             servers.enter_context(_served(folder, "engine.socket", _ENGINE))
             servers.enter_context(_served(folder, "cli.socket", _CLI))
+            providers = tuple(f"{module}.provider" for module in modules)
+            servers.enter_context(_served(folder, "plugins.socket", providers))
             yield made
     finally:
         shutil.rmtree(folder, ignore_errors=True)
