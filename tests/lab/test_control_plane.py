@@ -92,8 +92,10 @@ def test_status_tells_what_a_user_wants_to_know(shared: Path) -> None:
 
 @pytest.mark.parametrize("victim", ["etcd", "kube-apiserver", "kwok"])
 def test_a_killed_process_is_started_again_and_its_neighbours_stay(
-    shared: Path, victim: str
+    shared: Path, victim: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # A neighbour that is slow without it must not be taken for one that hangs.
+    monkeypatch.setattr(lifecycle, "_HEALTH_SECONDS", 60.0)
     control_plane.start(shared, NODES)
     name = f"kept-{victim}"
     with api(shared) as client:
@@ -171,7 +173,10 @@ def test_remove_takes_away_all_that_the_control_plane_made(lab: Path) -> None:
     assert [path.name for path in lab.iterdir()] == ["inventory.json"]
 
 
-def test_a_kept_port_taken_by_another_program_is_named_with_the_program(lab: Path) -> None:
+def test_a_kept_port_taken_by_another_program_is_named_with_the_program(
+    lab: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lifecycle, "_PORT_SECONDS", 0.1)
     layout = Layout.of(lab)
     chosen = ports.reserve(layout.ports, lifecycle.PORT_NAMES)
     with socket.socket() as foreign:
