@@ -1,0 +1,214 @@
+"""Tenants on two real nodes whose network is Cilium: their policies are those that we write."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gpuclusters.domain import isolation
+from gpuclusters.domain.isolation import TENANT_LABEL, Network
+from gpuclusters.domain.tenancy_resource import Egress
+from lab import control_plane, images, nodes, tools
+from lab.control_plane import NodeSpec
+from lab.nodes import NodesStatus, dns_pods
+from tests.fixtures.control_plane import KubeCluster
+from tests.lab import beside_nodes
+from tests.lab.real_lab import TAINT, RealLab, eventually
+
+WEB = 8000
+FABRIC_MANAGER = isolation.FABRIC_MANAGER_PORT
+METADATA = "169.254.169.254"
+BESIDE = ("files", "named", "unnamed", "wild", "deep", "bmc")
+NAMED = {
+    "named": "registry.example.com",
+    "unnamed": "other.example.com",
+    "wild": "a.mirror.example.com",
+    "deep": "b.a.mirror.example.com",
+}
+"""Names of what is beside the nodes, as the cluster's DNS has them."""
+_SERVES = (
+    "cd /tmp; hostname > index.html; httpd -p 6666 -h /tmp; "
+    f"httpd -p 10250 -h /tmp; exec httpd -f -h /tmp -p {WEB}"
+)
+# All at once: who is refused waits until it gives up.
+_TRIES = (
+    "for t in $@; do (nc -w 4 ${t%:*} ${t#*:} </dev/null >/dev/null 2>&1 && echo $t) & done; wait"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """The lab, and addresses in it: of pods and Services by `namespace/name`, of others by their name."""
+
+    real: RealLab
+    status: NodesStatus
+    addresses: Mapping[str, str]
+
+    def reached(self, pod: str, targets: Sequence[str]) -> set[str]:
+        """Those of the targets (`host:port`) to which a pod can connect."""
+        namespace, name = pod.split("/")
+        done = self.real.run_in(namespace, name, "sh", "-c", _TRIES, "-", *targets)
+        return set(done.stdout.split())
+
+    def at(self, name: str, port: int = WEB) -> str:
+        """`host:port` of something."""
+        return f"{self.addresses[name]}:{port}"
+
+    def exactly(self, pod: str, opened: Sequence[str], closed: Sequence[str] = ()) -> None:
+        """A pod reaches the first, and none of the others."""
+        eventually(
+            lambda: self.reached(pod, opened) == set(opened), f"{pod} reaches {', '.join(opened)}"
+        )
+        assert self.reached(pod, [*opened, *closed]) == set(opened)
+
+
+@contextmanager
+def cilium_lab(folder: Path) -> Iterator[RealLab]:
+    """Two nodes of a cluster of their own, whose kinds of policies become Cilium's."""
+    token = secrets.token_hex(4)
+    names = tuple(f"real-{token}-{number}" for number in range(2))
+    kubectl = tools.ensure(["kubectl"])["kubectl"]
+    archives = tuple(images.basic(print))
+    try:
+        plane = control_plane.start(folder / "lab", [])
+        own = nodes.OWN_CAPACITY
+        nodes.start(
+            folder / "nodes",
+            control_plane=folder / "lab",
+            nodes=[NodeSpec(name, {TAINT: token}, own, own) for name in names],
+            images=archives,
+            network=nodes.CILIUM,
+        )
+        cluster = KubeCluster(folder / "lab", plane.kubeconfig, plane.url, ())
+        client = (str(kubectl), f"--kubeconfig={plane.kubeconfig}")
+        yield RealLab(
+            folder / "nodes", cluster, names, token, archives, {}, (), open_to_all=True, client=client
+        )  # fmt: skip
+    finally:
+        nodes.stop(folder / "nodes")
+        control_plane.stop(folder / "lab")
+
+
+def network(addresses: Mapping[str, str]) -> Network:
+    """The ranges of the operator's own machines."""
+    return Network(
+        infrastructure_cidrs=(f"{addresses['bmc']}/32",),
+        storage_cidrs=(f"{addresses['files']}/32",),
+    )
+
+
+def egress(addresses: Mapping[str, str]) -> dict[str, Egress | None]:
+    """What each tenant may reach; one has no policy of its own yet."""
+    return {
+        "acme": Egress(),
+        "zeta": Egress(
+            nfs_cidrs=(f"{addresses['files']}/32",),
+            fqdns=(NAMED["named"], "*.mirror.example.com"),
+            api_server=True,
+        ),
+        "late": None,
+        "wide": Egress(),
+    }
+
+
+def fill(real: RealLab, status: NodesStatus) -> World:
+    """Tenants, their policies, then their pods; and a namespace that is no tenant's."""
+    addresses = {
+        name: beside_nodes.address(status, number) for number, name in enumerate(BESIDE)
+    } | {"metadata": METADATA}
+    _name(real, addresses)
+    made: list[dict[str, Any]] = [
+        _policy("", isolation.BASELINE, spec=isolation.baseline(network(addresses)))
+    ]
+    made.append(_namespace("plain", {}))
+    for tenant, reach in egress(addresses).items():
+        made.append(_namespace(tenant, {TENANT_LABEL: tenant}))
+        if reach is not None:
+            rules = isolation.network_policy(reach, network(addresses))
+            made.append(_policy(tenant, isolation.POLICY, specs=rules))
+    everywhere = [{"endpointSelector": {}, "egress": [{"toEntities": ["all"]}]}]
+    made.append(_policy("wide", "somebody-allows-all", specs=everywhere))
+    apply(real, *made)
+    for place in ("plain", *egress(addresses)):
+        _pods(real, place)
+    return World(real, status, addresses | _found(real))
+
+
+def apply(real: RealLab, *manifests: Mapping[str, Any]) -> None:
+    """Create or change objects."""
+    given = json.dumps({"apiVersion": "v1", "kind": "List", "items": manifests})
+    real.kubectl("apply", "--server-side", "-f", "-", given=given)
+
+
+def route_metadata(status: NodesStatus, via: str) -> None:
+    """Nodes would find a metadata service, as those of a cloud do."""
+    for node in status.nodes.values():
+        line = nodes.command_in(node, ["ip", "route", "add", METADATA, "via", via])
+        subprocess.run(line, check=True, capture_output=True)
+
+
+def _pods(real: RealLab, place: str) -> None:
+    service = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "web", "namespace": place},
+        "spec": {"selector": {"app": "one"}, "ports": [{"port": WEB}]},
+    }
+    apply(real, service)
+    account = f"serviceaccount/default --namespace={place}".split()
+    eventually(lambda: bool(real.kubectl("get", *account, "--ignore-not-found")), "an account")
+    probe = {"httpGet": {"port": WEB, "path": "/"}, "periodSeconds": 1, "timeoutSeconds": 5}
+    for name, node in zip(("one", "two"), real.names, strict=True):
+        real.pod(
+            place,
+            name,
+            _SERVES,
+            nodeName=node,
+            metadata={"labels": {"app": name}},
+            container={"readinessProbe": probe},
+        )
+
+
+def _found(real: RealLab) -> dict[str, str]:
+    found = {}
+    for place in ("plain", "acme", "zeta", "late", "wide"):
+        # The kubelet asks each pod itself: it is Ready although all that may come in comes from elsewhere.
+        real.ready(place, "one", "two")
+        for name in ("one", "two"):
+            found[f"{place}/{name}"] = real.found(place, name)["status"]["podIP"]
+        path = "jsonpath={.spec.clusterIP}"
+        found[f"{place}/web"] = real.kubectl("get", "service", "web", f"-n{place}", f"-o{path}")
+    return found
+
+
+def _name(real: RealLab, addresses: Mapping[str, str]) -> None:
+    """Give names to what is beside the nodes; those who answer names start anew with them."""
+    answers = "".join(
+        f'template IN A {name} {{\n  answer "{{{{ .Name }}}} 5 IN A {addresses[key]}"\n}}\n'
+        f"template IN AAAA {name} {{\n  rcode NOERROR\n}}\n"
+        # The first that fits answers, and a name fits what ends with it.
+        for key, name in sorted(NAMED.items(), key=lambda item: -len(item[1]))
+    )
+    zones = " ".join(NAMED.values())
+    corefile = f"{zones} {{\n{answers}}}\n{dns_pods.COREFILE}"
+    patch = json.dumps({"data": {"Corefile": corefile}})
+    place = "--namespace=kube-system"
+    real.kubectl("patch", "configmap", dns_pods.CONFIGURATION, place, f"--patch={patch}")
+    real.kubectl("rollout", "restart", "deployment/coredns", place)
+    real.kubectl("rollout", "status", "deployment/coredns", place, "--timeout=60s")
+
+
+def _namespace(name: str, labels: Mapping[str, str]) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
+
+
+def _policy(namespace: str, name: str, **rules: Any) -> dict[str, Any]:
+    kind = "CiliumNetworkPolicy" if namespace else "CiliumClusterwideNetworkPolicy"
+    metadata = {"name": name} | ({"namespace": namespace} if namespace else {})
+    return {"apiVersion": "cilium.io/v2", "kind": kind, "metadata": metadata, **rules}

@@ -1,0 +1,210 @@
+"""Two tenants cannot talk: the policies that we write, enforced by Cilium itself, tried with packets.
+
+Whatever has to be closed is shown to be alive by somebody who reaches it: `plain` is no tenant's.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import psutil
+import pytest
+
+from gpuclusters.domain import tenancy_network
+from lab import nodes
+from lab.nodes import cilium
+from lab.nodes.network import token
+from lab.tools.cache import ToolCache
+from lab.tools.catalogue import TOOLS, host_platform
+from tests.lab import beside_nodes, kernel_programs, this_machine
+from tests.lab.policy_world import (
+    FABRIC_MANAGER,
+    METADATA,
+    NAMED,
+    WEB,
+    World,
+    apply,
+    cilium_lab,
+    fill,
+    route_metadata,
+)
+from tests.lab.real_lab import BUILD_SECONDS, eventually, only_where_possible
+
+pytestmark = [
+    pytest.mark.lab,
+    pytest.mark.real_node,
+    only_where_possible,
+    pytest.mark.timeout(BUILD_SECONDS),
+]
+
+KUBELET = 10250
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory, tools_at_hand: None) -> Iterator[World]:
+    """Tenants on two nodes, and servers beside them."""
+    # Built in minutes, which no test does.
+    missing = [n for n in cilium.TOOLS if not ToolCache().find(TOOLS[n], host_platform())]
+    if missing:
+        pytest.skip(
+            "Cilium is not in the cache of tools; get it once: "
+            f"python -m lab.tools {' '.join(missing)}"
+        )
+    with ExitStack() as stack:
+        real = stack.enter_context(cilium_lab(tmp_path_factory.mktemp("lab")))
+        status = nodes.status(real.folder)
+        made = fill(real, status)
+        at = made.addresses
+        ports = {at["files"]: (2049, WEB), METADATA: (80,), at["bmc"]: (443,)}
+        ports |= {at[name]: (443,) for name in NAMED}
+        stack.enter_context(beside_nodes.serving(status, tmp_path_factory.mktemp("www"), ports))
+        route_metadata(status, at["files"])
+        yield made
+
+
+def test_a_tenant_reaches_its_own_pods_on_its_node_and_on_another(world: World) -> None:
+    for pod, other in (("one", "two"), ("two", "one")):
+        world.exactly(f"acme/{pod}", [world.at(f"acme/{other}"), world.at("acme/web")])
+
+
+@pytest.mark.parametrize("pod", ["acme/one", "acme/two", "zeta/one", "zeta/two"])
+def test_two_tenants_cannot_talk(world: World, pod: str) -> None:
+    tenant = pod.split("/")[0]
+    others = [place for place in ("acme", "zeta", "late", "plain") if place != tenant]
+    closed = [world.at(f"{place}/{name}") for place in others for name in ("one", "two", "web")]
+    world.exactly(pod, [world.at(f"{tenant}/web")], closed)
+
+
+def test_who_is_no_tenant_reaches_no_tenant(world: World) -> None:
+    closed = [world.at(f"{place}/{name}") for place in ("acme", "late") for name in ("one", "web")]
+    world.exactly("plain/one", [world.at("plain/web"), world.at("plain/two")], closed)
+
+
+def test_without_a_policy_of_its_own_a_tenant_reaches_nothing_yet(world: World) -> None:
+    closed = [world.at(name) for name in ("late/one", "late/web", "plain/one")]
+    assert world.reached("late/two", [*closed, f"{NAMED['named']}:443", "10.96.0.10:53"]) == set()
+    # A pod reaches itself, also through a Service: Cilium asks no policy about that.
+    assert world.reached("late/one", [*closed, world.at("late/two")]) == {
+        world.at("late/one"),
+        world.at("late/web"),
+    }
+
+
+def test_only_names_that_are_allowed_are_reached(world: World) -> None:
+    opened = [f"{NAMED['named']}:443"]
+    world.exactly("zeta/one", opened, [f"{NAMED['unnamed']}:443", world.at("unnamed", 443)])
+    world.exactly("plain/one", [f"{name}:443" for name in NAMED.values()])
+    assert world.reached("acme/one", opened) == set()
+
+
+def test_an_asterisk_stands_for_one_part_of_a_name(world: World) -> None:
+    world.exactly("zeta/two", [f"{NAMED['wild']}:443"], [f"{NAMED['deep']}:443"])
+
+
+def test_every_name_is_answered(world: World) -> None:
+    for name in (NAMED["unnamed"], "web.acme.svc.cluster.local"):
+        done = world.real.run_in("acme", "one", "nslookup", name)
+        assert done.returncode == 0, done.stdout
+
+
+def test_the_api_server_is_reached_by_who_is_allowed(world: World) -> None:
+    api = ["kubernetes.default.svc.cluster.local:443"]
+    world.exactly("zeta/one", api)
+    assert world.reached("acme/one", api) == set()
+
+
+def test_a_file_server_is_reached_at_its_ports_alone(world: World) -> None:
+    world.exactly("zeta/one", [world.at("files", 2049)], [world.at("files")])
+    world.exactly("plain/one", [world.at("files", 2049), world.at("files")])
+    assert world.reached("acme/one", [world.at("files", 2049)]) == set()
+
+
+def test_no_policy_of_others_opens_nodes_metadata_or_the_fabric_manager(world: World) -> None:
+    kubelets = [f"{node.address}:{KUBELET}" for node in world.status.nodes.values()]
+    denied = [
+        *kubelets,
+        world.at("metadata", 80),
+        world.at("bmc", 443),
+        world.at("plain/one", FABRIC_MANAGER),
+        world.at("plain/two", FABRIC_MANAGER),
+        world.at("plain/two", KUBELET),
+        world.at("wide/two", FABRIC_MANAGER),
+    ]
+    world.exactly("plain/one", denied[:-1])
+    # It is in force, and opens what is not denied.
+    world.exactly("wide/one", [world.at("plain/two"), world.at("unnamed", 443)], denied)
+
+
+def test_what_cilium_refuses_is_said_to_be_invalid(world: World) -> None:
+    rule = {
+        "endpointSelector": {},
+        "egress": [{"toEndpoints": [{}], "toFQDNs": [{"matchName": "example.com"}]}],
+    }
+    metadata = {"name": "wrong", "namespace": "plain"}
+    wrong = {"apiVersion": "cilium.io/v2", "kind": "CiliumNetworkPolicy", "metadata": metadata}
+    apply(world.real, wrong | {"specs": [rule]})
+    eventually(lambda: _judged(world, "cnp/wrong", "plain") == "Invalid", "it is refused")
+    # Nothing of it is in force: the pods of its namespace are as open as before.
+    world.exactly("plain/one", [world.at("plain/two")])
+    world.real.kubectl("delete", "cnp/wrong", "--namespace=plain")
+
+
+def test_our_policies_are_valid_and_agents_are_up(world: World) -> None:
+    for tenant in ("acme", "zeta", "wide"):
+        assert _judged(world, "cnp/isolate", tenant) is None
+    assert _judged(world, "ccnp/gpu-clusters-tenants", "default") is None
+    found = json.loads(world.real.kubectl("get", "nodes", "--output=json"))["items"]
+    assert tenancy_network.agents([], {}, found) is None
+
+
+def _judged(world: World, policy: str, namespace: str) -> str | None:
+    """What our program makes of what Cilium says of a policy."""
+    live = json.loads(
+        world.real.kubectl("get", policy, f"--namespace={namespace}", "--output=json")
+    )
+    fault = tenancy_network.policy(live)
+    return fault.reason if fault else None
+
+
+def test_policies_stay_in_force_while_an_agent_is_away(world: World) -> None:
+    def restarts(pod: dict[str, Any]) -> int:
+        return int(pod["status"]["containerStatuses"][0]["restartCount"])
+
+    (agent,) = _agents(world, world.real.names[0])
+    node = world.status.nodes[world.real.names[0]]
+    for process in psutil.Process(node.pid).children(recursive=True):
+        if process.name() == "cilium-agent":
+            process.kill()
+    assert world.reached("acme/one", [world.at("acme/two"), world.at("plain/one")]) == {
+        world.at("acme/two")
+    }
+    eventually(
+        lambda: restarts(_agents(world, node.name)[0]) == restarts(agent) + 1, "it is started again"
+    )
+
+
+def _agents(world: World, node: str) -> list[dict[str, Any]]:
+    found = world.real.kubectl(
+        *("get", "pods", "--namespace=kube-system", "--selector=k8s-app=cilium"),
+        *(f"--field-selector=spec.nodeName={node}", "--output=json"),
+    )
+    pods: list[dict[str, Any]] = json.loads(found)["items"]
+    return pods
+
+
+def test_nothing_of_cilium_is_left_on_the_machine(world: World) -> None:
+    own = token(world.real.folder)
+    assert any(name.startswith("cil_") for name in kernel_programs.names())
+    running = this_machine.seen(own)
+    nodes.stop(world.real.folder)
+    stopped = this_machine.seen(own)
+    assert this_machine.of(stopped, own) == []
+    for kind in this_machine.KEPT:
+        assert running[kind] == stopped[kind], kind
+    eventually(
+        lambda: not any(name.startswith("cil_") for name in kernel_programs.names()),
+        "the kernel lets go of its programs",
+    )
