@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import functools
 import os
 import re
 import subprocess
@@ -95,8 +96,10 @@ REFUSED = (
 )  # fmt: skip
 
 
-def _parser_of(command: str) -> Parser:
-    parser = build()
+whole = functools.cache(build)
+
+
+def _parser_of(command: str, parser: Parser) -> Parser:
     for name in command.split():
         parser = next(below for _, known, below in parsing._below(parser) if known == name)
     return parser
@@ -106,14 +109,36 @@ def _flags(parser: Parser) -> set[str]:
     return {name for action in parser._actions for name in action.option_strings}
 
 
+def _defaults(parser: Parser) -> dict[str, str]:
+    return {
+        name: getattr(value, "__qualname__", repr(value))
+        for name, value in parser._defaults.items()
+    }
+
+
 @pytest.mark.parametrize("command", PULUMI)
 def test_every_flag_of_a_command_is_known_or_refused(command: str) -> None:
-    known = _flags(_parser_of(command))
+    known = _flags(_parser_of(command, whole()))
     wanted = {*PULUMI[command].split(), *EVERYWHERE.split()}
     nameless = {flag for flag in wanted - known if refusals.refuse_flag(flag) is None}
     assert not nameless
     both = {flag for flag in known if refusals.refuse_flag(flag) is not None}
     assert not both
+
+
+@pytest.mark.parametrize("command", ["", *PULUMI])
+def test_a_command_alone_is_built_as_among_all(command: str) -> None:
+    words = command.split()
+    alone, among = (_parser_of(command, parser) for parser in (build(words), whole()))
+    assert alone.format_help() == among.format_help()
+    assert _defaults(alone) == _defaults(among)
+    assert parsing._names(alone) == parsing._names(among)
+
+
+def test_a_value_may_have_the_name_of_a_command() -> None:
+    known = parsing.parse(["--cwd", "stack", "config", "set", "--stack", "up", "ls", "config"])
+    assert (known.cwd, known.verb, known.action) == ("stack", "config", "set")
+    assert (known.stack, known.key, known.value) == ("up", "ls", "config")
 
 
 @pytest.mark.parametrize("flag", sorted(refusals.FLAGS))
@@ -152,7 +177,7 @@ def test_every_flag_that_is_taken_is_read_somewhere() -> None:
             elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
                 texts = [a.value for a in node.args if isinstance(a, ast.Constant)]
                 read.update(map(str, texts if node.func.id == "getattr" else ()))
-    assert set(_dests(build())) <= read
+    assert set(_dests(whole())) <= read
 
 
 @pytest.mark.parametrize(

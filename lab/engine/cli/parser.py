@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import functools
 import re
-from collections.abc import Iterator, Sequence
-from typing import NoReturn, TypeAlias
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NoReturn, TypeAlias
 
 from lab.engine.cli import options
+from lab.engine.cli.named import Commands
 from lab.engine.cli.refusals import refuse_flag, refuse_verb
 from lab.engine.usererror import ExitCode, UserError
 
@@ -23,7 +25,14 @@ _BARE = {"--refresh": "true", "-r": "true", "--suppress-permalink": "false"}
 
 
 class Parser(argparse.ArgumentParser):
-    """Reports what is wrong as a `UserError`, not by ending the process."""
+    """Reports what is wrong as a `UserError`, not by ending the process.
+
+    Of the commands below it, those in `words` are built; without them, all.
+    """
+
+    def __init__(self, *, words: frozenset[str] | None = None, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.register("action", "parsers", functools.partial(Commands, words=words))
 
     def error(self, message: str) -> NoReturn:
         """See `argparse.ArgumentParser.error`."""
@@ -66,7 +75,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         arguments = [*arguments[1:], "--help"]
     elif first == "--version":
         arguments = ["version", *arguments[1:]]
-    parser = build()
+    parser = build(arguments)
     options.apply_environment(_all(parser))
     known, unknown = parser.parse_known_args(_normalised(arguments, _switches(parser)))
     literal = False
@@ -161,7 +170,8 @@ def _below(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str, Parser]]
 def _all(parser: Parser) -> Iterator[Parser]:
     yield parser
     for _, _, below in _below(parser):
-        yield from _all(below)
+        if isinstance(below, Parser):
+            yield from _all(below)
 
 
 def _names(parser: argparse.ArgumentParser) -> list[str]:
@@ -187,8 +197,8 @@ def _switches(parser: Parser) -> frozenset[str]:
     )
 
 
-def build() -> Parser:
-    """The whole parser."""
+def build(words: Iterable[str] | None = None) -> Parser:
+    """The parser of a command line with these words; without them, the whole one."""
     from lab.engine.cli import cancel, configuration, identity, operations, stacks, states
 
     shared = global_flags(argparse.SUPPRESS)
@@ -197,6 +207,7 @@ def build() -> Parser:
         description="The embedded engine: a subset of the Pulumi CLI on a file backend.",
         parents=[global_flags(None)],
         allow_abbrev=False,
+        words=None if words is None else frozenset(words),
     )
     parser.help_alone()
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", parser_class=Parser)
