@@ -40,7 +40,7 @@ else:
             "forward": "forwarded",
             "model": "BRIDGE CILIUM OWN_CAPACITY NodesError NodesSpec NodesStatus ProgramState RunningNode",
             "process": "command_in control program_state start status stop",
-            "server": "TOOLS tools_for",
+            "tool_names": "TOOLS tools_for",
         },
     )
 
