@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -59,8 +60,7 @@ def devices(machine: Machine, directories: Sequence[str]) -> tuple[list[str], li
     for directory in directories:
         for path in _files(machine.path(directory)):
             try:
-                spec = _load(path)
-                found |= {f"{spec['kind']}={device['name']}" for device in spec["devices"]}
+                found |= _names(path.read_text(), path.suffix)
             except (ValueError, yaml.YAMLError, KeyError, TypeError) as error:
                 problems.append(f"{directory}/{path.name}: {error}".replace('"', "'"))
     return sorted(found), problems
@@ -72,7 +72,8 @@ def _files(folder: Path) -> list[Path]:
     return [p for p in sorted(folder.iterdir()) if p.suffix in {".json", ".yaml"} and p.is_file()]
 
 
-def _load(path: Path) -> Spec:
-    text = path.read_text()
-    spec: Spec = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
-    return spec
+@lru_cache
+def _names(text: str, suffix: str) -> frozenset[str]:
+    """The devices of a specification; an engine looks at all of them whenever it is asked anything."""
+    spec: Spec = json.loads(text) if suffix == ".json" else yaml.safe_load(text)
+    return frozenset(f"{spec['kind']}={device['name']}" for device in spec["devices"])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import json
 import os
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from lab.hosts import journal
@@ -11,6 +13,7 @@ from lab.hosts.board import Board
 from lab.hosts.folder import HostFolder, read_json, write_json
 
 _MAX_LINKS = 40
+_NO_LINK = frozenset({errno.EINVAL, errno.ENOENT, errno.ENOTDIR})
 
 PREPARED_PACKAGES = {
     "containerd": "1.7.28-0ubuntu1",
@@ -43,6 +46,7 @@ class Machine:
         self.folder = folder
         self.board = board
         self.state: dict[str, Any] = read_json(folder.state) or {}
+        self._saved = ""
         identity = read_json(folder.identity) or {}
         self.system: str = identity.get("system", "ubuntu")
         self.condition: str = identity.get("condition", "prepared")
@@ -60,8 +64,11 @@ class Machine:
         return self.folder.name
 
     def save(self) -> None:
-        """Write the state."""
-        write_json(self.folder.state, self.state)
+        """Write the state, if it is another than the one that was written."""
+        text = json.dumps(self.state, sort_keys=True)
+        if text != self._saved:
+            write_json(self.folder.state, self.state)
+            self._saved = text
 
     def note(self, event: str, **values: Any) -> None:
         """Write an entry into the host's journal."""
@@ -97,7 +104,9 @@ def resolve(root: Path, path: str, *, follow: bool = True) -> Path:
 
     `follow`: whether a link in the last place is followed too. Raises OSError for a loop of links.
     """
-    todo = list(reversed(PurePosixPath("/" + path).parts[1:]))
+    # Text instead of `Path` for each part: this is most of what a stand-in does.
+    start = os.fspath(root)
+    todo = _parts(path)
     done: list[str] = []
     links = 0
     while todo:
@@ -106,16 +115,29 @@ def resolve(root: Path, path: str, *, follow: bool = True) -> Path:
             if done:
                 done.pop()
             continue
-        here = root.joinpath(*done, part)
-        if here.is_symlink() and (todo or follow):
-            links += 1
-            if links > _MAX_LINKS:
-                raise OSError(40, os.strerror(40), path)
-            target = PurePosixPath(here.readlink())
-            if target.is_absolute():
-                done = []
-                target = PurePosixPath(*target.parts[1:])
-            todo += reversed(target.parts)
+        target = _link("/".join([start, *done, part])) if todo or follow else None
+        if target is None:
+            done.append(part)
             continue
-        done.append(part)
+        links += 1
+        if links > _MAX_LINKS:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+        if target.startswith("/"):
+            done = []
+        todo += _parts(target)
     return root.joinpath(*done)
+
+
+def _parts(path: str) -> list[str]:
+    """The parts of a path, the last one first."""
+    return [part for part in reversed(path.split("/")) if part not in {"", "."}]
+
+
+def _link(path: str) -> str | None:
+    """Where a link leads; None for what is no link, or not there."""
+    try:
+        return os.readlink(path)  # noqa: PTH115 (a Path costs more than the call)
+    except OSError as error:
+        if error.errno in _NO_LINK:
+            return None
+        raise

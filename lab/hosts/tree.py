@@ -51,6 +51,9 @@ _OWN_DIRECTORIES = (
 )
 _DEVICES = ("null", "zero", "full", "random", "urandom")
 _MACHINE_FILES = ("/etc/ld.so.cache", "/etc/alternatives")
+PERL = "/usr/bin/perl"
+_SENDMSG = {"x86_64": 46, "aarch64": 211}
+"""The number of the system call, on machines whose structures `client.pl` knows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,14 +244,11 @@ def _mount_point(root: Path, source: Path) -> None:
 
 def _install_stand_ins(root: Path, names: frozenset[str]) -> list[tuple[str, str]]:
     """Write the stand-ins' script under each name; returns what covers the machine's programs."""
-    python = f"/{LIB}/python/bin/python{sys.version_info.major}.{sys.version_info.minor}"
     script = (
         "#!/bin/sh\n"
         "# Stand-in: this host is simulated, its server answers in place of this program.\n"
-        f"LD_LIBRARY_PATH=/{LIB}/python/lib "
-        f'exec {python} -I -S /{LIB}/client.py "$0" "$@"\n'
+        f"{install_client(root)}\n"
     )
-    shutil.copyfile(client.__file__, root / LIB / "client.py")
     generic = root / LIB / "stand-in"
     generic.write_text(script)
     generic.chmod(0o755)
@@ -263,3 +263,20 @@ def _install_stand_ins(root: Path, names: frozenset[str]) -> list[tuple[str, str
             if covered.exists() and not covered.is_symlink():
                 covers.append((str(generic), str(covered)))
     return covers
+
+
+def install_client(root: Path) -> str:
+    """Install what asks the server; the line of the shell that becomes it.
+
+    Perl starts in a fifth of the time; Python is there everywhere.
+    """
+    number = _SENDMSG.get(os.uname().machine)
+    if number is not None and Path(PERL).exists():
+        asks = Path(client.__file__).with_suffix(".pl")
+        line = f'PERL_BADLANG=0 exec {PERL} /{LIB}/{asks.name} {number} "$0" "$@"'
+    else:
+        asks = Path(client.__file__)
+        python = f"/{LIB}/python/bin/python{sys.version_info.major}.{sys.version_info.minor}"
+        line = f'LD_LIBRARY_PATH=/{LIB}/python/lib exec {python} -I -S /{LIB}/{asks.name} "$0" "$@"'
+    shutil.copyfile(asks, root / LIB / asks.name)
+    return line

@@ -28,35 +28,40 @@ def standing() -> dict[str, Any]:
 
 
 @pytest.fixture
-def small(hosts: Hosts, start_provider: StartProvider, standing: dict[str, Any]) -> Cluster:
-    """A cluster with a control plane and a free host, which is the test's own."""
-    if not standing:
+def control(hosts: Hosts, start_provider: StartProvider, standing: dict[str, Any]) -> Cluster:
+    """A cluster of its control plane alone."""
+    if "first" not in standing:
         (first,) = hosts(1, platform="plain-gpu-v100")
         prepare(first)
-        made = Cluster([first], start_provider(first))
-        standing |= {"first": first, "made": made.create(first)}
-    first = standing["first"]
-    (worker,) = hosts(1, platform="plain-gpu-v100")
-    prepare(worker)
-    cluster = Cluster([first, worker], start_provider(first))
-    cluster.made[first.name] = standing["made"]
+        standing |= {"first": first, "made": Cluster([first], start_provider(first)).create(first)}
+    cluster = Cluster([standing["first"]], start_provider(standing["first"]))
+    cluster.made[cluster.first.name] = standing["made"]
     return cluster
 
 
 @pytest.fixture
-def joined(
-    hosts: Hosts, start_provider: StartProvider, standing: dict[str, Any], small: Cluster
-) -> Iterator[Cluster]:
+def small(hosts: Hosts, control: Cluster) -> Cluster:
+    """A cluster with a control plane and a free host, which is the test's own."""
+    (worker,) = hosts(1, platform="plain-gpu-v100")
+    prepare(worker)
+    control.hosts.append(worker)
+    return control
+
+
+@pytest.fixture
+def joined(hosts: Hosts, standing: dict[str, Any], control: Cluster) -> Iterator[Cluster]:
     """The same with a worker that tests share, and leave as they found it."""
-    cluster = small
     if "worker" not in standing:
-        standing["worker"] = small.hosts[1]
-        small.create(small.hosts[1])
+        (worker,) = hosts(1, platform="plain-gpu-v100")
+        prepare(worker)
+        control.hosts.append(worker)
+        control.create(worker)
+        standing["worker"] = worker
     else:
-        cluster = Cluster([small.first, standing["worker"]], start_provider(small.first))
-        cluster.made |= standing["of all"]
-    yield cluster
-    standing["of all"] = cluster.made
+        control.hosts.append(standing["worker"])
+        control.made |= standing["of all"]
+    yield control
+    standing["of all"] = control.made
 
 
 def reboot(host: SimulatedHost, cluster: Cluster) -> None:
