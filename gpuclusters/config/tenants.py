@@ -51,7 +51,8 @@ class Egress(Section):
     internet: Flag = False
     """Every public address; never private ranges, metadata services or the cluster's machines."""
     fqdns: tuple[Fqdn, ...] = ()
-    """Host names, for HTTPS; `*` stands for one or more parts of a name."""
+    """Host names, for HTTPS; `*` stands for characters of one part of a name, `**.` in front for one or more
+    parts, from Cilium 1.19 on."""
     api_server: Flag = False
     """The Kubernetes API."""
 

@@ -57,7 +57,8 @@ def values(cilium: Cilium) -> dict[str, Any]:
         "policyEnforcementMode": cilium.policy_enforcement.value,
         # The interface of pods in a VM is not the host's: translation at sockets must leave them alone.
         "socketLB": {"hostNamespaceOnly": cilium.socket_lb_host_namespace_only},
-        "dnsProxy": {"enabled": cilium.dns_proxy},
+        # Its DNS proxy has no switch of its own.
+        "l7Proxy": cilium.dns_proxy,
         # Flows name every tenant's peers; nobody gets to see them through an open port.
         "hubble": {"enabled": False, "relay": {"enabled": False}, "ui": {"enabled": False}},
         # What the readiness of a tenancy is read from: CiliumIsUp on every node.

@@ -78,7 +78,8 @@ class Egress(Part):
         tuple[Annotated[str, Field(max_length=255, pattern=r"^[-a-zA-Z0-9_.*]+$")], ...],
         Field(max_length=256),
     ] = ()
-    """Host names, for HTTPS; `*` stands for one or more parts of a name."""
+    """Host names, for HTTPS; `*` stands for characters of one part of a name, `**.` in front for one or more
+    parts, from Cilium 1.19 on."""
     nfs_cidrs: Annotated[tuple[Cidr, ...], Field(max_length=64)] = ()
     """File servers that its VMs mount."""
     api_server: bool = False

@@ -158,6 +158,9 @@ def test_cilium_leaves_sockets_of_virtual_machines_alone_and_opens_nothing() -> 
     assert (values["k8sServiceHost"], values["k8sServicePort"]) == ("localhost", "6443")
     assert values["hubble"]["enabled"] is False
     assert values["operator"] == {"setNodeNetworkStatus": True}
+    # The chart has no switch of the DNS proxy alone, and takes any key that it does not know.
+    assert values["l7Proxy"] is True
+    assert rke2_cilium.values(Cilium(dns_proxy=False))["l7Proxy"] is False
     assert values["encryption"] == {"enabled": True, "type": "wireguard"}
     assert values["MTU"] == 9000
     assert "k8sServiceHost" not in rke2_cilium.values(Cilium(kube_proxy_replacement=False))
