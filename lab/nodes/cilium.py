@@ -28,7 +28,6 @@ GROUPS = "/run/cilium/cgroupv2"
 """In a node: the only group of processes at whose programs the agent looks, that of the node."""
 _PINNED = "/sys/fs/bpf"
 _PLUGIN = "cilium-cni"
-_UNIFIED = cgroups.MOUNT / "unified"
 
 _BOTH = {
     "enable-ipv4": "true",
@@ -127,7 +126,7 @@ def write(
 def mounts(cgroup: str) -> dict[str, tuple[str, ...]]:
     """What is mounted in a node whose group has this name: arguments of `mount`, by place."""
     found: dict[str, tuple[str, ...]] = {_PINNED: ("-t", "bpf", "bpf")}
-    top = cgroups.MOUNT if cgroups.is_unified() else _UNIFIED
+    top = cgroups.MOUNT if cgroups.is_unified() else cgroups.MOUNT / "unified"
     # Without version 2 on the machine the agent mounts an empty one.
     if (top / "cgroup.procs").exists():
         found[GROUPS] = ("--bind", str(top / cgroup))

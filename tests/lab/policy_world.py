@@ -24,12 +24,14 @@ from tests.lab.real_lab import TAINT, RealLab, eventually
 WEB = 8000
 FABRIC_MANAGER = isolation.FABRIC_MANAGER_PORT
 METADATA = "169.254.169.254"
-BESIDE = ("files", "named", "unnamed", "wild", "deep", "bmc")
+PUBLIC = "203.0.113.9"
+BESIDE = ("files", "named", "unnamed", "wild", "deep", "tree", "bmc")
 NAMED = {
     "named": "registry.example.com",
     "unnamed": "other.example.com",
     "wild": "a.mirror.example.com",
     "deep": "b.a.mirror.example.com",
+    "tree": "c.b.tree.example.com",
 }
 """Names of what is beside the nodes, as the cluster's DNS has them."""
 _SERVES = (
@@ -109,11 +111,12 @@ def egress(addresses: Mapping[str, str]) -> dict[str, Egress | None]:
         "acme": Egress(),
         "zeta": Egress(
             nfs_cidrs=(f"{addresses['files']}/32",),
-            fqdns=(NAMED["named"], "*.mirror.example.com"),
+            fqdns=(NAMED["named"], "*.mirror.example.com", "**.tree.example.com"),
             api_server=True,
         ),
         "late": None,
         "wide": Egress(),
+        "open": Egress(internet=True),
     }
 
 
@@ -121,7 +124,7 @@ def fill(real: RealLab, status: NodesStatus) -> World:
     """Tenants, their policies, then their pods; and a namespace that is no tenant's."""
     addresses = {
         name: beside_nodes.address(status, number) for number, name in enumerate(BESIDE)
-    } | {"metadata": METADATA}
+    } | {"metadata": METADATA, "public": PUBLIC}
     _name(real, addresses)
     made: list[dict[str, Any]] = [
         _policy("", isolation.BASELINE, spec=isolation.baseline(network(addresses)))
@@ -146,11 +149,12 @@ def apply(real: RealLab, *manifests: Mapping[str, Any]) -> None:
     real.kubectl("apply", "--server-side", "-f", "-", given=given)
 
 
-def route_metadata(status: NodesStatus, via: str) -> None:
-    """Nodes would find a metadata service, as those of a cloud do."""
+def lead_out(status: NodesStatus, via: str) -> None:
+    """Nodes find a metadata service, as those of a cloud do, and one address of the internet."""
     for node in status.nodes.values():
-        line = nodes.command_in(node, ["ip", "route", "add", METADATA, "via", via])
-        subprocess.run(line, check=True, capture_output=True)
+        for address in (METADATA, PUBLIC):
+            line = nodes.command_in(node, ["ip", "route", "add", address, "via", via])
+            subprocess.run(line, check=True, capture_output=True)
 
 
 def _pods(real: RealLab, place: str) -> None:
@@ -177,7 +181,7 @@ def _pods(real: RealLab, place: str) -> None:
 
 def _found(real: RealLab) -> dict[str, str]:
     found = {}
-    for place in ("plain", "acme", "zeta", "late", "wide"):
+    for place in ("plain", "acme", "zeta", "late", "wide", "open"):
         # The kubelet asks each pod itself: it is Ready although all that may come in comes from elsewhere.
         real.ready(place, "one", "two")
         for name in ("one", "two"):

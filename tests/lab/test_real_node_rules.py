@@ -64,7 +64,7 @@ def test_what_another_process_has_to_do_is_said() -> None:
 def test_nodes_and_management_controllers_have_addresses_of_their_own() -> None:
     network = plan(FOLDER, [])
     every = [address(n) for n in range(MOST_NODES) for address in (network.node, network.bmc)]
-    assert len({*every, network.machine}) == 2 * MOST_NODES + 1
+    assert len({*every, network.machine, network.api}) == 2 * MOST_NODES + 2
     assert str(network.subnet.broadcast_address) not in every
 
 

@@ -6,6 +6,7 @@ Whatever has to be closed is shown to be alive by somebody who reaches it: `plai
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
@@ -29,7 +30,7 @@ from tests.lab.policy_world import (
     apply,
     cilium_lab,
     fill,
-    route_metadata,
+    lead_out,
 )
 from tests.lab.real_lab import BUILD_SECONDS, eventually, only_where_possible
 
@@ -58,10 +59,15 @@ def world(tmp_path_factory: pytest.TempPathFactory, tools_at_hand: None) -> Iter
         status = nodes.status(real.folder)
         made = fill(real, status)
         at = made.addresses
-        ports = {at["files"]: (2049, WEB), METADATA: (80,), at["bmc"]: (443,)}
+        ports = {
+            at["files"]: (2049, WEB),
+            METADATA: (80,),
+            at["bmc"]: (443,),
+            at["public"]: (443, 22),
+        }
         ports |= {at[name]: (443,) for name in NAMED}
         stack.enter_context(beside_nodes.serving(status, tmp_path_factory.mktemp("www"), ports))
-        route_metadata(status, at["files"])
+        lead_out(status, at["files"])
         yield made
 
 
@@ -100,8 +106,9 @@ def test_only_names_that_are_allowed_are_reached(world: World) -> None:
     assert world.reached("acme/one", opened) == set()
 
 
-def test_an_asterisk_stands_for_one_part_of_a_name(world: World) -> None:
-    world.exactly("zeta/two", [f"{NAMED['wild']}:443"], [f"{NAMED['deep']}:443"])
+def test_an_asterisk_stands_for_one_part_of_a_name_and_two_for_several(world: World) -> None:
+    opened = [f"{NAMED['wild']}:443", f"{NAMED['tree']}:443"]
+    world.exactly("zeta/two", opened, [f"{NAMED['deep']}:443"])
 
 
 def test_every_name_is_answered(world: World) -> None:
@@ -114,6 +121,25 @@ def test_the_api_server_is_reached_by_who_is_allowed(world: World) -> None:
     api = ["kubernetes.default.svc.cluster.local:443"]
     world.exactly("zeta/one", api)
     assert world.reached("acme/one", api) == set()
+
+
+def test_the_internet_is_every_address_but_those_of_private_networks(world: World) -> None:
+    private = [world.at("files", 2049), world.at("unnamed", 443), world.at("metadata", 80)]
+    inside = [world.at("plain/two"), world.at("acme/web")]
+    world.exactly("open/one", [world.at("public", 443), world.at("public", 22)], private + inside)
+    assert world.reached("acme/one", [world.at("public", 443)]) == set()
+
+
+def test_only_the_node_of_a_pod_comes_in(world: World) -> None:
+    at, (own, other) = world.addresses["acme/one"], world.status.nodes.values()
+
+    def enters(node: nodes.RunningNode) -> bool:
+        line = ["timeout", "5", "bash", "-c", f"exec 3<>/dev/tcp/{at}/{WEB}"]
+        done = subprocess.run(nodes.command_in(node, line), check=False, capture_output=True)
+        return done.returncode == 0
+
+    # As the kubelet that asks it whether it works.
+    assert (enters(own), enters(other)) == (True, False)
 
 
 def test_a_file_server_is_reached_at_its_ports_alone(world: World) -> None:
