@@ -117,13 +117,26 @@ class Message(NamedTuple):
     answer: Outcome | None = None
 
 
-class Controller(NamedTuple):
+class _Knows(NamedTuple):
     leases: tuple[Lease, ...]
     fresh: bool
     pods: tuple[Pod, ...]
     attempts: frozenset[tuple[Effect, Any]]
     reading: Reading | None
     pending: tuple[Change, ...] = ()
+
+
+class Controller(_Knows):
+    """One controller; its hash is asked for again and again, and would take long each time."""
+
+    _hash: int
+
+    def __hash__(self) -> int:
+        try:
+            return self._hash
+        except AttributeError:
+            self._hash = super().__hash__()
+            return self._hash
 
 
 class State(NamedTuple):
@@ -169,7 +182,17 @@ class World:
         self.modules = setting.modules
         self.at = {module: place for place, module in enumerate(self.modules)}
         self.calm = setting.controllers == 1 and setting.crashes == 0 and setting.losses == 0
+        self._holders = {
+            (place, partition): Holder(
+                tenant=f"t{place}", namespace="n", pod=uid(place), pod_uid=uid(place),
+                container="", partition=partition, gpus=modules,
+            )
+            for place in range(len(setting.pods))
+            for partition, modules in setting.partitions.items()
+        }  # fmt: skip
         self._plans: dict[tuple[Any, ...], Plan] = {}
+        self._learnt: dict[tuple[Controller, Outcome], Controller] = {}
+        self._views: dict[tuple[Any, ...], Controller] = {}
         self.explored = Explored()
 
     def first(self) -> State:
@@ -211,19 +234,28 @@ class World:
         pods = tuple(pod for pod in state.pods if pod.state is not PodState.GONE)
         if all(c.fresh and c.pods == pods for c in state.controllers):
             return state
-        controllers = []
-        for one in state.controllers:
-            board = self.board(one)
-            seen = tuple(board.with_pod(pod).pods[pod.uid] for pod in pods)
-            gone = tuple(p for p in one.pods if p.state is PodState.GONE)
-            pods_seen = tuple(sorted((*seen, *gone), key=lambda p: p.uid))
-            if not one.fresh:
-                for lease in state.leases:
-                    board = board.with_lease(lease)
-            attempts = frozenset(board.attempts.items())
-            fresh = one._replace(leases=state.leases, fresh=True, pods=pods_seen, attempts=attempts)
-            controllers.append(fresh if fresh != one else one)
-        return state._replace(controllers=tuple(controllers))
+        return state._replace(
+            controllers=tuple(self._sees(one, state.leases, pods) for one in state.controllers)
+        )
+
+    def _sees(
+        self, one: Controller, leases: tuple[Lease, ...], pods: tuple[Pod, ...]
+    ) -> Controller:
+        """The controller when it knows these leases, if it does not yet, and these pods."""
+        key = (one, () if one.fresh else leases, pods)
+        if (known := self._views.get(key)) is not None:
+            return known
+        board = self.board(one)
+        seen = tuple(board.with_pod(pod).pods[pod.uid] for pod in pods)
+        gone = tuple(p for p in one.pods if p.state is PodState.GONE)
+        pods_seen = tuple(sorted((*seen, *gone), key=lambda p: p.uid))
+        if not one.fresh:
+            for lease in leases:
+                board = board.with_lease(lease)
+        attempts = frozenset(board.attempts.items())
+        fresh = one._replace(leases=leases, fresh=True, pods=pods_seen, attempts=attempts)
+        self._views[key] = fresh if fresh != one else one
+        return self._views[key]
 
     def _steps(self, state: State) -> Iterator[Step]:
         for number in range(len(state.controllers)):
@@ -306,10 +338,7 @@ class World:
             for partition, modules in self.setting.partitions.items():
                 if len(modules) != size:
                     continue
-                holder = Holder(
-                    tenant=f"t{place}", namespace="n", pod=uid(place), pod_uid=uid(place),
-                    container="", partition=partition, gpus=modules,
-                )  # fmt: skip
+                holder = self._holders[place, partition]
                 changes = lease_holding.reserve(board, holder, NOW)
                 if changes:
                     pending = me._replace(pending=changes)
@@ -413,13 +442,16 @@ class World:
             yield "question lost", self._spend(self._deliver(rest, message.owner, failed), LOSSES)
 
     def _deliver(self, state: State, number: int, outcome: Outcome) -> State:
-        me = state.controllers[number]
+        key = (state.controllers[number], outcome)
+        if (changed := self._learnt.get(key)) is None:
+            changed = self._learnt[key] = self._learns(*key)
+        return self._put(state, number, changed)
+
+    def _learns(self, me: Controller, outcome: Outcome) -> Controller:
         board = self.board(me).learnt(outcome, 0.0)
         attempts = {e: a for e, a in board.attempts.items() if a.in_flight or a.outcome}
-        reading = board.reading
         pods = tuple(board.pods[key] for key in sorted(board.pods))
-        changed = me._replace(attempts=frozenset(attempts.items()), reading=reading, pods=pods)
-        return self._put(state, number, changed)
+        return me._replace(attempts=frozenset(attempts.items()), reading=board.reading, pods=pods)
 
     def _execute(self, state: State, effect: Effect) -> Iterator[tuple[Outcome, State]]:
         match effect:
@@ -774,10 +806,15 @@ Name = tuple[int, ...]
 
 
 class Names:
-    """Short names for states: parts that a step did not touch are not looked at again."""
+    """Short names for states: parts that a step did not touch are not looked at again.
+
+    Of parts that are equal one is kept: what is looked up by it later is found by being the same.
+    """
 
     def __init__(self) -> None:
-        self._known: dict[Any, int] = {}
+        self._known: list[dict[Any, int]] = [{} for _ in State._fields]
+        self._parts: list[list[Any]] = [[] for _ in State._fields]
+        self._controllers: dict[Controller, Controller] = {}
 
     def of(self, state: State, before: State | None = None, name: Name = ()) -> Name:
         """The state's name; equal states have equal names."""
@@ -786,10 +823,18 @@ class Names:
             for place, part in enumerate(state)
         )
 
+    def state(self, name: Name) -> State:
+        """The state of that name."""
+        return State(*(parts[part] for parts, part in zip(self._parts, name, strict=True)))
+
     def _part(self, place: int, part: Any) -> int:
         if place == _CONTROLLERS:
-            part = tuple(self._known.setdefault(c, len(self._known)) for c in part)
-        return self._known.setdefault((place, part), len(self._known))
+            part = tuple(self._controllers.setdefault(c, c) for c in part)
+        known = self._known[place]
+        number = known.setdefault(part, len(known))
+        if number == len(self._parts[place]):
+            self._parts[place].append(part)
+        return number
 
 
 def explore(setting: Setting) -> Explored:
@@ -825,7 +870,7 @@ def explore(setting: Setting) -> Explored:
                     world.check(after)
                     if world.settled(after):
                         settled.append(there)
-                    todo.append((after, name_after, depth + 1))
+                    todo.append((names.state(name_after), name_after, depth + 1))
                 if after.budget == state.budget and there != here:
                     before[there].append(here)
         except BrokenError as error:
