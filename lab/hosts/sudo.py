@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -19,6 +20,17 @@ class Elevated:
     argv: tuple[str, ...]
     uid: int
     environment: dict[str, str]
+
+
+def words(line: str) -> list[str] | None:
+    """The words of a line that is nothing but one call of `sudo`; None where a shell does more."""
+    if not line.startswith("sudo "):
+        return None
+    try:
+        found = shlex.split(line)
+    except ValueError:
+        return None
+    return found if shlex.join(found) == line else None
 
 
 def parse(

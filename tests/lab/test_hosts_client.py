@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.hosts import tree
+from lab.hosts import faults, sudo, tree
 from tests.fixtures.hosts import Hosts, SimulatedHost
 
 
@@ -66,3 +66,43 @@ def test_variables_reach_the_server(asks: Asks) -> None:
     assert done.stdout == "a = b\n"
     # A locale that is not there is no reason for a word on standard error.
     assert asks.host.run(asks.as_("sudo", "-n", "true", before="LC_ALL=xx_YY ")).stderr == ""
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "sudo -n sh -c 'id -u; pwd; env | sort; cat; exit 3'",
+        "sudo -n -u operator sh -c 'id -u; pwd; env | sort'",
+        "sudo -n LANG=C A='b c' printenv LANG A",
+        "sudo -n there-is-no-such-program",
+        "sudo -n /etc/hostname",
+        "sudo -n",
+        "sudo -n -u nobody-knows id",
+        "sudo --version",
+    ],
+)
+def test_sudo_alone_on_a_line_does_what_it_does_in_a_shell(hosts: Hosts, line: str) -> None:
+    (host,) = hosts()
+    alone, in_a_shell = (host.run(said, stdin="sent\n") for said in (line, f": ; {line}"))
+    assert (alone.returncode, alone.stdout) == (in_a_shell.returncode, in_a_shell.stdout)
+    assert alone.stderr == in_a_shell.stderr
+    host.inject(faults.SudoNeedsPassword())
+    refused = host.run(line)
+    assert (refused.returncode, refused.stderr) == (1, "sudo: a password is required\n")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "sudo -n true; echo more",
+        "sudo -n echo $HOME",
+        "sudo -n ls /etc/host*",
+        "sudo -n cat <<x",
+        "sudo -n true > /tmp/x",
+        "sudo -n echo 'open",
+        "sudoedit x",
+        "true",
+    ],
+)
+def test_a_line_that_a_shell_does_more_with_is_left_to_one(line: str) -> None:
+    assert sudo.words(line) is None

@@ -4,11 +4,13 @@ What is run is the real script on a simulated machine, through the adapter that 
 at every command before it runs, in subshells too, and kills the shell before the wanted one; between two of
 them only reading commands lie, so that no state in between is left out. After the kill the machine is looked
 at as the next `up` would: what it takes for done must be as after an undisturbed run, and what it takes for
-undone must get done by running the step again.
+undone must get done by running the step again. `make test` kills each step at its first command, at its last
+that is certain and in between; `make test-long` at every one.
 """
 
 from __future__ import annotations
 
+import itertools
 import shlex
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -265,35 +267,65 @@ STEPS: Mapping[str, Step] = {
 }
 
 
+class Walk:
+    """Kills one step before one command after another, and runs it again after each."""
+
+    def __init__(self, world: World, step: Step) -> None:
+        self._world = world
+        self._step = step
+        world.machine.sudo(step.undo)
+        assert not step.done(world)
+        step.act(world)
+        assert step.done(world), "else it would be done for ever"
+        self._undisturbed = world.machine.sudo(step.truth).stdout
+
+    def kill_at(self, number: int) -> bool:
+        """Kill at this command and finish; False when the step ends before it."""
+        world, step = self._world, self._step
+        world.machine.sudo(step.undo)
+        with world.host.killed_at(number):
+            step.act(world)
+        if not world.host.fired:
+            return False
+        if not step.done(world):
+            step.act(world)
+        # Done before the kill, or now; nothing is left that the next `up` would not see.
+        found = world.machine.sudo(step.truth).stdout
+        assert found == self._undisturbed, f"killed at {number}"
+        return True
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_a_step_that_is_killed_is_finished_by_the_next_run(world: World, name: str) -> None:
+    step = STEPS[name]
+    walk = Walk(world, step)
+    for number in sorted({1, (1 + step.commands) // 2, step.commands}):
+        assert walk.kill_at(number)
+
+
+@pytest.mark.long
 @pytest.mark.parametrize("name", STEPS)
 def test_a_step_that_is_killed_anywhere_is_finished_by_the_next_run(
     world: World, name: str
 ) -> None:
     step = STEPS[name]
-    world.machine.sudo(step.undo)
-    assert not step.done(world)
-    step.act(world)
-    assert step.done(world), "else it would be done for ever"
-    undisturbed = world.machine.sudo(step.truth).stdout
+    walk = Walk(world, step)
     kills = 0
-    while True:
-        world.machine.sudo(step.undo)
-        with world.host.killed_at(kills + 1):
-            step.act(world)
-        if not world.host.fired:
-            break
+    while walk.kill_at(kills + 1):
         kills += 1
-        if not step.done(world):
-            step.act(world)
-        # Done before the kill, or now; nothing is left that the next `up` would not see.
-        assert world.machine.sudo(step.truth).stdout == undisturbed, f"killed at {kills}"
     assert kills >= step.commands
 
 
 TAKE_EFFECT = "Make what was written take effect at the next boot"
 
 
-def test_what_a_machine_boots_with_is_finished_by_the_next_run(hosts_pool: Any) -> None:
+@pytest.mark.parametrize(
+    "numbers",
+    [pytest.param((1, 3, 5), id="some"), pytest.param(None, id="every", marks=pytest.mark.long)],
+)
+def test_what_a_machine_boots_with_is_finished_by_the_next_run(
+    hosts_pool: Any, numbers: tuple[int, ...] | None
+) -> None:
     (machine,) = hosts_pool.add(1, "supermicro-hgx-h100", condition="bare")
     machine.run("sudo -n apt-get install -y psmisc")
     host = Killing(
@@ -322,13 +354,13 @@ def test_what_a_machine_boots_with_is_finished_by_the_next_run(hosts_pool: Any) 
     undisturbed = machine.sudo(truth).stdout
     assert "NeedDaemonReload=no" in undisturbed
     kills = 0
-    while True:
+    for number in numbers or itertools.count(1):
         machine.sudo(undo)
-        with host.killed_at(kills + 1, script=TAKE_EFFECT):
+        with host.killed_at(number, script=TAKE_EFFECT):
             act()
         if not host.fired:
             break
         kills += 1
         act()
-        assert machine.sudo(truth).stdout == undisturbed, f"killed at {kills}"
-    assert kills >= 5
+        assert machine.sudo(truth).stdout == undisturbed, f"killed at {number}"
+    assert kills >= len(numbers or range(5))
