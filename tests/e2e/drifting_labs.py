@@ -97,7 +97,7 @@ def by_hand_in_the_cluster(dev: Checkout) -> set[Drifted]:
     """Change objects of tenants, of a Helm release, nodes and a lease; what is to be told of it."""
     # Without controllers nobody puts back what is a tenant's.
     dev.kubectl_text("-n", "gpu-clusters-system", "scale", "deploy", "controllers", "--replicas=0")
-    dev.kubectl_text("-n", "gpu-clusters-system", "wait", "--for=delete", "pod", "--timeout=60s",
+    dev.kubectl_text("-n", "gpu-clusters-system", "wait", "--for=delete", "pod", "--timeout=300s",
             "-l", "app.kubernetes.io/name=gpu-clusters-controllers")  # fmt: skip
     dev.kubectl_text("-n", "tenant-acme", "delete", "ciliumnetworkpolicy", "isolate")
     quota = {"spec": {"hard": {"requests.nvidia.com/pgpu": "16"}}}

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from tests.e2e.conftest import Checkout, kill_all, told
+from tests.e2e.conftest import SILENCE_SECONDS, Checkout, kill_all, told
 
 STARTS, ENDS = "resourcePreEvent", "resOutputsEvent"
 CHANGES = {"create", "update", "replace", "create-replacement", "delete-replaced", "delete"}
@@ -67,7 +67,7 @@ def _end(process: subprocess.Popen[str], kill: Kill) -> None:
         process.send_signal(signal.SIGINT)
         assert process.stdout is not None
         assert "Traceback" not in process.stdout.read()
-    assert process.wait(60) != 0
+    assert process.wait(SILENCE_SECONDS) != 0
 
 
 def up_through_kills(dev: Checkout, kills: Sequence[Kill]) -> list[Kill]:

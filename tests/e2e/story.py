@@ -26,7 +26,7 @@ from lab.hosts.board import board
 from tests.e2e.conftest import Checkout
 
 T = TypeVar("T")
-PATIENCE_SECONDS = 120
+PATIENCE_SECONDS = 300
 CYCLE = ["Releasing", "Resetting", "Scrubbing", "Verifying", "Free"]
 
 

@@ -13,9 +13,13 @@ from lab.control_plane.kube import KubeApi
 from lab.control_plane.layout import Layout
 from lab.control_plane.ports import kept
 from tests.e2e.conftest import Checkout
-from tests.e2e.story import Tenants, two_tenants_on_one_machine_and_a_gpu_that_was_tampered_with
+from tests.e2e.story import (
+    PATIENCE_SECONDS,
+    Tenants,
+    two_tenants_on_one_machine_and_a_gpu_that_was_tampered_with,
+)
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(900)]
 
 COMMITTED = [1, 5, 12, 14]
 """Of the layout 4, 2, 1, 1."""
@@ -85,7 +89,7 @@ def test_a_policy_deleted_by_hand_is_put_back_by_the_controller(cluster: Checkou
     layout = Layout.of(cluster.lab)
     with KubeApi(layout, kept(layout.ports)["kube-apiserver"]) as api:
         api.delete(delete)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
         found = cluster.kubectl("get", "cnp", "-n", "tenant-acme")["items"]
         uids = {p["metadata"]["name"]: p["metadata"]["uid"] for p in found}

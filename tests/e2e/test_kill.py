@@ -26,7 +26,7 @@ from tests.e2e.drifting_labs import (
 )
 from tests.e2e.killing import ENDS, Kill, up_through_kills
 
-pytestmark = [pytest.mark.lab, pytest.mark.long, pytest.mark.timeout(540)]
+pytestmark = [pytest.mark.lab, pytest.mark.long, pytest.mark.timeout(900)]
 
 KILLS = (
     Kill("CustomResourceDefinition", "engine"),

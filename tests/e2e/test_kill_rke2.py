@@ -15,7 +15,7 @@ from tests.e2e.conftest import Checkout, checkout
 from tests.e2e.drifting_labs import check, drift, told
 from tests.e2e.killing import ENDS, Kill, up_through_kills
 
-pytestmark = [pytest.mark.lab, pytest.mark.long, pytest.mark.timeout(540)]
+pytestmark = [pytest.mark.lab, pytest.mark.long, pytest.mark.timeout(900)]
 
 RKE2_CONFIG = "/etc/rancher/rke2/config.yaml.d/50-gpu-clusters.yaml"
 KILLS = (

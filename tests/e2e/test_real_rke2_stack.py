@@ -10,7 +10,7 @@ from tests.e2e.conftest import Checkout, checkout
 from tests.e2e.test_rke2_stack import MACHINES, resources
 from tests.lab.real_lab import only_where_possible
 
-pytestmark = [pytest.mark.lab, pytest.mark.real_node, only_where_possible, pytest.mark.timeout(540)]
+pytestmark = [pytest.mark.lab, pytest.mark.real_node, only_where_possible, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import pytest
 from lab.hosts import journal
 from tests.e2e.conftest import Checkout, checkout
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(900)]
 MACHINES = ("cp-01", "gpu-01", "gpu-02")
 
 

@@ -17,7 +17,7 @@ pytestmark = [
     pytest.mark.lab,
     pytest.mark.real_node,
     only_where_possible,
-    pytest.mark.timeout(540),
+    pytest.mark.timeout(900),
 ]
 
 

@@ -17,7 +17,7 @@ from lab.hosts import journal, rke2_release, rootless_faults
 from tests.e2e.conftest import Checkout, checkout
 from tests.e2e.test_usernetes_stack import offered, uuids
 
-pytestmark = [pytest.mark.lab, pytest.mark.long]
+pytestmark = [pytest.mark.lab, pytest.mark.long, pytest.mark.timeout(900)]
 
 VERSION = "v1.35.7+rke2r1"
 KUBERNETES = {

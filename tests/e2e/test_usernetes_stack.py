@@ -9,7 +9,7 @@ import pytest
 from lab.hosts import journal
 from tests.e2e.conftest import Checkout, checkout
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(900)]
 MACHINES = ("u7s-01", "u7s-02")
 AS_OWNER = "sudo -n -H -u ubuntu"
 
