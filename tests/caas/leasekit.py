@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -31,6 +30,7 @@ from gpuclusters.domain.ports import ObjectKind
 from gpuclusters.domain.tenancy_resource import TENANCY
 from lab.hosts import firmware, gpus
 from lab.hosts.board import board
+from tests.caas.leasewait import come
 from tests.fixtures.control_plane import KubeCluster
 from tests.fixtures.hosts import SimulatedHost
 
@@ -102,6 +102,15 @@ def settings_of(
 def unique(host: SimulatedHost) -> str:
     """A name that no other test's lease has: all share one API server."""
     return f"{host.name}-{secrets.token_hex(4)}"
+
+
+def _on(*hosts: str) -> str:
+    """The leases of these hosts, as a selector."""
+    return f"kubernetes.io/hostname in ({','.join(hosts)})"
+
+
+def _by_module(leases: Iterable[dict[str, Any]]) -> dict[int, Lease]:
+    return {b["spec"]["module"]: b["status"] for b in leases if b.get("status")}
 
 
 async def define(cluster: Cluster) -> None:
@@ -236,12 +245,8 @@ class LeaseLab:
 
     async def leases(self, host: str = "") -> dict[int, Lease]:
         """Status of each GPU's lease, by module."""
-        host = host or self.host
-        found = {}
-        for body in await self.cluster.list(GPU_LEASE):
-            if body["spec"]["node"] == host and body.get("status"):
-                found[body["spec"]["module"]] = body["status"]
-        return found
+        bodies = await self.cluster.list(GPU_LEASE, labels=_on(host or self.host))
+        return _by_module(bodies)
 
     async def phases(self, host: str = "") -> dict[int, str]:
         """Phase of each GPU."""
@@ -251,12 +256,14 @@ class LeaseLab:
         self, holds: Callable[[dict[int, Lease]], bool], seconds: float = PATIENCE_SECONDS
     ) -> None:
         """Wait until the leases of the first host are so."""
-        deadline = time.monotonic() + seconds
-        while not holds(await self.leases()):
-            if self.running is not None and self.running.done():
-                self.running.result()
-            assert time.monotonic() < deadline, await self.leases()
-            await asyncio.sleep(0.05)
+        await come(
+            self.cluster,
+            GPU_LEASE,
+            lambda found: holds(_by_module(found.values())),
+            labels=_on(self.host),
+            beside=self.running,
+            seconds=seconds,
+        )
 
     async def all_free(self, seconds: float = PATIENCE_SECONDS) -> None:
         """Wait until every GPU is free."""
@@ -268,19 +275,37 @@ class LeaseLab:
         self, pod: dict[str, Any], seconds: float = PATIENCE_SECONDS
     ) -> dict[str, Any]:
         """Wait until the pod's gate is open; the pod as it is then."""
-        deadline = time.monotonic() + seconds
-        while True:
-            body = await self.cluster.get(POD, pod["metadata"]["name"], self.namespace)
-            assert body is not None
-            if not body["spec"].get("schedulingGates"):
-                return body
-            assert time.monotonic() < deadline, await self.leases()
-            await asyncio.sleep(0.05)
+        return await self.pod_when(pod, lambda p: not p["spec"].get("schedulingGates"), seconds)
+
+    async def pod_when(
+        self,
+        pod: dict[str, Any],
+        holds: Callable[[dict[str, Any]], bool],
+        seconds: float = PATIENCE_SECONDS,
+    ) -> dict[str, Any]:
+        """Wait until the pod is so; the pod as it is then. It must not go meanwhile."""
+        name = pod["metadata"]["name"]
+
+        def so(pods: dict[str, dict[str, Any]]) -> bool:
+            assert name in pods, f"{name} was deleted"
+            return holds(pods[name])
+
+        pods = await come(
+            self.cluster,
+            POD,
+            so,
+            namespace=self.namespace,
+            fields=f"metadata.name={name}",
+            beside=self.running,
+            seconds=seconds,
+        )
+        return pods[name]
 
     async def allocate(self, pod: dict[str, Any], *, allocated: bool = True) -> None:
         """What the device plugin does for the kubelet."""
         uid = pod["metadata"]["uid"]
-        for body in await self.cluster.list(GPU_LEASE):
+        hosts = [host.name for host in self.settings.hosts]
+        for body in await self.cluster.list(GPU_LEASE, labels=_on(*hosts)):
             while (body.get("status") or {}).get("holder", {}).get("podUid") == uid:
                 body["status"]["holder"]["allocated"] = allocated
                 try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -42,16 +41,11 @@ async def plugged(lab: LeaseLab, kubelets: Kubelets) -> AsyncIterator[None]:
 
 
 async def runs(lab: LeaseLab, pod: dict[str, Any]) -> dict[str, Any]:
-    name = pod["metadata"]["name"]
-    deadline = time.monotonic() + 120
-    while True:
-        body = await lab.cluster.get(POD, name, lab.namespace)
-        assert body is not None, f"{name} was deleted"
+    def running(body: dict[str, Any]) -> bool:
         assert body["status"]["phase"] != "Failed", body["status"]
-        if body["status"]["phase"] == "Running":
-            return body
-        assert time.monotonic() < deadline, (body["status"], await lab.leases())
-        await asyncio.sleep(0.05)
+        return bool(body["status"]["phase"] == "Running")
+
+    return await lab.pod_when(pod, running)
 
 
 def test_pods_of_two_tenants_share_a_host_and_all_gpus_come_back(
