@@ -18,7 +18,7 @@ from lab.kubelet.model import KubeletError, KubeletSpec, KubeletStatus
 from lab.pods.names import FOLDER_VARIABLE
 from lab.server_process import end, living, one_at_a_time, spawn
 
-_START_SECONDS = 90.0
+_START_SECONDS = 300.0
 _STOP_SECONDS = 20.0
 _ANSWER_SECONDS = 5.0
 _POLL_SECONDS = 0.02

@@ -16,7 +16,7 @@ MOUNT = Path("/sys/fs/cgroup")
 NEEDED = ("cpu", "cpuset", "memory", "pids")
 """Controllers without which a kubelet does not start."""
 _CONTROLLERS_FILE = "cgroup.controllers"
-_EMPTY_SECONDS = 10.0
+_EMPTY_SECONDS = 60.0
 _POLL_SECONDS = 0.05
 _INHERITED = ("cpuset.cpus", "cpuset.mems")
 """Empty in a new group of version 1, and no process may enter a group where they are."""

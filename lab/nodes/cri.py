@@ -8,7 +8,7 @@ from collections.abc import Sequence
 _TYPE = "io.containerd.grpc.v1"
 _ID = "cri"
 _WATCHES = "inotify"
-_SECONDS = 30
+_SECONDS = 120
 
 
 def fault(ctr: Sequence[str]) -> str:

@@ -18,7 +18,7 @@ from lab.tools.catalogue import TOOLS, host_platform
 
 COMMANDS = ("ip", "mount", "nsenter", "unshare")
 _OTHERS = ("kubelet", "containerd", "dockerd", "cri-o", "crio", "k3s", "rke2")
-_SECONDS = 10
+_SECONDS = 60
 
 
 def machine_facts() -> MachineFacts:

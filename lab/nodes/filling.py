@@ -20,7 +20,7 @@ from lab.images import archive
 from lab.nodes import loading
 
 _SOCKET = "/run/containerd/containerd.sock"
-_SECONDS = 60.0
+_SECONDS = 300.0
 _POLL_SECONDS = 0.02
 _UNREFERENCED = "lab.local/unreferenced:1"
 _WITHOUT = (

@@ -26,8 +26,8 @@ from lab.nodes.folder import DIAL, RealNodeFolder
 from lab.nodes.mounts import Mounts
 from lab.nodes.program import Program
 
-_SETTLED_SECONDS = 20.0
-_CONTAINERD_SECONDS = 60.0
+_SETTLED_SECONDS = 60.0
+_CONTAINERD_SECONDS = 300.0
 _AGAIN_SECONDS = 0.5
 _TRIES = 5
 CONTAINERD = "containerd"

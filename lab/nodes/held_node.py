@@ -23,9 +23,9 @@ from lab.nodes.links import Switch
 from lab.nodes.model import Devices, NodesError
 from lab.nodes.node_files import PROJECT, Place, Surroundings
 
-_ANSWER_SECONDS = 170.0
+_ANSWER_SECONDS = 600.0
 """Large images may have to be unpacked, several times at once."""
-_END_SECONDS = 10.0
+_END_SECONDS = 60.0
 _POLL_SECONDS = 0.02
 _log = logging.getLogger(__name__)
 _UNSHARED = ("--net", "--mount", "--pid", "--uts", "--ipc", "--fork", "--kill-child")

@@ -15,7 +15,7 @@ from lab.nodes.held_node import HeldNode
 from lab.nodes.model import NodesError
 from lab.nodes.pod_network import PodNetwork
 
-_SECONDS = 90.0
+_SECONDS = 300.0
 _POLL_SECONDS = 0.1
 
 

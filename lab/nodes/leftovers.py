@@ -14,7 +14,7 @@ from lab.nodes.folder import NodesFolder
 from lab.nodes.model import NodesError
 
 _MODULE = "lab.nodes.first_process"
-_SECONDS = 20.0
+_SECONDS = 60.0
 
 
 def note(folder: NodesFolder, interface: str, groups: list[str]) -> None:

@@ -21,7 +21,7 @@ from lab.nodes.network import API_SERVICE, MACHINE, Network, NetworkPlan, networ
 
 _BRIDGE = "bridge"
 _NODE = "node"
-_SECONDS = 10.0
+_SECONDS = 60.0
 _POLL_SECONDS = 0.005
 
 

@@ -33,9 +33,10 @@ from lab.nodes.tool_names import tools_for
 from lab.server_process import end, living, one_at_a_time, spawn
 from lab.tools.cilium_sources import cilium_sources
 
-_START_SECONDS = 180.0
-_STOP_SECONDS = 60.0
-_ASK_SECONDS = 60.0
+_START_SECONDS = 900.0
+"""Longer than a node may take to answer and to be Ready: what hangs is told by the node itself."""
+_STOP_SECONDS = 120.0
+_ASK_SECONDS = 300.0
 _POLL_SECONDS = 0.02
 
 Report = Callable[[str], None]

@@ -33,7 +33,7 @@ _COMMANDS = tuple(
     for suffix in ("", "-save", "-restore")
 )
 KUBERNETES = "/api/v1/namespaces/default/services/kubernetes"
-_SECONDS = 10.0
+_SECONDS = 60.0
 _POLL_SECONDS = 0.05
 _BRIDGED = Path("/proc/sys/net/bridge/bridge-nf-call-iptables")
 

@@ -45,7 +45,7 @@ from lab.nodes.tool_names import tools_for
 from lab.tools.cache import cache_root
 from lab.tools.cilium_sources import cilium_sources
 
-_LOCK_SECONDS = 30.0
+_LOCK_SECONDS = 120.0
 _WATCH_SECONDS = 0.5
 _log = logging.getLogger(__name__)
 
