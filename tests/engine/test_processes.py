@@ -16,14 +16,22 @@ from lab.engine.request import Cancellation, Request
 from lab.engine.state import Snapshot
 from lab.engine.usererror import UserError
 from tests.engine.enginekit import Project
-from tests.engine.processkit import PROVIDER, Engine
+from tests.engine.processkit import COLD, PROVIDER, Engine
+from tests.engine.warmkit import Warm
 
 
 @pytest.fixture
-def engine(tmp_path: Path) -> Iterator[Engine]:
-    made = Engine(tmp_path)
+def engine(tmp_path: Path, warm: Warm) -> Iterator[Engine]:
+    made = Engine(tmp_path, [warm.engine])
     yield made
     made.end()
+
+
+@pytest.fixture
+def cold(engine: Engine) -> Engine:
+    """With processes as a user starts them."""
+    engine.command = COLD
+    return engine
 
 
 def test_a_provider_that_dies_in_a_call_is_named_and_the_state_is_kept(engine: Engine) -> None:
@@ -44,9 +52,9 @@ def test_what_a_provider_and_a_program_print_is_shown(engine: Engine) -> None:
     assert "a line of the program" in output
 
 
-def test_an_exception_shows_the_programs_own_lines(engine: Engine) -> None:
-    engine.program("def declare():\n    return {}['missing']\n\n\ndeclare()\n")
-    output = engine.up(expect=1)
+def test_an_exception_shows_the_programs_own_lines(cold: Engine) -> None:
+    cold.program("def declare():\n    return {}['missing']\n\n\ndeclare()\n")
+    output = cold.up(expect=1)
     assert "Program failed with an unhandled exception" in output
     assert "KeyError: 'missing'" in output
     assert "__main__.py" in output
@@ -69,10 +77,10 @@ def test_a_stack_without_a_program_is_refused(engine: Engine) -> None:
     assert "__main__.py does not exist" in output
 
 
-def test_a_python_that_is_not_there_is_named(engine: Engine) -> None:
-    engine.program("import pulumi\n")
-    engine.env["PULUMI_PYTHON_CMD"] = "/no/such/python"
-    output = engine.up(expect=1)
+def test_a_python_that_is_not_there_is_named(cold: Engine) -> None:
+    cold.program("import pulumi\n")
+    cold.env["PULUMI_PYTHON_CMD"] = "/no/such/python"
+    output = cold.up(expect=1)
     assert "/no/such/python" in output
     assert "Traceback" not in output
 
@@ -97,9 +105,9 @@ def test_hooks_are_refused_by_name(engine: Engine) -> None:
     assert "does not support resource hooks" in engine.up(expect=1)
 
 
-def test_secrets_are_in_no_argument_and_no_environment(engine: Engine) -> None:
-    engine.run("config", "set", "--secret", "token", "tok-9000-secret", "--stack", "dev")
-    engine.program(
+def test_secrets_are_in_no_argument_and_no_environment(cold: Engine) -> None:
+    cold.run("config", "set", "--secret", "token", "tok-9000-secret", "--stack", "dev")
+    cold.program(
         "import os, pathlib, pulumi\n"
         "assert pulumi.Config().require('token') == 'tok-9000-secret'\n"
         "for entry in pathlib.Path('/proc').glob('[0-9]*'):\n"
@@ -110,35 +118,34 @@ def test_secrets_are_in_no_argument_and_no_environment(engine: Engine) -> None:
         "            continue\n"
         "        assert b'tok-9000-' not in text, (entry, name)\n"
     )
-    engine.up()
+    cold.up()
 
 
-def test_nothing_outlives_an_engine_that_is_killed(engine: Engine) -> None:
-    engine.program("from things import *\nThing('slow', 'hang')\n")
-    process = engine.start("up", "--yes", "--skip-preview", "--stack", "dev")
-    engine.wait_for("created")
-    time.sleep(0.2)
+def test_nothing_outlives_an_engine_that_is_killed(cold: Engine) -> None:
+    cold.program("from things import *\nThing('slow', 'hang')\n")
+    process = cold.start("up", "--yes", "--skip-preview", "--stack", "dev")
+    cold.wait_for("created")
     process.kill()
     process.communicate(timeout=60)
-    deadline = time.monotonic() + 20
-    while engine.processes() and time.monotonic() < deadline:
+    deadline = time.monotonic() + 60
+    while cold.processes() and time.monotonic() < deadline:
         time.sleep(0.1)
-    assert engine.processes() == []
-    assert [op["type"] for op in engine.state()["pending_operations"]] == ["creating"]
+    assert cold.processes() == []
+    assert [op["type"] for op in cold.state()["pending_operations"]] == ["creating"]
 
 
-def test_a_program_that_hangs_is_ended_by_ctrl_c(engine: Engine) -> None:
-    engine.program(
+def test_a_program_that_hangs_is_ended_by_ctrl_c(cold: Engine) -> None:
+    cold.program(
         "import os, pathlib, time\nfrom things import *\n"
         "Thing('a')\n(WORLD / 'hangs').write_text('')\ntime.sleep(600)\n"
     )
-    process = engine.start("up", "--yes", "--skip-preview", "--stack", "dev")
-    engine.wait_for("hangs")
+    process = cold.start("up", "--yes", "--skip-preview", "--stack", "dev")
+    cold.wait_for("hangs")
     process.send_signal(signal.SIGINT)
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 8, output
-    assert engine.processes() == []
-    assert "pending_operations" not in engine.state()
+    assert cold.processes() == []
+    assert "pending_operations" not in cold.state()
 
 
 def test_ctrl_c_twice_gives_up_a_call_that_hangs_and_keeps_it_pending(engine: Engine) -> None:
@@ -146,7 +153,9 @@ def test_ctrl_c_twice_gives_up_a_call_that_hangs_and_keeps_it_pending(engine: En
     process = engine.start("up", "--yes", "--skip-preview", "--stack", "dev")
     engine.wait_for("created")
     process.send_signal(signal.SIGINT)
-    time.sleep(0.5)
+    assert process.stdout is not None
+    while not process.stdout.readline().startswith("^C received"):
+        assert process.poll() is None
     process.send_signal(signal.SIGINT)
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 8, output
