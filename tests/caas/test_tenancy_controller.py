@@ -439,6 +439,7 @@ def test_the_rights_that_the_stack_gives_are_enough(
         until(lambda: tenants.get(name) is None, what="the deletion of the Tenancy")
 
 
+@pytest.mark.long
 def test_an_api_server_that_is_killed_and_comes_back_is_watched_again(
     tools_at_hand: None, tmp_path: Path
 ) -> None:
@@ -460,6 +461,7 @@ def test_an_api_server_that_is_killed_and_comes_back_is_watched_again(
             tenants.ready(second, 90)
             tenants.delete(first)
             until(lambda: tenants.get(first) is None, what="the deletion of the Tenancy")
+        tenants.request.close()
     finally:
         control_plane.stop(tmp_path)
 
