@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -25,6 +26,7 @@ _ANSWER_SECONDS = 0.05
 _FORGOTTEN = ("run", "tmp")
 """Folders that live in memory."""
 _KEPT = frozenset({"lock"})
+_log = logging.getLogger(__name__)
 
 HOOKS: list[Callable[[Machine, Faults], None]] = [libvirt.host_booted, user_manager.booted]
 """What stand-ins forget or start again when the machine boots, in order; before units are started."""
@@ -64,6 +66,7 @@ class Power:
             self._host.machine.note("power", action="reboot")
             self._host.machine.state["power"] = "off"
             self._task = asyncio.create_task(self._cycle())
+            self._task.add_done_callback(self._report)
 
     async def resume(self) -> None:
         """Finish a boot that was cut off by the end of the server, or that a fault held up."""
@@ -80,6 +83,11 @@ class Power:
 
     def _may_return(self) -> bool:
         return self._host.faults().first(RebootNeverReturns) is None
+
+    def _report(self, cycle: asyncio.Task[None]) -> None:
+        """A machine that stays down without a fault says why in the server's log."""
+        if not cycle.cancelled() and (error := cycle.exception()) is not None:
+            _log.error("host %s does not come up", self._host.machine.name, exc_info=error)
 
     async def _cycle(self) -> None:
         await asyncio.sleep(_ANSWER_SECONDS)
