@@ -13,7 +13,7 @@ from tests.engine.warmkit import Warm
 from tests.fixtures.keys import quick_keys
 
 REFERENCE = Path(__file__).parent / "reference"
-COLD = {"12-kill"}
+COLD = {"04-aliases"}
 SCENARIOS = sorted(path.parent.name for path in REFERENCE.glob("scenarios/*/steps.yaml"))
 
 
