@@ -1,4 +1,4 @@
-"""What a stand-in's client asks the server of a host: see `client.py` for the other side."""
+"""What a stand-in's client asks the server of a host: see `client.py` and `client.pl` for the other side."""
 
 from __future__ import annotations
 
