@@ -176,7 +176,7 @@ def test_whatever_is_changed_or_deleted_by_hand_is_put_back(
             found = tenants.request.get(path.format(name))
             return bool(found) and sound(found)
 
-        until(restored, 10, f"{what}: its repair")
+        until(restored, what=f"{what}: its repair")
     tenants.ready(name)
 
 
@@ -221,7 +221,7 @@ def test_events_tell_when_it_becomes_ready_and_when_it_is_no_more(
         found = (tenants.request.get(place) or {}).get("items", [])
         return sorted(found, key=lambda e: str(e["eventTime"])) if len(found) >= 3 else None
 
-    events = until(told, 10, "the third event")
+    events = until(told, what="the third event")
     assert [(e["type"], e["reason"]) for e in events] == [
         ("Normal", "Ready"),
         ("Warning", "NotReady"),
@@ -273,7 +273,7 @@ def test_policies_of_an_earlier_version_go_when_the_new_one_is_there(
     body = {"apiVersion": "cilium.io/v2", "kind": "CiliumNetworkPolicy", "metadata": old}
     status, _ = tenants.request("POST", policy(name).rsplit("/", 1)[0], body)
     assert status == 201
-    until(lambda: tenants.request.get(policy(name, "allow-dns")) is None, 10)
+    until(lambda: tenants.request.get(policy(name, "allow-dns")) is None)
     assert tenants.request.get(policy(name))
 
 
@@ -350,7 +350,7 @@ def test_a_namespace_that_does_not_go_is_told(tenants: Tenants, operator: Operat
     }
     assert tenants.request("POST", core(name, "/configmaps"), keeper)[0] == 201
     tenants.delete(name)
-    found = tenants.says(name, "Ready", "example.com/hold", 40)
+    found = tenants.says(name, "Ready", "example.com/hold")
     assert found["reason"] == "NamespaceEnding"
     patch = {"metadata": {"finalizers": None}}
     tenants.request.merge(core(name, "/configmaps/stuck"), patch)
@@ -456,9 +456,9 @@ def test_an_api_server_that_is_killed_and_comes_back_is_watched_again(
             os.kill(server.pid, signal.SIGKILL)
             control_plane.start(tmp_path, nodes)
             assert tenants.request("DELETE", policy(first))[0] == 200
-            until(lambda: tenants.request.get(policy(first)), 60, "the repair of the policy")
+            until(lambda: tenants.request.get(policy(first)), what="the repair of the policy")
             second = tenants.make()
-            tenants.ready(second, 90)
+            tenants.ready(second)
             tenants.delete(first)
             until(lambda: tenants.get(first) is None, what="the deletion of the Tenancy")
         tenants.request.close()
@@ -471,7 +471,7 @@ def test_more_tenancies_than_are_begun_at_once_all_become_ready(
 ) -> None:
     names = [tenants.make() for _ in range(BEGUN_AT_ONCE + 8)]
     for name in names:
-        tenants.ready(name, 120)
+        tenants.ready(name)
     homes = {tenants.request.get(core(name)) is not None for name in names}
     assert homes == {True}
 
