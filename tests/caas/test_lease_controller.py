@@ -20,7 +20,7 @@ from gpuclusters.domain.tenancy_resource import TENANCY
 from lab.hosts import faults, gpus, tenant
 from lab.hosts.board import board
 from lab.hosts.folder import HostsFolder
-from tests.caas.leasekit import LeaseLab, lease_lab
+from tests.caas.leasekit import PATIENCE_SECONDS, LeaseLab, lease_lab
 from tests.fixtures.control_plane import KubeCluster
 from tests.fixtures.hosts import Hosts, SimulatedHost
 
@@ -303,7 +303,7 @@ def test_a_pod_whose_gpu_the_kubelet_gave_to_another_is_deleted_and_its_gpus_wai
         one, other = sorted(m for m, p in (await lab.phases()).items() if p == "Leased")
         await lab.dispute(one)
         await lab.until(phase_is("Releasing", one, other))
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while body := await lab.cluster.get(POD, pod["metadata"]["name"], lab.namespace):
                 if body["metadata"].get("deletionTimestamp"):
                     # It has a node, so that a kubelet would end it.
