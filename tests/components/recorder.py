@@ -63,7 +63,7 @@ def record(declare: Callable[[], object], *, preview: bool = False) -> Recorder:
     _have_a_loop()
     pulumi.runtime.set_mocks(recorder, project="gpu-clusters", stack="test", preview=preview)
     # Where in the source each resource was declared is for an engine; below a test, that are sixty
-    # frames of a test runner for each resource, a third of all the time.
+    # frames of a test runner for each resource, a quarter of all the time.
     with patch("pulumi.runtime.resource._get_stack_trace", StackTrace):
         pulumi.runtime.test(declare)()
     return recorder
