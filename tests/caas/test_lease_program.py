@@ -21,9 +21,10 @@ import yaml
 
 from caas.cluster import Cluster
 from caas.settings import Settings
-from gpuclusters.domain.lease_resource import GPU_LEASE, lease_name
+from gpuclusters.domain.lease_resource import GPU_LEASE
 from lab import control_plane
 from tests.caas.leasekit import PATIENCE_SECONDS, define, settings_of, unique
+from tests.caas.leasewait import Objects, come
 from tests.fixtures.control_plane import KubeCluster
 from tests.fixtures.hosts import Hosts, SimulatedHost
 
@@ -118,13 +119,21 @@ def test_one_copy_leads_and_frees_gpus_and_another_follows_when_it_ends(
     name = unique(host)
     settings = settings_of([(name, host)]).model_copy(update={"namespace": "default"})
 
-    async def phases() -> list[str]:
+    async def empty() -> None:
         async with Cluster.connect(kube_api.kubeconfig) as cluster:
             await define(cluster)
-            bodies = [await cluster.get(GPU_LEASE, lease_name(name, m)) for m in range(1, 9)]
-            return [(b or {}).get("status", {}).get("phase", "") for b in bodies]
+            assert await cluster.list(GPU_LEASE) == []
 
-    assert asyncio.run(phases()) == [""] * 8
+    async def all_free() -> None:
+        def holds(leases: Objects) -> bool:
+            phases = [body.get("status", {}).get("phase") for body in leases.values()]
+            assert all(lease.startswith(f"{name}-gpu") for lease in leases)
+            return phases == ["Free"] * 8
+
+        async with Cluster.connect(kube_api.kubeconfig) as cluster:
+            await come(cluster, GPU_LEASE, holds, seconds=PATIENCE_SECONDS)
+
+    asyncio.run(empty())
     with prepared(tmp_path, settings, host):
         first = Program(tmp_path, kube_api)
         second: Program | None = None
@@ -134,7 +143,7 @@ def test_one_copy_leads_and_frees_gpus_and_another_follows_when_it_ends(
             wait_for(first.leads, "does not lead", first)
             second = Program(tmp_path, kube_api)
             wait_for(lambda: second.get("/readyz")[0] == 200, "not ready", first, second)
-            wait_for(lambda: asyncio.run(phases()) == ["Free"] * 8, "not free", first, second)
+            asyncio.run(all_free())
             assert not second.leads()
             text = first.get("/metrics")[1]
             assert f'gpu_clusters_leases{{host="{name}",phase="Free"}} 8.0' in text
