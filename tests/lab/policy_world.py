@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,11 +19,12 @@ from lab.control_plane import NodeSpec
 from lab.nodes import NodesStatus, dns_pods
 from tests.fixtures.control_plane import KubeCluster
 from tests.lab import beside_nodes
-from tests.lab.real_lab import TAINT, RealLab, eventually
+from tests.lab.real_lab import TAINT, RealLab, eventually, is_ready
 
 WEB = 8000
 FABRIC_MANAGER = isolation.FABRIC_MANAGER_PORT
 METADATA = "169.254.169.254"
+_PODS_SECONDS = 300.0
 PUBLIC = "203.0.113.9"
 BESIDE = ("files", "named", "unnamed", "wild", "deep", "tree", "bmc")
 NAMED = {
@@ -63,11 +64,14 @@ class World:
         return f"{self.addresses[name]}:{port}"
 
     def exactly(self, pod: str, opened: Sequence[str], closed: Sequence[str] = ()) -> None:
-        """A pod reaches the first, and none of the others."""
-        eventually(
-            lambda: self.reached(pod, opened) == set(opened), f"{pod} reaches {', '.join(opened)}"
-        )
-        assert self.reached(pod, [*opened, *closed]) == set(opened)
+        """A pod reaches the first, and none of the others while it does."""
+
+        def does() -> bool:
+            found = self.reached(pod, [*opened, *closed])
+            assert not found & set(closed), pod
+            return found == set(opened)
+
+        eventually(does, f"{pod} reaches {', '.join(opened)}")
 
 
 @contextmanager
@@ -138,9 +142,14 @@ def fill(real: RealLab, status: NodesStatus) -> World:
     everywhere = [{"endpointSelector": {}, "egress": [{"toEntities": ["all"]}]}]
     made.append(_policy("wide", "somebody-allows-all", specs=everywhere))
     apply(real, *made)
-    for place in ("plain", *egress(addresses)):
-        _pods(real, place)
-    return World(real, status, addresses | _found(real))
+    places = ("plain", *egress(addresses))
+    accounts = ("get", "serviceaccount", "default", "--ignore-not-found", "--output=name")
+    for place in places:
+        eventually(
+            lambda p=place: bool(real.kubectl(*accounts, f"-n{p}")), f"{place} has an account"
+        )
+    apply(real, *(one for place in places for one in _pods(real, place)))
+    return World(real, status, addresses | _found(real, places))
 
 
 def apply(real: RealLab, *manifests: Mapping[str, Any]) -> None:
@@ -157,37 +166,49 @@ def lead_out(status: NodesStatus, via: str) -> None:
             subprocess.run(line, check=True, capture_output=True)
 
 
-def _pods(real: RealLab, place: str) -> None:
-    service = {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {"name": "web", "namespace": place},
-        "spec": {"selector": {"app": "one"}, "ports": [{"port": WEB}]},
-    }
-    apply(real, service)
-    account = f"serviceaccount/default --namespace={place}".split()
-    eventually(lambda: bool(real.kubectl("get", *account, "--ignore-not-found")), "an account")
+def _pods(real: RealLab, place: str) -> list[dict[str, Any]]:
+    """A pod on each node and a Service before the first; kubelets ask each pod whether it works."""
+    made: list[dict[str, Any]] = [
+        {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {"name": "web", "namespace": place},
+            "spec": {"selector": {"app": "one"}, "ports": [{"port": WEB}]},
+        }
+    ]
     probe = {"httpGet": {"port": WEB, "path": "/"}, "periodSeconds": 1, "timeoutSeconds": 5}
+    container = {
+        "name": "c",
+        "image": images.BUSYBOX,
+        "command": ["sh", "-c", _SERVES],
+        "readinessProbe": probe,
+    }
     for name, node in zip(("one", "two"), real.names, strict=True):
-        real.pod(
-            place,
-            name,
-            _SERVES,
-            nodeName=node,
-            metadata={"labels": {"app": name}},
-            container={"readinessProbe": probe},
-        )
+        spec = {
+            "nodeName": node,
+            "terminationGracePeriodSeconds": 0,
+            "automountServiceAccountToken": False,
+            "containers": [container],
+        }
+        metadata = {"name": name, "namespace": place, "labels": {"app": name}}
+        made.append({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+    return made
 
 
-def _found(real: RealLab) -> dict[str, str]:
-    found = {}
-    for place in ("plain", "acme", "zeta", "late", "wide", "open"):
-        # The kubelet asks each pod itself: it is Ready although all that may come in comes from elsewhere.
-        real.ready(place, "one", "two")
-        for name in ("one", "two"):
-            found[f"{place}/{name}"] = real.found(place, name)["status"]["podIP"]
-        path = "jsonpath={.spec.clusterIP}"
-        found[f"{place}/web"] = real.kubectl("get", "service", "web", f"-n{place}", f"-o{path}")
+def _found(real: RealLab, places: Collection[str]) -> dict[str, str]:
+    """Addresses of pods and Services, as soon as all pods are Ready."""
+    found: dict[str, str] = {}
+
+    def ready() -> bool:
+        answer = real.kubectl("get", "pods,services", "--all-namespaces", "--output=json")
+        objects = [o for o in json.loads(answer)["items"] if o["metadata"]["namespace"] in places]
+        for one in objects:
+            name = f"{one['metadata']['namespace']}/{one['metadata']['name']}"
+            found[name] = one["spec"].get("clusterIP") or one["status"].get("podIP", "")
+        pods = [one for one in objects if one["kind"] == "Pod"]
+        return len(pods) == 2 * len(places) and all(is_ready(pod) for pod in pods)
+
+    eventually(ready, "all pods are Ready", _PODS_SECONDS)
     return found
 
 

@@ -141,7 +141,7 @@ class RealLab:
         """Wait until the pods are Ready."""
         for name in names:
             eventually(
-                lambda name=name: _is_ready(self.found(namespace, name)), f"pod {name} is Ready"
+                lambda name=name: is_ready(self.found(namespace, name)), f"pod {name} is Ready"
             )
 
     def run_in(self, namespace: str, pod: str, *command: str) -> subprocess.CompletedProcess[str]:
@@ -216,6 +216,7 @@ def real_lab(
         shutil.rmtree(folder)
 
 
-def _is_ready(pod: dict[str, Any]) -> bool:
+def is_ready(pod: dict[str, Any]) -> bool:
+    """Whether a pod says that it can be used."""
     conditions = pod["status"].get("conditions", [])
     return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
