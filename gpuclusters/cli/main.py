@@ -14,7 +14,6 @@ from typing import Annotated
 import typer
 
 from gpuclusters.cli import (
-    doctor,
     draw,
     drift,
     explain,
@@ -24,7 +23,6 @@ from gpuclusters.cli import (
     training_times,
     tunnel,
 )
-from gpuclusters.cli import verify as verification
 from gpuclusters.cli.errors import RunError, UsageError
 from gpuclusters.cli.help import Commands, epilog
 from gpuclusters.cli.project import Project
@@ -97,6 +95,9 @@ def diagnose(
     Looks at this computer, the configuration, the state, secrets, every machine (with the checks that `up`
     makes before it touches one) and the cluster. Exit code: 0 all is well, 1 warnings, 2 failures.
     """
+    # What looks at everything imports everything; other commands do not wait for that.
+    from gpuclusters.cli import doctor
+
     raise typer.Exit(doctor.run(Project.find(), stack_name, as_json=json))
 
 
@@ -130,6 +131,8 @@ def verify(
     caas: what a hostile tenant would try. rke2: that every GPU works, up to a level, and is watched.
     usernetes: every rung of the ladder, from the driver of a host to a training over all nodes.
     """
+    from gpuclusters.cli import verify as verification
+
     if check is not None:
         raise typer.Exit(verification.check(check, as_json=json))
     code = verification.run(

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from itertools import chain
 
-from gpuclusters.errors import findings, rules, sites
 from gpuclusters.errors.entry import Entry
 
 
@@ -16,6 +15,9 @@ class DuplicateIdError(Exception):
 
 
 def _collected() -> Iterator[Entry]:
+    # They read every module that raises: only who asks for the list waits for that.
+    from gpuclusters.errors import findings, rules, sites
+
     return chain(
         rules.kinds(),
         rules.rules(),
