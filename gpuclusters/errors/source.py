@@ -28,7 +28,7 @@ class Module:
         """Module and name by the name under which it is known here."""
         return {
             alias.asname or alias.name: (node.module or "", alias.name)
-            for node in self.tree.body
+            for node in _statements(self.tree)
             if isinstance(node, ast.ImportFrom)
             for alias in node.names
         }
@@ -41,6 +41,16 @@ class Module:
     def defines(self, name: str) -> tuple[str, str]:
         """Module and name of what a name in this module stands for."""
         return self.imports.get(name, (self.name, name))
+
+
+def _statements(tree: ast.Module) -> Iterator[ast.stmt]:
+    """Those of a module, also what only type checkers read: names that are imported when asked for."""
+    for node in tree.body:
+        match node:
+            case ast.If(test=ast.Name(id="TYPE_CHECKING"), body=body):
+                yield from body
+            case _:
+                yield node
 
 
 @cache
