@@ -31,7 +31,7 @@ class ClusterNetwork(Section):
     socket_lb_host_namespace_only: Annotated[Flag, checked(10)] = True
     """socketLB.hostNamespaceOnly of Cilium; without it VMs cannot reach services."""
     dns_proxy: Annotated[Flag, checked(10)] = True
-    """Whether Cilium's DNS proxy runs; rules by host name need it."""
+    """l7Proxy of Cilium, with its DNS proxy; the policies of all tenants need it."""
     node_cidrs: tuple[Network, ...] = ()
     """Networks of the machines."""
     bmc_cidrs: tuple[Network, ...] = ()

@@ -39,17 +39,19 @@ def virtual_machines_reach_services(config: CaasConfig) -> Iterable[Flaw]:
         )
 
 
-@rule(10, needs=["network"], each=["tenants"])
+@rule(10, needs=["network"])
 def names_need_the_dns_proxy(config: CaasConfig) -> Iterable[Flaw]:
-    """Rules by host name learn addresses from Cilium's DNS proxy."""
-    for position, tenant in enumerate(config.tenants):
-        if tenant.egress.fqdns and not config.network.dns_proxy:
-            yield Flaw(
-                ("tenants", position, "egress", "fqdns"),
-                "never match, because network.dns-proxy is false",
-                show(list(tenant.egress.fqdns)),
-                "switch Cilium's DNS proxy on and set network.dns-proxy: true",
-            )
+    """Tenants reach DNS through Cilium's proxy; without it Cilium takes none of their policies.
+
+    Source: Cilium 1.20, `l7Proxy`: a policy with DNS rules is refused while it is off.
+    """
+    if not config.network.dns_proxy:
+        yield Flaw(
+            ("network", "dns-proxy"),
+            "is off, so Cilium refuses the policy of every tenant: all have rules about names",
+            "false",
+            "write true, and set l7Proxy=true in Cilium",
+        )
 
 
 @rule(10, each=["tenants"])
