@@ -55,7 +55,8 @@ class LeaseQueue:
         self._resource = gpu_resource
         self._pods: dict[str, Object] = {}
         self._refused: dict[str, str] = {}
-        self._granting: set[str] = set()
+        self._granting: dict[str, Grant] = {}
+        """By pod: what is not stored yet, and is nobody else's any more."""
         self._tenants: set[str] = set()
         self._news = asyncio.Event()
 
@@ -86,7 +87,7 @@ class LeaseQueue:
                 began = time.monotonic()
                 for grant in self.turns():
                     uid = grant.request.uid
-                    self._granting.add(uid)
+                    self._granting[uid] = grant
                     group.create_task(self._grant(grant, self._pods[uid]))
                 rest = REST * (time.monotonic() - began)
                 await asyncio.sleep(min(rest, LONGEST_REST_SECONDS))
@@ -106,19 +107,34 @@ class LeaseQueue:
                     having.add(lease.holder.pod_uid)
                     if lease.phase in HELD:
                         holding[lease.holder.tenant] += 1
+        for uid, grant in self._granting.items():
+            if uid not in having:
+                holding[grant.request.tenant] += grant.request.size
         waiting = [
             request
             for uid, body in self._pods.items()
             if uid not in having and uid not in self._granting
             if (request := self._request(uid, body)) is not None
         ]
-        boards = [host.view() for host in self._hosts.values()]
+        boards = self._boards()
         self._count(waiting, boards)
         if not waiting:
             return ()
         # On a node that is out of service a pod would get its GPUs and then never be placed.
         serving = [board for board in boards if self._serves(board.host)]
         return schedule(waiting, holding, serving, now=time.time()).grants
+
+    def _boards(self) -> list[BoardView]:
+        """The boards as they will be once what is being granted is stored."""
+        # Until then those GPUs look free, and who places by that cuts a board in pieces.
+        given: dict[str, set[int]] = {}
+        for grant in self._granting.values():
+            placed = grant.placement
+            given.setdefault(placed.host, set()).update(placed.partition.modules)
+        return [
+            host.view().without(frozenset(given.get(name, ())))
+            for name, host in self._hosts.items()
+        ]
 
     def _request(self, uid: str, body: Object) -> Waiting | None:
         metadata = body["metadata"]
@@ -166,7 +182,7 @@ class LeaseQueue:
             if (task := asyncio.current_task()) is not None and task.cancelling():
                 raise
         finally:
-            self._granting.discard(grant.request.uid)
+            self._granting.pop(grant.request.uid, None)
             self._news.set()
 
     def _count(self, waiting: list[Waiting], boards: list[BoardView]) -> None:

@@ -1,4 +1,4 @@
-"""The queue's own rhythm."""
+"""The queue's own rhythm, and what it takes for free."""
 
 from __future__ import annotations
 
@@ -8,7 +8,12 @@ import time
 from typing import Any
 
 from caas.controllers.lease_queue import LeaseQueue
+from gpuclusters.domain.container import LEASE_GATE
+from gpuclusters.domain.fabric import TABLES, Baseboard
 from gpuclusters.domain.fair_share import Grant
+from gpuclusters.domain.isolation import TENANT_LABEL
+from gpuclusters.domain.lease_resource import Holder
+from gpuclusters.domain.placement import BoardView
 
 LOOK_SECONDS = 0.02
 LOOKS = 5
@@ -44,6 +49,78 @@ def test_a_queue_over_gpus_that_never_stop_changing_leaves_most_of_the_time_to_o
                 await asyncio.sleep(0.001)
         assert queue.looks == LOOKS
         assert queue.busy < 0.4 * (time.monotonic() - began)
+        running.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await running
+
+    asyncio.run(story())
+
+
+PGPU = "nvidia.com/pgpu"
+MODULES = frozenset(range(1, 9))
+
+
+class SlowHost:
+    """One on which leases are not stored before the test says so."""
+
+    def __init__(self) -> None:
+        self.leases: dict[int, Any] = {}
+        self.asked: list[Holder] = []
+        self.news = asyncio.Event()
+        self.store = asyncio.Event()
+
+    def view(self) -> BoardView:
+        return BoardView("hgx-01", TABLES[Baseboard.HGX_H100].partitions, MODULES)
+
+    async def grant(self, holder: Holder, _pod: Any) -> bool:
+        self.asked.append(holder)
+        self.news.set()
+        return await self.store.wait()
+
+
+class Silent:
+    """Where events go."""
+
+    def note(self, *_: object, **__: object) -> None:
+        pass
+
+
+def pod(uid: str, size: int) -> dict[str, Any]:
+    return {
+        "metadata": {
+            "uid": uid,
+            "name": uid,
+            "namespace": "tenant-acme",
+            "labels": {TENANT_LABEL: "acme"},
+            "creationTimestamp": "2026-01-01T00:00:00Z",
+        },
+        "spec": {
+            "schedulingGates": [{"name": LEASE_GATE}],
+            "containers": [{"resources": {"limits": {PGPU: str(size)}}}],
+        },
+    }
+
+
+def test_gpus_that_are_being_granted_are_not_free_and_no_board_is_cut_by_them() -> None:
+    """The second pod comes while the leases of the first are on their way to the API server."""
+
+    async def story() -> None:
+        tenancy = {
+            "metadata": {"generation": 1},
+            "spec": {"namespace": "tenant-acme"},
+            "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+        }
+        host: Any = SlowHost()
+        recorder: Any = Silent()
+        queue = LeaseQueue({"hgx-01": host}, lambda _: tenancy, recorder, PGPU)
+        running = asyncio.create_task(queue.run())
+        async with asyncio.timeout(60):
+            for uid, size in (("a", 2), ("b", 1), ("c", 4), ("d", 1)):
+                host.news.clear()
+                queue.observe(pod(uid, size))
+                await host.news.wait()
+        taken = [module for holder in host.asked for module in holder.gpus]
+        assert sorted(taken) == sorted(MODULES)
         running.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await running
