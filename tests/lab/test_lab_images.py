@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import json
@@ -189,7 +190,8 @@ def waiting() -> Iterator[subprocess.Popen[str]]:
     try:
         yield program
     finally:
-        os.killpg(program.pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(program.pid, signal.SIGKILL)
         program.wait()
 
 
