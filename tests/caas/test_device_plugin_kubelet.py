@@ -101,7 +101,7 @@ class Node:
         return lambda: self.devices.capacity().get(RESOURCE) == (total, healthy)
 
 
-async def until(condition: Callable[[], Any], seconds: float = 10) -> None:
+async def until(condition: Callable[[], Any], seconds: float = 100) -> None:
     async with asyncio.timeout(seconds):
         while not condition():
             await asyncio.sleep(0.01)

@@ -90,7 +90,7 @@ def own_network(interface: str, addresses: Sequence[str]) -> Iterator[OwnNetwork
     process = subprocess.Popen(["unshare", "--net", "cat"], stdin=subprocess.PIPE)
     made = OwnNetwork(process, interface)
     try:
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while str(before) == made.link:
             assert time.monotonic() < deadline
             time.sleep(0.005)

@@ -23,10 +23,11 @@ def state(host: SimulatedHost) -> lab.hosts.GpuState:
 def reboot(host: SimulatedHost) -> None:
     before = host.run("cat /proc/sys/kernel/random/boot_id").stdout
     host.sudo("systemctl reboot")
-    for _ in range(200):
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
         time.sleep(0.05)
         try:
-            now = host.run("cat /proc/sys/kernel/random/boot_id", timeout=2)
+            now = host.run("cat /proc/sys/kernel/random/boot_id", timeout=10)
         except (OSError, TimeoutError, asyncssh.Error):
             continue
         if now.returncode == 0 and now.stdout != before:

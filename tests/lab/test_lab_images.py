@@ -200,7 +200,7 @@ def test_the_stand_in_says_what_it_is_and_ends_when_told(waiting: subprocess.Pop
     assert waiting.stdout.readline().startswith("stand-in image: busybox alone")
     assert waiting.stdout.readline() == "asked to run: nfd-worker -v\n"
     waiting.terminate()
-    assert waiting.wait(timeout=10) == 143
+    assert waiting.wait(timeout=60) == 143
 
 
 @pytest.mark.parametrize("status", [0, 7])
@@ -208,7 +208,7 @@ def test_the_stand_in_ends_at_once_where_a_pod_asks_for_that(status: int) -> Non
     done = subprocess.run(
         ["sh", str(stand_in_image.PROGRAM)],
         env={"PATH": os.environ["PATH"], "STAND_IN_ENDS": str(status)},
-        capture_output=True, text=True, timeout=10, check=False,
+        capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert done.returncode == status
     assert "stand-in image" in done.stdout

@@ -119,7 +119,7 @@ def test_what_the_controller_waits_for_is_passed_on(
     tenants: Tenants, operator: Operator, start_provider: StartProvider
 ) -> None:
     name = tenants.name()
-    inputs = wanted(tenants, name, timeout_seconds=5)
+    inputs = wanted(tenants, name, timeout_seconds=12)
     inputs["spec"]["limits"] = []
     with pytest.raises(StepFailed, match="LimitRange tenant limits nothing") as failed:
         start_provider().create(TenancyPolicyProvider, inputs)
