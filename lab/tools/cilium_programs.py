@@ -25,7 +25,6 @@ def _cilium(name: str, package: str) -> Tool:
         version_digits=3,
         link_variables={f"{MODULE}/pkg/version.ciliumVersion": CILIUM_VERSION},
         file=package.rsplit("/", 1)[-1],
-        release=None,
     )
 
 
@@ -36,12 +35,8 @@ CILIUM_PROGRAMS = (
     Tool(
         name="clang",
         version=CLANG_VERSION,
-        module="",
-        package="",
         version_arguments=("--version",),
         version_digits=1,
-        link_variables={},
-        release=None,
         debian=DebianFile(
             "clang-19",
             "usr/lib/llvm-19/bin/clang",

@@ -67,17 +67,18 @@ class Tool:
     version. `version_arguments` print the version; `version_digits` says how many leading parts
     of a version found on PATH must equal ours. `file` is what a build or an archive calls it, `tags` leave
     parts out of a build. A tool with `debian` comes from there when there is no official download, instead
-    of being built. One that is not `on_path` is not looked for there: another program may have its name.
+    of being built, and needs no `module`. One that is not `on_path` is not looked for there: another
+    program may have its name.
     """
 
     name: str
     version: str
-    module: str
-    package: str
     version_arguments: tuple[str, ...]
     version_digits: int
-    link_variables: Mapping[str, str]
-    release: Release | None
+    module: str = ""
+    package: str = ""
+    link_variables: Mapping[str, str] = field(default_factory=dict)
+    release: Release | None = None
     file: str = ""
     tags: tuple[str, ...] = ()
     debian: DebianFile | None = None

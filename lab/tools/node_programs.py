@@ -70,11 +70,8 @@ NODE_PROGRAMS = (
     Tool(
         name="runc",
         version=RUNC_VERSION,
-        module="",
-        package="",
         version_arguments=("--version",),
         version_digits=1,
-        link_variables={},
         release=Release(url=f"{_RUNC}/runc.{{arch}}", checksums_url=f"{_RUNC}/runc.sha256sum"),
         debian=DebianFile("runc", "usr/sbin/runc"),
     ),
@@ -88,7 +85,6 @@ NODE_PROGRAMS = (
         package="gpu-clusters.dev/lab/tools/coredns",
         version_arguments=("-version",),
         version_digits=2,
-        link_variables={},
         release=Release(
             url=f"{_COREDNS}.tgz", checksums_url=f"{_COREDNS}.tgz.sha256", member="coredns"
         ),
@@ -97,12 +93,8 @@ NODE_PROGRAMS = (
     Tool(
         name="iptables",
         version=IPTABLES_VERSION,
-        module="",
-        package="",
         version_arguments=("--version",),
         version_digits=1,
-        link_variables={},
-        release=None,
         debian=DebianFile(
             "iptables",
             "usr/sbin/xtables-nft-multi",
@@ -118,18 +110,13 @@ NODE_PROGRAMS = (
         version_arguments=("--version",),
         version_digits=3,
         link_variables={"main.version": PAUSE_VERSION},
-        release=None,
         on_path=False,
     ),
     Tool(
         name="busybox",
         version=BUSYBOX_VERSION,
-        module="",
-        package="",
         version_arguments=("--help",),
         version_digits=1,
-        link_variables={},
-        release=None,
         debian=DebianFile("busybox-static", "bin/busybox"),
         # One on PATH may need libraries, and then does not run alone in an image.
         on_path=False,

@@ -133,6 +133,17 @@ class Checkout:
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
+    def up_again(self) -> None:
+        """An `up` that looks at everything first, and must find nothing to change."""
+        done = self.engine("up", "--yes", "--skip-preview", "--refresh", "--expect-no-changes")
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    def destroy(self) -> None:
+        """Take away what the stack made; it must go, and leave no resource in the state."""
+        done = self.engine("destroy", "--yes", "--skip-preview")
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert self.state() == []
+
     def plan(self, *args: str) -> list[dict[str, Any]]:
         """The steps of a preview that an `up` would take."""
         done = self.engine("preview", "--json", *args)

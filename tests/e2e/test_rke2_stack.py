@@ -71,14 +71,11 @@ def test_no_token_stands_in_clear_in_the_state(cluster: Checkout) -> None:
 
 
 def test_a_second_up_with_a_look_at_everything_changes_nothing(cluster: Checkout) -> None:
-    done = cluster.engine("up", "--yes", "--skip-preview", "--refresh", "--expect-no-changes")
-    assert done.returncode == 0, done.stdout + done.stderr
+    cluster.up_again()
 
 
 def test_destroy_takes_the_machines_out_of_the_cluster_and_ends_it(cluster: Checkout) -> None:
-    done = cluster.engine("destroy", "--yes", "--skip-preview")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert cluster.state() == []
+    cluster.destroy()
     names = {node["metadata"]["name"] for node in cluster.kubectl("get", "nodes")["items"]}
     assert not names.intersection(MACHINES)
     for host in MACHINES:

@@ -86,8 +86,7 @@ def test_with_the_cis_profile_every_namespace_of_ours_says_what_its_pods_may(
 
 
 def test_a_second_up_with_a_look_at_everything_changes_nothing(cluster: Checkout) -> None:
-    done = cluster.engine("up", "--yes", "--skip-preview", "--refresh", "--expect-no-changes")
-    assert done.returncode == 0, done.stdout + done.stderr
+    cluster.up_again()
 
 
 def goes(cluster: Checkout) -> set[str]:
@@ -184,8 +183,7 @@ def test_a_machine_that_was_rebooted_has_its_gpus_again_and_nothing_to_do(
 ) -> None:
     before = uuids(cluster, "u7s-02")
     reboot(cluster, "u7s-02")
-    done = cluster.engine("up", "--yes", "--skip-preview", "--refresh", "--expect-no-changes")
-    assert done.returncode == 0, done.stdout + done.stderr
+    cluster.up_again()
     assert offered(cluster) == {"u7s-01": "4", "u7s-02": "4"}
     assert uuids(cluster, "u7s-02") == before
 

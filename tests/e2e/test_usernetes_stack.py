@@ -62,14 +62,11 @@ def test_no_kubeconfig_and_no_token_stand_in_clear_in_the_state(cluster: Checkou
 
 
 def test_a_second_up_with_a_look_at_everything_changes_nothing(cluster: Checkout) -> None:
-    done = cluster.engine("up", "--yes", "--skip-preview", "--refresh", "--expect-no-changes")
-    assert done.returncode == 0, done.stdout + done.stderr
+    cluster.up_again()
 
 
 def test_destroy_ends_the_cluster_and_takes_its_node_from_each_machine(cluster: Checkout) -> None:
-    done = cluster.engine("destroy", "--yes", "--skip-preview")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert cluster.state() == []
+    cluster.destroy()
     assert offered(cluster) == {}
     for host in MACHINES:
         containers = cluster.on_host(host, f"{AS_OWNER} docker ps -a 2>&1 || true")
