@@ -26,6 +26,7 @@ pytest_plugins = [
     "tests.fixtures.distribution",
     "tests.fixtures.control_plane",
     "tests.fixtures.hosts",
+    "tests.fixtures.loopback",
     "tests.fixtures.tenancies",
     "tests.fixtures.kubelet",
 ]

@@ -1,8 +1,8 @@
 """Ports on loopback: chosen once, kept, and never given to two labs of the same user.
 
 A port that changed would change the kubeconfig and with it the stack, so they are kept over
-restarts. They lie below the range from which the kernel takes the ports of outgoing connections:
-one of those could hold a kept port just when the lab starts again.
+restarts. They lie below those of simulated hosts and below the range from which the kernel takes the
+ports of outgoing connections: one of those could hold a kept port just when the lab starts again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from lab.control_plane.model import ControlPlaneError
 from lab.tools.cache import cache_root
 
 LOOPBACK = "127.0.0.1"
-_FIRST, _LAST = 20000, 29999
+_FIRST, _LAST = 20000, 25999
 _LOCK_SECONDS = 10.0
 
 
@@ -63,9 +63,18 @@ def kept(file: Path) -> dict[str, int]:
 
 def is_free(port: int) -> bool:
     """Whether a server could listen on this port of loopback now."""
+    # As servers do it: what lingers of closed connections is no obstacle.
+    return _can_bind(port, reuse=True)
+
+
+def _is_unused(port: int) -> bool:
+    """Whether the port is nobody's, also not that of a program that just does not listen."""
+    return _can_bind(port, reuse=False)
+
+
+def _can_bind(port: int, *, reuse: bool) -> bool:
     with socket.socket() as probe:
-        # As servers do it: what lingers of closed connections is no obstacle.
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, reuse)
         try:
             probe.bind((LOOPBACK, port))
         except OSError as error:
@@ -92,7 +101,7 @@ def _free_port(taken: set[int]) -> int:
     choose = random.SystemRandom()
     for _ in range(1000):
         port = choose.randint(_FIRST, _LAST)
-        if port not in taken and is_free(port):
+        if port not in taken and _is_unused(port):
             return port
     raise ControlPlaneError(
         f"no free port between {_FIRST} and {_LAST} on {LOOPBACK}; stop labs that are not needed"

@@ -1,10 +1,12 @@
-"""Where connections come in: one listening socket at a time, and what was let in through it."""
+"""Where connections come in: one socket at a time, which listens or not, and what was let in through it."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
 from collections.abc import Callable, Coroutine
+
+from lab.hosts.network import BACKLOG
 
 Serve = Callable[[socket.socket], Coroutine[None, None, None]]
 
@@ -21,30 +23,44 @@ class Door:
     @property
     def is_open(self) -> bool:
         """Whether it listens."""
-        return self._socket is not None
+        return self._accepting is not None
 
     def open(self, listening: socket.socket) -> None:
         """Let in what comes to this socket, which is the door's from now on."""
         self._socket = listening
         self._accepting = asyncio.create_task(self._accept(listening))
 
-    async def shut(self) -> None:
-        """Stop listening; who is in stays."""
-        if self._accepting is not None:
-            self._accepting.cancel()
-            await asyncio.gather(self._accepting, return_exceptions=True)
-            self._accepting = None
-        if self._socket is not None:
-            self._socket.close()
-            self._socket = None
+    def reopen(self) -> bool:
+        """Listen again with the socket of before; False when there is none."""
+        if self._socket is None:
+            return False
+        self._socket.listen(BACKLOG)
+        self.open(self._socket)
+        return True
 
-    async def close(self) -> None:
-        """Stop listening, and end all connections."""
+    async def shut(self) -> None:
+        """Refuse who comes, and keep the port: nobody else may answer there. Who is in stays."""
+        if self._accepting is None or self._socket is None:
+            return
+        self._accepting.cancel()
+        await asyncio.gather(self._accepting, return_exceptions=True)
+        self._accepting = None
+        self._socket.shutdown(socket.SHUT_RD)  # Linux: it stays bound, and can listen again
+
+    async def turn_out(self) -> None:
+        """Refuse who comes, and end all connections."""
         await self.shut()
         for task in self._connections:
             task.cancel()
         await asyncio.gather(*self._connections, return_exceptions=True)
         self._connections.clear()
+
+    async def close(self) -> None:
+        """End all connections, and give up the socket."""
+        await self.turn_out()
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
 
     async def _accept(self, listening: socket.socket) -> None:
         loop = asyncio.get_running_loop()

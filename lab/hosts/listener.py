@@ -82,7 +82,10 @@ class Listener:
     async def suspend(self) -> None:
         """The machine goes down: nothing listens, connections break."""
         self._up = False
-        await self.close()
+        if self.place.network is None:
+            await self._door.turn_out()
+        else:
+            await self.close()  # a socket would keep the network of a node that ends
 
     async def resume(self) -> None:
         """The machine is up again."""
@@ -94,6 +97,8 @@ class Listener:
         await self._door.close()
 
     def _open(self) -> None:
+        if self._door.reopen():
+            return
         listening = self.place.listen(self._host.folder.name)
         self.place = replace(self.place, port=listening.getsockname()[1])
         self._door.open(listening)

@@ -16,13 +16,22 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _T = TypeVar("_T")
 
 
-def listening(address: str, port: int) -> socket.socket:
-    """A socket that listens there, for an event loop; `OSError` when that cannot be."""
+BACKLOG = 64
+
+
+def listening(address: str, port: int, *, kept: bool = True) -> socket.socket:
+    """A socket that listens there, for an event loop; `OSError` when that cannot be.
+
+    A port that is kept may have connections of before that linger. One that is chosen now is nobody's at
+    all: a host that just refuses connections holds its own without listening there.
+    """
     made = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, kept)
     try:
         made.bind((address, port))
-        made.listen(64)
+        # Its connections have it from the listening socket, and may linger when a server comes back.
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.listen(BACKLOG)
     except OSError:
         made.close()
         raise

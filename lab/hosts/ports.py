@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import socket
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from lab.hosts.model import ADDRESS, HostsError
 from lab.hosts.network import Network, listening
 
-_PORTS = range(20000, 32000)
+_PORTS = range(26000, 32000)
 """Below the range from which systems choose ports of outgoing connections, so that a port that is
-free now is still free after a restart."""
+free now is still free after a restart; above those of control planes."""
 _PORT_ATTEMPTS = 200
+
+
+def _walk() -> Iterator[int]:
+    """All ports, over and over, from where no other server is likely to be.
+
+    In turn: the port that a stopped host will come back to is the last that a server would come to.
+    """
+    start = random.SystemRandom().randrange(len(_PORTS))
+    return itertools.cycle([*_PORTS[start:], *_PORTS[:start]])
+
+
+_CHOICE = _walk()
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +61,10 @@ def listen(name: str, port: int | None) -> socket.socket:
     Raises:
         HostsError: the port is taken, or none is free.
     """
-    candidates = [port] if port else random.sample(_PORTS, _PORT_ATTEMPTS)
+    candidates = [port] if port else itertools.islice(_CHOICE, _PORT_ATTEMPTS)
     for candidate in candidates:
         try:
-            return listening(ADDRESS, candidate)
+            return listening(ADDRESS, candidate, kept=port is not None)
         except OSError:
             continue
     if port:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from pathlib import Path
 
 import pytest
@@ -20,19 +19,12 @@ from gpuclusters.drift.report import report
 from tests.drift.drifting import CONNECTION
 
 
-def closed_port() -> int:
-    """One at which nothing listens."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])
-
-
 def test_a_machine_that_is_away_is_a_finding_and_told_once_for_all_its_resources(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, closed_port: int
 ) -> None:
     monkeypatch.setenv("GPU_CLUSTERS_SSH_COMMAND_TIMEOUT_SECONDS", "20")
     away = HostConnection.model_validate(
-        {**CONNECTION, "host": "hgx-02", "address": "127.0.0.1", "port": closed_port()}
+        {**CONNECTION, "host": "hgx-02", "address": "127.0.0.1", "port": closed_port}
     )
     key = SshCredentials("a test", agent_path=str(tmp_path / "no-agent"))
     found = drift_hosts.look({"hgx-02": away}, key)
@@ -50,12 +42,12 @@ def test_a_machine_that_is_away_is_a_finding_and_told_once_for_all_its_resources
     assert report("s", joined.findings, joined.unseen).exit_code == 2
 
 
-def test_a_cluster_that_does_not_answer_is_not_looked_at() -> None:
+def test_a_cluster_that_does_not_answer_is_not_looked_at(closed_port: int) -> None:
     kubeconfig = yaml.safe_dump(
         {
             "current-context": "c",
             "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-            "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{closed_port()}"}}],
+            "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{closed_port}"}}],
             "users": [{"name": "u", "user": {"token": "made-up"}}],
         }
     )

@@ -141,7 +141,7 @@ def test_two_labs_never_get_the_same_port_even_when_none_of_them_runs(
 ) -> None:
     monkeypatch.setattr(ports, "_FIRST", 20000)
     monkeypatch.setattr(ports, "_LAST", 20011)
-    monkeypatch.setattr(ports, "is_free", lambda _: True)
+    monkeypatch.setattr(ports, "_is_unused", lambda _: True)
     registry = tmp_path / "all.json"
     one = ports.reserve(tmp_path / "one" / "ports.json", PORT_NAMES, registry)
     two = ports.reserve(tmp_path / "two" / "ports.json", PORT_NAMES, registry)
@@ -155,7 +155,7 @@ def test_the_ports_of_a_lab_that_is_gone_are_free_again(
 ) -> None:
     monkeypatch.setattr(ports, "_FIRST", 20000)
     monkeypatch.setattr(ports, "_LAST", 20005)
-    monkeypatch.setattr(ports, "is_free", lambda _: True)
+    monkeypatch.setattr(ports, "_is_unused", lambda _: True)
     registry = tmp_path / "all.json"
     ports.reserve(tmp_path / "one" / "ports.json", PORT_NAMES, registry)
     (tmp_path / "one" / "ports.json").unlink()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
+import socket
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -47,6 +49,24 @@ def test_a_refusing_host_listens_again_on_the_same_port(host: SimulatedHost) -> 
         host.run("true")
     host.clear_faults()
     assert host.run("true").returncode == 0
+
+
+@pytest.mark.parametrize("fault", [faults.RefuseConnections(), faults.RebootNeverReturns()])
+def test_nobody_else_gets_the_port_of_a_host_that_does_not_answer(
+    host: SimulatedHost, fault: faults.Fault
+) -> None:
+    host.inject(fault)
+    if isinstance(fault, faults.RebootNeverReturns):
+        host.run("sudo -n systemctl reboot")
+        wait_for(lambda: refuses(host))
+    assert refuses(host)
+    with socket.socket() as other, pytest.raises(OSError, match="in use"):
+        other.bind((host.endpoint.address, host.endpoint.port))
+
+
+def refuses(host: SimulatedHost) -> bool:
+    with socket.socket() as client:
+        return client.connect_ex((host.endpoint.address, host.endpoint.port)) == errno.ECONNREFUSED
 
 
 def test_connections_that_are_open_outlive_a_refusal(host: SimulatedHost) -> None:

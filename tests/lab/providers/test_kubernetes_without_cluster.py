@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator
 
 import pytest
@@ -17,11 +16,8 @@ CONFIG_MAP = urn("kubernetes:core/v1:ConfigMap", "settings")
 QUOTA = urn("kubernetes:core/v1:ResourceQuota", "quota")
 
 
-def kubeconfig() -> str:
-    """A cluster at a port where nobody listens."""
-    with socket.socket() as closed:
-        closed.bind(("127.0.0.1", 0))
-        port = closed.getsockname()[1]
+def kubeconfig(port: int) -> str:
+    """A cluster at this port."""
     return yaml.safe_dump(
         {
             "current-context": "c",
@@ -33,9 +29,9 @@ def kubeconfig() -> str:
 
 
 @pytest.fixture(scope="module")
-def process() -> Iterator[Plugin]:
+def process(closed_port: int) -> Iterator[Plugin]:
     with running("kubernetes") as plugin:
-        plugin.configure(kubeconfig=kubeconfig())
+        plugin.configure(kubeconfig=kubeconfig(closed_port))
         yield plugin
 
 
@@ -77,9 +73,9 @@ def test_a_step_that_needs_the_cluster_fails_with_the_way_out(away: Plugin, step
         getattr(away, step)(QUOTA, *arguments)
 
 
-def test_what_was_in_a_cluster_that_is_gone_can_leave_the_state() -> None:
+def test_what_was_in_a_cluster_that_is_gone_can_leave_the_state(closed_port: int) -> None:
     with running("kubernetes", PULUMI_K8S_DELETE_UNREACHABLE="true") as plugin:
-        plugin.configure(kubeconfig=kubeconfig())
+        plugin.configure(kubeconfig=kubeconfig(closed_port))
         recorded(plugin, quota("1"))
         assert plugin.read(QUOTA) is None
         plugin.delete(QUOTA)

@@ -138,7 +138,7 @@ def test_a_command_that_a_signal_ends_and_one_that_is_not_there(server: Server) 
         )
 
 
-def test_what_keeps_a_tunnel_from_opening_is_said(server: Server) -> None:
+def test_what_keeps_a_tunnel_from_opening_is_said(server: Server, closed_port: int) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -156,14 +156,14 @@ def test_what_keeps_a_tunnel_from_opening_is_said(server: Server) -> None:
             server.credentials,
             ["true"],
             local_port=0,
-            remote_port=free_port(),
+            remote_port=closed_port,
         )
     with (
         served(_Closed) as closed,
         pytest.raises(AdapterError, match=r"allows no forwarding.*AllowTcpForwarding"),
     ):
         hold(closed.connection, closed.credentials, ["true"], local_port=0, remote_port=closed.api)
-    gone = server.connection.model_copy(update={"port": free_port()})
+    gone = server.connection.model_copy(update={"port": closed_port})
     with pytest.raises(AdapterError, match="no SSH connection"):
         hold(gone, server.credentials, ["true"], local_port=0, remote_port=server.api)
 
