@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from pulumi.runtime.settings import SETTINGS, set_root_resource
 
 # Four workers and hundreds of commands import the same modules: where an environment forbids to keep
@@ -16,11 +16,12 @@ from pulumi.runtime.settings import SETTINGS, set_root_resource
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
+# How long an example takes, or its making, says how busy the machine is and not whether the code is right.
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 # In CI the same examples every time: what a change did not break must not fail by chance. On a
 # developer's machine each run looks at others.
-settings.register_profile("ci", derandomize=True)
-if os.environ.get("CI"):
-    settings.load_profile("ci")
+settings.register_profile("ci", settings.get_profile("patient"), derandomize=True)
+settings.load_profile("ci" if os.environ.get("CI") else "patient")
 
 pytest_plugins = [
     "tests.fixtures.distribution",
