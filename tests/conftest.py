@@ -28,6 +28,7 @@ pytest_plugins = [
     "tests.fixtures.control_plane",
     "tests.fixtures.hosts",
     "tests.fixtures.loopback",
+    "tests.fixtures.own_port",
     "tests.fixtures.tenancies",
     "tests.fixtures.kubelet",
 ]

@@ -168,6 +168,8 @@ def test_systemd_takes_the_units(tmp_path: Path) -> None:
 # --- the download, with a real curl ------------------------------------------------------------
 
 IMAGE = bytes(range(256)) * 4096
+SECONDS = 120
+"""For a download within this process, however slow the machine."""
 
 
 class _Images(BaseHTTPRequestHandler):
@@ -213,7 +215,7 @@ def images() -> Iterator[str]:
 
 def fetch(folder: Path, url: str, sha256: str | None = None) -> subprocess.CompletedProcess[str]:
     wanted = sha256 or hashlib.sha256(IMAGE).hexdigest()
-    argv = [folder / "images/fm.img", url, wanted, folder / "state", 20]
+    argv = [folder / "images/fm.img", url, wanted, folder / "state", SECONDS]
     return subprocess.run(
         ["sh", str(FOLDER / "fetch_image.sh"), *map(str, argv)],
         capture_output=True,

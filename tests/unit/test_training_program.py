@@ -6,7 +6,6 @@ import gzip
 import json
 import os
 import runpy
-import socket
 import struct
 import subprocess
 import sys
@@ -21,12 +20,8 @@ from gpuclusters.domain.proof_wait import Ended
 from tests.unit.ladder_world import inputs
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts" / "proof"
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+SECONDS = 120
+"""For processes that take a few, however slow the machine."""
 
 
 def start(program: str, *words: str, **env: str) -> subprocess.Popen[str]:
@@ -51,10 +46,9 @@ def train(world: int, rank: int, port: int, *words: str) -> subprocess.Popen[str
     )
 
 
-def test_two_pods_with_two_ranks_each_train_one_model_and_their_log_is_proof() -> None:
-    port = free_port()
-    pods = [train(2, rank, port, "--simulated", "--gpus", "2") for rank in range(2)]
-    logs = [pod.communicate(timeout=60)[0] for pod in pods]
+def test_two_pods_with_two_ranks_each_train_one_model_and_their_log_is_proof(own_port: int) -> None:
+    pods = [train(2, rank, own_port, "--simulated", "--gpus", "2") for rank in range(2)]
+    logs = [pod.communicate(timeout=SECONDS)[0] for pod in pods]
     assert [pod.returncode for pod in pods] == [0, 0], logs
     said = training_log.parse(logs[0])
     assert (said.simulated, said.nodes, said.ranks, said.epoch) == (True, 2, 4, 4)
@@ -69,16 +63,16 @@ def test_two_pods_with_two_ranks_each_train_one_model_and_their_log_is_proof() -
     assert training_log.judge(real, part, Ended(logs[0], 0)).outcome is Outcome.FAILED
 
 
-def test_a_rank_that_does_not_come_is_named() -> None:
-    pod = train(2, 0, free_port(), "--simulated", "--wait-seconds", "0")
-    said, _ = pod.communicate(timeout=60)
+def test_a_rank_that_does_not_come_is_named(own_port: int) -> None:
+    pod = train(2, 0, own_port, "--simulated", "--wait-seconds", "0")
+    said, _ = pod.communicate(timeout=SECONDS)
     assert pod.returncode == 1
     assert "ranks [1] did not come to the barrier" in said
 
 
-def test_without_pytorch_it_says_so_and_never_simulates_on_its_own() -> None:
-    pod = train(1, 0, free_port())
-    said, _ = pod.communicate(timeout=60)
+def test_without_pytorch_it_says_so_and_never_simulates_on_its_own(own_port: int) -> None:
+    pod = train(1, 0, own_port)
+    said, _ = pod.communicate(timeout=SECONDS)
     assert pod.returncode == 3
     assert "this image has no PyTorch" in said
     assert "simulated" not in said
@@ -145,16 +139,16 @@ def test_every_pod_is_asked_by_somebody(own: int, count: int, asked: list[int]) 
     )
 
 
-def test_a_pod_that_is_not_found_is_named_and_it_goes_on_answering() -> None:
+def test_a_pod_that_is_not_found_is_named_and_it_goes_on_answering(own_port: int) -> None:
     pod = start(
-        "reach.py", "--count", "2", "--service", "nowhere.invalid", "--port", str(free_port()),
-        "--seconds", "0.2", POD_NAME="reach-0", POD_IP="127.0.0.1", NODE_NAME="a",
+        "reach.py", "--count", "2", "--service", "nowhere.invalid", "--port", str(own_port),
+        "--seconds", "2", POD_NAME="reach-0", POD_IP="127.0.0.1", NODE_NAME="a",
     )  # fmt: skip
     assert pod.stdout is not None
     line = pod.stdout.readline()
     assert pod.poll() is None, "others may be later"
     pod.terminate()
-    pod.communicate(timeout=30)
+    pod.communicate(timeout=SECONDS)
     assert pod.returncode == 0
     answer = ladder_network.told(line)
     assert answer is not None

@@ -22,6 +22,8 @@ from gpuclusters.cli.tunnel import NoTunnelError, hold, run
 from gpuclusters.domain.connection import HostConnection
 
 HELLO = b"this is the API\n"
+SECONDS = 120
+"""For what takes none, however slow the machine."""
 _CLIENT = (
     "import socket,sys; s = socket.create_connection(('127.0.0.1', int(sys.argv[1])));"
     "sys.exit(3 if s.recv(100) == b'this is the API\\n' else 4)"
@@ -83,7 +85,7 @@ def served(door: type[_Door]) -> Iterator[Server]:
         for one in doors:
             loop.call_soon_threadsafe(one.abort)
 
-    ssh, api = asyncio.run_coroutine_threadsafe(start(), loop).result(10)
+    ssh, api = asyncio.run_coroutine_threadsafe(start(), loop).result(SECONDS)
     try:
         yield Server(
             HostConnection(
@@ -98,7 +100,7 @@ def served(door: type[_Door]) -> Iterator[Server]:
             drop,
         )
     finally:
-        asyncio.run_coroutine_threadsafe(stop(), loop).result(10)
+        asyncio.run_coroutine_threadsafe(stop(), loop).result(SECONDS)
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
 
@@ -109,25 +111,17 @@ def server() -> Iterator[Server]:
         yield made
 
 
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
-        return port
-
-
 def test_a_command_reaches_the_api_and_its_exit_code_is_passed_on(
-    server: Server, capfd: pytest.CaptureFixture[str]
+    server: Server, own_port: int, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    local = free_port()
-    command = [sys.executable, "-c", _CLIENT, str(local)]
+    command = [sys.executable, "-c", _CLIENT, str(own_port)]
     code = hold(
-        server.connection, server.credentials, command, local_port=local, remote_port=server.api
+        server.connection, server.credentials, command, local_port=own_port, remote_port=server.api
     )
     assert code == 3
-    assert f"https://127.0.0.1:{local} leads to gpu-01" in capfd.readouterr().err
+    assert f"https://127.0.0.1:{own_port} leads to gpu-01" in capfd.readouterr().err
     with pytest.raises(ConnectionRefusedError):
-        socket.create_connection(("127.0.0.1", local))
+        socket.create_connection(("127.0.0.1", own_port))
 
 
 def test_a_command_that_a_signal_ends_and_one_that_is_not_there(server: Server) -> None:
@@ -179,7 +173,7 @@ def test_a_tunnel_without_a_command_stays_until_its_connection_is_lost() -> None
             assert one.recv(100) == HELLO
         assert waiting.is_alive()
         lost.drop()
-        waiting.join(10)
+        waiting.join(SECONDS)
         assert not waiting.is_alive()
 
 
