@@ -18,6 +18,9 @@ from gpuclusters.policy.rules import RULES
 from tests.fixtures.policy_environment import ROOT, policy_python
 from tests.review.catalogue import handmade
 
+# The first time its packages are fetched, by a network that may be slow.
+pytestmark = pytest.mark.timeout(600)
+
 UNKNOWN = "04da6b54-80e4-46f7-96ec-b56ff0331ba9"
 DYNAMIC = "pulumi-python:dynamic/gpu:"
 LEVELS = analyzer_pb2.EnforcementLevel
