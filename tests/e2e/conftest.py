@@ -45,6 +45,8 @@ COMMAND_SECONDS = 600
 LEASE_SECONDS = 300
 SILENCE_SECONDS = 300
 """Longer than any wait of a provider in the lab that ends well."""
+PAGE_BYTES = 4096
+"""The least that a pipe can hold."""
 
 
 @dataclass
@@ -103,7 +105,11 @@ class Checkout:
         )
 
     def start_engine(self, *args: str) -> subprocess.Popen[str]:
-        """Start the embedded engine on the dev stack in a process group of its own."""
+        """Start the embedded engine on the dev stack in a process group of its own.
+
+        It gets ahead of whoever reads what it prints by a few lines only: who waits for one and is slow to
+        act on it finds the run where it was.
+        """
         return subprocess.Popen(
             [sys.executable, "-m", "lab.engine", *args, "--stack", "dev"],
             cwd=self.folder,
@@ -113,6 +119,7 @@ class Checkout:
             stderr=subprocess.STDOUT,
             text=True,
             process_group=0,
+            pipesize=PAGE_BYTES,
         )
 
     def _call(self, command: list[str], env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
