@@ -24,7 +24,8 @@ from lab.nodes.requests import REQUEST, Answer, ask
 _ASK_SECONDS = 30.0
 _DIAL_SECONDS = 2.0
 """A node that is cut off answers nothing at all, nor does a pod on it; another is tried then."""
-_CONNECT_SECONDS = 20.0
+_CONNECT_SECONDS = 60.0
+"""While half of the pods are cut off, each try has an even chance: thirty of them fail together never."""
 
 
 def entrance(folder: Path, namespace: str, service: str, port: int) -> int:
@@ -110,7 +111,7 @@ class Entrances:
 
     def _address(self, namespace: str, service: str) -> str:
         try:
-            with KubeApi(self._layout, self._port) as api:
+            with KubeApi(self._layout, self._port, _CONNECT_SECONDS) as api:
                 found = api.get(f"/api/v1/namespaces/{namespace}/services/{service}")
         except ControlPlaneError as error:
             raise OSError(str(error)) from error

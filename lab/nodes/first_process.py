@@ -236,11 +236,15 @@ class FirstProcess:
                     self._ended(program, status)
         while not self._waiting:
             try:
-                pid, _ = os.waitpid(-1, os.WNOHANG)
+                pid, status = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
                 return
             if pid == 0:
                 return
+            # It may have ended since it was looked at above, and nobody hears of it a second time.
+            for program in self._programs.values():
+                if program.pid == pid:
+                    self._ended(program, status)
 
     def _ended(self, program: Program, status: int) -> None:
         program.ended(status)

@@ -183,6 +183,10 @@ class HeldNode:
         }
 
     async def _told(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        # Whoever asked may be cancelled; the answer is read all the same, or it would be the next one's.
+        return await asyncio.shield(asyncio.ensure_future(self._asked(request)))
+
+    async def _asked(self, request: Mapping[str, Any]) -> dict[str, Any]:
         async with self._asking:
             if self._process is None or self._process.stdin is None:
                 raise NodesError(f"node {self.name} is switched off")

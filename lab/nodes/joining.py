@@ -17,6 +17,8 @@ from lab.nodes.pod_network import PodNetwork
 
 _SECONDS = 300.0
 _POLL_SECONDS = 0.1
+_REQUEST_SECONDS = 60.0
+"""A machine that starts nodes is busy: its API server may take longer than usual for one answer."""
 
 
 class Joining:
@@ -32,7 +34,7 @@ class Joining:
 
     def prepare(self, wanted: Iterable[str]) -> None:
         """What the cluster has to have for its nodes; forget those that this lab has no more."""
-        with KubeApi(self._layout, self._port) as api:
+        with self._api() as api:
             objects.admit_api_server(api)
             self._network.declare(api)
             objects.forget_others(api, self._token, wanted)
@@ -45,7 +47,7 @@ class Joining:
         """
         deadline = time.monotonic() + _SECONDS
         waiting = dict(joining)
-        with KubeApi(self._layout, self._port) as api:
+        with self._api() as api:
             while waiting:
                 # The control plane may be at its limits; it is waited for as long as for the nodes.
                 with contextlib.suppress(UnavailableError):
@@ -62,26 +64,29 @@ class Joining:
             others = {r: a for r, a in addresses.items() if a != node.place.address}
             links.route(node.pid, others)
         links.route(switch, addresses)
-        with KubeApi(self._layout, self._port) as api:
+        with self._api() as api:
             self._network.lead(api, {node.name: node.place.address for node in held})
 
     def relabel(self, spec: NodeSpec) -> None:
         """Give a node of the cluster the labels that it is to have now."""
-        with KubeApi(self._layout, self._port) as api:
+        with self._api() as api:
             objects.label(api, spec, self._token)
 
     def leave(self, names: Iterable[str]) -> None:
         """These nodes are none any more."""
-        with KubeApi(self._layout, self._port) as api:
+        with self._api() as api:
             for name in names:
                 api.delete(f"/api/v1/nodes/{name}")
                 self._ranges.pop(name, None)
 
     def clear(self, name: str) -> None:
         """Delete the pods of a node that is no more, so that others take their place."""
-        with KubeApi(self._layout, self._port) as api:
+        with self._api() as api:
             objects.delete_pods(api, name)
         self._ranges.pop(name, None)
+
+    def _api(self) -> KubeApi:
+        return KubeApi(self._layout, self._port, _REQUEST_SECONDS)
 
     def _joined(self, api: KubeApi, held: HeldNode, spec: NodeSpec) -> bool:
         node = objects.read(api, held.name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -125,8 +125,9 @@ class Machines:
         }
         await asyncio.to_thread(self._joining.until_ready, waiting)
         await asyncio.to_thread(self._joining.connect, [*self.up.values()], self._switch.pid)
-        self._told()
+        # Before it is told: whoever reads that they run asks their hosts next, and where those answer.
         await self._announcements.heard()
+        self._told()
 
     async def machine(self, name: str, action: str) -> int | None:
         """Switch a machine on or off, or ask for its first process; all in it ends with it."""
@@ -171,13 +172,16 @@ class Machines:
             return {"pid": await self.machine(name, action)}
         if program == CABLE:
             return {"pid": await self.cable(name, action)}
-        if not node.is_on:
-            raise NodesError(f"node {name} is switched off")
-        if name not in self._playing:
-            raise NodesError(
-                f"node {name}: its host has not joined a cluster, no {program} runs there"
-            )
-        return await node.program(program, action)
+        # Whoever asks while its programs come or go is answered when they have: that one has left the cluster
+        # does not mean yet that its kubelet has ended.
+        async with self._changing[name]:
+            if not node.is_on:
+                raise NodesError(f"node {name} is switched off")
+            if name not in self._playing:
+                raise NodesError(
+                    f"node {name}: its host has not joined a cluster, no {program} runs there"
+                )
+            return await node.program(program, action)
 
     async def end(self) -> None:
         """End all of them; they are announced no more."""
@@ -188,6 +192,9 @@ class Machines:
 
     async def begin(self, spec: NodeSpec) -> None:
         """The host of a node has joined: it is one of the cluster from now on. Returns when it is Ready."""
+        await _whole(self._begin(spec))
+
+    async def _begin(self, spec: NodeSpec) -> None:
         node = self.held[spec.name]
         self._playing[spec.name] = spec
         if not node.is_on:
@@ -203,6 +210,9 @@ class Machines:
 
     async def cease(self, name: str) -> None:
         """The node's programs run no more on its host; containers stay, as on a real one."""
+        await _whole(self._cease(name))
+
+    async def _cease(self, name: str) -> None:
         self._playing.pop(name, None)
         node = self.held.get(name)
         if node is not None and node.is_on:
@@ -212,6 +222,9 @@ class Machines:
 
     async def clear(self, name: str) -> None:
         """The host left its cluster, or what it had of it is gone: no pod and no container stays."""
+        await _whole(self._clear(name))
+
+    async def _clear(self, name: str) -> None:
         node = self.held.get(name)
         if node is not None and node.is_on:
             async with self._changing[name]:
@@ -270,3 +283,11 @@ class Machines:
     @staticmethod
     def _off(node: HeldNode) -> Path:
         return node.place.folder.path / _OFF
+
+
+async def _whole(work: Coroutine[Any, Any, None]) -> None:
+    """Wait for it; it is done to its end also when whoever waits is cancelled.
+
+    With each new wish another follows the hosts: a node half begun would be neither one nor none to it.
+    """
+    await asyncio.shield(asyncio.ensure_future(work))

@@ -72,6 +72,8 @@ class Nodes:
         self._reloading = asyncio.Lock()
         self._following: asyncio.Task[None] | None = None
         self._stop = asyncio.Event()
+        self._complete = False
+        """Whether all that was asked for at the start is there."""
         self._entrances = Entrances(folder, layout, port, lambda: self._machines.up)
         self._handlers = {
             "control": self._control,
@@ -119,6 +121,8 @@ class Nodes:
                 )
                 await self._add({node.name for node in self._spec.nodes})
                 await self._machines.until_ready()
+            self._complete = True
+            self._tell()
             watching = asyncio.create_task(self._watch())
             self._follow_hosts()
             await self._stop.wait()
@@ -192,7 +196,9 @@ class Nodes:
         return f"gpu-clusters-{self._token}-{name}"
 
     def _tell(self) -> None:
-        """Write down what runs."""
+        """Write down what runs, for whoever waits until all of it does: nothing before."""
+        if not self._complete:
+            return
         machines = {
             name: {"address": node.place.address, "pid": node.pid}
             for name, node in self._machines.up.items()

@@ -18,7 +18,9 @@ from lab.rootless_node.model import RootlessNodeError, RootlessSpec
 
 _UNINITIALIZED = "node.cloudprovider.kubernetes.io/uninitialized"
 _FILES = ("ca.crt", "client.crt", "client.key", "serving.crt", "serving.key")
-_SECONDS = 90.0
+_SECONDS = 300.0
+REQUEST_SECONDS = 60.0
+"""For one answer of the API server, beside a node that starts."""
 _POLL_SECONDS = 0.1
 
 

@@ -15,7 +15,7 @@ status=0
 for group in $groups; do
     tries=0
     # Processes that were killed leave their group a moment later.
-    while [ -d "$group" ] && [ "$tries" -lt 200 ]; do
+    while [ -d "$group" ] && [ "$tries" -lt 1200 ]; do
         find "$group" -depth -type d -exec rmdir {} \; 2>/dev/null
         [ ! -d "$group" ] || sleep 0.05
         tries=$((tries + 1))

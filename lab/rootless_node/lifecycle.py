@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from lab import tools
-from lab.control_plane import ControlPlaneError
-from lab.control_plane.commands import API_SERVER
+from lab.control_plane import ControlPlaneError, ports
+from lab.control_plane.commands import API_SERVER, KUBELET
 from lab.control_plane.kube import KubeApi, UnavailableError
 from lab.control_plane.layout import Layout
-from lab.control_plane.ports import LOOPBACK, kept
 from lab.nodes.choice import obstacles
 from lab.nodes.facts import machine_facts
 from lab.nodes.leftovers import remove_groups
@@ -44,7 +42,7 @@ def running(
     if found := obstacles(machine_facts()):
         raise RootlessNodeError("; ".join(found))
     layout = Layout.of(spec.control_plane)
-    api_port = kept(layout.ports).get(API_SERVER, 0)
+    api_port = ports.kept(layout.ports).get(API_SERVER, 0)
     if not api_port:
         raise RootlessNodeError(
             f"there is no control plane in {spec.control_plane}; start it first"
@@ -54,7 +52,8 @@ def running(
         debian_packages.unpacked("rootless", PACKAGES),
         debian_packages.unpacked("rootless-node", NODE_PACKAGES),
     )
-    data, port = folder / "data", _free_port()
+    # Kept for this node alone: between a stop and the next start nobody else gets it.
+    data, port = folder / "data", ports.reserve(folder / "ports.json", [KUBELET])[KUBELET]
     layer = host.layer(folder / "layer")
     joining.write(spec, data, port, api_port)
     group = f"gpu-clusters-{token(folder)}-rootless"
@@ -65,7 +64,7 @@ def running(
     bound = host.bound(programs, data, groups)
     with (
         private_machine(*packages, layer, *spec.layers, bound=bound, groups=groups) as machine,
-        KubeApi(layout, api_port) as api,
+        KubeApi(layout, api_port, joining.REQUEST_SECONDS) as api,
     ):
         live = host.prepare(machine, spec, groups)
         if live.uid is None:
@@ -84,10 +83,3 @@ def running(
             node.stop()
             with contextlib.suppress(ControlPlaneError, UnavailableError):
                 api.delete(f"/api/v1/nodes/{spec.name}")
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((LOOPBACK, 0))
-        port: int = probe.getsockname()[1]
-        return port

@@ -18,7 +18,8 @@ from lab.rootless_node.model import RootlessNodeError
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _HERE = Path(__file__).parent
-_SECONDS = 60
+_SECONDS = 300
+"""Longer than any command takes that ends: an image is unpacked, beside whatever the machine does."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,185 @@
+"""How nodes are held, without any: whatever comes at an unlucky moment, nobody waits for ever."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from lab.control_plane import NodeSpec
+from lab.nodes.announcements import Announcements
+from lab.nodes.first_process import FirstProcess
+from lab.nodes.folder import RealNodeFolder
+from lab.nodes.held_node import HeldNode
+from lab.nodes.joining import Joining
+from lab.nodes.links import Switch
+from lab.nodes.machines import Machines
+from lab.nodes.model import NodesError, NodesSpec
+from lab.nodes.node_files import Place, Surroundings
+from lab.nodes.program import Program
+
+SPEC = NodeSpec("a")
+
+
+@dataclass
+class Around:
+    """What machines deal with; it notes what is done, and in which order."""
+
+    done: list[str] = field(default_factory=list)
+    pid: int = 1
+
+    def until_ready(self, _: object) -> None:
+        self.done.append("ready")
+
+    def connect(self, *_: object) -> None:
+        self.done.append("connected")
+
+    async def heard(self) -> None:
+        await asyncio.sleep(0)
+        self.done.append("heard")
+
+    def answer_at(self, _: str) -> None:
+        self.done.append("plugged")
+
+    def machines(self) -> Machines:
+        return Machines(
+            cast(Switch, self),
+            cast(Joining, self),
+            cast(Announcements, self),
+            lambda: self.done.append("told"),
+        )
+
+
+@dataclass
+class SlowNode:
+    """A node whose programs need until they are let."""
+
+    around: Around
+    let: asyncio.Event = field(default_factory=asyncio.Event)
+    asked: asyncio.Event = field(default_factory=asyncio.Event)
+    name: str = "a"
+    is_on: bool = True
+
+    async def begin(self, *_: object) -> None:
+        self.asked.set()
+        await self.let.wait()
+        self.around.done.append("begun")
+
+    async def cease(self, **_: object) -> None:
+        self.asked.set()
+        await self.let.wait()
+        self.around.done.append("ceased")
+
+
+def test_nodes_are_told_of_when_their_hosts_have_heard_of_them() -> None:
+    around = Around()
+    asyncio.run(around.machines().until_ready())
+    assert around.done == ["ready", "connected", "heard", "told"]
+
+
+def test_a_node_begins_to_its_end_whoever_follows_the_hosts_meanwhile() -> None:
+    around = Around()
+
+    async def cancelled_halfway() -> list[str]:
+        machines, node = around.machines(), SlowNode(around)
+        hold(machines, node)
+        follower = asyncio.create_task(machines.begin(SPEC))
+        await node.asked.wait()
+        follower.cancel()
+        await asyncio.gather(follower, return_exceptions=True)
+        node.let.set()
+        while "told" not in around.done:
+            await asyncio.sleep(0.01)
+        return [*machines.playing]
+
+    assert asyncio.run(asyncio.wait_for(cancelled_halfway(), 120)) == ["a"]
+    assert around.done[0] == "begun"
+
+
+def test_that_no_kubelet_runs_is_not_said_before_it_has_ended() -> None:
+    around = Around()
+
+    async def asked_while_it_ends() -> None:
+        machines, node = around.machines(), SlowNode(around)
+        hold(machines, node)
+        machines._playing["a"] = SPEC
+        ending = asyncio.create_task(machines.cease("a"))
+        await node.asked.wait()
+        asking = asyncio.create_task(machines.control("a", "kubelet", "stop"))
+        await asyncio.sleep(0)
+        node.let.set()
+        with pytest.raises(NodesError, match="has not joined"):
+            await asking
+        around.done.append("answered")
+        await ending
+
+    asyncio.run(asyncio.wait_for(asked_while_it_ends(), 120))
+    assert around.done.index("ceased") < around.done.index("answered")
+
+
+def hold(machines: Machines, node: SlowNode) -> None:
+    """Have a node that joins, and is on."""
+    machines.wish(NodesSpec(Path("/lab"), (SPEC,), (), joins=frozenset({"a"})))
+    machines.held["a"] = cast(HeldNode, node)
+    machines._changing["a"] = asyncio.Lock()
+
+
+class Answers:
+    """The first process of a node, as far as its pipes go."""
+
+    returncode = None
+
+    def __init__(self) -> None:
+        self.stdin = self
+        self.stdout = asyncio.StreamReader()
+        self.heard: list[dict[str, Any]] = []
+
+    def write(self, line: bytes) -> None:
+        self.heard.append(json.loads(line))
+
+    async def drain(self) -> None:
+        pass
+
+    def answer(self, pid: int) -> None:
+        self.stdout.feed_data(json.dumps({"pid": pid}).encode() + b"\n")
+
+    async def until_heard(self, count: int) -> None:
+        while len(self.heard) < count:
+            await asyncio.sleep(0)
+
+
+def test_the_answer_to_whoever_went_away_is_nobody_elses() -> None:
+    async def asked() -> int:
+        process = Answers()
+        node = HeldNode(SPEC, cast(Place, None), cast(Surroundings, None), {})
+        node._process = cast(asyncio.subprocess.Process, process)
+        first = asyncio.create_task(node.program("kubelet", "state"))
+        await process.until_heard(1)
+        first.cancel()
+        await asyncio.gather(first, return_exceptions=True)
+        second = asyncio.create_task(node.program("kubelet", "state"))
+        process.answer(1)
+        await process.until_heard(2)
+        process.answer(2)
+        return int((await second)["pid"])
+
+    assert asyncio.run(asyncio.wait_for(asked(), 120)) == 2
+
+
+def test_a_program_that_ends_while_others_are_reaped_is_seen_to_have_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = FirstProcess(RealNodeFolder(tmp_path), {"keep": []})
+    program = Program("kubelet", [], tmp_path / "kubelet.log", "", "")
+    program.pid = 41
+    node._programs["kubelet"] = program
+    # It runs when it is asked for, and is the next that the kernel has to tell of.
+    ended = {41: [(0, 0)], -1: [(77, 0), (41, 0), (0, 0)]}
+    monkeypatch.setattr(os, "waitpid", lambda pid, _: ended[pid].pop(0))
+    node._reap()
+    assert not program.runs
