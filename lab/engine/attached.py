@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from lab.engine.plugins import PluginError, PluginProcess
 
@@ -21,7 +21,7 @@ class AttachedProcess(PluginProcess):
         """See `PluginProcess`."""
         return f"127.0.0.1:{self._at}"
 
-    def ended(self) -> int | None:
+    def ended(self, serves: Callable[[], bool]) -> int | None:  # noqa: ARG002
         """Nobody can tell."""
         return None
 

@@ -12,6 +12,11 @@ from lab.engine.answers import NotImplementedByProviderError, ProviderError, err
 from lab.engine.plugins import PluginError, PluginProcess
 from lab.engine.protocol import CHANNEL_OPTIONS, provider_pb2_grpc
 
+_GONE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
+"""What a call ends with when its connection breaks."""
+_SILENT = (*_GONE, grpc.StatusCode.DEADLINE_EXCEEDED)
+_ANSWER_SECONDS = 5
+
 
 class Connection:
     """Calls one provider process; connects when it is first called."""
@@ -66,16 +71,27 @@ class Connection:
                 self._stub = provider_pb2_grpc.ResourceProviderStub(self._channel)
             return self._stub
 
+    def _serves(self) -> bool:
+        """Whether the provider answers, be it with an error."""
+        try:
+            self._stub.GetPluginInfo(empty_pb2.Empty(), timeout=_ANSWER_SECONDS)
+        except grpc.RpcError as error:
+            return cast(grpc.Call, error).code() not in _SILENT
+        except ValueError:
+            return False  # the channel is closed
+        return True
+
     def _translate(self, method: str, error: grpc.Call) -> ProviderError:
         code, details = error.code(), error.details() or ""
         if code is grpc.StatusCode.UNIMPLEMENTED:
             return NotImplementedByProviderError(
                 f"the provider for '{self.process.name}' does not implement {method}: {details}"
             )
-        if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED):
+        if code in _GONE:
+            ended = None if self._gone else self.process.ended(self._serves)
             if self._gone:
                 return ProviderError(f"the provider for '{self.process.name}' was stopped")
-            if (ended := self.process.ended()) is not None:
+            if ended is not None:
                 return ProviderError(
                     f"the provider for '{self.process.name}' ended with exit code {ended} during"
                     f" {method}{self.process.last_words()}"

@@ -23,6 +23,11 @@ STAND_INS = ("command", "gcp", "kubernetes")
 """Packages that the lab can serve itself where the real plugin is not installed."""
 
 START_SECONDS = 60
+END_SECONDS = 60
+"""How long a process may take to end after its connections have."""
+_LOOK_SECONDS = 0.5
+_READ_SECONDS = 5
+"""How long is waited for the rest of an output: where somebody else holds it open, it does not end."""
 _LAST_LINES = 20
 
 # Ends the provider with the engine, also when that is killed: a plugin of Pulumi finds out by
@@ -78,17 +83,29 @@ class PluginProcess:
             )
         if self._port is None:
             code = self._process.wait()
+            self._read_all()
             raise PluginError(
                 f"the provider for '{self.name}' ended with exit code {code} before it served"
                 f"{self.last_words()}"
             )
         return f"127.0.0.1:{self._port}"
 
-    def ended(self) -> int | None:
-        """The exit code, or None while it runs."""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            # Its connection is gone; the process follows at once or not at all.
-            return self._process.wait(0.5)
+    def ended(self, serves: Callable[[], bool]) -> int | None:
+        """The exit code of a process whose connection broke; None if it goes on.
+
+        Connections break first, and on a busy machine it may be long until the process has followed.
+
+        Args:
+            serves: whether it answers over another connection.
+        """
+        give_up = time.monotonic() + END_SECONDS
+        while time.monotonic() < give_up:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                code = self._process.wait(_LOOK_SECONDS)
+                self._read_all()
+                return code
+            if serves():
+                break
         return None
 
     def last_words(self) -> str:
@@ -101,8 +118,12 @@ class PluginProcess:
         with contextlib.suppress(ProcessLookupError):
             self._process.kill()
         self._process.wait()
+        self._read_all()
+
+    def _read_all(self) -> None:
+        """Hear it out, now that it has ended."""
         for reader in self._readers:
-            reader.join(1)
+            reader.join(_READ_SECONDS)
 
     def _read(self, stream: object, first_is_port: bool) -> None:  # noqa: FBT001
         for raw in stream:  # type: ignore[attr-defined]

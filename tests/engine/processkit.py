@@ -21,7 +21,7 @@ SALT = "v1:ip2XVbLTazw=:v1:32uGEF6AxQjTh976:VJ3lV7gQnrx2m+Hm9kPQkyTAE+dvPw=="
 COLD = (sys.executable, "-m", "lab.engine")
 
 PROVIDER = """\
-import os, pathlib, time
+import os, pathlib, stat, time
 import pulumi
 from pulumi.dynamic import CreateResult, Resource, ResourceProvider
 
@@ -33,6 +33,13 @@ class Provider(ResourceProvider):
         (WORLD / "created").write_text(str(os.getpid()))
         if props["what"] == "die":
             os._exit(3)
+        if props["what"] == "die slowly":
+            nothing = os.open(os.devnull, os.O_RDWR)
+            for number in os.listdir("/proc/self/fd"):
+                if os.path.exists(f"/proc/self/fd/{number}") and stat.S_ISSOCK(os.fstat(int(number)).st_mode):
+                    os.dup2(nothing, int(number))
+            time.sleep(3)
+            os._exit(4)
         if props["what"] == "hang":
             time.sleep(600)
         if props["what"] == "print":
@@ -99,7 +106,7 @@ class Engine:
         return deployment
 
     def wait_for(self, name: str) -> None:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 120
         while not (self.world / name).exists():
             assert time.monotonic() < deadline, f"{name} never came"
             time.sleep(0.05)
