@@ -111,8 +111,9 @@ def test_a_hundred_slow_calls_are_limited_only_by_parallel(engine: Engine) -> No
 
 def test_an_apply_that_fails_ends_the_program_though_others_still_wait(engine: Engine) -> None:
     engine.program(
-        "import pulumi\nfrom odd import Odd\nfrom things import Thing\n"
-        "slow = [Odd(f'slow-{i}', 'slow') for i in range(3)]\n"
+        "import os, pathlib, pulumi\nfrom odd import Odd\nfrom things import Thing\n"
+        "pathlib.Path(os.environ['WORLD'], 'program').write_text(str(os.getpid()))\n"
+        "slow = [Odd(f'slow-{i}', 'when the program has ended') for i in range(3)]\n"
         "def fail(_):\n    raise ValueError('this apply fails')\n"
         "pulumi.Output.from_input('x').apply(fail)\n"
         "Thing('after', pulumi.Output.all(*[s.id for s in slow]).apply(str))\n"

@@ -231,7 +231,7 @@ def test_the_first_interrupt_asks_and_the_second_insists(dev: Shell, engine: Use
         for _ in range(2):
             done.clear()
             os.kill(os.getpid(), signal.SIGINT)
-            assert done.wait(10)
+            assert done.wait(120)
         return Outcome(ok=False, changes={}, cancelled=True)
 
     engine(waiting)
@@ -481,7 +481,7 @@ def test_a_run_goes_on_when_nobody_reads_its_output(dev: Shell) -> None:
     process.stdin.close()
     errors = process.stderr.read()
     process.stderr.close()
-    assert process.wait(60) == 0, errors
+    assert process.wait(120) == 0, errors
     assert head[1] == "Previewing update (dev):\n"
     assert (dev.folder / "finished").exists()
     assert "Traceback" not in errors

@@ -164,7 +164,7 @@ def test_a_program_that_hangs_is_ended_by_two_interrupts(engine: Engine) -> None
     engine.wait_for("created")
     for _ in range(2):
         running.send_signal(signal.SIGINT)
-    output, _ = running.communicate(timeout=60)
+    output, _ = running.communicate(timeout=120)
     assert running.returncode == 8, output
     assert "^C received" in output
     assert "Traceback" not in output

@@ -297,5 +297,5 @@ def test_a_reader_that_goes_away_costs_no_traceback(shell: Shell, command: tuple
     assert process.stderr is not None
     errors = process.stderr.read()
     process.stderr.close()
-    process.wait(60)
+    process.wait(120)
     assert not errors

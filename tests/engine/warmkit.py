@@ -129,5 +129,5 @@ def _served(folder: Path, name: str, modules: tuple[str, ...]) -> Iterator[None]
         yield
     finally:
         server.stdin.close()
-        server.wait(20)
+        server.wait(120)
         server.stdout.close()
