@@ -6,6 +6,7 @@ import fcntl
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,7 +15,12 @@ from typing import IO, Any
 
 import psutil
 
-_SAME_TIME_SECONDS = 1.0
+_SAME_TIME_SECONDS = 10.0
+"""By how much one process's start may seem to move: it is told by the machine's clock, which is set now and
+then, in whole seconds. Pids are not used again that soon."""
+_KILLED_SECONDS = 120.0
+"""For a process that was killed to be gone, and those that end with it."""
+_POLL_SECONDS = 0.02
 _PROJECT = Path(__file__).resolve().parents[1]
 
 
@@ -91,9 +97,19 @@ def end(server: psutil.Process, seconds: float) -> None:
         server.wait(seconds)
     except psutil.TimeoutExpired:
         server.kill()
-        server.wait(seconds)
+        server.wait(_KILLED_SECONDS)
     # They end with the server; waiting for it is what makes "stopped" true.
-    psutil.wait_procs(children, seconds)
+    deadline = time.monotonic() + _KILLED_SECONDS
+    while any(map(_runs, children)) and time.monotonic() < deadline:
+        time.sleep(_POLL_SECONDS)
+
+
+def _runs(process: psutil.Process) -> bool:
+    """Whether it does; one that nobody collects does not."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 @contextmanager
