@@ -25,7 +25,7 @@ _OLDEST_PYTHON = (3, 11)
 _PACKAGES = ("pulumi", "pulumi-kubernetes", "pulumi-command")
 _PLUGINS = ("kubernetes", "command")
 _LAB_TOOLS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
-_PROGRAM_SECONDS = 20
+_PROGRAM_SECONDS = 60
 
 
 def workstation(
