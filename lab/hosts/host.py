@@ -120,6 +120,8 @@ class Host:
         )
         self._commands = {other for other in self._commands if not other.has_ended}
         self._commands.add(running)
+        if self.machine.state.get("power") == "off":
+            running.kill()  # the machine went down while this was on its way
         return running
 
     async def execute(self, argv: Sequence[str]) -> Finished:
@@ -151,9 +153,11 @@ class Host:
     async def halt(self) -> None:
         """End everything that runs on the host."""
         await self.services.halt()
-        for running in self._commands:
+        commands, self._commands = self._commands, set()
+        for running in commands:
             running.kill()
-        self._commands.clear()
+        # Not before they are gone: what a boot clears away must not be written to any more.
+        await asyncio.gather(*(running.wait() for running in commands))
 
     def _written(self, path: Path) -> None:
         self.kernel.written(path, self.faults())

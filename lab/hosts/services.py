@@ -11,6 +11,7 @@ exit code 0; `Restart=` is done a few times. Their output is what `journalctl` s
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import shlex
 import time
@@ -171,17 +172,20 @@ class Services:
     async def _watch(self, unit: str, process: _Process) -> None:
         """Notice the end of a service that was up."""
         code = await asyncio.shield(process.ended)
-        self._processes.pop(unit, None)
         wish = units.value(self._machine, unit, "Service", "Restart") or "no"
         again = wish == "always" or (wish == "on-failure" and code != 0)
         if again and self._restarts.get(unit, 0) < _RESTARTS:
             self._restarts[unit] = self._restarts.get(unit, 0) + 1
+            # Whoever stops the unit meanwhile finds this process, and ends this watch with it.
             await asyncio.sleep(_ALIVE_SECONDS)
-            await self._run(unit, "restart")
+            with contextlib.suppress(ConnectionAbortedError):  # the machine goes down
+                await self._run(unit, "restart")
         elif code != 0:
             units.failed(self._machine, unit, f"exit code {code}", "exit")
         else:
             units.ended(self._machine, unit)
+        if self._processes.get(unit) is process:
+            del self._processes[unit]
         self._machine.save()
 
     async def _finish(self, unit: str, line: str) -> int:

@@ -177,9 +177,19 @@ def _exec(request: dict[str, Any], streams: list[int]) -> NoReturn:
         os._exit(126 if error.errno == errno.EACCES else 127)
 
 
-def _init(request: dict[str, Any], streams: list[int], status: socket.socket) -> NoReturn:
-    """Process 1 of the view: builds it, runs the command, reaps orphans, ends with the command."""
+def _init(
+    request: dict[str, Any], streams: list[int], status: socket.socket, bound: int
+) -> NoReturn:
+    """Process 1 of the view: builds it, runs the command, reaps orphans, ends with the command.
+
+    `bound` is told that it ends with its parent from now on.
+    """
     _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    try:
+        os.write(bound, b"!")
+    except BrokenPipeError:
+        os._exit(1)  # the parent is dead already, and nobody would end this one
+    os.close(bound)
     try:
         keep = _build(request)
     except OSError as error:
@@ -209,7 +219,6 @@ def _launch(
     request: dict[str, Any], streams: list[int], status: socket.socket, network: list[int]
 ) -> NoReturn:
     """Parent of the view, in the machine's own pid namespace: its pid is what can be killed."""
-    _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     flags = CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWUTS | CLONE_NEWIPC
     uid, gid = os.getuid(), os.getgid()
@@ -222,13 +231,22 @@ def _launch(
         _check(_libc.unshare(flags), "make namespaces")
         if request["user_namespace"]:
             _map_user(uid, gid)
+        is_bound, bound = os.pipe()
         init = os.fork()
     except OSError as error:
         _send(status, error=str(error))
         os._exit(1)
     if init == 0:
-        _init(request, streams, status)
-    _send(status, pid=os.getpid())
+        os.close(is_bound)
+        _init(request, streams, status, bound)
+    os.close(bound)
+    # Who knows the pid may kill it at once: what is below it has to end with it by then.
+    os.read(is_bound, 1)
+    os.close(is_bound)
+    try:
+        _send(status, pid=os.getpid())
+    except BrokenPipeError:
+        os._exit(1)  # whoever asked does not want it any more
     for descriptor in streams:
         os.close(descriptor)
     os.waitpid(init, 0)
@@ -252,6 +270,7 @@ def main() -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     control = socket.socket(fileno=int(sys.argv[1]))
+    me = os.getpid()
     size = array.array("i").itemsize
     while True:
         data, ancillary, _, _ = control.recvmsg(16, socket.CMSG_LEN(6 * size))
@@ -263,6 +282,9 @@ def main() -> None:
                 descriptors.frombytes(content)
         memory, stdin, stdout, stderr, status_fd, *network = descriptors
         if os.fork() == 0:
+            _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+            if os.getppid() != me:
+                os._exit(1)  # it was killed before this one could hear of it
             control.close()
             with os.fdopen(memory) as file:
                 file.seek(0)

@@ -43,7 +43,7 @@ def environment(uid: int, extra: Mapping[str, str] | None = None) -> dict[str, s
 
 
 class Running:
-    """A command that runs in a view."""
+    """A command that runs in a view; made in a running loop, which hears of its end whoever waits."""
 
     def __init__(self, status: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._status = status
@@ -52,9 +52,13 @@ class Running:
         self._killed = False
         self.has_ended = False
         self.problem: str | None = None
+        self._end = asyncio.create_task(self._read())
 
     async def wait(self) -> int:
         """The command's exit code; 128 + n when signal n ended it."""
+        return await asyncio.shield(self._end)
+
+    async def _read(self) -> int:
         exit_code = _FAILED_TO_START
         decoder = json.JSONDecoder()
         text = ""

@@ -1,0 +1,134 @@
+"""A simulated host goes down: all that ran on it has ended by then, whatever moment it was caught in."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from lab.hosts import views
+from lab.hosts.faults import Faults
+from lab.hosts.folder import HostFolder
+from lab.hosts.host import Host
+from lab.hosts.identity import ensure_identity
+from lab.hosts.machine import Machine
+from lab.hosts.model import HostsError
+from lab.hosts.services import Services
+from lab.hosts.views import Command, Running
+from lab.hosts.writes import Watcher
+
+PATIENCE_SECONDS = 120
+KIND = {"platform": "supermicro-hgx-h100", "condition": "bare", "system": "ubuntu"}
+RESTARTED = "[Service]\nExecStart=/bin/false\nRestart=always\n"
+
+
+def on_a_host(tmp_path: Path, act: Callable[[Host], Awaitable[None]]) -> None:
+    """Do this with a host that no server serves."""
+    try:
+        user_namespace = views.check_possible()
+    except HostsError as error:
+        pytest.skip(str(error))
+
+    async def main() -> None:
+        folder = HostFolder(tmp_path / "hgx-01")
+        ensure_identity(folder, KIND)
+        launcher, watcher = views.Launcher(user_namespace=user_namespace), Watcher()
+        host = Host(folder, launcher, watcher)
+        try:
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                await act(host)
+        finally:
+            await host.close()
+            launcher.close()
+            watcher.close()
+
+    asyncio.run(main())
+
+
+async def begun(host: Host, command: str) -> Running:
+    """A command of which nobody waits for the end."""
+    nothing = os.open(os.devnull, os.O_RDWR)
+    try:
+        return await host.start(command, (nothing, nothing, nothing))
+    finally:
+        os.close(nothing)
+
+
+def test_a_command_that_is_killed_while_it_begins_ends(tmp_path: Path) -> None:
+    async def act(host: Host) -> None:
+        # Killed as soon as its number is known, which is when most of its view is still to be made.
+        for _ in range(40):
+            running = await begun(host, "sleep 4714")
+            running.kill()
+            await running.wait()
+
+    on_a_host(tmp_path, act)
+
+
+def test_when_a_host_is_down_its_commands_have_ended(tmp_path: Path) -> None:
+    async def act(host: Host) -> None:
+        running = [await begun(host, "while :; do echo x > /tmp/x; rm /tmp/x; done")]
+        running += [await begun(host, "sleep 4714") for _ in range(9)]
+        await host.halt()
+        assert [command.has_ended for command in running] == [True] * 10
+
+    on_a_host(tmp_path, act)
+
+
+def test_a_command_that_begins_while_the_host_goes_down_ends_too(tmp_path: Path) -> None:
+    async def act(host: Host) -> None:
+        beginning = asyncio.create_task(begun(host, "sleep 4714"))
+        await asyncio.sleep(0)
+        host.machine.state["power"] = "off"
+        await host.halt()
+        await (await beginning).wait()
+
+    on_a_host(tmp_path, act)
+
+
+class _Ended(Running):
+    """A command that ended as soon as it was started."""
+
+    def __init__(self) -> None:
+        self.problem = None
+
+    async def wait(self) -> int:
+        return 1
+
+    def kill(self) -> None:
+        """There is nothing left of it."""
+
+
+def test_a_service_that_is_about_to_be_started_again_is_not_when_its_host_goes_down(
+    tmp_path: Path,
+) -> None:
+    started: list[str] = []
+
+    async def start(command: Command, streams: tuple[int, int, int]) -> Running:
+        del streams
+        started.append(command.argv[0])
+        return _Ended()
+
+    async def act(host: Host) -> None:
+        services = Services(host.machine, start, Faults)
+        _write_unit(host.machine)
+        assert await services.start("x.service")
+        for _ in range(10):
+            await asyncio.sleep(0)  # its end is noticed, and its next start waits for a moment
+        others = asyncio.all_tasks()
+        await services.halt()
+        watches = [task for task in others if "Services._watch" in repr(task.get_coro())]
+        assert watches, "it was not about to be started again"
+        await asyncio.wait(watches)
+        assert started == ["/bin/false"]
+
+    on_a_host(tmp_path, act)
+
+
+def _write_unit(machine: Machine) -> None:
+    path = machine.path("/etc/systemd/system/x.service")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(RESTARTED)
