@@ -34,6 +34,7 @@ class Door:
         """Listen again with the socket of before; False when there is none."""
         if self._socket is None:
             return False
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self._socket.listen(BACKLOG)
         self.open(self._socket)
         return True
@@ -46,6 +47,8 @@ class Door:
         await asyncio.gather(self._accepting, return_exceptions=True)
         self._accepting = None
         self._socket.shutdown(socket.SHUT_RD)  # Linux: it stays bound, and can listen again
+        # Two that would share a port may both bind to it while none listens, as servers do.
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
 
     async def turn_out(self) -> None:
         """Refuse who comes, and end all connections."""

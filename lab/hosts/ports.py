@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
 import random
 import socket
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from lab.hosts.model import ADDRESS, HostsError
 from lab.hosts.network import Network, listening
+from lab.server_process import one_at_a_time
+from lab.tools.cache import cache_root
 
 _PORTS = range(26000, 32000)
 """Below the range from which systems choose ports of outgoing connections, so that a port that is
@@ -17,16 +17,23 @@ free now is still free after a restart; above those of control planes."""
 _PORT_ATTEMPTS = 200
 
 
-def _walk() -> Iterator[int]:
-    """All ports, over and over, from where no other server is likely to be.
+def _next() -> int:
+    """The port whose turn it is among all servers of this user.
 
-    In turn: the port that a stopped host will come back to is the last that a server would come to.
+    In turn: the port that a stopped host will come back to is the last that another host would come to.
     """
-    start = random.SystemRandom().randrange(len(_PORTS))
-    return itertools.cycle([*_PORTS[start:], *_PORTS[:start]])
-
-
-_CHOICE = _walk()
+    anywhere = random.SystemRandom().choice(_PORTS)
+    file = cache_root() / "next-host-port"
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with one_at_a_time(file):
+            text = file.read_text()
+            turn = int(text) if text.isdecimal() and int(text) in _PORTS else anywhere
+            file.write_text(str(turn + 1))
+    except OSError:
+        # It only avoids meetings: a port that is taken right now is noticed anyway.
+        return anywhere
+    return turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +68,7 @@ def listen(name: str, port: int | None) -> socket.socket:
     Raises:
         HostsError: the port is taken, or none is free.
     """
-    candidates = [port] if port else itertools.islice(_CHOICE, _PORT_ATTEMPTS)
+    candidates = [port] if port else (_next() for _ in range(_PORT_ATTEMPTS))
     for candidate in candidates:
         try:
             return listening(ADDRESS, candidate, kept=port is not None)

@@ -1,0 +1,59 @@
+"""Ports of simulated hosts are given out in turn: a port that a host comes back to is nobody else's."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lab.hosts import ports
+
+ANOTHER_SERVER = "from lab.hosts import ports; print(ports.listen('x', None).getsockname()[1])"
+
+
+@pytest.fixture(autouse=True)
+def turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where it is kept whose turn it is: here for this test alone."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path / "gpu-clusters" / "next-host-port"
+
+
+def chosen() -> int:
+    with ports.listen("hgx-01", None) as server:
+        return int(server.getsockname()[1])
+
+
+def test_a_port_that_was_let_go_is_the_last_that_any_server_comes_to() -> None:
+    first = chosen()
+    done = subprocess.run(
+        [sys.executable, "-c", ANOTHER_SERVER], capture_output=True, text=True, timeout=120
+    )
+    second, third = int(done.stdout), chosen()
+    # Those between are taken by others; a machine with 200 of them in a row has other worries.
+    steps = [(later - first) % 6000 for later in (second, third)]
+    assert 0 < steps[0] < steps[1] < 400
+
+
+def test_after_the_last_port_comes_one_of_the_others(turns: Path) -> None:
+    chosen()
+    turns.write_text("32000")
+    assert chosen() in range(26000, 32000)
+    turns.write_text("not a port")
+    assert chosen() in range(26000, 32000)
+
+
+def test_without_a_cache_there_are_ports_all_the_same(turns: Path) -> None:
+    turns.parent.write_text("a file where the folder belongs")
+    assert chosen() in range(26000, 32000)
+
+
+def test_a_port_that_somebody_only_holds_is_passed_over(turns: Path) -> None:
+    first = chosen()
+    with socket.socket() as held:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind(("127.0.0.1", first))
+        turns.write_text(str(first))
+        assert chosen() != first
