@@ -24,8 +24,8 @@ from lab.hosts.model import (
 )
 from lab.server_process import end, living, one_at_a_time, spawn
 
-_START_SECONDS = 60.0
-_STOP_SECONDS = 10.0
+_START_SECONDS = 120.0
+_STOP_SECONDS = 60.0
 _POLL_SECONDS = 0.02
 
 Report = Callable[[str], None]
