@@ -109,11 +109,14 @@ class SshBootHost:
                     "end the virtual machines there, then run again",
                 )
         deadline = self._clock.now() + timeout_seconds
-        last: AdapterError | None = None
-        while self._clock.now() < deadline:
+        while True:
+            # The last look begins after the deadline: we may have stood still while the host did not.
+            is_late = self._clock.now() >= deadline
             now, last = self._boot_id()
             if now not in {None, boot_id}:
                 return
+            if is_late:
+                break
             self._clock.sleep(POLL_SECONDS)
         if last is not None:
             raise UnreachableError(

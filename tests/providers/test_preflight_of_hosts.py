@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import time
-from contextlib import suppress
 from typing import Any
 
-import asyncssh
 import pytest
 
 from gpuclusters.adapters.credentials import SshCredentials
@@ -23,6 +20,7 @@ from lab.hosts import faults, hardware_faults
 from tests.fixtures.hosts import Hosts, SimulatedHost
 from tests.providers.conftest import StartProvider
 from tests.providers.provider_process import UNKNOWN, StepFailed
+from tests.providers.restarts import restart
 
 PRESET = PRESETS[Platform.SUPERMICRO_HGX_H100]
 EXPECTS = expects_of(PRESET, Board(PRESET.gpus, PRESET.switches, PRESET.extra_functions))
@@ -256,16 +254,8 @@ def test_a_gpu_that_somebody_uses_is_not_taken(fresh: SimulatedHost) -> None:
 
 def test_a_fault_of_the_hardware_outlives_a_reboot(fresh: SimulatedHost) -> None:
     fresh.inject(faults.GpuFellOffTheBus(module=2), K.IommuOff())
-    boot_id = fresh.run("cat /proc/sys/kernel/random/boot_id").stdout
-    fresh.run("sudo -n reboot")
-    deadline = time.monotonic() + 60
     try:
-        while True:
-            with suppress(OSError, asyncssh.Error, TimeoutError):
-                if fresh.run("cat /proc/sys/kernel/random/boot_id").stdout not in {"", boot_id}:
-                    break
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+        restart(fresh)
         assert found(fresh, Stage.BARE) == ["iommu-firmware-off", "off-the-bus"]
     finally:
         fresh.clear_faults()

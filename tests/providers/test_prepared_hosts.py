@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
-import time
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
+from gpuclusters.adapters.errors import AdapterError, UnreachableError
+from gpuclusters.adapters.host_boot import SshBootHost
+from gpuclusters.adapters.ssh import Completed, SshHost
 from gpuclusters.domain import host_boot, vfio
 from gpuclusters.providers.host_boot import HostBootProvider
 from gpuclusters.providers.host_unit import HostUnitProvider
@@ -16,6 +19,7 @@ from lab.hosts import faults
 from tests.fixtures.hosts import SimulatedHost
 from tests.providers.conftest import StartProvider
 from tests.providers.provider_process import ProviderProcess, StepFailed
+from tests.providers.restarts import boots, restart
 
 GPU = "0000:86:00.0"
 FUNCTIONS = [
@@ -51,10 +55,6 @@ def driver(host: SimulatedHost, address: str) -> str | None:
 
 def running(host: SimulatedHost) -> str:
     return host.path("/usr/local/lib/lab-host/proc/cmdline").read_text()
-
-
-def boots(host: SimulatedHost) -> int:
-    return sum(entry["action"] == "up" for entry in host.journal("power"))
 
 
 def bare_host(pool: Any, **kind: Any) -> SimulatedHost:
@@ -134,6 +134,43 @@ def test_a_host_that_does_not_come_back_is_named_with_what_to_do(
     bare.clear_faults()
 
 
+class Stalled(SshHost):
+    """A host that is asked by a computer which stands still for an hour after the first look."""
+
+    def __init__(self, then: Completed | AdapterError) -> None:
+        self.time = 0.0
+        self._then = then
+
+    @property
+    def place(self) -> str:
+        return "hgx-01"
+
+    def now(self) -> float:
+        """`Clock`."""
+        return self.time
+
+    def sleep(self, seconds: float) -> None:
+        """`Clock`."""
+        self.time += 3600 + seconds
+
+    def run(self, argv: Sequence[str], **_: Any) -> Completed:
+        if argv[0] != "cat":
+            return Completed(0, b"", "")
+        if not self.time:
+            return Completed(0, b"before\n", "")
+        if isinstance(self._then, AdapterError):
+            raise self._then
+        return self._then
+
+
+def test_a_host_is_looked_at_once_more_by_who_stood_still_until_the_end_of_patience() -> None:
+    back = Stalled(Completed(0, b"after\n", ""))
+    SshBootHost(back, back).reboot("before", 60)
+    away = Stalled(UnreachableError("hgx-01", "look", "no SSH connection", "check it"))
+    with pytest.raises(UnreachableError, match=r"did not come back within 60 s \(no SSH"):
+        SshBootHost(away, away).reboot("before", 60)
+
+
 def test_a_run_after_an_interrupted_one_finds_what_is_done(
     bare: SimulatedHost, provider: ProviderProcess
 ) -> None:
@@ -197,9 +234,7 @@ def test_a_function_that_came_off_and_a_disabled_unit_are_put_back(
     bare: SimulatedHost, provider: ProviderProcess
 ) -> None:
     made = provider.create(VfioBindingProvider, vfio_inputs(bare))
-    bare.sudo(
-        f"systemctl disable {vfio.UNIT}; echo {GPU} > /sys/bus/pci/drivers/vfio-pci/unbind; sleep 0.3"
-    )
+    bare.sudo(f"echo {GPU} > /sys/bus/pci/drivers/vfio-pci/unbind; systemctl disable {vfio.UNIT}")
     live = provider.read(VfioBindingProvider, made)
     assert f"{GPU} is on no driver" in live.outputs["drift"]
     assert any("disabled" in said for said in live.outputs["drift"])
@@ -263,12 +298,7 @@ def test_a_gpu_in_use_on_another_driver_is_never_taken(
         "sudo -n tee /etc/default/grub.d/99.cfg", stdin='GRUB_CMDLINE_LINUX="intel_iommu=on"\n'
     )
     host.sudo("update-grub")
-    before = host.run("cat /proc/sys/kernel/random/boot_id").stdout
-    host.run("sudo -n reboot")
-    while (
-        host.path("/usr/local/lib/lab-host/proc/boot_id").read_text() == before or boots(host) == 0
-    ):
-        time.sleep(0.02)
+    restart(host)
     assert driver(host, GPU) == "nouveau"
     host.inject(faults.DeviceHeld(address=GPU))
     with pytest.raises(StepFailed, match=r"in use on driver nouveau \(pid:1411\)"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,6 +18,7 @@ from lab.hosts.rootless import Engine, rootless_engine
 from tests.fixtures.hosts import Hosts, SimulatedHost
 from tests.providers.conftest import StartProvider
 from tests.providers.provider_process import Made, ProviderProcess, StepFailed
+from tests.providers.restarts import restart
 
 DOCKER, TOOLKIT = "29.7.2", "1.20.0"
 
@@ -37,16 +37,6 @@ def inputs(host: SimulatedHost, **changes: Any) -> dict[str, Any]:
 
 def engine(host: SimulatedHost, account: str = USER) -> Engine:
     return rootless_engine(host.folder / host.name, account)
-
-
-def reboot(host: SimulatedHost) -> None:
-    before = len(host.journal("power"))
-    host.sudo("systemctl reboot")
-    for _ in range(400):
-        if any(entry.get("action") == "up" for entry in host.journal("power")[before:]):
-            return
-        time.sleep(0.02)
-    raise AssertionError("the host did not come back")
 
 
 class Kept:
@@ -160,7 +150,7 @@ def test_what_changed_on_a_host_is_drift_and_is_put_back(kept: Kept) -> None:
 
 def test_after_a_restart_the_gpus_are_back_and_follow_another_machine(kept: Kept) -> None:
     before = engine(kept.host)
-    reboot(kept.host)
+    restart(kept.host)
     back = engine(kept.host)
     assert (back.running, back.cdi_devices) == (True, before.cdi_devices)
     assert kept.drift() == []
@@ -169,7 +159,7 @@ def test_after_a_restart_the_gpus_are_back_and_follow_another_machine(kept: Kept
     kept.host.inject(rootless.GpusReplaced())
     said = "; ".join(kept.drift())
     assert "the CDI specification names other GPUs" in said
-    reboot(kept.host)
+    restart(kept.host)
     assert kept.drift() == []
     replaced = engine(kept.host)
     assert not set(replaced.cdi_devices) & {d for d in before.cdi_devices if "=GPU-" in d}

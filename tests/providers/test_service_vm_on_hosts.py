@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import asyncssh
 import pytest
 
 from gpuclusters.domain import host_boot
@@ -20,6 +18,7 @@ from lab.hosts import faults, service_vm_faults
 from tests.fixtures.hosts import Hosts, SimulatedHost
 from tests.providers.conftest import StartProvider
 from tests.providers.provider_process import UNKNOWN, Made, StepFailed
+from tests.providers.restarts import restart
 
 SWITCHES = ["0000:05:00.0", "0000:06:00.0", "0000:07:00.0", "0000:08:00.0"]
 GPUS = {
@@ -294,15 +293,7 @@ def test_a_bare_machine_serves_once_it_is_prepared_and_again_after_its_reboot(
     made = provider.create(ServiceVmProvider, wanted(host))
     assert (made.outputs["state"], made.outputs["drift"]) == ("ready", [])
 
-    before = host.run("cat /proc/sys/kernel/random/boot_id").stdout
-    host.sudo("reboot")
-    for _ in range(120):
-        time.sleep(0.5)
-        try:
-            if host.run("cat /proc/sys/kernel/random/boot_id").stdout != before:
-                break
-        except (OSError, asyncssh.Error):
-            continue
+    restart(host)
     assert host.run("systemctl is-active gpu-clusters-service-vm").stdout == "active\n"
     live = provider.read(ServiceVmProvider, made)
     assert (live.outputs["state"], live.outputs["drift"]) == ("ready", [])
