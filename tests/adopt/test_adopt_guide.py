@@ -50,7 +50,7 @@ Rke2Cluster("test", Rke2ClusterArgs(
     agents=[agent],
     server_token=secrets.require_secret("server-token"),
     agent_token=secrets.require_secret("agent-token"),
-    join_timeout_seconds=60,
+    join_timeout_seconds=240,
     adopt=[one["host"] for one in known["machines"]],
 ))
 """

@@ -131,7 +131,8 @@ def test_eight_files_at_once_use_one_connection(
 def test_a_killed_create_can_simply_be_run_again(
     host: SimulatedHost, start_provider: StartProvider
 ) -> None:
-    host.inject(faults.Slow(command="write|sh -s", seconds=0.5))
+    # What is there is read, and the write does not begin before the run is dead.
+    host.inject(faults.Hang(command=f"{PATH} 0644"))
     first = start_provider(host, own=True)
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(first.create, HostFileProvider, wanted(host))

@@ -74,10 +74,10 @@ def server() -> Iterator[Server]:
             process_factory=answer,
         )
 
-    acceptor = asyncio.run_coroutine_threadsafe(listen(), loop).result(10)
+    acceptor = asyncio.run_coroutine_threadsafe(listen(), loop).result()
     yield Server(acceptor.get_port(), key, client)
-    acceptor.close()
-    asyncio.run_coroutine_threadsafe(acceptor.wait_closed(), loop).result(10)
+    loop.call_soon_threadsafe(acceptor.close)
+    asyncio.run_coroutine_threadsafe(acceptor.wait_closed(), loop).result()
     loop.call_soon_threadsafe(loop.stop)
     thread.join()
     loop.close()

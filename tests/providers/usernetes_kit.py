@@ -76,7 +76,7 @@ class Cluster:
             "network": {"ports": {"kube_apiserver": 6443}},
             "gpus": GPUS,
             "api": {"through": "tunnel", "local_port": 16443},
-            "join_timeout_seconds": 30,
+            "join_timeout_seconds": 240,
         }
         if host is not self.first:
             outputs = self.made[self.first.name].outputs
