@@ -213,7 +213,9 @@ class Containers:
         tenancy: Tenancy | None = None,
         request: ContainerRequest | None = None,
     ) -> ProblemError:
-        if away(error) or tenancy is None or request is None:
+        # Counters of the quota for which others compete again and again refuse nobody.
+        undecided = away(error) or error.reason == "Conflict"
+        if undecided or tenancy is None or request is None:
             _log.warning("the cluster: %s", error)
             return cluster_away()
         return refused(error, tenancy)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from caas.cluster import ClusterError
+from caas.cluster import ClusterError, ConflictError
 from gpuclusters.domain.container import CONTAINER_LABEL, LEASE_GATE, REQUEST_ANNOTATION
 from gpuclusters.domain.isolation import TENANT_LABEL
 from tests.caas.apikit import Api, FakeCluster, lease, play, served, tenancy
@@ -470,6 +470,17 @@ def test_a_cluster_that_is_away_is_a_problem_that_goes_away() -> None:
         assert (await api.get("acme", f"/v1/containers/{made}")).status_code == 200
         api.cluster.down = False
         assert (await api.post("acme")).status_code == 201
+
+    play(act)
+
+
+def test_requests_that_always_compete_with_others_are_told_to_come_again() -> None:
+    async def act(api: Api) -> None:
+        said = 'Operation cannot be fulfilled on resourcequotas "tenant"'
+        api.cluster.refusal = ConflictError(said, status=409, reason="Conflict")
+        answer = await api.post("acme")
+        assert kind(answer) == "503 cluster-unavailable"
+        assert answer.headers["retry-after"]
 
     play(act)
 
