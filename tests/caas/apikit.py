@@ -35,12 +35,15 @@ from caas.cluster import Cluster, ClusterError, ConflictError, Event
 from caas.settings import Settings
 from gpuclusters.domain.lease_resource import GPU_LEASE, lease_name
 from gpuclusters.domain.ports import ObjectKind
+from tests.caas.loops import QuickLoop
 
 ISSUER = "https://issuer.example.com"
 GPU = "nvidia.com/pgpu"
 RUNTIME = "kata-qemu-nvidia-gpu"
 IMAGE = "registry.example.com/cuda:12"
 WHOLE_TABLE = tuple(range(15))
+PATIENCE_SECONDS = 120
+"""How long what must come is waited for; a busy machine takes its time."""
 
 
 def settings(**api: Any) -> Settings:
@@ -306,13 +309,19 @@ class FakeIssuer:
 
 
 class Clock:
-    """Time that a test can move."""
+    """Time that a test can move, and stop."""
 
     def __init__(self) -> None:
         self.ahead = 0.0
+        self._stopped: float | None = None
 
     def __call__(self) -> float:
-        return time.time() + self.ahead
+        now = time.time() if self._stopped is None else self._stopped
+        return now + self.ahead
+
+    def stop(self) -> None:
+        """From now on it is moved by the test alone."""
+        self._stopped = time.time()
 
 
 @dataclass
@@ -351,6 +360,12 @@ class Api:
             await asyncio.sleep(0)
 
 
+class Patient(Protocol):
+    """Waits for headers as long as anybody waits for anything here."""
+
+    header_seconds = PATIENCE_SECONDS
+
+
 Act = Callable[[Api], Awaitable[None]]
 
 
@@ -360,18 +375,25 @@ def play(
     cluster: FakeCluster | None = None,
     issuer: FakeIssuer | None = None,
     options: Mapping[str, Any] | None = None,
+    threads: bool = False,
     **api: Any,
 ) -> None:
-    """Run a test against the API; it must leave no task behind."""
+    """Run a test against the API; it must leave no task behind.
+
+    Its loop's time passes only while all wait, however slow the machine is, unless there are `threads`.
+    """
 
     async def run() -> None:
         async with served(cluster, issuer, options or {}, **api) as running:
             await act(running)
-        await asyncio.sleep(0.01)
+        # What was told to end takes some turns for it.
+        for _ in range(100):
+            await asyncio.sleep(0)
         left = asyncio.all_tasks() - {asyncio.current_task()}
         assert not left, left
 
-    asyncio.run(run())
+    with asyncio.Runner(loop_factory=None if threads else QuickLoop) as runner:
+        runner.run(run())
 
 
 @asynccontextmanager
@@ -433,15 +455,18 @@ async def listening(
     cluster: FakeCluster | None = None,
     issuer: FakeIssuer | None = None,
     options: Mapping[str, Any] | None = None,
-    protocol: type[Protocol] = Protocol,
+    protocol: type[Protocol] | None = None,
     **api: Any,
 ) -> AsyncIterator[tuple[Api, int]]:
-    """The API behind its real server, on a port of loopback."""
-    async with served(cluster, issuer, options or {}, living_too=False, **api) as running:
+    """The API behind its real server, on a port of loopback; its deadlines are those of a busy machine."""
+    patient = {"kube_seconds": PATIENCE_SECONDS, "body_seconds": PATIENCE_SECONDS}
+    options = {**patient, **(options or {})}
+    async with served(cluster, issuer, options, living_too=False, **api) as running:
         with socket.socket() as listener:
             listener.bind(("127.0.0.1", 0))
             port = listener.getsockname()[1]
-            server = Server(running.app, protocol=protocol)
+            server = Server(running.app, protocol=protocol or Patient)
+            server.config.timeout_graceful_shutdown = PATIENCE_SECONDS
             running.stop = lambda: setattr(server, "should_exit", True)
             task = asyncio.create_task(server.serve(sockets=[listener]))
             while not server.started:
@@ -450,7 +475,10 @@ async def listening(
                 await asyncio.sleep(0.005)
             limits = httpx.Limits(max_connections=None)
             async with httpx.AsyncClient(
-                base_url=f"http://127.0.0.1:{port}", limits=limits, timeout=60, trust_env=False
+                base_url=f"http://127.0.0.1:{port}",
+                limits=limits,
+                timeout=PATIENCE_SECONDS,
+                trust_env=False,
             ) as client:
                 running.client = client
                 yield running, port

@@ -1,4 +1,4 @@
-"""Lives of a program that end at a given step, and a loop on which waiting costs no time."""
+"""Lives of a program that end at a given step, and a loop that counts the steps."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Coroutine, Generator
 from contextvars import Context, ContextVar
 from typing import Any
+
+from tests.caas.loops import QuickLoop
 
 _LIFE: ContextVar[Life | None] = ContextVar("life", default=None)
 
@@ -67,20 +69,11 @@ class _Counted(Coroutine[Any, Any, Any]):
         raise TypeError("this is for tasks")
 
 
-class QuickLoop(asyncio.SelectorEventLoop):
-    """Counts steps of lives; where nothing is to be done but to wait, time is over at once."""
+class LivingLoop(QuickLoop):
+    """Counts steps of lives."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._now = 0.0
-        really = self._selector.select  # type: ignore[attr-defined]
-
-        def select(timeout: float | None = None) -> Any:
-            if timeout:
-                self._now += timeout
-            return really(0)
-
-        self._selector.select = select  # type: ignore[attr-defined]
         self.set_task_factory(
             lambda loop, work, **options: asyncio.Task(
                 _Counted(work),
@@ -88,6 +81,3 @@ class QuickLoop(asyncio.SelectorEventLoop):
                 **options,
             )
         )
-
-    def time(self) -> float:
-        return self._now

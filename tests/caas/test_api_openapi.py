@@ -7,6 +7,7 @@ import contextlib
 import secrets
 import threading
 from collections.abc import Iterator
+from itertools import permutations
 from typing import Any, cast
 
 import jsonschema
@@ -19,7 +20,16 @@ from schemathesis import GenerationMode
 from caas.api.app import create_app
 from caas.api.problems import Problem
 from caas.cluster import Cluster
-from tests.caas.apikit import Api, FakeCluster, FakeIssuer, listening, play, tenancy
+from gpuclusters.domain.container_mounts import CLOSED
+from tests.caas.apikit import (
+    PATIENCE_SECONDS,
+    Api,
+    FakeCluster,
+    FakeIssuer,
+    listening,
+    play,
+    tenancy,
+)
 from tests.caas.apikit import settings as api_settings
 
 OPEN = {"/healthz", "/readyz"}
@@ -59,11 +69,11 @@ def served() -> Iterator[tuple[str, str]]:
     thread = threading.Thread(target=lambda: loop.run_until_complete(live()))
     thread.start()
     try:
-        assert begun.wait(30), "the API did not start"
+        assert begun.wait(PATIENCE_SECONDS), "the API did not start"
         yield ready[0], issuer.token("acme", exp=9_000_000_000)
     finally:
         loop.call_soon_threadsafe(end.set)
-        thread.join(30)
+        thread.join(PATIENCE_SECONDS)
         loop.close()
 
 
@@ -92,18 +102,47 @@ def test_every_answer_is_as_described(
             # A key that was used is good form and refused all the same.
             case.headers["idempotency-key"] = secrets.token_hex(8)
         if mode is GenerationMode.POSITIVE:
-            # What a schema cannot say of the items of a list: no name twice.
-            assume(not _named_twice(case.body))
-        case.call_and_validate(base_url=base, headers={"Authorization": f"Bearer {token}"})
+            assume(_mountable(case.body))
+        headers = {"Authorization": f"Bearer {token}"}
+        case.call_and_validate(base_url=base, headers=headers, timeout=PATIENCE_SECONDS)
 
     with contextlib.suppress(Unsatisfiable):  # nothing about this operation can be wrong
         ask()
 
 
-def _named_twice(body: Any) -> bool:
+def _mountable(body: Any) -> bool:
+    """What a schema cannot say of volumes: no name twice, none over another or over the system's folders."""
     volumes = body.get("volumes") if isinstance(body, dict) else None
-    names = [volume.get("name") for volume in volumes or ()]
-    return len(set(names)) < len(names)
+    names = [volume["name"] for volume in volumes or ()]
+    paths = [f"{volume['path']}/" for volume in volumes or ()]
+    closed = [f"{path}/" for path in CLOSED]
+    over = [pair for pair in permutations(paths, 2) if pair[0].startswith(pair[1])]
+    system = [path for path in paths if path.startswith(tuple(closed))]
+    dotted = [path for path in paths if {".", ".."} & set(path.split("/"))]
+    return len(set(names)) == len(names) and not over and not system and not dotted
+
+
+@pytest.mark.parametrize(
+    ("paths", "fits"),
+    [
+        (["/a", "/b"], True),
+        (["/a", "/ab"], True),
+        (["/a", "/a"], False),
+        (["/a/b", "/a"], False),
+        (["/etc/x"], False),
+        (["/a/.."], False),
+    ],
+)
+def test_what_is_left_out_is_what_the_api_refuses(paths: list[str], *, fits: bool) -> None:
+    volumes = [{"name": f"v{number}", "path": path} for number, path in enumerate(paths)]
+    assert _mountable({"volumes": volumes}) is fits
+
+    async def act(api: Api) -> None:
+        # Where they could be mounted, it is found that there are none.
+        answer = await api.post("acme", volumes=volumes)
+        assert answer.status_code == (409 if fits else 422)
+
+    play(act)
 
 
 def test_every_route_of_tenants_asks_for_a_token_and_describes_its_refusals() -> None:

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from caas import logs, metrics
-from tests.caas.apikit import IMAGE, Api, FakeCluster, play
+from tests.caas.apikit import IMAGE, PATIENCE_SECONDS, Api, FakeCluster, play
 from tests.caas.test_api_containers import kind
 
 
@@ -300,7 +300,9 @@ def test_whatever_is_asked_the_answer_is_a_container_or_a_problem() -> None:
         def ask(changes: dict[str, Any], whole: bool) -> None:
             body = {**({"image": IMAGE, "gpus": 1} if whole else {}), **changes}
             content = json.dumps(body).encode()
-            found = asyncio.run_coroutine_threadsafe(sent(api, content), loop).result(30)
+            found = asyncio.run_coroutine_threadsafe(sent(api, content), loop).result(
+                PATIENCE_SECONDS
+            )
             if found.status_code == 201:
                 container = found.json()["id"]
                 api.cluster.objects["pods"].pop(("tenant-acme", container))
@@ -313,4 +315,4 @@ def test_whatever_is_asked_the_answer_is_a_container_or_a_problem() -> None:
 
         await asyncio.to_thread(ask)
 
-    play(act, maxContainers=100_000)
+    play(act, options={"kube_seconds": PATIENCE_SECONDS}, threads=True, maxContainers=100_000)

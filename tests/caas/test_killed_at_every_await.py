@@ -40,7 +40,7 @@ from gpuclusters.domain.tenancy_objects import (
 from gpuclusters.domain.tenancy_resource import TENANCY, TenancySpec, tenancy_object
 from tests.caas.fakecluster import Body, FakeCluster, Server
 from tests.caas.fakehost import FakeHosts
-from tests.caas.lives import Life, QuickLoop
+from tests.caas.lives import Life, LivingLoop
 from tests.caas.test_lease_restarts import settings_of
 
 PAIR = (1, 3)
@@ -108,7 +108,7 @@ def die_at_every_step(make: Callable[[], World]) -> tuple[int, int]:
         return False
 
     for steps in range(1_000_000):
-        with asyncio.Runner(loop_factory=QuickLoop) as runner:
+        with asyncio.Runner(loop_factory=LivingLoop) as runner:
             if runner.run(story(steps)):
                 gc.collect()
                 return steps, len(tried)
@@ -390,5 +390,5 @@ def test_a_writer_that_is_always_first_costs_another_try_and_nothing_else() -> N
         assert min(tries.values()) >= 30
         await world.server.quiet()
 
-    with asyncio.Runner(loop_factory=QuickLoop) as runner:
+    with asyncio.Runner(loop_factory=LivingLoop) as runner:
         runner.run(story())
