@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from caas.controllers import tenancy_patience
 from caas.controllers.tenancy_patience import Patience
 
 
@@ -17,7 +18,8 @@ def tenancy(generation: int, uid: str = "1") -> dict[str, Any]:
 @pytest.fixture
 def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     clock = [100.0]
-    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    # Of this module alone: other threads of this process have clocks too.
+    monkeypatch.setattr(tenancy_patience, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     return clock
 
 

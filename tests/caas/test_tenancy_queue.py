@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Coroutine
+from typing import Any
 
 import pytest
 
 from caas.controllers import tenancy_queue
 from caas.controllers.tenancy_queue import Failed, WorkQueue
+from tests.caas.loops import QuickLoop
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    """Time passes only while everybody waits, however slow the machine is."""
+    with asyncio.Runner(loop_factory=QuickLoop) as runner:
+        runner.run(work)
 
 
 async def worked(queue: WorkQueue, seconds: float) -> None:
@@ -31,7 +40,7 @@ def test_what_is_added_many_times_before_its_turn_is_looked_at_once() -> None:
             queue.add("b")
         await worked(queue, 0.05)
 
-    asyncio.run(work())
+    run(work())
     assert seen == {"a": 1, "b": 1}
 
 
@@ -55,7 +64,7 @@ def test_what_changes_while_it_is_looked_at_is_looked_at_again_and_never_twice_a
         queue.add("a")
         await worked(queue, 0.2)
 
-    asyncio.run(work())
+    run(work())
     assert seen == ["a", "a"]
 
 
@@ -74,9 +83,8 @@ def test_a_step_says_when_it_wants_to_look_again_and_an_event_comes_before() -> 
         queue.add("a")
         await working
 
-    asyncio.run(work())
-    assert len(times) == 3
-    assert times[1] - times[0] >= 0.05
+    run(work())
+    assert times == pytest.approx([0, 0.05, 0.2])
 
 
 def test_a_failure_is_repeated_later_and_holds_nobody_else_up() -> None:
@@ -95,7 +103,7 @@ def test_a_failure_is_repeated_later_and_holds_nobody_else_up() -> None:
             queue.add(name)
         await worked(queue, 1.2)
 
-    asyncio.run(work())
+    run(work())
     assert seen["good"] == 1
     assert seen["bad"] == 2
     # 0.4 s, then 0.8 s, a quarter more or less.
@@ -116,7 +124,7 @@ def test_what_was_begun_comes_before_what_is_new() -> None:
             queue.add(name)
         await worked(queue, 0.1)
 
-    asyncio.run(work())
+    run(work())
     assert seen == ["begun-1", "begun-2", "new-1", "new-2"]
 
 
@@ -144,7 +152,7 @@ def test_of_many_new_names_only_some_are_begun_until_these_are_settled() -> None
         working.cancel()
         await asyncio.gather(working, return_exceptions=True)
 
-    asyncio.run(work())
+    run(work())
 
 
 def test_what_is_begun_and_never_settled_holds_others_up_for_a_while_only(
@@ -162,5 +170,5 @@ def test_what_is_begun_and_never_settled_holds_others_up_for_a_while_only(
         queue.add("next", new=True)
         await worked(queue, 0.3)
 
-    asyncio.run(work())
+    run(work())
     assert seen == ["silent", "next"]
