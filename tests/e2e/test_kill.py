@@ -169,7 +169,8 @@ def test_a_machine_is_drained_installed_anew_and_brought_back_without_touching_t
 def test_after_all_that_nothing_has_drifted(cluster: Checkout) -> None:
     before = state_of(cluster)
     code, report = drift(cluster)
-    assert (code, report["findings"], report["not_looked_at"]) == (0, [], []), report
+    found = (code, report["findings"], report["not_looked_at"])
+    assert found == (0, [], []), json.dumps(report, indent=1)
     assert report["up_would"] == []
     looked = report["looked_at"]
     assert looked["machines"] == looked["nodes"] == looked["firmware inventories"] == 2
@@ -184,7 +185,7 @@ def test_drift_of_machines_tenants_and_helm_is_found_and_named(cluster: Checkout
     wanted = by_hand_on_the_machines(cluster) | by_hand_in_the_cluster(cluster)
     before = state_of(cluster)
     code, report = drift(cluster)
-    assert code == 1, report
+    assert code == 1, json.dumps(report, indent=1)
     # A fabric manager that has started anew is told nothing yet, so that nothing is active either.
     check(report, wanted, {"partition-inactive"})
     by = {one["id"]: one["changed_by"] for one in report["findings"]}

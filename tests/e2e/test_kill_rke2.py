@@ -88,7 +88,8 @@ def test_another_layout_of_one_pool_leaves_the_others_alone(rke2: Checkout) -> N
 
 def test_a_clean_rke2_cluster_has_no_drift(rke2: Checkout) -> None:
     code, report = drift(rke2)
-    assert (code, report["findings"], report["not_looked_at"]) == (0, [], []), report
+    found = (code, report["findings"], report["not_looked_at"])
+    assert found == (0, [], []), json.dumps(report, indent=1)
 
 
 def test_drift_of_an_rke2_cluster_is_found_and_a_machine_that_is_away_hides_nothing(
@@ -110,7 +111,7 @@ def test_drift_of_an_rke2_cluster_is_found_and_a_machine_that_is_away_hides_noth
     rke2.kubectl_text("create", "-f", str(file))
     faults.inject(rke2.lab / "hosts", "cp-01", faults.RefuseConnections())
     code, report = drift(rke2)
-    assert code == 2
+    assert code == 2, json.dumps(report, indent=1)
     assert any("cp-01" in one["what"] for one in report["not_looked_at"])
     wanted = {
         ("rke2-config-changed", "gpu-01", RKE2_CONFIG),
