@@ -145,9 +145,9 @@ class Leader:
         holder = (body.get("spec") or {}).get("holderIdentity") or ""
         if not holder:
             return True
-        if holder == self.identity and self._body is not None:
-            # What is there is our own writing, or somebody else's with our name.
-            return self.leads
+        if holder == self.identity and self._body is not None and self.leads:
+            return True
+        # Somebody else's, or our own writing that came too late: waited for as anybody's.
         version = body["metadata"]["resourceVersion"]
         now = self._clock()
         if self._seen is None or self._seen[0] != version:
