@@ -8,9 +8,14 @@ import pytest
 
 from tests.e2e.conftest import Checkout, checkout
 from tests.e2e.test_rke2_stack import MACHINES, resources
-from tests.lab.real_lab import only_where_possible
+from tests.lab.real_lab import BUILD_SECONDS, only_where_possible
 
-pytestmark = [pytest.mark.lab, pytest.mark.real_node, only_where_possible, pytest.mark.timeout(900)]
+pytestmark = [
+    pytest.mark.lab,
+    pytest.mark.real_node,
+    only_where_possible,
+    pytest.mark.timeout(BUILD_SECONDS),
+]
 
 
 @pytest.fixture(scope="module")

@@ -11,13 +11,13 @@ from lab.nodes.network import token
 from tests.e2e.conftest import Checkout, checkout
 from tests.e2e.story import Tenants, two_tenants_on_one_machine_and_a_gpu_that_was_tampered_with
 from tests.lab import this_machine
-from tests.lab.real_lab import only_where_possible
+from tests.lab.real_lab import BUILD_SECONDS, only_where_possible
 
 pytestmark = [
     pytest.mark.lab,
     pytest.mark.real_node,
     only_where_possible,
-    pytest.mark.timeout(900),
+    pytest.mark.timeout(BUILD_SECONDS),
 ]
 
 
@@ -25,14 +25,14 @@ pytestmark = [
 def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Checkout]:
     """The dev stack on real nodes, up; this machine is left as it was found."""
     folder = tmp_path_factory.mktemp("story-real")
-    own = token(folder / "lab" / "nodes")
-    before = this_machine.seen(own)
+    nodes = folder / "lab" / "nodes"
+    before = this_machine.seen(nodes)
     with checkout(folder, nodes="real") as dev:
         dev.up()
         yield dev
     # `make down` has run.
-    after = this_machine.seen(own)
-    assert this_machine.of(after, own) == []
+    after = this_machine.seen(nodes)
+    assert this_machine.of(after, token(nodes)) == []
     for kind in this_machine.KEPT:
         assert after[kind] == before[kind], kind
 

@@ -24,8 +24,16 @@ def address(status: NodesStatus, number: int) -> str:
 def inside(status: NodesStatus) -> list[str]:
     """The start of a command that runs in the network of the bridge."""
     server = psutil.Process(status.pid)
-    holder = next(child for child in server.children() if child.name() == "cat")
+    holder = next(child for child in server.children() if _name(child) == "cat")
     return ["nsenter", f"--net=/proc/{holder.pid}/ns/net", "--"]
+
+
+def _name(process: psutil.Process) -> str:
+    """Empty of one that has ended meanwhile."""
+    try:
+        return process.name()
+    except psutil.NoSuchProcess:
+        return ""
 
 
 @contextmanager

@@ -46,7 +46,7 @@ class OwnNetwork:
                 with Path(f"/proc/{self.pid}/ns/net").open("rb") as space:
                     libc = ctypes.CDLL(None, use_errno=True)
                     assert libc.setns(space.fileno(), _CLONE_NEWNET) == 0
-                outcome.append(socket.create_connection((address, port), 10))
+                outcome.append(socket.create_connection((address, port), 60))
             except OSError as error:
                 outcome.append(error)
 
@@ -72,7 +72,7 @@ class OwnNetwork:
                 known_hosts=asyncssh.import_known_hosts(endpoint.known_host),
                 config=None,
             ) as ssh:
-                done = await asyncio.wait_for(ssh.run(command), 30)
+                done = await asyncio.wait_for(ssh.run(command), 120)
                 return done.exit_status, f"{done.stdout}{done.stderr}"
 
         return asyncio.run(act())

@@ -226,7 +226,7 @@ def _name(real: RealLab, addresses: Mapping[str, str]) -> None:
     place = "--namespace=kube-system"
     real.kubectl("patch", "configmap", dns_pods.CONFIGURATION, place, f"--patch={patch}")
     real.kubectl("rollout", "restart", "deployment/coredns", place)
-    real.kubectl("rollout", "status", "deployment/coredns", place, "--timeout=60s")
+    real.kubectl("rollout", "status", "deployment/coredns", place, "--timeout=280s")
 
 
 def _namespace(name: str, labels: Mapping[str, str]) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from lab import nodes
 from lab.control_plane.kube import KubeApi
 from lab.nodes.configuration import KATA_HANDLER
 from tests.components.recorder import Recorder, record
-from tests.lab.real_lab import RealLab, eventually
+from tests.lab.real_lab import RealLab, eventually, patient_get
 
 IMAGE = "gpu-clusters/caas:lab"
 RESOURCE = "nvidia.com/pgpu"
@@ -102,7 +102,7 @@ class RealGpus:
         return f"kata-{self.lab.token}"
 
     def lease(self, module: int) -> dict[str, Any]:
-        return self.api.get(f"{_LEASES}/{self.node}-gpu{module}")
+        return patient_get(self.lab.cluster, f"{_LEASES}/{self.node}-gpu{module}")
 
     def move(self, module: int, *phases: str, **more: Any) -> None:
         """Let a GPU go through phases, as the API server allows it."""
@@ -181,6 +181,16 @@ class RealGpus:
     def wait_for_offer(self, total: int, healthy: int) -> None:
         wanted = (str(total), str(healthy))
         eventually(lambda: self.offered() == wanted, f"{healthy} of {total} GPUs are offered")
+
+    def wait_for_news(self) -> None:
+        """Two reports of the kubelet: what the second says, it has looked at since."""
+        for _ in range(2):
+            known = self._reported()
+            eventually(lambda known=known: self._reported() != known, "the kubelet reports")
+
+    def _reported(self) -> str:
+        conditions = self.lab.node(self.node)["status"]["conditions"]
+        return str(next(c["lastHeartbeatTime"] for c in conditions if c["type"] == "Ready"))
 
     def vfio(self, pod: str) -> set[str]:
         """What the container has below /dev/vfio."""

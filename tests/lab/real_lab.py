@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ import pytest
 
 from lab import images, nodes, tools
 from lab.control_plane import NodeSpec, Taint
+from lab.control_plane.kube import UnavailableError
 from lab.hosts.folder import HostsFolder
 from lab.nodes import NodesStatus, machine_facts
 from lab.nodes.choice import obstacles
@@ -28,6 +29,9 @@ from tests.fixtures.control_plane import KubeCluster
 TAINT = "gpu-clusters.dev/real-nodes-of"
 BUILD_SECONDS = 2400
 """A kubelet and containerd may have to be built first."""
+_ENDED = "command terminated with exit code"
+"""By which kubectl says that a command ran, and failed."""
+_SILENT = "TLS handshake timeout"
 _WAIT_SECONDS = 300.0
 """For what takes a second or two: a test waits for what it looks at, however slow the machine."""
 
@@ -94,12 +98,18 @@ class RealLab:
 
     def kubectl(self, *arguments: str, given: str | None = None) -> str:
         """The output of kubectl; fails the test with what kubectl said."""
-        done = subprocess.run(
-            [*self.client, *arguments],
-            input=given, capture_output=True, text=True, timeout=_WAIT_SECONDS, check=False,
-        )  # fmt: skip
+        done = called([*self.client, *arguments], given)
         assert done.returncode == 0, f"kubectl {' '.join(arguments)}: {done.stderr}"
         return done.stdout
+
+    def says(self, *arguments: str) -> str:
+        """The same for whoever looks until something is there: nothing while kubectl fails."""
+        done = called([*self.client, *arguments])
+        return done.stdout if done.returncode == 0 else ""
+
+    def logs(self, namespace: str, pod: str) -> str:
+        """What a pod has said; what it just says may come a moment later."""
+        return self.says("logs", pod, f"--namespace={namespace}")
 
     def pod(self, namespace: str, name: str, script: str, **spec: Any) -> None:
         """Create a pod that runs a script in busybox, somewhere on these nodes or on `nodeName`."""
@@ -122,6 +132,9 @@ class RealLab:
                 **spec,
             },
         }
+        # A namespace has it a moment after itself, and a pod without is refused.
+        account = f"/api/v1/namespaces/{namespace}/serviceaccounts/default"
+        eventually(lambda: _is_there(self.cluster, account), f"{namespace} has an account")
         self.kubectl("create", "-f", "-", given=json.dumps(manifest))
 
     def found(self, namespace: str, name: str) -> dict[str, Any]:
@@ -134,8 +147,7 @@ class RealLab:
 
     def _got(self, path: str) -> dict[str, Any]:
         # What is looked at again and again: a kubectl each time takes more of the machine than the node.
-        with self.cluster.api() as api:
-            return api.get(path)
+        return patient_get(self.cluster, path)
 
     def ready(self, namespace: str, *names: str) -> None:
         """Wait until the pods are Ready."""
@@ -145,13 +157,55 @@ class RealLab:
             )
 
     def run_in(self, namespace: str, pod: str, *command: str) -> subprocess.CompletedProcess[str]:
-        """Run a command in a pod's container."""
-        return subprocess.run(
-            [
-                *(*self.client, "exec", f"--namespace={namespace}", pod, "--", *command),
-            ],
-            capture_output=True, text=True, timeout=_WAIT_SECONDS, check=False,
-        )  # fmt: skip
+        """Run a command in a pod's container, as soon as it can be reached."""
+        return run_in(self.client, namespace, pod, *command)
+
+
+def called(line: Sequence[str], given: str | None = None) -> subprocess.CompletedProcess[str]:
+    """Call kubectl; again where it gave up before it had said anything, on a machine that stood still."""
+    deadline = time.monotonic() + _WAIT_SECONDS
+    while True:
+        done = subprocess.run(
+            line, input=given, capture_output=True, text=True, timeout=_WAIT_SECONDS, check=False
+        )
+        if _SILENT not in done.stderr or time.monotonic() > deadline:
+            return done
+
+
+def run_in(
+    client: Sequence[str], namespace: str, pod: str, *command: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a command in a pod's container; `client` is kubectl as administrator.
+
+    A command that failed has failed. One that was not reached, because a kubelet is busy or away, is tried
+    again.
+    """
+    line = [*client, "exec", f"--namespace={namespace}", pod, "--", *command]
+    deadline = time.monotonic() + _WAIT_SECONDS
+    while True:
+        done = called(line)
+        if done.returncode == 0 or _ENDED in done.stderr or time.monotonic() > deadline:
+            return done
+        time.sleep(0.5)
+
+
+def patient_get(cluster: KubeCluster, path: str) -> dict[str, Any]:
+    """What the API server has there; one that is busy is asked again."""
+    deadline = time.monotonic() + _WAIT_SECONDS
+    while True:
+        try:
+            with cluster.api() as api:
+                return api.get(path)
+        except UnavailableError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.5)
+
+
+def _is_there(cluster: KubeCluster, path: str) -> bool:
+    with suppress(UnavailableError), cluster.api() as api:
+        return api.request("GET", path)[0] == 200
+    return False
 
 
 def eventually(holds: Callable[[], bool], what: str, seconds: float = _WAIT_SECONDS) -> None:

@@ -38,6 +38,7 @@ from lab.spec import LabSpec
 from stacks import kata
 from tests.components.recorder import record
 from tests.fixtures.control_plane import KubeCluster
+from tests.lab.real_lab import called, patient_get, run_in
 
 NODE = "hgx-01"
 SYSTEM = "gpu-clusters-system"
@@ -93,19 +94,18 @@ class RealStack:
 
     def kubectl(self, *arguments: str, given: Any = None) -> subprocess.CompletedProcess[str]:
         """Run kubectl; `given` is an object for its input."""
-        return subprocess.run(
-            [*self.client, *arguments],
-            input=json.dumps(given) if given is not None else None,
-            capture_output=True, text=True, timeout=PATIENCE, check=False,
-        )  # fmt: skip
+        return called([*self.client, *arguments], json.dumps(given) if given is not None else None)
 
     def found(self, path: str) -> dict[str, Any]:
         """An object, or a list of them, as the API server has it.
 
         What is looked at again and again: a kubectl each time takes more of the machine than the node.
         """
-        with KubeCluster(self.folder, self.inventory.kubeconfig, "").api() as api:
-            return api.get(path)
+        return patient_get(KubeCluster(self.folder, self.inventory.kubeconfig, ""), path)
+
+    def run_in(self, namespace: str, pod: str, *command: str) -> subprocess.CompletedProcess[str]:
+        """Run a command in a pod's container, as soon as it can be reached."""
+        return run_in(self.client, namespace, pod, *command)
 
     def declared(self, manifest: dict[str, Any]) -> None:
         """Create it; a custom resource has to wait until its kind is served."""

@@ -107,9 +107,9 @@ def test_pods_of_the_labs_charts_become_ready(lab: RealLab) -> None:
         install(lab, chart, chart)
     for chart in CHARTS:
         eventually(functools.partial(all_ready, lab, chart), f"{chart} is ready")
-    said = lab.kubectl("logs", "daemonset/kata-deploy", "--namespace=kata-deploy")
-    assert SAYS in said
-    assert "asked to run: install" in said
+    logs = ("logs", "daemonset/kata-deploy", "--namespace=kata-deploy")
+    eventually(lambda: "asked to run: install" in lab.says(*logs), "it says what it was to do")
+    assert SAYS in lab.says(*logs)
 
 
 def test_jobs_of_a_chart_end(lab: RealLab) -> None:
@@ -125,14 +125,15 @@ def test_any_image_of_a_tenant_runs_and_says_what_it_is(lab: RealLab) -> None:
         "command": None,
         "args": ["--epochs", "3"],
     }
-    lab.pod("default", "tenant", "", container=container, terminationGracePeriodSeconds=120)
+    lab.pod("default", "tenant", "", container=container, terminationGracePeriodSeconds=3000)
     lab.ready("default", "tenant")
-    first, second = lab.kubectl("logs", "tenant").splitlines()
+    eventually(lambda: lab.logs("default", "tenant").count("\n") >= 2, "it says what it is")
+    first, second = lab.logs("default", "tenant").splitlines()
     assert first.startswith(SAYS)
     assert second == "asked to run: --epochs 3"
     assert lab.run_in("default", "tenant", "busybox", "uname").returncode == 0
     # Far sooner than it has to: it ends when it is told to.
-    lab.kubectl("delete", "pod", "tenant", "--timeout=30s")
+    lab.kubectl("delete", "pod", "tenant", "--timeout=280s")
 
 
 def test_a_digest_that_nobody_has_is_not_stood_for(lab: RealLab) -> None:
@@ -178,7 +179,8 @@ def test_a_program_of_a_proof_runs_by_the_digest_of_its_image(lab: RealLab) -> N
         return str(lab.found("default", name)["status"]["phase"])
 
     eventually(lambda: phase("proof") == "Succeeded", "the proof has run")
-    *before, line = lab.kubectl("logs", "proof").splitlines()
+    eventually(lambda: lab.logs("default", "proof").count("\n") >= 2, "its log is there")
+    *before, line = lab.logs("default", "proof").splitlines()
     assert before == ["stand-in: 2 GPUs without a driver; this is measured on the processor"]
     said = json.loads(line)
     assert said["cpu"]
@@ -186,9 +188,13 @@ def test_a_program_of_a_proof_runs_by_the_digest_of_its_image(lab: RealLab) -> N
         ("cpu-0", "cpu"),
         ("cpu-1", "cpu"),
     ]
-    events = lab.kubectl("get", "events", "--field-selector=involvedObject.name=proof")
-    assert "already present" in events
-    assert "Pulling" not in events
+    events = ("get", "events", "--field-selector=involvedObject.name=proof")
+    # A kubelet tells what happened after it has told what is.
+    eventually(lambda: "already present" in lab.says(*events), "it did not have to be pulled")
+    assert "Pulling" not in lab.kubectl(*events)
     # Everything else is there; PyTorch is not, and that is what the program says.
     eventually(lambda: phase("imports") == "Failed", "the other program has ended")
-    assert "No module named 'torch'" in lab.kubectl("logs", "imports")
+    eventually(
+        lambda: "No module named 'torch'" in lab.logs("default", "imports"),
+        "it says what it misses",
+    )

@@ -90,7 +90,7 @@ def fetched(lab: RealLab, space: str, host: str, pod: str = "asks", times: int =
 def through(port: int) -> str:
     """What the machine gets at a port of its loopback; empty if nothing."""
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=30) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=120) as answer:
             return str(answer.read().decode().strip())
     except (OSError, http.client.HTTPException):
         return ""
@@ -101,28 +101,35 @@ def test_a_service_leads_to_pods_of_all_nodes(lab: RealLab, space: str) -> None:
 
 
 def test_a_pod_behind_a_service_reaches_it_and_itself_through_it(lab: RealLab, space: str) -> None:
-    assert fetched(lab, space, "web", "one", times=_TRIES) == {"one", "two"}
+    eventually(
+        lambda: fetched(lab, space, "web", "one", times=_TRIES) == {"one", "two"}, "both answer"
+    )
 
 
 def test_pods_are_found_by_their_own_names(lab: RealLab, space: str) -> None:
     hosts = {name: f"{name}.peers.{space}.svc.cluster.local:8000" for name in ("one", "two")}
-    found = {name: fetched(lab, space, host) for name, host in hosts.items()}
-    assert found == {"one": {"one"}, "two": {"two"}}
+    for name, host in hosts.items():
+        # Names of what is there are known a moment later.
+        eventually(
+            lambda host=host: fetched(lab, space, host) != set(), f"{name} is found by its name"
+        )
+        assert fetched(lab, space, host) == {name}
 
 
 def test_the_api_server_has_its_name(lab: RealLab, space: str) -> None:
-    reach = "nc -w 5 kubernetes.default 443 </dev/null && echo reached"
+    reach = "nc -w 30 kubernetes.default 443 </dev/null && echo reached"
     eventually(lambda: told(lab, space, "sh", "-c", reach) == "reached\n", "kubernetes.default")
-    assert "10.96.0.1\n" in told(lab, space, "nslookup", "kubernetes.default.svc.cluster.local")
+    look = ("nslookup", "kubernetes.default.svc.cluster.local")
+    eventually(lambda: "10.96.0.1\n" in told(lab, space, *look), "its address")
 
 
 def test_names_beyond_the_cluster_do_not_exist(lab: RealLab, space: str) -> None:
-    assert "NXDOMAIN" in told(lab, space, "nslookup", "example.com")
+    eventually(lambda: "NXDOMAIN" in told(lab, space, "nslookup", "example.com"), "an answer")
 
 
 def test_names_are_answered_over_tcp_too(lab: RealLab, space: str) -> None:
-    done = told(lab, space, "sh", "-c", "nc -w 5 10.96.0.10 53 </dev/null && echo reached")
-    assert done == "reached\n"
+    reach = "nc -w 30 10.96.0.10 53 </dev/null && echo reached"
+    eventually(lambda: told(lab, space, "sh", "-c", reach) == "reached\n", "an answer")
 
 
 def test_an_address_outside_of_the_lab_is_not_reached(lab: RealLab, space: str) -> None:
@@ -175,7 +182,8 @@ def test_rules_are_in_the_nodes_and_none_on_the_machine(
         save.symlink_to(program)
     node = nodes.status(lab.folder).nodes[lab.names[0]]
     assert f"{space}/web" in output(*nodes.command_in(node, [str(save)]))
-    assert "KUBE-" not in output(str(save))
+    # The machine may be a node of somebody else's cluster.
+    assert space not in output(str(save))
 
 
 def output(*command: str) -> str:
@@ -187,10 +195,10 @@ def test_a_restart_keeps_entrances_and_a_stop_leaves_the_machine_as_it_was(
 ) -> None:
     own = token(lab.folder)
     port = nodes.entrance(lab.folder, space, "web", 80)
-    running = this_machine.seen(own)
+    running = this_machine.seen(lab.folder)
     nodes.stop(lab.folder)
     try:
-        stopped = this_machine.seen(own)
+        stopped = this_machine.seen(lab.folder)
         assert this_machine.of(stopped, own) == []
         for kind in this_machine.KEPT:
             assert running[kind] == stopped[kind], kind

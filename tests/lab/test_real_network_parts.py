@@ -121,7 +121,7 @@ class Lab:
         self.nodes: list[str] = []
         monkeypatch.chdir(folder)
         monkeypatch.setattr(entrances, "_DIAL_SECONDS", 0.2)
-        monkeypatch.setattr(ports, "cache_root", lambda: folder / "cache")
+        monkeypatch.setattr(entrances, "_CONNECT_SECONDS", 120.0)
         monkeypatch.setattr(entrances, "KubeApi", lambda *_: _Api())
 
     async def node(
@@ -152,7 +152,6 @@ class _Api:
 
 @pytest.fixture
 def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lab:
-    (tmp_path / "cache").mkdir()
     return Lab(tmp_path, monkeypatch)
 
 

@@ -14,7 +14,7 @@ import pytest
 from lab import nodes
 from lab.nodes.network import token
 from tests.fixtures.control_plane import KubeCluster
-from tests.lab import this_machine
+from tests.lab import cgroup_files, this_machine
 from tests.lab.real_lab import (
     BUILD_SECONDS,
     RealLab,
@@ -29,6 +29,9 @@ pytestmark = [
     only_where_possible,
     pytest.mark.timeout(BUILD_SECONDS),
 ]
+
+
+LIMITS = ("memory.limit_in_bytes", "memory.max")
 
 
 @pytest.fixture(scope="module")
@@ -79,44 +82,42 @@ def test_pods_of_two_nodes_talk_to_each_other(lab: RealLab, namespace: str) -> N
 def test_logs_and_commands_reach_containers(lab: RealLab, namespace: str) -> None:
     lab.pod(namespace, "speaks", "echo said; sleep 1000")
     lab.ready(namespace, "speaks")
-    eventually(
-        lambda: lab.kubectl("logs", "speaks", f"--namespace={namespace}") == "said\n", "its log"
-    )
+    eventually(lambda: lab.logs(namespace, "speaks") == "said\n", "its log")
     done = lab.run_in(namespace, "speaks", "sh", "-c", "echo $((6 * 7)); exit 3")
     assert (done.stdout, done.returncode) == ("42\n", 3)
 
 
 def test_limits_are_set_in_the_cgroups_of_the_node(lab: RealLab, namespace: str) -> None:
-    limits = {"resources": {"limits": {"memory": "32Mi", "cpu": "100m"}}}
-    lab.pod(namespace, "small", "sleep 1000", container=limits)
+    container = {"resources": {"limits": {"memory": "32Mi", "cpu": "100m"}}}
+    lab.pod(namespace, "small", "sleep 1000", container=container)
     lab.ready(namespace, "small")
-    node = lab.found(namespace, "small")["spec"]["nodeName"]
-    group = f"gpu-clusters-{token(lab.folder)}-{node}"
-    named = [*Path("/sys/fs/cgroup").glob(f"memory/{group}"), *Path("/sys/fs/cgroup").glob(group)]
-    files = [
-        f for top in named for n in ("memory.limit_in_bytes", "memory.max") for f in top.rglob(n)
-    ]
-    assert str(32 << 20) in {file.read_text().strip() for file in files}
+    pod = lab.found(namespace, "small")
+    group = f"gpu-clusters-{token(lab.folder)}-{pod['spec']['nodeName']}"
+    groups = [Path("/sys/fs/cgroup/memory", group), Path("/sys/fs/cgroup", group)]
+    limits = cgroup_files.of_pod(groups, pod["metadata"]["uid"], LIMITS)
+    assert str(32 << 20) in limits
 
 
 def test_a_pod_reaches_the_api_server_as_itself(lab: RealLab, namespace: str) -> None:
     lab.pod(namespace, "client", "sleep 1000")
     lab.ready(namespace, "client")
-    reach = "nc -w 5 $KUBERNETES_SERVICE_HOST $KUBERNETES_SERVICE_PORT </dev/null && echo reached"
-    assert lab.run_in(namespace, "client", "sh", "-c", reach).stdout == "reached\n"
+    reach = "nc -w 30 $KUBERNETES_SERVICE_HOST $KUBERNETES_SERVICE_PORT </dev/null && echo reached"
+    eventually(
+        lambda: lab.run_in(namespace, "client", "sh", "-c", reach).stdout == "reached\n",
+        "the API server is reached",
+    )
 
 
 def test_what_the_archives_hold_is_pulled_as_from_a_registry(lab: RealLab, namespace: str) -> None:
     always = {"imagePullPolicy": "Always"}
     lab.pod(namespace, "pulls", "sleep 1000", container=always)
     lab.ready(namespace, "pulls")
-    events = lab.kubectl(
-        "get", "events", f"--namespace={namespace}", "--output=jsonpath={..message}"
-    )
-    assert "Successfully pulled image" in events
+    events = ("get", "events", f"--namespace={namespace}", "--output=jsonpath={..message}")
+    # A kubelet tells what happened after it has told what is.
+    eventually(lambda: "Successfully pulled image" in lab.says(*events), "it says that it pulled")
     lab.pod(namespace, "unknown", "true", container={**always, "image": "lab.local/none:1"})
     eventually(
-        lambda: "ErrImagePull" in lab.kubectl("get", "pod", "unknown", f"--namespace={namespace}"),
+        lambda: "ErrImagePull" in lab.says("get", "pod", "unknown", f"--namespace={namespace}"),
         "what is in no archive is not found",
     )
 
@@ -130,7 +131,7 @@ def test_this_machine_reaches_a_pod_through_its_node(lab: RealLab, namespace: st
 
         def answers() -> bool:
             try:
-                with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=5) as answer:
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=30) as answer:
                     return bool(answer.read() == b"seen\n")
             except (OSError, http.client.HTTPException):
                 return False
@@ -184,10 +185,10 @@ def test_after_a_kill_of_everything_a_start_begins_anew(lab: RealLab, namespace:
 
 def test_a_stop_leaves_the_machine_as_it_was(lab: RealLab, namespace: str) -> None:
     own = token(lab.folder)
-    running = this_machine.seen(own)
+    running = this_machine.seen(lab.folder)
     assert any(own in name for name in running["interfaces"])
     nodes.stop(lab.folder)
-    stopped = this_machine.seen(own)
+    stopped = this_machine.seen(lab.folder)
     nodes.stop(lab.folder)
     try:
         assert this_machine.of(stopped, own) == []
@@ -207,4 +208,4 @@ def test_a_lab_whose_folder_was_removed_ends_by_itself(kube_api: KubeCluster) ->
         assert held is not None
         (other.folder / "process.json").unlink()
         eventually(lambda: not lives(held), "the process has ended")
-        assert this_machine.of(this_machine.seen(own), own) == []
+        assert this_machine.of(this_machine.seen(other.folder), own) == []

@@ -96,7 +96,8 @@ def test_a_kubelet_and_a_plugin_that_restart_lose_nothing(gpus: RealGpus, pair: 
     gpus.wait_for_offer(8, 8)
     plugins = ("--selector=app.kubernetes.io/name=gpu-clusters-device-plugin", f"-n={gpus.system}")
     gpus.lab.kubectl("delete", "pod", *plugins, "--grace-period=1")
-    gpus.lab.kubectl("rollout", "status", "daemonset/device-plugin", f"-n={gpus.system}")
+    # What is said now may still be of the plugin that is gone.
+    gpus.wait_for_news()
     gpus.wait_for_offer(8, 8)
     assert {1, 3} <= gpus.allocated()
     gpus.give("next", partition_of(2))

@@ -5,6 +5,7 @@ Whatever has to be closed is shown to be alive by somebody who reaches it: `plai
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 from collections.abc import Iterator
@@ -113,8 +114,10 @@ def test_an_asterisk_stands_for_one_part_of_a_name_and_two_for_several(world: Wo
 
 def test_every_name_is_answered(world: World) -> None:
     for name in (NAMED["unnamed"], "web.acme.svc.cluster.local"):
-        done = world.real.run_in("acme", "one", "nslookup", name)
-        assert done.returncode == 0, done.stdout
+        eventually(
+            lambda name=name: world.real.run_in("acme", "one", "nslookup", name).returncode == 0,
+            f"{name} is answered",
+        )
 
 
 def test_the_api_server_is_reached_by_who_is_allowed(world: World) -> None:
@@ -134,12 +137,13 @@ def test_only_the_node_of_a_pod_comes_in(world: World) -> None:
     at, (own, other) = world.addresses["acme/one"], world.status.nodes.values()
 
     def enters(node: nodes.RunningNode) -> bool:
-        line = ["timeout", "5", "bash", "-c", f"exec 3<>/dev/tcp/{at}/{WEB}"]
+        line = ["timeout", "10", "bash", "-c", f"exec 3<>/dev/tcp/{at}/{WEB}"]
         done = subprocess.run(nodes.command_in(node, line), check=False, capture_output=True)
         return done.returncode == 0
 
     # As the kubelet that asks it whether it works.
-    assert (enters(own), enters(other)) == (True, False)
+    eventually(lambda: enters(own), "its own node comes in")
+    assert not enters(other)
 
 
 def test_a_file_server_is_reached_at_its_ports_alone(world: World) -> None:
@@ -211,11 +215,13 @@ def test_policies_stay_in_force_while_an_agent_is_away(world: World) -> None:
     (agent,) = _agents(world, world.real.names[0])
     node = world.status.nodes[world.real.names[0]]
     for process in psutil.Process(node.pid).children(recursive=True):
-        if process.name() == "cilium-agent":
-            process.kill()
+        # Others come and go meanwhile.
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if process.name() == "cilium-agent":
+                process.kill()
     world.exactly("acme/one", [world.at("acme/two")], [world.at("plain/one")])
     eventually(
-        lambda: restarts(_agents(world, node.name)[0]) == restarts(agent) + 1, "it is started again"
+        lambda: restarts(_agents(world, node.name)[0]) > restarts(agent), "it is started again"
     )
 
 
@@ -230,14 +236,21 @@ def _agents(world: World, node: str) -> list[dict[str, Any]]:
 
 def test_nothing_of_cilium_is_left_on_the_machine(world: World) -> None:
     own = token(world.real.folder)
-    assert any(name.startswith("cil_") for name in kernel_programs.names())
-    running = this_machine.seen(own)
+    ours = programs_of(world)
+    assert ours
+    running = this_machine.seen(world.real.folder)
     nodes.stop(world.real.folder)
-    stopped = this_machine.seen(own)
+    stopped = this_machine.seen(world.real.folder)
     assert this_machine.of(stopped, own) == []
     for kind in this_machine.KEPT:
         assert running[kind] == stopped[kind], kind
-    eventually(
-        lambda: not any(name.startswith("cil_") for name in kernel_programs.names()),
-        "the kernel lets go of its programs",
-    )
+    eventually(lambda: not ours & {*kernel_programs.loaded()}, "the kernel lets go of its programs")
+
+
+def programs_of(world: World) -> set[int]:
+    """The numbers of Cilium's programs at the interfaces of this lab: another may run beside it."""
+    names = kernel_programs.loaded()
+    cilium = {number for number, name in names.items() if name.startswith("cil_")}
+    at = {n for node in world.status.nodes.values() for n in kernel_programs.attached(node.pid)}
+    # An older kernel does not say where they are; of one lab alone are all.
+    return cilium & at if at else cilium

@@ -37,7 +37,13 @@ from lab.nodes.rke2 import CONFIGURATION, CONTAINERD
 from lab.tools.errors import ToolError
 from tests.fixtures.control_plane import KubeCluster
 from tests.fixtures.hosts import SimulatedHost
-from tests.lab.real_lab import BUILD_SECONDS, RealLab, eventually, only_where_possible
+from tests.lab.real_lab import (
+    BUILD_SECONDS,
+    RealLab,
+    eventually,
+    only_where_possible,
+    patient_get,
+)
 from tests.providers.provider_process import provider_process
 from tests.providers.rke2kit import Cluster
 
@@ -61,7 +67,7 @@ SETTINGS = {
     "node-label": ["example.com/rack=7"],
     "kubelet-arg": ["max-pods=77"],
 }
-OPEN = "for d in nvidia0 nvidia1; do (: < /dev/$d) 2>&1; done; ls /dev/nvidia*; sleep 1000"
+OPEN = "for d in nvidia0 nvidia1; do (: < /dev/$d) 2>&1; done; ls /dev/nvidia*; echo looked; sleep 1000"
 STEP_SECONDS = 450
 
 
@@ -125,8 +131,8 @@ class World:
 
     def policy(self) -> str:
         """State and reason of the ClusterPolicy."""
-        with self.lab.cluster.api() as api:
-            status = api.get("/apis/nvidia.com/v1/clusterpolicies/cluster-policy").get("status", {})
+        path = "/apis/nvidia.com/v1/clusterpolicies/cluster-policy"
+        status = patient_get(self.lab.cluster, path).get("status", {})
         ready = {c["type"]: c["reason"] for c in status.get("conditions", ())}.get("Ready", "")
         return f"{status.get('state', '')} {ready}"
 
@@ -255,7 +261,7 @@ def test_operands_are_containers_and_a_pod_sees_exactly_its_gpu(
     limits = {"resources": {"limits": {"nvidia.com/gpu": "1"}}}
     world.pod("one-gpu", OPEN, container=limits, runtimeClassName="nvidia")
     world.lab.ready("default", "one-gpu")
-    eventually(lambda: "uvm-tools" in logs(world, "one-gpu"), "it looked")
+    eventually(lambda: logs(world, "one-gpu").endswith("looked\n"), "it looked")
     seen = logs(world, "one-gpu")
     (given,) = [line for line in seen.split() if line in {f"/dev/nvidia{n}" for n in range(8)}]
     wanted = {given, "/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools"}
@@ -295,6 +301,8 @@ def test_killall_ends_containers_and_a_start_brings_them_back(world: World) -> N
     done = world.agent.sudo("/usr/local/bin/rke2-killall.sh", timeout=STEP_SECONDS)
     assert done.returncode == 0, done.stderr
     eventually(lambda: "sleep 1000" not in world.inside(world.agent, "ps", "-ef"), "all have ended")
+    # Restarted before, the service would find its programs stopped, and nobody to start them.
+    eventually(lambda: AGENT not in nodes.status(world.lab.folder).nodes, "it is no node now")
     world.restart(world.agent, "agent")
     eventually(lambda: world.run("keeps-running")[1] > runs, "it was started again")
     world.lab.ready("default", "keeps-running")
@@ -365,14 +373,14 @@ def operand(world: World, app: str) -> dict[str, Any]:
 
 
 def operands(world: World, app: str) -> list[dict[str, Any]]:
-    with world.lab.cluster.api() as api:
-        found = api.get(f"/api/v1/namespaces/gpu-operator/pods?labelSelector=app%3D{app}")
+    path = f"/api/v1/namespaces/gpu-operator/pods?labelSelector=app%3D{app}"
+    found = patient_get(world.lab.cluster, path)
     pods: list[dict[str, Any]] = found["items"]
     return pods
 
 
 def logs(world: World, pod: str) -> str:
-    return world.lab.kubectl("logs", pod)
+    return world.lab.logs("default", pod)
 
 
 def names(world: World) -> list[str]:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import subprocess
+import tempfile
 from pathlib import Path
+
+from lab.nodes.network import token
 
 _WATCHED = (
     *("kernel/panic", "kernel/panic_on_oops", "kernel/hostname", "vm/overcommit_memory"),
@@ -18,22 +21,19 @@ KEPT = ("mounts", "namespaces", "settings", "filters", "folders")
 """What is the same even while real nodes run; interfaces, routes and groups come and go with them."""
 
 
-def seen(own: str) -> dict[str, set[str]]:
-    """All of it, without what belongs to other labs.
+def seen(nodes: Path) -> dict[str, set[str]]:
+    """All of it, without what belongs to other labs and to other tests.
 
-    `own`: the token of the lab, which is in the names of all that it makes.
+    `nodes`: the folder of the real nodes, whose token is in the names of all that they make.
     """
+    own = token(nodes)
     settings = [Path("/proc/sys") / name for name in _WATCHED]
     for folder in _WATCHED_FOLDERS:
         settings += [path for path in (Path("/proc/sys") / folder).glob("*") if path.is_file()]
     groups = {str(path) for path in Path("/sys/fs/cgroup").glob("*")}
     groups |= {str(path) for path in Path("/sys/fs/cgroup").glob("*/gpu-clusters*")}
     found = {
-        "mounts": {
-            line
-            for line in Path("/proc/self/mounts").read_text().splitlines()
-            if not line.split()[1].startswith(_OF_OTHERS)
-        },
+        "mounts": mounts(nodes),
         "interfaces": {path.name for path in Path("/sys/class/net").iterdir()},
         "namespaces": set(_output("ip", "netns").splitlines()),
         "routes": set(_output("ip", "route", "show", "table", "all").splitlines()),
@@ -43,6 +43,22 @@ def seen(own: str) -> dict[str, set[str]]:
         "folders": {str(path) for folder in _FOLDERS for path in Path(folder).iterdir()},
     }
     return {kind: {line for line in lines if _counts(line, own)} for kind, lines in found.items()}
+
+
+def mounts(folder: Path) -> set[str]:
+    """What is mounted on the machine, without what others mount at any time: people, and tests beside.
+
+    Those mount below the folder of temporary files, in which `folder` may be: what is below that counts.
+    """
+    others = (*_OF_OTHERS, f"{_as_listed(Path(tempfile.gettempdir()).resolve())}/")
+    mine = f"{_as_listed(folder.resolve())}/"
+    lines = Path("/proc/self/mounts").read_text().splitlines()
+    places = {line: f"{line.split()[1]}/" for line in lines}
+    return {line for line, at in places.items() if at.startswith(mine) or not at.startswith(others)}
+
+
+def _as_listed(path: Path) -> str:
+    return str(path).replace(" ", "\\040")
 
 
 def of(seen_there: dict[str, set[str]], own: str) -> list[str]:

@@ -16,6 +16,7 @@ from lab.gpu_operator import toolkit_programs
 from lab.tools.build import go_environment
 from lab.tools.cache import ToolCache
 from lab.tools.errors import ToolError
+from lab.tools.go_program import BUILD_SECONDS
 from lab.tools.golang import find_go
 
 HERE = Path(__file__).parent
@@ -86,7 +87,7 @@ def _source(pinned: Path) -> Path:
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=BUILD_SECONDS,
         env=go_environment(os.environ),
     )
     if done.returncode:

@@ -9,6 +9,10 @@ from pathlib import Path
 
 import psutil
 
+from tests.lab import this_machine
+
+_ACCOUNTS = (Path("/etc/passwd"), Path("/etc/subuid"))
+
 
 def traces(mark: str, port: int) -> set[str]:
     """What of a rootless node is on the machine: its cgroups and processes, and its port if it answers."""
@@ -29,8 +33,8 @@ def traces(mark: str, port: int) -> set[str]:
     return found | ({f"port {port}"} if answers else set())
 
 
-def changes() -> set[str]:
-    """What a node could change on the machine itself."""
+def changes(folder: Path) -> set[str]:
+    """What a node in this folder could change on the machine itself."""
     settings = (
         "kernel/panic",
         "kernel/panic_on_oops",
@@ -38,10 +42,9 @@ def changes() -> set[str]:
         "net/ipv4/ip_forward",
     )
     return {
-        *Path("/proc/self/mounts").read_text().splitlines(),
+        *this_machine.mounts(folder),
         *(f"{name} {(Path('/proc/sys') / name).read_text()}" for name in settings),
-        *Path("/etc/passwd").read_text().splitlines(),
-        *Path("/etc/subuid").read_text().splitlines(),
+        *(line for file in _ACCOUNTS if file.exists() for line in file.read_text().splitlines()),
         *(
             path.name
             for path in Path("/sys/class/net").iterdir()
@@ -49,7 +52,7 @@ def changes() -> set[str]:
         ),
         *(
             str(path)
-            for folder in ("/dev", "/run", "/var/lib", "/srv")
-            for path in Path(folder).iterdir()
+            for place in ("/dev", "/run", "/var/lib", "/srv")
+            for path in Path(place).iterdir()
         ),
     }

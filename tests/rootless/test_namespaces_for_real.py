@@ -153,12 +153,17 @@ def test_without_newuidmap_the_inspection_says_why_there_is_no_namespace(
 def test_slirp4netns_gives_the_network_that_our_unit_asks_for(machine: PrivateMachine) -> None:
     with_the_systems_range(machine, "grace")
     asked = dict(re.findall(r"ROOTLESSKIT_(NET|MTU)=(\S+)", rootless_files.user_drop_in()))
+    shows = "cat /sys/class/net/tap0/mtu /etc/resolv.conf; cat /proc/net/dev"
     # The rest is what dockerd-rootless.sh adds by itself.
     said = machine.output(
         *("rootlesskit", f"--net={asked['NET']}", f"--mtu={asked['MTU']}"),
         *("--disable-host-loopback", "--port-driver=builtin", "--copy-up=/etc", "--copy-up=/run"),
-        # A child that has ended before rootlesskit met its port driver makes it fail.
-        *("sh", "-c", "cat /sys/class/net/tap0/mtu /etc/resolv.conf; cat /proc/net/dev; sleep 1"),
+        # A child that has ended before rootlesskit met its port driver makes it fail; its socket comes after.
+        *(
+            "sh",
+            "-c",
+            f"{shows}; until [ -S $ROOTLESSKIT_STATE_DIR/api.sock ]; do sleep 0.02; done",
+        ),
         account="grace",
     )
     assert said.split()[0] == asked["MTU"] == "65520"
@@ -185,18 +190,22 @@ def test_data_of_other_ids_goes_with_a_removal_and_stays_without(machine: Privat
 def test_nothing_of_it_is_on_the_machine_itself_or_is_left(
     machine: PrivateMachine, tmp_path: Path
 ) -> None:
-    with private_machine(tmp_path) as other:
-        other.output("sh", "-c", "sleep 1000 >/dev/null 2>&1 & echo left >/etc/left")
-        assert other.read("/etc/left") == "left\n"
-        space = (Path("/proc") / str(other.holder) / "ns/mnt").readlink()
-        assert space != Path("/proc/self/ns/mnt").readlink()
-        ours = "upperdir=/mnt/upper,"
-        assert ours in mounts_of(other.holder)
-        assert ours not in mounts_of(os.getpid())
-    assert "prober:" in machine.read("/etc/passwd")
-    assert "prober:" not in Path("/etc/passwd").read_text()
-    assert not Path("/etc/left").exists()
-    assert space not in set(mount_namespaces())
+    with contextlib.ExitStack() as kept:
+        with private_machine(tmp_path) as other:
+            other.output("sh", "-c", "sleep 1000 >/dev/null 2>&1 & echo left >/etc/left")
+            assert other.read("/etc/left") == "left\n"
+            link = Path("/proc") / str(other.holder) / "ns/mnt"
+            # As long as it is open the kernel gives its number to no other.
+            kept.enter_context(link.open("rb"))
+            space = link.readlink()
+            assert space != Path("/proc/self/ns/mnt").readlink()
+            ours = "upperdir=/mnt/upper,"
+            assert ours in mounts_of(other.holder)
+            assert ours not in mounts_of(os.getpid())
+        assert "prober:" in machine.read("/etc/passwd")
+        assert "prober:" not in Path("/etc/passwd").read_text()
+        assert not Path("/etc/left").exists()
+        assert space not in set(mount_namespaces())
 
 
 def mounts_of(process: int) -> str:

@@ -26,6 +26,7 @@ from lab.rootless_node import RootlessNodeError
 from lab.rootless_node.configuration import SLIRP_HOST
 from tests.fixtures import go_programs
 from tests.fixtures.control_plane import KubeCluster
+from tests.lab import cgroup_files
 from tests.lab.real_lab import BUILD_SECONDS, eventually, only_where_possible
 from tests.rootless.node_traces import changes, traces
 from tests.rootless.rootless_lab import CONTROL, WITH_LIBC, RootlessLab, rootless_lab
@@ -110,11 +111,10 @@ def test_limits_are_set_and_hold(lab: RootlessLab, namespace: str) -> None:
     lab.cluster.pod(namespace, "greedy", greedy, container=limits, restartPolicy="Never")
     lab.cluster.ready(namespace, "small")
     pod = lab.cluster.found(namespace, "small")["metadata"]["uid"]
-    files = [
-        path for group in lab.node.groups for path in group.glob(f"**/*{pod}*/*") if path.is_file()
-    ]
-    assert str(24 * MEBIBYTE) in of(files, "memory.limit_in_bytes", "memory.max")
-    assert {"30000", "30000 100000"} & of(files, "cpu.cfs_quota_us", "cpu.max")
+    memory = cgroup_files.of_pod(lab.node.groups, pod, ("memory.limit_in_bytes", "memory.max"))
+    assert str(24 * MEBIBYTE) in memory
+    processors = cgroup_files.of_pod(lab.node.groups, pod, ("cpu.cfs_quota_us", "cpu.max"))
+    assert {"30000", "30000 100000"} & processors
 
     def ended() -> int | None:
         (state,) = lab.cluster.found(namespace, "greedy")["status"].get("containerStatuses", [{}])
@@ -125,11 +125,6 @@ def test_limits_are_set_and_hold(lab: RootlessLab, namespace: str) -> None:
     assert ended() == 128 + signal.SIGKILL
 
 
-def of(files: list[Path], *names: str) -> set[str]:
-    """What is in the files of these names."""
-    return {path.read_text().strip() for path in files if path.name in names}
-
-
 def test_pods_have_a_network_and_the_api_server_reaches_containers(
     lab: RootlessLab, namespace: str
 ) -> None:
@@ -137,16 +132,20 @@ def test_pods_have_a_network_and_the_api_server_reaches_containers(
     lab.cluster.pod(namespace, "web", page)
     lab.cluster.pod(namespace, "client", "sleep 100000")
     lab.cluster.ready(namespace, "web", "client")
-    assert lab.cluster.kubectl("logs", f"--namespace={namespace}", "web") == "serving\n"
+    eventually(lambda: lab.cluster.logs(namespace, "web") == "serving\n", "it serves")
     address = lab.cluster.found(namespace, "web")["status"]["podIP"]
     assert address.startswith(lab.cluster.node(lab.name)["spec"]["podCIDR"].rpartition(".")[0])
-    done = lab.cluster.run_in(namespace, "client", "wget", "-qO-", f"http://{address}/")
-    assert done.stdout == "hello\n", done.stderr
-    reach = "nc -w 5 $KUBERNETES_SERVICE_HOST $KUBERNETES_SERVICE_PORT </dev/null && echo reached"
-    assert lab.cluster.run_in(namespace, "client", "sh", "-c", reach).stdout == "reached\n"
+
+    def gets(*command: str) -> str:
+        return lab.cluster.run_in(namespace, "client", *command).stdout
+
+    fetch = ("wget", "-qO-", f"http://{address}/")
+    eventually(lambda: gets(*fetch) == "hello\n", "the page is fetched")
+    reach = "nc -w 30 $KUBERNETES_SERVICE_HOST $KUBERNETES_SERVICE_PORT </dev/null && echo reached"
+    eventually(lambda: gets("sh", "-c", reach) == "reached\n", "the API server is reached")
     # Another port of the machine, where somebody listens.
     with socket.create_server(("127.0.0.1", 0)) as server:
-        away = f"nc -w 5 {SLIRP_HOST} {server.getsockname()[1]} </dev/null"
+        away = f"nc -w 60 {SLIRP_HOST} {server.getsockname()[1]} </dev/null"
         done = lab.cluster.run_in(namespace, "client", "sh", "-c", away)
         assert "refused" in done.stderr
 
@@ -250,7 +249,7 @@ def test_after_a_restart_the_node_sets_the_gpus_of_now_up_by_itself(
 
 def test_nothing_is_left_when_its_holder_is_killed(kube_api: KubeCluster, tmp_path: Path) -> None:
     name = f"rootless-{os.getpid()}"
-    before = changes()
+    before = changes(tmp_path)
     command = (sys.executable, "-m", "lab.rootless_node", str(tmp_path), str(kube_api.folder), name)
     holder = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
@@ -260,11 +259,11 @@ def test_nothing_is_left_when_its_holder_is_killed(kube_api: KubeCluster, tmp_pa
         mark = token(tmp_path)
         assert {word.split()[0] for word in traces(mark, port)} > {"process", "port"}
         # All the time, not only afterwards.
-        assert changes() == before
+        assert changes(tmp_path) == before
         holder.kill()
         holder.wait()
         eventually(lambda: not traces(mark, port), "everything is gone")
-        assert changes() == before
+        assert changes(tmp_path) == before
     finally:
         holder.kill()
         with kube_api.api() as api:
