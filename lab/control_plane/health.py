@@ -16,7 +16,7 @@ from lab.control_plane.ports import LOOPBACK
 from lab.control_plane.processes import Running, is_alive, last_words
 
 POLL_SECONDS = 0.05
-_PROBE_SECONDS = 2.0
+_PROBE_SECONDS = 5.0
 _PATHS = {ETCD: "/health", API_SERVER: "/readyz", KWOK: "/healthz"}
 
 

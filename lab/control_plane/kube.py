@@ -18,7 +18,7 @@ from lab.control_plane.pki import CA
 from lab.control_plane.ports import LOOPBACK
 
 FIELD_MANAGER = "gpu-clusters-lab"
-_REQUEST_SECONDS = 10.0
+_REQUEST_SECONDS = 60.0
 _PLURALS = {
     "ClusterRole": "clusterroles",
     "ClusterRoleBinding": "clusterrolebindings",

@@ -37,10 +37,11 @@ from lab.tools import Report
 from lab.tools.report import to_stderr
 
 _LOCK_SECONDS = 120.0
-_READY_SECONDS = 90.0
-_HEALTH_SECONDS = 5.0
-_PORT_SECONDS = 3.0
-_GRACE_SECONDS = 10.0
+_READY_SECONDS = 240.0
+_HEALTH_SECONDS = 60.0
+"""A busy machine holds up what is well; who starts it anew by mistake takes it from all that use it."""
+_PORT_SECONDS = 30.0
+_GRACE_SECONDS = 30.0
 
 
 def start(folder: Path, nodes: Sequence[NodeSpec] = (), report: Report = to_stderr) -> ControlPlane:

@@ -22,7 +22,7 @@ from lab.tools.cache import cache_root
 
 LOOPBACK = "127.0.0.1"
 _FIRST, _LAST = 20000, 25999
-_LOCK_SECONDS = 10.0
+_LOCK_SECONDS = 120.0
 
 
 def reserve(file: Path, names: Sequence[str], registry: Path | None = None) -> dict[str, int]:

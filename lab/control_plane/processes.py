@@ -27,7 +27,7 @@ from lab.control_plane.commands import (
 )
 from lab.control_plane.layout import Layout
 
-_KILL_SECONDS = 5.0
+_KILL_SECONDS = 120.0
 _STOP_ORDER = ((KWOK, SCHEDULER, CONTROLLER_MANAGER), (API_SERVER,), (ETCD,))
 # Go's log formats: `E1121 10:11:12 file.go:1] text`, and the JSON of etcd and of KWOK.
 _MATTERS = re.compile(

@@ -19,8 +19,8 @@ from lab.pods.names import FOLDER_VARIABLE
 from lab.server_process import end, living, one_at_a_time, spawn
 
 _START_SECONDS = 300.0
-_STOP_SECONDS = 20.0
-_ANSWER_SECONDS = 5.0
+_STOP_SECONDS = 60.0
+_ANSWER_SECONDS = 60.0
 _POLL_SECONDS = 0.02
 
 

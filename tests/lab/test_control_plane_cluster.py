@@ -15,7 +15,7 @@ pytestmark = pytest.mark.lab
 
 
 def eventually(condition: Callable[[], Any]) -> Any:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 150
     while not (result := condition()):
         assert time.monotonic() < deadline, "it did not happen"
         time.sleep(0.05)

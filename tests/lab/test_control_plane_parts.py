@@ -164,12 +164,13 @@ def test_the_ports_of_a_lab_that_is_gone_are_free_again(
 
 def test_a_port_that_somebody_listens_on_is_not_free_and_its_holder_is_named() -> None:
     with socket.socket() as server:
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         server.bind(("127.0.0.1", 0))
-        server.listen()
         port = server.getsockname()[1]
+        assert ports.is_free(port), "it is only held, so that nobody else listens there meanwhile"
+        server.listen()
         assert not ports.is_free(port)
         assert "(pid " in ports.holder_of(port)
-    assert ports.is_free(port)
 
 
 def test_a_damaged_port_file_is_named(tmp_path: Path) -> None:
