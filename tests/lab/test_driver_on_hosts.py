@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
-import asyncssh
 import pytest
 
 import lab.hosts
@@ -18,21 +15,6 @@ QUERY = "nvidia-smi --query-gpu=index,name,driver_version,mig.mode.current --for
 
 def state(host: SimulatedHost) -> lab.hosts.GpuState:
     return lab.hosts.gpu_state(host.folder, host.name)
-
-
-def reboot(host: SimulatedHost) -> None:
-    before = host.run("cat /proc/sys/kernel/random/boot_id").stdout
-    host.sudo("systemctl reboot")
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline:
-        time.sleep(0.05)
-        try:
-            now = host.run("cat /proc/sys/kernel/random/boot_id", timeout=10)
-        except (OSError, TimeoutError, asyncssh.Error):
-            continue
-        if now.returncode == 0 and now.stdout != before:
-            return
-    raise AssertionError("it did not come back")
 
 
 def test_a_prepared_machine_has_the_driver_and_eight_gpus(hosts: Hosts) -> None:
@@ -66,7 +48,7 @@ def test_a_bare_machine_runs_nouveau_until_it_is_kept_out_and_rebooted(hosts: Ho
     host.sudo(
         "echo blacklist nouveau > /etc/modprobe.d/blacklist-nouveau.conf; update-initramfs -u"
     )
-    reboot(host)
+    host.reboot()
     assert (state(host).driver_version, state(host).nouveau) == ("580.173.02", False)
     # GPUs behind switches wait for the fabric manager.
     assert state(host).usable == 0
@@ -87,7 +69,7 @@ def test_a_newer_driver_waits_for_a_boot_and_its_fabric_manager_must_fit(hosts: 
         "580.173.02",
         "595.91.07",
     )
-    reboot(host)
+    host.reboot()
     assert state(host).driver_version == "595.91.07"
     # It came back with the manager of the old driver, which refuses the new one.
     assert host.run("systemctl is-active nvidia-fabricmanager").stdout == "failed\n"
@@ -106,7 +88,7 @@ def test_volta_has_no_open_modules_and_ends_with_branch_580(hosts: Hosts) -> Non
     host.sudo(
         f"apt-get install -y linux-modules-nvidia-595-server-{KERNEL} nvidia-utils-595-server=595.91.07*"
     )
-    reboot(host)
+    host.reboot()
     assert state(host).usable == 0
 
 

@@ -187,7 +187,7 @@ def test_openssh_itself_can_log_in(host: SimulatedHost, tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=120,
     )
     assert (done.returncode, done.stdout) == (3, f"in\n{host.name}\n"), done.stderr
 

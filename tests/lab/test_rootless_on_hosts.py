@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from typing import Any, get_args
 
 import pytest
@@ -92,12 +91,7 @@ def test_without_lingering_a_restart_takes_the_daemon_away(host: SimulatedHost) 
     for linger in (True, False):
         if not linger:
             host.sudo(f"rm /var/lib/systemd/linger/{USER}")
-        before = len(host.journal("power"))
-        host.sudo("systemctl reboot")
-        for _ in range(400):
-            if any(entry.get("action") == "up" for entry in host.journal("power")[before:]):
-                break
-            time.sleep(0.02)
+        host.reboot()
         assert rootless_engine(host.folder / host.name, USER).running is linger
 
 
