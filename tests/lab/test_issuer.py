@@ -25,6 +25,8 @@ from lab.control_plane import pki
 from lab.control_plane.layout import Layout
 from lab.issuer import IssuerError, IssuerStatus
 
+PATIENCE_SECONDS = 120
+
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
@@ -33,7 +35,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 
 def fetched(url: str) -> Any:
-    with urllib.request.urlopen(url, timeout=10) as answer:
+    with urllib.request.urlopen(url, timeout=PATIENCE_SECONDS) as answer:
         return json.load(answer)
 
 
@@ -51,10 +53,11 @@ def checked(url: str, token: str) -> dict[str, Any]:
 def test_a_token_can_be_checked_by_whoever_knows_the_address(folder: Path) -> None:
     url = issuer.start(folder).url
     assert url is not None
-    claims = checked(url, issuer.token(folder, "acme", 60))
+    begin = int(time.time())
+    claims = checked(url, issuer.token(folder, "acme", 600))
     assert claims["tenant"] == "acme"
     assert claims["iss"] == url
-    assert abs(claims["exp"] - time.time() - 60) < 10
+    assert begin + 600 <= claims["exp"] <= time.time() + 600
     with pytest.raises(jwt.ExpiredSignatureError):
         checked(url, issuer.token(folder, "acme", -60))
     with pytest.raises(jwt.InvalidAudienceError):
@@ -73,7 +76,7 @@ def test_an_issuer_that_ended_comes_back_with_its_name_and_keys(folder: Path, ho
     process = psutil.Process(before.pid)
     os.kill(before.pid, how)
     # This test is its parent only by chance; a zombie has ended.
-    psutil.wait_procs([process], timeout=10)
+    psutil.wait_procs([process], timeout=PATIENCE_SECONDS)
     assert not issuer.status(folder).running
     after = issuer.start(folder)
     assert after.url == before.url
@@ -137,11 +140,17 @@ def authority(tmp_path: Path) -> Layout:
 def over_tls(found: IssuerStatus) -> Any:
     """Its keys, as a pod gets them that trusts the lab's authority and comes through the node's relay."""
     trust = ssl.create_default_context(cadata=found.ca_certificate)
-    raw = socket.create_connection(("127.0.0.1", found.port or 0), timeout=10)
+    raw = socket.create_connection(("127.0.0.1", found.port or 0), timeout=PATIENCE_SECONDS)
     with trust.wrap_socket(raw, server_hostname="10.96.0.2") as connection:
         connection.sendall(b"GET /keys HTTP/1.0\r\n\r\n")
         said = b"".join(iter(lambda: connection.recv(65536), b""))
     return json.loads(said.partition(b"\r\n\r\n")[2])
+
+
+def listening(found: IssuerStatus) -> set[int]:
+    """Its ports; what it let go may be another program's by now."""
+    connections = psutil.Process(found.pid).net_connections("tcp")
+    return {one.laddr.port for one in connections if one.status == psutil.CONN_LISTEN}
 
 
 def test_pods_get_its_keys_over_tls_at_an_address_that_it_keeps(
@@ -181,11 +190,10 @@ def test_an_authority_that_was_made_anew_signs_anew(folder: Path, authority: Lay
 def test_without_an_authority_its_keys_are_on_loopback_alone(
     folder: Path, authority: Layout
 ) -> None:
-    port = issuer.start(folder, authority).port
+    assert len(listening(issuer.start(folder, authority))) == 2
     plain = issuer.start(folder)
     assert (plain.keys_url, plain.ca_certificate, plain.port) == (None, None, None)
-    with pytest.raises(ConnectionRefusedError):
-        socket.create_connection(("127.0.0.1", port or 0))
+    assert [f"http://127.0.0.1:{port}" for port in listening(plain)] == [plain.url]
 
 
 def test_an_authority_that_is_not_there_is_told(folder: Path, tmp_path: Path) -> None:
@@ -203,7 +211,10 @@ def test_the_command_prints_a_token(folder: Path) -> None:
 
     def run(*words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-m", "lab.issuer", *words], capture_output=True, text=True, timeout=60
+            [sys.executable, "-m", "lab.issuer", *words],
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_SECONDS,
         )
 
     printed = run("token", str(folder), "acme", "60")
