@@ -10,7 +10,7 @@ from google.protobuf import empty_pb2
 
 from lab.engine.protocol import engine_pb2, engine_pb2_grpc
 
-_DEADLINE_SECONDS: Final = 5
+_DEADLINE_SECONDS: Final = 60
 
 
 class EngineLog:

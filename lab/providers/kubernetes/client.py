@@ -17,8 +17,8 @@ from lab.providers.kubernetes.objects import GroupVersionKind, Object
 
 APPLY: Final = "application/apply-patch+yaml"  # JSON is YAML
 JSON_PATCH: Final = "application/json-patch+json"
-_CONNECT_SECONDS: Final = 5.0
-_READ_SECONDS: Final = 30.0
+_CONNECT_SECONDS: Final = 20.0
+_READ_SECONDS: Final = 60.0
 _CONNECTIONS: Final = 64
 
 

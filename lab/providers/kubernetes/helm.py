@@ -21,7 +21,7 @@ from lab.providers.calls import Cancelled, ProviderError
 from lab.providers.kubernetes.kubeconfig import Cluster
 
 _SLACK_SECONDS: Final = 60.0  # helm ends itself at its own timeout; this is for one that does not
-_STOP_SECONDS: Final = 10.0
+_STOP_SECONDS: Final = 60.0
 _OUTPUT_CHARACTERS: Final = 4000
 
 
@@ -36,6 +36,7 @@ class Helm:
     cluster: Cluster
     cancelled: threading.Event
     _running: set[subprocess.Popen[str]] = field(default_factory=set)
+    _calls: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _major: int = 0
 
@@ -59,7 +60,7 @@ class Helm:
         if self.cancelled.is_set():
             raise Cancelled("stopped before helm was started: the run was cancelled")
         # One folder per call, caches included: a provider that is killed leaves nothing of earlier calls.
-        with tempfile.TemporaryDirectory(prefix="helm-call-") as folder:
+        with self._counted(), tempfile.TemporaryDirectory(prefix="helm-call-") as folder:
             command = [str(self._program()), *arguments, *self._files(Path(folder), values)]
             process = subprocess.Popen(
                 command,
@@ -103,14 +104,30 @@ class Helm:
                 process.terminate()
 
     def close(self) -> None:
-        """Stop what runs and see it end."""
+        """Stop what runs, see it end, and its files, which hold secrets, gone."""
         self.stop()
+        if not self._all_over():
+            with self._lock:
+                for process in self._running:
+                    process.kill()
+            self._all_over()
+
+    def _all_over(self) -> bool:
         deadline = time.monotonic() + _STOP_SECONDS
-        while self._running and time.monotonic() < deadline:
+        while self._calls and time.monotonic() < deadline:
             time.sleep(0.05)
+        return not self._calls
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        """A call goes on until its folder is removed."""
         with self._lock:
-            for process in self._running:
-                process.kill()
+            self._calls += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._calls -= 1
 
     @contextmanager
     def _tracked(self, process: subprocess.Popen[str]) -> Iterator[None]:

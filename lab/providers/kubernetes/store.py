@@ -28,7 +28,7 @@ from lab.providers.kubernetes.waiting import NotReady, Waiter, timeout_seconds
 from lab.providers.values import Properties
 
 _SETTLE_SECONDS: Final = (
-    5.0  # for a namespace or a definition made a moment ago to be served everywhere
+    10.0  # for a namespace or a definition made a moment ago to be served everywhere
 )
 _SETTLE_PAUSE_SECONDS: Final = 0.1
 _DEFINITION: Final = ("apiextensions.k8s.io", "CustomResourceDefinition")
@@ -86,21 +86,23 @@ class Store:
         force = applying.forced(obj, always=self.options.patch_force)
         deadline = time.monotonic() + _SETTLE_SECONDS
         while True:
+            # Asked before: whoever stood still until then tries once more.
+            late = time.monotonic() > deadline
             try:
                 return applying.apply(self.api, resource, obj, manager, force=force)
             except ApiError as error:
-                late = time.monotonic() > deadline or self.cancelled.wait(_SETTLE_PAUSE_SECONDS)
-                if not error.absent or late:
+                if not error.absent or late or self.cancelled.wait(_SETTLE_PAUSE_SECONDS):
                     raise refused("be applied", obj, error) from error
 
     def located(self, kind: GroupVersionKind, obj: Object) -> ApiResource:
         """Where `kind` lives, over the moment in which a definition just made is not served yet."""
         deadline = time.monotonic() + _SETTLE_SECONDS
         while True:
+            late = time.monotonic() > deadline
             resource = self.api.find(kind)
             if resource is not None:
                 return resource
-            if time.monotonic() > deadline or self.cancelled.wait(_SETTLE_PAUSE_SECONDS):
+            if late or self.cancelled.wait(_SETTLE_PAUSE_SECONDS):
                 raise ProviderError(
                     f"{title(obj)} cannot be made: the API server knows no {kind}. Make its "
                     "CustomResourceDefinition first (depends_on), or correct apiVersion and kind"

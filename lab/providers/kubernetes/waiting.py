@@ -25,7 +25,7 @@ from lab.providers.kubernetes.objects import (
 DEFAULT_SECONDS: Final = 600.0
 _FIRST_PAUSE_SECONDS: Final = 0.05
 _LONGEST_PAUSE_SECONDS: Final = 1.0
-_SILENCE_SECONDS: Final = 15.0  # an API server may restart while we wait
+_SILENCE_SECONDS: Final = 60.0  # an API server may restart while we wait
 _REASONS: Final = 5
 
 

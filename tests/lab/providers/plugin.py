@@ -91,7 +91,7 @@ class Plugin:
 
     def call(self, method: str, request: Any) -> Any:
         try:
-            return getattr(self.stub, method)(request, timeout=120)
+            return getattr(self.stub, method)(request, timeout=280)
         except grpc.RpcError as error:
             raise StepError(error) from None
 

@@ -25,6 +25,7 @@ from tests.lab.providers.plugin import Plugin, StepError, in_background, running
 REMOTE = urn("command:remote:Command", "bootstrap")
 LOCAL = urn("command:local:Command", "bootstrap")
 COPY = urn("command:remote:CopyToRemote", "file")
+PATIENCE_SECONDS = 120
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJHkmCmMOZ2rvTH1wKnkGYB5HHNR7QkfHdQMGNHCq1h5"
 
 
@@ -188,9 +189,14 @@ def test_a_command_that_takes_too_long_is_stopped_with_what_it_started(
     command: Plugin, tmp_path
 ) -> None:
     inputs = {"create": "sleep 300 & echo $! > pid; wait", "dir": str(tmp_path)}
-    with pytest.raises(StepError, match=r"did not end within 1 s and was stopped.*custom_timeouts"):
-        command.create(LOCAL, command.check(LOCAL, inputs), timeout=1)
-    assert _is_gone(int((tmp_path / "pid").read_text()))
+    file = tmp_path / "pid"
+    for seconds in (1, 10, 100):
+        said = rf"did not end within {seconds} s and was stopped.*custom_timeouts"
+        with pytest.raises(StepError, match=said):
+            command.create(LOCAL, command.check(LOCAL, inputs), timeout=seconds)
+        if file.exists() and file.read_text():  # a busy machine may not have got so far
+            break
+    assert _is_gone(int(file.read_text()))
 
 
 def test_a_function_of_the_program_runs_a_command_here(command: Plugin) -> None:
@@ -303,7 +309,7 @@ def test_a_hanging_command_is_stopped_when_the_engine_cancels(host, connection) 
         thread, results = in_background(lambda: plugin.create(REMOTE, inputs))
         _wait_for(lambda: "begun" in plugin.engine.texts())
         plugin.call("Cancel", empty_pb2.Empty())
-        thread.join(20)
+        thread.join(PATIENCE_SECONDS)
         assert "was stopped: the run was cancelled" in str(results[0])
         with pytest.raises(StepError, match="was not started: the run was cancelled"):
             plugin.up(LOCAL, {"create": "true"})
@@ -344,13 +350,13 @@ def bastion():
         make = functools.partial(Bastion, asked)
         return await asyncssh.listen("127.0.0.1", 0, server_host_keys=[key], server_factory=make)
 
-    server = asyncio.run_coroutine_threadsafe(listen(), loop).result(20)
+    server = asyncio.run_coroutine_threadsafe(listen(), loop).result(PATIENCE_SECONDS)
     host_key = key.export_public_key().decode().strip()
     address = {"host": "127.0.0.1", "port": server.get_port(), "user": "jump", "password": "-"}
     yield {**address, "hostKey": host_key}, asked
     loop.call_soon_threadsafe(server.close)
     loop.call_soon_threadsafe(loop.stop)
-    thread.join(20)
+    thread.join(PATIENCE_SECONDS)
 
 
 def test_a_host_behind_a_proxy_is_reached_through_it(
@@ -359,7 +365,8 @@ def test_a_host_behind_a_proxy_is_reached_through_it(
     proxy, asked = bastion
     inputs = {"connection": {**connection, "proxy": proxy}, "create": "echo here"}
     command.up(REMOTE, inputs)
-    assert asked == [(connection["host"], connection["port"])]
+    # More than once where a busy machine took longer than one dial may.
+    assert set(asked) == {(connection["host"], connection["port"])}
     assert host.commands() == ["echo here"]
     wrong = {**connection, "proxy": {**proxy, "hostKey": KEY}}
     with pytest.raises(StepError, match=f"jump@127.0.0.1:{proxy['port']} shows another host key"):
@@ -436,19 +443,19 @@ def test_the_process_ends_when_whoever_started_it_is_gone(tmp_path) -> None:
     assert _is_gone(asyncio.run(provider_of_a_killed_engine()))
 
 
-def _is_gone(pid: int, seconds: float = 30) -> bool:
+def _is_gone(pid: int) -> bool:
     def gone() -> bool:
         try:
             return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
         except FileNotFoundError:
             return True
 
-    _wait_for(gone, seconds)
+    _wait_for(gone)
     return True
 
 
-def _wait_for(condition, seconds: float = 30) -> None:
-    deadline = time.monotonic() + seconds
+def _wait_for(condition) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.02)

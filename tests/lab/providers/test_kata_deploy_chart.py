@@ -40,9 +40,9 @@ def label(kube_api: Any, node: str) -> str | None:
 
 
 def eventually(holds: Any) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 150
     while not holds():
-        assert time.monotonic() < deadline, "it did not come to pass within a minute"
+        assert time.monotonic() < deadline, "it did not come to pass"
         time.sleep(0.2)
 
 
@@ -56,7 +56,7 @@ def test_a_release_is_ready_when_kata_is_on_its_node_and_gone_when_it_is_not(
         "chart": str(CHART),
         "name": kata_chart.RELEASE,
         "namespace": namespace,
-        "timeout": 60,
+        "timeout": 250,
         "values": values(node),
     }
     assert kubernetes.up(RELEASE, inputs).op == "create"

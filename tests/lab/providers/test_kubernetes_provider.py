@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import threading
 import time
@@ -74,8 +75,8 @@ def test_the_first_thing_it_says_is_that_it_is_a_stand_in(kube_api) -> None:
         assert "stand-in for pulumi-kubernetes 4.34.2" in plugin.engine.texts()[0]
 
 
-def test_an_object_is_made_kept_changed_and_removed(kubernetes: Plugin, kubectl) -> None:
-    name = "stand-in-lifecycle"
+def test_an_object_is_made_kept_changed_and_removed(kubernetes: Plugin, namespace, kubectl) -> None:
+    name = f"{namespace}-lifecycle"
     inputs = {"metadata": {"name": name, "labels": {"tier": "a"}}}
     assert kubernetes.up(NAMESPACE, inputs).op == "create"
     assert kubernetes.state[NAMESPACE].id == name
@@ -117,9 +118,9 @@ def test_quantities_written_differently_are_no_change(kubernetes: Plugin, namesp
     assert kubernetes.up(QUOTA, inputs).op == "same"
 
 
-def test_a_runtime_class_with_another_handler_is_replaced(kubernetes: Plugin) -> None:
+def test_a_runtime_class_with_another_handler_is_replaced(kubernetes: Plugin, namespace) -> None:
     overhead = {"podFixed": {"cpu": "0.25", "memory": "1024Mi"}}
-    inputs = {"metadata": {"name": "stand-in-kata"}, "handler": "a", "overhead": overhead}
+    inputs = {"metadata": {"name": f"{namespace}-kata"}, "handler": "a", "overhead": overhead}
     kubernetes.up(RUNTIME_CLASS, inputs)
     assert kubernetes.up(RUNTIME_CLASS, inputs).op == "same"
     step = kubernetes.up(RUNTIME_CLASS, {**inputs, "handler": "b"})
@@ -385,16 +386,19 @@ def deployment(namespace: str, image: str, **pod) -> dict:
 def test_what_does_not_become_ready_stays_in_the_state_with_the_reason(
     kubernetes: Plugin, namespace
 ) -> None:
-    inputs = deployment(namespace, "web", nodeSelector={"nowhere": "true"})
-    with pytest.raises(StepError, match=r"Deployment .*/web is not ready after 1 s") as caught:
-        kubernetes.create(DEPLOYMENT, kubernetes.check(DEPLOYMENT, inputs), timeout=1)
-    detail = caught.value.detail
-    assert detail is not None
-    assert detail.id == f"{namespace}/web"
-    assert "spec" in detail.properties.fields
-    assert any(
-        "Unschedulable" in reason or "FailedScheduling" in reason for reason in detail.reasons
-    )
+    for seconds in (1, 10, 100):
+        inputs = deployment(namespace, "web", nodeSelector={"nowhere": "true"})
+        inputs["metadata"]["name"] = name = f"web-{seconds}"
+        said = f"Deployment .*/{name} is not ready after {seconds} s"
+        with pytest.raises(StepError, match=said) as caught:
+            kubernetes.create(DEPLOYMENT, kubernetes.check(DEPLOYMENT, inputs), timeout=seconds)
+        detail = caught.value.detail
+        assert detail is not None
+        assert detail.id == f"{namespace}/{name}"
+        assert "spec" in detail.properties.fields
+        if reasons := re.findall("Unschedulable|FailedScheduling", str(detail.reasons)):
+            break  # a scheduler that has much to do may not have said it any sooner
+    assert reasons
 
 
 def test_a_wait_ends_when_the_engine_cancels(kube_api, namespace) -> None:
@@ -403,12 +407,12 @@ def test_a_wait_ends_when_the_engine_cancels(kube_api, namespace) -> None:
         inputs = deployment(namespace, "web", nodeSelector={"nowhere": "true"})
         checked = plugin.check(DEPLOYMENT, inputs)
         thread, results = in_background(lambda: plugin.create(DEPLOYMENT, checked))
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while not any("waiting for" in text for text in plugin.engine.texts()):
             assert time.monotonic() < deadline
             time.sleep(0.05)
         plugin.call("Cancel", empty_pb2.Empty())
-        thread.join(30)
+        thread.join(120)
         assert "stopped while waiting for Deployment" in str(results[0])
         assert results[0].detail.id == f"{namespace}/web"
         with pytest.raises(StepError, match="stopped before anything was done"):
@@ -423,7 +427,7 @@ def test_a_deletion_that_is_held_up_says_by_what(kubernetes: Plugin, namespace, 
     thread, results = in_background(lambda: kubernetes.delete(CONFIG_MAP))
     patch = '{"metadata":{"finalizers":null}}'
     kubectl("-n", namespace, "patch", "configmap", "settings", "--type=merge", "-p", patch)
-    thread.join(30)
+    thread.join(120)
     assert results == [None]
 
 
