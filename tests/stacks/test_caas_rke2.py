@@ -129,7 +129,7 @@ def test_the_embedded_engine_previews_it_before_anything_is_there(tmp_path: Path
             [sys.executable, "-m", "lab.engine", *arguments],
             cwd=tmp_path,
             env={
-                **os.environ,
+                **{k: v for k, v in os.environ.items() if not k.startswith("PULUMI_")},
                 "PULUMI_BACKEND_URL": f"file://{backend}",
                 "PULUMI_CONFIG_PASSPHRASE": "a passphrase",
                 "PULUMI_PYTHON_CMD": sys.executable,
