@@ -7,7 +7,6 @@ not been asked for the longest.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +16,7 @@ from lab.images import layer
 from lab.images.archive import Image
 from lab.images.layer import Entry, KeptLayer
 from lab.tools import Report
-from lab.tools.cache import ToolCache, cache_root
+from lab.tools.cache import ToolCache, cache_root, touch
 
 KEPT = 3
 """Of each kind."""
@@ -64,12 +63,12 @@ class Shelf:
         said: Mapping[str, str] = json.loads(record.read_text())
         if not (self.folder / _file(said)).exists() or "file" not in said:
             return None
-        os.utime(record)
+        touch(record)
         return said
 
     def _remember(self, kind: str, record: Path, said: Mapping[str, str], file: Path) -> None:
         write_atomic(record, json.dumps({**said, "file": file.name}).encode())
-        os.utime(record)
+        touch(record)
         records = [p for p in self.folder.glob(f"{kind}-*.json") if _kind(p) == kind]
         records.sort(key=lambda path: path.stat().st_mtime_ns)
         files = {path: _file(json.loads(path.read_text())) for path in records}

@@ -20,7 +20,7 @@ from pathlib import Path
 from lab.nodes.loading import KNOWN
 from lab.nodes.model import NodesError
 from lab.tools import Report, ToolError
-from lab.tools.cache import ToolCache, cache_root
+from lab.tools.cache import ToolCache, cache_root, touch
 
 _PROJECT = Path(__file__).resolve().parents[2]
 _SECONDS = 300
@@ -105,7 +105,7 @@ def _made(
     told = " ".join([*sorted(image.name for image in images), str(programs["containerd"])])
     store = Store(shelf.folder / f"store-{hashlib.sha256(told.encode()).hexdigest()[:16]}")
     if store.known.exists():
-        os.utime(store.path)
+        touch(store.path)
         return store
     report("unpacking the images of the nodes")
     with shelf.workspace() as work:
@@ -115,6 +115,7 @@ def _made(
         _fill(made, images, programs)
         # From its first file on it is whole.
         work.rename(store.path)
+        touch(store.path)
     for old in _by_age(shelf)[:-STORES]:
         shutil.rmtree(old.path)
     return store
