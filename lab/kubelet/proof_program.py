@@ -20,7 +20,7 @@ from gpuclusters.domain.proof import Trial
 from gpuclusters.domain.proof_jobs import LABEL, PROGRAMS
 from lab.kubelet.kube import CONFIG_MAP, Kube
 
-_TIMEOUT_SECONDS = 60.0
+_TIMEOUT_SECONDS = 240.0
 _NOT_FOUND = 127
 _KILLED = 137
 

@@ -23,7 +23,7 @@ from lab.tools.errors import ToolError
 
 # A machine without a way out must find that out quickly; one with a slow way out may take its time.
 _CONNECT_SECONDS = 3.0
-_ANSWER_SECONDS = 10.0
+_ANSWER_SECONDS = 20.0
 _READ_SECONDS = 30.0
 _CHUNK_BYTES = 1 << 20
 

@@ -63,7 +63,7 @@ def _version_of(go: Path) -> tuple[int, int] | None:
             [go, "version"],
             capture_output=True,
             text=True,
-            timeout=30,
+            timeout=60,
             check=False,
             env=os.environ | {"GOTOOLCHAIN": "local"},
         )

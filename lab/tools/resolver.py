@@ -22,7 +22,7 @@ from lab.tools.errors import ToolError
 from lab.tools.golang import find_go
 from lab.tools.report import Report, to_stderr
 
-_VERSION_SECONDS = 20
+_VERSION_SECONDS = 60
 
 Download = Callable[[Tool, Platform, Path], Path | None]
 Build = Callable[[Sequence[Tool], Path, Report], Mapping[str, Path]]

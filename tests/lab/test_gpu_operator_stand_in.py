@@ -7,6 +7,7 @@ The tests of this file build on each other's cluster, each leaves it ready.
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import secrets
 import shutil
@@ -15,10 +16,12 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import yaml
 
@@ -28,7 +31,7 @@ from gpuclusters.adapters.gpu_readiness import PatientCluster
 from gpuclusters.adapters.here import StandardError, SystemClock
 from gpuclusters.adapters.kubernetes_objects import KubernetesObjects
 from gpuclusters.domain import gpu_operator_crds, gpu_readiness_wait, mig_node
-from gpuclusters.domain.gpu_operator import CLUSTER_POLICY, DAEMON_SET
+from gpuclusters.domain.gpu_operator import CLUSTER_POLICY, DAEMON_SET, UPGRADE_LABEL
 from gpuclusters.domain.gpu_operator_preflight import (
     OperatorPreflightError,
     OperatorPreflightInputs,
@@ -40,6 +43,8 @@ from gpuclusters.domain.refusals import RefusalError
 from gpuclusters.domain.tenancy_objects import NODE, POD
 from lab import tools
 from lab.control_plane import NodeSpec
+from lab.control_plane.kube import tls
+from lab.control_plane.layout import Layout
 from lab.gpu_operator import faults
 from lab.gpu_operator.folder import OperatorFolder
 from lab.gpu_operator.operator import Operator
@@ -57,6 +62,7 @@ STEP_SECONDS = 0.25
 MARK = "gpu-clusters.dev/test-nodes"
 RELEASE = "gpu-operator"
 A100 = GpuState("NVIDIA A100-SXM4-80GB", 8, 8, "580.173.02", "580.173.02", {}, nouveau=False)
+UNDER_WAY = ("pod-restart-required", "validation-required")
 MOST = {"1g.10gb": 7, "2g.20gb": 3, "3g.40gb": 2}
 
 
@@ -162,6 +168,11 @@ class World:
         found = self.objects.get(NODE, node)
         assert found is not None
         return dict(found["metadata"]["labels"])
+
+    def resource_version(self) -> str:
+        """Where the cluster's nodes stand."""
+        with self.cluster.api() as api:
+            return str(api.get("/api/v1/nodes")["metadata"]["resourceVersion"])
 
     def mig(self, node: str, layout: str, expected: Mapping[str, int], **changes: Any) -> MigInputs:
         return MigInputs(
@@ -408,6 +419,36 @@ def test_a_toolkit_that_is_not_told_where_rke2s_containerd_listens_is_explained(
     world.ready({"nvidia.com/gpu": 8})
 
 
+def updated_at_once(world: World, version: str) -> list[int]:
+    """How many nodes were being updated after each change since this version, until both have been.
+
+    As the API server tells it, change by change: who looks now and then at one node after the other may
+    see two at once, or none.
+    """
+    states: dict[str, str] = {}
+    counts, begun = [], set()
+    asked = {
+        "watch": "true",
+        "resourceVersion": version,
+        "labelSelector": f"{MARK}={world.token}",
+        "timeoutSeconds": "250",
+    }
+    identity = tls(Layout.of(world.cluster.folder), "admin")
+    with (
+        httpx.Client(verify=identity, base_url=world.cluster.url, timeout=260) as client,
+        client.stream("GET", "/api/v1/nodes", params=asked) as changes,
+    ):
+        for line in changes.iter_lines():
+            metadata = json.loads(line)["object"]["metadata"]
+            states[metadata["name"]] = metadata["labels"].get(UPGRADE_LABEL, "")
+            now = {name for name, state in states.items() if state in UNDER_WAY}
+            counts.append(len(now))
+            begun |= now
+            if begun == {*world.nodes} and {*states.values()} == {"upgrade-done"}:
+                return counts
+    raise AssertionError(f"not both nodes were updated: {states}")
+
+
 def test_the_operators_driver_is_updated_one_node_after_the_other(
     world: World, tmp_path: Path
 ) -> None:
@@ -421,17 +462,6 @@ def test_the_operators_driver_is_updated_one_node_after_the_other(
     world.install(older, driver={"enabled": True, "version": "580.173.02"})
     world.ready({"nvidia.com/gpu": 8})
     faults.inject(world.folder, faults.DriverSlow(seconds=0.5))
-    under_way: list[int] = []
-    done = threading.Event()
-
-    def watch() -> None:
-        while not done.wait(0.05):
-            states = [
-                world.labels(n).get("nvidia.com/gpu-driver-upgrade-state") for n in world.nodes
-            ]
-            under_way.append(
-                sum(s in ("pod-restart-required", "validation-required") for s in states)
-            )
 
     def images() -> set[str]:
         return {
@@ -440,23 +470,15 @@ def test_the_operators_driver_is_updated_one_node_after_the_other(
             if (pod["metadata"].get("labels") or {}).get("app") == "nvidia-driver-daemonset"
         }
 
-    watching = threading.Thread(target=watch)
-    watching.start()
-    try:
+    with ThreadPoolExecutor(1) as threads:
+        under_way = threads.submit(updated_at_once, world, world.resource_version())
         world.install(driver={"enabled": True, "version": "595.91.07"})
         wanted = {"nvcr.io/nvidia/driver:595.91.07-ubuntu24.04"}
         until(lambda: images() == wanted, "both nodes have the new driver")
-    finally:
-        done.set()
-        watching.join()
+        # maxParallelUpgrades is 1.
+        assert max(under_way.result()) == 1
     faults.clear(world.folder)
     world.ready({"nvidia.com/gpu": 8})
-    # maxParallelUpgrades is 1.
-    assert max(under_way) == 1
-    assert all(
-        world.labels(n)["nvidia.com/gpu-driver-upgrade-state"] == "upgrade-done"
-        for n in world.nodes
-    )
     assert world.policy()["metadata"]["labels"]["app.kubernetes.io/version"] == "v26.7.0"
 
 

@@ -46,7 +46,8 @@ class Admit:
         who = {"Impersonate-User": user, "Impersonate-Group": "system:masters"}
         kind = {"Content-Type": "application/strategic-merge-patch+json"}
         path = f"/api/v1/namespaces/{self.namespace}/pods/{name}{part}"
-        with httpx.Client(verify=tls(layout, "admin"), base_url=self.cluster.url) as client:
+        identity = tls(layout, "admin")
+        with httpx.Client(verify=identity, base_url=self.cluster.url, timeout=120) as client:
             answer = client.patch(path, json=patch, headers=who | kind)
         return "" if answer.status_code == 200 else answer.text
 
@@ -139,7 +140,7 @@ def admit(kube_api: KubeCluster) -> Iterator[Admit]:
         api.request("POST", "/apis/node.k8s.io/v1/runtimeclasses", runtime)
 
         ask = Admit(kube_api, name)
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 150
         bare = pod()
         del bare["spec"]["runtimeClassName"]
         while (

@@ -69,7 +69,7 @@ class World:
             "matmul": {
                 "image": "registry.example.com/proof@sha256:" + "0" * 64,
                 "cuda_major": 12,
-                "timeout_seconds": 60,
+                "timeout_seconds": 250,
             },
         }
         return ProofInputs.model_validate(given | changes)

@@ -82,10 +82,16 @@ def test_etcd_is_not_called_server(tmp_path: Path) -> None:
 
 def test_a_long_build_tells_how_far_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(building, "_PROGRESS_SECONDS", 0.2)
-    said: list[str] = []
-    go = fake_go(tmp_path / "go", "echo k8s.io/api\nsleep 1\n" + MAKES_WHAT_O_SAYS)
-    build(go, [TOOLS["kwok"]], tmp_path, said.append)
-    assert any(re.fullmatch(r"building kwok: \d+s, 1 packages compiled", line) for line in said)
+    told = tmp_path / "told"
+
+    def report(line: str) -> None:
+        if re.fullmatch(r"building kwok: \d+s, 1 packages compiled", line):
+            told.touch()
+
+    # It goes on building until that was said.
+    waits = f"echo k8s.io/api\nuntil [ -e {told} ]; do sleep 0.05; done\n"
+    build(fake_go(tmp_path / "go", waits + MAKES_WHAT_O_SAYS), [TOOLS["kwok"]], tmp_path, report)
+    assert told.exists()
 
 
 def test_a_failed_build_says_what_the_compiler_said(tmp_path: Path) -> None:
@@ -126,7 +132,7 @@ def test_an_interrupted_build_stops_the_compilers(
     started = tmp_path / "compiler"
 
     def interrupt(*_: Any) -> int:
-        for _ in range(300):
+        for _ in range(1200):
             if started.exists() and started.read_text().strip():
                 break
             time.sleep(0.1)
@@ -137,7 +143,7 @@ def test_an_interrupted_build_stops_the_compilers(
     with pytest.raises(KeyboardInterrupt):
         build(go, [TOOLS["kwok"]], tmp_path, lambda _: None)
     compiler = int(started.read_text())
-    for _ in range(100):
+    for _ in range(1200):
         if not psutil.pid_exists(compiler) or (
             psutil.Process(compiler).status() == psutil.STATUS_ZOMBIE
         ):

@@ -107,6 +107,10 @@ class World:
             and pod["spec"].get("nodeName") in self.nodes
         ]
 
+    def offered(self, node: str) -> int:
+        body = self.cluster.get(NODE, node) or {}
+        return int(body["status"]["allocatable"].get(WHOLE, "0"))
+
     def inputs(self, rung: int, **changes: Any) -> LadderInputs:
         given: dict[str, Any] = {
             "cluster": "lab",
@@ -222,6 +226,9 @@ def test_a_climb_fails_at_the_rung_of_its_fault(
     node = world.nodes[1]
     world.gate()
     world.tell(fault(node=node))
+    if fault is GpuLost:
+        # The climb does not wait for a plugin to notice it.
+        until(lambda: world.offered(node) == GPUS - 1)
     # Packets that do not come are waited for to the end; what comes is there sooner.
     patience = 20 if fault is NetworkClosed else 300
     smoke = {"image": TRAINING, "timeout_seconds": patience}
