@@ -20,7 +20,7 @@ SYSTEM: tuple[Entry, ...] = (
 )
 """What a container without a distribution needs beside its programs."""
 _INTERPRETER = b"/ld-"
-_SECONDS = 20
+_SECONDS = 120
 
 
 def pause(program: Path, to: Path) -> Image:

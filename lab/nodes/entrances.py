@@ -21,7 +21,7 @@ from lab.nodes.folder import DIAL, NodesFolder
 from lab.nodes.model import NodesError
 from lab.nodes.requests import REQUEST, Answer, ask
 
-_ASK_SECONDS = 30.0
+_ASK_SECONDS = 120.0
 _DIAL_SECONDS = 2.0
 """A node that is cut off answers nothing at all, nor does a pod on it; another is tried then."""
 _CONNECT_SECONDS = 60.0
