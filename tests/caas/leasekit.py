@@ -113,6 +113,11 @@ def _by_module(leases: Iterable[dict[str, Any]]) -> dict[int, Lease]:
     return {b["spec"]["module"]: b["status"] for b in leases if b.get("status")}
 
 
+def _has(lease: dict[str, Any], uid: str) -> bool:
+    holder = (lease.get("status") or {}).get("holder") or {}
+    return bool(holder.get("podUid") == uid and holder.get("admitted"))
+
+
 async def define(cluster: Cluster) -> None:
     """The kinds of our own exist and answer."""
     for crd in (lease_resource.crd(), tenancy_resource.crd()):
@@ -238,6 +243,39 @@ class LeaseLab:
             },
         )
 
+    async def place(self, pod: dict[str, Any]) -> None:
+        """What the scheduler does: the pod is its node's from now on, whose kubelet has to end it."""
+        metadata = pod["metadata"]
+        binding = ObjectKind("", "v1", f"pods/{metadata['name']}/binding", "Binding", True)
+        await self.cluster.create(
+            binding,
+            {
+                "apiVersion": "v1",
+                "kind": "Binding",
+                "metadata": {"name": metadata["name"], "namespace": self.namespace},
+                "target": {"apiVersion": "v1", "kind": "Node", "name": self.host},
+            },
+        )
+
+    async def next_life(self) -> asyncio.Task[list[dict[str, Any]]]:
+        """All states of the pod that is made next in the namespace, until it is gone; watched from now on."""
+        states: list[dict[str, Any]] = []
+        watched = asyncio.Event()
+
+        async def look() -> list[dict[str, Any]]:
+            async for kind, body in self.cluster.watch(POD, self.namespace):
+                if kind == "SYNC":
+                    watched.set()
+                elif kind == "DELETED":
+                    break
+                else:
+                    states.append(body)
+            return states
+
+        looking = asyncio.create_task(look())
+        await watched.wait()
+        return looking
+
     async def delete(self, pod: dict[str, Any]) -> None:
         """The pod is gone, as when its node has ended it."""
         metadata = pod["metadata"]
@@ -302,11 +340,11 @@ class LeaseLab:
         return pods[name]
 
     async def allocate(self, pod: dict[str, Any], *, allocated: bool = True) -> None:
-        """What the device plugin does for the kubelet."""
+        """What the device plugin does for the kubelet, which has pods that were admitted alone."""
         uid = pod["metadata"]["uid"]
         hosts = [host.name for host in self.settings.hosts]
         for body in await self.cluster.list(GPU_LEASE, labels=_on(*hosts)):
-            while (body.get("status") or {}).get("holder", {}).get("podUid") == uid:
+            while _has(body, uid):
                 body["status"]["holder"]["allocated"] = allocated
                 try:
                     await self.cluster.replace_status(GPU_LEASE, body)
