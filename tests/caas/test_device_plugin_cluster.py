@@ -7,8 +7,9 @@ import subprocess
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import psutil
 import pytest
@@ -152,12 +153,24 @@ class Host:
         }
 
     def plugin(self) -> psutil.Process:
-        (process,) = [
-            child
-            for child in psutil.Process(self.kubelet.pid).children()
-            if "caas.device_plugin" in child.cmdline()
-        ]
-        return process
+        """The process of the plugin, as soon as there is one."""
+        return cast(psutil.Process, eventually(self._plugin))
+
+    def ask_plugin(self, path: str) -> str:
+        """What it answers; nothing where nobody answers or it is not ready."""
+        address = reachable(self.pod("plugin")["status"]["podIP"])
+        try:
+            with urllib.request.urlopen(f"http://{address}:8082{path}", timeout=60) as answer:
+                return str(answer.read().decode())
+        except OSError:
+            return ""
+
+    def _plugin(self) -> psutil.Process | None:
+        for child in psutil.Process(self.kubelet.pid).children():
+            with suppress(psutil.Error):  # it has just ended
+                if "caas.device_plugin" in child.cmdline():
+                    return child
+        return None
 
     def kubectl(self, *arguments: str) -> str:
         done = subprocess.run(
@@ -165,7 +178,7 @@ class Host:
                 tools.ensure(["kubectl"])["kubectl"], "--kubeconfig", self.cluster.kubeconfig,
                 "-n", self.namespace, *arguments,
             ],
-            capture_output=True, text=True, timeout=30, check=False,
+            capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         return done.stdout
@@ -302,8 +315,13 @@ def test_from_the_gate_to_running_and_back_and_nobody_else_gets_its_gpus(host: H
     assert given["devices"] == ["11", "13"]
     assert given["cdi"] == [f"{RESOURCE}=11", f"{RESOURCE}=13"]
     assert "simulated container any:1" in host.kubectl("logs", "p")
-    events = host.kubectl("get", "events", "-o", "jsonpath={.items[*].reason}").split()
-    assert {"Scheduled", "SandboxCreated", "Started"} <= set(events)
+
+    def told() -> bool:
+        events = host.kubectl("get", "events", "-o", "jsonpath={.items[*].reason}").split()
+        return {"Scheduled", "SandboxCreated", "Started"} <= set(events)
+
+    # Who does something tells of it a moment later.
+    eventually(told)
 
     host.api.delete(f"/api/v1/namespaces/{host.namespace}/pods/p")
     path = f"/api/v1/namespaces/{host.namespace}/pods/p"
@@ -321,8 +339,11 @@ def test_kubelet_and_plugin_are_killed_and_nothing_is_lost(host: Host) -> None:
     host.let_go("p")
     host.wait_for_running("p")
 
-    host.plugin().kill()
-    eventually(host.offers(8, 0))
+    killed = host.plugin()
+    killed.kill()
+    # That no GPU is on offer meanwhile is over so soon that nobody need see it.
+    eventually(lambda: host.plugin() != killed)
+    eventually(lambda: host.ask_plugin("/readyz"))
     eventually(host.offers(8, 8))
 
     host.kubelet.kill()
@@ -379,9 +400,8 @@ def test_a_quarantined_gpu_leaves_the_nodes_capacity_and_the_plugin_says_how_it_
     host.move(8, "Scrubbing", "Verifying", "Free")
     eventually(host.offers(8, 8))
 
-    address = reachable(host.pod("plugin")["status"]["podIP"])
-    text = urllib.request.urlopen(f"http://{address}:8082/metrics", timeout=5).read().decode()
-    assert 'gpu_clusters_device_plugin_devices{health="healthy"} 8.0' in text
+    counted = 'gpu_clusters_device_plugin_devices{health="healthy"} 8.0'
+    eventually(lambda: counted in host.ask_plugin("/metrics"))
     process = host.plugin()
     process.terminate()
     process.wait(PATIENCE_SECONDS)

@@ -75,12 +75,12 @@ class Node:
         await self._resources.close()
         await self.devices.close()
 
-    async def restart(self) -> None:
+    async def end_process(self) -> None:
+        """It is another one from now on, which has not begun to serve."""
         await self.close()
         kept = self.pods
         self.__init__(self.folder.path)  # type: ignore[misc]
         self.pods = kept
-        await self.open()
 
     async def admit(self, name: str, gpus: int) -> tuple[str, ...]:
         pod = {
@@ -101,7 +101,7 @@ class Node:
         return lambda: self.devices.capacity().get(RESOURCE) == (total, healthy)
 
 
-async def until(condition: Callable[[], Any], seconds: float = 100) -> None:
+async def until(condition: Callable[[], Any], seconds: float = 120) -> None:
     async with asyncio.timeout(seconds):
         while not condition():
             await asyncio.sleep(0.01)
@@ -131,7 +131,7 @@ async def running(cluster: Leases, node: Node, clock: Clock | None = None) -> As
         Kubelet(device_plugins=node.folder.device_plugins, pod_resources=node.folder.pod_resources),
         resource=RESOURCE,
         cdi_kind=RESOURCE,
-        pace=Pace(confirm=0.05, reconcile=0.05, release=0.05, read=1),
+        pace=Pace(confirm=0.05, reconcile=0.05, release=0.05, read=120),
         clock=clock or Clock(),
     )
     work = asyncio.create_task(plugin.run())
@@ -214,8 +214,9 @@ def test_a_kubelet_that_restarts_gets_its_plugin_back_and_forgets_no_pod(folder:
             cluster.lease(3, "p")
             await until(node.offers(8, 8))
             await node.admit("p", 2)
-            await node.restart()
+            await node.end_process()
             assert node.devices.capacity() == {RESOURCE: (0, 0)}
+            await node.open()
             await until(node.offers(8, 8))
             await until(lambda: plugin.ready)
             assert cluster.allocated() == {1, 3}

@@ -30,7 +30,8 @@ async def plugged(lab: LeaseLab, kubelets: Kubelets) -> AsyncIterator[None]:
         Kubelet(device_plugins=folder.device_plugins, pod_resources=folder.pod_resources),
         resource=PGPU,
         cdi_kind=PGPU,
-        pace=Pace(reconcile=1, release=0.2),
+        # A machine that pauses makes no lease stale, and no kubelet give a pod up.
+        pace=Pace(reconcile=1, release=0.2, read=50, stale=600),
     )
     work = asyncio.create_task(plugin.run())
     try:
