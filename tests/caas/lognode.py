@@ -12,7 +12,7 @@ import ssl
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -20,13 +20,14 @@ from urllib.parse import parse_qs, urlsplit
 
 from gpuclusters.domain.container import LEASE_ANNOTATION
 from gpuclusters.domain.tenancy_network import AGENT_IS_UP
-from lab.control_plane.kube import tls
+from lab.control_plane.kube import UnavailableError, tls
 from lab.control_plane.layout import Layout
 from lab.control_plane.pki import SERVING
 from tests.fixtures.control_plane import KubeCluster
 from tests.fixtures.tenancies import CONTROLLERS, Request, until
 
 NOW = "2026-11-21T12:00:00Z"
+_BEAT_SECONDS = 5.0
 
 
 @dataclass
@@ -109,21 +110,63 @@ def log_node(cluster: KubeCluster, request: Request) -> Iterator[LogNode]:
     context.load_cert_chain(layout.certificate(SERVING), layout.key(SERVING))
     server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(made))
     server.daemon_threads = True
-    server.socket = context.wrap_socket(server.socket, server_side=True)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-    thread.start()
+    # Shaking hands is each connection's own: one that says nothing must not keep out the others.
+    server.socket = context.wrap_socket(
+        server.socket, server_side=True, do_handshake_on_connect=False
+    )
+    port = server.server_address[1]
+    over = threading.Event()
+    threads = [
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}),
+        threading.Thread(target=_beat, args=(request, made.name, port, over)),
+    ]
     try:
-        _register(request, made.name, server.server_address[1])
+        _register(request, made.name, port)
+        for thread in threads:
+            thread.start()
+        _wait_until_usable(request, made.name)
         yield made
     finally:
         made.ended.set()
+        over.set()
+        if threads[0].is_alive():
+            server.shutdown()
+        for thread in threads:
+            if thread.ident is not None:
+                thread.join()
         request("DELETE", f"/api/v1/nodes/{made.name}")
-        server.shutdown()
-        thread.join()
         server.server_close()
 
 
 def _register(request: Request, name: str, port: int) -> None:
+    labels = {"kubernetes.io/hostname": name}
+    code, answer = request(
+        "POST",
+        "/api/v1/nodes",
+        {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}},
+    )
+    assert code == 201, answer
+    request.merge(f"/api/v1/nodes/{name}/status", {"status": _status(port)})
+
+
+def _beat(request: Request, name: str, port: int, over: threading.Event) -> None:
+    """Say again and again that it is Ready: of a node that is silent for 40 s nobody expects anything."""
+    while not over.wait(_BEAT_SECONDS):
+        # Missing one is no fault.
+        with suppress(UnavailableError, AssertionError):
+            request.merge(f"/api/v1/nodes/{name}/status", {"status": _status(port)})
+    request.close()
+
+
+def _wait_until_usable(request: Request, name: str) -> None:
+    def usable() -> bool:
+        found = request.get(f"/api/v1/nodes/{name}") or {"spec": {"taints": ["?"]}}
+        return not found["spec"].get("taints")
+
+    until(usable, what=f"{name} ready")
+
+
+def _status(port: int) -> dict[str, Any]:
     # Room for the one pod that is sent here, not for those of other tests.
     amounts = {
         "cpu": "1",
@@ -132,13 +175,6 @@ def _register(request: Request, name: str, port: int) -> None:
         "pods": "1",
         "nvidia.com/pgpu": "8",
     }
-    labels = {"kubernetes.io/hostname": name}
-    code, answer = request(
-        "POST",
-        "/api/v1/nodes",
-        {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}},
-    )
-    assert code == 201, answer
     beat = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     # A node without an agent of Cilium would make every tenancy of the cluster not ready.
     conditions = [
@@ -155,20 +191,13 @@ def _register(request: Request, name: str, port: int) -> None:
             ("Ready", "True", "Test"),
         )
     ]
-    status = {
+    return {
         "capacity": amounts,
         "allocatable": amounts,
         "conditions": conditions,
         "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
         "daemonEndpoints": {"kubeletEndpoint": {"Port": port}},
     }
-    request.merge(f"/api/v1/nodes/{name}/status", {"status": status})
-
-    def usable() -> bool:
-        found = request.get(f"/api/v1/nodes/{name}") or {"spec": {"taints": ["?"]}}
-        return not found["spec"].get("taints")
-
-    until(usable, what=f"{name} ready")
 
 
 def _handler(node: LogNode) -> type[BaseHTTPRequestHandler]:
@@ -182,11 +211,15 @@ def _handler(node: LogNode) -> type[BaseHTTPRequestHandler]:
             sent = max(0, len(node.lines) - int(query.get("tailLines", ["1000000"])[0]))
             try:
                 while True:
-                    for line in node.lines[sent:]:
+                    # What was written before the end is sent, however late this looks.
+                    last = "follow" not in query or node.ended.is_set()
+                    lines = node.lines[sent:]
+                    for line in lines:
                         self.wfile.write(line)
-                    sent = len(node.lines)
-                    if "follow" not in query or node.ended.wait(0.02):
+                    sent += len(lines)
+                    if last:
                         return
+                    node.ended.wait(0.02)
             except OSError:
                 return
 

@@ -12,7 +12,7 @@ import pytest
 
 from caas.cluster import Cluster
 from gpuclusters.domain.container import CONTAINER_LABEL
-from tests.caas.apikit import Api, FakeIssuer, served
+from tests.caas.apikit import PATIENCE_SECONDS, Api, FakeIssuer, served
 from tests.caas.lognode import log_node
 from tests.caas.test_api_containers import kind
 from tests.fixtures.control_plane import KubeCluster
@@ -41,11 +41,12 @@ def play(
             apis = []
             for _ in range(copies):
                 connected = await stack.enter_async_context(Cluster.connect(cluster.kubeconfig))
-                one = await stack.enter_async_context(served(connected, issuer, {}, **api))
-                for _ in range(500):
-                    if (await one.client.get("/readyz")).status_code == 200:
-                        break
-                    await asyncio.sleep(0.02)
+                # A machine that pauses must not look like a cluster that is away.
+                patient = {"kube_seconds": PATIENCE_SECONDS}
+                one = await stack.enter_async_context(served(connected, issuer, patient, **api))
+                async with asyncio.timeout(PATIENCE_SECONDS):
+                    while (await one.client.get("/readyz")).status_code != 200:
+                        await asyncio.sleep(0.02)
                 apis.append(one)
             await act(*apis)
 
@@ -88,11 +89,9 @@ def test_the_quota_is_the_clusters_and_is_kept_to_the_last_gpu(
         assert refused["allowed"]["requests.nvidia.com/pgpu"] == "4"
         # Another tenant's quota is untouched.
         assert (await api.post(pair[1])).status_code == 201
-        for _ in range(100):
-            told = (await api.get(pair[0], "/v1/tenancy")).json()
-            if told["gpus"]["used"] == 4:
-                break
-            await asyncio.sleep(0.05)
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while (told := (await api.get(pair[0], "/v1/tenancy")).json())["gpus"]["used"] != 4:
+                await asyncio.sleep(0.05)
         assert told["gpus"] == {"quota": 4, "used": 4}
         assert told["gpuSizes"] == [1, 2]
 
@@ -138,20 +137,16 @@ def test_a_deleted_container_goes_and_gives_back_its_quota(
         made = [(await api.post(pair[0], gpus=2)).json()["id"] for _ in range(2)]
         assert kind(await api.post(pair[0], gpus=1)) == "409 quota-exceeded"
         assert (await api.delete(pair[0], made[0])).status_code == 202
-        for _ in range(200):
-            found = await api.get(pair[0], f"/v1/containers/{made[0]}")
-            if found.status_code == 404:
-                break
-            assert found.json()["state"] == "deleting"
-            await asyncio.sleep(0.05)
-        assert found.status_code == 404
+        path = f"/v1/containers/{made[0]}"
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while (found := await api.get(pair[0], path)).status_code != 404:
+                assert found.json()["state"] == "deleting"
+                await asyncio.sleep(0.05)
         assert (await api.delete(pair[0], made[0])).status_code == 204
-        for _ in range(100):
-            again = await api.post(pair[0], gpus=2)
-            if again.status_code == 201:
-                break
-            await asyncio.sleep(0.05)
-        assert again.status_code == 201
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while (again := await api.post(pair[0], gpus=2)).status_code != 201:
+                assert kind(again) == "409 quota-exceeded"
+                await asyncio.sleep(0.05)
 
     play(kube_api, act)
 
@@ -202,12 +197,11 @@ def test_a_log_comes_from_the_machine_that_has_it(
         assert kind(await api.get(pair[0], path)) == "409 not-started"
         await asyncio.to_thread(node.let_go, pair[0], made)
         await asyncio.to_thread(node.run, pair[0], made)
-        for _ in range(200):
-            told = (await api.get(pair[0], f"/v1/containers/{made}")).json()
-            if told["state"] == "running":
-                break
-            await asyncio.sleep(0.02)
-        assert told["state"] == "running"
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while (told := (await api.get(pair[0], f"/v1/containers/{made}")).json())[
+                "state"
+            ] != "running":
+                await asyncio.sleep(0.02)
         assert node.name not in str(told)
         node.lines += [b"one\n", b"two\n", b"three\n"]
         assert (await api.get(pair[0], path)).text == "one\ntwo\nthree\n"
@@ -215,9 +209,10 @@ def test_a_log_comes_from_the_machine_that_has_it(
         assert node.asked[-1]["sinceSeconds"] == ["60"]
         assert kind(await api.get(pair[1], path)) == "404 not-found"
         later = asyncio.create_task(api.get(pair[0], f"{path}?follow=true"))
-        await asyncio.sleep(0.3)
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while "follow" not in node.asked[-1]:
+                await asyncio.sleep(0.02)
         node.lines.append(b"four\n")
-        await asyncio.sleep(0.3)
         node.ended.set()
         assert (await later).text == "one\ntwo\nthree\nfour\n"
         assert (await api.delete(pair[0], made)).json()["state"] == "deleting"

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+from caas.controllers import tenancy_controller, tenancy_view
 from caas.controllers.tenancy_controller import BEGUN_AT_ONCE
 from components.caas import permissions
 from gpuclusters.domain.isolation import POLICY, TENANT_LABEL
@@ -204,8 +205,18 @@ def test_each_part_that_is_not_enforced_keeps_it_unready_and_is_named(
     assert tenants.condition(classless)["status"] == "False"
 
 
+@pytest.fixture
+def patient_operator(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Operator:
+    """One that speaks of nothing that comes by itself, however slow the machine is."""
+    monkeypatch.setattr(tenancy_controller, "WAITING_SECONDS", 1000.0)
+    monkeypatch.setattr(tenancy_controller, "SILENT_TRIALS", 1000)
+    monkeypatch.setattr(tenancy_view, "SYNC_SECONDS", 1000.0)
+    made: Operator = request.getfixturevalue("operator")
+    return made
+
+
 def test_events_tell_when_it_becomes_ready_and_when_it_is_no_more(
-    tenants: Tenants, operator: Operator
+    tenants: Tenants, patient_operator: Operator
 ) -> None:
     name = tenants.make()
     tenants.ready(name)
@@ -455,7 +466,8 @@ def test_an_api_server_that_is_killed_and_comes_back_is_watched_again(
             (server,) = (p for p in control_plane.status(tmp_path) if p.name == "kube-apiserver")
             os.kill(server.pid, signal.SIGKILL)
             control_plane.start(tmp_path, nodes)
-            assert tenants.request("DELETE", policy(first))[0] == 200
+            # Kinds of its own it has a moment later.
+            until(lambda: tenants.request("DELETE", policy(first))[0] == 200)
             until(lambda: tenants.request.get(policy(first)), what="the repair of the policy")
             second = tenants.make()
             tenants.ready(second)
