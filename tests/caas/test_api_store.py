@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from caas.api.store import Cache
@@ -76,7 +76,6 @@ def test_what_is_remembered_is_not_what_nobody_reads() -> None:
     assert found.get("c-1", "n") == pod(5)
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_however_writing_and_watching_interleave_the_end_is_what_the_cluster_has(
     data: st.DataObject,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuclusters.domain.device_plugin import (
@@ -226,12 +226,9 @@ def boards(draw: st.DrawFn) -> Board:
     return Board("hgx-01", tuple(devices), TABLE.partitions, listed, draw(st.booleans()))
 
 
-SLOWLY = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-"""A machine that pauses is no fault of what is tried."""
 IDS = [str(10 + module) for module in range(1, 9)]
 
 
-@SLOWLY
 @given(boards(), st.lists(st.sampled_from([*IDS, "99"]), max_size=8))
 def test_what_is_granted_is_one_whole_unallocated_group_and_healthy(
     here: Board, asked: list[str]
@@ -252,7 +249,6 @@ def test_what_is_granted_is_one_whole_unallocated_group_and_healthy(
         assert all(pod == answer.pod for pod in here.listed.get(view.device, ()))
 
 
-@SLOWLY
 @given(boards(), st.sets(st.sampled_from(IDS)), st.integers(1, 8))
 def test_a_preference_can_always_be_taken(here: Board, available: set[str], size: int) -> None:
     chosen = preferred(here, available, (), size)
@@ -261,7 +257,6 @@ def test_a_preference_can_always_be_taken(here: Board, available: set[str], size
     assert set(chosen) <= available
 
 
-@SLOWLY
 @given(boards(), st.sets(st.sampled_from(IDS)))
 def test_only_an_ended_pods_unlisted_gpus_are_cleared(here: Board, unseen: set[str]) -> None:
     for finding in reconcile(here, unseen):
