@@ -6,6 +6,7 @@ import asyncio
 import socket
 from collections.abc import Callable, Coroutine
 
+from lab.hosts.accepting import Accepting
 from lab.hosts.network import BACKLOG
 
 Serve = Callable[[socket.socket], Coroutine[None, None, None]]
@@ -17,7 +18,7 @@ class Door:
     def __init__(self, serve: Serve) -> None:
         self._serve = serve
         self._socket: socket.socket | None = None
-        self._accepting: asyncio.Task[None] | None = None
+        self._accepting: Accepting | None = None
         self._connections: set[asyncio.Task[None]] = set()
 
     @property
@@ -28,7 +29,7 @@ class Door:
     def open(self, listening: socket.socket) -> None:
         """Let in what comes to this socket, which is the door's from now on."""
         self._socket = listening
-        self._accepting = asyncio.create_task(self._accept(listening))
+        self._accepting = Accepting(listening, self._enter)
 
     def reopen(self) -> bool:
         """Listen again with the socket of before; False when there is none."""
@@ -39,12 +40,11 @@ class Door:
         self.open(self._socket)
         return True
 
-    async def shut(self) -> None:
+    def shut(self) -> None:
         """Refuse who comes, and keep the port: nobody else may answer there. Who is in stays."""
         if self._accepting is None or self._socket is None:
             return
-        self._accepting.cancel()
-        await asyncio.gather(self._accepting, return_exceptions=True)
+        self._accepting.stop()
         self._accepting = None
         self._socket.shutdown(socket.SHUT_RD)  # Linux: it stays bound, and can listen again
         # Two that would share a port may both bind to it while none listens, as servers do.
@@ -52,7 +52,7 @@ class Door:
 
     async def turn_out(self) -> None:
         """Refuse who comes, and end all connections."""
-        await self.shut()
+        self.shut()
         for task in self._connections:
             task.cancel()
         await asyncio.gather(*self._connections, return_exceptions=True)
@@ -65,10 +65,7 @@ class Door:
             self._socket.close()
             self._socket = None
 
-    async def _accept(self, listening: socket.socket) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            connection, _ = await loop.sock_accept(listening)
-            task = asyncio.create_task(self._serve(connection))
-            self._connections.add(task)
-            task.add_done_callback(self._connections.discard)
+    def _enter(self, connection: socket.socket) -> None:
+        task = asyncio.create_task(self._serve(connection))
+        self._connections.add(task)
+        task.add_done_callback(self._connections.discard)

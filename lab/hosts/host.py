@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from lab.hosts import accounts, condition, control, faults, sudo, tree
+from lab.hosts.accepting import Accepting
 from lab.hosts.board import board
 from lab.hosts.boot import Power
 from lab.hosts.folder import HostFolder, read_json
@@ -53,8 +54,8 @@ class Host:
             condition.make(self)
         self.watch()
         self._listener = control.listen(folder.root / tree.SOCKET, 0o666)
-        self._accepting = asyncio.create_task(self._accept())
         self._answering: set[asyncio.Task[None]] = set()
+        self._accepting = Accepting(self._listener, self._asked)
 
     @property
     def many_users(self) -> bool:
@@ -162,13 +163,10 @@ class Host:
     def _written(self, path: Path) -> None:
         self.kernel.written(path, self.faults())
 
-    async def _accept(self) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            connection, _ = await loop.sock_accept(self._listener)
-            task = asyncio.create_task(self._answer(connection))
-            self._answering.add(task)
-            task.add_done_callback(self._answering.discard)
+    def _asked(self, connection: socket.socket) -> None:
+        task = asyncio.create_task(self._answer(connection))
+        self._answering.add(task)
+        task.add_done_callback(self._answering.discard)
 
     async def _answer(self, connection: socket.socket) -> None:
         streams: tuple[int, ...] = ()
@@ -279,7 +277,8 @@ class Host:
         await self.power.close()
         await self.services.halt()
         self._watcher.forget(self.folder.root)
-        tasks = [self._accepting, *self._answering]
+        self._accepting.stop()
+        tasks = [*self._answering]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -75,7 +75,7 @@ class Listener:
         """Stop listening, or listen again, as the faults say."""
         refuse = not self._up or self._host.faults().first(faults.RefuseConnections) is not None
         if refuse:
-            await self._door.shut()
+            self._door.shut()
         elif not self._door.is_open:
             self._open()
 

@@ -7,6 +7,7 @@ import contextlib
 import fcntl
 import logging
 import os
+import resource
 import shutil
 import signal
 import socket
@@ -17,6 +18,7 @@ from uuid import uuid4
 import psutil
 
 from lab.hosts import control, usernetes_cluster, views
+from lab.hosts.accepting import Accepting
 from lab.hosts.bmc_identity import ensure_password
 from lab.hosts.folder import HostFolder, HostsFolder, read_json, write_json
 from lab.hosts.host import Host
@@ -26,6 +28,7 @@ from lab.hosts.served import Served
 from lab.hosts.writes import Watcher
 
 _WATCH_SECONDS = 1.0
+_DESCRIPTORS = 16384
 
 
 class Server:
@@ -43,7 +46,7 @@ class Server:
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until told to stop."""
         # From the start: who holds the real nodes tells of them, and waits for an answer, while hosts boot.
-        answering = asyncio.create_task(self._answer_control())
+        answering = Accepting(self._listening, self._asked)
         try:
             async with self._changing:
                 await self._reload()
@@ -51,7 +54,7 @@ class Server:
             await stop.wait()
             watching.cancel()
         finally:
-            answering.cancel()
+            answering.stop()
             for answer in self._answers:
                 answer.cancel()
             self._folder.ready.unlink(missing_ok=True)
@@ -67,14 +70,11 @@ class Server:
             await asyncio.sleep(_WATCH_SECONDS)
         stop.set()
 
-    async def _answer_control(self) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            connection, _ = await loop.sock_accept(self._listening)
-            # Each by itself: what one waits for may have to be told to another.
-            task = asyncio.create_task(self._answer(connection))
-            self._answers.add(task)
-            task.add_done_callback(self._answers.discard)
+    def _asked(self, connection: socket.socket) -> None:
+        # Each by itself: what one waits for may have to be told to another.
+        task = asyncio.create_task(self._answer(connection))
+        self._answers.add(task)
+        task.add_done_callback(self._answers.discard)
 
     async def _answer(self, connection: socket.socket) -> None:
         loop = asyncio.get_running_loop()
@@ -200,6 +200,14 @@ def _clear(host: HostFolder) -> None:
             path.unlink()
 
 
+def _raise_descriptors() -> None:
+    """Three sockets for each host, and those of its connections: the usual limit is for a small program."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(_DESCRIPTORS, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
 def serve(folder: HostsFolder) -> None:
     """Serve in this process until SIGTERM or SIGINT.
 
@@ -216,6 +224,7 @@ def serve(folder: HostsFolder) -> None:
     logging.getLogger("asyncio").addFilter(
         lambda record: record.getMessage() != "socket.send() raised exception."
     )
+    _raise_descriptors()
     process = psutil.Process()
     write_json(folder.process, {"pid": process.pid, "created": process.create_time()})
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
-from lab.hosts import views
+from lab.hosts import ports, views
+from lab.hosts.door import Door
 from lab.hosts.faults import Faults
 from lab.hosts.folder import HostFolder
 from lab.hosts.host import Host
@@ -126,6 +128,43 @@ def test_a_service_that_is_about_to_be_started_again_is_not_when_its_host_goes_d
         assert started == ["/bin/false"]
 
     on_a_host(tmp_path, act)
+
+
+def test_whoever_comes_just_when_a_door_shuts_is_refused_without_a_word_in_the_log() -> None:
+    complaints: list[str] = []
+    served: list[socket.socket] = []
+
+    async def serve(connection: socket.socket) -> None:
+        served.append(connection)
+
+    async def shut(door: Door) -> None:
+        door.shut()
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: complaints.append(context["message"]))
+        door = Door(serve)
+        door.open(ports.listen("hgx-01", None))
+        assert door._socket is not None
+        address = door._socket.getsockname()
+        for _ in range(3):
+            await asyncio.sleep(0.01)  # it waits for somebody by now
+            with socket.create_connection(address, timeout=PATIENCE_SECONDS):
+                # It begins when the loop has just been told of the connection.
+                await asyncio.create_task(shut(door))
+                await asyncio.sleep(0)
+            with pytest.raises(ConnectionRefusedError):
+                socket.create_connection(address, timeout=PATIENCE_SECONDS)
+            assert door.reopen()
+        with socket.create_connection(address, timeout=PATIENCE_SECONDS):
+            while not served:
+                await asyncio.sleep(0.01)
+        await door.close()
+
+    asyncio.run(main())
+    for connection in served:
+        connection.close()
+    assert complaints == []
 
 
 def _write_unit(machine: Machine) -> None:
