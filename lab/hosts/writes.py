@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import errno
 import os
 import struct
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,8 +22,25 @@ from lab.hosts.model import HostsError
 _CLOSE_WRITE, _IGNORED, _ONLY_FOLDERS = 0x8, 0x8000, 0x01000000
 _EVENT = struct.Struct("iIII")
 _BUFFER = 64 * 1024
+_PATIENCE_SECONDS, _POLL_SECONDS = 60.0, 0.2
 
 Written = Callable[[Path], None]
+
+
+def _instance(libc: ctypes.CDLL) -> int:
+    """Of its own; waits a while when the user's other programs have all that there are: some may end."""
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while True:
+        descriptor = int(libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
+        if descriptor >= 0:
+            return descriptor
+        code = ctypes.get_errno()
+        if code != errno.EMFILE or time.monotonic() >= deadline:
+            raise HostsError(
+                f"inotify is not to be had ({os.strerror(code)}); raise "
+                "fs.inotify.max_user_instances on this machine"
+            )
+        time.sleep(_POLL_SECONDS)
 
 
 class Watcher:
@@ -29,12 +48,7 @@ class Watcher:
 
     def __init__(self) -> None:
         self._libc = ctypes.CDLL(None, use_errno=True)
-        self._descriptor: int = self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
-        if self._descriptor < 0:
-            raise HostsError(
-                f"inotify is not to be had ({os.strerror(ctypes.get_errno())}); raise "
-                "fs.inotify.max_user_instances on this machine"
-            )
+        self._descriptor = _instance(self._libc)
         self._watches: dict[int, tuple[Path, Written]] = {}
         self._reading = False
 

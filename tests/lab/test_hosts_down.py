@@ -1,8 +1,10 @@
-"""A simulated host goes down: all that ran on it has ended by then, whatever moment it was caught in."""
+"""Simulated hosts at unlucky moments: what ends with a host has ended, and nobody complains or gives up."""
 
 from __future__ import annotations
 
 import asyncio
+import ctypes
+import errno
 import os
 import socket
 from collections.abc import Awaitable, Callable
@@ -10,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.hosts import ports, views
+from lab.hosts import ports, views, writes
 from lab.hosts.door import Door
 from lab.hosts.faults import Faults
 from lab.hosts.folder import HostFolder
@@ -165,6 +167,31 @@ def test_whoever_comes_just_when_a_door_shuts_is_refused_without_a_word_in_the_l
     for connection in served:
         connection.close()
     assert complaints == []
+
+
+class _Scarce:
+    """A machine that has no inotify to give the first three times."""
+
+    def __init__(self) -> None:
+        self._libc = ctypes.CDLL(None, use_errno=True)
+        self._refused = 0
+
+    def inotify_init1(self, flags: int) -> int:
+        if self._refused < 3:
+            self._refused += 1
+            ctypes.set_errno(errno.EMFILE)
+            return -1
+        return int(self._libc.inotify_init1(flags))
+
+
+def test_inotify_that_others_have_now_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    scarce = _Scarce()
+    monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: scarce)
+    monkeypatch.setattr(writes, "_PATIENCE_SECONDS", 0)
+    with pytest.raises(HostsError, match=r"Too many open files.*max_user_instances"):
+        Watcher()
+    monkeypatch.setattr(writes, "_PATIENCE_SECONDS", PATIENCE_SECONDS)
+    Watcher().close()
 
 
 def _write_unit(machine: Machine) -> None:
