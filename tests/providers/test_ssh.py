@@ -11,6 +11,7 @@ from typing import Any
 import asyncssh
 import pytest
 
+from gpuclusters.adapters import ssh_forward
 from gpuclusters.adapters.credentials import SshCredentials
 from gpuclusters.adapters.errors import (
     DeniedError,
@@ -18,7 +19,7 @@ from gpuclusters.adapters.errors import (
     InvalidAnswerError,
     UnreachableError,
 )
-from gpuclusters.adapters.ssh import MAX_OUTPUT_BYTES, SshHost
+from gpuclusters.adapters.ssh import MAX_OUTPUT_BYTES, SshHost, pool
 from gpuclusters.domain.connection import HostConnection
 
 TYPES = ("ssh-ed25519", "ecdsa-sha2-nistp256", "ssh-rsa")
@@ -142,6 +143,22 @@ def test_where_nothing_listens_the_reason_is_short(server: Server) -> None:
         "a (127.0.0.1:1): could not talk: no SSH connection (Connection refused); "
         "check that the host is up and that address, port and firewall are right"
     )
+
+
+def test_a_tunnel_ends_though_those_in_it_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Busy(asyncssh.SSHListener):
+        closed = False
+
+        def close(self) -> None:
+            self.closed = True
+
+        async def wait_closed(self) -> None:
+            await asyncio.Event().wait()
+
+    monkeypatch.setattr(ssh_forward, "_CLOSE_SECONDS", 0.01)
+    busy = Busy()
+    pool().run(ssh_forward._close(busy))
+    assert busy.closed
 
 
 def test_an_address_that_is_no_address_is_unreachable(server: Server) -> None:
