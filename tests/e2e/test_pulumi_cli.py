@@ -17,6 +17,7 @@ PULUMI = shutil.which("pulumi")
 pytestmark = [
     pytest.mark.pulumi_cli,
     pytest.mark.lab,
+    pytest.mark.timeout(1800),  # its plugins are fetched the first time
     pytest.mark.skipif(PULUMI is None, reason="the Pulumi CLI is not on PATH"),
 ]
 
