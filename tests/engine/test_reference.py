@@ -21,6 +21,8 @@ def test_all_recordings_are_found() -> None:
     assert len(SCENARIOS) >= 12
 
 
+# Dozens of commands one after the other, each of which has five minutes.
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_a_scenario_plays_as_recorded(scenario: str, warm: Warm, tmp_path: Path) -> None:
     # One of them with commands as a user starts them.
@@ -32,6 +34,6 @@ def test_a_scenario_plays_as_recorded(scenario: str, warm: Warm, tmp_path: Path)
         capture_output=True,
         text=True,
         check=False,
-        timeout=280,
+        timeout=880,
     )
     assert done.returncode == 0, done.stdout + done.stderr
