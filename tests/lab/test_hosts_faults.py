@@ -70,9 +70,14 @@ def test_nobody_else_gets_the_port_of_a_host_that_does_not_answer(
 def test_connections_that_are_open_outlive_a_refusal(host: SimulatedHost) -> None:
     async def act(connection: asyncssh.SSHClientConnection) -> int | None:
         host.inject(faults.RefuseConnections())
-        return (await connection.run("exit 3")).exit_status
+        assert (await connection.run("exit 3")).exit_status == 3
+        # Nor are they in the way of those that come afterwards.
+        host.clear_faults()
+        async with host.connect() as later:
+            assert (await later.run("exit 4")).exit_status == 4
+        return (await connection.run("exit 5")).exit_status
 
-    assert over_ssh(host, act) == 3
+    assert over_ssh(host, act) == 5
 
 
 @pytest.mark.parametrize("limit", [0, 100, 3000])
