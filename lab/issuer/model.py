@@ -45,6 +45,11 @@ class IssuerFolder:
         return self.path / "port.json"
 
     @property
+    def ports(self) -> Path:
+        """Its claim to that port among all labs of the user."""
+        return self.path / "ports.json"
+
+    @property
     def process(self) -> Path:
         """Which process serves; there when it answers."""
         return self.path / "server.json"

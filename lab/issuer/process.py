@@ -17,8 +17,8 @@ from lab.server_process import end, living, one_at_a_time, spawn
 if TYPE_CHECKING:
     from lab.control_plane.layout import Layout
 
-_START_SECONDS = 30.0
-_STOP_SECONDS = 10.0
+_START_SECONDS = 120.0
+_STOP_SECONDS = 60.0
 _POLL_SECONDS = 0.02
 
 

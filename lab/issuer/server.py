@@ -14,11 +14,13 @@ from typing import Any
 
 import psutil
 
+from lab.control_plane.ports import reserve
 from lab.issuer import over_tls
 from lab.issuer.files import read_json, write_json
 from lab.issuer.model import ADDRESS, KEYS, IssuerError, IssuerFolder
 from lab.issuer.tokens import ALGORITHM, url
 
+_PORT = "issuer"
 STAND_IN = "lab issuer: a stand-in for an OpenID issuer; whoever reads its folder can be any tenant"
 _CONFIGURATION = "/.well-known/openid-configuration"
 
@@ -31,7 +33,9 @@ def serve(paths: IssuerFolder) -> None:
     """
     sys.stderr.write(f"{STAND_IN}\n")
     handler = _handler(paths)
-    plain = _listen(read_json(paths.port) or 0, handler, paths.port)
+    # Not one that the kernel gives to outgoing connections: it is to be free when this comes back.
+    port = read_json(paths.port) or reserve(paths.ports, [_PORT])[_PORT]
+    plain = _listen(port, handler, paths.port)
     servers = [plain]
     secured = over_tls.known(paths)
     if secured is not None:

@@ -64,6 +64,11 @@ def test_a_token_can_be_checked_by_whoever_knows_the_address(folder: Path) -> No
         checked(url, issuer.token(folder, "acme", audience="billing"))
 
 
+def test_its_port_is_none_that_outgoing_connections_get(folder: Path) -> None:
+    port = int(str(issuer.start(folder).url).rsplit(":", 1)[1])
+    assert port in range(20000, 26000)
+
+
 def test_starting_what_runs_changes_nothing(folder: Path) -> None:
     assert issuer.start(folder) == issuer.start(folder)
 
