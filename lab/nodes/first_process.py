@@ -17,6 +17,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,8 @@ from lab.nodes.program import Program
 _SETTLED_SECONDS = 60.0
 _CONTAINERD_SECONDS = 300.0
 _AGAIN_SECONDS = 0.5
-_TRIES = 5
+_SERVES_SECONDS = 240.0
+"""Other labs may have all watches of files that this user has, until they end."""
 CONTAINERD = "containerd"
 
 
@@ -52,6 +54,8 @@ class FirstProcess:
         self._ctr: list[str] = []
         self._waiting = False
         self._one_foreign = asyncio.Lock()
+        self._turn = 0
+        """How often programs were started and stopped as somebody wanted it."""
         self._unloaded: Mapping[str, Any] | None = None
         """What a containerd that did not start yet was to be given."""
         self._settling: set[asyncio.Task[None]] = set()
@@ -138,6 +142,8 @@ class FirstProcess:
 
     async def _begin(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Start the programs, in their order; containerd has its images before the others start."""
+        # Those of a begin that failed, and is tried again.
+        await self._stop_all()
         for source, target in request["bound"]:
             self._mounts.bind(Path(source), Path(target))
         for folder in request["folders"]:
@@ -170,16 +176,19 @@ class FirstProcess:
         return True
 
     async def _serves(self, containerd: Program) -> bool:
-        for _ in range(_TRIES):
-            if not await containerd.works(_CONTAINERD_SECONDS):
-                return False
+        deadline, turn = time.monotonic() + _SERVES_SECONDS, self._turn
+        while await containerd.works(_CONTAINERD_SECONDS):
             containerd.words = await self._foreign(cri.fault, self._ctr)
-            if not cri.passes(containerd.words):
-                break
+            if not cri.passes(containerd.words) or time.monotonic() > deadline:
+                return not containerd.words
             await containerd.stop()
             await asyncio.sleep(_AGAIN_SECONDS)
-            containerd.start()
-        return not containerd.words
+            if turn != self._turn:
+                # Somebody else has stopped or started it meanwhile, and sees to it.
+                return False
+            if not containerd.runs:
+                containerd.start()
+        return False
 
     async def _foreign(self, work: Callable[..., Any], *arguments: Any) -> Any:
         """Run something that starts programs and waits for them itself; meanwhile only ours are reaped."""
@@ -204,8 +213,10 @@ class FirstProcess:
             raise RefusedError(f"a node has no program {request['program']!r}")
         action = request["action"]
         if action in ("stop", "restart"):
+            self._turn += 1
             await program.stop()
         if action in ("start", "restart") and program.pid is None:
+            self._turn += 1
             program.words = ""
             program.start()
             await self._settled(program)
@@ -215,8 +226,7 @@ class FirstProcess:
 
     async def _cease(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Stop the programs; with `containers` also all that they started, and forget what they kept."""
-        for program in reversed(self._programs.values()):
-            await program.stop()
+        await self._stop_all()
         self._programs.clear()
         if request["containers"]:
             with contextlib.suppress(ProcessLookupError):
@@ -227,6 +237,11 @@ class FirstProcess:
             subprocess.run(bridge, check=False, capture_output=True)
             shutil.rmtree(configuration.ADDRESSES, ignore_errors=True)
         return {}
+
+    async def _stop_all(self) -> None:
+        self._turn += 1
+        for program in reversed(self._programs.values()):
+            await program.stop()
 
     def _reap(self) -> None:
         for program in self._programs.values():
@@ -255,9 +270,15 @@ class FirstProcess:
     def _again(self, program: Program) -> None:
         if program.wanted and program.pid is None:
             program.start()
-            task = asyncio.get_running_loop().create_task(self._settled(program))
+            task = asyncio.get_running_loop().create_task(self._kept(program))
             self._settling.add(task)
             task.add_done_callback(self._settling.discard)
+
+    async def _kept(self, program: Program) -> None:
+        """As long as containerd may come to serve kubelets by being tried again, it is: nobody else looks."""
+        await self._settled(program)
+        while program.runs and cri.passes(program.words):
+            await self._settled(program)
 
     async def _settled(self, program: Program) -> None:
         """Wait until it works or has ended once more."""

@@ -12,6 +12,7 @@ from typing import Any, cast
 import pytest
 
 from lab.control_plane import NodeSpec
+from lab.nodes import cri, first_process
 from lab.nodes.announcements import Announcements
 from lab.nodes.first_process import FirstProcess
 from lab.nodes.folder import RealNodeFolder
@@ -183,3 +184,64 @@ def test_a_program_that_ends_while_others_are_reaped_is_seen_to_have_ended(
     monkeypatch.setattr(os, "waitpid", lambda pid, _: ended[pid].pop(0))
     node._reap()
     assert not program.runs
+
+
+class Containerd(Program):
+    """One that answers whenever it runs."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__("containerd", [], folder / "containerd.log", "", "")
+        self.starts = 0
+
+    def start(self) -> None:
+        assert self.pid is None, "it is started twice"
+        self.starts += 1
+        self.wanted, self.pid = True, self.starts
+
+    async def stop(self) -> None:
+        self.wanted, self.pid, self.words = False, None, ""
+
+
+def test_containerd_is_tried_until_it_serves_kubelets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As long as others have all watches of files, however often that is."""
+    faults = [*["couldn't initialize inotify: too many open files"] * 12, ""]
+    monkeypatch.setattr(cri, "fault", lambda _: faults.pop(0))
+    monkeypatch.setattr(first_process, "_AGAIN_SECONDS", 0)
+    monkeypatch.setattr(FirstProcess, "_reap", lambda _: None)
+
+    async def served() -> bool:
+        node, containerd = (
+            FirstProcess(RealNodeFolder(tmp_path), {"keep": []}),
+            Containerd(tmp_path),
+        )
+        containerd.start()
+        return await node._serves(containerd)
+
+    assert asyncio.run(asyncio.wait_for(served(), 120))
+    assert faults == []
+
+
+def test_a_containerd_that_somebody_stops_while_it_is_tried_stays_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cri, "fault", lambda _: "couldn't initialize inotify")
+    monkeypatch.setattr(first_process, "_AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr(FirstProcess, "_reap", lambda _: None)
+
+    async def stopped() -> bool:
+        node, containerd = (
+            FirstProcess(RealNodeFolder(tmp_path), {"keep": []}),
+            Containerd(tmp_path),
+        )
+        node._programs["containerd"] = containerd
+        containerd.start()
+        trying = asyncio.create_task(node._serves(containerd))
+        while containerd.starts < 3:
+            await asyncio.sleep(0)
+        await node._program({"program": "containerd", "action": "stop"})
+        assert not await trying
+        return containerd.runs
+
+    assert not asyncio.run(asyncio.wait_for(stopped(), 120))

@@ -149,3 +149,13 @@ def test_a_plugin_that_was_not_loaded_is_told_in_its_words() -> None:
     busy = cri.read(f"{listed}    Message:  couldn't initialize inotify: too many open files\n")
     assert cri.passes(busy)
     assert "fs.inotify.max_user_instances" in busy
+
+
+def test_a_containerd_that_cannot_be_asked_is_not_said_to_serve_kubelets(tmp_path: Path) -> None:
+    silent = tmp_path / "ctr"
+    silent.write_text("#!/bin/sh\necho 'failed to dial: context deadline exceeded' >&2\nexit 1\n")
+    silent.chmod(0o755)
+    words = cri.fault([str(silent)])
+    assert "context deadline exceeded" in words
+    # It may answer at another time.
+    assert cri.passes(words)
