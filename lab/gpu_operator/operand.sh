@@ -14,7 +14,7 @@ if [ "$kind" = init ]; then
     done
     exit 0
 fi
-echo "stand-in of the GPU Operator's $name: nothing is installed here"
+echo "stand-in of the GPU Operator's $name: nothing is installed in this container"
 while :; do
     if [ -e "$told/fails" ]; then
         cat "$told/fails" >&2
