@@ -1,4 +1,7 @@
-"""What the API server asks of a kubelet when somebody wants logs: `/containerLogs/<ns>/<pod>/<container>`."""
+"""What the API server asks of a kubelet: logs of containers, and a way into them, of which there is none.
+
+Logs are at `/containerLogs/<ns>/<pod>/<container>`; commands at `/exec/…`, `/attach/…`, `/portForward/…`.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,9 @@ from lab.control_plane.layout import Layout
 from lab.control_plane.pki import CA, SERVING
 from lab.control_plane.ports import LOOPBACK
 from lab.kubelet.logs import ContainerLog, LogOptions
+
+_WAYS_IN = ("exec", "attach", "run", "portForward")
+_NO_CONTAINER = "{pod} is a played pod: there is no container to reach, only its log\n"
 
 
 class LoggedPod(Protocol):
@@ -41,6 +47,9 @@ class LogServer:
         self._find = find
         app = web.Application()
         app.router.add_get("/containerLogs/{namespace}/{pod}/{container}", self._answer)
+        for way in _WAYS_IN:
+            # Below it namespace and pod, then a uid, a container or both; whoever asks may post or get.
+            app.router.add_route("*", f"/{way}/{{namespace}}/{{pod}}{{rest:.*}}", self._refuse)
         app.router.add_get("/healthz", _healthz)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
 
@@ -82,6 +91,12 @@ class LogServer:
             await response.write(line)
         await response.write_eof()
         return response
+
+    async def _refuse(self, request: web.Request) -> web.Response:
+        name, namespace = request.match_info["pod"], request.match_info["namespace"]
+        if self._find(namespace, name) is None:
+            return web.Response(status=404, text=f'pod "{name}" does not exist\n')
+        return web.Response(status=501, text=_NO_CONTAINER.format(pod=f"{namespace}/{name}"))
 
 
 async def _healthz(_: web.Request) -> web.Response:

@@ -300,6 +300,23 @@ def test_what_the_stand_in_does_not_do_is_refused(
         )
 
 
+@pytest.mark.parametrize(
+    "way", [("exec", "p", "--", "ls"), ("attach", "p"), ("port-forward", "p", ":80")]
+)
+def test_whoever_wants_into_a_container_is_told_that_the_pod_is_played(
+    kube_api: KubeCluster, namespace: str, kubelet: KubeletStandIn, way: tuple[str, ...]
+) -> None:
+    core = f"/api/v1/namespaces/{namespace}"
+    with kube_api.api() as client:
+        post(client, f"{core}/pods", pod_on(kubelet.name))
+        eventually(in_phase(client, f"{core}/pods/p", "Running"))
+    program = tools.ensure(["kubectl"])["kubectl"]
+    asked = [program, "--kubeconfig", kube_api.kubeconfig, "--namespace", namespace, *way]
+    done = subprocess.run(asked, capture_output=True, text=True, timeout=150, check=False)
+    assert done.returncode != 0
+    assert f"{namespace}/p is a played pod: there is no container to reach" in done.stderr
+
+
 def test_kubelets_without_a_control_plane_say_so(tmp_path: Path) -> None:
     with pytest.raises(KubeletError, match="there is no control plane in"):
         start(tmp_path / "k", control_plane=tmp_path, nodes=[NodeSpec("n")], image=IMAGE)
