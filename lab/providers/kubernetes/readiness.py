@@ -200,6 +200,38 @@ def pod_trouble(obj: Object) -> str:
     return ""
 
 
+def pod_at(obj: Object) -> str:
+    """How far a pod is that is not ready yet and has no trouble: what is being waited for now."""
+    node = _get(obj, "spec", "nodeName")
+    if not node:
+        return "the scheduler has not placed it yet"
+    first = _get(obj, "status", "initContainerStatuses") or ()
+    done = sum(1 for one in first if _get(one, "state", "terminated", "exitCode") == 0)
+    containers = _get(obj, "status", "containerStatuses") or ()
+    at = [_container_at(one, node) for one in containers if not one.get("ready")]
+    if done < len(first):
+        now = next(one for one in first if _get(one, "state", "terminated", "exitCode") != 0)
+        return (
+            f"init container {done + 1} of {len(first)}: {_container_at(now, node, begun='runs')}"
+        )
+    if at:
+        return "; ".join(at)
+    if containers:
+        # All of them are ready: what is missing is the word of somebody else (a readiness gate).
+        return _said("Ready", condition(obj, "Ready"))
+    return f"the kubelet of {node} has not begun with it yet"
+
+
+def _container_at(status: Object, node: str, begun: str = "runs and is not ready yet") -> str:
+    name, image = status.get("name"), status.get("image")
+    if _get(status, "state", "running") is not None:
+        return f"container {name} {begun}"
+    if _get(status, "state", "terminated") is not None:
+        return f"container {name} has ended"
+    # Its status has one word for pulling and for creating; which of them it is, only events say.
+    return f"container {name} is being created (image {image}, which is pulled if {node} lacks it)"
+
+
 def _pod(obj: Object, _: Surroundings) -> Progress:
     phase = _get(obj, "status", "phase")
     if phase == "Succeeded" or condition(obj, "Ready").get("status") == "True":
@@ -208,7 +240,7 @@ def _pod(obj: Object, _: Surroundings) -> Progress:
     if phase == "Failed":
         said = _get(obj, "status", "message") or trouble or "no reason given"
         return Progress(failed=True, message=f"its phase is Failed ({said})")
-    return Progress(message=trouble or _said("Ready", condition(obj, "Ready")))
+    return Progress(message=trouble or pod_at(obj))
 
 
 def _claim(obj: Object, surroundings: Surroundings) -> Progress:

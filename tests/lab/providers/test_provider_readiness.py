@@ -20,6 +20,14 @@ def condition(kind, status="True", reason="R", message="m"):
     return {"type": kind, "status": status, "reason": reason, "message": message}
 
 
+def pod(status, node="n1"):
+    return obj("Pod", "v1", {"nodeName": node} if node else {}, status)
+
+
+def container(name, state, ready=False):
+    return {"name": name, "image": "i", "ready": ready, "state": state}
+
+
 SEEN = {"observedGeneration": 1}
 WAITING = {
     "name": "c",
@@ -117,6 +125,46 @@ NOT_YET = [
             status={"conditions": [condition("PodScheduled", "False", "Unschedulable")]},
         ),
         "Unschedulable",
+    ),
+    (pod({}, node=""), "the scheduler has not placed it yet"),
+    (pod({"phase": "Pending"}), "the kubelet of n1 has not begun with it yet"),
+    (
+        pod({"containerStatuses": [container("c", {"waiting": {"reason": "ContainerCreating"}})]}),
+        "container c is being created (image i, which is pulled if n1 lacks it)",
+    ),
+    (
+        pod(
+            {
+                "conditions": [condition("Ready", "False", "ContainersNotReady")],
+                "containerStatuses": [
+                    container("a", {"running": {}}, ready=True),
+                    container("b", {"running": {}}),
+                    container("c", {"terminated": {"exitCode": 0, "reason": "Completed"}}),
+                ],
+            }
+        ),
+        "container b runs and is not ready yet; container c has ended",
+    ),
+    (
+        pod(
+            {
+                "initContainerStatuses": [
+                    container("a", {"terminated": {"exitCode": 0, "reason": "Completed"}}),
+                    container("b", {"running": {}}),
+                ],
+                "containerStatuses": [container("c", {"waiting": {"reason": "PodInitializing"}})],
+            }
+        ),
+        "init container 2 of 2: container b runs",
+    ),
+    (
+        pod(
+            {
+                "conditions": [condition("Ready", "False", "ReadinessGatesNotReady")],
+                "containerStatuses": [container("c", {"running": {}}, ready=True)],
+            }
+        ),
+        "condition Ready is False (ReadinessGatesNotReady",
     ),
     (obj("PersistentVolumeClaim", "v1", status={"phase": "Pending"}), "Pending"),
     (obj("Service", "v1", {"clusterIP": "10.0.0.1", "selector": {"app": "x"}}), "app=x"),
