@@ -17,7 +17,15 @@ from lab.tools.cache import ToolCache
 from lab.tools.catalogue import TOOLS, host_platform
 
 COMMANDS = ("ip", "mount", "nsenter", "unshare")
-_OTHERS = ("kubelet", "containerd", "dockerd", "cri-o", "crio", "k3s", "rke2")
+_OTHERS = frozenset(
+    (
+        *("kubelet", "containerd", "dockerd", "cri-dockerd", "crio", "cri-o"),
+        # Distributions that have the kubelet in a program of theirs: k3s calls itself by its part, microk8s
+        # has one for all of Kubernetes.
+        *("k3s", "k3s-server", "k3s-agent", "rke2", "rke2-server", "rke2-agent", "k0s", "kubelite"),
+    )
+)
+"""Programs by the names that their processes have. Not the shims of containers, of which there are many."""
 _SECONDS = 60
 
 
