@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import quote
 
 import urllib3
-from kubernetes.dynamic.exceptions import DynamicApiError
+from kubernetes import dynamic
 
 from gpuclusters.adapters.errors import (
     BusyError,
@@ -157,7 +157,7 @@ class ClusterJobs(KubernetesObjects):
                 _request_timeout=REQUEST_TIMEOUT_SECONDS,
                 serialize=False,
             )
-        except DynamicApiError as error:
+        except dynamic.exceptions.DynamicApiError as error:
             said = {"message": str(error.reason)}
             raise self._refused(tried, int(error.status), said) from error
         except urllib3.exceptions.HTTPError as error:

@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import urllib3
-from kubernetes.dynamic import DynamicClient
-from kubernetes.dynamic.exceptions import DynamicApiError
+from kubernetes import dynamic
 
 from gpuclusters.adapters.errors import (
     AdapterError,
@@ -25,8 +24,9 @@ from gpuclusters.adapters.kubeconfig import api_client
 from gpuclusters.domain.ports import ObjectKind
 
 FIELD_MANAGER = "gpu-clusters"
-# An API server answers within milliseconds; one under load may take seconds.
-REQUEST_TIMEOUT_SECONDS = (5.0, 30.0)
+# An API server answers within milliseconds; one under load may take seconds, also to shake hands, which
+# is a part of connecting.
+REQUEST_TIMEOUT_SECONDS = (15.0, 60.0)
 # Nothing was done yet when connecting fails, so it may be repeated; not longer than a restart of
 # a load balancer. Neither was it when the server says when to come again (429 while the storage of a
 # new kind is made ready, 503 while it starts), whatever was asked.
@@ -264,7 +264,7 @@ class KubernetesObjects:
                 _request_timeout=REQUEST_TIMEOUT_SECONDS,
                 serialize=False,
             )
-        except DynamicApiError as error:
+        except dynamic.exceptions.DynamicApiError as error:
             return int(error.status), _parsed(error.body)
         except urllib3.exceptions.HTTPError as error:
             raise UnreachableError(
@@ -303,17 +303,17 @@ def _parsed(data: bytes | str | None) -> dict[str, Any]:
     return answer if isinstance(answer, dict) else {"message": text[:500]}
 
 
-_CLIENTS: dict[str, DynamicClient] = {}
+_CLIENTS: dict[str, dynamic.DynamicClient] = {}
 _CLIENTS_GUARD = threading.Lock()
 
 
-def _shared_client(kubeconfig: str) -> DynamicClient:
+def _shared_client(kubeconfig: str) -> dynamic.DynamicClient:
     """One client, with its pool of connections, per kubeconfig; kept under its hash only."""
     key = hashlib.sha256(kubeconfig.encode()).hexdigest()
     with _CLIENTS_GUARD:
         if key not in _CLIENTS:
             made = api_client(kubeconfig, retries=RETRIES)
-            _CLIENTS[key] = DynamicClient(  # type: ignore[no-untyped-call]
+            _CLIENTS[key] = dynamic.DynamicClient(  # type: ignore[no-untyped-call]
                 made, discoverer=_NoDiscovery
             )
         return _CLIENTS[key]

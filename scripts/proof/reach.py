@@ -90,18 +90,20 @@ def neighbours(own, count):
 
 
 def asked(prefix, number, options, deadline, answers):
-    """One neighbour, again and again until it answers or the time is over."""
+    """One neighbour, again and again until it answers or the time is over; once in any case."""
     name, started = f"{prefix}-{number}.{options.service}", time.monotonic()
-    answer = {"peer": f"{prefix}-{number}", "failed": "never tried"}
-    while time.monotonic() < deadline:
+    answer = {"peer": f"{prefix}-{number}"}
+    while True:
+        late = time.monotonic() >= deadline
         try:
-            node = exchange(name, options.port)
+            answer["node"] = exchange(name, options.port)
+            answer.pop("failed", None)
+            break
         except OSError as error:
             answer["failed"] = str(error)
-            time.sleep(PAUSE_SECONDS)
-        else:
-            answer = {"peer": f"{prefix}-{number}", "node": node}
+        if late:
             break
+        time.sleep(PAUSE_SECONDS)
     answers.append({**answer, "seconds": round(time.monotonic() - started, 3)})
 
 

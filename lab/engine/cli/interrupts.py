@@ -24,10 +24,13 @@ def stoppable(notice: Callable[[str], None]) -> Iterator[Cancellation]:
     texts = iter((FIRST, SECOND))
 
     def handle(_number: int, _frame: FrameType | None) -> None:
-        if text := next(texts, ""):
+        # The interrupted code may be printing or hold a lock that a listener takes: not from in here.
+        threading.Thread(target=ask, args=(next(texts, ""),), daemon=True).start()
+
+    def ask(text: str) -> None:
+        if text:
             notice(text)
-        # Listeners may take locks that the interrupted code holds: not from within a handler.
-        threading.Thread(target=cancellation.request, daemon=True).start()
+        cancellation.request()
 
     before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
