@@ -56,11 +56,14 @@ class Rke2Node:
         rke2.prepare(folder, self.machine.folder.root)
 
     def restart_programs(self) -> None:
-        """Have containerd and kubelet read what was written, if they run; containers live on meanwhile."""
+        """Have containerd and kubelet of a node read what was written; containers live on meanwhile.
+
+        Also those that `kill_all` stopped: whoever follows the hosts may not have noticed that in between. A
+        host that has joined no cluster is left to it.
+        """
         for program in _PROGRAMS:
             with contextlib.suppress(HostsError):
-                if self._control(program, "state") is not None:
-                    self._control(program, "restart")
+                self._control(program, "restart")
 
     def kill_all(self) -> None:
         """End every container of the node, as `rke2-killall.sh` does after the service was stopped."""

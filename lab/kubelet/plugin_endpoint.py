@@ -15,7 +15,7 @@ from caas.kubelet_api import deviceplugin_pb2 as api
 from caas.kubelet_api.services import HEALTHY, DevicePluginStub
 
 _ALLOCATE_SECONDS = 60.0
-_HINT_SECONDS = 10.0
+_HINT_SECONDS = 60.0
 _log = logging.getLogger(__name__)
 
 

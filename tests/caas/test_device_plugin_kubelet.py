@@ -65,7 +65,17 @@ class Node:
         self.folder = NodeFolder(path)
         self.pods: list[Mapping[str, Any]] = []
         self.devices = DeviceManager(self.folder, lambda: None)
-        self._resources = PodResources(self.folder, self.devices, lambda: self.pods)
+        self._resources = PodResources(self.folder, self.devices, self._list)
+        self._listed = 0
+
+    def _list(self) -> list[Mapping[str, Any]]:
+        self._listed += 1
+        return self.pods
+
+    async def was_heard(self) -> None:
+        """The plugin has asked for what there is now, and thought about it: it asks one after the other."""
+        before = self._listed
+        await until(lambda: self._listed >= before + 3)
 
     async def open(self) -> None:
         await self.devices.open()
@@ -298,10 +308,10 @@ def test_a_gpu_that_was_just_given_is_not_taken_for_released(folder: Path) -> No
             await node.admit("p", 1)
             pods, node.pods = node.pods, []
             cluster.move("Releasing", 1)
-            await asyncio.sleep(0.3)
+            await node.was_heard()
             assert cluster.allocated() == {1}
             node.pods = pods
-            await asyncio.sleep(0.2)
+            await node.was_heard()
             assert cluster.allocated() == {1}
             node.end("p")
             await until(lambda: cluster.allocated() == set())
