@@ -1,0 +1,370 @@
+"""A control plane from upstream's Makefile and our overlay, from nothing to nothing.
+
+Always on a simulated host, and on a real one with rootless Docker where somebody gives it (`registry_host`).
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import asyncssh
+import pytest
+import yaml
+
+import lab.hosts
+import lab.kubelet
+import lab.usernetes
+from gpuclusters.adapters import ladder_host as ladder
+from gpuclusters.adapters.cluster_jobs import ClusterJobs
+from gpuclusters.adapters.credentials import KEY_FILE_VARIABLE
+from gpuclusters.domain import ladder_host, proof
+from gpuclusters.domain.connection import HostConnection
+from gpuclusters.domain.gpu_operator import EVENT
+from gpuclusters.domain.gpu_readiness_pods import blocked, is_ready
+from gpuclusters.domain.ladder import Rung
+from gpuclusters.domain.rootless_inputs import DEFAULT_PROBE_IMAGE
+from gpuclusters.domain.tenancy_objects import NAMESPACE, NODE, POD, SERVICE_ACCOUNT
+from gpuclusters.providers.rootless_host import RootlessHostProvider
+from gpuclusters.providers.usernetes_node import UsernetesNodeProvider
+from lab.control_plane import NodeSpec
+from lab.hosts.model import HostsError, HostSpec
+from tests.fixtures.control_plane import KubeCluster
+from tests.fixtures.hosts import Hosts, SimulatedHost
+from tests.fixtures.kubelet import IMAGE
+from tests.fixtures.tenancies import until
+from tests.providers import provider_process, registry_host
+from tests.providers.conftest import StartProvider
+from tests.providers.provider_process import Made, ProviderProcess, StepFailed
+from tests.providers.registry_host import (
+    STAND_IN,
+    VARIABLE,
+    NodeWithStandIn,
+    Site,
+    UnusableHostError,
+    given,
+    log_in_with,
+    without_gpus,
+)
+
+HOURS = 3600
+PULL_SECONDS = 1200.0
+"""For the image of a pod, through a network in user space, by a kubelet that backs off."""
+
+
+@pytest.fixture(
+    params=[
+        pytest.param("simulated", marks=[pytest.mark.lab, pytest.mark.timeout(900)]),
+        pytest.param("given", marks=[pytest.mark.registry, pytest.mark.timeout(3 * HOURS)]),
+    ]
+)
+def site(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    """The host; one that is given has neither a node nor the time of a simulated one."""
+    if request.param == "simulated":
+        with simulated(request.getfixturevalue("kube_api")) as made:
+            process = request.getfixturevalue("shared_processes")(made.environment)
+            process.create(RootlessHostProvider, prepared(made, 4, sudo=True))
+            yield made
+        return
+    text = os.environ.get(VARIABLE)
+    if not text:
+        pytest.skip(
+            f"{VARIABLE}=user@address[:port] names no host with rootless Docker that can pull images"
+        )
+    # The image of the node is built there.
+    monkeypatch.setattr(provider_process, "_STEP_SECONDS", 2 * HOURS)
+    unusable = ""
+    try:
+        there = Site(
+            given(text, Path.home() / ".ssh" / "known_hosts"),
+            log_in_with(os.environ),
+            request.getfixturevalue("own_port"),
+        )
+        there.usable()
+    except UnusableHostError as error:
+        unusable = str(error)
+    if unusable:
+        pytest.fail(unusable, pytrace=False)
+    yield there
+
+
+@contextmanager
+def simulated(kube_api: KubeCluster) -> Iterator[Site]:
+    """A simulated host whose node is one of the run's API server, played by the lab's kubelets."""
+    folder = Path(tempfile.mkdtemp(prefix="gck-"))
+    name = f"u7s-{secrets.token_hex(4)}"
+    hosts, kubelets = folder / "hosts", folder / "kubelet"
+    (folder / "kubeconfig").write_bytes(kube_api.kubeconfig.read_bytes())
+    try:
+        endpoints = lab.hosts.start(hosts, [HostSpec(name, "plain-gpu-v100")])
+        host = SimulatedHost(name, hosts, endpoints[name], folder / "ssh" / "id_ed25519")
+        lab.kubelet.start(
+            kubelets,
+            control_plane=kube_api.folder,
+            nodes=[NodeSpec(name)],
+            image=IMAGE,
+            boot_seconds=0.05,
+            hosts=hosts,
+            joins=[name],
+        )
+        lab.usernetes.start(
+            folder / "usernetes", control_plane=kube_api.folder, hosts=hosts, kubelets=kubelets
+        )
+        yield reached(host)
+    except HostsError as error:
+        pytest.skip(f"no simulated hosts here: {error}")
+    finally:
+        lab.usernetes.stop(folder / "usernetes")
+        lab.kubelet.stop(kubelets)
+        lab.hosts.stop(hosts)
+        with kube_api.api() as api:
+            api.delete(f"/api/v1/nodes/{name}")
+        shutil.rmtree(folder)
+
+
+def reached(host: SimulatedHost) -> Site:
+    """A simulated host as a site."""
+    connection = HostConnection.model_validate(host.connection)
+    return Site(connection, {KEY_FILE_VARIABLE: str(host.client_key)})
+
+
+def prepared(site: Site, gpus: int, *, sudo: bool, **versions: str) -> dict[str, Any]:
+    """The inputs of the host's preparation."""
+    return {
+        "connection": site.connection.model_dump(exclude_none=True),
+        "account": site.account,
+        "gpus": gpus,
+        "docker": versions.get("docker") or site.versions.docker,
+        "container_toolkit": versions.get("toolkit") or site.versions.container_toolkit,
+        "sudo": sudo,
+        "ports": [registry_host.API_PORT],
+    }
+
+
+def test_a_control_plane_comes_from_upstreams_makefile_and_goes_without_a_trace(
+    site: Site, shared_processes: StartProvider
+) -> None:
+    process = shared_processes(dict(site.environment))
+    live = site.usable()
+    gpus = live.host_gpus or (STAND_IN,)
+    kind = UsernetesNodeProvider if live.host_gpus else NodeWithStandIn
+    files = registry_host.overlay()
+    if not live.host_gpus:
+        files = without_gpus(files)
+    inputs = site.inputs(gpus, files, sha256=site.archive())
+    if live.is_begun:
+        process.delete(kind, Made(site.natural_id, inputs))  # of a run that was killed
+    assert site.left() == ""
+    the_preparation_finds_nothing_to_do(site, process, live.host_gpus)
+    try:
+        made = process.create(kind, inputs)
+        assert (made.id, made.outputs["joined"], made.outputs["drift"]) == (
+            site.natural_id,
+            True,
+            [],
+        )
+        assert made.outputs["gpu_uuids"] == sorted(gpus)
+        assert made.outputs["kubernetes"] == site.versions.kubernetes
+        with site.cluster(made.outputs["kubeconfig"]) as cluster:
+            the_node_is_ready_and_starts_a_pod_that_names_a_gpu(site, cluster, gpus[0])
+        the_proof_holds_as_far_as_there_are_gpus(site, gpus, real=bool(live.host_gpus))
+        there, before = site.left().split(), site.traces()
+        assert "container" in there  # so that its absence below says something
+        assert any(line.endswith("/usernetes") for line in there)
+        assert "running" in before
+        assert "make.log" in before
+        again = process.create(kind, inputs)
+        assert (again.outputs, site.traces()) == (made.outputs, before)
+        assert process.read(kind, made).outputs["drift"] == []
+        assert not process.diff(kind, made.outputs, inputs).changes
+    finally:
+        process.delete(kind, Made(site.natural_id, inputs))
+    assert site.left() == ""
+    process.delete(kind, made)  # gone already is done
+    assert process.read(kind, made).id == ""
+
+
+def the_preparation_finds_nothing_to_do(
+    site: Site, process: ProviderProcess, gpus: tuple[str, ...]
+) -> None:
+    """What goes before the node, without root: a container sees all GPUs, or it is said that there are none.
+
+    The host has the versions that it has: which ones the node needs is not what is tried here.
+    """
+    docker = site.run("docker version --format '{{.Server.Version}}'").strip()
+    toolkit = site.run(
+        "dpkg-query --show --showformat='${Version}' nvidia-container-toolkit || true"
+    )
+    wanted = prepared(
+        site, len(gpus) or 1, sudo=False, docker=docker, toolkit=toolkit.partition("-")[0]
+    )
+    if not gpus:
+        with pytest.raises(StepFailed, match="its driver serves no GPU"):
+            process.create(RootlessHostProvider, wanted)
+        return
+    made = process.create(RootlessHostProvider, wanted)
+    assert sorted(made.outputs["gpu_uuids"]) == sorted(gpus)
+    assert process.read(RootlessHostProvider, made).outputs["drift"] == []
+
+
+def the_node_is_ready_and_starts_a_pod_that_names_a_gpu(
+    site: Site, cluster: ClusterJobs, gpu: str
+) -> None:
+    """As its kubeconfig shows it. A name that NVIDIA's runtime in the node did not know would end the pod."""
+    name, namespace = site.connection.host, f"registry-{secrets.token_hex(4)}"
+    until(lambda: ready(cluster.get(NODE, name)), what=f"node {name} is Ready by its kubeconfig")
+    body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
+    cluster.create(NAMESPACE, body)
+    try:
+        until(lambda: cluster.get(SERVICE_ACCOUNT, "default", namespace), what="its account")
+        container = {
+            "name": "looks",
+            "image": DEFAULT_PROBE_IMAGE,
+            "command": ["sleep", "100000"],
+            "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": gpu}],
+        }
+        pod = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "looks", "namespace": namespace},
+            "spec": {
+                "nodeName": name,
+                "terminationGracePeriodSeconds": 0,
+                "containers": [container],
+            },
+        }
+        cluster.create(POD, pod)
+        deadline = time.monotonic() + PULL_SECONDS
+        while not is_ready(seen := cluster.get(POD, "looks", namespace) or pod):
+            why = blocked(seen, cluster.list(EVENT, namespace))
+            assert "unresolvable" not in why, why
+            assert time.monotonic() < deadline, why
+            time.sleep(0.2)
+    finally:
+        cluster.remove(NAMESPACE, namespace)
+
+
+def ready(node: Mapping[str, Any] | None) -> bool:
+    """Whether a Node says so."""
+    conditions = ((node or {}).get("status") or {}).get("conditions") or ()
+    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+
+
+def the_proof_holds_as_far_as_there_are_gpus(
+    site: Site, gpus: tuple[str, ...], *, real: bool
+) -> None:
+    """Rungs 1 to 4; without a GPU the first says so, and the names in the node are there none the less."""
+    said = ladder.ask(site.ssh, site.account, Rung.NODE_CDI)
+    checks = ladder_host.judge(site.connection.host, len(gpus), said)
+    listed = {
+        line.partition("=")[2]
+        for line in said.of("node-cdi").text.splitlines()
+        if line.startswith("nvidia.com/gpu=")
+    }
+    assert {*gpus, "all"} <= listed
+    if real:
+        assert proof.proven(checks), proof.faults(checks)
+        assert [check.level for check in checks] == ["R1", "R2", "R3", "R4"]
+    else:
+        assert [(check.level, check.outcome) for check in checks] == [("R1", proof.Outcome.FAILED)]
+
+
+def test_a_host_without_a_gpu_is_refused_with_what_is_missing(
+    hosts: Hosts, start_provider: StartProvider
+) -> None:
+    (host,) = hosts(1, platform="plain-server")
+    site = reached(host)
+    process = start_provider(host)
+    with pytest.raises(StepFailed, match="its driver serves no GPU"):
+        process.create(RootlessHostProvider, prepared(site, 1, sudo=True))
+    with pytest.raises(UnusableHostError, match="rootless Docker of operator does not answer"):
+        site.usable()
+    files = registry_host.overlay()
+    wanted = site.inputs([STAND_IN], files, sha256="0" * 64)
+    too_few = "nvidia-smi lists 0 GPUs there, and 1 are expected"
+    with pytest.raises(StepFailed, match=too_few):
+        process.create(UsernetesNodeProvider, wanted)
+    # With the one that stands for a GPU only Docker is missing.
+    wanted = site.inputs([STAND_IN], without_gpus(files), sha256="0" * 64)
+    with pytest.raises(StepFailed, match="does not answer") as refused:
+        process.create(NodeWithStandIn, wanted)
+    assert too_few not in str(refused.value)
+    assert not host.path("/home/operator/.local/share/gpu-clusters").exists()
+
+
+def test_the_overlay_for_no_gpus_asks_for_no_device_and_names_the_stand_in(tmp_path: Path) -> None:
+    ours = registry_host.overlay()
+    files = without_gpus(ours)
+    assert {name for name in ours if ours[name] != files[name]} == {"compose.yaml", "node-gpus.sh"}
+    compose, before = (yaml.safe_load(one["compose.yaml"]) for one in (files, ours))
+    before["services"]["node"].pop("devices")
+    assert compose == before
+    # The unit's program, with commands that only say how they were called.
+    called, made = tmp_path / "called", tmp_path / "cdi" / "nvidia.yaml"
+    for name in ("nvidia-ctk", "systemctl"):
+        program = tmp_path / name
+        program.write_text(f'#!/bin/sh\necho "{name} $*" >>{called}\n')
+        program.chmod(0o755)
+    text = files["node-gpus.sh"].replace("/etc/cdi/nvidia.yaml", str(made))
+    text = text.replace("/run/cdi/nvidia.yaml", str(tmp_path / "other.yaml"))
+    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    subprocess.run(["sh", "-s"], input=text, text=True, env=environment, check=True)
+    specification = yaml.safe_load(made.read_text())
+    assert [one["name"] for one in specification["devices"]] == [STAND_IN, "all"]
+    said = called.read_text()
+    assert "cdi generate" not in said
+    assert "runtime configure --runtime=containerd" in said
+
+
+@pytest.mark.parametrize(
+    ("text", "known", "reached_at"),
+    [
+        ("me@192.0.2.7", "192.0.2.7", ("me", "192.0.2.7", 22)),
+        ("me@build.example:2222", "[build.example]:2222", ("me", "build.example", 2222)),
+        ("me@[2001:db8::7]:2222", "[2001:db8::7]:2222", ("me", "2001:db8::7", 2222)),
+    ],
+)
+def test_a_given_host_is_reached_with_the_key_that_is_known(
+    tmp_path: Path, text: str, known: str, reached_at: tuple[str, str, int]
+) -> None:
+    key = asyncssh.generate_private_key("ssh-ed25519").export_public_key().decode().strip()
+    file = tmp_path / "known_hosts"
+    file.write_text(f"{known} {key}\nother {key}\n")
+    found = given(text, file)
+    assert (found.user, found.address, found.port) == reached_at
+    assert found.host_key.split() == key.split()[:2]
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("192.0.2.7", "write user@address"),
+        ("me@", "write user@address"),
+        ("me@192.0.2.7:ssh", "write user@address"),
+        ("me@192.0.2.7", "has no key of this host; log in once with ssh"),
+    ],
+)
+def test_a_given_host_that_cannot_be_used_is_named_with_its_reason(
+    tmp_path: Path, text: str, why: str
+) -> None:
+    with pytest.raises(UnusableHostError, match=why) as refused:
+        given(text, tmp_path / "known_hosts")
+    assert f"{VARIABLE}={text}" in str(refused.value)
+
+
+def test_a_given_host_that_is_not_reached_is_named_with_the_reason(
+    hosts: Hosts, closed_port: int
+) -> None:
+    (host,) = hosts(1, platform="plain-server")
+    site = reached(host)
+    site.connection = site.connection.model_copy(update={"port": closed_port})
+    with pytest.raises(UnusableHostError, match=rf"{VARIABLE}: .*no SSH connection"):
+        site.usable()
