@@ -22,6 +22,7 @@ from tests.lab.real_lab import (
     only_where_possible,
     real_lab,
 )
+from tests.lab.this_machine import Seen
 
 pytestmark = [
     pytest.mark.lab,
@@ -35,7 +36,13 @@ LIMITS = ("memory.limit_in_bytes", "memory.max")
 
 
 @pytest.fixture(scope="module")
-def lab(kube_api: KubeCluster) -> Iterator[RealLab]:
+def before(kube_api: KubeCluster) -> Seen:
+    """The machine without these nodes."""
+    return this_machine.seen()
+
+
+@pytest.fixture(scope="module")
+def lab(kube_api: KubeCluster, before: Seen) -> Iterator[RealLab]:
     with real_lab(kube_api, 2) as made:
         yield made
 
@@ -183,7 +190,7 @@ def test_after_a_kill_of_everything_a_start_begins_anew(lab: RealLab, namespace:
     )
 
 
-def test_a_stop_leaves_the_machine_as_it_was(lab: RealLab, namespace: str) -> None:
+def test_a_stop_leaves_the_machine_as_it_was(lab: RealLab, before: Seen) -> None:
     own = token(lab.folder)
     running = this_machine.seen(lab.folder)
     assert any(own in name for name in running["interfaces"])
@@ -193,8 +200,8 @@ def test_a_stop_leaves_the_machine_as_it_was(lab: RealLab, namespace: str) -> No
     try:
         assert this_machine.of(stopped, own) == []
         # While the nodes ran, the machine had their interface, its routes and their cgroups: nothing else.
-        for kind in this_machine.KEPT:
-            assert running[kind] == stopped[kind], kind
+        assert this_machine.changed(running, stopped, lab.folder) == {}
+        assert this_machine.changed(before, stopped, lab.folder) == {}
         assert not processes_of(lab.folder)
         assert not (lab.folder / "undo.json").exists()
     finally:

@@ -36,6 +36,7 @@ from tests.lab.policy_world import (
     network,
 )
 from tests.lab.real_lab import BUILD_SECONDS, eventually, only_where_possible
+from tests.lab.this_machine import Seen
 
 pytestmark = [
     pytest.mark.lab,
@@ -48,7 +49,15 @@ KUBELET = 10250
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory, tools_at_hand: None) -> Iterator[World]:
+def before() -> Seen:
+    """The machine without these nodes."""
+    return this_machine.seen()
+
+
+@pytest.fixture(scope="module")
+def world(
+    tmp_path_factory: pytest.TempPathFactory, tools_at_hand: None, before: Seen
+) -> Iterator[World]:
     """Tenants on two nodes, and servers beside them."""
     # Built in minutes, which no test does.
     missing = [n for n in cilium.TOOLS if not ToolCache().find(TOOLS[n], host_platform())]
@@ -234,7 +243,7 @@ def _agents(world: World, node: str) -> list[dict[str, Any]]:
     return pods
 
 
-def test_nothing_of_cilium_is_left_on_the_machine(world: World) -> None:
+def test_nothing_of_cilium_is_left_on_the_machine(world: World, before: Seen) -> None:
     own = token(world.real.folder)
     ours = programs_of(world)
     assert ours
@@ -242,8 +251,8 @@ def test_nothing_of_cilium_is_left_on_the_machine(world: World) -> None:
     nodes.stop(world.real.folder)
     stopped = this_machine.seen(world.real.folder)
     assert this_machine.of(stopped, own) == []
-    for kind in this_machine.KEPT:
-        assert running[kind] == stopped[kind], kind
+    assert this_machine.changed(running, stopped, world.real.folder) == {}
+    assert this_machine.changed(before, stopped, world.real.folder) == {}
     eventually(lambda: not ours & {*kernel_programs.loaded()}, "the kernel lets go of its programs")
 
 
