@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lab.nodes.choice import Choice, Kind, MachineFacts, Wanted, choose, obstacles
+from lab.nodes.choice import Choice, Kind, MachineFacts, Wanted, choose, obstacles, shortages
 from lab.spec import known
 
 
@@ -23,7 +23,12 @@ def decide(folder: Path, wanted: Wanted, facts: MachineFacts) -> Choice:
         )
         return Choice(kept, why, refused=True)
     if kept is Kind.SIMULATED:
-        return Choice(kept, "the lab that is there has simulated nodes")
+        why = "the lab that is there has simulated nodes"
+        if wanted is not Wanted.AUTO or obstacles(facts):
+            return Choice(kept, why)
+        return Choice(
+            kept, why, passing="; ".join(shortages(facts)) or "this machine can have real ones now"
+        )
     # What they take of the machine they may have taken already: only what makes them impossible counts.
     if found := obstacles(facts):
         why = f"the lab in {folder} has real nodes, and {'; '.join(found)}"

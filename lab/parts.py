@@ -11,17 +11,24 @@ from lab import (
     gpu_operator,
     hosts,
     issuer,
+    kata_runtime,
     kubelet,
+    memory,
     nodes,
     real_nodes,
     usernetes,
 )
 from lab.lifecycle import MARK
+from lab.nodes.choice import Kind
+from lab.spec import known
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One process of a lab, for people. `pid` and `rss_bytes` are 0 when it does not run."""
+    """One process of a lab, for people. `pid` and `rss_bytes` are 0 when it does not run.
+
+    `stand_in` says what stands for a part of a real cluster there, where a command would not tell otherwise.
+    """
 
     name: str
     running: bool
@@ -29,6 +36,7 @@ class Part:
     pid: int
     rss_bytes: int
     log: Path | None
+    stand_in: str = ""
 
     def as_json(self) -> dict[str, Any]:
         """For programs."""
@@ -39,6 +47,7 @@ class Part:
             "pid": self.pid,
             "rss-bytes": self.rss_bytes,
             "log": str(self.log) if self.log else None,
+            "stand-in": self.stand_in or None,
         }
 
 
@@ -58,7 +67,16 @@ def status(folder: Path) -> list[Part]:
         for process in control_plane.status(folder)
     ]
     server = hosts.status(folder / "hosts")
-    parts.append(Part("hosts", server.running, server.detail, server.pid or 0, 0, None))
+    parts.append(
+        Part(
+            "hosts",
+            server.running,
+            server.detail,
+            server.pid or 0,
+            memory.of_process(server.pid),
+            None,
+        )
+    )
     parts += [
         Part(
             f"host {name}",
@@ -81,6 +99,7 @@ def status(folder: Path) -> list[Part]:
             kubelets.pid or 0,
             kubelets.rss_bytes,
             kubelets.log,
+            _played(folder),
         )
     )
     for name, played in (
@@ -99,7 +118,16 @@ def status(folder: Path) -> list[Part]:
                 )
             )
     issued = issuer.status(folder / "issuer")
-    parts.append(Part("issuer", issued.running, issued.url or "", issued.pid or 0, 0, issued.log))
+    parts.append(
+        Part(
+            "issuer",
+            issued.running,
+            issued.url or "",
+            issued.pid or 0,
+            memory.of_process(issued.pid),
+            issued.log,
+        )
+    )
     return parts
 
 
@@ -108,8 +136,26 @@ def _real_nodes(folder: Path) -> list[Part]:
     found = nodes.status(folder / real_nodes.FOLDER)
     if not found.log.exists():
         return []
-    held = Part("real nodes", found.running, found.subnet, found.pid or 0, 0, found.log)
+    held = Part(
+        "real nodes",
+        found.running,
+        found.subnet,
+        found.pid or 0,
+        memory.of_process(found.pid),
+        found.log,
+        kata_runtime.sentence(Kind.REAL),
+    )
+    # Of a node everything that runs on it counts.
+    trees = memory.of_trees(node.pid for node in found.nodes.values())
     return [held] + [
-        Part(f"node {name}", found.running, node.address, node.pid, 0, found.log)
+        Part(f"node {name}", found.running, node.address, node.pid, trees[node.pid], found.log)
         for name, node in sorted(found.nodes.items())
     ]
+
+
+def _played(folder: Path) -> str:
+    """What pods of Kata's class are on played nodes; nothing where there is no cluster that has it."""
+    spec = known(folder)
+    if spec is None or not spec.image or spec.kind is Kind.REAL:
+        return ""
+    return kata_runtime.sentence(Kind.SIMULATED)

@@ -65,8 +65,8 @@ def examine(project: Project, stack: str, say: Say = nothing) -> list[Diagnosis]
     in_lab = uses_lab(config.section) if config else None
     env = project.lab_environment() if in_lab else dict(os.environ)
     found = [*workstation.workstation(project, engine, in_lab=in_lab), *found]
-    if in_lab:
-        found += workstation.lab(project, env)
+    if config and in_lab:
+        found += workstation.lab(project, env, config)
     if config is None:
         return found
     if isinstance(engine, UsageError):

@@ -10,10 +10,12 @@ from collections.abc import Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, version
 
 from gpuclusters.cli import engine as engines
+from gpuclusters.cli import lab_nodes
 from gpuclusters.cli.diagnosis import Diagnosis, failure, warning, well
 from gpuclusters.cli.errors import UsageError
 from gpuclusters.cli.project import Project
-from lab import lifecycle, parts
+from gpuclusters.config.stack import StackConfig
+from lab import lifecycle, parts, spec
 from lab.tools.cache import ToolCache
 from lab.tools.catalogue import TOOLS, host_platform
 
@@ -122,8 +124,8 @@ def _helm() -> Iterator[Diagnosis]:
         yield warning(AREA, "no helm, which the embedded engine calls for charts", "install Helm 3")
 
 
-def lab(project: Project, env: Mapping[str, str]) -> Iterator[Diagnosis]:
-    """Whether the lab runs, its tools are there, and it has room."""
+def lab(project: Project, env: Mapping[str, str], config: StackConfig) -> Iterator[Diagnosis]:
+    """Whether the lab runs, its tools are there, and it has room; what its nodes are."""
     folder = project.lab_folder
     free = shutil.disk_usage(folder if folder.exists() else project.folder).free
     if free < NEEDED_BYTES:
@@ -139,6 +141,7 @@ def lab(project: Project, env: Mapping[str, str]) -> Iterator[Diagnosis]:
         )
     else:
         yield well(LAB, "all tools are there")
+    yield from _nodes(project, config)
     try:
         found = parts.status(folder)
     except lifecycle.LabError as error:
@@ -152,6 +155,19 @@ def lab(project: Project, env: Mapping[str, str]) -> Iterator[Diagnosis]:
         yield failure(LAB, f"does not run: {', '.join(down)}", "run `gpu-clusters lab start`")
     else:
         yield well(LAB, f"{len(found)} parts run in {folder}, {free // GIB} GiB free")
+
+
+def _nodes(project: Project, config: StackConfig) -> Iterator[Diagnosis]:
+    choice = lab_nodes.decide(project, config)
+    if choice.refused:
+        text = f"nodes are to be {config.lab.nodes.value}, and {choice.why}"
+        yield failure(LAB, text, "what it says, or write `nodes: auto`")
+        return
+    # Why it is so is history once the lab is there.
+    there = spec.known(project.lab_folder) is not None
+    yield well(LAB, lab_nodes.described(config.section, choice, briefly=there))
+    if text := lab_nodes.kata(config.section, choice.kind):
+        yield well(LAB, text)
 
 
 def _missing_tools(env: Mapping[str, str]) -> list[str]:

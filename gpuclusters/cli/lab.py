@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Annotated
 
 import typer
-from rich.console import Console
+from rich.console import Console, JustifyMethod
 from rich.table import Table
+from rich.text import Text
 
 from gpuclusters.adapters.errors import AdapterError
+from gpuclusters.cli import lab_nodes
 from gpuclusters.cli.errors import LabFolderError, RealNodesError, RunError
 from gpuclusters.cli.help import Commands
 from gpuclusters.cli.lab_spec import spec_of
@@ -21,10 +23,9 @@ from gpuclusters.cli.progress import steps
 from gpuclusters.cli.project import Project
 from gpuclusters.cli.stack_config import read_valid
 from gpuclusters.config.cluster import ClusterConfig
-from gpuclusters.config.lab import KEY
-from gpuclusters.config.stack import StackConfig
+from gpuclusters.config.lab import KEY, uses_lab
+from gpuclusters.config.stack import SECTIONS, StackConfig
 from gpuclusters.config.stack_file import other_sections
-from gpuclusters.config.usernetes import UsernetesConfig
 from lab import (
     control_plane,
     gpu_operator,
@@ -32,13 +33,13 @@ from lab import (
     issuer,
     kubelet,
     lifecycle,
-    node_kind,
     nodes,
     parts,
     tools,
     usernetes,
 )
 from lab.hosts import remote
+from lab.spec import LabSpec
 
 app = typer.Typer(
     cls=Commands, no_args_is_help=True, help="The lab: a whole cluster on this machine."
@@ -74,23 +75,45 @@ def one_sentence() -> Iterator[None]:
         ) from error
 
 
-def start_for(project: Project, stack: str, config: StackConfig, console: Console) -> None:
-    """Start what does not run of the lab that this configuration asks for."""
-    others = other_sections(project.stack_file(stack), config.cluster_type)
+def start_for(project: Project, stack: str, config: StackConfig, console: Console) -> str:
+    """Start what does not run of the lab that this configuration asks for.
+
+    Gives what to say about its nodes when everything else is said; empty if there is nothing.
+    """
+    file = project.stack_file(stack)
+    others = other_sections(file, config.cluster_type)
     with one_sentence(), steps(console, keep=True) as say:
-        wanted = nodes.Wanted(config.lab.nodes)
-        choice = node_kind.decide(project.lab_folder, wanted, nodes.machine_facts())
+        choice = lab_nodes.decide(project, config)
         if choice.refused:
-            raise RealNodesError(f"{KEY}.nodes is {wanted.value}, and {choice.why}")
+            raise RealNodesError(f"{KEY}.nodes is {config.lab.nodes.value}, and {choice.why}")
         spec = spec_of(config.section, others, choice.kind)
-        say(_what_nodes_are(config.section, choice))
+        for line in (
+            lab_nodes.described(config.section, choice),
+            lab_nodes.kata(config.section, choice.kind),
+            _of_others(spec, config, others, file.name),
+        ):
+            if line:
+                say(line)
         lifecycle.start(project.lab_folder, spec, say)
+    return lab_nodes.afterwards(config.section, choice)
 
 
-def _what_nodes_are(cluster: ClusterConfig, choice: nodes.Choice) -> str:
-    if isinstance(cluster, UsernetesConfig):
-        return "nodes are simulated: those of usernetes are inside of containers of their hosts"
-    return f"nodes are {choice.kind.value}: {choice.why}"
+def _of_others(
+    spec: LabSpec, config: StackConfig, others: Sequence[ClusterConfig], file: str
+) -> str:
+    """Why there are machines that the chosen cluster does not name; empty if there are none."""
+    theirs = len(spec.hosts) - len(spec_of(config.section).hosts)
+    types = " and ".join(
+        kind.value
+        for kind, section in SECTIONS.items()
+        if any(isinstance(other, section.model) and uses_lab(other) for other in others)
+    )
+    if not theirs:
+        return ""
+    return (
+        f"{theirs} of {len(spec.hosts)} machines are of {types}, which {file} has too: "
+        "a change of type finds them there"
+    )
 
 
 @app.command()
@@ -99,8 +122,10 @@ def start(stack: Stack = "dev") -> None:
     project = Project.find()
     config = read_valid(project, stack)
     console = Console(highlight=False)
-    start_for(project, stack, config, console)
+    note = start_for(project, stack, config, console)
     console.print(f"the lab runs in {project.lab_folder}; see `gpu-clusters lab status`")
+    if note:
+        console.print(f"note: {note}", soft_wrap=True)
 
 
 @app.command()
@@ -127,21 +152,43 @@ def status(
             f"there is no lab in {project.lab_folder}; `gpu-clusters lab start` or `make up` makes one"
         )
     else:
-        table = Table(title=f"lab in {project.lab_folder}", title_justify="left")
-        for column in ("part", "state", "where", "pid", "memory"):
-            table.add_column(column, overflow="fold")
-        for part in found:
-            table.add_row(
-                part.name,
-                "[green]runs[/green]" if part.running else "[red]does not run[/red]",
-                part.where,
-                str(part.pid or ""),
-                f"{part.rss_bytes // 2**20} MiB" if part.rss_bytes else "",
-            )
-        console = Console(highlight=False)
-        console.print(table)
-        console.print(f"logs: {project.lab_folder / 'control_plane' / 'logs'}", soft_wrap=True)
+        show(project, found, Console(highlight=False))
     raise typer.Exit(0 if parts and all(part.running for part in found) else 1)
+
+
+def show(project: Project, found: Sequence[parts.Part], console: Console) -> None:
+    """Print the parts of a lab as a table, what stands in for what, and where logs are."""
+    console.print(f"lab in {project.lab_folder}", soft_wrap=True)
+    head = ("part", "state", "where", "pid", "memory")
+    rows = [
+        (
+            part.name,
+            "runs" if part.running else "down",
+            part.where,
+            str(part.pid or ""),
+            f"{part.rss_bytes // 2**20} MiB" if part.rss_bytes else "",
+        )
+        for part in found
+    ]
+    # Addresses stay whole, to be copied: lists of names alone are broken, and without a frame all of it
+    # has room in eighty columns. A terminal that is narrower breaks the lines itself.
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for name, *values in zip(head, *rows, strict=True):
+        words = [word for value in values for word in value.split()]
+        longest = max(map(len, (name, *(words if name == "where" else values))))
+        side: JustifyMethod = "right" if name in ("pid", "memory") else "left"
+        table.add_column(name, justify=side, min_width=longest, no_wrap=name != "where")
+    for row in rows:
+        shown = [Text(value) for value in row]
+        shown[1].stylize("green" if row[1] == "runs" else "red")
+        table.add_row(*shown)
+    least = sum(column.min_width or 0 for column in table.columns) + 2 * len(head)
+    console.width = max(console.width, least)
+    console.print(table)
+    for part in found:
+        if part.stand_in:
+            console.print(f"note: {part.name}: {part.stand_in}", soft_wrap=True)
+    console.print(f"logs: {project.lab_folder / 'control_plane' / 'logs'}", soft_wrap=True)
 
 
 @app.command()

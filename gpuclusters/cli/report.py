@@ -138,7 +138,10 @@ def _curls(project: Project, access: Access) -> Iterator[tuple[str, str]]:
     call = f'curl -s -H "Authorization: Bearer $(cat {token})" {access.url}/v1'
     ask = """'{"image": "registry.example.com/train:1", "gpus": 2}'"""
     yield f"{call}/capacity", "what a tenant may have, and what is free"
-    yield f"{call}/containers --json {ask}", "run a container in a VM with two GPUs"
+    yield (
+        f"{call}/containers --json {ask}",
+        "run a container with two GPUs (on real machines: in a VM)",
+    )
 
 
 def _empty_table(project: Project, stack: str) -> Table:

@@ -72,11 +72,13 @@ def up(project: Project, stack: str, *, refresh: bool) -> int:
     console.print(session.engine.line, soft_wrap=True)
     if not session.in_lab:
         return session.call("up", *(["--refresh"] if refresh else []))
-    lab_command.start_for(project, stack, session.config, console)
+    note = lab_command.start_for(project, stack, session.config, console)
     ensure_stack(session)
     code = session.call("up", "--yes", "--skip-preview", *(["--refresh"] if refresh else []))
     if code == 0:
         report.show(console, _summary(session), unchanged=_unchanged(session))
+    if note:
+        console.print(f"\nnote: {note}", soft_wrap=True)
     return code
 
 

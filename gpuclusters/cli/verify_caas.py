@@ -8,6 +8,7 @@ from pathlib import Path
 from gpuclusters.adapters.container_api import ContainerApi
 from gpuclusters.adapters.intruder import Target, attack
 from gpuclusters.adapters.kubernetes_objects import KubernetesObjects
+from gpuclusters.cli import lab_nodes
 from gpuclusters.cli.access import api_url
 from gpuclusters.cli.errors import RunError, UnreadableFileError, WrongOptionError
 from gpuclusters.cli.project import Project
@@ -56,12 +57,20 @@ def run(
         else _target(config, admin_kubeconfig(kubeconfig), api, dict(map(_token, tokens)))
     )
     found = IsolationEvidence(
-        about=about(target.objects.version(), (_SIMULATED,) if in_lab else ()),
+        about=about(target.objects.version(), remarks(project, config)),
         findings=tuple(attack(target)),
     )
     if not found.findings:
         raise RunError(f"the cluster {config.name} has no tenants; there is nobody to try as")
     return found
+
+
+def remarks(project: Project, config: CaasConfig) -> Sequence[str]:
+    """What of the evidence is about stand-ins; nothing of a real cluster's."""
+    if not uses_lab(config):
+        return ()
+    kata = lab_nodes.kata_of(project, config)
+    return (_SIMULATED, f"{kata}.") if kata else (_SIMULATED,)
 
 
 def _lab_target(project: Project, config: CaasConfig, api: str | None) -> Target:

@@ -7,8 +7,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from gpuclusters.domain.ports import ObjectKind
+from lab import kata_runtime
 from lab.control_plane import NodeSpec
 from lab.control_plane.objects import STAND_IN_LABEL, node, node_status
+from lab.nodes.choice import Kind
 from lab.tools.catalogue import KUBERNETES_VERSION
 
 NODE = ObjectKind("", "v1", "nodes", "Node", namespaced=False)
@@ -32,7 +34,7 @@ def node_object(spec: NodeSpec) -> dict[str, Any]:
     body = node(spec)
     metadata = body["metadata"]
     # Without KWOK's annotation the node is none of KWOK's.
-    del metadata["annotations"]
+    metadata["annotations"] = kata_runtime.node_annotations(Kind.SIMULATED)
     metadata["labels"][STAND_IN_LABEL] = STAND_IN
     return body
 

@@ -46,11 +46,16 @@ class MachineFacts:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What the nodes will be, and why. `refused` is true when real ones were asked for and cannot be."""
+    """What the nodes will be, and why.
+
+    `refused` is true when real ones were asked for and cannot be. `passing` is set where they are simulated
+    on a machine that can have real ones: what kept them away, which may be over by the next time.
+    """
 
     kind: Kind
     why: str
     refused: bool = False
+    passing: str = ""
 
 
 def obstacles(facts: MachineFacts) -> list[str]:
@@ -100,9 +105,14 @@ def choose(wanted: Wanted, facts: MachineFacts) -> Choice:
     """
     if wanted is Wanted.SIMULATED:
         return Choice(Kind.SIMULATED, "the configuration asks for simulated nodes")
-    found = [*obstacles(facts), *shortages(facts)]
-    if found:
-        return Choice(Kind.SIMULATED, "; ".join(found), refused=wanted is Wanted.REAL)
+    lasting, passing = obstacles(facts), shortages(facts)
+    if found := [*lasting, *passing]:
+        return Choice(
+            Kind.SIMULATED,
+            "; ".join(found),
+            refused=wanted is Wanted.REAL,
+            passing="" if lasting else "; ".join(passing),
+        )
     asked = wanted is Wanted.REAL
     why = "the configuration asks for real nodes" if asked else "this machine is Linux with root"
     if facts.others:

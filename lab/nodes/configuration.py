@@ -8,14 +8,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from lab import kata_runtime
 from lab.control_plane import NodeSpec
 from lab.images.names import PAUSE
 from lab.nodes import capacity, dns, proxy
 from lab.nodes.distribution import UPSTREAM, Distribution
 from lab.nodes.folder import RealNodeFolder
 
-KATA_HANDLER = "kata-qemu-nvidia-gpu"
-"""Handler of the runtime class; here a second runc, because there is no virtual machine to start."""
+KATA_HANDLER = kata_runtime.HANDLER
+"""Here a second runc, because there is no virtual machine to start."""
 KATA_STAND_IN_ROOT = "/run/runc-kata-stand-in"
 """Only containers of that handler are listed below it, which tells the two apart."""
 BRIDGE = "cni0"

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from lab import kata_runtime
 from lab.control_plane import NodeSpec
 from lab.control_plane.kube import KubeApi
+from lab.nodes.choice import Kind
 
 LABEL = "gpu-clusters.dev/real-node"
 """On every real node: the token of its lab."""
@@ -50,9 +52,12 @@ def read(api: KubeApi, name: str) -> dict[str, Any] | None:
 
 
 def label(api: KubeApi, spec: NodeSpec, token: str) -> None:
-    """Give the node its labels; a kubelet may not give itself all of them."""
-    labels = {**spec.labels, LABEL: token}
-    metadata = {"name": spec.name, "labels": labels}
+    """Give the node its labels, which a kubelet may not all give itself, and say what stands in for Kata."""
+    metadata = {
+        "name": spec.name,
+        "labels": {**spec.labels, LABEL: token},
+        "annotations": kata_runtime.node_annotations(Kind.REAL),
+    }
     api.apply({"apiVersion": "v1", "kind": "Node", "metadata": metadata})
 
 

@@ -23,6 +23,8 @@ from gpuclusters.config.caas import CaasConfig
 from gpuclusters.domain.lease_resource import GPU_LEASE
 from lab.hosts import journal, tenant
 from lab.hosts.board import board
+from lab.kata_runtime import ANNOTATION, sentence, stand_in
+from lab.nodes import Kind
 from tests.e2e.conftest import Checkout
 
 T = TypeVar("T")
@@ -145,6 +147,30 @@ def looks_into_its_container(cluster: Tenants, who: str, container: str) -> None
 
     # It runs a moment before it says so.
     eventually(lambda: "stand-in" in said(), "what the container says in its log")
+
+
+def every_output_says_once_what_stands_for_kata(cluster: Tenants, tmp_path: Path) -> None:
+    """All that speak of Kata's class or of VMs: each names the stand-in of these nodes, and no other."""
+    dev = cluster.dev
+    own, other = (Kind.REAL, Kind.SIMULATED) if cluster.real else (Kind.SIMULATED, Kind.REAL)
+    outputs = {"up": dev.up(), "doctor": dev.run("doctor").stdout}
+    outputs["verify"] = dev.run("verify", "--evidence", str(tmp_path)).stdout
+    for kept in (*tmp_path.glob("*.json"), *tmp_path.glob("*.md")):
+        outputs[f"evidence{kept.suffix}"] = kept.read_text()
+    outputs["lab status"] = dev.run("lab", "status").stdout
+    outputs["lab status --json"] = dev.run("lab", "status", "--json").stdout
+    assert len(outputs) == 7
+    for name, said in outputs.items():
+        assert said.count(sentence(own)) == 1, f"{name}: {said}"
+        assert sentence(other) not in said, f"{name}: {said}"
+    processes = [one for one in json.loads(outputs["lab status --json"]) if one["pid"]]
+    assert [one["name"] for one in processes if not one["rss-bytes"]] == []
+    assert {"node hgx-01", "node hgx-02"} <= {one["name"] for one in processes} or not cluster.real
+    assert "run a container with two GPUs (on real machines: in a VM)" in outputs["up"]
+    for node in ("hgx-01", "hgx-02"):
+        shown = dev.kubectl_text("describe", "node", node)
+        assert shown.count(f"{ANNOTATION}: {stand_in(own)}") == 1, shown
+        assert stand_in(other) not in shown
 
 
 def two_tenants_on_one_machine_and_a_gpu_that_was_tampered_with(

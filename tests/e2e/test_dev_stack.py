@@ -16,6 +16,7 @@ from tests.e2e.conftest import Checkout
 from tests.e2e.story import (
     PATIENCE_SECONDS,
     Tenants,
+    every_output_says_once_what_stands_for_kata,
     two_tenants_on_one_machine_and_a_gpu_that_was_tampered_with,
 )
 
@@ -121,6 +122,10 @@ def test_no_secret_of_the_lab_stands_in_clear_in_its_state(cluster: Checkout) ->
             text = path.read_text(errors="replace")
             assert key not in text, path
             assert "client-key-data" not in text, path
+
+
+def test_every_output_says_that_pods_of_kata_are_played(cluster: Checkout, tmp_path: Path) -> None:
+    every_output_says_once_what_stands_for_kata(Tenants.of(cluster), tmp_path)
 
 
 def test_the_story_of_two_tenants_after_which_nothing_is_left_to_do(

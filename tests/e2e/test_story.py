@@ -9,7 +9,11 @@ import pytest
 
 from lab.nodes.network import token
 from tests.e2e.conftest import Checkout, checkout
-from tests.e2e.story import Tenants, two_tenants_on_one_machine_and_a_gpu_that_was_tampered_with
+from tests.e2e.story import (
+    Tenants,
+    every_output_says_once_what_stands_for_kata,
+    two_tenants_on_one_machine_and_a_gpu_that_was_tampered_with,
+)
 from tests.lab import this_machine
 from tests.lab.real_lab import BUILD_SECONDS, only_where_possible
 
@@ -35,6 +39,10 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Checkout]:
     assert this_machine.of(after, token(nodes)) == []
     for kind in this_machine.KEPT:
         assert after[kind] == before[kind], kind
+
+
+def test_every_output_says_that_runc_stands_for_kata(real: Checkout, tmp_path: Path) -> None:
+    every_output_says_once_what_stands_for_kata(Tenants.of(real), tmp_path)
 
 
 def test_the_story_of_two_tenants(real: Checkout, tmp_path: Path) -> None:

@@ -12,10 +12,11 @@ from typing import Any
 import psutil
 import pytest
 
-from lab import tools
+from lab import kata_runtime, tools
 from lab.control_plane import NodeSpec
 from lab.control_plane.kube import KubeApi
 from lab.kubelet import KubeletError, reachable, start, status
+from lab.nodes import Kind
 from tests.fixtures.control_plane import KubeCluster
 from tests.fixtures.kubelet import IMAGE, KubeletStandIn, playing
 
@@ -84,7 +85,9 @@ def test_a_node_is_ready_has_no_devices_and_is_none_of_kwoks(
             assert ready == "True"
             assert "nvidia.com/pgpu" not in node["status"]["allocatable"]
             assert node["metadata"]["labels"]["gpu-clusters.dev/stand-in"] == "kubelet"
-            assert "kwok.x-k8s.io/node" not in node["metadata"].get("annotations", {})
+            said = node["metadata"]["annotations"]
+            assert "kwok.x-k8s.io/node" not in said
+            assert said[kata_runtime.ANNOTATION] == kata_runtime.stand_in(Kind.SIMULATED)
     assert "stand-in" in kubelet.log().splitlines()[0]
 
 

@@ -1,0 +1,195 @@
+"""What commands say of the lab's nodes: Kata's stand-in, machines of other types, how to get real ones."""
+
+from __future__ import annotations
+
+import io
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from gpuclusters.cli import doctor_workstation, lab_nodes, verify_caas
+from gpuclusters.cli import lab as lab_command
+from gpuclusters.cli.diagnosis import Diagnosis, Level
+from gpuclusters.cli.lab_spec import spec_of
+from gpuclusters.cli.project import Project
+from gpuclusters.cli.stack_config import read_valid
+from gpuclusters.config.stack import StackConfig
+from lab import lifecycle, nodes, parts
+from lab.kata_runtime import sentence
+from lab.nodes import Kind, MachineFacts
+from lab.spec import LabSpec, remember
+
+ROOT = Path(__file__).resolve().parents[3]
+GOOD = MachineFacts("linux", root=True)
+FEW = replace(GOOD, inotify=3)
+USER = MachineFacts("linux", root=False)
+ANEW = "nodes stay simulated until the lab is made anew"
+
+Start = Callable[[StackConfig], tuple[str, str]]
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    """A project of its own with the committed stack files, and no lab."""
+    folder = tmp_path / "project"
+    folder.mkdir()
+    for path in (ROOT / "Pulumi.yaml", *ROOT.glob("Pulumi.*.yaml")):
+        shutil.copy(path, folder / path.name)
+    (tmp_path / "lab").mkdir()
+    return Project(folder, tmp_path / "lab")
+
+
+@pytest.fixture
+def start(project: Project, monkeypatch: pytest.MonkeyPatch) -> Start:
+    """What a start of the lab prints, and what it has to say at the end; nothing is started."""
+    monkeypatch.setattr(lifecycle, "start", lambda folder, spec, _report: remember(folder, spec))
+
+    def call(config: StackConfig) -> tuple[str, str]:
+        out = io.StringIO()
+        note = lab_command.start_for(project, "dev", config, Console(file=out, width=200))
+        return out.getvalue(), note
+
+    return call
+
+
+def machine(monkeypatch: pytest.MonkeyPatch, facts: MachineFacts) -> None:
+    monkeypatch.setattr(nodes, "machine_facts", lambda: facts)
+
+
+def chosen(project: Project, cluster_type: str) -> StackConfig:
+    path = project.stack_file("dev")
+    text = path.read_text().replace("cluster-type: caas", f"cluster-type: {cluster_type}")
+    path.write_text(text)
+    return read_valid(project, "dev")
+
+
+def doctors(project: Project, config: StackConfig) -> list[Diagnosis]:
+    return list(doctor_workstation.lab(project, {}, config))
+
+
+@pytest.mark.parametrize("kind", list(Kind))
+def test_a_start_and_the_doctor_say_once_what_stands_for_kata(
+    project: Project, start: Start, monkeypatch: pytest.MonkeyPatch, kind: Kind
+) -> None:
+    machine(monkeypatch, GOOD if kind is Kind.REAL else USER)
+    config = chosen(project, "caas")
+    (other,) = set(Kind) - {kind}
+    before = [d.text for d in doctors(project, config)]
+    said, _ = start(config)
+    after = [d.text for d in doctors(project, config)]
+    for texts in (said.splitlines(), before, after):
+        assert texts.count(sentence(kind)) == 1
+        assert sentence(other) not in texts
+    assert any(text.startswith(f"nodes are {kind.value}: ") for text in before)
+    assert f"nodes are {kind.value}" in after
+    assert lab_nodes.kata_of(project, config.section) == sentence(kind)
+
+
+@pytest.mark.parametrize("cluster_type", ["rke2", "usernetes"])
+def test_nothing_is_said_of_kata_where_a_cluster_has_none(
+    project: Project, start: Start, monkeypatch: pytest.MonkeyPatch, cluster_type: str
+) -> None:
+    machine(monkeypatch, GOOD)
+    config = chosen(project, cluster_type)
+    said, _ = start(config)
+    texts = [
+        said,
+        *(d.text for d in doctors(project, config)),
+        lab_nodes.kata_of(project, config.section),
+    ]
+    assert "kata" not in "\n".join(texts)
+    kind = "real" if cluster_type == "rke2" else "simulated"
+    assert f"nodes are {kind}" in texts
+
+
+def test_the_evidence_of_a_real_cluster_speaks_of_no_stand_in(project: Project) -> None:
+    remember(project.lab_folder, LabSpec("dev", (), (), "", kind=Kind.REAL))
+    real = read_valid(project, "hgx-h100").caas
+    assert verify_caas.remarks(project, real) == ()
+    in_lab = verify_caas.remarks(project, chosen(project, "caas").caas)
+    assert f"{sentence(Kind.REAL)}." in in_lab
+
+
+def test_machines_of_other_types_are_explained_and_only_where_there_are_some(
+    project: Project, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine(monkeypatch, GOOD)
+    config = chosen(project, "caas")
+    said, _ = start(config)
+    own, everything = len(config.caas.nodes), len(known_machines(project))
+    assert f"{everything - own} of {everything} machines are of rke2 and usernetes" in said
+    monkeypatch.setattr(lab_command, "other_sections", lambda _file, _chosen: ())
+    alone, _ = start(config)
+    assert "machines are of" not in alone
+
+
+def known_machines(project: Project) -> list[str]:
+    config = read_valid(project, "dev")
+    others = lab_command.other_sections(project.stack_file("dev"), config.cluster_type)
+    return [host.name for host in spec_of(config.section, others).hosts]
+
+
+def test_where_a_passing_shortage_kept_real_nodes_away_the_end_says_how_to_get_them(
+    project: Project, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine(monkeypatch, FEW)
+    _, note = start(chosen(project, "caas"))
+    assert note.startswith(ANEW)
+    assert "3 more inotify instances" in note
+    # The shortage has passed; the lab has kept its nodes.
+    machine(monkeypatch, GOOD)
+    _, note = start(chosen(project, "caas"))
+    assert note == f"{ANEW} (`make down`, then `make up`): this machine can have real ones now"
+    # Whoever cannot have them, or has no use for them, is not told of them.
+    _, note = start(chosen(project, "usernetes"))
+    assert note == ""
+    machine(monkeypatch, USER)
+    _, note = start(chosen(project, "rke2"))
+    assert note == ""
+
+
+def test_the_doctor_says_that_the_lab_has_nodes_of_another_kind_than_asked_for(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine(monkeypatch, GOOD)
+    remember(project.lab_folder, LabSpec("dev", (), (), "", kind=Kind.REAL))
+    path = project.stack_file("dev")
+    path.write_text(path.read_text().replace("{nodes: auto}", "{nodes: simulated}"))
+    said = doctors(project, read_valid(project, "dev"))
+    (found,) = (d for d in said if d.text.startswith("nodes are to be simulated"))
+    assert found.level is Level.FAILURE
+    assert "has real nodes; remove it first with `gpu-clusters down`" in found.text
+
+
+@pytest.mark.parametrize("columns", [40, 80])
+def test_addresses_of_the_lab_stay_whole_and_what_stands_in_is_beneath(
+    tmp_path: Path, columns: int
+) -> None:
+    names = ", ".join(f"node-{number}" for number in range(20))
+    found = [
+        part("kube-controller-manager", "127.0.0.1:23493", 1234567, 132),
+        part("host hgx-01", "operator@100.100.100.100:22"),
+        part("node hgx-01", "100.100.100.100", 8829, 1385),
+        replace(part("kubelets", names), running=False, stand_in="x!"),
+    ]
+    out = io.StringIO()
+    project = Project(tmp_path, tmp_path / "lab")
+    lab_command.show(project, found, Console(file=out, width=columns))
+    lines = [line.rstrip() for line in out.getvalue().splitlines()]
+    table = lines[1 : lines.index("note: kubelets: x!")]
+    assert max(map(len, table)) <= 80
+    assert [line.split() for line in table[1:5]] == [
+        ["kube-controller-manager", "runs", "127.0.0.1:23493", "1234567", "132", "MiB"],
+        ["host", "hgx-01", "runs", "operator@100.100.100.100:22"],
+        ["node", "hgx-01", "runs", "100.100.100.100", "8829", "1385", "MiB"],
+        ["kubelets", "down", "node-0,", "node-1,", "node-2,"],
+    ]
+    assert " ".join(" ".join(table[4:]).split()) == f"kubelets down {names}"
+
+
+def part(name: str, where: str, pid: int = 0, mebibytes: int = 0) -> parts.Part:
+    return parts.Part(name, True, where, pid, mebibytes * 2**20, None)
