@@ -30,15 +30,14 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Checkout]:
     """The dev stack on real nodes, up; this machine is left as it was found."""
     folder = tmp_path_factory.mktemp("story-real")
     nodes = folder / "lab" / "nodes"
-    before = this_machine.seen(nodes)
+    before = this_machine.seen()
     with checkout(folder, nodes="real") as dev:
         dev.up()
         yield dev
     # `make down` has run.
     after = this_machine.seen(nodes)
     assert this_machine.of(after, token(nodes)) == []
-    for kind in this_machine.KEPT:
-        assert after[kind] == before[kind], kind
+    assert this_machine.changed(before, after, nodes) == {}
 
 
 def test_every_output_says_that_runc_stands_for_kata(real: Checkout, tmp_path: Path) -> None:

@@ -23,8 +23,6 @@ from lab.nodes.network import token
 Seen = dict[str, set[str]]
 """Lines by the kind of thing."""
 
-KEPT = ("mounts", "namespaces", "filters", "folders")
-"""What is the same even while real nodes run."""
 _SETTINGS = Path("/proc/sys")
 _BY_ITSELF = re.compile(
     # Counters.
