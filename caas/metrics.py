@@ -109,8 +109,9 @@ TENANCY_READY_SECONDS: Final = Histogram(
 )
 CAPACITY_PARTITIONS: Final = Gauge(
     "gpu_clusters_capacity_partitions",
-    "Partitions on offer by size and state: free (every GPU is), broken (a GPU is quarantined), "
-    "busy (anything else). A GPU counts in a partition of each size.",
+    "Partitions on offer by size and state: free (every GPU is), unschedulable (so, but the node is "
+    "cordoned or away), broken (a GPU is quarantined), busy (anything else). A GPU counts in a "
+    "partition of each size.",
     ("size", "state"),
     registry=CONTROLLERS,
 )

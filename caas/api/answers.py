@@ -87,7 +87,7 @@ class SizeCapacityAnswer(Answer):
     total: int
     free: Annotated[int, Field(description="Requests of this size that would start at once.")]
     unschedulable: Annotated[
-        int, Field(description="Would be free, but their machine is taken out of service.")
+        int, Field(description="Would be free, but their machine is out of service, or away.")
     ]
     quarantined: Annotated[int, Field(description="Lost until their GPUs are repaired.")]
 
@@ -98,7 +98,15 @@ class GpuCapacityAnswer(Answer):
     total: int
     free: int
     unschedulable: Annotated[
-        int, Field(description="Would be free, but their machine is taken out of service.")
+        int, Field(description="Would be free, but their machine is out of service, or away.")
+    ]
+    unschedulable_by: Annotated[
+        Mapping[str, int],
+        Field(
+            description="The same by what is the matter with the machine. Cordoned: taken out of "
+            "service; NotReady: it does not answer; Gone: the cluster does not know it.",
+            examples=[{"NotReady": 8}],
+        ),
     ]
     recycling: Annotated[int, Field(description="Between two tenants: reset, cleared, verified.")]
     quarantined: int

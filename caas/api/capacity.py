@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from caas.settings import Host
 from gpuclusters.domain.lease_resource import Phase, lease_name
+from gpuclusters.domain.node_service import Outage
 from gpuclusters.domain.placement import BoardView
 
 
@@ -20,7 +22,7 @@ class SizeCapacity:
     free: int
     """A request of this size that comes first gets one at once."""
     unschedulable: int
-    """Would be free, but their machine is taken out of service."""
+    """Would be free, but their machine is out of service, or away."""
     quarantined: int
     """At least one of their GPUs is out of service."""
 
@@ -32,7 +34,9 @@ class GpuCapacity:
     total: int
     free: int
     unschedulable: int
-    """Would be free, but their machine is taken out of service."""
+    """Would be free, but their machine is out of service, or away."""
+    unschedulable_by: Mapping[str, int]
+    """The same by what is the matter with the machine, as far as there are any."""
     recycling: int
     """Between two tenants: reset, cleared, verified."""
     quarantined: int
@@ -59,12 +63,12 @@ def boards(hosts: Sequence[Host], phases: Mapping[str, str]) -> list[BoardView]:
     return views
 
 
-def by_size(views: Iterable[BoardView], away: Collection[str]) -> list[SizeCapacity]:
+def by_size(views: Iterable[BoardView], away: Container[str]) -> list[SizeCapacity]:
     """For each size on offer, smallest first.
 
     Args:
         views: the boards.
-        away: machines that are taken out of service.
+        away: machines on which nothing new is placed.
     """
     counts: dict[int, list[int]] = {}
     for view in views:
@@ -76,17 +80,28 @@ def by_size(views: Iterable[BoardView], away: Collection[str]) -> list[SizeCapac
     return [SizeCapacity(size, *counts[size]) for size in sorted(counts)]
 
 
-def of_gpus(hosts: Sequence[Host], phases: Mapping[str, str], away: Collection[str]) -> GpuCapacity:
-    """All GPUs of the cluster; `away` are machines that are taken out of service."""
+def of_gpus(
+    hosts: Sequence[Host], phases: Mapping[str, str], away: Mapping[str, Outage]
+) -> GpuCapacity:
+    """All GPUs of the cluster.
+
+    Args:
+        hosts: the machines.
+        phases: by name of the lease.
+        away: machines on which nothing new is placed, and why.
+    """
     stated = [
-        (host.name in away, phases.get(lease_name(host.name, gpu.module)))
+        (away.get(host.name), phases.get(lease_name(host.name, gpu.module)))
         for host in hosts
         for gpu in host.gpus
     ]
+    free = [outage for outage, phase in stated if phase == Phase.FREE]
+    why = Counter(outage.why.value for outage in free if outage is not None)
     return GpuCapacity(
         total=len(stated),
-        free=stated.count((False, Phase.FREE)),
-        unschedulable=stated.count((True, Phase.FREE)),
+        free=free.count(None),
+        unschedulable=why.total(),
+        unschedulable_by=dict(sorted(why.items())),
         recycling=sum(phase in _RECYCLING for _, phase in stated),
         quarantined=sum(phase == Phase.QUARANTINED for _, phase in stated),
     )

@@ -241,9 +241,9 @@ async def events(container: Id, caller: By, using: Using) -> answers.EventsAnswe
 async def capacity_now(caller: By, using: Using) -> answers.CapacityAnswer:
     """Partitions and GPUs that are free, and the tenant's own share. Nothing about other tenants."""
     tenancy = using.tenancies.of(caller.tenant)
-    away = using.store.out_of_service
     phases = capacity.phases_of(using.store.leases.all())
     hosts = using.settings.hosts
+    away = using.store.outages(host.name for host in hosts)
     return answers.CapacityAnswer(
         gpus=answers.GpuCapacityAnswer.model_validate(capacity.of_gpus(hosts, phases, away)),
         sizes=[

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -12,7 +12,7 @@ from caas.cluster import Cluster, Event
 from gpuclusters.domain.container import CONTAINER_LABEL, POD
 from gpuclusters.domain.isolation import TENANT_LABEL
 from gpuclusters.domain.lease_resource import GPU_LEASE
-from gpuclusters.domain.maintenance import is_out_of_service
+from gpuclusters.domain.node_service import Outage, outages
 from gpuclusters.domain.ports import ObjectKind
 from gpuclusters.domain.tenancy_objects import NODE
 from gpuclusters.domain.tenancy_resource import TENANCY
@@ -149,10 +149,9 @@ class Store:
         )  # fmt: skip
         return all(cache.synced.is_set() for cache in caches)
 
-    @property
-    def out_of_service(self) -> frozenset[str]:
-        """Machines on which nothing new is placed."""
-        return frozenset(n["metadata"]["name"] for n in self.nodes.all() if is_out_of_service(n))
+    def outages(self, machines: Iterable[str]) -> dict[str, Outage]:
+        """Those of these machines on which nothing new is placed, and why."""
+        return outages(machines, {node["metadata"]["name"]: node for node in self.nodes.all()})
 
     def leases_of(self, pod: Object) -> list[Object]:
         """The leases that are held for a pod."""

@@ -124,7 +124,8 @@ class LeaseBook:
             last_tenant=status.last_tenant or "",
         )
         stay = _stay(body, lease)
-        if stay not in self._deadlines:
+        # None where it stood still: the write that said so may not have come through.
+        if self._deadlines.get(stay) is None:
             self._deadlines = {k: v for k, v in self._deadlines.items() if k[1] != module}
             self._deadlines[stay] = self._remaining(status, now)
         deadline = None if status.deadline is None else self._deadlines[stay]

@@ -16,7 +16,7 @@ from caas.cluster import Cluster, ClusterError, ConflictError
 from caas.controllers.lease_book import LeaseBook
 from caas.controllers.lease_pods import pod_of
 from caas.controllers.lease_report import LeaseReport
-from gpuclusters.domain.lease import Lease, Orders, Pod, PodState
+from gpuclusters.domain.lease import Away, Lease, Orders, Pod, PodState
 from gpuclusters.domain.lease_board import Board
 from gpuclusters.domain.lease_decisions import decide
 from gpuclusters.domain.lease_effects import (
@@ -105,7 +105,10 @@ class HostLeases:
         return self._board.leases
 
     def view(self) -> BoardView:
-        """What placement may use: partitions that the fabric manager does not offer are left out."""
+        """What placement may use: partitions that the fabric manager does not offer are left out.
+
+        Nothing is free while the node is lost, and until its machine has answered again.
+        """
         offered = self._orders.offered
         if (reading := self._board.reading) is not None:
             offered = tuple(p for p in offered if p.id in reading.seen.supported)
@@ -113,7 +116,7 @@ class HostLeases:
         return BoardView(
             self.name,
             offered,
-            frozenset(m for m, phase in phases.items() if phase == "Free"),
+            frozenset(m for m, phase in phases.items() if phase == "Free" and self._board.serves),
             frozenset(m for m, phase in phases.items() if phase == "Quarantined"),
         )
 
@@ -164,6 +167,18 @@ class HostLeases:
         """The machine has booted anew."""
         self._board = self._board.after_boot()
         self._news.set()
+
+    def away(self, message: str | None) -> None:
+        """The node is lost, as the message says; None: it is there.
+
+        Free GPUs may then be offered as soon as the machine has answered, which `changed` tells.
+        """
+        before, now = self._board.away, None
+        if message is not None:
+            now = Away(self._clock() if before is None else before.since, message)
+        if now != before:
+            self._board = self._board.with_away(now)
+            self._news.set()
 
     async def grant(self, holder: Holder, pod: Mapping[str, Any]) -> bool:
         """Reserve a partition for a waiting pod; whether all of its GPUs are reserved."""
@@ -299,7 +314,10 @@ class HostLeases:
                 outcome = await port.do(effect)
         except TimeoutError:
             outcome = Failed(effect, f"no answer within {seconds:g} s")
+        served = self._board.serves
         self._board = self._board.learnt(outcome, self._clock())
+        if self._board.serves is not served:
+            self._changed()
         if not isinstance(outcome, Succeeded):
             message = outcome.message
             _LOG.warning("%s: %s: %s", self.name, type(effect).__name__, message)

@@ -186,7 +186,7 @@ class LeaseQueue:
             self._news.set()
 
     def _count(self, waiting: list[Waiting], boards: list[BoardView]) -> None:
-        for (size, state), count in partition_states(boards).items():
+        for (size, state), count in partition_states(boards, self._serves).items():
             metrics.CAPACITY_PARTITIONS.labels(str(size), state).set(count)
         counts = Counter(request.tenant for request in waiting)
         for tenant in self._tenants - set(counts):

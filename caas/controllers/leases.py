@@ -28,7 +28,7 @@ from gpuclusters.domain.firmware import Golden
 from gpuclusters.domain.isolation import TENANT_LABEL
 from gpuclusters.domain.lease import Orders
 from gpuclusters.domain.lease_resource import GPU_LEASE, GPULeaseSpec
-from gpuclusters.domain.maintenance import is_out_of_service
+from gpuclusters.domain.node_service import Outage, outages
 from gpuclusters.domain.tenancy_objects import NODE
 from gpuclusters.domain.tenancy_resource import TENANCY
 
@@ -74,7 +74,7 @@ class LeaseController:
         self._pods = Mirror(POD, self._pod_changed, labels=TENANT_LABEL)
         self._tenancies = Mirror(TENANCY, lambda _body: self._queue.look())
         self._nodes = Mirror(NODE, self._node_changed)
-        self._out_of_service: frozenset[str] = frozenset()
+        self._outages: dict[str, Outage] = {}
         self._queue = LeaseQueue(
             self._hosts,
             self._tenancies.get,
@@ -100,8 +100,8 @@ class LeaseController:
         return self._hosts
 
     def serves(self, node: str) -> bool:
-        """Whether pods may be placed on a node, as far as is known."""
-        return node not in self._out_of_service
+        """Whether pods may be placed on a node; on none before it is known which nodes are there."""
+        return self._nodes.synced.is_set() and node not in self._outages
 
     def observe(self, body: dict[str, Any]) -> None:
         """A GPULease as the API server has it."""
@@ -125,6 +125,9 @@ class LeaseController:
                 group.create_task(self._pods.follow(self._cluster), name="pods")
                 group.create_task(self._tenancies.follow(self._cluster), name="tenancies seen")
                 group.create_task(self._nodes.follow(self._cluster), name="nodes seen")
+                # What becomes of a GPU depends on whether its node is there.
+                await self._nodes.synced.wait()
+                self._look_at_nodes()
                 for name in self._config:
                     group.create_task(self._host(name), name=f"leases of {name}")
                 group.create_task(self._queue.run(), name="queue")
@@ -144,6 +147,7 @@ class LeaseController:
                 _LOG.exception("the leases of %s begin anew", name)
                 await asyncio.sleep(AGAIN_SECONDS)
                 self._hosts[name] = self._new(self._config[name])
+                self._tell_of_node(name)
                 for body in self._leases.get(name, {}).values():
                     self._hosts[name].observe(body)
 
@@ -166,11 +170,26 @@ class LeaseController:
         if boot and name in self._hosts and self._boot_ids.setdefault(name, boot) != boot:
             self._boot_ids[name] = boot
             self._hosts[name].booted()
-        nodes = self._nodes.within().items()
-        away = frozenset(name for name, node in nodes if is_out_of_service(node))
-        if away != self._out_of_service:
-            self._out_of_service = away
-            self._queue.look()
+        # Until all have been seen, one that was not yet seen is not a node that is gone.
+        if self._nodes.synced.is_set():
+            self._look_at_nodes()
+
+    def _look_at_nodes(self) -> None:
+        now = outages(self._hosts, self._nodes.within())
+        if now == self._outages:
+            return
+        before, self._outages = self._outages, now
+        for name in sorted(before.keys() | now.keys()):
+            if before.get(name) == now.get(name):
+                continue
+            said = now[name].message if name in now else f"{name} is back in service"
+            _LOG.warning("node: %s", said)
+            self._tell_of_node(name)
+        self._queue.look()
+
+    def _tell_of_node(self, name: str) -> None:
+        outage = self._outages.get(name)
+        self._hosts[name].away(outage.message if outage is not None and outage.lost else None)
 
     def _pod_changed(self, body: dict[str, Any]) -> None:
         metadata = body["metadata"]

@@ -44,6 +44,16 @@ class Reason(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Away:
+    """The host's node is lost: not Ready, or gone. Nobody can be expected to answer there."""
+
+    since: float
+    """When that was first seen, by the clock of `decide`'s `now`."""
+    message: str
+    """One sentence with the node's name."""
+
+
+@dataclass(frozen=True, slots=True)
 class Lease:
     """One GPU's lease. `deadline` is by the clock of `decide`'s `now`; None in a phase without limit."""
 

@@ -27,6 +27,8 @@ def admit(draft: Draft, present: Sequence[Group]) -> None:
     for group in ready[:1]:
         if group.pod is None or not group.wanted:
             continue
+        if draft.board.away is not None and not group.admitted:
+            continue  # its gate would open to where nobody is
         _let_go(draft, group, group.pod)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
-from gpuclusters.domain.lease import Entry, Lease, Orders, Pod, PodState
+from gpuclusters.domain.lease import Away, Entry, Lease, Orders, Pod, PodState
 from gpuclusters.domain.lease_effects import (
     ActivatePartition,
     AdmitPod,
@@ -64,6 +64,15 @@ class Board:
     pods: Mapping[str, Pod] = field(default_factory=dict)
     attempts: Mapping[Effect, Attempt] = field(default_factory=dict)
     reading: Reading | None = None
+    away: Away | None = None
+    """Set while the host's node is lost."""
+    heard: bool = True
+    """Whether the machine has answered since it came back, from an absence or from a boot."""
+
+    @property
+    def serves(self) -> bool:
+        """Whether its free GPUs may be given to somebody: one that was away has to answer first."""
+        return self.away is None and self.heard
 
     def with_lease(self, lease: Lease) -> Board:
         """A lease as it is stored now. What was learnt about an earlier stay of the GPU is dropped."""
@@ -94,7 +103,13 @@ class Board:
         kept = {
             e: a for e, a in self.attempts.items() if a.in_flight or not isinstance(e, Withhold)
         }
-        return replace(self, attempts=kept, reading=None)
+        return replace(self, attempts=kept, reading=None, heard=False)
+
+    def with_away(self, away: Away | None) -> Board:
+        """The node is lost, or is there. When it is back, what was read of the machine before is old."""
+        if away is None and self.away is not None:
+            return replace(self, away=None, reading=None, heard=False)
+        return replace(self, away=away)
 
     def asked(self, effect: Effect) -> Board:
         """The effect is on its way."""
@@ -108,7 +123,8 @@ class Board:
             return self  # of a stay that is over
         match outcome:
             case Succeeded(ReadBoard(entries), BoardSeen() as seen):
-                return replace(self._dropped(effect), reading=Reading(seen, entries, now))
+                reading = Reading(seen, entries, now)
+                return replace(self._dropped(effect), reading=reading, heard=True)
             case Succeeded(DeactivatePartition(partition)):
                 return self._dropped(effect)._with_partition(partition, active=False)
             case Succeeded(GiveBack(modules)):

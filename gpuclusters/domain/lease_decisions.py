@@ -6,6 +6,7 @@ Whatever is not known is asked; whatever cannot be known in time closes the GPU.
 
 from __future__ import annotations
 
+from gpuclusters.domain.lease_absence import decide_absence
 from gpuclusters.domain.lease_board import Board
 from gpuclusters.domain.lease_holding import decide_groups
 from gpuclusters.domain.lease_plan import Draft, Plan
@@ -22,4 +23,5 @@ def decide(board: Board, now: float) -> Plan:
     draft = Draft(board, now)
     decide_groups(draft)
     decide_recycling(draft)
+    decide_absence(draft)
     return draft.plan()

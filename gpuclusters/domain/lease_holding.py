@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from gpuclusters.domain.lease import LEAVING, OVER, Entry, Lease, PodState, Reason
+from gpuclusters.domain.lease_absence import give_up, is_given_up
 from gpuclusters.domain.lease_admission import admit
 from gpuclusters.domain.lease_board import Board, Reading
 from gpuclusters.domain.lease_effects import (
@@ -57,6 +58,8 @@ def decide_groups(draft: Draft) -> None:
             draft.want_pod(group.holder)
         elif not group.wanted or not group.whole or group.disputed:
             _dissolve(draft, group)
+        elif is_given_up(draft, group):
+            give_up(draft, group)
         elif reserved := group.within(Phase.RESERVED):
             _begin(draft, reserved)
         elif activating := group.within(Phase.ACTIVATING):
@@ -92,7 +95,7 @@ def _give_up_late(draft: Draft, lease: Lease) -> None:
         draft.move(
             lease, Phase.FREE, "the reservation lasted too long; nothing was done to the GPU"
         )
-    else:
+    elif draft.board.away is None:
         failure = draft.last_failure(lease.entry)
         draft.quarantine(
             lease,
@@ -206,6 +209,11 @@ def _release(draft: Draft, group: Group, releasing: Sequence[Lease]) -> None:
     if let_go and group.pod.state not in OVER:
         return
     if any(x.disputed or (x.holder is not None and x.holder.allocated) for x in releasing):
+        return
+    if draft.board.away is not None and not group.admitted:
+        # Nobody can be asked there, and no pod ever came to these GPUs: the pod need not wait for that.
+        for lease in releasing:
+            draft.move(lease, Phase.RESETTING, "its pod was never let go to it; its node is lost")
         return
     entries = [lease.entry for lease in releasing]
     reading = draft.reading(entries)

@@ -39,6 +39,10 @@ class Plan:
     """When time alone makes a difference next; None if it does not."""
 
 
+STANDS_STILL = frozenset({Phase.RELEASING, Phase.RESETTING, Phase.SCRUBBING, Phase.VERIFYING})
+"""Phases that have no deadline while the node is lost: that nobody answers there says nothing of a GPU."""
+
+
 class Draft:
     """A plan in the making, for one board at one moment."""
 
@@ -73,8 +77,8 @@ class Draft:
             self._wake = at
 
     def expired(self, lease: Lease) -> bool:
-        """Whether the phase has lasted too long."""
-        if lease.deadline is None:
+        """Whether the phase has lasted too long; never while the node is lost, where time stands still."""
+        if lease.deadline is None or (self.board.away is not None and lease.phase in STANDS_STILL):
             return False
         self.wake_at(lease.deadline)
         return lease.deadline <= self.now

@@ -33,6 +33,9 @@ GPU_LEASE = ObjectKind(GROUP, VERSION, "gpuleases", "GPULease", namespaced=False
 RECHECK_ANNOTATION = f"{GROUP}/recheck"
 """An operator sets it to any new value to send a quarantined GPU through the whole cycle again."""
 
+WAITING_FOR_NODE = "WaitingForNode"
+"""Reason of a GPU whose way to Free stands still because its node is lost; the message names the node."""
+
 Module = Annotated[int, Field(ge=1, le=64)]
 
 
@@ -126,7 +129,7 @@ class GPULeaseStatus(Part):
     last_tenant: Name | None = None
     """Who had the GPU last, from the end of the holding until it is free; in quarantine it stays."""
     reason: Annotated[str, Field(max_length=64)] = ""
-    """Why it is quarantined, or what last failed; one word."""
+    """Why it is quarantined, or what it waits for; one word."""
     message: Annotated[str, Field(max_length=1024)] = ""
     cycle: Annotated[int, Field(ge=1)]
     """Counts how often the GPU was sent to be reset; evidence of another cycle proves nothing."""

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from gpuclusters.domain.custom_resource import GROUP, Name
-from gpuclusters.domain.lease_resource import GPU_LEASE, HELD, Phase
+from gpuclusters.domain.lease_resource import GPU_LEASE, HELD, WAITING_FOR_NODE, Phase
 from gpuclusters.domain.ports import Clock, ClusterObjects, Journal
 from gpuclusters.domain.refusals import RefusalError
 from gpuclusters.domain.tenancy_objects import NODE, POD
@@ -125,11 +125,6 @@ def end(inputs: MaintenanceInputs, cluster: ClusterObjects) -> None:
         cluster.apply(NODE, _named(inputs.node))
 
 
-def is_out_of_service(node: Mapping[str, Any]) -> bool:
-    """Whether the scheduler may not place anything on the node, whoever said so."""
-    return bool((node.get("spec") or {}).get("unschedulable"))
-
-
 def _named(node: str) -> dict[str, Any]:
     return {"apiVersion": NODE.api_version, "kind": NODE.kind, "metadata": {"name": node}}
 
@@ -167,6 +162,8 @@ def _duty(leases: Sequence[Mapping[str, Any]], *, cordoned: bool) -> Duty:
         name, status = str(lease["metadata"]["name"]), lease.get("status") or {}
         phase, holder = str(status.get("phase", "unknown")), status.get("holder")
         who = f", {holder['tenant']}/{holder['pod']}" if holder else ""
+        if status.get("reason") == WAITING_FOR_NODE:
+            who += f"; {status.get('message', '')}"
         if phase == Phase.QUARANTINED:
             quarantined.append(name)
         # In quarantine a GPU keeps its holder as long as the pod has it.

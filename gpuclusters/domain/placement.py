@@ -15,7 +15,7 @@ The same input always gives the same answer. Nothing is moved: a running contain
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -31,6 +31,8 @@ class PartitionState(StrEnum):
     """A GPU is leased or being recycled, in this partition or in another one that overlaps."""
     BROKEN = "broken"
     """A GPU is lost."""
+    UNSCHEDULABLE = "unschedulable"
+    """Every GPU is free, but the host is out of service, or away."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,10 +106,20 @@ def cheapest(found: Iterable[tuple[Cost, Placement] | None]) -> Placement | None
 
 
 def partition_states(
-    boards: Sequence[BoardView],
+    boards: Sequence[BoardView], serves: Callable[[str], bool] = lambda _host: True
 ) -> Mapping[tuple[int, PartitionState], int]:
-    """How many partitions there are by size and state: every state of each size on offer, 0 included."""
-    found = Counter((p.size, board.state(p)) for board in boards for p in board.offered)
+    """How many partitions there are by size and state: every state of each size on offer, 0 included.
+
+    Args:
+        boards: all of them.
+        serves: whether anything may be placed on a host.
+    """
+    found: Counter[tuple[int, PartitionState]] = Counter()
+    for board in boards:
+        free = PartitionState.FREE if serves(board.host) else PartitionState.UNSCHEDULABLE
+        for partition in board.offered:
+            state = board.state(partition)
+            found[partition.size, free if state is PartitionState.FREE else state] += 1
     sizes = sorted({size for size, _ in found})
     return {(size, state): found[size, state] for size in sizes for state in PartitionState}
 

@@ -90,6 +90,16 @@ def tenancy(tenant: str, *, gpus: int = 4, ready: bool = True, **spec: Any) -> d
     }
 
 
+def node(name: str, *, ready: str = "True", cordoned: bool = False) -> dict[str, Any]:
+    """A machine as its kubelet says it is."""
+    condition = {"type": "Ready", "status": ready, "lastTransitionTime": "2026-11-22T15:00:00Z"}
+    return {
+        "metadata": {"name": name},
+        "spec": {"unschedulable": cordoned},
+        "status": {"conditions": [condition]},
+    }
+
+
 def lease(host: str, module: int, phase: str, pod_uid: str | None = None) -> dict[str, Any]:
     """A GPULease."""
     holder = {"holder": {"podUid": pod_uid}} if pod_uid else {}
@@ -412,6 +422,7 @@ async def served(
         cluster.put("tenancies", tenancy("globex", gpus=8))
         cluster.put("namespaces", {"metadata": {"name": "gpu-clusters-system"}})
         for host in ("hgx-01", "hgx-02"):
+            cluster.put("nodes", node(host))
             for module in range(1, 9):
                 cluster.put(GPU_LEASE.plural, lease(host, module, "Free"))
     issuer = issuer or FakeIssuer()

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
+import itertools
 import secrets
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
-from caas.cluster import Cluster, ClusterError, ConflictError
+from caas.cluster import Cluster, ClusterError, ConflictError, Event
 from caas.controllers.leases import LeaseController, MakeEffects, effects_over_ssh, specs_of
 from caas.settings import Settings
 from gpuclusters.domain import lease_resource, tenancy_resource
@@ -27,6 +29,7 @@ from gpuclusters.domain.lease_resource import (
     lease_object,
 )
 from gpuclusters.domain.ports import ObjectKind
+from gpuclusters.domain.tenancy_objects import NODE
 from gpuclusters.domain.tenancy_resource import TENANCY
 from lab.hosts import firmware, gpus
 from lab.hosts.board import board
@@ -128,6 +131,67 @@ async def define(cluster: Cluster) -> None:
                 break
 
 
+class Nodes:
+    """Nodes that only the controller of one test sees.
+
+    In the API server, which all tests share, each would be one more that tenancies, DaemonSets and pods
+    of other tests have to reckon with.
+    """
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._version = itertools.count(1)
+        self._bodies: dict[str, dict[str, Any]] = {}
+        self._watching: list[asyncio.Queue[Event]] = []
+        for name in names:
+            self.say(name)
+
+    def say(self, name: str, *, ready: str = "True", cordoned: bool = False) -> None:
+        """The node is so from now on."""
+        version = str(next(self._version))
+        condition = {"type": "Ready", "status": ready, "lastTransitionTime": _SINCE}
+        body = {
+            "metadata": {"name": name, "uid": name, "resourceVersion": version},
+            "spec": {"unschedulable": True} if cordoned else {},
+            "status": {"conditions": [condition]},
+        }
+        kind: Literal["ADDED", "MODIFIED"] = "MODIFIED" if name in self._bodies else "ADDED"
+        self._bodies[name] = body
+        self._tell(Event(kind, body))
+
+    def remove(self, name: str) -> None:
+        """The cluster has no such node any more."""
+        self._tell(Event("DELETED", self._bodies.pop(name)))
+
+    async def watch(self) -> AsyncIterator[Event]:
+        """As `Cluster.watch`."""
+        news: asyncio.Queue[Event] = asyncio.Queue()
+        self._watching.append(news)
+        for body in list(self._bodies.values()):
+            yield Event("ADDED", copy.deepcopy(body))
+        yield Event("SYNC", {"metadata": {"resourceVersion": str(next(self._version))}})
+        while True:
+            yield copy.deepcopy(await news.get())
+
+    def _tell(self, event: Event) -> None:
+        for news in self._watching:
+            news.put_nowait(event)
+
+
+class Seen:
+    """A cluster whose nodes are those of one test."""
+
+    def __init__(self, cluster: Cluster, nodes: Nodes) -> None:
+        self._cluster = cluster
+        self._nodes = nodes
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cluster, name)
+
+    def watch(self, kind: ObjectKind, *where: str, **chosen: str) -> AsyncIterator[Event]:
+        """All but nodes from the API server."""
+        return self._nodes.watch() if kind == NODE else self._cluster.watch(kind, *where, **chosen)
+
+
 @dataclass
 class LeaseLab:
     """What a test does and sees."""
@@ -136,14 +200,17 @@ class LeaseLab:
     settings: Settings
     namespace: str
     make_effects: MakeEffects
+    nodes: Nodes | None = None
+    """What the controller sees of nodes; None: those that the API server has."""
     running: asyncio.Task[None] | None = None
     controller: LeaseController | None = None
 
     async def start(self) -> None:
         """Start a controller; it knows nothing but what is stored."""
         # Tests that run at the same time share one API server, and each has machines of its own.
+        seen: Any = self.cluster if self.nodes is None else Seen(self.cluster, self.nodes)
         self.controller = LeaseController(
-            self.cluster, self.settings, self.make_effects, mine=lambda home: home == self.namespace
+            seen, self.settings, self.make_effects, mine=lambda home: home == self.namespace
         )
         self.running = asyncio.create_task(self._run(self.controller))
 
@@ -339,6 +406,13 @@ class LeaseLab:
         )
         return pods[name]
 
+    async def serves(self, host: str, *, served: bool = True) -> None:
+        """Wait until the controller knows that the node is there, or that it is not."""
+        assert self.controller is not None
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while self.controller.serves(host) is not served:
+                await asyncio.sleep(0.05)
+
     async def allocate(self, pod: dict[str, Any], *, allocated: bool = True) -> None:
         """What the device plugin does for the kubelet, which has pods that were admitted alone."""
         uid = pod["metadata"]["uid"]
@@ -392,19 +466,22 @@ async def lease_lab(
     *,
     wrap: Callable[[MakeEffects], MakeEffects] = lambda make: make,
     free: bool = False,
+    node: str = "",
     **options: Any,
 ) -> AsyncIterator[LeaseLab]:
     """A running controller of these hosts; everything is gone afterwards.
 
     Their GPUs are new, or `free`: made so before the controller looks, by somebody who knows that
-    simulated machines have had no tenant.
+    simulated machines have had no tenant. Their nodes are this test's own, as `lab.nodes` says, unless
+    the only one is a `node` that the API server has.
     """
-    settings = settings_of([(unique(host), host) for host in hosts], **options)
+    settings = settings_of([(node or unique(host), host) for host in hosts], **options)
     key = hosts[0].client_key.read_text()
     effects = wrap(effects_over_ssh(key, lambda: hosts[0].endpoint.bmc.password))
     async with Cluster.connect(kube_api.kubeconfig) as cluster:
         await define(cluster)
-        lab = LeaseLab(cluster, settings, namespace, effects)
+        nodes = None if node else Nodes(host.name for host in settings.hosts)
+        lab = LeaseLab(cluster, settings, namespace, effects, nodes)
         try:
             if free:
                 await lab.free()

@@ -39,6 +39,8 @@ class LogNode:
     lines: list[bytes] = field(default_factory=list)
     ended: threading.Event = field(default_factory=threading.Event)
     asked: list[dict[str, list[str]]] = field(default_factory=list)
+    silent: threading.Event = field(default_factory=threading.Event)
+    """Set, its kubelet says nothing any more: the node controller takes it for lost after a while."""
 
     def let_go(self, namespace: str, pod: str) -> None:
         """What the lease controller does when the GPUs are leased; waits until it is scheduled."""
@@ -118,7 +120,7 @@ def log_node(cluster: KubeCluster, request: Request) -> Iterator[LogNode]:
     over = threading.Event()
     threads = [
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}),
-        threading.Thread(target=_beat, args=(request, made.name, port, over)),
+        threading.Thread(target=_beat, args=(made, port, over)),
     ]
     try:
         _register(request, made.name, port)
@@ -149,13 +151,16 @@ def _register(request: Request, name: str, port: int) -> None:
     request.merge(f"/api/v1/nodes/{name}/status", {"status": _status(port)})
 
 
-def _beat(request: Request, name: str, port: int, over: threading.Event) -> None:
+def _beat(node: LogNode, port: int, over: threading.Event) -> None:
     """Say again and again that it is Ready: of a node that is silent for 40 s nobody expects anything."""
     while not over.wait(_BEAT_SECONDS):
+        if node.silent.is_set():
+            continue
         # Missing one is no fault.
         with suppress(UnavailableError, AssertionError):
-            request.merge(f"/api/v1/nodes/{name}/status", {"status": _status(port)})
-    request.close()
+            path = f"/api/v1/nodes/{node.name}/status"
+            node.request.merge(path, {"status": _status(port)})
+    node.request.close()
 
 
 def _wait_until_usable(request: Request, name: str) -> None:

@@ -11,7 +11,7 @@ import pytest
 from caas.cluster import ClusterError, ConflictError
 from gpuclusters.domain.container import CONTAINER_LABEL, LEASE_GATE, REQUEST_ANNOTATION
 from gpuclusters.domain.isolation import TENANT_LABEL
-from tests.caas.apikit import Api, FakeCluster, lease, play, served, tenancy
+from tests.caas.apikit import Api, FakeCluster, lease, node, play, served, tenancy
 
 
 def kind(answer: Any) -> str:
@@ -351,10 +351,7 @@ def test_a_lease_that_is_held_for_a_container_makes_it_reserving() -> None:
     play(act)
 
 
-def test_machines_out_of_service_are_no_free_capacity() -> None:
-    def node(*, cordoned: bool) -> dict[str, Any]:
-        return {"metadata": {"name": "hgx-01"}, "spec": {"unschedulable": cordoned}}
-
+def test_machines_out_of_service_or_away_are_no_free_capacity() -> None:
     async def act(api: Api) -> None:
         async def told() -> tuple[dict[str, int], dict[str, int]]:
             await api.settle()
@@ -362,13 +359,25 @@ def test_machines_out_of_service_are_no_free_capacity() -> None:
             return answer["gpus"], answer["sizes"][2]
 
         api.cluster.put("gpuleases", lease("hgx-01", 5, "Scrubbing"))
-        api.cluster.put("nodes", node(cordoned=True))
+        api.cluster.put("nodes", node("hgx-01", cordoned=True))
         gpus, fours = await told()
         assert gpus == {
-            "total": 16, "free": 8, "unschedulable": 7, "recycling": 1, "quarantined": 0,
+            "total": 16, "free": 8, "unschedulable": 7, "unschedulableBy": {"Cordoned": 7},
+            "recycling": 1, "quarantined": 0,
         }  # fmt: skip
         assert fours == {"gpus": 4, "total": 4, "free": 2, "unschedulable": 1, "quarantined": 0}
-        api.cluster.put("nodes", node(cordoned=False))
+        api.cluster.put("nodes", node("hgx-02", ready="Unknown"))
+        gpus, fours = await told()
+        assert (gpus["free"], gpus["unschedulable"]) == (0, 15)
+        assert gpus["unschedulableBy"] == {"Cordoned": 7, "NotReady": 8}
+        assert (fours["free"], fours["unschedulable"]) == (0, 3)
+        api.cluster.remove("nodes", "hgx-02")
+        api.cluster.put("nodes", node("hgx-01"))
+        gpus, fours = await told()
+        assert (gpus["free"], gpus["unschedulable"]) == (7, 8)
+        assert gpus["unschedulableBy"] == {"Gone": 8}
+        assert (fours["free"], fours["unschedulable"]) == (1, 2)
+        api.cluster.put("nodes", node("hgx-02"))
         gpus, fours = await told()
         assert (gpus["free"], gpus["unschedulable"]) == (15, 0)
         assert (fours["free"], fours["unschedulable"]) == (3, 0)
@@ -385,7 +394,8 @@ def test_capacity_counts_partitions_and_tells_of_nobody_else() -> None:
         answer = await api.get("acme", "/v1/capacity")
         told = answer.json()
         assert told["gpus"] == {
-            "total": 16, "free": 13, "unschedulable": 0, "recycling": 1, "quarantined": 1,
+            "total": 16, "free": 13, "unschedulable": 0, "unschedulableBy": {},
+            "recycling": 1, "quarantined": 1,
         }  # fmt: skip
         # Module 1 is in the pair 1+3, in the four 1-4 and in the eight; 2 and 4 are a pair.
         assert told["sizes"] == [

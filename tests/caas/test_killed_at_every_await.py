@@ -136,6 +136,9 @@ class LeaseWorld:
         ready = {"type": "Ready", "status": "True", "observedGeneration": 1}
         _status(self.server, TENANCY, tenancy, {"conditions": [ready]})
         self.server.create(NAMESPACE, _object(NAMESPACE, "acme"))
+        node = self.server.create(NODE, _object(NODE, "h"))
+        there = {"type": "Ready", "status": "True"}
+        _status(self.server, NODE, node, {"conditions": [there]})
         pod = _object(POD, "c-1", "acme", {TENANT_LABEL: "acme"})
         limits = {"limits": {"nvidia.com/pgpu": "2"}}
         pod["spec"] = {

@@ -14,7 +14,6 @@ from caas.cluster import ClusterError
 from gpuclusters.domain.container import LEASE_ANNOTATION, POD
 from gpuclusters.domain.fabric_lock import MARKS, WITHHELD, quarantined
 from gpuclusters.domain.lease_resource import GPU_LEASE, lease_name
-from gpuclusters.domain.tenancy_objects import NODE
 from gpuclusters.domain.tenancy_resource import TENANCY
 from lab.hosts import faults, gpus, tenant
 from lab.hosts.board import board
@@ -241,25 +240,17 @@ def test_a_pod_waits_until_its_tenancy_is_ready(play: Play, host: SimulatedHost)
 
 def test_a_node_out_of_service_gets_no_pod(play: Play, host: SimulatedHost) -> None:
     async def story(lab: LeaseLab) -> None:
-        name = {"name": lab.host}
-        node = {"apiVersion": "v1", "kind": "Node", "metadata": name}
-        away = {**node, "spec": {"unschedulable": True}}
-        try:
-            await lab.cluster.apply(NODE, away, manager="tests", force=True)
-            assert lab.controller is not None
-            async with asyncio.timeout(PATIENCE_SECONDS):
-                while lab.controller.serves(lab.host):
-                    await asyncio.sleep(0.05)
-            tenant = await lab.tenant()
-            pod = await lab.pod(tenant, 1)
-            # A later pod of the same queue would have been granted by now.
-            for _ in range(3):
-                await asyncio.sleep(0.3)
-                assert set((await lab.phases()).values()) == {"Free"}
-            await lab.cluster.apply(NODE, node, manager="tests", force=True)
-            await lab.admitted(pod)
-        finally:
-            await lab.cluster.delete(NODE, lab.host)
+        assert lab.nodes is not None
+        lab.nodes.say(lab.host, cordoned=True)
+        await lab.serves(lab.host, served=False)
+        tenant = await lab.tenant()
+        pod = await lab.pod(tenant, 1)
+        # A later pod of the same queue would have been granted by now.
+        for _ in range(3):
+            await asyncio.sleep(0.3)
+            assert set((await lab.phases()).values()) == {"Free"}
+        lab.nodes.say(lab.host)
+        await lab.admitted(pod)
 
     play(story)
 

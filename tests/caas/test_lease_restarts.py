@@ -15,7 +15,7 @@ from caas.settings import Settings
 from gpuclusters.domain.lease_resource import GPU_LEASE
 from lab.hosts.board import board
 from tests.caas.fakehost import GOLDEN, FakeHosts
-from tests.caas.leasekit import PHASES, LeaseLab, define
+from tests.caas.leasekit import PHASES, LeaseLab, Nodes, define
 from tests.fixtures.control_plane import KubeCluster
 
 pytestmark = pytest.mark.lab
@@ -59,7 +59,7 @@ async def fake_lab(
     """A controller of machines in this process, on a real API server."""
     async with Cluster.connect(kube_api.kubeconfig) as cluster:
         await define(cluster)
-        lab = LeaseLab(cluster, settings_of(names), namespace, machines)
+        lab = LeaseLab(cluster, settings_of(names), namespace, machines, Nodes(names))
         try:
             await lab.start()
             yield lab
@@ -135,7 +135,7 @@ def test_two_controllers_at_once_lease_no_gpu_twice(kube_api: KubeCluster, names
         machines = FakeHosts(seconds=0.01)
         name = f"fake-{secrets.token_hex(4)}"
         async with fake_lab(kube_api, namespace, machines, [name]) as lab:
-            other = LeaseLab(lab.cluster, lab.settings, namespace, machines)
+            other = LeaseLab(lab.cluster, lab.settings, namespace, machines, lab.nodes)
             await other.start()
             try:
                 await lab.all_free()

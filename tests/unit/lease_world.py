@@ -17,7 +17,7 @@ from gpuclusters.domain import lease_decisions, lease_holding
 from gpuclusters.domain.device_plugin import CLEARABLE
 from gpuclusters.domain.fabric import Partition
 from gpuclusters.domain.firmware import Golden
-from gpuclusters.domain.lease import Lease, Orders, Pod, PodState, Reason
+from gpuclusters.domain.lease import Away, Lease, Orders, Pod, PodState, Reason
 from gpuclusters.domain.lease_board import Attempt, Board, Reading
 from gpuclusters.domain.lease_effects import (
     ActivatePartition,
@@ -81,6 +81,8 @@ class Setting:
     """How often the kubelet gives a GPU to another pod than its lease's."""
     layouts: int = 0
     """How often a stack makes the declared partitions active."""
+    absences: int = 0
+    """How often the node is lost; it comes back by itself at some time."""
     lag: bool = False
     """Whether a controller sees late what others wrote. What it wrote itself it knows."""
     start: Phase = Phase.FREE
@@ -124,6 +126,8 @@ class _Knows(NamedTuple):
     attempts: frozenset[tuple[Effect, Any]]
     reading: Reading | None
     pending: tuple[Change, ...] = ()
+    away: str = ""  # or "short", or "long"
+    heard: bool = True
 
 
 class Controller(_Knows):
@@ -149,12 +153,15 @@ class State(NamedTuple):
     tampered: frozenset[int]
     messages: frozenset[Message]
     controllers: tuple[Controller, ...]
-    budget: tuple[int, int, int, int, int, int, int, int]
-    """What may still go wrong: faults, rechecks, crashes, losses, repeats, expiries, disputes, layouts."""
+    budget: tuple[int, int, int, int, int, int, int, int, int]
+    """What may still go wrong: faults, rechecks, crashes, losses, repeats, expiries, disputes, layouts,
+    absences."""
+    lost: bool = False
+    """Whether the node is not Ready: its machine may answer all the same, or not."""
 
 
 _CONTROLLERS = State._fields.index("controllers")
-FAULTS, RECHECKS, CRASHES, LOSSES, REPEATS, EXPIRIES, DISPUTES, LAYOUTS = range(8)
+FAULTS, RECHECKS, CRASHES, LOSSES, REPEATS, EXPIRIES, DISPUTES, LAYOUTS, ABSENCES = range(9)
 
 Step = tuple[str, State]
 
@@ -221,6 +228,7 @@ class World:
                 s.expiries,
                 s.disputes,
                 s.layouts,
+                s.absences,
             ),
         )
 
@@ -274,10 +282,14 @@ class World:
             for x in controller.leases
         }
         pods = {pod.uid: pod for pod in controller.pods}
-        return Board(self.orders, leases, pods, dict(controller.attempts), controller.reading)
+        away = Away(NOW if controller.away == "short" else 0.0, "") if controller.away else None
+        attempts = dict(controller.attempts)
+        return Board(
+            self.orders, leases, pods, attempts, controller.reading, away, controller.heard
+        )
 
     def plan(self, controller: Controller, expired: int | None = None) -> Plan:
-        key = (controller.leases, controller.pods, controller.attempts, controller.reading, expired)
+        key = (*controller._replace(fresh=True, pending=()), expired)
         plan = self._plans.get(key)
         if plan is None:
             plan = lease_decisions.decide(self.board(controller, expired), NOW)
@@ -293,6 +305,16 @@ class World:
             attempts = frozenset(board.attempts.items())
             fresh = me._replace(leases=state.leases, fresh=True, attempts=attempts, pending=())
             yield "refresh leases", self._put(state, number, fresh)
+        if me.away != "long" and state.lost:
+            away = "long" if me.away else "short"
+            yield (
+                f"sees the node away for a {away} time",
+                self._put(state, number, me._replace(away=away)),
+            )
+        elif me.away and not state.lost:
+            board = self.board(me).with_away(None)
+            back = me._replace(away="", reading=board.reading, heard=board.heard)
+            yield "sees the node again", self._put(state, number, back)
         seen = {pod.uid: pod for pod in me.pods}
         if self.setting.lag and any(
             seen.get(pod.uid) != pod for pod in state.pods if pod.state is not PodState.GONE
@@ -328,7 +350,7 @@ class World:
                 deletes = [e for e in late.effects if isinstance(e, DeletePod)]
                 if deletes and not late.changes:
                     yield "ask to delete", self._ask(self._spend(state, EXPIRIES), number, deletes)
-        if not plan.changes:
+        if not plan.changes and self.board(me).serves:
             yield from self._grants(state, number)
 
     def _grants(self, state: State, number: int) -> Iterator[Step]:
@@ -375,6 +397,9 @@ class World:
             yield "conflict", self._put(state, number, me._replace(fresh=False, pending=()))
             return
         after = replace(change.after, deadline=None, message="")
+        closes = after.phase is Phase.QUARANTINED and change.before.phase is not Phase.QUARANTINED
+        silence = me.away and not after.disputed and not self.setting.faults
+        _require(not (closes and silence), f"GPU {after.module} is closed because its node is lost")
         self._check_write(state, state.leases[place], after)
         self.explored.stored.add((change.before.phase, after.phase))
         leases = _with(state.leases, place, after)
@@ -415,10 +440,17 @@ class World:
         rest = state._replace(messages=state.messages - {message})
         if message.answer is not None:
             yield "answer", self._deliver(rest, message.owner, message.answer)
+            if state.lost and not isinstance(message.effect, FindPod | AdmitPod | DeletePod):
+                silent = Failed(message.effect, "not reached")
+                yield "answer not heard", self._deliver(rest, message.owner, silent)
             if state.budget[REPEATS]:
                 again = self._deliver(state, message.owner, message.answer)
                 yield "answer, to be repeated", self._spend(again, REPEATS)
             return
+        if state.lost and not isinstance(message.effect, FindPod | AdmitPod | DeletePod):
+            silent = Failed(message.effect, "not reached")
+            gone = rest if message.owner < 0 else self._deliver(rest, message.owner, silent)
+            yield "nobody answers", gone
         for outcome, after in self._execute(rest, message.effect):
             if message.owner < 0:
                 yield "done after its controller died", after
@@ -451,7 +483,12 @@ class World:
         board = self.board(me).learnt(outcome, 0.0)
         attempts = {e: a for e, a in board.attempts.items() if a.in_flight or a.outcome}
         pods = tuple(board.pods[key] for key in sorted(board.pods))
-        return me._replace(attempts=frozenset(attempts.items()), reading=board.reading, pods=pods)
+        return me._replace(
+            attempts=frozenset(attempts.items()),
+            reading=board.reading,
+            pods=pods,
+            heard=board.heard,
+        )
 
     def _execute(self, state: State, effect: Effect) -> Iterator[tuple[Outcome, State]]:
         match effect:
@@ -548,7 +585,7 @@ class World:
             if self.setting.forced:
                 gone = replace(pod, state=PodState.GONE)
                 yield "pod deleted by force", self._pod_is(state, number, gone)
-            if vm.state == "":
+            if vm.state == "" and not state.lost:
                 yield from self._allocate(state, number)
         if vm.state == "allocated" and pod.state is not PodState.ENDED:
             levels = list(state.levels)
@@ -627,6 +664,10 @@ class World:
                 yield "a stack activates", self._spend(state._replace(active=active), LAYOUTS)
 
     def _outside(self, state: State) -> Iterator[Step]:
+        if state.lost:
+            yield "the node is back", state._replace(lost=False)
+        elif state.budget[ABSENCES]:
+            yield "the node is lost", self._spend(state._replace(lost=True), ABSENCES)
         if state.budget[LAYOUTS]:
             yield from self._layout(state)
         for place, lease in enumerate(state.leases):

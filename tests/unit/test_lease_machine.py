@@ -97,6 +97,26 @@ WORLDS: dict[str, tuple[Setting, int, int]] = {
         3_000,
         6_000,
     ),
+    "the node is lost while a tenant comes and goes, and time passes": (
+        Setting(ONE, (1,), absences=1, expiries=1),
+        5_000,
+        10_000,
+    ),
+    "the node is lost again and again, and a controller dies": (
+        Setting(ONE, (1,), absences=2, crashes=1, depth=18),
+        2_000,
+        5_000,
+    ),
+    "the node of two GPUs is lost, the first steps": (
+        Setting(PAIR, (2,), absences=1, expiries=1, depth=16),
+        2_000,
+        5_000,
+    ),
+    "the node of a layout that stays active is lost": (
+        Setting(ONE, (1,), keep_active=True, absences=1),
+        1_000,
+        2_000,
+    ),
     "partitions that overlap, two tenants": (
         Setting(OVERLAPPING, (2, 1), depth=40),
         8_000,
@@ -329,6 +349,23 @@ def _pod_is_admitted_before_its_gpu_is_leased(patch: pytest.MonkeyPatch) -> None
     patch.setattr(lease_holding, "_begin", begin)
 
 
+def _silence_of_a_lost_node_closes_its_gpus(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(lease_plan, "STANDS_STILL", frozenset())
+
+
+def _gpus_of_a_lost_node_are_anybodys(patch: pytest.MonkeyPatch) -> None:
+    whole = lease_holding._release
+
+    def release(draft: Draft, group: Group, releasing: tuple[Lease, ...]) -> None:
+        if draft.board.away is None:
+            whole(draft, group, releasing)
+        else:
+            for lease in releasing:
+                draft.move(lease, Phase.RESETTING, "")
+
+    patch.setattr(lease_holding, "_release", release)
+
+
 SMALL = Setting(ONE, (1,))
 NEW = Setting(ONE, (), keep_active=True, start=Phase.RESETTING, layouts=1)
 MUTATIONS: dict[Patch, tuple[Setting, str]] = {
@@ -363,6 +400,11 @@ MUTATIONS: dict[Patch, tuple[Setting, str]] = {
     _nothing_is_withheld: (NEW, "reset while partition|may activate it"),
     _what_is_withheld_is_never_given_back: (replace(NEW, keep_active=False), "never settles"),
     _what_is_closed_may_come_up: (replace(NEW, keep_active=False, expiries=1), "never settles"),
+    _silence_of_a_lost_node_closes_its_gpus: (
+        replace(SMALL, absences=1, expiries=1),
+        "because its node is lost",
+    ),
+    _gpus_of_a_lost_node_are_anybodys: (replace(SMALL, absences=1), "reset while allocated"),
     _marks_cross: (replace(NEW, keep_active=False, disputes=1), "of the quarantined GPU"),
 }
 

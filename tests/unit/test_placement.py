@@ -157,14 +157,18 @@ def test_a_fixed_layout_offers_its_own_partitions_only() -> None:
     assert place(2, [view]) == Placement("hgx-01", Partition(5, (5, 7)))
 
 
-def test_every_partition_is_free_busy_or_broken() -> None:
+@pytest.mark.parametrize(("free", "other"), [("free", "unschedulable"), ("unschedulable", "free")])
+def test_every_partition_is_free_if_its_host_serves_or_busy_or_broken(
+    free: str, other: str
+) -> None:
     view = BoardView("hgx-01", H100.partitions, ALL - {1, 8}, lost=frozenset({8}))
-    counts = partition_states([view])
+    counts = partition_states([view], lambda _host: free == "free")
     assert {(size, state.value): count for (size, state), count in counts.items()} == {
-        **{(8, "free"): 0, (8, "busy"): 0, (8, "broken"): 1},
-        **{(4, "free"): 0, (4, "busy"): 1, (4, "broken"): 1},
-        **{(2, "free"): 2, (2, "busy"): 1, (2, "broken"): 1},
-        **{(1, "free"): 6, (1, "busy"): 1, (1, "broken"): 1},
+        **{(8, free): 0, (8, "busy"): 0, (8, "broken"): 1},
+        **{(4, free): 0, (4, "busy"): 1, (4, "broken"): 1},
+        **{(2, free): 2, (2, "busy"): 1, (2, "broken"): 1},
+        **{(1, free): 6, (1, "busy"): 1, (1, "broken"): 1},
+        **{(size, other): 0 for size in (1, 2, 4, 8)},
     }
 
 
