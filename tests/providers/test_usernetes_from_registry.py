@@ -62,7 +62,7 @@ PULL_SECONDS = 1200.0
 
 @pytest.fixture(
     params=[
-        pytest.param("simulated", marks=[pytest.mark.lab, pytest.mark.timeout(900)]),
+        pytest.param("simulated", marks=[pytest.mark.lab, pytest.mark.timeout(HOURS)]),
         pytest.param("given", marks=[pytest.mark.registry, pytest.mark.timeout(3 * HOURS)]),
     ]
 )
