@@ -253,7 +253,7 @@ class Site:
             "network": {"ports": {"kube_apiserver": API_PORT}},
             "gpus": len(gpus),
             "slirp4netns": self.versions.slirp4netns,
-            # The API server of a simulated host is that of other tests too, whose pods have no business there.
+            # The API server of a simulated host has pods of other tests too, which must not come here.
             "schedule_on_control_plane": False,
             "api": {"through": "tunnel", "local_port": self.local_port}
             if self.local_port
