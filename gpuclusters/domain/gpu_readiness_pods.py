@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -9,6 +10,8 @@ from gpuclusters.domain.gpu_readiness_reasons import explain
 
 Object = Mapping[str, Any]
 _OVER = ("Succeeded", "Failed")
+_IMAGE = re.compile(r'image "([^"]+)"')
+"""Events of a kubelet: `Pulling image "…"`, `Successfully pulled image "…" in 3s`."""
 _TELLING = 2
 """Events that are shown of one pod."""
 
@@ -31,7 +34,9 @@ def blocked(pod: Object, events: Sequence[Object]) -> str:
     name = pod["metadata"]["name"]
     node = (pod.get("spec") or {}).get("nodeName")
     place = f" on {node}" if node else " (on no node)"
-    why = "; ".join([*said, *(f"event {line}" for line in told)]) or "nothing says why"
+    why = "; ".join([*said, *(f"event {line}" for line in told)]) or _at(pod)
+    if pulls := _pulled_now(pod, events):
+        why += f"; {pulls}"
     meaning = explain([why])
     return f"pod {name}{place}: {why}" + (f" [{meaning}]" if meaning else "")
 
@@ -81,6 +86,36 @@ def _conditions(pod: Object) -> Iterable[str]:
     for condition in (pod.get("status") or {}).get("conditions") or ():
         if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
             yield f"not placed: {condition.get('message') or condition.get('reason')}"
+
+
+def _at(pod: Object) -> str:
+    """How far a pod is that nothing keeps from starting."""
+    if not (pod.get("spec") or {}).get("nodeName"):
+        return "the scheduler has not placed it yet"
+    status = pod.get("status") or {}
+    if not status.get("containerStatuses"):
+        return "its kubelet has not begun with it yet"
+    ready: Object = next(
+        (c for c in status.get("conditions") or () if c.get("type") == "Ready"), {}
+    )
+    why = ready.get("message") or ready.get("reason") or "its node has not said so yet"
+    return f"all its containers are ready, and the pod is not: {why}"
+
+
+def _pulled_now(pod: Object, events: Sequence[Object]) -> str:
+    """The image that its kubelet is getting: a container's status has one word for that and for creating."""
+    uid = pod["metadata"].get("uid")
+    # In the order of their names, which is none: a pull is over when its own end was told.
+    mine = [one for one in events if (one.get("involvedObject") or {}).get("uid") == uid]
+    images: dict[str, None] = {}
+    over = " ".join(
+        str(one.get("message")) for one in mine if one.get("reason") in ("Pulled", "Failed")
+    )
+    for one in mine:
+        found = _IMAGE.search(str(one.get("message"))) if one.get("reason") == "Pulling" else None
+        if found and f'"{found[1]}"' not in over:
+            images[found[1]] = None
+    return ", ".join(f"image {image} is being pulled" for image in images)
 
 
 def _warnings(pod: Object, events: Sequence[Object]) -> Iterable[str]:

@@ -265,6 +265,42 @@ def test_a_container_that_has_never_ended_says_nothing_of_an_end() -> None:
 
 
 @pytest.mark.parametrize(
+    ("node", "status", "at"),
+    [
+        (None, {}, "(on no node): the scheduler has not placed it yet"),
+        ("gpu-01", {}, "on gpu-01: its kubelet has not begun with it yet"),
+        (
+            "gpu-01",
+            {
+                "containerStatuses": [{"name": "c", "ready": True, "state": {"running": {}}}],
+                "conditions": [{"type": "Ready", "status": "False", "reason": "GatesNotReady"}],
+            },
+            "all its containers are ready, and the pod is not: GatesNotReady",
+        ),
+    ],
+)
+def test_a_pod_that_starts_as_it_should_says_how_far_it_is(
+    node: str | None, status: dict[str, Any], at: str
+) -> None:
+    starts = pod(ready=False) | {"spec": {"nodeName": node}, "status": status}
+    assert blocked(starts, []).endswith(at)
+
+
+def test_an_image_that_is_being_pulled_is_named_until_it_is_there() -> None:
+    creating = {"waiting": {"reason": "ContainerCreating"}}
+    starts = pod(ready=False, containerStatuses=[{"name": "c", "image": "i:1", "state": creating}])
+    about = {"involvedObject": {"uid": starts["metadata"]["uid"]}, "type": "Normal"}
+    begun = {**about, "reason": "Pulling", "message": 'Pulling image "i:1"'}
+    another = {**begun, "involvedObject": {"uid": "another"}, "message": 'Pulling image "j:1"'}
+    text = blocked(starts, [another, begun])
+    assert "container c waits, ContainerCreating (image i:1); image i:1 is being pulled" in text
+    assert "j:1" not in text
+    message = 'Successfully pulled image "i:1" in 3s. Image size: 5 bytes.'
+    there = {**about, "reason": "Pulled", "message": message}
+    assert "being pulled" not in blocked(starts, [there, begun])
+
+
+@pytest.mark.parametrize(
     ("text", "meaning"),
     [
         ('no runtime for "nvidia" is configured', "RKE2 has not restarted"),
