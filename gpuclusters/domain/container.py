@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from gpuclusters.domain.container_end import end_by_machine
 from gpuclusters.domain.container_mounts import Mount, mounts_of, pod_volumes
 from gpuclusters.domain.container_request import ContainerRequest
 from gpuclusters.domain.isolation import TENANT_LABEL
@@ -223,8 +224,10 @@ def _state(
         return State.DELETING, "DeletionRequested", "it is being stopped"
     if phase in ("Succeeded", "Failed"):
         state = State.SUCCEEDED if phase == "Succeeded" else State.FAILED
-        why = (status.get("terminated") or {}).get("reason") or pod["status"].get("reason")
-        return state, why, None
+        ended = status.get("terminated") or {}
+        if state is State.FAILED and (by_machine := end_by_machine(pod["status"], ended)):
+            return state, *by_machine
+        return state, ended.get("reason") or pod["status"].get("reason"), None
     if any(gate["name"] == LEASE_GATE for gate in pod["spec"].get("schedulingGates") or ()):
         if reserved:
             return State.RESERVING, "PreparingGpus", "its GPUs are set aside and made ready"

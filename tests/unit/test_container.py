@@ -164,6 +164,94 @@ def test_an_ended_container_says_how(phase: str, code: int, reason: str, state: 
     assert (told.started_at, told.finished_at) == (ended["startedAt"], ended["finishedAt"])
 
 
+_DEVICE = "nvidia.com/pgpu, which is unexpected"
+
+
+@pytest.mark.parametrize(
+    ("status", "terminated", "reason"),
+    [
+        (
+            {
+                "reason": "UnexpectedAdmissionError",
+                "message": "Pod was rejected: Allocate failed due to cannot allocate unregistered "
+                f"device {_DEVICE}",
+            },
+            None,
+            "MachineRestarted",
+        ),
+        (
+            {
+                "reason": "UnexpectedAdmissionError",
+                "message": "Pod was rejected: Allocate failed due to no healthy devices present; "
+                f"cannot allocate unhealthy devices {_DEVICE}",
+            },
+            None,
+            "MachineRestarted",
+        ),
+        (
+            {
+                "reason": "UnexpectedAdmissionError",
+                "message": "Pod was rejected: Allocate failed due to previously allocated devices "
+                f"are no longer healthy; cannot allocate unhealthy devices {_DEVICE}",
+            },
+            {"reason": "Error", "exitCode": 255},
+            "MachineRestarted",
+        ),
+        (
+            {
+                "reason": "UnexpectedAdmissionError",
+                "message": "Pod was rejected: Allocate failed due to requested number of devices "
+                "unavailable for nvidia.com/pgpu. Requested: 2, Available: 0, which is unexpected",
+            },
+            None,
+            "NotAccepted",
+        ),
+        ({"reason": "UnexpectedAdmissionError"}, None, "NotAccepted"),
+        ({}, {"reason": "ContainerStatusUnknown", "exitCode": 137}, "MachineRestarted"),
+        (
+            {
+                "reason": "Terminated",
+                "message": "Pod was terminated in response to imminent node shutdown.",
+            },
+            {"reason": "Error", "exitCode": 137},
+            "MachineShutDown",
+        ),
+        (
+            {"reason": "NodeShutdown", "message": "Pod was rejected as the node is shutting down."},
+            None,
+            "MachineShutDown",
+        ),
+    ],
+)
+def test_a_container_whose_machine_ended_it_says_so_and_what_to_do(
+    status: dict[str, Any], terminated: dict[str, Any] | None, reason: str
+) -> None:
+    pod = main_is(made(), terminated=terminated) if terminated else made()
+    pod["status"] |= {**status, "phase": "Failed"}
+    told = seen(pod)
+    assert (told.state, told.reason) == (State.FAILED, reason)
+    assert (told.message or "").endswith("; ask for a new container")
+    assert GPU not in (told.message or "")
+
+
+@pytest.mark.parametrize(
+    ("phase", "status", "terminated"),
+    [
+        ("Failed", {}, {"reason": "Error", "exitCode": 1}),
+        ("Failed", {"reason": "Evicted", "message": "The node was low on hgx-01"}, None),
+        ("Succeeded", {}, {"reason": "Completed", "exitCode": 0}),
+    ],
+)
+def test_a_container_that_ended_otherwise_is_told_as_it_was(
+    phase: str, status: dict[str, Any], terminated: dict[str, Any] | None
+) -> None:
+    pod = main_is(made(), terminated=terminated) if terminated else made()
+    pod["status"] |= {**status, "phase": phase}
+    told = seen(pod)
+    assert told.reason == (terminated or status)["reason"]
+    assert told.message is None
+
+
 def test_neither_host_nor_partition_is_told() -> None:
     pod = main_is(made(), waiting={"reason": "CreateContainerError", "message": "on hgx-01"})
     pod["metadata"]["annotations"][container.LEASE_ANNOTATION] = "hgx-01/3"
