@@ -236,7 +236,10 @@ def two_tenants_on_one_machine_and_a_gpu_that_was_tampered_with(
     assert "66.6.66" in status["message"]
 
     # Capacity falls by the partitions that have this GPU, and by nothing else.
-    gpus = {"total": 16, "free": 15, "unschedulable": 0, "recycling": 0, "quarantined": 1}
+    gpus = {
+        "total": 16, "free": 15, "unschedulable": 0, "unschedulableBy": {},
+        "recycling": 0, "quarantined": 1,
+    }  # fmt: skip
     comes_to(cluster.capacity, (gpus, {1: 4, 2: 2, 4: 1}), "capacity")
 
     # The next tenant finds nothing of the last one, anywhere.

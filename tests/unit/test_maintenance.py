@@ -81,6 +81,18 @@ def test_waiting_ends_nothing_and_says_what_it_waits_for() -> None:
     assert "waits for 2 GPUs: hgx-01-gpu1 (Leased, acme/acme-1), hgx-01-gpu2 (Scrubbing)" in line
 
 
+def test_a_gpu_that_waits_for_its_lost_node_says_so() -> None:
+    waiting = lease(1, "Releasing", "acme")
+    waiting["status"] |= {
+        "reason": "WaitingForNode",
+        "message": "hgx-01 is NotReady since 2026-11-22T15:04:05Z",
+    }
+    cluster = Cluster([waiting], become_free)
+    begin(cluster, Drain.WAIT)
+    (line,) = cluster.notes
+    assert "(Releasing, acme/acme-1; hgx-01 is NotReady since 2026-11-22T15:04:05Z)" in line
+
+
 def test_eviction_ends_each_container_of_this_node_once() -> None:
     held = [
         lease(1, "Leased", "acme"),
