@@ -1,4 +1,6 @@
-"""The development stack's lab with one real node, and the programs of a caas cluster in it.
+"""The development stack's lab with real nodes, and the programs of a caas cluster in it.
+
+One node is an HGX host. The controllers and the API run on the other one, and live on when that host is lost.
 
 Everything that the lab starts is what `lab start` starts; what the stack would declare is taken from its
 components and applied with kubectl, which is a minute faster than an engine.
@@ -41,6 +43,8 @@ from tests.fixtures.control_plane import KubeCluster
 from tests.lab.real_lab import called, patient_get, run_in
 
 NODE = "hgx-01"
+BESIDE = "services-01"
+"""Without GPUs, and without a simulated host under it."""
 SYSTEM = "gpu-clusters-system"
 PATIENCE = 300.0
 _CONFIG = CaasConfig.model_validate(
@@ -147,13 +151,14 @@ def eventually(holds: Callable[[], bool], what: str, seconds: float = PATIENCE) 
 @contextmanager
 def real_stack(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RealStack]:
     """The lab with its programs, gone afterwards; skips, with the reason, where a program cannot be had."""
+    own = nodes.OWN_CAPACITY
     spec = LabSpec(
         name=_CONFIG.name,
         hosts=(HostSpec(NODE, _CONFIG.platform.value),),
-        nodes=(NodeSpec(NODE, kata.node_labels(_CONFIG), nodes.OWN_CAPACITY, nodes.OWN_CAPACITY),),
+        nodes=(NodeSpec(NODE, kata.node_labels(_CONFIG), own, own), NodeSpec(BESIDE, {}, own, own)),
         image=LAB_IMAGE,
         kind=Kind.REAL,
-        real=frozenset({NODE}),
+        real=frozenset({NODE, BESIDE}),
     )
     try:
         kubectl = tools.ensure(["kubectl"])["kubectl"]
@@ -212,7 +217,10 @@ def configured(inventory: Inventory) -> str:
 
 
 def manifests(inventory: Inventory) -> list[dict[str, Any]]:
-    """What the stack declares of a caas cluster's programs and rules, in order."""
+    """What the stack declares of a caas cluster's programs and rules, in order.
+
+    The scheduler may put Deployments anywhere; here they must not be on the node that will be lost.
+    """
 
     def declare() -> None:
         secrets = {
@@ -236,7 +244,11 @@ def manifests(inventory: Inventory) -> list[dict[str, Any]]:
         Programs("programs", ProgramsArgs(image=LAB_IMAGE, replicas=1, nodes=[NODE], system=system))
 
     made = [json.loads(json.dumps(one.inputs)) for one in record(declare).seen]
-    return [one for one in made if "apiVersion" in one and "kind" in one]
+    found = [one for one in made if "apiVersion" in one and "kind" in one]
+    for one in found:
+        if one["kind"] == "Deployment":
+            one["spec"]["template"]["spec"]["nodeSelector"] = {"kubernetes.io/hostname": BESIDE}
+    return found
 
 
 def installer() -> list[dict[str, Any]]:

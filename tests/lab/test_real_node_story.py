@@ -7,23 +7,35 @@ the devices are the host's. The virtual machine is a second handler of runc.
 
 from __future__ import annotations
 
+import contextlib
 import http.client
+import json
 import urllib.request
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from caas.controllers.__main__ import ELECTION
 from gpuclusters.adapters.container_api import Answer
 from gpuclusters.adapters.errors import UnreachableError
 from gpuclusters.domain.kata import KATA_LABEL
+from gpuclusters.domain.lease_resource import lease_name
 from gpuclusters.domain.tenancy_resource import TenancySpec, tenancy_object
 from lab import images, nodes
 from lab.hosts.board import board
 from lab.hosts.folder import read_json
 from lab.nodes.configuration import KATA_HANDLER
 from tests.lab.real_lab import BUILD_SECONDS, only_where_possible
-from tests.lab.real_stack import NODE, PATIENCE, RESOURCE, RealStack, eventually, real_stack
+from tests.lab.real_stack import (
+    NODE,
+    PATIENCE,
+    RESOURCE,
+    SYSTEM,
+    RealStack,
+    eventually,
+    real_stack,
+)
 
 pytestmark = [
     pytest.mark.lab,
@@ -58,11 +70,12 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealStack]:
         yield made
 
 
-def asked(stack: RealStack, gpus: int) -> str:
+def asked(stack: RealStack, gpus: int, script: str = "echo it runs; sleep 1000 & wait") -> str:
     """The path of a container of the tenant that runs, with so many GPUs."""
     wanted = {
         "image": images.BUSYBOX, "gpus": gpus, "cpu": 1, "memoryGib": 1,
-        "command": ["sh", "-c", "echo it runs; sleep 1000"],
+        # It ends when it is told to, instead of half a minute later.
+        "command": ["sh", "-c", f"trap exit TERM; {script}"],
     }  # fmt: skip
     answers: list[Answer] = []
 
@@ -163,18 +176,66 @@ def refused(stack: RealStack, pod: dict[str, Any]) -> str:
     return answer.stderr
 
 
+def test_a_log_is_followed_while_it_is_written(stack: RealStack) -> None:
+    """What a container says after somebody has begun to listen comes too, and its end is the log's."""
+    path = asked(stack, 1, "trap 'echo and more' USR1; echo it runs; while :; do sleep 1; done")
+    log = f"http://127.0.0.1:{stack.port}{path}/logs?follow=true"
+    with followed(log, stack.token("acme"), b"it runs\n") as answer:
+        # Only now: the connection has been open since before it is said.
+        name = the_pod(stack)["metadata"]["name"]
+        assert stack.run_in(_SPACE, name, "kill", "-USR1", "1").returncode == 0
+        assert answer.readline() == b"and more\n"
+        assert stack.call("acme", "DELETE", path).status in (200, 202, 204)
+        assert answer.read() == b""
+    eventually(lambda: stack.phases() == ["Free"] * 8, "all GPUs are free again")
+
+
+@contextlib.contextmanager
+def followed(url: str, token: str, first: bytes) -> Iterator[http.client.HTTPResponse]:
+    """An answer that goes on, after its first line; asked for again until there is a log to read."""
+    request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"})
+    begun: list[http.client.HTTPResponse] = []
+
+    def begins() -> bool:
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            answer = urllib.request.urlopen(request, timeout=PATIENCE)
+            if answer.readline() == first:
+                begun.append(answer)
+                return True
+            answer.close()
+        return False
+
+    eventually(begins, "its first line comes")
+    with begun[0] as answer:
+        yield answer
+
+
 def test_a_lost_node_keeps_its_gpus(stack: RealStack) -> None:
+    """The controllers and the API live on, and know no more than that nobody answers there."""
     path = asked(stack, 4)
-    pod = the_pod(stack)["metadata"]
+    pod = the_pod(stack)
+    name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
+    assert pod["spec"]["nodeName"] == NODE
     before = {lease["module"]: lease for lease in stack.leases()}
-    held = {module for module, lease in before.items() if lease["phase"] == "Leased"}
+    held = held_by(stack, uid, "Leased")
     assert len(held) == 4
     nodes.control(stack.nodes, NODE, "cable", "stop")
     eventually(lambda: stack.node()["conditions"]["Ready"] == "Unknown", "it is NotReady")
-    # Deleted while nobody can tell whether it still runs: nothing of it is free.
-    stack.kubectl("delete", "pod", f"--namespace={_SPACE}", pod["name"], "--wait=false")
-    assert users(stack) == [f"{_SPACE}/{pod['name']}"]
-    assert {m["module"] for m in stack.leases() if m["phase"] == "Leased"} == held
+    # Deleted while nobody can tell whether it still runs.
+    space = f"--namespace={_SPACE}"
+    assert stack.kubectl("delete", "pod", space, name, "--wait=false").returncode == 0
+    eventually(lambda: held_by(stack, uid, "Releasing") == held, "its GPUs are being released")
+    # That the API server forgets it is no proof of its end either: its container runs on.
+    forget = ("delete", "pod", space, name, "--force", "--grace-period=0")
+    assert stack.kubectl(*forget).returncode == 0
+    assert stack.found(f"/api/v1/namespaces/{_SPACE}/pods")["items"] == []
+    decided_again(stack, held)
+    assert held_by(stack, uid, "Releasing") == held
+    # Controllers that begin anew have nothing but what is written.
+    begun_anew(stack)
+    decided_again(stack, held)
+    assert held_by(stack, uid, "Releasing") == held
+    assert users(stack) == [f"{_SPACE}/{name}"]
     nodes.control(stack.nodes, NODE, "cable", "start")
     eventually(lambda: stack.node()["conditions"]["Ready"] == "True", "it is Ready")
     eventually(lambda: stack.phases() == ["Free"] * 8, "all GPUs are free again")
@@ -187,6 +248,52 @@ def test_a_lost_node_keeps_its_gpus(stack: RealStack) -> None:
         if lease["cycle"] > before[lease["module"]]["cycle"]
     }
     assert cycles == held
+
+
+def held_by(stack: RealStack, uid: str, phase: str) -> set[int]:
+    """The GPUs in this phase that this pod has."""
+    return {
+        lease["module"]
+        for lease in stack.leases()
+        if lease["phase"] == phase and (lease.get("holder") or {}).get("podUid") == uid
+    }
+
+
+def decided_again(stack: RealStack, modules: set[int]) -> None:
+    """Wait until the controllers have decided once more what becomes of these GPUs, after now.
+
+    What they say of one that waits for its node is taken away: they say it again with their next decision.
+    """
+    wiped = json.dumps({"status": {"message": "taken away by a test"}})
+    for module in modules:
+        target = (
+            lease_name(NODE, module),
+            "--subresource=status",
+            "--type=merge",
+            "--patch",
+            wiped,
+        )
+        done = stack.kubectl("patch", "gpulease", *target)
+        assert done.returncode == 0, done.stderr
+
+    def said() -> bool:
+        found = {lease["module"]: lease for lease in stack.leases()}
+        return all(found[m]["message"].startswith(f"{NODE} ") for m in modules)
+
+    eventually(said, "the controllers say why its GPUs wait")
+
+
+def begun_anew(stack: RealStack) -> None:
+    """Restart the controllers; it ends when the new ones lead."""
+
+    def leader() -> str:
+        path = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases/{ELECTION}"
+        return str(stack.found(path)["spec"].get("holderIdentity") or "")
+
+    first = leader()
+    restart = ("rollout", "restart", "deployment/controllers", f"--namespace={SYSTEM}")
+    assert stack.kubectl(*restart).returncode == 0
+    eventually(lambda: leader() not in ("", first), "other controllers lead")
 
 
 def read(url: str, token: str) -> str:
