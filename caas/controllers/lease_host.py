@@ -104,11 +104,13 @@ class HostLeases:
         """Its leases as last seen."""
         return self._board.leases
 
-    def view(self) -> BoardView:
-        """What placement may use: partitions that the fabric manager does not offer are left out.
+    @property
+    def serves(self) -> bool:
+        """Whether anything may be placed here: not while the node is lost, nor before its machine answers."""
+        return self._board.serves
 
-        Nothing is free while the node is lost, and until its machine has answered again.
-        """
+    def view(self) -> BoardView:
+        """What placement may use: partitions that the fabric manager does not offer are left out."""
         offered = self._orders.offered
         if (reading := self._board.reading) is not None:
             offered = tuple(p for p in offered if p.id in reading.seen.supported)
@@ -116,7 +118,7 @@ class HostLeases:
         return BoardView(
             self.name,
             offered,
-            frozenset(m for m, phase in phases.items() if phase == "Free" and self._board.serves),
+            frozenset(m for m, phase in phases.items() if phase == "Free"),
             frozenset(m for m, phase in phases.items() if phase == "Quarantined"),
         )
 

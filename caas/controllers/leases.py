@@ -101,7 +101,8 @@ class LeaseController:
 
     def serves(self, node: str) -> bool:
         """Whether pods may be placed on a node; on none before it is known which nodes are there."""
-        return self._nodes.synced.is_set() and node not in self._outages
+        known = self._nodes.synced.is_set()
+        return known and node not in self._outages and self._hosts[node].serves
 
     def observe(self, body: dict[str, Any]) -> None:
         """A GPULease as the API server has it."""

@@ -75,8 +75,9 @@ def test_a_node_that_is_lost_offers_nothing_and_once_it_is_back_it_does_by_itsel
         await still_waits(lab, pod)
         # The node is there again, but its machine does not answer yet.
         nodes.say(lab.host)
-        await lab.serves(lab.host)
         await still_waits(lab, pod)
+        assert lab.controller is not None
+        assert not lab.controller.serves(lab.host)
         host.clear_faults()
         await lab.admitted(pod)
 
