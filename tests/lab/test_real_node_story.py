@@ -229,12 +229,10 @@ def test_a_lost_node_keeps_its_gpus(stack: RealStack) -> None:
     forget = ("delete", "pod", space, name, "--force", "--grace-period=0")
     assert stack.kubectl(*forget).returncode == 0
     assert stack.found(f"/api/v1/namespaces/{_SPACE}/pods")["items"] == []
-    decided_again(stack, held)
-    assert held_by(stack, uid, "Releasing") == held
+    kept(stack, uid, held)
     # Controllers that begin anew have nothing but what is written.
     begun_anew(stack)
-    decided_again(stack, held)
-    assert held_by(stack, uid, "Releasing") == held
+    kept(stack, uid, held)
     assert users(stack) == [f"{_SPACE}/{name}"]
     nodes.control(stack.nodes, NODE, "cable", "start")
     eventually(lambda: stack.node()["conditions"]["Ready"] == "True", "it is Ready")
@@ -259,8 +257,8 @@ def held_by(stack: RealStack, uid: str, phase: str) -> set[int]:
     }
 
 
-def decided_again(stack: RealStack, modules: set[int]) -> None:
-    """Wait until the controllers have decided once more what becomes of these GPUs, after now.
+def kept(stack: RealStack, uid: str, modules: set[int]) -> None:
+    """See these GPUs stay the pod's, until the controllers have decided about them once more, after now.
 
     What they say of one that waits for its node is taken away: they say it again with their next decision.
     """
@@ -277,10 +275,12 @@ def decided_again(stack: RealStack, modules: set[int]) -> None:
         assert done.returncode == 0, done.stderr
 
     def said() -> bool:
+        assert held_by(stack, uid, "Releasing") == modules
         found = {lease["module"]: lease for lease in stack.leases()}
         return all(found[m]["message"].startswith(f"{NODE} ") for m in modules)
 
     eventually(said, "the controllers say why its GPUs wait")
+    assert held_by(stack, uid, "Releasing") == modules
 
 
 def begun_anew(stack: RealStack) -> None:
