@@ -19,6 +19,8 @@ class JoinedNode:
     """Whether what makes it a node runs there, and the kubelet with it."""
     labels: Mapping[str, str]
     taints: tuple[Taint, ...]
+    rootless: bool = False
+    """Whether it is inside of a container of its host."""
     told: Mapping[str, Any] = field(default_factory=dict)
     """What the host's own cluster was told about the node since it registered: `taints` of these `keys`,
     `annotations`, `addresses`, `unschedulable`. Empty where the API server of the lab is told by others."""
@@ -68,7 +70,8 @@ def _usernetes(clusters: usernetes_cluster.Clusters) -> Iterator[tuple[str, Join
                     belongs and cluster["cni"] and clusters.is_up(host),
                     body["metadata"]["labels"],
                     taints,
-                    _told(body, taints),
+                    rootless=True,
+                    told=_told(body, taints),
                 ),
             )
 

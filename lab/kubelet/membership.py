@@ -46,12 +46,15 @@ class Membership:
         specs: Mapping[str, NodeSpec],
         hosts: Path,
         told: Callable[[], None],
+        is_furnished: Callable[[str], bool] = lambda _: True,
     ) -> None:
+        """`is_furnished`: of a rootless node, whether it is known what its container has."""
         self._players = players
         self._cluster = cluster
         self._specs = specs
         self._hosts = hosts
         self._told = told
+        self._is_furnished = is_furnished
         # Whether it was removed while nothing looked is found out by removing it.
         self._registered = set(specs)
         self._told_of: dict[str, Mapping[str, Any]] = {}
@@ -79,7 +82,13 @@ class Membership:
             await self._players.clear(name)
             await self._cluster.delete(NODE, name)
             self._registered.discard(name)
-        await asyncio.gather(*(self._begin(name, there[name].of) for name in running - playing))
+        # A pod that starts before would find nothing in its node, and never look again.
+        begun = {
+            name
+            for name in running - playing
+            if not there[name].rootless or self._is_furnished(name)
+        }
+        await asyncio.gather(*(self._begin(name, there[name].of) for name in begun))
         for name in self._players.playing & running:
             await self._tell(name, there[name])
         if self._players.playing & self._specs.keys() != playing:

@@ -35,6 +35,7 @@ from lab.kubelet.node import Node
 from lab.kubelet.pod_worker import PodWorker
 from lab.kubelet.real_devices import RealDevices, pod_resources
 from lab.kubelet.runtime import NodeRuntime
+from lab.pods import rootless
 
 _PORT = "kubelet"
 _WATCH_SECONDS = 1.0
@@ -126,7 +127,14 @@ class Kubelets:
         if self._spec.hosts is not None:
             joining = self._spec.joins
             specs = {spec.name: spec for spec in self._spec.played if spec.name in joining}
-            members = Membership(self, self._kube.cluster, specs, self._spec.hosts, self._tell)
+            members = Membership(
+                self,
+                self._kube.cluster,
+                specs,
+                self._spec.hosts,
+                self._tell,
+                lambda name: rootless.is_told(self._folder.path, name),
+            )
             await members.follow()
 
     def _tell(self) -> None:

@@ -65,6 +65,11 @@ def read(kubelets: Path) -> Mapping[str, InNode]:
     }
 
 
+def is_told(kubelets: Path, name: str) -> bool:
+    """Whether it is known what is inside this node; so it is where nobody tells of any."""
+    return not (kubelets / FILE).exists() or name in read(kubelets)
+
+
 def document(nodes: Mapping[str, InNode]) -> dict[str, Any]:
     """As it is kept."""
     return {name: asdict(one) for name, one in nodes.items()}

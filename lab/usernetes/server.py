@@ -83,8 +83,8 @@ def look(spec: PluginSpec, folder: Path) -> None:
 
 
 def tell(kubelets: Path, nodes: Mapping[str, InNode]) -> bool:
-    """Write it down for the kubelets; whether that was news."""
-    if rootless.read(kubelets) == dict(nodes):
+    """Write it down for the kubelets, that there are none too; whether that was news."""
+    if (kubelets / rootless.FILE).exists() and rootless.read(kubelets) == dict(nodes):
         return False
     write_json(kubelets / rootless.FILE, rootless.document(nodes))
     return True

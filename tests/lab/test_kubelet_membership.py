@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ from lab.hosts.board import board
 from lab.hosts.folder import HostsFolder, write_json
 from lab.hosts.machine import Machine
 from lab.hosts.rke2_cluster import DATA, Clusters, new_node
+from lab.pods import rootless
+from lab.pods.rootless import InNode
 from tests.fixtures.control_plane import KubeCluster
 from tests.fixtures.kubelet import IMAGE
 from tests.lab.test_kubelet_pods import eventually, pod_on, post
@@ -182,6 +185,15 @@ def test_a_node_in_a_container_is_told_what_its_own_cluster_is(
         host.syncs()
         eventually(lambda: external() == ["10.128.0.1"])
         assert usernetes_cluster.UNINITIALIZED not in taints()
+        host.is_("inactive")
+        eventually(lambda: list(lab.kubelet.status(kubelets).nodes) == [])
+        # Where somebody tells what is inside of such nodes, it has to be told first: pods look once.
+        write_json(kubelets / rootless.FILE, rootless.document({}))
+        host.is_("active")
+        time.sleep(1)
+        assert not lab.kubelet.status(kubelets).nodes
+        write_json(kubelets / rootless.FILE, rootless.document({host.name: InNode()}))
+        eventually(lambda: list(lab.kubelet.status(kubelets).nodes) == [host.name])
         host.is_("inactive")
         eventually(lambda: list(lab.kubelet.status(kubelets).nodes) == [])
         host.leaves()
