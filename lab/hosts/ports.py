@@ -14,7 +14,6 @@ from lab.tools.cache import cache_root
 _PORTS = range(26000, 32000)
 """Below the range from which systems choose ports of outgoing connections, so that a port that is
 free now is still free after a restart; above those of control planes."""
-_PORT_ATTEMPTS = 200
 
 
 def _next() -> int:
@@ -68,7 +67,7 @@ def listen(name: str, port: int | None) -> socket.socket:
     Raises:
         HostsError: the port is taken, or none is free.
     """
-    candidates = [port] if port else (_next() for _ in range(_PORT_ATTEMPTS))
+    candidates = [port] if port else (_next() for _ in _PORTS)
     for candidate in candidates:
         try:
             return listening(ADDRESS, candidate, kept=port is not None)
@@ -81,6 +80,6 @@ def listen(name: str, port: int | None) -> socket.socket:
             "it a new port and key"
         )
     raise HostsError(
-        f"host {name}: no free port on {ADDRESS} among {_PORT_ATTEMPTS} tried in "
-        f"{_PORTS.start}-{_PORTS.stop - 1}"
+        f"host {name}: no free port on {ADDRESS} in {_PORTS.start}-{_PORTS.stop - 1}; stop labs that are "
+        "not needed"
     )
