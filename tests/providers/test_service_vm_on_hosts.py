@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -294,9 +295,13 @@ def test_a_bare_machine_serves_once_it_is_prepared_and_again_after_its_reboot(
     assert (made.outputs["state"], made.outputs["drift"]) == ("ready", [])
 
     restart(host)
+    # The machine lets in before its service VM has booted.
+    deadline = time.monotonic() + 120
+    while (live := provider.read(ServiceVmProvider, made)).outputs["state"] != "ready":
+        assert time.monotonic() < deadline, live.outputs
+        time.sleep(0.2)
+    assert live.outputs["drift"] == []
     assert host.run("systemctl is-active gpu-clusters-service-vm").stdout == "active\n"
-    live = provider.read(ServiceVmProvider, made)
-    assert (live.outputs["state"], live.outputs["drift"]) == ("ready", [])
     assert live.outputs["run"] != made.outputs["run"], "partitions have to be told anew"
 
 
