@@ -100,11 +100,11 @@ def end(server: psutil.Process, seconds: float) -> None:
         server.wait(_KILLED_SECONDS)
     # They end with the server; waiting for it is what makes "stopped" true.
     deadline = time.monotonic() + _KILLED_SECONDS
-    while any(map(_runs, children)) and time.monotonic() < deadline:
+    while any(map(runs, children)) and time.monotonic() < deadline:
         time.sleep(_POLL_SECONDS)
 
 
-def _runs(process: psutil.Process) -> bool:
+def runs(process: psutil.Process) -> bool:
     """Whether it does; one that nobody collects does not."""
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE

@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 
 from lab.hosts.folder import read_json, write_json
-from lab.server_process import ServerFolder, end, living, one_at_a_time, spawn
+from lab.server_process import ServerFolder, end, living, one_at_a_time, runs, spawn
 
 _START_SECONDS = 120.0
 """Half a second does where nothing else runs; one that ends is told at once."""
@@ -112,7 +112,7 @@ class StandIn:
     def _wait_until_ready(self, paths: ServerFolder, server: psutil.Process) -> None:
         deadline = time.monotonic() + _START_SECONDS
         while not paths.ready.exists():
-            gone = not server.is_running() or server.status() == psutil.STATUS_ZOMBIE
+            gone = not runs(server)
             if gone or time.monotonic() > deadline:
                 raise self.error(
                     f"{self.called} in {paths.path} "

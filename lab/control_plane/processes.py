@@ -26,6 +26,7 @@ from lab.control_plane.commands import (
     SCHEDULER,
 )
 from lab.control_plane.layout import Layout
+from lab.server_process import runs
 
 _KILL_SECONDS = 120.0
 _STOP_ORDER = ((KWOK, SCHEDULER, CONTROLLER_MANAGER), (API_SERVER,), (ETCD,))
@@ -88,10 +89,7 @@ def spawn(name: str, command: Sequence[str], layout: Layout) -> Running:
 
 def is_alive(running: Running) -> bool:
     """Whether the process still runs; one that ended but was not waited for does not."""
-    try:
-        return running.process.is_running() and running.process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
+    return runs(running.process)
 
 
 def stop(processes: Iterable[Running], *, grace_seconds: float) -> list[str]:

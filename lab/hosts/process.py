@@ -22,7 +22,7 @@ from lab.hosts.model import (
     HostSpec,
     ServerStatus,
 )
-from lab.server_process import end, living, one_at_a_time, spawn
+from lab.server_process import end, living, one_at_a_time, runs, spawn
 
 _START_SECONDS = 120.0
 _STOP_SECONDS = 60.0
@@ -180,7 +180,7 @@ def _launch(paths: HostsFolder) -> None:
 def _wait_until_ready(paths: HostsFolder, server: psutil.Process) -> None:
     deadline = time.monotonic() + _START_SECONDS
     while not paths.ready.exists():
-        gone = not server.is_running() or server.status() == psutil.STATUS_ZOMBIE
+        gone = not runs(server)
         if gone or time.monotonic() > deadline:
             raise HostsError(
                 f"the server of the hosts in {paths.path} "

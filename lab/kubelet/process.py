@@ -16,7 +16,7 @@ from lab.hosts.folder import read_json, write_json
 from lab.kubelet.folder import KubeletFolder
 from lab.kubelet.model import KubeletError, KubeletSpec, KubeletStatus
 from lab.pods.names import FOLDER_VARIABLE
-from lab.server_process import end, living, one_at_a_time, spawn
+from lab.server_process import end, living, one_at_a_time, runs, spawn
 
 _START_SECONDS = 300.0
 _STOP_SECONDS = 60.0
@@ -179,7 +179,7 @@ def _launch(paths: KubeletFolder) -> None:
 def _wait_until_ready(paths: KubeletFolder, server: psutil.Process) -> None:
     deadline = time.monotonic() + _START_SECONDS
     while not paths.ready.exists():
-        gone = not server.is_running() or server.status() == psutil.STATUS_ZOMBIE
+        gone = not runs(server)
         if gone or time.monotonic() > deadline:
             raise KubeletError(
                 f"the kubelets in {paths.path} "

@@ -30,7 +30,7 @@ from lab.nodes.model import (
 from lab.nodes.network import MOST_NODES
 from lab.nodes.requests import NotAnsweredError, ask
 from lab.nodes.tool_names import tools_for
-from lab.server_process import end, living, one_at_a_time, spawn
+from lab.server_process import end, living, one_at_a_time, runs, spawn
 from lab.tools.cilium_sources import cilium_sources
 
 _START_SECONDS = 900.0
@@ -235,7 +235,7 @@ def _launch(paths: NodesFolder) -> None:
 def _wait_until_ready(paths: NodesFolder, server: psutil.Process) -> None:
     deadline = time.monotonic() + _START_SECONDS
     while not paths.ready.exists():
-        gone = not server.is_running() or server.status() == psutil.STATUS_ZOMBIE
+        gone = not runs(server)
         if gone or time.monotonic() > deadline:
             raise NodesError(
                 f"the real nodes in {paths.path} "

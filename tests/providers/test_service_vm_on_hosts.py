@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -17,6 +16,7 @@ from gpuclusters.providers.service_vm import ServiceVmProvider
 from gpuclusters.providers.vfio_binding import VfioBindingProvider
 from lab.hosts import faults, service_vm_faults
 from tests.fixtures.hosts import Hosts, SimulatedHost
+from tests.fixtures.tenancies import until
 from tests.providers.conftest import StartProvider
 from tests.providers.provider_process import UNKNOWN, Made, StepFailed
 from tests.providers.restarts import restart
@@ -296,11 +296,9 @@ def test_a_bare_machine_serves_once_it_is_prepared_and_again_after_its_reboot(
 
     restart(host)
     # The machine lets in before its service VM has booted.
-    deadline = time.monotonic() + 120
-    while (live := provider.read(ServiceVmProvider, made)).outputs["state"] != "ready":
-        assert time.monotonic() < deadline, live.outputs
-        time.sleep(0.2)
-    assert live.outputs["drift"] == []
+    until(lambda: provider.read(ServiceVmProvider, made).outputs["state"] == "ready")
+    live = provider.read(ServiceVmProvider, made)
+    assert (live.outputs["state"], live.outputs["drift"]) == ("ready", [])
     assert host.run("systemctl is-active gpu-clusters-service-vm").stdout == "active\n"
     assert live.outputs["run"] != made.outputs["run"], "partitions have to be told anew"
 
