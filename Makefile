@@ -53,10 +53,11 @@ check: $(READY)  ## Format, lint, types, layers, shell scripts
 bench: $(READY)  ## Timings, as ratios within one run
 	@$(BIN)/pytest tests/bench -m bench -n 0
 
-schema: $(READY)  ## What is made from the code: JSON Schema, key tables, docs/errors.md, docs/cli.md
+schema: $(READY)  ## What is made from the code: JSON Schema, key tables, docs/errors.md, docs/cli.md, attacks
 	@$(BIN)/python -m gpuclusters.config.schema
 	@$(BIN)/python -m gpuclusters.errors
 	@$(BIN)/python -m gpuclusters.cli.reference
+	@$(BIN)/python -m tests.docs.attacks
 
 policy/.venv/.ready: $(READY) policy/requirements.lock
 	@$(BIN)/uv venv --quiet --allow-existing --python $(BIN)/python policy/.venv

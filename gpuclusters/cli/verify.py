@@ -66,7 +66,7 @@ def run(
     found: Evidence
     try:
         with steps(Console(stderr=True, highlight=False), silent=as_json) as say:
-            say(f"trying what {section.name} promises")
+            say(f"running the checks of {section.name}")
             if isinstance(section, Rke2Config):
                 found = verify_rke2.run(project, section, about, kubeconfig=kubeconfig, level=level)
             elif isinstance(section, UsernetesConfig):
@@ -92,6 +92,8 @@ def _tell(found: Evidence, folder: Path, *, as_json: bool) -> None:
     verify_bundle.show(found, console)
     beside = ", ".join(path.with_suffix(suffix).name for suffix in (".md", ".sha256"))
     console.print(f"evidence: {path}, {beside}", soft_wrap=True)
+    colour = "green" if found.holds else "red"
+    console.print(f"[bold {colour}]{found.verdict}[/]", soft_wrap=True)
 
 
 def _refuse_foreign(

@@ -46,7 +46,7 @@ def keep(found: Evidence, folder: Path) -> Path:
 
 
 def show(found: Evidence, console: Console) -> None:
-    """Entries by group and outcome, every one that did not come out as it must, and all remarks."""
+    """Entries by group and outcome, every one that did not come out as it must, all remarks."""
     table = Table(title=found.title, title_justify="left")
     for column in (found.grouped_by, *(outcome.value for outcome in found.outcomes)):
         table.add_column(column)
@@ -91,7 +91,7 @@ def _beside(path: Path) -> list[str]:
     """Files of the bundle that are there and are not what their digests say."""
     sums = path.with_suffix(_SUMS)
     if not sums.is_file():
-        return []  # Older evidence has none, and a JSON file may be kept alone.
+        return []  # A JSON file may be kept alone.
     found = []
     for line in sums.read_text(encoding="utf-8", errors="replace").splitlines():
         wanted, _, name = line.partition("  ")

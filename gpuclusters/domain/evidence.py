@@ -4,8 +4,6 @@ A document is JSON with a digest over itself, so that one that was altered later
 is rendered from it for people. It holds no token, no key and no address of a host. The digest shows
 that nothing was changed, not who wrote it: whoever can write the file can write its digest too. Keep it
 where others cannot.
-
-Format 1 was evidence of isolation only; format 2 says its kind.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol
 
-FORMAT = 2
+FORMAT = 1
 _LONGEST_CELL = 160
 
 
@@ -51,7 +49,7 @@ class About:
     def heading(self, verdict: str) -> list[str]:
         """First lines of the Markdown; `verdict` is the very first."""
         lines = [
-            f"# {verdict}",
+            f"# {self.cluster}: {verdict}",
             "",
             f"Tried on {self.at} against stack `{self.stack}`, API server {self.api_server}, "
             f"gpu-clusters {self.program}.",
@@ -102,6 +100,10 @@ class Evidence(Protocol):
     def holds(self) -> bool:
         """Whether all of it came out as it must."""
 
+    @property
+    def verdict(self) -> str:
+        """One line for people: how many attempts or checks came out how, and what that shows."""
+
     def document(self) -> dict[str, Any]:
         """As JSON."""
 
@@ -113,6 +115,20 @@ def counted(outcomes: Iterable[str], kinds: type[StrEnum]) -> dict[str, int]:
     """How often each outcome is there; those that are not are 0."""
     found = Counter(str(outcome) for outcome in outcomes)
     return {kind.value: found[kind.value] for kind in kinds}
+
+
+def share(counts: Mapping[str, int], words: Mapping[str, str], unit: str) -> str:
+    """How many of all came out how, for example `2 of 114 attempts succeeded, 1 was not tried`.
+
+    Args:
+        counts: number by outcome.
+        words: what to say of an outcome, in the order in which to say it; one with a number of 0 is left out.
+        unit: what is counted, in the plural.
+    """
+    said = [f"{counts[outcome]} {word}" for outcome, word in words.items() if counts[outcome]]
+    first, *rest = said or [f"0 {next(iter(words.values()))}"]
+    number, word = first.split(" ", 1)
+    return ", ".join([f"{number} of {sum(counts.values())} {unit} {word}", *rest])
 
 
 def sealed(kind: str, about: About, body: Mapping[str, Any]) -> dict[str, Any]:

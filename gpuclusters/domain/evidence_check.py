@@ -1,4 +1,4 @@
-"""Whether a document is unaltered evidence of something, whichever kind and format it is."""
+"""Whether a document is unaltered evidence of something, whichever kind it is."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from typing import Any
 from gpuclusters.domain import evidence_isolation, evidence_ladder, evidence_proof
 from gpuclusters.domain.evidence import FORMAT, digest
 
-_FIRST = 1
-"""Had one kind, and did not say it."""
 _Faults = Callable[[Mapping[str, Any]], list[str]]
 _Headline = Callable[[Mapping[str, Any]], str]
 _KINDS: Mapping[str, tuple[_Faults, _Headline]] = {
@@ -25,10 +23,10 @@ def faults(document: Any) -> list[str]:
     if not isinstance(document, Mapping) or type(document.get("format")) is not int:
         return ["is no evidence: it is no JSON object with a format"]
     version = document["format"]
-    if version not in (_FIRST, FORMAT):
+    if version != FORMAT:
         newer = "; a newer gpu-clusters may read it" if version > FORMAT else ""
-        return [f"is no evidence of format {_FIRST} or {FORMAT} (it says {version}){newer}"]
-    kind = _kind(document)
+        return [f"is no evidence of format {FORMAT} (it says {version}){newer}"]
+    kind = document.get("kind")
     if kind not in _KINDS:
         return [f"is evidence of another kind ({kind!r}); this version knows {', '.join(_KINDS)}"]
     found = []
@@ -42,8 +40,4 @@ def faults(document: Any) -> list[str]:
 
 def headline(document: Mapping[str, Any]) -> str:
     """What a document without faults shows."""
-    return _KINDS[str(_kind(document))][1](document)
-
-
-def _kind(document: Mapping[str, Any]) -> Any:
-    return evidence_isolation.KIND if document["format"] == _FIRST else document.get("kind")
+    return _KINDS[document["kind"]][1](document)

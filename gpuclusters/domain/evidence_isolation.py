@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any, ClassVar
 
-from gpuclusters.domain.evidence import About, Entry, cell, counted, sealed
+from gpuclusters.domain.evidence import About, Entry, cell, counted, sealed, share
 
 KIND = "isolation"
 
@@ -75,6 +75,15 @@ class IsolationEvidence:
         """Whether every attempt was tried and refused."""
         return bool(self.findings) and all(f.outcome is Outcome.REFUSED for f in self.findings)
 
+    @property
+    def verdict(self) -> str:
+        """How many attempts came out how, and whether isolation holds."""
+        if self.holds:
+            return f"{share(self.counts, {'refused': 'were refused'}, 'attempts')}: isolation holds"
+        bad = {"succeeded": "succeeded", "not-tried": "could not be made"}
+        shown = "does not hold" if self.counts["succeeded"] else "is not proven"
+        return f"{share(self.counts, bad, 'attempts')}: isolation {shown}"
+
     def document(self) -> dict[str, Any]:
         """As it is kept."""
         body = {
@@ -86,14 +95,7 @@ class IsolationEvidence:
 
     def markdown(self) -> str:
         """For people; the first line is the verdict."""
-        counts = self.counts
-        verdict = (
-            f"every attempt was refused ({counts['refused']})"
-            if self.holds
-            else f"NOT proven: {counts['succeeded']} succeeded, {counts['not-tried']} not tried, "
-            f"{counts['refused']} refused"
-        )
-        lines = self.about.heading(f"Isolation of {self.about.cluster}: {verdict}")
+        lines = self.about.heading(self.verdict)
         for area in dict.fromkeys(finding.area for finding in self.findings):
             lines += [f"## {area}", "", "| Tenant | Attempt | Outcome | The cluster said |"]
             lines += ["|---|---|---|---|"]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from gpuclusters.domain import proof
-from gpuclusters.domain.evidence import About, Entry, cell, counted, sealed
+from gpuclusters.domain.evidence import About, Entry, cell, counted, sealed, share
 from gpuclusters.domain.proof import Check, Outcome
 
 KIND = "proof"
@@ -73,6 +73,14 @@ class ProofEvidence:
         """Whether every check passed."""
         return proof.proven(self.checks)
 
+    @property
+    def verdict(self) -> str:
+        """How many checks came out how, and whether the level holds."""
+        if self.holds:
+            return f"{share(self.counts, {'passed': 'passed'}, 'checks')}: {self.level} holds"
+        bad = {"failed": "failed", "not-tried": "could not be made"}
+        return f"{share(self.counts, bad, 'checks')}: {self.level} is not proven"
+
     def document(self) -> dict[str, Any]:
         """As it is kept."""
         body = {
@@ -89,14 +97,7 @@ class ProofEvidence:
 
     def markdown(self) -> str:
         """For people; the first line is the verdict."""
-        counts = self.counts
-        verdict = (
-            f"{self.level} holds, {counts['passed']} checks passed"
-            if self.holds
-            else f"{self.level} NOT proven: {counts['failed']} failed, "
-            f"{counts['not-tried']} not tried, {counts['passed']} passed"
-        )
-        lines = self.about.heading(f"GPUs of {self.about.cluster}: {verdict}")
+        lines = self.about.heading(self.verdict)
         if self.nodes:
             lines += ["## Nodes", ""]
             lines += [

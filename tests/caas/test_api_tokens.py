@@ -61,6 +61,11 @@ BAD_CLAIMS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.attack(
+    by="anyone on the network",
+    tries="use a token of another audience, issuer or time",
+    stopped_by="signature, algorithm and claims are checked against the issuer's keys",
+)
 @pytest.mark.parametrize("which", BAD_CLAIMS)
 def test_a_token_that_is_not_meant_is_refused(which: str) -> None:
     async def act(api: Api) -> None:
@@ -100,6 +105,11 @@ def test_clocks_may_differ_a_little() -> None:
     play(act)
 
 
+@pytest.mark.attack(
+    by="anyone on the network",
+    tries="come with a token that nobody signed",
+    stopped_by="signature, algorithm and claims are checked against the issuer's keys",
+)
 def test_an_unsigned_token_is_refused() -> None:
     async def act(api: Api) -> None:
         body = encoded({"iss": ISSUER, "aud": "gpu-clusters", "exp": 9e9, "tenant": "acme"})
@@ -110,6 +120,11 @@ def test_an_unsigned_token_is_refused() -> None:
     play(act)
 
 
+@pytest.mark.attack(
+    by="anyone on the network",
+    tries="sign a token with the public key of the issuer as a shared secret",
+    stopped_by="signature, algorithm and claims are checked against the issuer's keys",
+)
 @pytest.mark.parametrize("algorithm", ["ES256", "RS256"])
 def test_a_public_key_is_no_shared_secret(algorithm: str) -> None:
     """The classic: the token says HS256 and is 'signed' with the public key."""
@@ -154,6 +169,11 @@ def test_a_changed_token_is_refused() -> None:
     play(act)
 
 
+@pytest.mark.attack(
+    by="anyone on the network",
+    tries="bring its own key along in the token",
+    stopped_by="signature, algorithm and claims are checked against the issuer's keys",
+)
 def test_a_key_that_a_token_brings_along_is_not_used() -> None:
     async def act(api: Api) -> None:
         stranger = FakeIssuer()

@@ -16,6 +16,7 @@ from tests.e2e.conftest import Checkout
 from tests.e2e.story import (
     PATIENCE_SECONDS,
     Tenants,
+    eventually,
     every_output_says_once_what_stands_for_kata,
     two_tenants_on_one_machine_and_a_gpu_that_was_tampered_with,
 )
@@ -98,6 +99,28 @@ def test_a_policy_deleted_by_hand_is_put_back_by_the_controller(cluster: Checkou
             break
         assert time.monotonic() < deadline, "nobody put the policy back"
         time.sleep(0.2)
+
+
+def test_verify_reports_a_door_that_somebody_opened(dev: Checkout, tmp_path: Path) -> None:
+    binding = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
+    layout = Layout.of(dev.lab)
+    with KubeApi(layout, kept(layout.ports)["kube-apiserver"]) as api:
+        api.delete(f"{binding}/gpu-clusters-tenant-pods")
+
+    def opened() -> str:
+        done = dev.run("verify", "--evidence", str(tmp_path))
+        lines = done.stdout.splitlines()
+        assert done.returncode == (0 if lines[-1].endswith(": isolation holds") else 1), lines
+        # The API server drops a deleted policy a moment later; until then pods are refused.
+        door = "succeeded pods, acme: a container without a VM (accepted)"
+        return lines[-1] if door in lines else ""
+
+    verdict = eventually(opened, "a pod that is let in")
+    assert re.fullmatch(r"[1-9]\d* of \d+ attempts succeeded.*: isolation does not hold", verdict)
+    dev.up("--refresh")
+    dev.restored = True
+    done = dev.run("verify", "--evidence", str(tmp_path))
+    assert done.returncode == 0, done.stdout
 
 
 def test_wrong_configuration_ends_with_all_faults_before_anything_starts(

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from gpuclusters.domain.evidence import About, digest
+from gpuclusters.domain.evidence import About
 from gpuclusters.domain.evidence_check import faults, headline
 from gpuclusters.domain.evidence_isolation import Finding, IsolationEvidence, Outcome
 from gpuclusters.domain.evidence_proof import ProofEvidence
@@ -36,23 +36,39 @@ def test_isolation_is_proven_when_every_attempt_was_tried_and_refused() -> None:
     assert evidence.holds
     assert faults(json.loads(json.dumps(evidence.document()))) == []
     assert evidence.markdown().startswith(
-        "# Isolation of dev: every attempt was refused (2)\n\nTried on 2026-11-21T20:00:00Z"
+        "# dev: 2 of 2 attempts were refused: isolation holds\n\nTried on 2026-11-21T20:00:00Z"
     )
 
 
-@pytest.mark.parametrize("hole", [Outcome.SUCCEEDED, Outcome.NOT_TRIED])
-def test_one_attempt_that_was_not_refused_is_enough(hole: Outcome) -> None:
+@pytest.mark.parametrize(
+    ("hole", "verdict"),
+    [
+        (Outcome.SUCCEEDED, "1 of 2 attempts succeeded: isolation does not hold"),
+        (Outcome.NOT_TRIED, "1 of 2 attempts could not be made: isolation is not proven"),
+    ],
+)
+def test_one_attempt_that_was_not_refused_is_enough(hole: Outcome, verdict: str) -> None:
     evidence = _evidence(Outcome.REFUSED, hole)
     assert not evidence.holds
     assert faults(evidence.document()) == [
         "does not show isolation: 1 of 2 attempts not refused",
     ]
-    assert evidence.markdown().startswith("# Isolation of dev: NOT proven")
+    assert evidence.markdown().startswith(f"# dev: {verdict}\n")
     assert f"| **{hole}** |" in evidence.markdown()
+
+
+def test_the_verdict_counts_every_outcome() -> None:
+    mixed = _evidence(Outcome.REFUSED, Outcome.SUCCEEDED, Outcome.SUCCEEDED, Outcome.NOT_TRIED)
+    assert mixed.verdict == (
+        "2 of 4 attempts succeeded, 1 could not be made: isolation does not hold"
+    )
+    failed = _proof(Found.PASSED, Found.FAILED, Found.NOT_TRIED)
+    assert failed.verdict == "1 of 3 checks failed, 1 could not be made: L1 is not proven"
 
 
 def test_nothing_tried_proves_nothing() -> None:
     assert not _evidence().holds
+    assert _evidence().verdict == "0 of 0 attempts succeeded: isolation is not proven"
     assert faults(_evidence().document()) == [
         "does not show isolation: 0 of 0 attempts not refused"
     ]
@@ -72,32 +88,19 @@ def test_a_file_that_was_altered_later_is_recognised() -> None:
         ({}, "is no evidence: it is no JSON object with a format"),
         ({"format": "1"}, "is no evidence: it is no JSON object with a format"),
         ({"format": True}, "is no evidence: it is no JSON object with a format"),
-        ({"format": 0}, "is no evidence of format 1 or 2 (it says 0)"),
+        ({"format": 0}, "is no evidence of format 1 (it says 0)"),
         (
-            {"format": 3},
-            "is no evidence of format 1 or 2 (it says 3); a newer gpu-clusters may read it",
+            {"format": 2},
+            "is no evidence of format 1 (it says 2); a newer gpu-clusters may read it",
         ),
         (
-            {"format": 2, "kind": "x"},
+            {"format": 1, "kind": "x"},
             "is evidence of another kind ('x'); this version knows isolation, proof, ladder",
         ),
     ],
 )
 def test_what_is_no_evidence_is_said_to_be_none(document: object, fault: str) -> None:
     assert faults(document) == [fault]
-
-
-def test_evidence_of_the_first_format_is_still_read() -> None:
-    document = _evidence(Outcome.REFUSED).document()
-    old = {key: value for key, value in document.items() if key not in {"kind", "sha256"}}
-    old["format"] = 1
-    old["sha256"] = digest(old)
-    assert faults(old) == []
-    assert headline(old) == (
-        "the isolation of dev on 2026-11-21T20:00:00Z: 1 attempts, all refused"
-    )
-    old["findings"][0]["outcome"] = "succeeded"
-    assert len(faults(old)) == 2
 
 
 def _proof(*outcomes: Found, level: str = "L1") -> ProofEvidence:
@@ -123,7 +126,7 @@ def test_gpus_are_proven_when_every_check_passed() -> None:
         "that the GPUs of dev worked on 2026-11-21T20:00:00Z: L1, 2 checks, all passed"
     )
     text = evidence.markdown()
-    assert text.startswith("# GPUs of dev: L1 holds, 2 checks passed\n")
+    assert text.startswith("# dev: 2 of 2 checks passed: L1 holds\n")
     assert "- n0: driver 580.1" in text
     assert "| n0 | multiplies | passed | 260 \\| TFLOPS |" in text
     assert "- matmul: `x@sha256:1`" in text
@@ -133,7 +136,7 @@ def test_gpus_are_proven_when_every_check_passed() -> None:
 def test_one_check_that_did_not_pass_is_enough(outcome: Found) -> None:
     evidence = _proof(Found.PASSED, outcome)
     assert faults(evidence.document()) == ["does not show that GPUs work: 1 of 2 checks not passed"]
-    assert evidence.markdown().startswith("# GPUs of dev: L1 NOT proven")
+    assert evidence.markdown().startswith("# dev: 1 of 2 checks ")
 
 
 def test_a_proof_shows_the_level_that_it_was_for_or_nothing() -> None:

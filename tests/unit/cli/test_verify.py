@@ -116,7 +116,7 @@ def test_a_bundle_is_json_markdown_and_their_digests_and_is_valid(
     [
         (".json", "260 TFLOPS", "900 TFLOPS", "was altered"),
         (".md", "260 TFLOPS", "900 TFLOPS", "is not the bundle's any more"),
-        (".json", '"format": 2', '"format": 3', "a newer gpu-clusters may read it"),
+        (".json", '"format": 1', '"format": 2', "a newer gpu-clusters may read it"),
     ],
 )
 def test_an_altered_bundle_is_none(
