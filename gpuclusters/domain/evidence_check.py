@@ -27,7 +27,7 @@ def faults(document: Any) -> list[str]:
         newer = "; a newer gpu-clusters may read it" if version > FORMAT else ""
         return [f"is no evidence of format {FORMAT} (it says {version}){newer}"]
     kind = document.get("kind")
-    if kind not in _KINDS:
+    if not isinstance(kind, str) or kind not in _KINDS:
         return [f"is evidence of another kind ({kind!r}); this version knows {', '.join(_KINDS)}"]
     found = []
     if document.get("sha256") != digest(document):
