@@ -3,7 +3,9 @@
 The MIG manager follows the label `nvidia.com/mig.config` and answers in `nvidia.com/mig.config.state` with
 pending, rebooting, success or failed (NVIDIA GPU Operator documentation, MIG). To divide a GPU anew it ends
 everything that uses the GPU, so that this refuses while pods have GPUs of the node. The label has two owners:
-the operator sets `all-disabled` where it finds none, so that ours is written with force.
+the operator sets `all-disabled` where it finds none (gpu-operator v26.7.0, nodelabeling_controller.go), so ours
+is written with force. The operator decides by its cache, which may be older than our label: on a node that had
+no label, its first one may still overwrite ours, once.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from gpuclusters.domain.custom_resource import Name
 from gpuclusters.domain.gpu_operator import MIG_LABEL, MIG_STATE_LABEL, NAMESPACE, RESOURCE_PREFIX
+from gpuclusters.domain.mig_layout import DISABLED
 from gpuclusters.domain.ports import Clock, ClusterObjects, Journal, ObjectKind
 from gpuclusters.domain.refusals import RefusalError
 from gpuclusters.domain.tenancy_objects import NODE, POD
@@ -96,10 +99,8 @@ def ensure(inputs: MigInputs, cluster: MigCluster, clock: Clock, journal: Journa
     if found.has(inputs.layout, inputs.expected):
         return found
     if found.layout != inputs.layout:
-        _free(inputs, cluster, journal, place)
-        cluster.take(NODE, _body(inputs.node, {MIG_LABEL: inputs.layout}), manager=MANAGER)
-        journal.note(f"{place}: {found.layout or 'no layout'} → {inputs.layout}")
-    return _settled(inputs, cluster, clock, place, found)
+        _ask(inputs, cluster, journal, place, found)
+    return _settled(inputs, cluster, clock, journal, place, found)
 
 
 def observe(inputs: MigInputs, cluster: ClusterObjects) -> MigState | None:
@@ -158,6 +159,14 @@ def users(pods: Sequence[Mapping[str, Any]], node: str, namespace: str) -> list[
     return sorted(found)
 
 
+def _ask(
+    inputs: MigInputs, cluster: MigCluster, journal: Journal, place: str, found: MigState
+) -> None:
+    _free(inputs, cluster, journal, place)
+    cluster.take(NODE, _body(inputs.node, {MIG_LABEL: inputs.layout}), manager=MANAGER)
+    journal.note(f"{place}: {found.layout or 'no layout'} → {inputs.layout}")
+
+
 def _free(inputs: MigInputs, cluster: MigCluster, journal: Journal, place: str) -> None:
     held = users(cluster.list(POD), inputs.node, inputs.namespace)
     if held and not inputs.evict:
@@ -175,15 +184,24 @@ def _free(inputs: MigInputs, cluster: MigCluster, journal: Journal, place: str) 
 
 
 def _settled(
-    inputs: MigInputs, cluster: MigCluster, clock: Clock, place: str, before: MigState
+    inputs: MigInputs,
+    cluster: MigCluster,
+    clock: Clock,
+    journal: Journal,
+    place: str,
+    before: MigState,
 ) -> MigState:
     started, began = clock.now(), None
-    # Until the MIG manager has seen the new label, the state is still that of the layout before.
-    moved = before.layout == inputs.layout or before.state not in (_SUCCESS, _FAILED)
+    moved = _is_moved(inputs, before)
     while True:
         now = observe(inputs, cluster)
         if now is None:
             raise RefusalError(place, "the node left the cluster", "bring it back, then run again")
+        if now.layout == DISABLED != inputs.layout and not before.layout:
+            # The operator's first label, set without having seen ours. From here on it leaves labels alone.
+            _ask(inputs, cluster, journal, place, now)
+            before, moved = now, _is_moved(inputs, now)
+            continue
         moved = moved or now.state != before.state
         changed = moved or before.offered != now.offered
         if changed and now.has(inputs.layout, inputs.expected):
@@ -203,6 +221,11 @@ def _settled(
         f"look at the MIG manager and the device plugin of the node in {inputs.namespace}, then run "
         "again",
     )
+
+
+def _is_moved(inputs: MigInputs, before: MigState) -> bool:
+    """Whether the state is of the new layout; it is of the old one until the MIG manager saw the label."""
+    return before.layout == inputs.layout or before.state not in (_SUCCESS, _FAILED)
 
 
 def _refuse_what_cannot_end_well(

@@ -191,6 +191,44 @@ def test_somebody_else_who_labels_the_node_is_noticed() -> None:
         ensure(Cluster(manager=other))
 
 
+@pytest.mark.parametrize("labelled_at", [1, 4])
+def test_the_operators_first_label_after_ours_is_outlasted(labelled_at: int) -> None:
+    # gpu-operator v26.7.0 labels a capable node without a layout, by a copy of the node that may be older
+    # than our label; its MIG manager then works on what it finds.
+    def operator(cluster: Cluster, looks: int) -> None:
+        if looks == labelled_at:
+            cluster.labels["nvidia.com/mig.config"] = "all-disabled"
+        elif len(cluster.taken) > 1:
+            divides(cluster, looks - labelled_at)
+        else:
+            cluster.labels["nvidia.com/mig.config.state"] = "success"
+
+    cluster = Cluster(manager=operator)
+    assert ensure(cluster).outputs()["allocatable"] == {SLICES: 56}
+    assert cluster.labels["nvidia.com/mig.config"] == "all-1g.10gb"
+
+
+def test_a_pod_that_started_under_the_operators_first_label_is_not_killed() -> None:
+    def operator(cluster: Cluster, looks: int) -> None:
+        cluster.labels["nvidia.com/mig.config"] = "all-disabled"
+        cluster.pods = [pod("team", "train")]
+
+    with pytest.raises(RefusalError, match=r"would be killed \(team/train\)"):
+        ensure(Cluster(manager=operator))
+
+
+@pytest.mark.parametrize("before", [{}, {"nvidia.com/mig.config": "all-disabled"}])
+def test_a_label_that_comes_back_is_a_strangers(before: dict[str, str]) -> None:
+    def stranger(cluster: Cluster, looks: int) -> None:
+        if looks in {2, 4}:
+            cluster.labels["nvidia.com/mig.config"] = "all-disabled"
+
+    cluster = Cluster(labels=before, manager=stranger)
+    with pytest.raises(RefusalError, match="somebody else changed its layout to 'all-disabled'"):
+        ensure(cluster)
+    assert len(cluster.taken) == (1 if before else 2)
+
+
 def test_a_node_that_is_not_there_is_said() -> None:
     with pytest.raises(RefusalError, match="no such node"):
         ensure(Cluster(gone=True))
