@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
 from caas import logs
+from gpuclusters.domain import program_accounts
 from gpuclusters.domain.fabric import Baseboard, Partition, PartitionTable, table_for
 from gpuclusters.domain.lease import Limits
 from gpuclusters.domain.recycle import RecyclePolicy
@@ -124,8 +125,8 @@ class Settings(_Part):
     """All of it."""
 
     cluster: str
-    namespace: str = "gpu-clusters-system"
-    """Where the programs themselves live."""
+    namespace: str = program_accounts.BASE
+    """Where the API lives; the other programs' namespaces are named after it."""
     gpu_resource: str = "nvidia.com/pgpu"
     huge_pages: bool = False
     """Whether the memory of VMs is of 1-GiB pages, which pods then ask for."""
@@ -140,6 +141,11 @@ class Settings(_Part):
     golden_firmware: GoldenFirmware = GoldenFirmware()
     network: Network = Network()
     api: Api
+
+    @property
+    def accounts(self) -> program_accounts.Accounts:
+        """Namespace and account of each program."""
+        return program_accounts.Accounts(self.namespace)
 
 
 def load(path: Path | None = None) -> Settings:

@@ -22,6 +22,7 @@ from gpuclusters.config.caas_secrets import Secrets
 from gpuclusters.config.plan import CaasPlan, TenantPlan, plan
 from gpuclusters.config.programs import image, settings_file
 from gpuclusters.domain import isolation, lease_resource, tenancy_resource
+from gpuclusters.domain.program_accounts import Program
 from gpuclusters.providers.node_maintenance import NodeMaintenance
 from stacks import caas_rke2, kata, machines, reach
 
@@ -76,7 +77,7 @@ def build(config: CaasConfig, secrets: Secrets) -> Outputs:
             runtime_selector=sorted(config.kata.node_selector),
             gpu_resource=config.device_access.resource_name,
             network=network,
-            controllers=f"system:serviceaccount:{config.programs.namespace}:controllers",
+            controllers=config.programs.accounts.user(Program.CONTROLLERS),
         ),
         in_cluster,
     )
@@ -95,7 +96,7 @@ def build(config: CaasConfig, secrets: Secrets) -> Outputs:
         in_cluster,
     )
     if config.programs.monitoring:
-        Monitoring("monitoring", MonitoringArgs(namespace=system.namespace), in_cluster)
+        Monitoring("monitoring", MonitoringArgs(system=system), in_cluster)
     for node in cluster.nodes:
         if node.maintenance is not None:
             NodeMaintenance(
@@ -158,7 +159,7 @@ def _system(
     if secrets.bmc_password is not None:
         files["bmc-password"] = secrets.bmc_password
     return SystemArgs(
-        namespace=config.programs.namespace,
+        accounts=config.programs.accounts,
         settings=known.apply(lambda values: settings_file(config, cluster, **values)),
         secrets=files,
     )

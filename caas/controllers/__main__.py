@@ -23,6 +23,7 @@ from caas.health import Health
 from caas.leader import Leader
 from caas.settings import Settings, SettingsError, load, secret
 from gpuclusters.domain.isolation import Network
+from gpuclusters.domain.program_accounts import Program
 
 ELECTION = "gpu-clusters-controllers"
 PORT = 8081
@@ -54,7 +55,8 @@ async def _run(settings: Settings, private_key: str) -> int:
         # It leads or stands by from now on.
         Health(address, PORT, metrics.CONTROLLERS, lambda: True, waits_for="starting"),
     ):
-        leader = Leader(cluster, settings.namespace, ELECTION, identity)
+        home = settings.accounts.namespace(Program.CONTROLLERS)
+        leader = Leader(cluster, home, ELECTION, identity)
         metrics.LEADER.labels(identity).set(0)
         stopping = asyncio.create_task(stop.wait())
         acquiring = asyncio.create_task(leader.acquire())

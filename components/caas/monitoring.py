@@ -13,6 +13,8 @@ from pulumi_kubernetes.apiextensions import CustomResource
 from pulumi_kubernetes.core.v1 import ConfigMap, Service
 
 from components.caas.program import PART_OF
+from components.caas.system import System
+from gpuclusters.domain.program_accounts import Program
 
 DASHBOARDS = Path(__file__).resolve().parents[2] / "dashboards"
 
@@ -21,7 +23,7 @@ DASHBOARDS = Path(__file__).resolve().parents[2] / "dashboards"
 class MonitoringArgs:
     """Where the programs are."""
 
-    namespace: pulumi.Input[str]
+    system: System
 
 
 class Monitoring(pulumi.ComponentResource):
@@ -35,34 +37,40 @@ class Monitoring(pulumi.ComponentResource):
     ) -> None:
         super().__init__("gpu-clusters:caas:Monitoring", name, None, opts)
         child = pulumi.ResourceOptions(parent=self)
-        service = Service(
-            f"{name}-service",
-            metadata={"name": "metrics", "namespace": args.namespace, "labels": PART_OF},
-            # Headless: every pod is asked for itself, at the port that it calls http.
-            spec={
-                "cluster_ip": "None",
-                "selector": PART_OF,
-                "ports": [{"name": "http", "port": 80, "target_port": "http"}],
-            },
-            opts=child,
-        )
+        namespaces = {program: home.namespace for program, home in args.system.homes.items()}
+        home = namespaces[Program.API]
+        services = [
+            Service(
+                f"{name}-{program}-service",
+                metadata={"name": "metrics", "namespace": namespace, "labels": PART_OF},
+                # Headless: every pod is asked for itself, at the port that it calls http.
+                spec={
+                    "cluster_ip": "None",
+                    "selector": PART_OF,
+                    "ports": [{"name": "http", "port": 80, "target_port": "http"}],
+                },
+                opts=child,
+            )
+            for program, namespace in namespaces.items()
+        ]
         CustomResource(
             f"{name}-monitor",
             api_version="monitoring.coreos.com/v1",
             kind="ServiceMonitor",
-            metadata={"name": "gpu-clusters", "namespace": args.namespace, "labels": PART_OF},
+            metadata={"name": "gpu-clusters", "namespace": home, "labels": PART_OF},
             spec={
                 "selector": {"matchLabels": PART_OF},
+                "namespaceSelector": {"matchNames": list(namespaces.values())},
                 "endpoints": [{"port": "http", "path": "/metrics", "interval": "15s"}],
             },
-            opts=pulumi.ResourceOptions(parent=self, depends_on=[service]),
+            opts=pulumi.ResourceOptions(parent=self, depends_on=services),
         )
         rules = _rules()
         CustomResource(
             f"{name}-alerts",
             api_version=rules["apiVersion"],
             kind=rules["kind"],
-            metadata={**rules["metadata"], "namespace": args.namespace},
+            metadata={**rules["metadata"], "namespace": home},
             spec=rules["spec"],
             opts=child,
         )
@@ -70,7 +78,7 @@ class Monitoring(pulumi.ComponentResource):
             f"{name}-dashboard",
             metadata={
                 "name": "gpu-clusters-dashboard",
-                "namespace": args.namespace,
+                "namespace": home,
                 "labels": {**PART_OF, "grafana_dashboard": "1"},
             },
             data={"gpu-clusters-caas.json": _dashboard()},

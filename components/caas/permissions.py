@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gpuclusters.domain.program_accounts import Program
+
 Rules = Sequence[Mapping[str, Sequence[str]]]
 
 _READ = ("get", "list", "watch")
@@ -22,8 +24,8 @@ def _rule(
 
 _EVENTS = _rule("events.k8s.io", ["events"], ["create", "patch", "update"])
 
-CLUSTER: Mapping[str, Any] = {
-    "controllers": [
+CLUSTER: Mapping[Program, Any] = {
+    Program.CONTROLLERS: [
         _rule(_OURS, ["tenancies"], [*_READ, "patch", "update"]),
         _rule(_OURS, ["gpuleases"], [*_READ, "create", "patch", "update", "delete"]),
         _rule(_OURS, ["tenancies/status", "gpuleases/status"], ["get", "patch", "update"]),
@@ -59,7 +61,7 @@ CLUSTER: Mapping[str, Any] = {
         _rule("", ["events"], ["create", "patch"]),
         _EVENTS,
     ],
-    "api": [
+    Program.API: [
         _rule(_OURS, ["tenancies", "gpuleases"], _READ),
         _rule("", ["pods"], [*_READ, "create", "delete"]),
         _rule("", ["pods/log"], ["get"]),
@@ -68,7 +70,7 @@ CLUSTER: Mapping[str, Any] = {
         _rule("", ["nodes"], _READ),
         _rule("events.k8s.io", ["events"], _READ),
     ],
-    "device-plugin": [
+    Program.DEVICE_PLUGIN: [
         _rule(_OURS, ["gpuleases"], _READ),
         _rule(_OURS, ["gpuleases/status"], ["get", "patch", "update"]),
         _EVENTS,
@@ -76,11 +78,11 @@ CLUSTER: Mapping[str, Any] = {
 }
 """Rules of each program's ClusterRole."""
 
-OWN_NAMESPACE: Mapping[str, Any] = {
-    "controllers": [
+OWN_NAMESPACE: Mapping[Program, Any] = {
+    Program.CONTROLLERS: [
         _rule("coordination.k8s.io", ["leases"], ["get", "create", "update", "patch"]),
     ],
     # Its own namespace is what it asks for to see whether the cluster answers.
-    "api": [_rule("", ["namespaces"], ["get"])],
+    Program.API: [_rule("", ["namespaces"], ["get"])],
 }
 """Rules of each program's Role in its own namespace."""

@@ -8,7 +8,8 @@ from typing import Any
 
 import pulumi
 
-from components.caas.system import SETTINGS_KEY, System
+from components.caas.system import SETTINGS_KEY, Home, System
+from gpuclusters.domain.program_accounts import Program
 
 _SETTINGS_FOLDER = "/etc/gpu-clusters"
 _SECRETS_FOLDER = "/etc/gpu-clusters-secrets"
@@ -37,8 +38,8 @@ class HostFolder:
 class ProgramArgs:
     """One program."""
 
-    program: str
-    """Name of its service account, and of the module `caas.<program>` with `_` for `-`."""
+    program: Program
+    """Its module is `caas.<program>` with `_` for `-`."""
     image: str
     port: int
     """Where it answers probes and metrics."""
@@ -51,8 +52,13 @@ class ProgramArgs:
     memory: str = "256Mi"
     """Request and limit."""
 
+    @property
+    def home(self) -> Home:
+        """Where it lives."""
+        return self.system.homes[self.program]
 
-def labels(program: str) -> dict[str, str]:
+
+def labels(program: Program) -> dict[str, str]:
     """By which the program's pods are found."""
     return {LABEL: f"gpu-clusters-{program}"}
 
@@ -70,7 +76,7 @@ def pod_template(args: ProgramArgs) -> dict[str, Any]:
         {"name": "scratch", "mount_path": _SCRATCH_FOLDER},
     ]
     volumes: list[dict[str, Any]] = [
-        {"name": "settings", "config_map": {"name": args.system.settings}},
+        {"name": "settings", "config_map": {"name": args.home.settings}},
         {"name": "scratch", "empty_dir": {}},
     ]
     if args.reads_secrets:
@@ -87,7 +93,7 @@ def pod_template(args: ProgramArgs) -> dict[str, Any]:
             {"name": folder.name, "host_path": {"path": folder.path, "type": "Directory"}}
         )
     container = {
-        "name": args.program,
+        "name": args.program.value,
         "image": args.image,
         "command": ["python", "-m", f"caas.{args.program.replace('-', '_')}"],
         "env": [{"name": name, **source} for name, source in environment.items()],
@@ -113,7 +119,7 @@ def pod_template(args: ProgramArgs) -> dict[str, Any]:
             "annotations": {"gpu-clusters.dev/settings": args.system.settings_digest},
         },
         "spec": {
-            "service_account_name": args.system.accounts[args.program].metadata.name,
+            "service_account_name": args.home.account,
             "containers": [container],
             "volumes": volumes,
             "security_context": _user(root=bool(args.host_folders)),

@@ -12,7 +12,8 @@ from pulumi_kubernetes.core.v1 import Service
 from pulumi_kubernetes.policy.v1 import PodDisruptionBudget
 
 from components.caas.program import HostFolder, ProgramArgs, granted, labels, pod_template
-from components.caas.system import API, CONTROLLERS, DEVICE_PLUGIN, System
+from components.caas.system import System
+from gpuclusters.domain.program_accounts import Program
 
 API_PORT = 8080
 CONTROLLERS_PORT = 8081
@@ -61,17 +62,17 @@ class Programs(pulumi.ComponentResource):
         self._name = name
         self._args = args
         self.controllers = self._deployment(
-            self._program(CONTROLLERS, CONTROLLERS_PORT, reads_secrets=True, memory="512Mi")
+            self._program(Program.CONTROLLERS, CONTROLLERS_PORT, reads_secrets=True, memory="512Mi")
         )
-        api = self._deployment(self._program(API, API_PORT))
+        api = self._deployment(self._program(Program.API, API_PORT))
         self._daemon_set(
-            self._program(DEVICE_PLUGIN, DEVICE_PLUGIN_PORT, host_folders=KUBELET_FOLDERS)
+            self._program(Program.DEVICE_PLUGIN, DEVICE_PLUGIN_PORT, host_folders=KUBELET_FOLDERS)
         )
         service = Service(
             f"{name}-api-service",
-            metadata={"name": API, "namespace": args.system.namespace, "labels": labels(API)},
+            metadata=self._metadata(Program.API),
             spec={
-                "selector": labels(API),
+                "selector": labels(Program.API),
                 "ports": [{"name": "http", "port": 80, "target_port": "http"}],
             },
             # A Service is waited for until it has endpoints. Without the Deployment, which may have failed,
@@ -81,7 +82,7 @@ class Programs(pulumi.ComponentResource):
         self.api_service = service.metadata.name
         self.register_outputs({"api_service": self.api_service})
 
-    def _program(self, program: str, port: int, **more: Any) -> ProgramArgs:
+    def _program(self, program: Program, port: int, **more: Any) -> ProgramArgs:
         return ProgramArgs(
             program=program,
             image=self._args.image,
@@ -96,10 +97,10 @@ class Programs(pulumi.ComponentResource):
             granted(args, self), pulumi.ResourceOptions(depends_on=list(self._args.requires))
         )
 
-    def _metadata(self, program: str) -> Any:
+    def _metadata(self, program: Program) -> Any:
         return {
-            "name": program,
-            "namespace": self._args.system.namespace,
+            "name": program.value,
+            "namespace": self._args.system.homes[program].namespace,
             "labels": labels(program),
         }
 

@@ -1,4 +1,4 @@
-"""Where the cluster's own programs live: a namespace, their settings and secrets, an account for each."""
+"""Where the cluster's own programs live: for each its namespace, settings, account, and what it may do."""
 
 from __future__ import annotations
 
@@ -12,10 +12,7 @@ from pulumi_kubernetes.core.v1 import ConfigMap, Namespace, Secret, ServiceAccou
 from pulumi_kubernetes.rbac.v1 import ClusterRole, ClusterRoleBinding, Role, RoleBinding
 
 from components.caas import permissions
-
-CONTROLLERS = "controllers"
-API = "api"
-DEVICE_PLUGIN = "device-plugin"
+from gpuclusters.domain.program_accounts import Accounts, Program
 
 SETTINGS_KEY = "settings.yaml"
 PART = {"app.kubernetes.io/part-of": "gpu-clusters"}
@@ -25,24 +22,32 @@ PART = {"app.kubernetes.io/part-of": "gpu-clusters"}
 class SystemArgs:
     """What the programs are told."""
 
-    namespace: str
+    accounts: Accounts
     settings: pulumi.Input[str]
     """The file that `caas.settings` reads."""
     secrets: Mapping[str, pulumi.Input[str]]
     """Files that only the controllers see."""
 
 
-class System(pulumi.ComponentResource):
-    """Owns namespace, settings, secrets, service accounts and what each account may do."""
+@dataclass(frozen=True, slots=True)
+class Home:
+    """What is there for one program before it starts."""
 
     namespace: pulumi.Output[str]
     settings: pulumi.Output[str]
     """Name of the ConfigMap."""
+    account: pulumi.Output[str]
+    """Name of the service account."""
+
+
+class System(pulumi.ComponentResource):
+    """Owns namespaces, settings, secrets, service accounts and what each account may do."""
+
+    homes: Mapping[Program, Home]
     settings_digest: pulumi.Output[str]
     """Changes with the settings and the secrets; pods carry it, so that they are replaced when it does."""
     secrets: pulumi.Output[str]
-    """Name of the Secret."""
-    accounts: Mapping[str, ServiceAccount]
+    """Name of the Secret, in the controllers' namespace."""
     permissions: list[pulumi.Resource]
     """What must be granted before a program starts."""
 
@@ -50,65 +55,70 @@ class System(pulumi.ComponentResource):
         self, name: str, args: SystemArgs, opts: pulumi.ResourceOptions | None = None
     ) -> None:
         super().__init__("gpu-clusters:caas:System", name, None, opts)
-        child = pulumi.ResourceOptions(parent=self)
-        home = Namespace(
-            f"{name}-namespace",
-            metadata={
-                "name": args.namespace,
-                # The device plugin has to reach the kubelet's sockets on the host.
-                "labels": {
-                    f"pod-security.kubernetes.io/{mode}": "privileged"
-                    for mode in ("enforce", "audit", "warn")
-                },
-            },
-            opts=child,
-        )
-        self.namespace = home.metadata.name
-        settings = ConfigMap(
-            f"{name}-settings",
-            metadata={"name": "settings", "namespace": self.namespace},
-            data={SETTINGS_KEY: args.settings},
-            opts=child,
-        )
-        self.settings = settings.metadata.name
+        self._name = name
+        self._args = args
+        self.homes = {program: self._home(program) for program in Program}
         secrets = Secret(
             f"{name}-secrets",
-            metadata={"name": "controllers", "namespace": self.namespace},
+            metadata={
+                "name": "controllers",
+                "namespace": self.homes[Program.CONTROLLERS].namespace,
+            },
             string_data=dict(args.secrets),
-            opts=child,
+            opts=pulumi.ResourceOptions(parent=self),
         )
         self.secrets = secrets.metadata.name
         # A digest of a secret is no secret: it only says that the secret is another one.
         self.settings_digest = pulumi.Output.unsecret(
             pulumi.Output.all(settings=args.settings, secrets=dict(args.secrets)).apply(_digest)
         )
-        self.accounts = {
-            program: ServiceAccount(
-                f"{name}-{program}-account",
-                # Labels also because what has a name alone has no field that says whose it is.
-                metadata={"name": program, "namespace": self.namespace, "labels": PART},
-                opts=child,
-            )
-            for program in (CONTROLLERS, API, DEVICE_PLUGIN)
-        }
-        self.permissions = [
-            resource for program in self.accounts for resource in self._grant(name, program, args)
-        ]
-        self.register_outputs({"namespace": self.namespace})
+        self.permissions = [granted for program in Program for granted in self._grant(program)]
+        self.register_outputs({"namespace": self.homes[Program.API].namespace})
 
-    def _grant(self, name: str, program: str, args: SystemArgs) -> list[pulumi.Resource]:
+    def _home(self, program: Program) -> Home:
         child = pulumi.ResourceOptions(parent=self)
-        account: Any = {"kind": "ServiceAccount", "name": program, "namespace": args.namespace}
+        # The device plugin alone has to reach the host: the kubelet's sockets.
+        level = "privileged" if program is Program.DEVICE_PLUGIN else "restricted"
+        namespace = Namespace(
+            f"{self._name}-{program}-namespace",
+            metadata={
+                "name": self._args.accounts.namespace(program),
+                "labels": {
+                    f"pod-security.kubernetes.io/{mode}": level
+                    for mode in ("enforce", "audit", "warn")
+                },
+            },
+            opts=child,
+        ).metadata.name
+        settings = ConfigMap(
+            f"{self._name}-{program}-settings",
+            metadata={"name": "settings", "namespace": namespace},
+            data={SETTINGS_KEY: self._args.settings},
+            opts=child,
+        )
+        account = ServiceAccount(
+            f"{self._name}-{program}-account",
+            # Labels also because what has a name alone has no field that says whose it is.
+            metadata={"name": program.value, "namespace": namespace, "labels": PART},
+            opts=child,
+        )
+        return Home(namespace, settings.metadata.name, account.metadata.name)
+
+    def _grant(self, program: Program) -> list[pulumi.Resource]:
+        child = pulumi.ResourceOptions(parent=self)
+        name = f"{self._name}-{program}"
+        namespace = self._args.accounts.namespace(program)
+        account: Any = {"kind": "ServiceAccount", "name": program.value, "namespace": namespace}
         full_name = f"gpu-clusters-{program}"
         role = ClusterRole(
-            f"{name}-{program}-role",
+            f"{name}-role",
             metadata={"name": full_name},
             rules=permissions.CLUSTER[program],
             opts=child,
         )
         granted: list[pulumi.Resource] = [
             ClusterRoleBinding(
-                f"{name}-{program}-binding",
+                f"{name}-binding",
                 metadata={"name": full_name},
                 role_ref=_reference("ClusterRole", role.metadata.name),
                 subjects=[account],
@@ -116,16 +126,12 @@ class System(pulumi.ComponentResource):
             )
         ]
         if own := permissions.OWN_NAMESPACE.get(program):
-            local = Role(
-                f"{name}-{program}-local-role",
-                metadata={"name": program, "namespace": self.namespace},
-                rules=own,
-                opts=child,
-            )
+            metadata: Any = {"name": program.value, "namespace": self.homes[program].namespace}
+            local = Role(f"{name}-local-role", metadata=metadata, rules=own, opts=child)
             granted.append(
                 RoleBinding(
-                    f"{name}-{program}-local-binding",
-                    metadata={"name": program, "namespace": self.namespace},
+                    f"{name}-local-binding",
+                    metadata=metadata,
                     role_ref=_reference("Role", local.metadata.name),
                     subjects=[account],
                     opts=child,

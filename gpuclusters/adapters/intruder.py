@@ -20,6 +20,7 @@ from gpuclusters.domain.container_request import ContainerRequest
 from gpuclusters.domain.evidence_isolation import Finding, Outcome
 from gpuclusters.domain.isolation import POLICY
 from gpuclusters.domain.lease_resource import GPU_LEASE
+from gpuclusters.domain.program_accounts import Accounts, Program
 from gpuclusters.domain.tenancy_objects import NETWORK_POLICY
 from gpuclusters.domain.tenancy_resource import TENANCY
 
@@ -32,8 +33,8 @@ class Target:
     """The cluster that is tried."""
 
     objects: KubernetesObjects
-    system: str
-    """Namespace of the cluster's own programs."""
+    accounts: Accounts
+    """Of the cluster's own programs."""
     node: str
     """Name of one of its machines."""
     api: ContainerApi | None
@@ -80,11 +81,12 @@ def _rights(
     target: Target, tenant: str, tenancy: Mapping[str, Any], others: Mapping[str, Any]
 ) -> Iterator[Finding]:
     own = tenancy["spec"]["namespace"]
-    # A cluster with one tenant has no other namespace of that kind; the system's own stands in.
-    other = next((one["spec"]["namespace"] for one in others.values()), target.system)
+    controllers = target.accounts.namespace(Program.CONTROLLERS)
+    # A cluster with one tenant has no other namespace of that kind; that of the controllers stands in.
+    other = next((one["spec"]["namespace"] for one in others.values()), controllers)
     user = f"system:serviceaccount:{own}:default"
     groups = ["system:serviceaccounts", f"system:serviceaccounts:{own}", "system:authenticated"]
-    for access in intrusion.accesses(own, other, target.system):
+    for access in intrusion.accesses(own, other, controllers):
         attributes = {
             "verb": access.verb,
             "group": access.group,

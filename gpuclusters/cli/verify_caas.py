@@ -86,7 +86,7 @@ def _lab_target(project: Project, config: CaasConfig, api: str | None) -> Target
 def _target(config: CaasConfig, kubeconfig: str, api: str | None, tokens: dict[str, str]) -> Target:
     return Target(
         objects=KubernetesObjects(kubeconfig),
-        system=config.programs.namespace,
+        accounts=config.programs.accounts,
         node=config.nodes[0].name,
         api=ContainerApi(api) if api else None,
         tokens=tokens,

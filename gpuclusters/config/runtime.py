@@ -7,6 +7,8 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 
 from gpuclusters.config.base import Count, DnsLabel, Flag, Integer, Section, Text, refusal
+from gpuclusters.domain import naming, program_accounts
+from gpuclusters.domain.program_accounts import Accounts
 
 
 def _https(value: str) -> str:
@@ -28,7 +30,19 @@ def _pinned(value: str) -> str:
     )
 
 
+def _own(value: str) -> str:
+    if naming.is_reserved_namespace(value):
+        raise refusal("belongs to the cluster itself", "leave it out, or write one of your own")
+    if len(value) > program_accounts.LONGEST_BASE:
+        raise refusal(
+            "is too long: the names of the other programs' namespaces are made from it",
+            f"write at most {program_accounts.LONGEST_BASE} characters",
+        )
+    return value
+
+
 Https = Annotated[Text, AfterValidator(_https)]
+ProgramsNamespace = Annotated[DnsLabel, AfterValidator(_own)]
 PinnedImage = Annotated[Text, AfterValidator(_pinned)]
 
 
@@ -58,11 +72,17 @@ class Programs(Section):
 
     image: PinnedImage | None = None
     """Image built from `caas/Dockerfile`. Stated for existing clusters; the lab runs the checkout itself."""
-    namespace: DnsLabel = "gpu-clusters-system"
-    """Where they live."""
+    namespace: ProgramsNamespace = program_accounts.BASE
+    """Where the API lives. Controllers and device plugin have namespaces of their own, named after this one
+    without its ending `-system`: `gpu-clusters-controllers`, `gpu-clusters-device-plugin`."""
     replicas: Annotated[Integer, Field(ge=1, le=9)] = 2
     """Copies of the API and of the controllers; of the latter one is at work."""
     image_pull_secret: DnsLabel | None = None
-    """Secret of their namespace for a registry that wants one."""
+    """Secret for a registry that wants one; it must be in all three namespaces."""
     monitoring: Flag = False
     """Declare a ServiceMonitor, alert rules and the dashboard; needs the CRDs of the Prometheus Operator."""
+
+    @property
+    def accounts(self) -> Accounts:
+        """Namespace and account of each program."""
+        return Accounts(self.namespace)

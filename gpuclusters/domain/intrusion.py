@@ -39,13 +39,13 @@ class PodAttempt:
     pod: Pod
 
 
-def accesses(own: str, other: str, system: str) -> tuple[Access, ...]:
+def accesses(own: str, other: str, controllers: str) -> tuple[Access, ...]:
     """What the account of namespace `own` must not do.
 
     Args:
         own: the tenant's namespace.
         other: another tenant's namespace.
-        system: namespace of the cluster's own programs.
+        controllers: namespace of the controllers.
     """
     ours = "gpu-clusters.dev"
     return (
@@ -57,8 +57,8 @@ def accesses(own: str, other: str, system: str) -> tuple[Access, ...]:
             subresource="exec",
         ),
         Access("create pods at another tenant", "create", "", "pods", other),
-        Access("read the keys of the controllers", "get", "", "secrets", system, "controllers"),
-        Access("become the controllers", "create", "", "serviceaccounts", system, "controllers",
+        Access("read the keys of the controllers", "get", "", "secrets", controllers, "controllers"),
+        Access("become the controllers", "create", "", "serviceaccounts", controllers, "controllers",
                subresource="token"),
         Access("read leases", "list", ours, "gpuleases"),
         Access("take a GPU by writing a lease", "patch", ours, "gpuleases", subresource="status"),

@@ -152,8 +152,8 @@ _SPEC_RULES: tuple[Rule, ...] = (
         "message": "no size may exceed gpus, or a container of that size would wait for ever",
     },
     {
-        "rule": "!(self.namespace.startsWith('kube-') || "
-        "self.namespace in ['default', 'kata-system', 'gpu-operator', 'gpu-clusters-system'])",
+        "rule": "!(self.namespace.startsWith('kube-') || self.namespace.startsWith('gpu-clusters-') || "
+        "self.namespace in ['default', 'kata-system', 'gpu-operator'])",
         "message": "that namespace is the cluster's own",
     },
 )

@@ -51,7 +51,9 @@ class Scraper:
     """Reads the metrics of every program's pods again and again, as Prometheus would."""
 
     def __init__(self, dev: Checkout) -> None:
-        found = dev.kubectl("get", "pods", "-n", "gpu-clusters-system")["items"]
+        found = dev.kubectl("get", "pods", "-A", "-l", "app.kubernetes.io/part-of=gpu-clusters")[
+            "items"
+        ]
         self._pods = [
             (pod["metadata"]["name"], reachable(pod["status"]["podIP"]), program)
             for pod in found

@@ -22,6 +22,7 @@ import yaml
 from caas.cluster import Cluster
 from caas.settings import Settings
 from gpuclusters.domain.lease_resource import GPU_LEASE
+from gpuclusters.domain.tenancy_objects import NAMESPACE
 from lab import control_plane
 from tests.caas.leasekit import PATIENCE_SECONDS, define, settings_of, unique
 from tests.caas.leasewait import Objects, come
@@ -128,12 +129,13 @@ def test_one_copy_leads_and_frees_gpus_and_another_follows_when_it_ends(
     kube_api = own_cluster
     (host,) = hosts()
     name = unique(host)
-    settings = settings_of([(name, host)]).model_copy(update={"namespace": "default"})
+    settings = settings_of([(name, host)])
 
     async def empty() -> None:
         async with Cluster.connect(kube_api.kubeconfig) as cluster:
             await define(cluster)
             assert await cluster.list(GPU_LEASE) == []
+            await cluster.create(NAMESPACE, {"metadata": {"name": "gpu-clusters-controllers"}})
 
     async def all_free() -> None:
         def holds(leases: Objects) -> bool:

@@ -13,6 +13,7 @@ from components.caas.system import System, SystemArgs
 from components.caas.tenancy_api import TenancyApi, TenancyApiArgs
 from components.caas.tenant import Tenant, TenantArgs
 from gpuclusters.domain import admission_policy, isolation, tenancy_resource
+from gpuclusters.domain.program_accounts import Accounts
 from tests.components.recorder import record
 
 
@@ -54,7 +55,7 @@ def test_the_tenancy_api_binds_its_rules_to_every_tenant(preview: bool) -> None:
         runtime_selector=[],
         gpu_resource="nvidia.com/pgpu",
         network=isolation.Network(),
-        controllers="system:serviceaccount:gpu-clusters-system:controllers",
+        controllers="system:serviceaccount:gpu-clusters-controllers:controllers",
     )
     engine = record(lambda: TenancyApi("tenancy", args), preview=preview)
     bindings = engine.of(":ValidatingAdmissionPolicyBinding").values()
@@ -97,11 +98,8 @@ def test_a_program_may_take_its_time_to_start_before_it_is_asked_whether_it_live
     preview: bool,
 ) -> None:
     def declare() -> None:
-        secrets: dict[str, pulumi.Input[str]] = {"ssh-private-key": "key"}
-        system = System("system", SystemArgs(namespace="ns", settings="{}", secrets=secrets))
-        Programs(
-            "programs", ProgramsArgs(image="image", replicas=1, nodes=["hgx-01"], system=system)
-        )
+        home = system("gpu-clusters-system")
+        Programs("programs", ProgramsArgs(image="image", replicas=1, nodes=["hgx-01"], system=home))
 
     engine = record(declare, preview=preview)
     made = [*engine.of(":Deployment").values(), *engine.of(":DaemonSet").values()]
@@ -112,3 +110,36 @@ def test_a_program_may_take_its_time_to_start_before_it_is_asked_whether_it_live
         assert start["httpGet"] == life["httpGet"]
         assert start["periodSeconds"] * start["failureThreshold"] == 120
         assert life["periodSeconds"] * life["failureThreshold"] == 30
+
+
+def system(base: str) -> System:
+    secrets: dict[str, pulumi.Input[str]] = {"ssh-private-key": "key"}
+    return System("system", SystemArgs(accounts=Accounts(base), settings="{}", secrets=secrets))
+
+
+@pytest.mark.parametrize(
+    ("base", "controllers", "device_plugin"),
+    [
+        (
+            "gpu-clusters-system",
+            "gpu-clusters-controllers",
+            "gpu-clusters-device-plugin",
+        ),
+        ("caas", "caas-controllers", "caas-device-plugin"),
+    ],
+)
+def test_each_program_has_a_namespace_and_only_the_device_plugins_lets_pods_reach_the_host(
+    base: str, controllers: str, device_plugin: str, preview: bool
+) -> None:
+    engine = record(lambda: system(base), preview=preview)
+    enforced = {
+        made["metadata"]["name"]: made["metadata"]["labels"]["pod-security.kubernetes.io/enforce"]
+        for made in engine.of(":Namespace").values()
+    }
+    assert enforced == {
+        base: "restricted",
+        controllers: "restricted",
+        device_plugin: "privileged",
+    }
+    (secret,) = engine.of(":Secret").values()
+    assert secret["metadata"]["namespace"] == controllers

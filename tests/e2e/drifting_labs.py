@@ -96,8 +96,10 @@ def by_hand_on_the_machines(dev: Checkout) -> set[Drifted]:
 def by_hand_in_the_cluster(dev: Checkout) -> set[Drifted]:
     """Change objects of tenants, of a Helm release, nodes and a lease; what is to be told of it."""
     # Without controllers nobody puts back what is a tenant's.
-    dev.kubectl_text("-n", "gpu-clusters-system", "scale", "deploy", "controllers", "--replicas=0")
-    dev.kubectl_text("-n", "gpu-clusters-system", "wait", "--for=delete", "pod", "--timeout=300s",
+    dev.kubectl_text(
+        "-n", "gpu-clusters-controllers", "scale", "deploy", "controllers", "--replicas=0"
+    )
+    dev.kubectl_text("-n", "gpu-clusters-controllers", "wait", "--for=delete", "pod", "--timeout=300s",
             "-l", "app.kubernetes.io/name=gpu-clusters-controllers")  # fmt: skip
     dev.kubectl_text("-n", "tenant-acme", "delete", "ciliumnetworkpolicy", "isolate")
     quota = {"spec": {"hard": {"requests.nvidia.com/pgpu": "16"}}}
@@ -116,7 +118,7 @@ def by_hand_in_the_cluster(dev: Checkout) -> set[Drifted]:
     dev.kubectl_text("patch", "gpulease", "hgx-02-gpu2", "--subresource", "status", "--type", "merge",
             "-p", json.dumps(lost))  # fmt: skip
     return {
-        ("object-changed", "gpu-clusters-system", "Deployment controllers"),
+        ("object-changed", "gpu-clusters-controllers", "Deployment controllers"),
         ("network-policy-missing", "acme", "network-policy"),
         ("quota-changed", "globex", "quota"),
         ("admission-policy-changed", "cluster", "gpu-clusters-tenant-pods"),

@@ -79,7 +79,9 @@ def test_with_the_cis_profile_every_namespace_of_ours_says_what_its_pods_may(
         if not item["metadata"]["name"].startswith(("kube-", "default"))
     }
     assert enforced == {
-        "gpu-clusters-system": "privileged",
+        "gpu-clusters-controllers": "restricted",
+        "gpu-clusters-device-plugin": "privileged",
+        "gpu-clusters-system": "restricted",
         "kata-system": "privileged",
         "tenant-acme": "restricted",
     }

@@ -18,6 +18,7 @@ from gpuclusters.domain.connection import HostConnection
 from gpuclusters.domain.fabric import TABLES, Baseboard
 from gpuclusters.domain.lease_resource import GPULeaseSpec, crd, lease_object
 from gpuclusters.domain.ports import PciFunction
+from gpuclusters.domain.program_accounts import Accounts, Program
 from lab import nodes
 from lab.control_plane.kube import KubeApi
 from lab.nodes.configuration import KATA_HANDLER
@@ -203,14 +204,14 @@ class RealGpus:
         return self.lab.run_in(self.namespace, pod, "sh", "-c", script).stderr
 
 
-def declared(lab: RealLab, system: str) -> Recorder:
+def declared(lab: RealLab, accounts: Accounts) -> Recorder:
     """What the stack declares of the programs and their rights."""
 
     def declare() -> None:
         home = System(
             "system",
             SystemArgs(
-                namespace=system, settings=settings(lab.names[0]), secrets={"bmc-password": "x"}
+                accounts=accounts, settings=settings(lab.names[0]), secrets={"bmc-password": "x"}
             ),
         )
         Programs("programs", ProgramsArgs(image=IMAGE, replicas=1, nodes=lab.names, system=home))
@@ -240,14 +241,12 @@ def own_event_loop() -> Iterator[None]:
 def manifests(recorder: Recorder, token: str) -> list[dict[str, Any]]:
     """The namespace, the device plugin and what it needs; names known in the whole cluster are its own."""
     wanted = [
-        (":Namespace", ""), (":ConfigMap", ""), (":ServiceAccount", "device-plugin"),
-        (":ClusterRole", "device-plugin"), (":ClusterRoleBinding", "device-plugin"),
-        (":DaemonSet", "device-plugin"),
+        ":Namespace", ":ConfigMap", ":ServiceAccount", ":ClusterRole", ":ClusterRoleBinding", ":DaemonSet",
     ]  # fmt: skip
     found = []
-    for kind, name in wanted:
+    for kind in wanted:
         for key, inputs in recorder.of(kind).items():
-            if name in key:
+            if "device-plugin" in key:
                 manifest = json.loads(json.dumps(inputs))
                 if manifest["kind"] in _CLUSTER_WIDE:
                     manifest["metadata"]["name"] += f"-{token}"
@@ -260,16 +259,16 @@ def manifests(recorder: Recorder, token: str) -> list[dict[str, Any]]:
 @contextmanager
 def real_gpus(lab: RealLab, namespace: str) -> Iterator[RealGpus]:
     """The plugin runs and all GPUs are free."""
-    system = f"{namespace}-system"
+    accounts = Accounts(f"{namespace}-system")
     running = nodes.status(lab.folder).nodes[lab.names[0]]
     (running.folder / "cdi" / "nvidia.com-pgpu.json").write_text(cdi_spec())
     runtime_class = {
         "apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "handler": KATA_HANDLER,
         "metadata": {"name": f"kata-{lab.token}"},
     }  # fmt: skip
-    made = [runtime_class, *manifests(declared(lab, system), lab.token)]
+    made = [runtime_class, *manifests(declared(lab, accounts), lab.token)]
     with lab.cluster.api() as api:
-        gpus = RealGpus(lab, api, namespace, system)
+        gpus = RealGpus(lab, api, namespace, accounts.namespace(Program.DEVICE_PLUGIN))
         api.apply(crd())
         eventually(lambda: api.request("GET", _LEASES)[0] == 200, "leases are served")
         try:

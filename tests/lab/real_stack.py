@@ -21,7 +21,7 @@ import pytest
 
 from components.caas.kata_runtime import KataRuntime
 from components.caas.programs import Programs, ProgramsArgs
-from components.caas.system import API, System, SystemArgs
+from components.caas.system import System, SystemArgs
 from components.caas.tenancy_api import TenancyApi, TenancyApiArgs
 from gpuclusters.adapters.container_api import Answer, ContainerApi
 from gpuclusters.config.caas import CaasConfig
@@ -29,6 +29,7 @@ from gpuclusters.config.inventory import Inventory, ResolvedHost, read_inventory
 from gpuclusters.config.plan import plan
 from gpuclusters.config.programs import LAB_IMAGE, settings_file
 from gpuclusters.domain import cdi, isolation, lease_resource, tenancy_resource
+from gpuclusters.domain.program_accounts import Program
 from gpuclusters.providers.cdi_spec import CdiSpecProvider
 from lab import issuer, lifecycle, nodes, tools
 from lab.control_plane import NodeSpec
@@ -46,6 +47,9 @@ NODE = "hgx-01"
 BESIDE = "services-01"
 """Without GPUs, and without a simulated host under it."""
 SYSTEM = "gpu-clusters-system"
+"""Namespace of the API."""
+CONTROLLERS = "gpu-clusters-controllers"
+"""That of the controllers."""
 PATIENCE = 300.0
 _CONFIG = CaasConfig.model_validate(
     {
@@ -119,9 +123,10 @@ class RealStack:
             lambda: self.kubectl(*command, given=manifest).returncode == 0, f"{name} is taken"
         )
 
-    def rolled_out(self, program: str) -> bool:
+    def rolled_out(self, kind: str, program: Program) -> bool:
         """Whether all of its pods are ready."""
-        status = self.found(f"/apis/apps/v1/namespaces/{SYSTEM}/{program}")["status"]
+        home = _CONFIG.programs.accounts.namespace(program)
+        status = self.found(f"/apis/apps/v1/namespaces/{home}/{kind}/{program}")["status"]
         return 1 in (status.get("readyReplicas"), status.get("numberReady"))
 
     def node(self) -> dict[str, Any]:
@@ -168,12 +173,16 @@ def real_stack(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RealSt
         monkeypatch.setenv("GPU_CLUSTERS_SSH_KEY_FILE", str(inventory.ssh_private_key))
         write_cdi(inventory.hosts[NODE])
         client = (str(kubectl), f"--kubeconfig={inventory.kubeconfig}")
-        port = nodes.entrance(folder / "nodes", SYSTEM, API, 80)
+        port = nodes.entrance(folder / "nodes", SYSTEM, "api", 80)
         stack = RealStack(folder, inventory, client, port)
         for manifest in [*installer(), *manifests(inventory)]:
             stack.declared(manifest)
-        for one in ("deployments/controllers", "deployments/api", "daemonsets/device-plugin"):
-            eventually(lambda one=one: stack.rolled_out(one), f"{one} is ready")
+        for program in Program:
+            kind = "daemonsets" if program is Program.DEVICE_PLUGIN else "deployments"
+            eventually(
+                lambda kind=kind, program=program: stack.rolled_out(kind, program),
+                f"{program} is ready",
+            )
         yield stack
     except (tools.ToolError, HostsError) as error:
         pytest.skip(f"no lab with real nodes: {error}")
@@ -227,7 +236,9 @@ def manifests(inventory: Inventory) -> list[dict[str, Any]]:
             "ssh-private-key": inventory.ssh_private_key.read_text(),
             "bmc-password": inventory.bmc_password.read_text(),
         }
-        args = SystemArgs(namespace=SYSTEM, settings=configured(inventory), secrets=secrets)
+        args = SystemArgs(
+            accounts=_CONFIG.programs.accounts, settings=configured(inventory), secrets=secrets
+        )
         system = System("system", args)
         KataRuntime("kata", kata.runtime(_CONFIG))
         TenancyApi(
@@ -238,7 +249,7 @@ def manifests(inventory: Inventory) -> list[dict[str, Any]]:
                 runtime_selector=sorted(_CONFIG.kata.node_selector),
                 gpu_resource=RESOURCE,
                 network=isolation.Network((), ()),
-                controllers=f"system:serviceaccount:{SYSTEM}:controllers",
+                controllers=_CONFIG.programs.accounts.user(Program.CONTROLLERS),
             ),
         )
         Programs("programs", ProgramsArgs(image=LAB_IMAGE, replicas=1, nodes=[NODE], system=system))

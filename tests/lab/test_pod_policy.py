@@ -24,7 +24,7 @@ GPU = "nvidia.com/pgpu"
 POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
 BINDINGS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
 
-CONTROLLERS = "system:serviceaccount:gpu-clusters-system:controllers"
+CONTROLLERS = "system:serviceaccount:gpu-clusters-controllers:controllers"
 
 
 @dataclass(frozen=True)

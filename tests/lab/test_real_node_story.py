@@ -28,10 +28,10 @@ from lab.hosts.folder import read_json
 from lab.nodes.configuration import KATA_HANDLER
 from tests.lab.real_lab import BUILD_SECONDS, only_where_possible
 from tests.lab.real_stack import (
+    CONTROLLERS,
     NODE,
     PATIENCE,
     RESOURCE,
-    SYSTEM,
     RealStack,
     eventually,
     real_stack,
@@ -287,11 +287,11 @@ def begun_anew(stack: RealStack) -> None:
     """Restart the controllers; it ends when the new ones lead."""
 
     def leader() -> str:
-        path = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases/{ELECTION}"
+        path = f"/apis/coordination.k8s.io/v1/namespaces/{CONTROLLERS}/leases/{ELECTION}"
         return str(stack.found(path)["spec"].get("holderIdentity") or "")
 
     first = leader()
-    restart = ("rollout", "restart", "deployment/controllers", f"--namespace={SYSTEM}")
+    restart = ("rollout", "restart", "deployment/controllers", f"--namespace={CONTROLLERS}")
     assert stack.kubectl(*restart).returncode == 0
     eventually(lambda: leader() not in ("", first), "other controllers lead")
 

@@ -83,12 +83,12 @@ def namespaces_are_valid(config: CaasConfig) -> Iterable[Flaw]:
             )
 
 
-@rule(9, needs=["tenant_namespace_prefix"], each=["tenants"])
+@rule(9, needs=["tenant_namespace_prefix", "programs"], each=["tenants"])
 def namespaces_are_free(config: CaasConfig) -> Iterable[Flaw]:
-    """No tenant lives where Kubernetes, Kata or the GPU Operator live."""
+    """No tenant lives where Kubernetes, Kata, the GPU Operator or the cluster's own programs live."""
     for position, tenant in enumerate(config.tenants):
         name = namespace(config, tenant)
-        if naming.is_reserved_namespace(name):
+        if naming.is_reserved_namespace(name) or name in config.programs.accounts.namespaces:
             yield Flaw(
                 _namespace_path(position, tenant),
                 "gives the tenant a namespace that belongs to the cluster",
