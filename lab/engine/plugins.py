@@ -8,12 +8,14 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 
+from lab.engine.leash import Leash
 from lab.engine.request import Request
 
 DYNAMIC = "pulumi-python"
@@ -30,17 +32,6 @@ _READ_SECONDS = 5
 """How long is waited for the rest of an output: where somebody else holds it open, it does not end."""
 _LAST_LINES = 20
 
-# Ends the provider with the engine, also when that is killed: a plugin of Pulumi finds out by
-# asking the engine now and then, the SDK's provider for dynamic resources does not.
-_LEASH = """
-import os, runpy, sys, threading, time
-def _watch(parent=os.getppid()):
-    while os.getppid() == parent:
-        time.sleep(1)
-    os._exit(0)
-threading.Thread(target=_watch, daemon=True).start()
-"""
-
 
 class PluginError(Exception):
     """A provider that cannot be found or started."""
@@ -49,9 +40,16 @@ class PluginError(Exception):
 class PluginProcess:
     """One running provider process and what it said last."""
 
-    def __init__(self, name: str, process: subprocess.Popen[bytes], say: Callable[[str], None]):
+    def __init__(
+        self,
+        name: str,
+        process: subprocess.Popen[bytes],
+        leash: Leash,
+        say: Callable[[str], None],
+    ) -> None:
         self.name = name
         self._process = process
+        self._leash = leash
         self._say = say
         self._last: collections.deque[str] = collections.deque(maxlen=_LAST_LINES)
         self._port: str | None = None
@@ -114,10 +112,13 @@ class PluginProcess:
         return f"; its last output:\n{text}" if text else ""
 
     def kill(self) -> None:
-        """End it and collect it."""
-        with contextlib.suppress(ProcessLookupError):
-            self._process.kill()
+        """End it with all that it started, and collect it."""
+        # While nobody has collected it, its number is its own and that of its group.
+        if self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
+        self._leash.let_go()
         self._read_all()
 
     def _read_all(self) -> None:
@@ -157,15 +158,17 @@ class Plugins:
         Raises:
             PluginError: there is none for the package, or it cannot be executed.
         """
-        command = self._command(package, version)
+        leash = Leash()
         try:
+            command = [*self._command(leash, package, version), self._engine]
             process = subprocess.Popen(
-                [*command, self._engine],
+                command,
                 cwd=program_folder(self._request),
                 env=self._environment(),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
+                pass_fds=(leash.end,),
                 # A Ctrl-C goes to the engine alone, which lets running steps end.
                 start_new_session=True,
             )
@@ -173,11 +176,14 @@ class Plugins:
             raise PluginError(
                 f"the provider for '{package}' cannot be started: {command[0]}: {error.strerror}"
             ) from error
-        return PluginProcess(package, process, self._say)
+        finally:
+            leash.handed_over()
+        return PluginProcess(package, process, leash, self._say)
 
-    def _command(self, package: str, version: str) -> Sequence[str]:
+    def _command(self, leash: Leash, package: str, version: str) -> Sequence[str]:
+        """How it is started. A plugin of Pulumi asks the engine now and then, others need the leash."""
         if package == DYNAMIC:
-            return _leashed(python_command(self._request), "pulumi.dynamic")
+            return leash.command(python_command(self._request), "pulumi.dynamic")
         name = f"pulumi-resource-{package}"
         if own := self._from_project(package, name):
             return own
@@ -191,7 +197,7 @@ class Plugins:
         if version and installed.is_file():
             return [str(installed)]
         if package in STAND_INS:
-            return _leashed([sys.executable, "-P"], f"lab.providers.{package}")
+            return leash.command([sys.executable, "-P"], f"lab.providers.{package}")
         at = f" {version}" if version else ""
         raise PluginError(
             f"no provider for the package '{package}'{at}: there is no {name} on PATH and no"
@@ -275,8 +281,3 @@ def end_all(processes: Sequence[PluginProcess]) -> None:
     deadline = time.monotonic() + 5
     for thread in threads:
         thread.join(max(0.0, deadline - time.monotonic()))
-
-
-def _leashed(python: Sequence[str], module: str) -> list[str]:
-    run = f"{_LEASH}\nrunpy.run_module({module!r}, run_name='__main__', alter_sys=True)"
-    return [*python, "-u", "-c", run]

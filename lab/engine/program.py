@@ -10,6 +10,7 @@ import subprocess
 import threading
 from collections.abc import Callable, Sequence
 
+from lab.engine.leash import Leash
 from lab.engine.plugins import PluginError, program_environment, program_folder, python_command
 from lab.engine.request import Request
 
@@ -36,15 +37,16 @@ class Program:
         self._folder = program_folder(request)
         self._file = self._find()
         read, self._write = os.pipe()
+        self._leash = Leash()
         try:
             self._process = subprocess.Popen(
-                [*self._python(), "-u", str(_RUNNER), str(read)],
+                self._leash.command(self._python(), str(_RUNNER), str(read)),
                 cwd=self._folder,
                 env=program_environment(request),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
-                pass_fds=(read,),
+                pass_fds=(read, self._leash.end),
                 # A Ctrl-C goes to the engine alone, which lets running steps end.
                 start_new_session=True,
             )
@@ -53,6 +55,7 @@ class Program:
             raise ProgramError(f"the program cannot be started: {error}") from error
         finally:
             os.close(read)
+            self._leash.handed_over()
         self._readers = [
             threading.Thread(target=self._read, args=(stream,), daemon=True)
             for stream in (self._process.stdout, self._process.stderr)
@@ -94,6 +97,12 @@ class Program:
 
     def end(self) -> None:
         """End it, giving it a moment to do so by itself."""
+        try:
+            self._end()
+        finally:
+            self._leash.let_go()
+
+    def _end(self) -> None:
         if self._write >= 0:
             # It has not been told to run, and nobody reads what it says.
             os.close(self._write)

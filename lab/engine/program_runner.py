@@ -1,13 +1,13 @@
 """Runs a Pulumi program in its own process: what the Python language host does for the CLI.
 
-Started by path, with the Python of the program, which need not know this package. The one
+`leash.py` starts it by path, with the Python of the program, which need not know this package. The one
 argument is the number of a file descriptor from which the settings are read as JSON; secrets of
 the configuration must not be seen in the arguments or the environment.
 """
 
 import sys
 
-# Python puts this file's folder first, and modules there must not hide those of the program.
+# The program's own folder takes its place once it is known.
 sys.path.pop(0)
 
 import asyncio
@@ -16,8 +16,6 @@ import logging
 import os
 import pathlib
 import runpy
-import threading
-import time
 import traceback
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -34,8 +32,6 @@ that is waited for."""
 
 def main() -> int:
     """Run the program; give the exit code."""
-    parent = os.getppid()
-    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     import pulumi
 
     with os.fdopen(int(sys.argv[1])) as stream:
@@ -153,13 +149,6 @@ def _shown(error: Exception) -> str:
     kept = [f for f in frames[first:] if f.filename not in own] or list(frames)
     lines = ["Traceback (most recent call last):\n", *traceback.format_list(kept)]
     return "".join([*lines, *traceback.format_exception_only(error)])
-
-
-def _end_with(parent: int) -> None:
-    """End when the engine is gone; a program that waits would not notice."""
-    while os.getppid() == parent:
-        time.sleep(1)
-    os._exit(1)
 
 
 if __name__ == "__main__":

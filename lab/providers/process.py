@@ -19,7 +19,6 @@ from lab.providers.server import Servicer
 
 _THREADS: Final = 64
 _GRACE_SECONDS: Final = 3.0
-_PARENT_SECONDS: Final = 0.5
 _MESSAGE_BYTES: Final = 400 * 1024 * 1024  # the engine's own limit
 
 
@@ -37,7 +36,7 @@ def start(provider: calls.Provider) -> tuple[grpc.Server, int]:
 
 
 def main(make: Callable[[EngineLog], calls.Provider], arguments: list[str]) -> int:
-    """Run one provider until the engine stops it or is gone.
+    """Run one provider until SIGTERM, which also comes when the engine is gone (`lab.engine.leash`).
 
     The port is the first line on stdout, as the plugin protocol has it; the engine's address is the
     only argument.
@@ -45,8 +44,6 @@ def main(make: Callable[[EngineLog], calls.Provider], arguments: list[str]) -> i
     if len(arguments) > 1:
         print(f"usage: one argument, the engine's address (got {arguments})", file=sys.stderr)
         return 2
-    # Before anybody learns the port: who started this process may be gone right after.
-    parent = os.getppid()
     provider = make(EngineLog(arguments[0] if arguments else ""))
     server, port = start(provider)
     stopped = threading.Event()
@@ -54,19 +51,10 @@ def main(make: Callable[[EngineLog], calls.Provider], arguments: list[str]) -> i
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: stopped.set())
     print(port, flush=True)
-    _wait_for_parent(parent, stopped)
+    stopped.wait()
     provider.cancel()
     server.stop(_GRACE_SECONDS).wait(_GRACE_SECONDS)
     provider.close()
     # Worker threads may still sit in a system call; nothing they could do has anyone to answer to.
     sys.stdout.flush()
     os._exit(0)
-
-
-def _wait_for_parent(parent: int, stopped: threading.Event) -> None:
-    """Return when told to stop, or when the starting process is gone.
-
-    A killed engine must not leave providers behind.
-    """
-    while os.getppid() == parent and not stopped.wait(_PARENT_SECONDS):
-        pass

@@ -21,7 +21,7 @@ SALT = "v1:ip2XVbLTazw=:v1:32uGEF6AxQjTh976:VJ3lV7gQnrx2m+Hm9kPQkyTAE+dvPw=="
 COLD = (sys.executable, "-m", "lab.engine")
 
 PROVIDER = """\
-import os, pathlib, stat, time
+import os, pathlib, stat, subprocess, time
 import pulumi
 from pulumi.dynamic import CreateResult, Resource, ResourceProvider
 
@@ -40,6 +40,10 @@ class Provider(ResourceProvider):
                     os.dup2(nothing, int(number))
             time.sleep(3)
             os._exit(4)
+        if props["what"] == "start another":
+            subprocess.Popen(["sleep", "600"])
+            (WORLD / "another").write_text("")
+            time.sleep(600)
         if props["what"] == "hang":
             time.sleep(600)
         if props["what"] == "print":

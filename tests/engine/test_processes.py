@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +16,7 @@ import pytest
 from lab.engine import deployment
 from lab.engine.events import Event, Summary
 from lab.engine.keeper import Rewriting
+from lab.engine.leash import Leash
 from lab.engine.plugins import PluginError, PluginProcess
 from lab.engine.request import Cancellation, Request
 from lab.engine.state import Snapshot
@@ -61,7 +64,7 @@ def test_the_last_words_of_a_provider_are_waited_for() -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
-    made = PluginProcess("slow", process, lambda _: None)
+    made = PluginProcess("slow", process, Leash(), lambda _: None)
     with pytest.raises(PluginError, match=r"exit code 4 before it served; its last output:\nwhy"):
         made.address()
 
@@ -156,6 +159,53 @@ def test_nothing_outlives_an_engine_that_is_killed(cold: Engine) -> None:
         time.sleep(0.1)
     assert cold.processes() == []
     assert [op["type"] for op in cold.state()["pending_operations"]] == ["creating"]
+
+
+STARTER = """
+import os, subprocess, sys, time
+from lab.engine.leash import Leash
+leash = Leash()
+os.environ["STARTER"] = str(os.getpid())
+process = subprocess.Popen(leash.command([sys.argv[1]], sys.argv[2]), pass_fds=(leash.end,))
+print(process.pid, flush=True)
+time.sleep(600)
+"""
+
+
+def test_what_begins_after_its_starter_was_killed_ends_too(tmp_path: Path) -> None:
+    python, waits = tmp_path / "python", tmp_path / "waits.py"
+    python.write_text(
+        "#!/bin/sh\nwhile kill -0 $STARTER; do sleep 0.05; done 2>/dev/null\n"
+        f'exec {sys.executable} "$@"\n'
+    )
+    python.chmod(0o700)
+    waits.write_text("import time\ntime.sleep(600)\n")
+    starter = subprocess.Popen(
+        [sys.executable, "-c", STARTER, python, waits], stdout=subprocess.PIPE, text=True
+    )
+    assert starter.stdout is not None
+    pid = int(starter.stdout.readline())
+    starter.kill()
+    starter.wait()
+    try:
+        # Both have the pipe open: it ends when both have ended.
+        starter.communicate(timeout=60)
+    except subprocess.TimeoutExpired:
+        os.kill(pid, signal.SIGKILL)
+        raise
+
+
+def test_ctrl_c_twice_ends_what_a_provider_has_started(cold: Engine) -> None:
+    cold.program("from things import *\nThing('bad', 'start another')\n")
+    process = cold.start("up", "--yes", "--skip-preview", "--stack", "dev")
+    cold.wait_for("another")
+    process.send_signal(signal.SIGINT)
+    assert process.stdout is not None
+    while not process.stdout.readline().startswith("^C received"):
+        assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=120)
+    assert cold.processes() == []
 
 
 def test_a_program_that_hangs_is_ended_by_ctrl_c(cold: Engine) -> None:

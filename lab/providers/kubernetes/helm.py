@@ -1,4 +1,4 @@
-"""Running the `helm` program: its own folders, secrets in files of one call, its errors as sentences."""
+"""Running the `helm` program: its own folders, secrets in files without a name, its errors as sentences."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ import yaml
 from lab import tools
 from lab.providers.calls import Cancelled, ProviderError
 from lab.providers.kubernetes.kubeconfig import Cluster
+from lab.providers.unnamed_file import path_of, unnamed
 
 _SLACK_SECONDS: Final = 60.0  # helm ends itself at its own timeout; this is for one that does not
 _STOP_SECONDS: Final = 60.0
@@ -51,7 +52,7 @@ class Helm:
     def run(
         self, arguments: Sequence[str], *, seconds: float, values: Mapping[str, Any] | None = None
     ) -> str:
-        """What helm prints; `values` reach it in a file that only this user can read and that is gone after.
+        """What helm prints; its kubeconfig and `values` reach it in files that have no name.
 
         Raises:
             HelmError: helm failed; its last line says why.
@@ -59,11 +60,22 @@ class Helm:
         """
         if self.cancelled.is_set():
             raise Cancelled("stopped before helm was started: the run was cancelled")
-        # One folder per call, caches included: a provider that is killed leaves nothing of earlier calls.
-        with self._counted(), tempfile.TemporaryDirectory(prefix="helm-call-") as folder:
-            command = [str(self._program()), *arguments, *self._files(Path(folder), values)]
+        program = str(self._program())
+        with (
+            self._counted(),
+            # A folder of its own for each call. Nothing in it is secret: a death may leave it.
+            tempfile.TemporaryDirectory(prefix="helm-call-") as folder,
+            unnamed(self.cluster.kubeconfig.encode()) as kubeconfig,
+            unnamed(yaml.safe_dump(dict(values or {}), sort_keys=False).encode()) as given,
+        ):
+            flags = ["--kubeconfig", path_of(kubeconfig)]
+            if self.cluster.context:
+                flags += ["--kube-context", self.cluster.context]
+            if values is not None:
+                flags += ["--values", path_of(given)]
             process = subprocess.Popen(
-                command,
+                [program, *arguments, *flags],
+                pass_fds=(kubeconfig.fileno(), given.fileno()),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -150,18 +162,6 @@ class Helm:
         except tools.ToolError as error:
             raise ProviderError(f"Helm releases need the program helm: {error}") from error
 
-    def _files(self, folder: Path, values: Mapping[str, Any] | None) -> list[str]:
-        kubeconfig = folder / "kubeconfig"
-        _write_private(kubeconfig, self.cluster.kubeconfig)
-        flags = ["--kubeconfig", str(kubeconfig)]
-        if self.cluster.context:
-            flags += ["--kube-context", self.cluster.context]
-        if values is not None:
-            file = folder / "values.yaml"
-            _write_private(file, yaml.safe_dump(dict(values), sort_keys=False))
-            flags += ["--values", str(file)]
-        return flags
-
 
 def _environment(folder: Path) -> dict[str, str]:
     """The caller's environment without what would make helm look at the caller's files."""
@@ -173,12 +173,6 @@ def _environment(folder: Path) -> dict[str, str]:
     for kind in ("CACHE", "CONFIG", "DATA"):
         mine[f"HELM_{kind}_HOME"] = str(folder / kind.lower())
     return mine
-
-
-def _write_private(path: Path, text: str) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(text)
 
 
 def _reason(errors: str) -> str:

@@ -6,7 +6,6 @@ import base64
 import binascii
 import os
 import ssl
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 import yaml
 
 from lab.providers.calls import ProviderError
+from lab.providers.unnamed_file import path_of, unnamed
 
 
 @dataclass(frozen=True)
@@ -150,11 +150,9 @@ def _tls(server: Mapping[str, Any], user: Mapping[str, Any]) -> ssl.SSLContext:
 
 
 def _load_pair(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
-    """Hand a certificate over; the ssl module takes it from a file only, which is gone right after."""
-    with tempfile.NamedTemporaryFile(prefix="kubernetes-client-", suffix=".pem") as file:
-        file.write(certificate + b"\n" + key)
-        file.flush()
-        context.load_cert_chain(file.name)
+    """Hand a certificate over; the ssl module takes it from files only."""
+    with unnamed(certificate) as chain, unnamed(key) as private:
+        context.load_cert_chain(path_of(chain), path_of(private))
 
 
 def _data(entry: Mapping[str, Any], key: str) -> bytes | None:

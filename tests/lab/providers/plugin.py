@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent import futures
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -23,6 +23,7 @@ from pulumi.runtime.proto import (
     status_pb2,
 )
 
+from lab.engine.leash import Leash
 from lab.providers.values import Properties, decode, encode, plain_properties
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -88,6 +89,8 @@ class Plugin:
         self.engine = engine
         self.state: dict[str, State] = {}
         self.pid = 0
+        self.let_go: Callable[[], None]
+        """Does what the engine's death does."""
 
     def call(self, method: str, request: Any) -> Any:
         try:
@@ -242,29 +245,34 @@ class Plugin:
 
 @contextmanager
 def running(package: str, **environment: str) -> Iterator[Plugin]:
-    """A provider process of `lab.providers`, not configured yet; gone when the block ends."""
+    """A provider process of `lab.providers` as the engine starts it, not configured yet; gone at the end."""
     engine = RecordingEngine()
     server = grpc.server(futures.ThreadPoolExecutor(max_workers=8))
     engine_pb2_grpc.add_EngineServicer_to_server(engine, server)
     address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
     server.start()
+    leash = Leash()
     process = subprocess.Popen(
-        [sys.executable, "-m", f"lab.providers.{package}", address],
+        leash.command([sys.executable], f"lab.providers.{package}", address),
+        pass_fds=(leash.end,),
         cwd=ROOT,
         stdout=subprocess.PIPE,
         text=True,
         env={**os.environ, **environment},
     )
+    leash.handed_over()
     try:
         assert process.stdout is not None
         port = int(process.stdout.readline())
         with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
             plugin = Plugin(provider_pb2_grpc.ResourceProviderStub(channel), engine)
             plugin.pid = process.pid
+            plugin.let_go = leash.let_go
             yield plugin
     finally:
         process.kill()
         process.wait()
+        leash.let_go()
         server.stop(0)
 
 

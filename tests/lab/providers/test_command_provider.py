@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import os
 import signal
 import sys
 import threading
@@ -426,13 +427,18 @@ def test_the_process_ends_when_whoever_started_it_is_gone(tmp_path) -> None:
     script = tmp_path / "engine.py"
     script.write_text(
         "import subprocess, sys, time\n"
-        "p = subprocess.Popen([sys.executable, '-m', 'lab.providers.command'], stdout=subprocess.PIPE)\n"
+        "from lab.engine.leash import Leash\n"
+        "leash = Leash()\n"
+        "command = leash.command([sys.executable], 'lab.providers.command')\n"
+        "p = subprocess.Popen(command, stdout=subprocess.PIPE, pass_fds=(leash.end,))\n"
         "p.stdout.readline(); print(p.pid, flush=True); time.sleep(300)\n"
     )
 
     async def provider_of_a_killed_engine() -> int:
         engine = await asyncio.create_subprocess_exec(
-            sys.executable, str(script), stdout=asyncio.subprocess.PIPE, cwd=Path.cwd()
+            *(sys.executable, str(script)),
+            stdout=asyncio.subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": str(Path.cwd())},
         )
         assert engine.stdout is not None
         pid = int(await engine.stdout.readline())

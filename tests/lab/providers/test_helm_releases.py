@@ -207,7 +207,10 @@ def test_a_run_that_was_killed_leaves_a_release_that_the_next_one_takes_up(
 
 
 @pytest.mark.lab
-def test_no_secret_reaches_the_process_list_and_no_file_stays(kube_api, namespace, chart) -> None:
+@pytest.mark.parametrize("death", ["stopped", "engine killed", "killed"])
+def test_no_secret_reaches_the_process_list_or_a_folder_however_the_provider_ends(
+    kube_api, namespace, chart, death: str
+) -> None:
     (chart / "templates" / "stuck.yaml").write_text(POD)
     values = {"text": Secret("s3cr3t-text")}
     inputs = {
@@ -225,12 +228,22 @@ def test_no_secret_reaches_the_process_list_and_no_file_stays(kube_api, namespac
         helm_process = _child_of(plugin.pid, "helm", "upgrade")
         command = Path(f"/proc/{helm_process}/cmdline").read_text()
         assert "s3cr3t-text" not in command
-        for name in ("values.yaml", "kubeconfig"):
-            assert [path.stat().st_mode & 0o777 for path in folder.rglob(name)] == [0o600]
-        os.kill(plugin.pid, signal.SIGTERM)
+        _wait_for(lambda: _has_release(kube_api, namespace))
+        if death == "stopped":
+            os.kill(plugin.pid, signal.SIGTERM)
+        elif death == "engine killed":
+            plugin.let_go()
+        else:
+            os.kill(plugin.pid, signal.SIGKILL)
+            os.kill(helm_process, signal.SIGKILL)
         thread.join(120)
         assert results
-    assert list(folder.iterdir()) == []
+        left = [path for path in folder.rglob("*") if path.is_file()]
+        secrets = ("s3cr3t-text", "client-key-data", "token")
+        assert [path for path in left if any(s in path.read_text() for s in secrets)] == []
+        if death != "killed":
+            _wait_for(lambda: not list(folder.iterdir()))
+            assert "failed" in _statuses(kube_api, namespace)
     shutil.rmtree(folder)
 
 
@@ -255,6 +268,14 @@ def _has_release(kube_api, namespace: str) -> bool:
     with kube_api.api() as api:
         _, body = api.request("GET", f"/api/v1/namespaces/{namespace}/secrets")
     return b"sh.helm.release" in body
+
+
+def _statuses(kube_api, namespace: str) -> list[str]:
+    """Of the releases that Helm has stored."""
+    with kube_api.api() as api:
+        _, body = api.request("GET", f"/api/v1/namespaces/{namespace}/secrets")
+    labels = [item["metadata"].get("labels", {}) for item in json.loads(body)["items"]]
+    return [entry["status"] for entry in labels if "status" in entry]
 
 
 def _wait_for(condition) -> None:
