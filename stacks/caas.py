@@ -8,8 +8,8 @@ from itertools import chain
 from typing import Any
 
 import pulumi
-import pulumi_kubernetes as kubernetes
 
+from components import kubernetes_objects
 from components.caas.gpu_host import GpuHost
 from components.caas.kata_runtime import KataRuntime
 from components.caas.monitoring import Monitoring, MonitoringArgs
@@ -45,17 +45,13 @@ def build(config: CaasConfig, secrets: Secrets) -> Outputs:
     hosts = declared.hosts
     prepared = {name: host.ready for name, host in hosts.items()}
     kubeconfig, ready = caas_rke2.kubernetes(config, secrets, prepared, fit=declared.fit)
-    provider = kubernetes.Provider(
-        "cluster",
-        kubeconfig=kubeconfig,
+    in_cluster = kubernetes_objects.inside(
+        kubeconfig,
         # Made here, its certificates are renewed now and then, and it stays the same cluster.
-        cluster_identifier=None if secrets.kubeconfig is not None else config.name,
-        enable_server_side_apply=True,
+        identifier=None if secrets.kubeconfig is not None else config.name,
         # Settings change in place; pods carry their digest and are rolled.
-        enable_config_map_mutable=True,
-        enable_secret_mutable=True,
+        mutable_settings=True,
     )
-    in_cluster = pulumi.ResourceOptions(providers=[provider])
 
     runtime = KataRuntime("kata", kata.runtime(config), in_cluster)
     installed = kata.deploy(

@@ -8,8 +8,8 @@ from functools import partial
 from typing import Any
 
 import pulumi
-import pulumi_kubernetes as kubernetes
 
+from components import kubernetes_objects
 from components.rke2.cluster import Rke2Cluster
 from components.rke2.driver_host import DriverHost
 from components.rke2.gpu_operator import GpuOperator, GpuOperatorArgs
@@ -53,16 +53,12 @@ def build(config: Rke2Config, secrets: Secrets) -> Outputs:
     made = rke2_machines.cluster(
         config, secrets, hosts.connections, ready, address=hosts.registration_address
     )
-    provider = kubernetes.Provider(
-        "cluster",
-        kubeconfig=made.kubeconfig,
+    in_cluster = kubernetes_objects.inside(
+        made.kubeconfig,
         # Its certificates are renewed now and then, and it stays the same cluster.
-        cluster_identifier=config.name,
-        enable_server_side_apply=True,
-        enable_config_map_mutable=True,
-        enable_secret_mutable=True,
+        identifier=config.name,
+        mutable_settings=True,
     )
-    in_cluster = pulumi.ResourceOptions(providers=[provider])
     joined = list(made.nodes.values())
     metrics = Metrics("metrics", _metrics(config, joined), in_cluster)
     operator = GpuOperator(

@@ -8,8 +8,8 @@ from functools import partial
 from typing import Any
 
 import pulumi
-import pulumi_kubernetes as kubernetes
 
+from components import kubernetes_objects
 from components.host_connection import HostConnection
 from components.usernetes import api_way
 from components.usernetes.cluster import (
@@ -66,16 +66,13 @@ def build(config: UsernetesConfig, secrets: Secrets) -> Outputs:
         private_key=secrets.ssh_private_key,
         remote_port=usernetes_plan.ports(config).kube_apiserver,
     )
-    provider = kubernetes.Provider(
-        "cluster",
-        kubeconfig=kubeconfig,
+    in_cluster = kubernetes_objects.inside(
+        kubeconfig,
         # Its certificates are renewed now and then, and it stays the same cluster.
-        cluster_identifier=config.name,
-        enable_server_side_apply=True,
+        identifier=config.name,
         # A cluster that is gone took its objects with it.
         delete_unreachable=True,
     )
-    in_cluster = pulumi.ResourceOptions(providers=[provider])
     # A node that was made anew, or has other GPUs, is waited for and proven again.
     gpus = {f"gpus of {name}": node.gpu_uuids.apply(_listed) for name, node in made.nodes.items()}
     plugin = GpuPlugin(

@@ -76,3 +76,21 @@ def test_secrets_reach_only_those_who_need_them() -> None:
         "command:remote:Command",
         "pulumi-python:dynamic/gpu:TenancyPolicy",
     }
+
+
+@pytest.mark.parametrize("name", STACK_FILES)
+def test_every_object_says_who_applies_it_so_that_a_lost_one_is_taken_up_again(name: str) -> None:
+    engine = previewed(name)
+    (provider,) = engine.of("pulumi:providers:kubernetes").values()
+    assert provider["upsertExistingObjects"] == "true"
+    assert provider.get("enablePatchForce") in (None, "false"), "it would override strangers"
+    objects = [
+        r
+        for r in engine.seen
+        if r.type.startswith("kubernetes:") and not r.type.endswith(":Release")
+    ]
+    assert objects
+    for one in objects:
+        manager = one.inputs["metadata"]["annotations"]["pulumi.com/patchFieldManager"]
+        # The program's own providers apply to nodes as `gpu-clusters`.
+        assert manager == ("gpu-clusters-patch" if one.type.endswith("Patch") else "gpu-clusters")

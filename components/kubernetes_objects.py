@@ -1,0 +1,76 @@
+"""How the Kubernetes objects of a stack are made: one provider, one field manager.
+
+An object that an `up` made and lost (it was killed before the state had it) is taken up again by the next
+`up`: create is an apply, and whoever applies has the same name in every run. Left alone, the provider draws
+a new name whenever it has no state, and then the lost object's fields belong to somebody else.
+
+The provider cannot tell a stranger's object of the same name from a lost one. An apply is never forced, so
+a field that somebody else has set to another value ends the create with a conflict that names the field
+and its manager. What nobody else has set is added to the object.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+import pulumi
+import pulumi_kubernetes as kubernetes
+
+FIELD_MANAGER = "gpu-clusters"
+PATCH_MANAGER = "gpu-clusters-patch"
+"""Of fields in objects that are not the program's. A manager of its own: what one apply leaves out, the
+manager gives up, and the program's providers apply to nodes as `gpu-clusters` too."""
+ANNOTATION = "pulumi.com/patchFieldManager"
+
+
+def inside(
+    kubeconfig: pulumi.Input[str],
+    *,
+    identifier: str | None,
+    mutable_settings: bool = False,
+    delete_unreachable: bool | None = None,
+) -> pulumi.ResourceOptions:
+    """Options for components whose objects belong into the cluster of `kubeconfig`.
+
+    Args:
+        kubeconfig: content or path.
+        identifier: another one is another cluster; None: its address and certificate authority tell.
+        mutable_settings: ConfigMaps and Secrets change in place; pods carry a digest of them.
+        delete_unreachable: a cluster that is gone took its objects with it.
+    """
+    provider = kubernetes.Provider(
+        "cluster",
+        kubeconfig=kubeconfig,
+        cluster_identifier=identifier,
+        enable_server_side_apply=True,
+        enable_config_map_mutable=mutable_settings or None,
+        enable_secret_mutable=mutable_settings or None,
+        delete_unreachable=delete_unreachable,
+        upsert_existing_objects=True,
+    )
+    return pulumi.ResourceOptions(providers=[provider], transformations=[_state_manager])
+
+
+def _state_manager(
+    args: pulumi.ResourceTransformationArgs,
+) -> pulumi.ResourceTransformationResult | None:
+    # What Helm makes has Helm for its manager.
+    if not args.type_.startswith("kubernetes:") or "metadata" not in args.props:
+        return None
+    manager = PATCH_MANAGER if args.type_.endswith("Patch") else FIELD_MANAGER
+    metadata = _annotated(args.props["metadata"], manager)
+    return pulumi.ResourceTransformationResult({**args.props, "metadata": metadata}, args.opts)
+
+
+def _annotated(metadata: Any, manager: str) -> Any:
+    """A copy of an object's metadata, a mapping or one of the SDK's types, that names its manager."""
+    if isinstance(metadata, Mapping):
+        return {
+            **metadata,
+            "annotations": {**(metadata.get("annotations") or {}), ANNOTATION: manager},
+        }
+    stated = copy.copy(metadata)
+    stated.annotations = {**(metadata.annotations or {}), ANNOTATION: manager}
+    return stated
