@@ -1,8 +1,8 @@
-"""`/healthz`, `/readyz` and `/metrics` of a program that has no other HTTP server."""
+"""`/healthz`, `/readyz` and `/metrics` of a program, at a port that only kubelets and monitoring reach."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Self
 
@@ -14,6 +14,10 @@ from caas import metrics
 SHUTDOWN_SECONDS = 0.5
 
 
+async def _nothing() -> str | None:
+    return None
+
+
 class Health:
     """Answers on one address, for as long as it is entered; `OSError` when that cannot be had.
 
@@ -21,8 +25,8 @@ class Health:
         address: to listen on.
         port: 0 chooses a free one.
         registry: the program's metrics.
-        ready: whether it does its work, or could begin at once.
-        waits_for: what it says while it is not ready.
+        waits_for: what it needs before it does its work, or could begin at once; None: nothing.
+        broken: what it will not recover from without a restart; None: nothing.
     """
 
     def __init__(
@@ -30,15 +34,15 @@ class Health:
         address: str,
         port: int,
         registry: CollectorRegistry,
-        ready: Callable[[], bool],
+        waits_for: Callable[[], Awaitable[str | None]] = _nothing,
         *,
-        waits_for: str,
+        broken: Callable[[], str | None] = lambda: None,
     ) -> None:
         self._address = address
         self._port = port
         self._registry = registry
-        self._ready = ready
         self._waits_for = waits_for
+        self._broken = broken
         app = web.Application()
         app.router.add_get("/healthz", self._healthz)
         app.router.add_get("/readyz", self._readyz)
@@ -68,13 +72,15 @@ class Health:
         await self._runner.cleanup()
 
     async def _healthz(self, _: web.Request) -> web.Response:
-        return web.Response(text="ok\n")
+        return _answer(self._broken())
 
     async def _readyz(self, _: web.Request) -> web.Response:
-        if self._ready():
-            return web.Response(text="ready\n")
-        return web.Response(text=f"{self._waits_for}\n", status=503)
+        return _answer(await self._waits_for())
 
     async def _metrics(self, _: web.Request) -> web.Response:
         text, content_type = metrics.exposition(self._registry)
         return web.Response(body=text, headers={"Content-Type": content_type})
+
+
+def _answer(wrong: str | None) -> web.Response:
+    return web.Response(text=f"{wrong or 'ok'}\n", status=503 if wrong else 200)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Annotated
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, IPvAnyNetwork, ValidationError
 from pydantic.alias_generators import to_camel
 
 from caas import logs
@@ -119,6 +119,10 @@ class Api(_Part):
     max_body_bytes: Annotated[int, Field(ge=1024)] = 65_536
     max_containers: Annotated[int, Field(ge=1)] = 100
     """Containers of one tenant that exist at once, waiting ones included."""
+    connections_per_address: Annotated[int, Field(ge=1)] = 64
+    """Connections of one client's address that are open at once."""
+    proxies: tuple[IPvAnyNetwork, ...] = ()
+    """Networks of the proxies before the API, whose X-Forwarded-For is believed."""
 
 
 class Settings(_Part):

@@ -1,52 +1,86 @@
 """`python -m caas.api`: serve the API until SIGTERM.
 
-GPU_CLUSTERS_SETTINGS      settings file
-KUBECONFIG                 outside of a cluster
-GPU_CLUSTERS_API_LISTEN    address:port; by default $POD_IP:8080; port 0: one that is free, told in the log
+GPU_CLUSTERS_SETTINGS           settings file
+KUBECONFIG                      outside of a cluster
+GPU_CLUSTERS_API_TLS            folder with tls.crt and tls.key; without it plain HTTP is served
+GPU_CLUSTERS_API_LISTEN         address:port; by default $POD_IP:8080; port 0: a free one, told in the log
+GPU_CLUSTERS_API_HEALTH_LISTEN  the same for /healthz, /readyz and /metrics; by default $POD_IP:8083
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import socket
 import sys
+from pathlib import Path
 
-from caas import logs
+from caas import logs, metrics
 from caas.api.app import create_app
+from caas.api.door import Door
 from caas.api.protocol import allow_connections
 from caas.api.server import Server
+from caas.api.tls import Certificate
 from caas.cluster import Cluster, ClusterError
+from caas.health import Health
 from caas.settings import Settings, SettingsError, load
 
 LISTEN = "GPU_CLUSTERS_API_LISTEN"
-_PORT = 8080
+HEALTH_LISTEN = "GPU_CLUSTERS_API_HEALTH_LISTEN"
+TLS = "GPU_CLUSTERS_API_TLS"
+PORT = 8080
+HEALTH_PORT = 8083
 _log = logging.getLogger("caas.api")
 
 
-def _listen() -> socket.socket:
-    stated = os.environ.get(LISTEN) or f"{os.environ.get('POD_IP') or '127.0.0.1'}:{_PORT}"
-    host, _, port = stated.rpartition(":")
-    host = host.strip("[]")
-    if not port.isdecimal():
-        raise SettingsError(f"{LISTEN} must be address:port (got {stated})")
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+def _address(variable: str, port: int) -> tuple[str, int]:
+    stated = os.environ.get(variable) or f"{os.environ.get('POD_IP') or '127.0.0.1'}:{port}"
+    host, _, number = stated.rpartition(":")
+    if not number.isdecimal():
+        raise SettingsError(f"{variable} must be address:port (got {stated})")
+    return host.strip("[]"), int(number)
+
+
+def _listen(settings: Settings, *, over_tls: bool) -> Door:
+    host, port = _address(LISTEN, PORT)
+    listener = Door(
+        socket.AF_INET6 if ":" in host else socket.AF_INET,
+        most_per_address=settings.api.connections_per_address,
+        proxies=[str(proxy) for proxy in settings.api.proxies],
+        # Plain HTTP says nothing to who is about to speak TLS.
+        tells=not over_tls,
+    )
     try:
-        listener.bind((host, int(port)))
+        listener.bind((host, port))
     except (OSError, OverflowError) as error:
         listener.close()
-        raise SettingsError(f"{stated} cannot be listened on: {error}") from error
+        raise SettingsError(f"{host}:{port} cannot be listened on: {error}") from error
     return listener
 
 
-async def _serve(settings: Settings, listener: socket.socket) -> None:
+async def _serve(settings: Settings, listener: Door, certificate: Certificate | None) -> None:
     async with Cluster.connect() as cluster:
-        address, port = listener.getsockname()[:2]
-        _log.info("listening", extra={"fields": {"address": address, "port": port}})
-        await Server(create_app(settings, cluster)).serve(sockets=[listener])
+        program = create_app(settings, cluster)
+        health = Health(
+            *_address(HEALTH_LISTEN, HEALTH_PORT),
+            metrics.API,
+            program.condition.waits_for,
+            broken=program.condition.broken,
+        )
+        async with health:
+            address, port = listener.getsockname()[:2]
+            where = {"address": address, "port": port, "healthPort": health.port}
+            _log.info("listening", extra={"fields": where})
+            following = asyncio.create_task(certificate.follow()) if certificate else None
+            proxies = [str(proxy) for proxy in settings.api.proxies]
+            server = Server(program.gate, proxies=proxies, certificate=certificate)
+            await server.serve(sockets=[listener])
+            if following:
+                following.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await following
     _log.info("stopped")
 
 
@@ -56,9 +90,11 @@ def main() -> int:
     try:
         settings = load()
         allow_connections()
-        with _listen() as listener:
-            asyncio.run(_serve(settings, listener))
-    except (SettingsError, ClusterError) as error:
+        folder = os.environ.get(TLS)
+        certificate = Certificate(Path(folder)) if folder else None
+        with _listen(settings, over_tls=certificate is not None) as listener:
+            asyncio.run(_serve(settings, listener, certificate))
+    except (SettingsError, ClusterError, OSError) as error:
         _log.error("%s", error)
         return 1
     return 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
@@ -149,12 +149,6 @@ class TenancyAnswer(Answer):
     volumes: list[VolumeAnswer]
     quota: Annotated[Mapping[str, str], Field(description="In Kubernetes' quantities.")]
     used: Mapping[str, str]
-
-
-class HealthAnswer(Answer):
-    """Whether the program is well."""
-
-    status: Literal["ok"]
 
 
 class Fault(Answer):

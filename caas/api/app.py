@@ -6,23 +6,22 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
-from caas import metrics
 from caas.api import routes
-from caas.api.answers import HealthAnswer
 from caas.api.callers import Callers
 from caas.api.containers import Containers
 from caas.api.gate import BODY_SECONDS, Gate
 from caas.api.jwks import AGAIN_SECONDS, IssuerKeys
 from caas.api.kube import SECONDS, Kube
-from caas.api.limits import RateLimit
-from caas.api.openapi import DESCRIPTION, describe, problems
-from caas.api.problems import CONTENT_TYPE, Problem, ProblemError, retry_after
+from caas.api.limits import RateLimit, StrangerLimit
+from caas.api.openapi import DESCRIPTION, describe
+from caas.api.problems import CONTENT_TYPE, Problem, ProblemError
 from caas.api.store import Store
 from caas.api.streams import LogStreams
 from caas.api.tenancies import Tenancies
@@ -36,6 +35,14 @@ _READY_SECONDS = 2.0
 """How long an answer to `readyz` stands, so that asking often costs the cluster nothing."""
 
 
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What serves requests, and whether it can."""
+
+    gate: Gate
+    condition: Condition
+
+
 def create_app(
     settings: Settings,
     cluster: Cluster,
@@ -44,7 +51,8 @@ def create_app(
     keys: IssuerKeys | None = None,
     kube_seconds: float = SECONDS,
     body_seconds: float = BODY_SECONDS,
-) -> Gate:
+    strangers: StrangerLimit | None = None,
+) -> Program:
     """The API as an ASGI application. `cluster` is open as long as it is used."""
     keys = keys or IssuerKeys(settings.api, clock)
     store, kube = Store(cluster), Kube(cluster, seconds=kube_seconds)
@@ -76,7 +84,6 @@ def create_app(
                 "name": "tenancy",
                 "description": "What the tenant may have and the cluster can give.",
             },
-            {"name": "operation", "description": "For the cluster's operator; no token needed."},
         ],
     )
     app.state.services = routes.Services(
@@ -89,18 +96,19 @@ def create_app(
         streams=streams,
     )
     app.include_router(routes.router)
-    _operation(app, store, keys, _Reachable(kube, settings.namespace))
     _refusals(app)
     describe(app)
     rate = RateLimit(settings.api.requests_per_second, settings.api.burst, time.monotonic)
-    return Gate(
+    gate = Gate(
         app,
         Callers(settings.api, keys, clock),
         rate,
+        strangers or StrangerLimit(time.monotonic),
         max_body_bytes=settings.api.max_body_bytes,
         body_seconds=body_seconds,
         stop=streams.end,
     )
+    return Program(gate, Condition(store, keys, _Reachable(kube, settings.namespace)))
 
 
 async def _until_known(keys: IssuerKeys) -> None:
@@ -132,27 +140,25 @@ class _Reachable:
             return self._answers
 
 
-def _operation(app: FastAPI, store: Store, keys: IssuerKeys, reachable: _Reachable) -> None:
-    @app.get("/healthz", tags=["operation"], responses=problems(503))
-    async def healthz() -> HealthAnswer:
-        """Whether the program goes on; if not, start it again."""
-        if not store.alive:
-            raise retry_after(Problem.CLUSTER_AWAY, "a watch of the cluster has ended", 2)
-        return HealthAnswer(status="ok")
+class Condition:
+    """Whether the program goes on, and whether requests should be sent to it."""
 
-    @app.get("/readyz", tags=["operation"], responses=problems(503))
-    async def readyz() -> HealthAnswer:
-        """Whether requests should be sent here."""
-        if not keys.known:
-            raise retry_after(Problem.KEYS_AWAY, "the issuer has given no keys yet", 2)
-        if not store.synced or not await reachable.now():
-            raise retry_after(Problem.CLUSTER_AWAY, "the cluster does not answer", 2)
-        return HealthAnswer(status="ok")
+    def __init__(self, store: Store, keys: IssuerKeys, reachable: _Reachable) -> None:
+        self._store = store
+        self._keys = keys
+        self._reachable = reachable
 
-    @app.get("/metrics", include_in_schema=False)
-    async def exposition() -> Response:
-        content, kind = metrics.exposition(metrics.API)
-        return Response(content, media_type=kind)
+    def broken(self) -> str | None:
+        """Why it must be started again."""
+        return None if self._store.alive else "a watch of the cluster has ended"
+
+    async def waits_for(self) -> str | None:
+        """Why requests should go elsewhere."""
+        if not self._keys.known:
+            return "the issuer has given no keys yet"
+        if not self._store.synced or not await self._reachable.now():
+            return "the cluster does not answer"
+        return None
 
 
 def _refusals(app: FastAPI) -> None:

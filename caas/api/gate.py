@@ -12,7 +12,8 @@ from typing import Any
 
 from caas import metrics
 from caas.api.callers import Caller, Callers
-from caas.api.limits import RateLimit
+from caas.api.door import client
+from caas.api.limits import RateLimit, StrangerLimit
 from caas.api.problems import CONTENT_TYPE, Problem, ProblemError
 
 Scope = MutableMapping[str, Any]
@@ -23,9 +24,12 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 GUARDED = "/v1/"
 BODY_SECONDS = 10.0
+HSTS_SECONDS = 31_536_000
+"""For a year a browser that came over HTTPS comes in no other way (RFC 6797)."""
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
-_QUIET = frozenset({"/healthz", "/readyz", "/metrics"})
+_ONCE = (b"authorization", b"content-type", b"idempotency-key", b"x-request-id")
+"""Header fields that decide something: of two, a proxy before us might believe the other one."""
 _DRAIN_BYTES = 1_000_000
 _DRAIN_SECONDS = 1.0
 _log = logging.getLogger("caas.api")
@@ -39,6 +43,7 @@ class Gate:
         app: App,
         callers: Callers,
         rate: RateLimit,
+        strangers: StrangerLimit,
         *,
         max_body_bytes: int,
         body_seconds: float = BODY_SECONDS,
@@ -47,6 +52,7 @@ class Gate:
         self.application = app
         self._callers = callers
         self._rate = rate
+        self._strangers = strangers
         self._max_body_bytes = max_body_bytes
         self._body_seconds = body_seconds
         self.stop = stop
@@ -78,12 +84,20 @@ class Gate:
             exchange.account()
 
     async def _pass(self, scope: Scope, receive: Receive, exchange: _Exchange) -> None:
+        _once(scope)
         headers = dict(scope["headers"])
-        if scope["path"].startswith(GUARDED):
+        if not scope["path"].startswith(GUARDED):
+            self._count_stranger(exchange)
+        else:
             authorization = headers.get(b"authorization")
-            caller = await self._callers.caller(
-                None if authorization is None else authorization.decode("latin-1")
-            )
+            try:
+                caller = await self._callers.caller(
+                    None if authorization is None else authorization.decode("latin-1")
+                )
+            except ProblemError as error:
+                if error.problem in (Problem.UNAUTHENTICATED, Problem.NO_TENANCY):
+                    self._count_stranger(exchange)
+                raise
             scope["state"]["caller"] = caller
             exchange.caller = caller
             self._rate.spend(caller.tenant)
@@ -104,6 +118,14 @@ class Gate:
             return {"type": "http.request", "body": body, "more_body": False}
 
         await self.application(scope, replay, exchange.send)
+
+    def _count_stranger(self, exchange: _Exchange) -> None:
+        try:
+            self._strangers.spend(exchange.address)
+        except ProblemError:
+            # Counted in the metrics: a flood must not become a flood of the log.
+            exchange.is_logged = False
+            raise
 
     async def _body(self, headers: MutableMapping[bytes, bytes], receive: Receive) -> bytes:
         """The whole body, which is small, or a refusal before it is here."""
@@ -149,6 +171,9 @@ class _Exchange:
         self.status: int | None = None
         self.caller: Caller | None = None
         self.body_read = False
+        self.is_logged = True
+        peer = scope.get("client")
+        self.address = client(peer[0]) if peer else ""
         asked = dict(scope["headers"]).get(b"x-request-id", b"").decode("latin-1")
         self.id = asked if _REQUEST_ID.fullmatch(asked) else secrets.token_hex(8)
         scope.setdefault("state", {})["request_id"] = self.id
@@ -163,8 +188,15 @@ class _Exchange:
                 (b"x-request-id", self.id.encode()),
                 # Answers are the tenant's own; no cache between may keep them.
                 (b"cache-control", b"no-store"),
+                *self._for_browsers(),
             ]
         await self._send(message)
+
+    def _for_browsers(self) -> list[tuple[bytes, bytes]]:
+        said = [(b"x-content-type-options", b"nosniff")]
+        if self._scope.get("scheme") == "https":
+            said.append((b"strict-transport-security", f"max-age={HSTS_SECONDS}".encode()))
+        return said
 
     async def refuse(self, error: ProblemError, receive: Receive) -> None:
         """Answer with a problem; a body that is still coming is not waited for."""
@@ -203,13 +235,20 @@ class _Exchange:
         metrics.API_REQUESTS.labels(self._method(), route, status).inc()
         if self._seconds is not None:
             metrics.API_REQUEST_SECONDS.labels(self._method(), route).observe(self._seconds)
-        if route not in _QUIET:
+        if self.is_logged:
             took = round((time.perf_counter() - self._began) * 1000, 1)
             _log.info("request", extra={"fields": {**self.fields(), "status": status, "ms": took}})
 
     def _method(self) -> str:
         method = str(self._scope["method"])
         return method if method in _METHODS else "other"
+
+
+def _once(scope: Scope) -> None:
+    given = [name for name, _ in scope["headers"]]
+    for name in _ONCE:
+        if given.count(name) > 1:
+            raise ProblemError(Problem.MALFORMED, f"send the header `{name.decode().title()}` once")
 
 
 def _is_json(headers: MutableMapping[bytes, bytes]) -> bool:

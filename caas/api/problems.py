@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -87,6 +88,16 @@ class ProblemError(Exception):
             **self.more,
         }
         return json.dumps(said, ensure_ascii=False).encode()
+
+    def response(self) -> bytes:
+        """As a whole answer of HTTP/1.1 to somebody who made no request; the connection ends with it."""
+        _, status, title = self.problem.value
+        body = self.body(secrets.token_hex(8))
+        head = (
+            f"HTTP/1.1 {status} {title}\r\ncontent-type: {CONTENT_TYPE}\r\n"
+            f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
+        )
+        return head.encode() + body
 
 
 def retry_after(problem: Problem, detail: str, seconds: int) -> ProblemError:

@@ -1,20 +1,19 @@
-"""Connections: how many, and how long a client may take to say what it wants."""
+"""One connection: how long a client may take to say what it wants."""
 
 from __future__ import annotations
 
 import asyncio
 import resource
-import secrets
 from typing import Any
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from caas.api.problems import CONTENT_TYPE, Problem, ProblemError
+from caas.api.door import MOST_CONNECTIONS
+from caas.api.problems import Problem, ProblemError
 
 HEADER_SECONDS = 10.0
 MOST_HEADER_BYTES = 16_384
-MOST_CONNECTIONS = 4096
 
 
 def allow_connections() -> None:
@@ -31,19 +30,15 @@ class Protocol(H11Protocol):
     """HTTP/1.1 of uvicorn, with an end for clients that send their headers slowly or never."""
 
     header_seconds = HEADER_SECONDS
-    most_connections = MOST_CONNECTIONS
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin to wait for a request, if there is room for one."""
+        """Begin to wait for a request."""
         super().connection_made(transport)
-        if len(self.connections) > self.most_connections:
-            self._refuse(ProblemError(Problem.BUSY, "there are too many connections; try again"))
-        else:
-            self._expect()
+        self._expect()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Wait no longer."""
@@ -97,13 +92,5 @@ class Protocol(H11Protocol):
         if self.transport.is_closing():
             return
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-            body = error.body(secrets.token_hex(8))
-            headers = [
-                ("content-type", CONTENT_TYPE),
-                ("content-length", str(len(body))),
-                ("connection", "close"),
-            ]
-            response = h11.Response(status_code=error.problem.status, headers=headers)
-            for event in (response, h11.Data(data=body), h11.EndOfMessage()):
-                self.transport.write(self.conn.send(event) or b"")
+            self.transport.write(error.response())
         self.transport.close()

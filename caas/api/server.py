@@ -6,7 +6,7 @@ import asyncio
 import signal
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,6 +14,7 @@ import uvicorn
 
 from caas.api.gate import Gate
 from caas.api.protocol import MOST_HEADER_BYTES, Protocol
+from caas.api.tls import Certificate
 
 STOP_SECONDS = 3
 """For what is being answered when the program is told to stop."""
@@ -22,7 +23,14 @@ STOP_SECONDS = 3
 class Server(uvicorn.Server):
     """Stops at the first signal, and then the process ends as one that did what it was asked."""
 
-    def __init__(self, gate: Gate, *, protocol: type[Protocol] = Protocol) -> None:
+    def __init__(
+        self,
+        gate: Gate,
+        *,
+        proxies: Sequence[str] = (),
+        certificate: Certificate | None = None,
+        protocol: type[Protocol] = Protocol,
+    ) -> None:
         options: dict[str, Any] = {
             "http": protocol,
             "ws": "none",
@@ -30,12 +38,16 @@ class Server(uvicorn.Server):
             "log_config": None,
             "access_log": False,
             "server_header": False,
-            "proxy_headers": False,
+            # The client is the last address in X-Forwarded-For that is not a proxy's.
+            "proxy_headers": bool(proxies),
+            "forwarded_allow_ips": list(proxies),
             "backlog": 2048,
             "h11_max_incomplete_event_size": MOST_HEADER_BYTES,
             "timeout_keep_alive": 30,
             "timeout_graceful_shutdown": STOP_SECONDS,
         }
+        if certificate is not None:
+            options["ssl_context_factory"] = lambda *_: certificate.context
         super().__init__(uvicorn.Config(gate, **options))
         self._gate = gate
 

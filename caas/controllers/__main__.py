@@ -53,7 +53,7 @@ async def _run(settings: Settings, private_key: str) -> int:
     async with (
         Cluster.connect() as cluster,
         # It leads or stands by from now on.
-        Health(address, PORT, metrics.CONTROLLERS, lambda: True, waits_for="starting"),
+        Health(address, PORT, metrics.CONTROLLERS),
     ):
         home = settings.accounts.namespace(Program.CONTROLLERS)
         leader = Leader(cluster, home, ELECTION, identity)

@@ -52,12 +52,15 @@ async def serve() -> None:
             resource=configured.gpu_resource,
             cdi_kind=configured.cdi_kind,
         )
+
+        async def waits_for() -> str | None:
+            return None if plugin.ready else "not registered, or the leases are not known"
+
         health = Health(
             os.environ.get("POD_IP", "127.0.0.1"),
             PORT,
             metrics.DEVICE_PLUGIN,
-            lambda: plugin.ready,
-            waits_for="not registered, or the leases are not known",
+            waits_for,
         )
         async with health:
             work = asyncio.create_task(plugin.run())

@@ -12,7 +12,7 @@ import yaml
 from pulumi_kubernetes.apiextensions import CustomResource
 from pulumi_kubernetes.core.v1 import ConfigMap, Service
 
-from components.caas.program import PART_OF
+from components.caas.program import METRICS, PART_OF
 from components.caas.system import System
 from gpuclusters.domain.program_accounts import Program
 
@@ -43,11 +43,11 @@ class Monitoring(pulumi.ComponentResource):
             Service(
                 f"{name}-{program}-service",
                 metadata={"name": "metrics", "namespace": namespace, "labels": PART_OF},
-                # Headless: every pod is asked for itself, at the port that it calls http.
+                # Headless: every pod is asked for itself, at the port of that name.
                 spec={
                     "cluster_ip": "None",
                     "selector": PART_OF,
-                    "ports": [{"name": "http", "port": 80, "target_port": "http"}],
+                    "ports": [{"name": METRICS, "port": 80, "target_port": METRICS}],
                 },
                 opts=child,
             )
@@ -61,7 +61,7 @@ class Monitoring(pulumi.ComponentResource):
             spec={
                 "selector": {"matchLabels": PART_OF},
                 "namespaceSelector": {"matchNames": list(namespaces.values())},
-                "endpoints": [{"port": "http", "path": "/metrics", "interval": "15s"}],
+                "endpoints": [{"port": METRICS, "path": "/metrics", "interval": "15s"}],
             },
             opts=pulumi.ResourceOptions(parent=self, depends_on=services),
         )

@@ -17,6 +17,10 @@ _SCRATCH_FOLDER = "/tmp"  # noqa: S108 - an emptyDir of the pod
 _START_SECONDS = 120
 """How long a program may take until it answers for the first time."""
 
+METRICS = "metrics"
+"""Name of the port for probes and metrics."""
+SERVES = "serves"
+"""Name of the port for callers."""
 LABEL = "app.kubernetes.io/name"
 PART_OF = {"app.kubernetes.io/part-of": "gpu-clusters"}
 """Label of everything that belongs to the cluster's programs."""
@@ -42,7 +46,9 @@ class ProgramArgs:
     """Its module is `caas.<program>` with `_` for `-`."""
     image: str
     port: int
-    """Where it answers probes and metrics."""
+    """Where it answers kubelets and monitoring: probes and metrics."""
+    serves: int | None = None
+    """Where it answers those it is there for, if it is a server."""
     system: System
     image_pull_secret: str | None = None
     reads_secrets: bool = False
@@ -97,7 +103,10 @@ def pod_template(args: ProgramArgs) -> dict[str, Any]:
         "image": args.image,
         "command": ["python", "-m", f"caas.{args.program.replace('-', '_')}"],
         "env": [{"name": name, **source} for name, source in environment.items()],
-        "ports": [{"name": "http", "container_port": args.port}],
+        "ports": [
+            {"name": METRICS, "container_port": args.port},
+            *([{"name": SERVES, "container_port": args.serves}] if args.serves else []),
+        ],
         "volume_mounts": mounts,
         "resources": {
             "requests": {"cpu": args.cpu, "memory": args.memory},
@@ -144,7 +153,7 @@ def _field(name: str, path: str) -> Mapping[str, Any]:
 
 def _probe(path: str, *, period: int, failures: int = 3) -> Mapping[str, Any]:
     return {
-        "http_get": {"path": path, "port": "http"},
+        "http_get": {"path": path, "port": METRICS},
         "period_seconds": period,
         "timeout_seconds": 2,
         "failure_threshold": failures,

@@ -11,13 +11,15 @@ from pulumi_kubernetes.apps.v1 import DaemonSet, Deployment
 from pulumi_kubernetes.core.v1 import Service
 from pulumi_kubernetes.policy.v1 import PodDisruptionBudget
 
-from components.caas.program import HostFolder, ProgramArgs, granted, labels, pod_template
+from components.caas.program import SERVES, HostFolder, ProgramArgs, granted, labels, pod_template
 from components.caas.system import System
 from gpuclusters.domain.program_accounts import Program
 
 API_PORT = 8080
+"""For tenants; nothing else is served there."""
 CONTROLLERS_PORT = 8081
 DEVICE_PLUGIN_PORT = 8082
+API_METRICS_PORT = 8083
 
 KUBELET_FOLDERS = (
     HostFolder(
@@ -64,7 +66,7 @@ class Programs(pulumi.ComponentResource):
         self.controllers = self._deployment(
             self._program(Program.CONTROLLERS, CONTROLLERS_PORT, reads_secrets=True, memory="512Mi")
         )
-        api = self._deployment(self._program(Program.API, API_PORT))
+        api = self._deployment(self._program(Program.API, API_METRICS_PORT, serves=API_PORT))
         self._daemon_set(
             self._program(Program.DEVICE_PLUGIN, DEVICE_PLUGIN_PORT, host_folders=KUBELET_FOLDERS)
         )
@@ -73,7 +75,7 @@ class Programs(pulumi.ComponentResource):
             metadata=self._metadata(Program.API),
             spec={
                 "selector": labels(Program.API),
-                "ports": [{"name": "http", "port": 80, "target_port": "http"}],
+                "ports": [{"name": "http", "port": 80, "target_port": SERVES}],
             },
             # A Service is waited for until it has endpoints. Without the Deployment, which may have failed,
             # or not have been begun because something else had, that would be ten minutes for nothing.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +23,6 @@ class Summary:
     table: Table
     hints: Sequence[tuple[str, str]]
     """Commands to try, and what each shows."""
-    tokens: Mapping[str, Path] = field(default_factory=dict)
-    """Files with a token for each tenant."""
 
 
 def show(console: Console, summary: Summary, *, unchanged: bool) -> None:
@@ -33,17 +31,13 @@ def show(console: Console, summary: Summary, *, unchanged: bool) -> None:
     if unchanged:
         console.print("[bold]no changes[/bold]: everything is as the configuration says")
     console.print(summary.table)
-    for tenant, path in summary.tokens.items():
-        console.print(f"\n[bold]token of {tenant}[/bold] (good for a day)")
-        # In one line, to be copied.
-        console.print(path.read_text(encoding="utf-8"), soft_wrap=True)
     console.print("\n[bold]try[/bold]")
     for line, why in summary.hints:
         console.print(f"  {line}\n    [dim]{why}[/dim]", soft_wrap=True)
 
 
 def of_caas(project: Project, stack: str, outputs: Mapping[str, Any], access: Access) -> Summary:
-    """Hosts, capacity and tenants; a token for each of these."""
+    """Hosts, capacity and tenants, and where each has its token."""
     kubeconfig = _relative(project, "kubeconfig")
     command = _called_as(project)
     hints = (
@@ -63,7 +57,7 @@ def of_caas(project: Project, stack: str, outputs: Mapping[str, Any], access: Ac
             "a true diff before anything happens",
         ),
     )
-    return Summary(_caas_table(project, stack, outputs), hints, access.tokens)
+    return Summary(_caas_table(project, stack, outputs, access), hints)
 
 
 def of_rke2(project: Project, stack: str, outputs: Mapping[str, Any]) -> Summary:
@@ -152,7 +146,7 @@ def _empty_table(project: Project, stack: str) -> Table:
     return table
 
 
-def _caas_table(project: Project, stack: str, outputs: Mapping[str, Any]) -> Table:
+def _caas_table(project: Project, stack: str, outputs: Mapping[str, Any], access: Access) -> Table:
     table = _empty_table(project, stack)
     for host, facts in sorted((outputs.get("hosts") or {}).items()):
         active = ", ".join(str(int(number)) for number in facts["active_partitions"])
@@ -168,6 +162,11 @@ def _caas_table(project: Project, stack: str, outputs: Mapping[str, Any]) -> Tab
         table.add_row(
             f"tenant {tenant}",
             f"namespace {facts['namespace']}, {int(facts['gpus'])} GPUs, {state}",
+        )
+    for tenant in access.tokens:
+        # The token itself would stay in scrollback and logs of CI.
+        table.add_row(
+            f"token {tenant}", f"{_relative(project, f'tokens/{tenant}')}, good for a day"
         )
     return table
 

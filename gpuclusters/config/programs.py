@@ -88,6 +88,8 @@ def settings_file(
             requests_per_second=api.requests_per_second,
             burst=api.burst,
             max_containers=api.max_containers,
+            connections_per_address=api.connections_per_address,
+            proxies=api.proxies,
             max_body_bytes=api.max_body_kib * 1024,
         ),
     )

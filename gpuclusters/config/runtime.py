@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from gpuclusters.config.base import Count, DnsLabel, Flag, Integer, Section, Text, refusal
+from gpuclusters.config.base import Count, DnsLabel, Flag, Integer, Network, Section, Text, refusal
 from gpuclusters.domain import naming, program_accounts
 from gpuclusters.domain.program_accounts import Accounts
 
@@ -63,6 +63,11 @@ class Api(Section):
     """Requests that a tenant may have saved up."""
     max_containers: Count = 100
     """Containers of one tenant that exist at once, waiting ones included."""
+    connections_per_address: Count = 64
+    """Connections that one client's address may have at once."""
+    proxies: tuple[Network, ...] = ()
+    """Networks of the proxies through which tenants come, such as an ingress: their connections do not count
+    as one client's, and their X-Forwarded-For is believed."""
     max_body_kib: Annotated[Integer, Field(ge=1, le=1024)] = 64
     """The largest request, in KiB."""
 

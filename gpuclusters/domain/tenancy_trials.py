@@ -38,7 +38,6 @@ def _pod(spec: TenancySpec) -> dict[str, Any]:
                 {
                     "name": "proof",
                     "image": "gpu-clusters.invalid/proof:1",
-                    "imagePullPolicy": "Always",
                     "securityContext": {
                         "allowPrivilegeEscalation": False,
                         "capabilities": {"drop": ["ALL"]},

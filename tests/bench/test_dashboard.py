@@ -25,7 +25,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from components.caas.program import LABEL
-from components.caas.programs import API_PORT, CONTROLLERS_PORT, DEVICE_PLUGIN_PORT
+from components.caas.programs import API_METRICS_PORT, CONTROLLERS_PORT, DEVICE_PLUGIN_PORT
 from gpuclusters.adapters.container_api import ContainerApi
 from gpuclusters.cli.access import api_url
 from gpuclusters.cli.project import Project
@@ -44,7 +44,11 @@ RUN_SECONDS = float(os.environ.get("BENCH_DASHBOARD_SECONDS", "150"))
 EVERY_SECONDS = 2.0
 STEP_SECONDS = 2.0
 RATE_INTERVAL = "30s"
-PORTS = {"controllers": CONTROLLERS_PORT, "api": API_PORT, "device-plugin": DEVICE_PLUGIN_PORT}
+PORTS = {
+    "controllers": CONTROLLERS_PORT,
+    "api": API_METRICS_PORT,
+    "device-plugin": DEVICE_PLUGIN_PORT,
+}
 
 
 class Scraper:

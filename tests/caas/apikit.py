@@ -26,11 +26,13 @@ import jwt
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 
-from caas.api.app import create_app
+from caas.api.app import Condition, create_app
+from caas.api.door import MOST_CONNECTIONS, Door
 from caas.api.gate import Gate
 from caas.api.jwks import IssuerKeys
 from caas.api.protocol import Protocol
 from caas.api.server import Server
+from caas.api.tls import Certificate
 from caas.cluster import Cluster, ClusterError, ConflictError, Event
 from caas.settings import Settings
 from gpuclusters.domain.lease_resource import GPU_LEASE, lease_name
@@ -343,6 +345,7 @@ class Api:
     issuer: FakeIssuer
     clock: Clock
     client: httpx.AsyncClient
+    condition: Condition
     stop: Callable[[], None] = lambda: None
     """Tell the server to stop, where there is one."""
 
@@ -429,13 +432,14 @@ async def served(
     clock = Clock()
     wanted = settings(**api)
     keys = IssuerKeys(wanted.api, clock, issuer.fetch)
-    app = create_app(wanted, cast(Cluster, cluster), clock=clock, keys=keys, **options)
+    program = create_app(wanted, cast(Cluster, cluster), clock=clock, keys=keys, **options)
+    app = program.gate
     transport = httpx.ASGITransport(cast(Any, app), raise_app_exceptions=False)
     async with (
         living(app) if living_too else nullcontext(),
         httpx.AsyncClient(transport=transport, base_url="http://api") as client,
     ):
-        running = Api(app, cluster, issuer, clock, client)
+        running = Api(app, cluster, issuer, clock, client, program.condition)
         await running.settle()
         yield running
 
@@ -467,16 +471,33 @@ async def listening(
     issuer: FakeIssuer | None = None,
     options: Mapping[str, Any] | None = None,
     protocol: type[Protocol] | None = None,
+    door: Mapping[str, Any] | None = None,
+    certificate: Certificate | None = None,
     **api: Any,
 ) -> AsyncIterator[tuple[Api, int]]:
-    """The API behind its real server, on a port of loopback; its deadlines are those of a busy machine."""
+    """The API behind its real server, on a port of loopback; its deadlines are those of a busy machine.
+
+    One address may have as many connections as all, and may stall for as long as anybody waits for anything,
+    unless `door` says otherwise.
+    """
     patient = {"kube_seconds": PATIENCE_SECONDS, "body_seconds": PATIENCE_SECONDS}
     options = {**patient, **(options or {})}
     async with served(cluster, issuer, options, living_too=False, **api) as running:
-        with socket.socket() as listener:
+        bounds = {
+            "most_per_address": MOST_CONNECTIONS,
+            "stall_seconds": PATIENCE_SECONDS,
+            "tells": certificate is None,
+            **(door or {}),
+        }
+        with Door(socket.AF_INET, **bounds) as listener:
             listener.bind(("127.0.0.1", 0))
             port = listener.getsockname()[1]
-            server = Server(running.app, protocol=protocol or Patient)
+            server = Server(
+                running.app,
+                proxies=bounds.get("proxies", ()),
+                certificate=certificate,
+                protocol=protocol or Patient,
+            )
             server.config.timeout_graceful_shutdown = PATIENCE_SECONDS
             running.stop = lambda: setattr(server, "should_exit", True)
             task = asyncio.create_task(server.serve(sockets=[listener]))

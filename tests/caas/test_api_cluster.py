@@ -45,7 +45,7 @@ def play(
                 patient = {"kube_seconds": PATIENCE_SECONDS}
                 one = await stack.enter_async_context(served(connected, issuer, patient, **api))
                 async with asyncio.timeout(PATIENCE_SECONDS):
-                    while (await one.client.get("/readyz")).status_code != 200:
+                    while await one.condition.waits_for():
                         await asyncio.sleep(0.02)
                 apis.append(one)
             await act(*apis)

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 import yaml
 
-from caas.api.__main__ import LISTEN
+from caas.api.__main__ import HEALTH_LISTEN, LISTEN
 from caas.api.problems import TYPES, Problem
 from caas.settings import SETTINGS_VARIABLE
 from gpuclusters.domain.isolation import TENANT_LABEL
@@ -60,12 +60,14 @@ def served(folder: Path, cluster: KubeCluster, settings: dict[str, Any]) -> Iter
                 SETTINGS_VARIABLE: str(folder / "settings.yaml"),
                 "KUBECONFIG": str(cluster.kubeconfig),
                 LISTEN: "127.0.0.1:0",
+                HEALTH_LISTEN: "127.0.0.1:0",
             },
         )
     try:
-        address = until(lambda: _address(log), what="listening")
-        until(lambda: _ready(address), what="ready")
-        yield address
+        said = until(lambda: _listening(log), what="listening")
+        health = f"http://127.0.0.1:{said['healthPort']}"
+        until(lambda: _ready(health), what="ready")
+        yield f"http://127.0.0.1:{said['port']}"
     finally:
         process.terminate()
         try:
@@ -76,13 +78,13 @@ def served(folder: Path, cluster: KubeCluster, settings: dict[str, Any]) -> Iter
     assert all(json.loads(line) for line in log.read_text().splitlines())
 
 
-def _address(log: Path) -> str:
+def _listening(log: Path) -> dict[str, Any]:
     # A line that is just being written is not one yet.
     for line in log.read_text().split("\n")[:-1]:
         said = json.loads(line)
         if said["message"] == "listening":
-            return f"http://127.0.0.1:{said['fields']['port']}"
-    return ""
+            return dict(said["fields"])
+    return {}
 
 
 def _ready(address: str) -> bool:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import secrets
 import threading
+import time
 from collections.abc import Iterator
 from itertools import permutations
 from typing import Any, cast
@@ -18,6 +19,7 @@ from hypothesis.errors import Unsatisfiable
 from schemathesis import GenerationMode
 
 from caas.api.app import create_app
+from caas.api.limits import StrangerLimit
 from caas.api.problems import Problem
 from caas.cluster import Cluster
 from gpuclusters.domain.container_mounts import CLOSED
@@ -31,8 +33,6 @@ from tests.caas.apikit import (
     tenancy,
 )
 from tests.caas.apikit import settings as api_settings
-
-OPEN = {"/healthz", "/readyz"}
 
 
 class Endless(FakeCluster):
@@ -59,7 +59,9 @@ def served() -> Iterator[tuple[str, str]]:
         cluster.put("tenancies", tenancy("acme"))
         cluster.put("namespaces", {"metadata": {"name": "gpu-clusters-system"}})
         many = {"requestsPerSecond": 100_000, "burst": 100_000, "maxContainers": 100_000}
-        async with listening(cluster, issuer, **many) as (api, port):
+        all_comers = StrangerLimit(time.monotonic, burst=10_000_000, burst_of_all=10_000_000)
+        options = {"strangers": all_comers}
+        async with listening(cluster, issuer, options, **many) as (api, port):
             # Something to be found.
             await api.post("acme", key="k")
             ready.append(f"http://127.0.0.1:{port}")
@@ -80,7 +82,7 @@ def served() -> Iterator[tuple[str, str]]:
 def described() -> dict[str, Any]:
     """The document, without a server."""
     app: Any = create_app(api_settings(), cast(Cluster, FakeCluster()))
-    return cast(dict[str, Any], app.application.openapi())
+    return cast(dict[str, Any], app.gate.application.openapi())
 
 
 SCHEMA = schemathesis.openapi.from_dict(described())
@@ -150,9 +152,8 @@ def test_every_route_of_tenants_asks_for_a_token_and_describes_its_refusals() ->
     (scheme,) = said["components"]["securitySchemes"]
     for path, operations in said["paths"].items():
         for method, operation in operations.items():
-            guarded = path not in OPEN
-            assert (operation.get("security") == [{scheme: []}]) is guarded, (method, path)
-            wanted = {"401", "403", "429", "503"} if guarded else {"503"}
+            assert operation.get("security") == [{scheme: []}], (method, path)
+            wanted = {"401", "403", "429", "503"}
             assert wanted <= operation["responses"].keys(), (method, path)
             for status, response in operation["responses"].items():
                 if int(status) >= 400:

@@ -7,33 +7,38 @@ import json
 import resource
 import socket
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
+import httpx
 import psutil
 import pytest
+from cryptography import x509
 
+from caas import metrics
+from caas.api.limits import StrangerLimit
 from caas.api.protocol import MOST_HEADER_BYTES, Protocol, allow_connections
+from caas.api.tls import Certificate
+from caas.health import Health
 from tests.caas.apikit import (
     IMAGE,
     PATIENCE_SECONDS,
     Api,
     FakeCluster,
-    Patient,
     listening,
     tenancy,
 )
 from tests.caas.loops import SetLoop
+from tests.caas.test_api_logs import started
+from tests.fixtures.authority import Authority
 
+linux = pytest.mark.skipif(
+    not hasattr(socket, "TCP_USER_TIMEOUT"), reason="only Linux ends a connection that stalls"
+)
 LIMIT = 3600.0
 """A deadline that comes when a test sets the clock forward, and by no pause of the machine."""
-
-
-class Lonely(Patient):
-    """Takes two connections."""
-
-    most_connections = 2
 
 
 class Clockwork:
@@ -77,10 +82,11 @@ def play(act: Callable[[], Awaitable[None]]) -> None:
 
 
 @asynccontextmanager
-async def connected(port: int) -> AsyncIterator[socket.socket]:
+async def connected(port: int, source: str = "127.0.0.1") -> AsyncIterator[socket.socket]:
     """A connection without a buffer in this process: what was answered outlives a reset."""
     with socket.socket() as connection:
         connection.setblocking(False)
+        connection.bind((source, 0))
         await asyncio.get_running_loop().sock_connect(connection, ("127.0.0.1", port))
         yield connection
 
@@ -121,8 +127,8 @@ async def raw(port: int, content: bytes = b"") -> tuple[str, dict[str, Any]]:
     "pieces",
     [
         [],
-        [(b"GET /healthz HT", LIMIT)],
-        [(b"GET /healthz HTTP/1.1\r\nHost: x\r\n", LIMIT)],
+        [(b"GET /nothing HT", LIMIT)],
+        [(b"GET /nothing HTTP/1.1\r\nHost: x\r\n", LIMIT)],
         # Not one deadline per byte.
         [(b"G", 0.4 * LIMIT), (b"E", 0.4 * LIMIT), (b"T", 0.4 * LIMIT)],
     ],
@@ -153,10 +159,10 @@ def test_headers_that_come_slowly_on_a_kept_connection_are_not_waited_for() -> N
             connected(port) as connection,
         ):
             await clockwork.pass_by(0, after=b"")
-            whole, part = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n", b"GET /hea"
+            whole, part = b"GET /nothing HTTP/1.1\r\nHost: x\r\n\r\n", b"GET /not"
             await send(connection, whole)
             await clockwork.pass_by(0, after=whole)
-            assert b'"ok"' in await rest(connection, b"}")
+            assert b"not-found" in await rest(connection, b"}")
             await send(connection, part)
             await clockwork.pass_by(LIMIT, after=part)
             assert (await rest(connection)).startswith(b"HTTP/1.1 408")
@@ -276,12 +282,395 @@ def test_what_is_no_http_is_a_problem_too(sent: bytes, status: str, name: str) -
 
 def test_too_many_connections_are_told_so() -> None:
     async def act() -> None:
-        async with listening(protocol=Lonely) as (_, port):
+        async with listening(door={"most": 2}) as (_, port):
             # They come to the server in the order in which they were made.
             async with connected(port), connected(port):
                 status, problem = await raw(port)
             assert status.startswith("HTTP/1.1 503")
             assert problem["type"].endswith("/busy")
+
+    asyncio.run(act())
+
+
+def test_a_closed_connection_makes_room_for_another() -> None:
+    async def act() -> None:
+        async with listening(door={"most_per_address": 1}) as (api, port):
+            for _ in range(3):
+                async with connected(port) as connection:
+                    await send(
+                        connection, b"GET /nothing HTTP/1.1\r\nConnection: close\r\nHost: x\r\n\r\n"
+                    )
+                    assert b"not-found" in await rest(connection)
+            assert (await api.get("acme", "/v1/containers")).status_code == 200
+
+    asyncio.run(act())
+
+
+PIPELINED = b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+async def fill(connection: socket.socket) -> None:
+    """Ask again and again, and read nothing, until the server takes no more or ends the connection."""
+    with suppress(ConnectionError):
+        while True:
+            async with asyncio.timeout(0.2):
+                await send(connection, PIPELINED * 10)
+
+
+@contextmanager
+def small(port: int) -> Iterator[socket.socket]:
+    """A connection that holds little of what it does not read."""
+    with socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.connect(("127.0.0.1", port))
+        connection.setblocking(False)
+        yield connection
+
+
+def server_side(client_port: int) -> list[str]:
+    """The states of what the kernel still holds of the server's end of a connection."""
+    return [
+        found.status
+        for found in psutil.net_connections("tcp")
+        if found.raddr and found.raddr.port == client_port
+    ]
+
+
+async def gone(client_port: int) -> None:
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while server_side(client_port):
+            await asyncio.sleep(0.05)
+
+
+@linux
+@pytest.mark.attack(
+    by="anyone on the network",
+    tries="pipeline requests to the API and never read an answer",
+    stopped_by="the connection ends when nothing of an answer was taken for 30 seconds",
+)
+def test_a_client_that_never_reads_is_dropped() -> None:
+    async def act() -> None:
+        async with listening(door={"stall_seconds": 1}) as (api, port):
+            with small(port) as connection:
+                with suppress(TimeoutError):
+                    await fill(connection)
+                await gone(connection.getsockname()[1])
+            assert (await api.get("acme", "/v1/containers")).status_code == 200
+
+    asyncio.run(act())
+
+
+@linux
+def test_a_client_that_never_reads_is_dropped_over_tls_too(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+
+    def never_read(plain: socket.socket) -> None:
+        plain.settimeout(PATIENCE_SECONDS)
+        with authority.client_context().wrap_socket(plain, server_hostname="localhost") as secured:
+            client_port = secured.getsockname()[1]
+            secured.settimeout(0.2)
+            with suppress(OSError):
+                while True:
+                    secured.send(PIPELINED * 10)
+            asyncio.run(gone(client_port))
+
+    async def act() -> None:
+        shown = Certificate(authority.issue("localhost"))
+        async with listening(door={"stall_seconds": 1}, certificate=shown) as (_, port):
+            with small(port) as connection:
+                await asyncio.to_thread(never_read, connection)
+
+    asyncio.run(act())
+
+
+@linux
+@pytest.mark.attack(
+    by="a tenant",
+    tries="follow a log and stop reading it",
+    stopped_by="the connection ends when nothing of an answer was taken for 30 seconds",
+)
+def test_a_log_stream_that_stalls_is_dropped() -> None:
+    cluster = talkative()
+
+    async def act() -> None:
+        async with listening(cluster, door={"stall_seconds": 1}) as (api, port):
+            with small(port) as connection:
+                await send(connection, await log_request(api))
+                await gone(connection.getsockname()[1])
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                while cluster.open_logs:
+                    await asyncio.sleep(0.02)
+
+    asyncio.run(act())
+
+
+@linux
+def test_a_log_stream_that_is_read_slowly_stays() -> None:
+    cluster = talkative()
+
+    async def act() -> None:
+        async with listening(cluster, door={"stall_seconds": 1}) as (api, port):
+            with small(port) as connection:
+                await send(connection, await log_request(api))
+                loop = asyncio.get_running_loop()
+                began, received = loop.time(), 0
+                # Three deadlines pass, in none of which nothing was read.
+                while loop.time() - began < 3:
+                    received += len(await loop.sock_recv(connection, 65_536))
+                    await asyncio.sleep(0.1)
+                assert server_side(connection.getsockname()[1]) == [psutil.CONN_ESTABLISHED]
+                assert received > 0
+
+    asyncio.run(act())
+
+
+def talkative() -> FakeCluster:
+    """A cluster with a container of acme that writes without end, and fast."""
+
+    class Talkative(FakeCluster):
+        async def pod_log(self, *_: Any, **__: Any) -> AsyncIterator[bytes]:
+            self.open_logs += 1
+            try:
+                while True:
+                    yield b"x" * 65_536
+                    await asyncio.sleep(0)
+            finally:
+                self.open_logs -= 1
+
+    cluster = Talkative()
+    cluster.put("tenancies", tenancy("acme"))
+    return cluster
+
+
+async def log_request(api: Api) -> bytes:
+    """Follow the log of a container that runs."""
+    token = api.bearer("acme")["Authorization"]
+    return (
+        f"GET /v1/containers/{await started(api)}/logs?follow=true HTTP/1.1\r\nHost: x\r\n"
+        f"Authorization: {token}\r\n\r\n"
+    ).encode()
+
+
+@pytest.mark.attack(
+    by="anyone on the network",
+    tries="take all connections of the API from one address",
+    stopped_by="64 connections of one address; more are turned away before TLS",
+)
+@pytest.mark.parametrize("over_tls", [False, True])
+def test_one_address_may_have_so_many_connections(over_tls: bool, tmp_path: Path) -> None:
+    async def act() -> None:
+        shown = Certificate(Authority(tmp_path).issue("localhost")) if over_tls else None
+        async with (
+            listening(door={"most_per_address": 2}, certificate=shown) as (_, port),
+            connected(port),
+            connected(port),
+        ):
+            async with connected(port) as third:
+                said = await rest(third)
+                if over_tls:
+                    assert said == b""
+                else:
+                    assert said.startswith(b"HTTP/1.1 503"), said
+                    assert b"connections of one address" in said
+            # A client at another address is not held up by it.
+            if not over_tls:
+                async with connected(port, "127.0.0.9") as other:
+                    await send(other, b"GET /nothing HTTP/1.1\r\nHost: x\r\n\r\n")
+                    assert b"not-found" in await rest(other, b"}")
+
+    asyncio.run(act())
+
+
+def test_a_proxy_carries_the_connections_of_many_clients() -> None:
+    async def act() -> None:
+        door = {"most_per_address": 1, "proxies": ["127.0.0.0/24"]}
+        async with (
+            listening(door=door) as (_, port),
+            connected(port),
+            connected(port),
+            connected(port) as third,
+        ):
+            await send(third, b"GET /nothing HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert b"not-found" in await rest(third, b"}")
+
+    asyncio.run(act())
+
+
+async def flood(api: Api, count: int, **headers: str) -> Counter[int]:
+    answers = [
+        await api.client.get("/v1/containers", headers={"Authorization": "Bearer x.y.z", **headers})
+        for _ in range(count)
+    ]
+    return Counter(answer.status_code for answer in answers)
+
+
+@pytest.mark.attack(
+    by="anyone on the network",
+    tries="ask without a valid token as fast as the network carries",
+    stopped_by="10 such requests per second of one address, 200 of all; the connection ends with the refusal",
+)
+def test_requests_without_a_valid_token_are_limited() -> None:
+    async def act() -> None:
+        async with listening(options=standing_still()) as (api, _):
+            assert await flood(api, 100) == {401: 50, 429: 50}
+            refused = await api.client.get("/v1/containers")
+            assert refused.headers["Retry-After"] == "1"
+            assert refused.headers["Connection"] == "close"
+            assert (await api.client.get("/openapi.json")).status_code == 429
+            # Who has a token is not held up by who has none, from the same address.
+            assert (await api.get("acme", "/v1/containers")).status_code == 200
+
+    asyncio.run(act())
+
+
+def standing_still(**bounds: Any) -> dict[str, Any]:
+    """Bounds that are never filled up again."""
+    return {"strangers": StrangerLimit(lambda: 0.0, **bounds)}
+
+
+def test_behind_a_proxy_clients_are_told_apart_by_what_the_proxy_says() -> None:
+    async def act() -> None:
+        door = {"proxies": ["127.0.0.1/32"]}
+        async with listening(options=standing_still(), door=door) as (api, _):
+            # What a client claims of itself comes before what the proxy adds, and is not believed.
+            for number in range(50):
+                await flood(api, 1, **{"X-Forwarded-For": f"203.0.113.{number}, 198.51.100.7"})
+            assert await flood(api, 1, **{"X-Forwarded-For": "198.51.100.7"}) == {429: 1}
+            assert await flood(api, 1, **{"X-Forwarded-For": "198.51.100.8"}) == {401: 1}
+            assert await flood(api, 1, **{"X-Forwarded-For": "not an address"}) == {401: 1}
+
+    asyncio.run(act())
+
+
+def test_many_addresses_together_are_limited_too() -> None:
+    async def act() -> None:
+        door = {"proxies": ["127.0.0.1/32"]}
+        options = standing_still(burst_of_all=20)
+        async with listening(options=options, door=door) as (api, _):
+            counts: Counter[int] = Counter()
+            for number in range(30):
+                # Of one /64 each: more addresses than that cost nothing.
+                counts += await flood(api, 1, **{"X-Forwarded-For": f"2001:db8:0:{number:x}::1"})
+            assert counts == {401: 20, 429: 10}
+
+    asyncio.run(act())
+
+
+def test_addresses_of_one_ipv6_network_count_as_one() -> None:
+    async def act() -> None:
+        door = {"proxies": ["127.0.0.1/32"]}
+        async with listening(options=standing_still(burst=20), door=door) as (api, _):
+            counts: Counter[int] = Counter()
+            for number in range(30):
+                counts += await flood(api, 1, **{"X-Forwarded-For": f"2001:db8::{number:x}"})
+            assert counts == {401: 20, 429: 10}
+
+    asyncio.run(act())
+
+
+def test_a_client_that_is_no_proxy_does_not_choose_its_address() -> None:
+    async def act() -> None:
+        async with listening(options=standing_still()) as (api, _):
+            counts: Counter[int] = Counter()
+            for number in range(60):
+                counts += await flood(api, 1, **{"X-Forwarded-For": f"203.0.113.{number}"})
+            assert counts == {401: 50, 429: 10}
+
+    asyncio.run(act())
+
+
+@pytest.mark.attack(
+    by="anyone on the network",
+    tries="read the API's metrics without a right",
+    stopped_by="metrics and probes have a port of their own, which no way in leads to",
+)
+@pytest.mark.parametrize("path", ["/metrics", "/healthz", "/readyz"])
+def test_metrics_and_probes_are_not_where_tenants_are(path: str) -> None:
+    async def act() -> None:
+        async with listening() as (api, _):
+            assert (await api.client.get(path)).status_code == 404
+            assert (await api.get("acme", path)).status_code == 404
+            condition = api.condition
+            health = Health(
+                "127.0.0.1", 0, metrics.API, condition.waits_for, broken=condition.broken
+            )
+            async with health, httpx.AsyncClient(trust_env=False) as monitoring:
+                answer = await monitoring.get(f"http://127.0.0.1:{health.port}{path}")
+                assert answer.status_code == 200
+
+    asyncio.run(act())
+
+
+@pytest.mark.attack(
+    by="a tenant",
+    tries="send two Authorization headers, of which a proxy may check the other one",
+    stopped_by="a request with two is refused with 400",
+)
+@pytest.mark.parametrize("name", ["Authorization", "X-Request-Id", "Idempotency-Key"])
+def test_a_header_that_decides_something_comes_once(name: str) -> None:
+    async def act() -> None:
+        async with listening() as (api, port):
+            good = api.bearer("acme")["Authorization"]
+            lines = [
+                "GET /v1/containers HTTP/1.1",
+                "Host: x",
+                *([f"Authorization: {good}"] if name != "Authorization" else []),
+                f"{name}: {good if name == 'Authorization' else 'a'}",
+                f"{name.lower()}: {api.bearer('globex')['Authorization']}",
+                "Connection: close",
+            ]
+            status, problem = await raw(port, "\r\n".join([*lines, "", ""]).encode())
+            assert status.startswith("HTTP/1.1 400")
+            assert problem["detail"] == f"send the header `{name}` once"
+
+    asyncio.run(act())
+
+
+def test_over_tls_browsers_are_told_to_come_by_https_alone(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+
+    async def act() -> None:
+        shown = Certificate(authority.issue("localhost"))
+        async with listening(certificate=shown) as (api, port):
+            context = authority.client_context()
+            async with httpx.AsyncClient(verify=context, trust_env=False) as client:
+                answer = await client.get(
+                    f"https://localhost:{port}/v1/containers", headers=api.bearer("acme")
+                )
+            assert answer.status_code == 200
+            assert answer.headers["Strict-Transport-Security"] == "max-age=31536000"
+
+    asyncio.run(act())
+
+
+def test_a_certificate_that_was_renewed_is_shown_without_a_restart(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    folder = authority.issue("localhost")
+    certificate = Certificate(folder)
+
+    def shown(port: int) -> int:
+        with (
+            socket.create_connection(("127.0.0.1", port)) as plain,
+            authority.client_context().wrap_socket(
+                plain, server_hostname="localhost"
+            ) as connection,
+        ):
+            der = connection.getpeercert(binary_form=True)
+            assert der is not None
+            return x509.load_der_x509_certificate(der).serial_number
+
+    async def act() -> None:
+        async with listening(certificate=certificate) as (_, port):
+            first = await asyncio.to_thread(shown, port)
+            certificate.renew()
+            assert await asyncio.to_thread(shown, port) == first
+            authority.issue("localhost")
+            certificate.renew()
+            second = await asyncio.to_thread(shown, port)
+            assert second != first
+            (folder / "tls.key").write_text("nonsense")
+            certificate.renew()
+            assert await asyncio.to_thread(shown, port) == second
 
     asyncio.run(act())
 
