@@ -72,6 +72,7 @@ def build(config: CaasConfig, secrets: Secrets) -> Outputs:
             runtime_classes=[config.kata.runtime_class],
             runtime_selector=sorted(config.kata.node_selector),
             gpu_resource=config.device_access.resource_name,
+            huge_pages=config.kata.huge_pages,
             network=network,
             controllers=config.programs.accounts.user(Program.CONTROLLERS),
         ),

@@ -26,6 +26,8 @@ class TenancyApiArgs:
     runtime_selector: Sequence[str]
     gpu_resource: str
     network: isolation.Network
+    huge_pages: bool
+    """Whether VMs are of huge pages."""
     controllers: str
     """User name of the account that grants leases: it alone lets pods go that ask for GPUs."""
 
@@ -57,6 +59,7 @@ class TenancyApi(pulumi.ComponentResource):
             runtime_classes=args.runtime_classes,
             runtime_selector=args.runtime_selector,
             gpu_resource=args.gpu_resource,
+            huge_pages=args.huge_pages,
             controllers=args.controllers,
         )
         self.rules = [

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from gpuclusters.adapters.errors import CommandFailedError
 from gpuclusters.adapters.host_boot import UPDATE_SECONDS, SshBootHost
 from gpuclusters.adapters.node_files import SshNodeFiles
-from gpuclusters.adapters.scripts import run_script
+from gpuclusters.adapters.scripts import explained, run_script
 from gpuclusters.adapters.ssh import Completed, SshHost
-from gpuclusters.domain import gpu_driver, gpu_driver_reasons
+from gpuclusters.domain import gpu_driver
 from gpuclusters.domain.gpu_driver import LiveDriver
 from gpuclusters.domain.gpu_driver_packages import Packages
 from gpuclusters.domain.host_boot import BootMethod
@@ -135,10 +135,4 @@ class SshDriverHost:
                 timeout_seconds=timeout_seconds,
             )
         except CommandFailedError as error:
-            reason = gpu_driver_reasons.explain(error.problem)
-            if reason is None:
-                raise
-            cause, remedy = reason
-            raise CommandFailedError(
-                error.where, tried, f"{cause} ({error.problem})", remedy
-            ) from error
+            raise explained(error, "driver") from error

@@ -5,10 +5,9 @@ from __future__ import annotations
 import base64
 from collections.abc import Mapping, Sequence
 
-from gpuclusters.adapters.errors import AdapterError, CommandFailedError
-from gpuclusters.adapters.scripts import command_error, script_text
+from gpuclusters.adapters.scripts import command_error, explained, script_text
 from gpuclusters.adapters.ssh import Completed, SshHost
-from gpuclusters.domain import rootless_facts, rootless_files, rootless_reasons
+from gpuclusters.domain import rootless_facts, rootless_files
 from gpuclusters.domain.rootless_facts import LEAST_IDS, LiveRootless
 from gpuclusters.domain.rootless_inputs import RootlessHostInputs
 
@@ -232,16 +231,4 @@ class SshRootlessHost:
         )
         if done.status == 0:
             return done
-        error = command_error(self._host, tried, done)
-        if isinstance(error, CommandFailedError):
-            raise _explained(error, tried)
-        raise error
-
-
-def _explained(error: CommandFailedError, tried: str) -> AdapterError:
-    """A failure that is known says what to do about it."""
-    reason = rootless_reasons.explain(error.problem)
-    if reason is None:
-        return error
-    cause, remedy = reason
-    return CommandFailedError(error.where, tried, f"{cause} ({error.problem})", remedy)
+        raise explained(command_error(self._host, tried, done), "rootless")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from gpuclusters.adapters.errors import AdapterError, CommandFailedError, DeniedError, DiskFullError
 from gpuclusters.adapters.ssh import Completed, SshHost
+from gpuclusters.domain import known_errors
 
 FOLDER = Path(__file__).resolve().parents[2] / "scripts" / "host"
 ERROR_LINES = 20
@@ -114,6 +115,15 @@ def command_error(host: SshHost, tried: str, completed: Completed) -> AdapterErr
     if completed.status == 127:
         remedy = "install the command on the host"
     return CommandFailedError(host.place, tried, f"exit status {completed.status}{said}", remedy)
+
+
+def explained(error: AdapterError, area: str) -> AdapterError:
+    """The failure of a command with cause and remedy, as far as `known_errors` of the area has it."""
+    known = known_errors.explain(area, error.problem)
+    if known is None or not isinstance(error, CommandFailedError):
+        return error
+    problem = f"{known.cause} ({error.problem})"
+    return CommandFailedError(error.where, error.tried, problem, known.remedy)
 
 
 def last_lines(text: str) -> str:

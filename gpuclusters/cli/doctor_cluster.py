@@ -10,9 +10,9 @@ from gpuclusters.adapters.kubernetes_objects import KubernetesObjects
 from gpuclusters.cli.diagnosis import Diagnosis, failure, shortened, warning, well
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.plan import namespace, table
-from gpuclusters.domain import guest_troubles
+from gpuclusters.domain import known_errors
 from gpuclusters.domain.container import EVENT, POD
-from gpuclusters.domain.guest_troubles import Trouble
+from gpuclusters.domain.known_errors import KnownError
 from gpuclusters.domain.tenancy_objects import NAMESPACE, NODE
 
 AREA = "cluster"
@@ -67,26 +67,28 @@ def _containers(
     events: Sequence[Mapping[str, Any]], pods: Sequence[Mapping[str, Any]]
 ) -> Iterator[Diagnosis]:
     """Rows 20 and 21: what tenants' containers that exist say, each cause once for all of them."""
-    found: dict[Trouble, list[str]] = {}
+    found: dict[KnownError, list[str]] = {}
     living = {(p["metadata"]["namespace"], p["metadata"]["name"]): p for p in pods}
     for event in events:
         about = event.get("involvedObject") or {}
         at = (about.get("namespace"), about.get("name"))
         if event.get("type") == "Warning" and at in living:
-            _note(found, guest_troubles.of_event(event.get("message") or ""), *at)
+            _note(found, known_errors.explain("container", event.get("message") or ""), *at)
     for at, pod in living.items():
         for status in (pod.get("status") or {}).get("containerStatuses") or ():
             for state in (status.get("state") or {}, status.get("lastState") or {}):
                 said = (state.get("terminated") or {}).get("message") or ""
-                _note(found, guest_troubles.of_guest(said), *at)
-    for trouble, names in found.items():
-        text = f"{shortened(names)}: {trouble.cause}"
-        yield warning(AREA, text, trouble.remedy, f"container.{trouble.name}")
+                _note(found, known_errors.explain("guest", said), *at)
+    for error, names in found.items():
+        text = f"{shortened(names)}: {error.cause}"
+        yield warning(AREA, text, error.remedy, error.code)
 
 
-def _note(found: dict[Trouble, list[str]], trouble: Trouble | None, where: str, name: str) -> None:
-    if trouble is not None:
-        names = found.setdefault(trouble, [])
+def _note(
+    found: dict[KnownError, list[str]], error: KnownError | None, where: str, name: str
+) -> None:
+    if error is not None:
+        names = found.setdefault(error, [])
         if f"{where}/{name}" not in names:
             names.append(f"{where}/{name}")
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from gpuclusters.domain.gpu_readiness_reasons import explain
+from gpuclusters.domain import known_errors
 
 Object = Mapping[str, Any]
 _OVER = ("Succeeded", "Failed")
@@ -37,7 +37,7 @@ def blocked(pod: Object, events: Sequence[Object]) -> str:
     why = "; ".join([*said, *(f"event {line}" for line in told)]) or _at(pod)
     if pulls := _pulled_now(pod, events):
         why += f"; {pulls}"
-    meaning = explain([why])
+    meaning = known_errors.advice("operator", why)
     return f"pod {name}{place}: {why}" + (f" [{meaning}]" if meaning else "")
 
 

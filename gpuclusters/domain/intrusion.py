@@ -9,11 +9,12 @@ Kata VM: annotations, runtime class, choice of node.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from gpuclusters.domain.container import LEASE_ANNOTATION
+from gpuclusters.domain.isolation import PULL_SECRET
 
 Pod = dict[str, Any]
 
@@ -68,6 +69,9 @@ def accesses(own: str, other: str, controllers: str) -> tuple[Access, ...]:
         Access("open its own network", "create", "cilium.io", "ciliumnetworkpolicies", own),
         Access("delete its own isolation", "delete", "cilium.io", "ciliumnetworkpolicies", own),
         Access("relabel its own namespace", "patch", "", "namespaces", object_name=own),
+        Access("start a container in a running VM", "patch", "", "pods", own,
+               subresource="ephemeralcontainers"),
+        Access("make its own VM larger", "patch", "", "pods", own, subresource="resize"),
         Access("read nodes", "list", "", "nodes"),
         Access("change nodes", "patch", "", "nodes"),
         Access("bind roles", "create", "rbac.authorization.k8s.io", "rolebindings", own),
@@ -140,6 +144,8 @@ def _variants(sound: Pod, node: str, resource: str) -> Iterator[tuple[str, Pod]]
             }
         ),
     )
+    yield from _in_the_container(with_container, with_spec)
+    yield from _of_others(with_spec, with_annotation)
     yield "a node of its own choice", with_spec(nodeName=node)
     yield (
         "a selector of nodes",
@@ -157,6 +163,55 @@ def _variants(sound: Pod, node: str, resource: str) -> Iterator[tuple[str, Pod]]
         "a device by its CDI name",
         with_annotation("cdi.k8s.io/steal", f"{resource}=1"),
     )
+
+
+_Changed = Callable[..., Pod]
+
+
+def _in_the_container(with_container: _Changed, with_spec: _Changed) -> Iterator[tuple[str, Pod]]:
+    """What a container could have beside its own GPUs, and have done from the machine's network."""
+    machine = {"httpGet": {"host": "192.0.2.1", "port": 443}}
+    for resource in ("nvidia.com/gpu", "nvidia.com/mig-1g.10gb"):
+        amounts = {"requests": {resource: "1"}, "limits": {resource: "1"}}
+        yield f"a GPU as {resource}", with_container(resources=amounts)
+    yield "a probe from the machine's network", with_container(startupProbe=machine)
+    yield "a hook from the machine's network", with_container(lifecycle={"postStart": machine})
+    yield (
+        "an image that the machine has from another",
+        with_container(imagePullPolicy="IfNotPresent"),
+    )
+    secret = {"secretKeyRef": {"name": PULL_SECRET, "key": ".dockerconfigjson"}}
+    yield (
+        "the credentials of its registry as a variable",
+        with_container(env=[{"name": "CREDENTIALS", "valueFrom": secret}]),
+    )
+    claim = [{"name": "gpu", "resourceClaimName": "gpu"}]
+    yield "a device by a resource claim", with_spec(resourceClaims=claim)
+
+
+def _of_others(with_spec: _Changed, with_annotation: _Changed) -> Iterator[tuple[str, Pod]]:
+    """Volumes, networks and neighbours that are not its own."""
+    token = {"serviceAccountToken": {"path": "token"}}
+    for name, volume in (
+        ("a token of the API server as a volume", {"projected": {"sources": [token]}}),
+        ("the credentials of its registry as a volume", {"secret": {"secretName": PULL_SECRET}}),
+        ("a volume of any CSI driver", {"csi": {"driver": "nfs.csi.k8s.io"}}),
+        ("a disk without a limit", {"emptyDir": {}}),
+    ):
+        yield name, with_spec(volumes=[{"name": "mine", **volume}])
+    beside = {
+        "topologyKey": "kubernetes.io/hostname",
+        "labelSelector": {},
+        "namespaceSelector": {},
+    }
+    affinity = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [beside]}}
+    yield "a place beside another tenant's pods", with_spec(affinity=affinity)
+    for name, key in (
+        ("a second network", "k8s.v1.cni.cncf.io/networks"),
+        ("a device by an annotation for NRI", "devices.nri.io/pod"),
+        ("a device by an annotation for CRI-O", "io.kubernetes.cri-o.Devices"),
+    ):
+        yield name, with_annotation(key, "/dev/mem")
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,9 @@ TENANT_LABEL = "gpu-clusters.dev/tenant"
 GPU_SIZES_ANNOTATION = "gpu-clusters.dev/gpu-sizes"
 """Annotation of a tenant's namespace: how many GPUs one container may ask for, for example `1,2`."""
 
+PULL_SECRET = "registry-credentials"  # noqa: S105 - a name
+"""Secret of a tenant's namespace with its credentials of registries."""
+
 # Never part of "the internet": private ranges, carrier NAT, link-local with its metadata service.
 NOT_THE_INTERNET = (
     "10.0.0.0/8",

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpuclusters.domain import ladder_reasons
+from gpuclusters.domain import known_errors
 from gpuclusters.domain.ladder import Rung, failed, passed
 from gpuclusters.domain.proof import Check, Outcome
 
@@ -92,7 +92,7 @@ def _driver(host: str, gpus: int, said: HostAnswers) -> Iterator[Check]:
     if licence.startswith("Dual"):
         about += " with the open kernel module"
     if smi.status or len(found) != gpus:
-        known = ladder_reasons.remedy(smi.text)
+        known = known_errors.advice("ladder", smi.text)
         seen = f"{len(found)} of {gpus} GPUs" if not smi.status else smi.words
         yield failed(Rung.DRIVER, host, f"{seen} ({about})", known)
         return
@@ -148,7 +148,7 @@ def _container(host: str, gpus: int, said: HostAnswers) -> Iterator[Check]:
     found = gpus_of(answer.text)
     if answer.status or found != wanted:
         seen = answer.words if answer.status else f"it sees {len(found)} of {gpus} GPUs"
-        yield failed(Rung.CONTAINER, host, seen, ladder_reasons.remedy(answer.text))
+        yield failed(Rung.CONTAINER, host, seen, known_errors.advice("ladder", answer.text))
         return
     yield passed(Rung.CONTAINER, host, f"a container sees the same {gpus} GPUs")
 
@@ -212,7 +212,7 @@ def _no_daemon(text: str) -> str:
 def _no_node(text: str) -> str:
     if "no such container" in text.lower() or "is not running" in text:
         return "the node does not run: run `up` again, or `make up` as the account"
-    return ladder_reasons.remedy(text)
+    return known_errors.advice("ladder", text)
 
 
 def _foreign(names: set[str], wanted: Sequence[str]) -> str:

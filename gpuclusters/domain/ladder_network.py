@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gpuclusters.domain import ladder_reasons
+from gpuclusters.domain import known_errors
 from gpuclusters.domain.gpu_operator import EVENT
 from gpuclusters.domain.gpu_readiness_pods import blocked, is_ready
 from gpuclusters.domain.ladder import Rung, failed, passed
@@ -67,7 +67,7 @@ def watch(
     why = f"{silent}: {said or 'nothing says why'}"
     return [
         *(judge(answer) for answer in _by_node(answers)),
-        failed(Rung.NETWORK, "cluster", why, ladder_reasons.remedy(why)),
+        failed(Rung.NETWORK, "cluster", why, known_errors.advice("ladder", why)),
     ]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpuclusters.domain import ladder_reasons
+from gpuclusters.domain import known_errors
 from gpuclusters.domain.device_plugin_manifest import NAMESPACE, PLUGIN_CONTAINER, PLUGIN_LABELS
 from gpuclusters.domain.gpu_operator import EVENT
 from gpuclusters.domain.gpu_readiness_pods import blocked
@@ -104,7 +104,7 @@ def registered(snapshot: Snapshot, expected: Mapping[str, int]) -> Iterator[Chec
             continue
         wrong = list(_unready(node))
         if wrong:
-            yield failed(Rung.NODES, name, "; ".join(wrong), ladder_reasons.remedy(*wrong))
+            yield failed(Rung.NODES, name, "; ".join(wrong), known_errors.advice("ladder", *wrong))
             continue
         yield passed(Rung.NODES, name, f"Ready, ExternalIP {_external(node)}")
 
@@ -157,7 +157,7 @@ def allocatable(snapshot: Snapshot, expected: Mapping[str, int]) -> Iterator[Che
             Rung.ALLOCATABLE,
             name,
             "; ".join(part for part in (seen, why) if part),
-            ladder_reasons.remedy(told, why),
+            known_errors.advice("ladder", told, why),
         )
 
 

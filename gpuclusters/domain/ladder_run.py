@@ -8,11 +8,11 @@ from datetime import datetime
 from typing import Any
 
 from gpuclusters.domain import (
+    known_errors,
     ladder,
     ladder_network,
     ladder_nodes,
     ladder_pods,
-    ladder_reasons,
     patient,
     proof,
     proof_pod,
@@ -210,7 +210,7 @@ def _vector_add(one: _Climb, programs: str) -> Sequence[Check]:
             continue
         words = " ".join(over.log.split())[-300:]
         said = ": ".join(part for part in (over.said, words) if part)
-        way = ladder_reasons.remedy(over.log, over.said)
+        way = known_errors.advice("ladder", over.log, over.said)
         quiet = f'it ended well and did not print "{PASSED_WORDS}": {words}'
         checks.append(failed(Rung.VECTOR_ADD, node.name, said if over.said else quiet, way))
     return checks

@@ -9,7 +9,7 @@ from gpuclusters.domain import (
     adoption_host,
     gpu_driver_packages,
     gpu_driver_plan,
-    gpu_driver_reasons,
+    known_errors,
 )
 from gpuclusters.domain.gpu_driver import DriverSource, GpuDriverInputs, LiveDriver
 from gpuclusters.domain.gpu_driver_packages import Packages
@@ -185,10 +185,14 @@ def _prove(inputs: GpuDriverInputs, host: DriverHost, live: LiveDriver) -> None:
         )
     if live.smi == 0 and len(live.shown) == inputs.gpus:
         return
-    reason = gpu_driver_reasons.explain(live.said)
-    cause, remedy = reason or (
-        f"nvidia-smi ended with {live.smi}" if live.smi else "a GPU does not start",
-        "read `dmesg | grep -e NVRM -e Xid` on the host",
+    known = known_errors.explain("driver", live.said)
+    cause, remedy = (
+        (known.cause, known.remedy)
+        if known
+        else (
+            f"nvidia-smi exited with {live.smi}" if live.smi else "a GPU does not start",
+            "read `dmesg | grep -e NVRM -e Xid` on the host",
+        )
     )
     raise RefusalError(
         host.place,

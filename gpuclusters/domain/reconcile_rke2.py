@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gpuclusters.domain import rke2, rke2_reasons
+from gpuclusters.domain import known_errors, rke2
 from gpuclusters.domain.ports import Clock, Journal
 from gpuclusters.domain.refusals import RefusalError
 from gpuclusters.domain.rke2 import Role
@@ -159,7 +159,7 @@ def _wait(
     pause = _FIRST_POLL_SECONDS
     while True:
         progress = host.progress(inputs.role, since)
-        reason = rke2_reasons.explain(progress.journal)
+        reason = known_errors.explain_newest("rke2", progress.journal)
         node = None
         if progress.active == "active" and (not inputs.first or control.is_ready()):
             node = control.node(inputs.node_name)
@@ -178,9 +178,9 @@ def _failure(
     inputs: Rke2NodeInputs,
     tried: str,
     progress: Progress,
-    reason: rke2_reasons.Reason | None,
+    reason: known_errors.KnownError | None,
 ) -> JoinError:
-    said = rke2_reasons.last_words(progress.journal)
+    said = known_errors.last_words(progress.journal, 3)
     cause = reason.cause if reason else f"{inputs.role.unit} failed"
     remedy = reason.remedy if reason else f"read `journalctl -u {inputs.role.unit}` on the host"
     return JoinError(host.place, tried, cause + (f" ({said})" if said else ""), remedy)
@@ -192,7 +192,7 @@ def _late(
     tried: str,
     progress: Progress,
     node: ClusterNode | None,
-    reason: rke2_reasons.Reason | None,
+    reason: known_errors.KnownError | None,
 ) -> JoinError:
     if reason is not None and progress.active != "active":
         state, remedy = reason.cause, reason.remedy
@@ -212,7 +212,7 @@ def _late(
     else:
         state = f"the node still runs {node.version}"
         remedy = "look whether another installation of RKE2 is on the host's PATH"
-    said = rke2_reasons.last_words(progress.journal)
+    said = known_errors.last_words(progress.journal, 3)
     return JoinError(
         host.place,
         tried,

@@ -38,6 +38,7 @@ def _pod(spec: TenancySpec) -> dict[str, Any]:
                 {
                     "name": "proof",
                     "image": "gpu-clusters.invalid/proof:1",
+                    "imagePullPolicy": "Always",
                     "securityContext": {
                         "allowPrivilegeEscalation": False,
                         "capabilities": {"drop": ["ALL"]},

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from gpuclusters.domain import ladder_reasons
+from gpuclusters.domain import known_errors
 from gpuclusters.domain.ladder import Rung, failed, passed
 from gpuclusters.domain.ladder_inputs import LadderInputs, Training
 from gpuclusters.domain.proof import Check
@@ -75,7 +75,7 @@ def judge(
     said = parse(ended.log)
     problems = list(_problems(inputs, part, ended, said))
     if problems:
-        way = ladder_reasons.remedy(ended.log, ended.said)
+        way = known_errors.advice("ladder", ended.log, ended.said)
         return failed(Rung.TRAINING, "cluster", "; ".join(problems), way)
     accuracy = said.accuracy or 0.0
     devices = ", ".join(sorted(set(said.devices)))

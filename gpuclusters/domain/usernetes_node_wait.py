@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gpuclusters.domain import known_errors
+from gpuclusters.domain.known_errors import last_words
 from gpuclusters.domain.ports import Clock, Journal
 from gpuclusters.domain.usernetes_cluster import (
     CONTROL_PLANE,
@@ -19,7 +21,6 @@ from gpuclusters.domain.usernetes_node_ports import (
     NodeHost,
     UsernetesNodeError,
 )
-from gpuclusters.domain.usernetes_node_reasons import explain, last_words
 
 POLL_SECONDS = 2.0
 _FIRST_POLL_SECONDS = 0.1
@@ -132,7 +133,7 @@ def drain(site: Site, node: ClusterNode, reason: str) -> None:
 
 def failed(site: Site, tried: str, error: MakeFailedError) -> UsernetesNodeError:
     """The error of a step of upstream's that failed: its cause, if it is a known one."""
-    reason, said = explain(error.said), last_words(error.said)
+    reason, said = known_errors.explain("usernetes", error.said), last_words(error.said)
     cause = reason.cause if reason else f"{error.target} failed"
     remedy = reason.remedy if reason else "run it by hand there, as the account that owns the node"
     place = site.host.place

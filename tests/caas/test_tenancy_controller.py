@@ -321,6 +321,7 @@ def pod(gpus: bool = False) -> dict[str, Any]:
                 {
                     "name": "main",
                     "image": "registry.example.com/cuda:1",
+                    "imagePullPolicy": "Always",
                     "securityContext": {
                         "allowPrivilegeEscalation": False,
                         "capabilities": {"drop": ["ALL"]},

@@ -55,6 +55,7 @@ def test_the_tenancy_api_binds_its_rules_to_every_tenant(preview: bool) -> None:
         runtime_selector=[],
         gpu_resource="nvidia.com/pgpu",
         network=isolation.Network(),
+        huge_pages=False,
         controllers="system:serviceaccount:gpu-clusters-controllers:controllers",
     )
     engine = record(lambda: TenancyApi("tenancy", args), preview=preview)

@@ -141,7 +141,8 @@ def test_a_tenant_gets_a_container_with_its_gpus(stack: RealStack) -> None:
 def test_a_tenant_names_no_device(stack: RealStack) -> None:
     """Neither to the API server, which refuses the pod, nor past it: runc is not told."""
     container = {
-        "name": "c", "image": images.BUSYBOX, "command": ["sh", "-c", "sleep 1000"],
+        "name": "c", "image": images.BUSYBOX, "imagePullPolicy": "Always",
+        "command": ["sh", "-c", "sleep 1000"],
         "resources": {"limits": _SIZE},
         "securityContext": {
             "allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]},
@@ -158,9 +159,10 @@ def test_a_tenant_names_no_device(stack: RealStack) -> None:
         },
         "spec": {"runtimeClassName": KATA_HANDLER, "containers": [container]},
     }
-    eventually(lambda: "cdi.k8s.io" in refused(stack, pod), "it is refused")
+    eventually(lambda: "metadata.annotations" in refused(stack, pod), "it is refused")
     # Where nothing refuses it.
     outside = {**pod, "metadata": {**pod["metadata"], "namespace": "default"}}
+    del container["imagePullPolicy"]
     created = stack.kubectl("create", "-f", "-", given=outside)
     assert created.returncode == 0, created.stderr
     assert stack.run_in("default", "names-a-device", "true").returncode == 0

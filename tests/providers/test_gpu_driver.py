@@ -160,10 +160,10 @@ def test_gpus_in_use_are_left_alone(hosts: Hosts, start_provider: StartProvider)
     assert state(host).installed_version == OLD
     host.clear_faults()
     # Prebuilt modules are there for the newest driver of a branch alone.
-    with pytest.raises(StepFailed, match="archive has the kernel modules for another driver"):
+    with pytest.raises(StepFailed, match="kernel modules are for another driver version"):
         provider.update(GpuDriverProvider, made, wanted | {"version": "580.126.09"})
     host.inject(faults.PackageGone(name="linux-modules"))
-    with pytest.raises(StepFailed, match=r"no repository of the host has this package.*multiverse"):
+    with pytest.raises(StepFailed, match=r"no repository on the host has this package.*multiverse"):
         provider.update(
             GpuDriverProvider, made, wanted | {"modules": "proprietary", "version": "570.211.01"}
         )

@@ -166,7 +166,7 @@ def test_a_host_that_cannot_join_says_why_and_the_next_run_goes_on(
         assert AGENT_TOKEN not in str(failed.value)
         agent.clear_faults()
     agent.inject(faults.JoinFails(why="server-lost"))
-    told = given_up(small, agent, "the host does not reach a server")
+    told = given_up(small, agent, "the host cannot reach a server")
     assert f"join test as agent {agent.name}" in told
     assert AGENT_TOKEN not in told
     agent.clear_faults()

@@ -275,7 +275,7 @@ def test_all_that_is_wrong_with_the_daemon_is_said_at_once(kept: Kept) -> None:
         (
             rootless.NvmlLost(),
             "rm /var/lib/gpu-clusters/usernetes/passed",
-            r"a container has lost its GPUs: systemd reloaded",
+            r"a container lost its GPUs: systemd reloaded",
         ),
         (
             rootless.ImageRefused(),

@@ -193,7 +193,7 @@ def test_a_node_image_or_container_that_fails_says_why_and_the_next_run_goes_on(
     said: dict[Any, str] = {
         usernetes_faults.NodeImageFails(why="wrong-tag"): "the files are of two tags",
         usernetes_faults.NodeStartFails(why="cdi-unresolvable"): "does not know the CDI device",
-        faults.PortTaken(port=10250): "one of the node's ports is taken",
+        faults.PortTaken(port=10250): "a port of the node is in use",
     }
     for fault, words in said.items():
         worker.inject(fault)
@@ -220,7 +220,7 @@ def test_a_host_that_cannot_join_says_why_and_leaves_no_token(small: Cluster) ->
     assert not worker.path(STATE).exists()
     worker.clear_faults()
     worker.inject(usernetes_faults.NodeJoinFails(why="token-expired"))
-    with pytest.raises(StepFailed, match=r"not know the join token any more.*join-token-hours"):
+    with pytest.raises(StepFailed, match=r"no longer accepts the join token.*join-token-hours"):
         small.create(worker)
     worker.clear_faults()
     # When many join at once this comes and goes.

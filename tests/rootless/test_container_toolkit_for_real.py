@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gpuclusters.domain import rootless_facts, rootless_files, rootless_reasons
+from gpuclusters.domain import known_errors, rootless_facts, rootless_files
 from gpuclusters.domain.cdi_rules import faults_in
 from gpuclusters.domain.rootless_facts import LiveRootless
 from gpuclusters.domain.usernetes_versions import version_set
@@ -311,9 +311,9 @@ def test_a_container_that_names_a_gpu_of_before_is_refused_in_words_we_know(
     done = seen_by(tenant, FIRST)
     assert done.returncode != 0
     assert f"unresolvable CDI devices {KIND}={FIRST}" in done.stderr
-    reason = rootless_reasons.explain(done.stderr)
-    assert reason is not None
-    assert "CDI devices" in reason[0]
+    known = known_errors.explain("rootless", done.stderr)
+    assert known is not None
+    assert known.code == "rootless.cdi-device-unknown"
 
 
 def host_of(machine: PrivateMachine, *uuids: str) -> LiveRootless:

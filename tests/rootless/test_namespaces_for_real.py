@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuclusters.domain import rootless_facts, rootless_files, rootless_reasons
+from gpuclusters.domain import known_errors, rootless_facts, rootless_files
 from gpuclusters.domain.rootless_facts import LEAST_IDS, LiveRootless
 from gpuclusters.domain.rootless_missing import next_range
 from lab import rootless_node
@@ -129,9 +129,9 @@ def test_without_a_range_the_inspection_says_why_there_is_no_namespace(
 ) -> None:
     live = without_range(machine, "erin")
     assert "No subuid ranges found" in live.namespaces
-    reason = rootless_reasons.explain(live.namespaces)
-    assert reason is not None
-    assert "subordinate ids are not found" in reason[0]
+    known = known_errors.explain("rootless", live.namespaces)
+    assert known is not None
+    assert known.code == "rootless.subordinate-ids"
 
 
 def test_without_newuidmap_the_inspection_says_why_there_is_no_namespace(
@@ -145,9 +145,9 @@ def test_without_newuidmap_the_inspection_says_why_there_is_no_namespace(
     finally:
         machine.output("mv", "/usr/bin/away", "/usr/bin/newuidmap")
     assert "newuidmap" in live.namespaces
-    reason = rootless_reasons.explain(live.namespaces)
-    assert reason is not None
-    assert "newuidmap is not installed" in reason[0]
+    known = known_errors.explain("rootless", live.namespaces)
+    assert known is not None
+    assert "newuidmap is not installed" in known.cause
 
 
 def test_slirp4netns_gives_the_network_that_our_unit_asks_for(machine: PrivateMachine) -> None:

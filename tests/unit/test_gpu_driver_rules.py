@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from gpuclusters.domain import gpu_driver, gpu_driver_packages, gpu_driver_plan, gpu_driver_reasons
+from gpuclusters.domain import gpu_driver, gpu_driver_packages, gpu_driver_plan
 from gpuclusters.domain.gpu_driver import Gpu, GpuDriverInputs, LiveDriver
 from gpuclusters.domain.gpu_driver_refusals import before_changing
 from gpuclusters.domain.host_file import sha256_of
@@ -260,21 +260,3 @@ def test_the_rhel_family_has_streams_up_to_its_ninth_release(release: str, strea
 )
 def test_what_the_kernel_says_of_its_driver(line: str, found: tuple[str, bool]) -> None:
     assert gpu_driver.parse_version_file(line) == found
-
-
-@pytest.mark.parametrize(
-    ("said", "remedy"),
-    [
-        ("modprobe: ERROR: could not insert 'nvidia': Key was rejected by service", "MOK"),
-        ("will ignore this GPU", "driver.branch: 580"),
-        ("Failed to initialize NVML: Driver/library version mismatch", "restart the host"),
-        ("E: Unable to locate package nvidia-utils-580-server", "repository"),
-        ("E: Could not get lock /var/lib/dpkg/lock-frontend", "wait until it has ended"),
-        ("CUDA error: system not yet initialized", "journalctl -u nvidia-fabricmanager"),
-        ("infoROM is corrupted at gpu 0000:07:00.0", "replace the GPU"),
-    ],
-)
-def test_known_failures_say_what_to_do(said: str, remedy: str) -> None:
-    reason = gpu_driver_reasons.explain(said)
-    assert reason is not None
-    assert remedy in reason[1]

@@ -16,7 +16,6 @@ from gpuclusters.domain import (
     rke2_cilium,
     rke2_config,
     rke2_kubeconfig,
-    rke2_reasons,
     rke2_refusals,
     rke2_state,
 )
@@ -192,48 +191,6 @@ def test_the_kubeconfig_leads_to_the_servers_address() -> None:
     )
     with pytest.raises(ValueError, match="not a kubeconfig"):
         rke2_kubeconfig.readdressed("{}", "x", name="c")
-
-
-@pytest.mark.parametrize(
-    ("line", "cause", "final"),
-    [
-        ("server is not ready: Node password rejected, duplicate hostname or", "node name", True),
-        ("https://x:9345/v1-rke2/config: 401 Unauthorized", "do not accept the token", True),
-        (
-            "token CA hash does not match the Cluster CA certificate hash: a != b",
-            "another cluster",
-            True,
-        ),
-        ("x509: certificate has expired or is not yet valid: current time", "the clocks", True),
-        ("critical configuration value mismatch", "all servers must share", True),
-        ("missing required: user: unknown user etcd", "user and group etcd", True),
-        (
-            "invalid kernel parameter value vm.overcommit_memory=0 - expected 1",
-            "kernel param",
-            True,
-        ),
-        ("default runtime nvidia was not found", "default-runtime", True),
-        ("dial tcp 10.0.0.1:9345: connect: connection refused", "does not reach a server", False),
-        ("failed to create fsnotify watcher: too many open files", "inotify", False),
-        ("etcd cluster join failed: duplicate node name found", "etcd has a member", True),
-        ("no default routes found in /proc/net/route", "no default route", True),
-        ("write /var/lib/rancher/x: no space left on device", "disk", True),
-    ],
-)
-def test_the_journal_says_why(line: str, cause: str, final: bool) -> None:
-    reason = rke2_reasons.explain(f'level=info msg="starting"\nlevel=error msg="{line}"\n')
-    assert reason is not None
-    assert cause in reason.cause
-    assert reason.final is final
-    assert reason.remedy
-
-
-def test_the_newest_line_counts() -> None:
-    old = "connect: connection refused\n"
-    reason = rke2_reasons.explain(old + "401 Unauthorized\n")
-    assert reason is not None
-    assert "token" in reason.cause
-    assert rke2_reasons.explain("all is well") is None
 
 
 def node(**changes: Any) -> Rke2NodeInputs:

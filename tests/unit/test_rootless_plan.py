@@ -12,7 +12,6 @@ from gpuclusters.domain import (
     rootless_facts,
     rootless_files,
     rootless_packages,
-    rootless_reasons,
     rootless_refusals,
 )
 from gpuclusters.domain.host_file import sha256_of
@@ -292,26 +291,3 @@ def test_two_inspections_make_one_host() -> None:
     assert live.engine.rootless
     assert live.engine.devices == {"nvidia.com/gpu=all"}
     assert rootless_facts.parse_engine('{"ServerErrors": ["no"]}') == Engine()
-
-
-@pytest.mark.parametrize(
-    ("said", "cause"),
-    [
-        ("bpf_prog_query(BPF_CGROUP_DEVICE) failed: operation not permitted", "legacy mode"),
-        ("unresolvable CDI devices nvidia.com/gpu=all", "does not know the GPUs' CDI devices"),
-        ('could not select device driver "cdi" with capabilities', "does not know the GPUs'"),
-        ("Failed to initialize NVML: Unknown Error", "has lost its GPUs"),
-        ("dockerd-rootless.sh conflicts with containerd-rootless.sh", "nerdctl"),
-        ('No subuid ranges found for user 1000 ("ubuntu")', "subordinate ids"),
-        ('exec: "slirp4netns": executable file not found in $PATH', "network does not come up"),
-        ("fork/exec /proc/self/exe: permission denied", "forbids user namespaces"),
-        ("Failed to connect to bus: No medium found", "no bus"),
-        ("usermod: user 'x' does not exist in /etc/passwd", "OS Login"),
-        ("E: Version '5:29.7.2-*' for 'docker-ce' was not found", "no repository of the host"),
-    ],
-)
-def test_what_programs_say_has_a_cause(said: str, cause: str) -> None:
-    reason = rootless_reasons.explain(said)
-    assert reason is not None
-    assert cause in reason[0]
-    assert rootless_reasons.explain("all is well") is None

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from gpuclusters.domain import usernetes_join, usernetes_node_reasons
+from gpuclusters.domain import usernetes_join
 from gpuclusters.domain.host_file import sha256_of
 from gpuclusters.domain.refusals import RefusalError
 from gpuclusters.domain.usernetes_cluster import (
@@ -24,7 +24,6 @@ from gpuclusters.domain.usernetes_node import UsernetesNodeInputs
 from gpuclusters.domain.usernetes_node_live import LiveNode, drift, gpu_faults, parse_live
 from gpuclusters.domain.usernetes_node_plan import Plan, plan
 from gpuclusters.domain.usernetes_node_refusals import require_joinable, require_possible
-from lab.hosts.standins.usernetes_words import BUILD_FAILS, JOIN_FAILS, START_FAILS
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJqXZ1Jv9lJtKfNnq1cfhUP4ZEdnVFh2U9w2qjZQv1oR"
 IP = "10.128.0.7"
@@ -248,36 +247,6 @@ def test_what_a_sync_puts_right_is_found() -> None:
         assert any(words in fault for fault in found)
     early = node(annotations={"flannel.alpha.coreos.com/public-ip": "10.100.2.100"})
     assert "it started before it was told" in str(flannel_fault(early, IP))
-
-
-@pytest.mark.parametrize(
-    ("said", "words"),
-    [
-        (BUILD_FAILS["wrong-tag"], "the files are of two tags"),
-        (BUILD_FAILS["toolkit-version"].format(version="9.9"), "no container toolkit of this"),
-        (BUILD_FAILS["no-egress"], "does not reach the registries"),
-        (BUILD_FAILS["rate-limit"], "lets nobody pull any more"),
-        (BUILD_FAILS["disk-full"], "the host's disk is full"),
-        (START_FAILS["cdi-unresolvable"], "does not know the CDI device"),
-        (START_FAILS["port-taken"], "one of the node's ports is taken"),
-        (START_FAILS["subnet-overlap"], "the node's own network overlaps"),
-        (START_FAILS["rp-filter"], "rp_filter is 1"),
-        (START_FAILS["delegation"], "has no controller cpu"),
-        (JOIN_FAILS["token-expired"], "it has expired"),
-        (JOIN_FAILS["clock-skew"], "the clocks of this host and of the control plane differ"),
-        (JOIN_FAILS["port-closed"], "the control plane cannot be reached"),
-        (JOIN_FAILS["other-cluster"], "another cluster answers"),
-        (JOIN_FAILS["kubelet-down"], "the kubelet in the node did not come up"),
-    ],
-)
-def test_what_docker_and_kubeadm_say_is_explained(said: str, words: str) -> None:
-    reason = usernetes_node_reasons.explain(f"#1 [internal]\n{said}\nmake: *** [up] Error 1")
-    assert reason is not None
-    assert words in reason.cause
-    assert (
-        usernetes_node_reasons.last_words(f"{said}\nmake: *** [up] Error 1")
-        == said.splitlines()[-1]
-    )
 
 
 def test_a_token_is_in_a_file_alone_and_the_file_in_no_command() -> None:

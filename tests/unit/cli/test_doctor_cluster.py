@@ -139,11 +139,11 @@ def test_why_containers_do_not_start_or_find_no_gpu_is_told(
         event("x", slow, "other"),
     ]
     by_id = {d.id: d for d in said(cluster, monkeypatch) if d.level is Level.WARNING}
-    assert set(by_id) == {"container.boot-too-slow", "container.fabric-not-ready"}
+    assert set(by_id) == {"container.boot-too-slow", "guest.fabric-not-ready"}
     slowly = by_id["container.boot-too-slow"]
-    assert slowly.text.startswith("tenant-acme/c-1, tenant-acme/c-2: the VM did not come up")
+    assert slowly.text.startswith("tenant-acme/c-1, tenant-acme/c-2: the VM did not boot")
     assert "runtimeRequestTimeout" in slowly.fix
-    assert "tenant-acme/c-3" in by_id["container.fabric-not-ready"].text
+    assert "tenant-acme/c-3" in by_id["guest.fabric-not-ready"].text
 
 
 def test_an_account_that_may_not_is_told_what(monkeypatch: pytest.MonkeyPatch) -> None:
