@@ -100,6 +100,8 @@ class Network(_Part):
 
     infrastructure_cidrs: tuple[str, ...] = ()
     storage_cidrs: tuple[str, ...] = ()
+    cluster_domain: str = "cluster.local"
+    """DNS domain of services."""
 
 
 class Api(_Part):

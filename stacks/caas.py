@@ -64,7 +64,9 @@ def build(config: CaasConfig, secrets: Secrets) -> Outputs:
         requires=ready,
         opts=in_cluster,
     )
-    network = isolation.Network(cluster.infrastructure_cidrs, cluster.storage_cidrs)
+    network = isolation.Network(
+        cluster.infrastructure_cidrs, cluster.storage_cidrs, config.kubernetes.cluster_domain
+    )
     api = TenancyApi(
         "tenancy",
         TenancyApiArgs(

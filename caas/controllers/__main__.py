@@ -85,6 +85,7 @@ async def _lead(
     network = Network(
         infrastructure_cidrs=settings.network.infrastructure_cidrs,
         storage_cidrs=settings.network.storage_cidrs,
+        cluster_domain=settings.network.cluster_domain,
     )
     tenancy.register(registry, cluster, network, identity=leader.identity)
     effects = leases.effects_over_ssh(private_key, lambda: secret("bmc-password"))

@@ -7,8 +7,9 @@ that one wrong value does not hide what else is wrong.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from ipaddress import IPv4Network
+from ipaddress import IPv4Network, IPv6Network
 from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, Strict
 from pydantic_core import PydanticCustomError
@@ -82,14 +83,55 @@ def _pci_address(value: str) -> str:
 
 
 def _network(value: Any) -> Any:
+    return _range(value, IPv4Network, "an IPv4 range", '"10.0.0.0/8"')
+
+
+def _any_network(value: Any) -> Any:
+    kind = IPv6Network if isinstance(value, str) and ":" in value else IPv4Network
+    return _range(value, kind, "a range of addresses", '"10.0.0.0/8" or "2001:db8::/64"')
+
+
+def _range(
+    value: Any, kind: type[IPv4Network] | type[IPv6Network], what: str, example: str
+) -> IPv4Network | IPv6Network:
     try:
         if isinstance(value, str):
-            return IPv4Network(value)
+            return kind(value)
     except ValueError as error:
         if "has host bits set" in str(error):
-            network = IPv4Network(value, strict=False)
+            network = kind(value, strict=False)
             raise refusal("is an address within a range", f'write the range, "{network}"') from None
-    raise refusal("is not an IPv4 range", 'write address/length in quotes: "10.0.0.0/8"')
+    raise refusal(f"is not {what}", f"write address/length in quotes: {example}")
+
+
+def _dns_name(value: str) -> str:
+    if not naming.is_dns_name(value):
+        raise refusal("is not a DNS name", "write it without scheme, port or path: example.com")
+    return value
+
+
+def https_url(example: str) -> AfterValidator:
+    """An address that begins with https and holds a host, perhaps a port and a path, and no account."""
+
+    def checked_url(value: str) -> str:
+        instead = f"write for example {example}"
+        try:
+            parts = urlsplit(value)
+            _ = parts.port
+        except ValueError:
+            raise refusal("is not an address", instead) from None
+        if parts.scheme != "https":
+            raise refusal("is not an https address", instead)
+        if "@" in parts.netloc:
+            raise refusal(
+                "has an account in it, which everybody who reads the settings would see",
+                f"write the address alone, {example}, and have the password changed",
+            )
+        if parts.query or parts.fragment or not naming.is_host(parts.hostname or ""):
+            raise refusal("is not the address of a host, with port and path at most", instead)
+        return value
+
+    return AfterValidator(checked_url)
 
 
 Integer = Annotated[int, Strict()]
@@ -97,9 +139,14 @@ Flag = Annotated[bool, Strict()]
 Text = Annotated[str, Strict(), Field(min_length=1, max_length=500), AfterValidator(_text)]
 DnsLabel = Annotated[str, Strict(), AfterValidator(_dns_label)]
 PciAddress = Annotated[str, Strict(), AfterValidator(_pci_address)]
+DnsName = Annotated[str, Strict(), AfterValidator(_dns_name)]
 Network = Annotated[
     IPv4Network,
     BeforeValidator(_network, json_schema_input_type=str),
+]
+AnyNetwork = Annotated[
+    IPv4Network | IPv6Network,
+    BeforeValidator(_any_network, json_schema_input_type=str),
 ]
 Port = Annotated[Integer, Field(ge=1, le=65535)]
 Seconds = Annotated[Integer, Field(ge=1, le=86_400)]

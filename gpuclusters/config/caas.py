@@ -8,7 +8,15 @@ from typing import Annotated
 from pydantic import Field, ValidationInfo, field_validator
 
 from gpuclusters.config.adopted import Adopted
-from gpuclusters.config.base import DnsLabel, Flag, Network, Section, checked, refusal
+from gpuclusters.config.base import (
+    AnyNetwork,
+    DnsLabel,
+    Flag,
+    Network,
+    Section,
+    checked,
+    refusal,
+)
 from gpuclusters.config.fabric import ServiceVm, Versions
 from gpuclusters.config.hosts import Hosts
 from gpuclusters.config.kata import DeviceAccess, GpuOperator, Kata, Sandbox
@@ -32,10 +40,11 @@ class ClusterNetwork(Section):
     """socketLB.hostNamespaceOnly of Cilium; without it VMs cannot reach services."""
     dns_proxy: Annotated[Flag, checked(10)] = True
     """l7Proxy of Cilium, with its DNS proxy; the policies of all tenants need it."""
-    node_cidrs: tuple[Network, ...] = ()
-    """Networks of the machines."""
-    bmc_cidrs: tuple[Network, ...] = ()
-    """Networks of their management controllers."""
+    node_cidrs: tuple[AnyNetwork, ...] = ()
+    """Networks of the machines and servers, closed to every tenant. Needed for machines of your own: every
+    address under hosts and kubernetes must be in one."""
+    bmc_cidrs: tuple[AnyNetwork, ...] = ()
+    """Networks of their management controllers, closed to every tenant. Needed with nodes[].bmc."""
     storage_cidrs: tuple[Network, ...] = ()
     """Networks of file servers; open to a tenant only for its own servers."""
 

@@ -22,7 +22,9 @@ _SECRET_KEY = re.compile(
     r"pass(word|wd|phrase)|secret|token|private.?key|api.?key|credential|kubeconfig|bearer|auth",
     re.IGNORECASE,
 )
-_SECRET_VALUE = re.compile(r"-----BEGIN|PRIVATE KEY|\beyJ[A-Za-z0-9_-]{10,}|^v1:[A-Za-z0-9+/=]+:")
+_SECRET_VALUE = re.compile(
+    r"-----BEGIN|PRIVATE KEY|\beyJ[A-Za-z0-9_-]{10,}|^v1:[A-Za-z0-9+/=]+:|//[^/?#\s]*@"
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from gpuclusters.config.base import DnsLabel, Port, Section, Text, refusal
+from gpuclusters.domain import naming
 
 _KEY_TYPES = ("ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521")
 
@@ -22,19 +23,21 @@ def _host_key(value: str) -> str:
 
 
 def _user(value: str) -> str:
-    if not value.isascii() or any(character.isspace() or character in ":@/" for character in value):
+    odd = any(character.isspace() or character in ":@/" for character in value)
+    if odd or not value.isascii() or value.startswith("-"):
         raise refusal("is not the name of a Unix user", "write the name alone, for example ops")
     return value
 
 
 def _address(value: str) -> str:
-    if any(character.isspace() or character in "/@[]" for character in value):
+    host, colon, port = value.partition(":")
+    if colon and port.isdecimal() and naming.is_host(host):
+        raise refusal("has a port in it", "write the address alone, and the port as port")
+    if not naming.is_host(value):
         raise refusal(
             "is not a host name or an address",
             "write it alone, for example 10.0.0.11 or hgx-01.example.com; the account is hosts.user",
         )
-    if value.count(":") == 1:
-        raise refusal("has a port in it", "write the address alone, and the port as port")
     return value
 
 

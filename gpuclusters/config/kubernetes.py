@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from gpuclusters.config.base import Flag, Network, Seconds, Section, Text, checked
+from gpuclusters.config.base import DnsName, Flag, Network, Seconds, Section, Text, checked
 from gpuclusters.config.rke2 import Rke2Settings, Rke2Version
 from gpuclusters.domain import rke2_config
 
@@ -68,10 +68,12 @@ class _Kubernetes(Section):
     """Version of the API server; the Pod Security levels are pinned to it."""
     distribution: Annotated[Distribution, checked(6)] = Distribution.K8S
     """Who packaged it."""
-    pod_cidr: Annotated[Network, checked(3, 10)] = IPv4Network("10.244.0.0/16")
-    """Addresses of pods. Tenants' egress and the fabric manager must not meet it."""
-    service_cidr: Annotated[Network, checked(3, 10)] = IPv4Network("10.96.0.0/12")
-    """Addresses of services."""
+    pod_cidr: Network = IPv4Network("10.244.0.0/16")
+    """Addresses of pods. Closed to tenants beside their own; the fabric manager must not be in it."""
+    service_cidr: Network = IPv4Network("10.96.0.0/12")
+    """Addresses of services. Closed to tenants beside what is theirs."""
+    cluster_domain: DnsName = "cluster.local"
+    """DNS domain of services."""
     pod_security: PodSecurityLevel = PodSecurityLevel.RESTRICTED
     """Pod Security level that tenants' namespaces enforce: restricted or baseline."""
     kubelet: Kubelet = Field(default_factory=Kubelet)
@@ -103,9 +105,9 @@ class Rke2Kubernetes(Rke2Settings, _Kubernetes):
     """Release of RKE2. Another one upgrades the servers one at a time and then the agents; by one minor."""
     distribution: Annotated[Distribution, checked(6)] = Distribution.RKE2
     """Who packaged it."""
-    pod_cidr: Annotated[Network, checked(3, 10)] = rke2_config.POD_CIDR
+    pod_cidr: Network = rke2_config.POD_CIDR
     """Addresses of pods; each node takes a /24 of it. They never change."""
-    service_cidr: Annotated[Network, checked(3, 10)] = rke2_config.SERVICE_CIDR
+    service_cidr: Network = rke2_config.SERVICE_CIDR
     """Addresses of services; they never change."""
 
 

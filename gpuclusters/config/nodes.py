@@ -15,6 +15,7 @@ from gpuclusters.config.base import (
     Section,
     Text,
     checked,
+    https_url,
     refusal,
 )
 from gpuclusters.domain.maintenance import Drain
@@ -64,9 +65,7 @@ Layout = Annotated[
 ]
 
 
-def _bmc_url(value: str) -> str:
-    if not value.startswith("https://"):
-        raise refusal("is not an https address", "write the address of the BMC: https://10.21.0.11")
+def _without_slash(value: str) -> str:
     return value.rstrip("/")
 
 
@@ -87,8 +86,8 @@ class Bmc(Section):
     Its password is the secret `gpu-clusters:bmc-password`.
     """
 
-    url: Annotated[Text, AfterValidator(_bmc_url)]
-    """Address of its Redfish service, within network.bmc-cidrs as a rule."""
+    url: Annotated[Text, https_url("https://10.21.0.11"), AfterValidator(_without_slash)]
+    """Address of its Redfish service, within network.bmc-cidrs."""
     user: Text
     """Account; reading is enough."""
     certificate: PemCertificate | None = None

@@ -10,10 +10,12 @@ from dataclasses import dataclass
 
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.nodes import BY_LEASE, Node
+from gpuclusters.config.places import closed_to_tenants
 from gpuclusters.config.tenants import ContainerSize, Egress, NfsMount, Tenant
 from gpuclusters.domain import fabric, naming, sizing
 from gpuclusters.domain.maintenance import Drain
 from gpuclusters.domain.module_map import MapSource
+from gpuclusters.domain.network import joined
 from gpuclusters.domain.platforms import PRESETS, Preset
 from gpuclusters.domain.tenancy import CPU_PER_GPU, MEMORY_GIB_PER_GPU, Share, Size
 from gpuclusters.domain.topology import Board
@@ -65,7 +67,7 @@ class CaasPlan:
     fabric_manager_host: str
     """Address of the fabric manager's API as seen from each machine."""
     infrastructure_cidrs: tuple[str, ...]
-    """Networks of machines and their management controllers: denied to every tenant."""
+    """Machines, management controllers, service VMs, pods and services: denied to every tenant."""
     storage_cidrs: tuple[str, ...]
     """Networks of file servers: no part of "the internet", open to a tenant only where its own servers are.
     Not to be denied as a whole, because in Cilium a denial outweighs every allowance."""
@@ -242,14 +244,12 @@ def plan(config: CaasConfig) -> CaasPlan:
         for node in config.nodes
     )
     offered = tuple(sorted({cut.size for node in nodes for cut in node.partitions}))
-    network = config.network
-    closed = (*network.node_cidrs, *network.bmc_cidrs)
     return CaasPlan(
         preset=preset(config),
         nodes=nodes,
         tenants=tuple(_tenant(config, tenant, offered) for tenant in config.tenants),
         sizes=offered,
         fabric_manager_host=fabric_manager_host(config),
-        infrastructure_cidrs=tuple(sorted(str(cidr) for cidr in closed)),
-        storage_cidrs=tuple(sorted(str(cidr) for cidr in network.storage_cidrs)),
+        infrastructure_cidrs=joined(closed_to_tenants(config)),
+        storage_cidrs=tuple(sorted(str(cidr) for cidr in config.network.storage_cidrs)),
     )

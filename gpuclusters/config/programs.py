@@ -77,7 +77,9 @@ def settings_file(
             knobs={name: _KNOB_WORDS[name][wanted] for name, wanted in knobs.items()},
         ),
         network=settings.Network(
-            infrastructure_cidrs=plan.infrastructure_cidrs, storage_cidrs=plan.storage_cidrs
+            infrastructure_cidrs=plan.infrastructure_cidrs,
+            storage_cidrs=plan.storage_cidrs,
+            cluster_domain=config.kubernetes.cluster_domain,
         ),
         api=settings.Api(
             issuer=issuer,

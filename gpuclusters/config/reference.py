@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from enum import Enum
-from ipaddress import IPv4Address, IPv4Network
+from ipaddress import IPv4Address, IPv4Network, IPv6Network
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
@@ -33,6 +33,7 @@ _PLAIN = {
     int: "whole number",
     bool: "true or false",
     IPv4Network: "IPv4 range",
+    IPv6Network: "IPv6 range",
     IPv4Address: "IPv4 address",
     Any: "anything",
 }
@@ -110,7 +111,7 @@ def _default(info: FieldInfo) -> str:
         return f"`{value.value}`"
     if isinstance(value, tuple):
         value = [one.value if isinstance(one, Enum) else one for one in value]
-    if isinstance(value, IPv4Network):
+    if isinstance(value, IPv4Network | IPv6Network):
         value = str(value)
     return "empty" if value in ([], {}, "") else f"`{show(value)}`"
 

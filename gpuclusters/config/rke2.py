@@ -9,6 +9,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, Strict
 from gpuclusters.config.base import (
     Count,
     DnsLabel,
+    DnsName,
     Flag,
     Port,
     Seconds,
@@ -157,7 +158,7 @@ class Rke2Common(Section):
     than one; by default the address of the only one."""
     tls_san: tuple[Address, ...] = ()
     """More names and addresses of the API in its certificate."""
-    cluster_domain: Text = "cluster.local"
+    cluster_domain: DnsName = "cluster.local"
     """DNS domain of services."""
     cis_profile: Flag = False
     """profile: cis. Every namespace enforces the Pod Security level restricted then, unless labelled."""

@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from gpuclusters.config.base import Count, DnsLabel, Flag, Integer, Network, Section, Text, refusal
+from gpuclusters.config.base import (
+    Count,
+    DnsLabel,
+    Flag,
+    Integer,
+    Network,
+    Section,
+    Text,
+    https_url,
+    refusal,
+)
 from gpuclusters.domain import naming, program_accounts
 from gpuclusters.domain.program_accounts import Accounts
 
-
-def _https(value: str) -> str:
-    if not value.startswith("https://"):
-        raise refusal("is not an https address", "write for example https://id.example.com")
-    return value
+_BY_DIGEST = re.compile(r"[^@\s]+@sha256:[0-9a-f]{64}")
 
 
 def _pinned(value: str) -> str:
-    name, at, digest = value.partition("@")
-    if at and digest.startswith("sha256:") and len(digest) == len("sha256:") + 64:
-        return value
-    last = name.rsplit("/", 1)[-1]
-    if ":" in last and not last.endswith(":latest"):
+    if _BY_DIGEST.fullmatch(value):
         return value
     raise refusal(
-        "is not pinned",
-        "write a tag that is not latest, or better a digest: registry.example.com/gpu-clusters@sha256:…",
+        "is not named by its digest, and whoever may push to the registry could put another in its place",
+        "write registry.example.com/gpu-clusters@sha256:… as `docker push` prints it",
     )
 
 
@@ -41,7 +44,7 @@ def _own(value: str) -> str:
     return value
 
 
-Https = Annotated[Text, AfterValidator(_https)]
+Https = Annotated[Text, https_url("https://id.example.com")]
 ProgramsNamespace = Annotated[DnsLabel, AfterValidator(_own)]
 PinnedImage = Annotated[Text, AfterValidator(_pinned)]
 

@@ -8,11 +8,11 @@ one rule selects it); Kubernetes' documentation of quotas, which count extended 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gpuclusters.domain.network import METADATA
+from gpuclusters.domain.network import NEVER_FOR_TENANTS
 from gpuclusters.domain.tenancy_resource import Egress
 
 TENANT_LABEL = "gpu-clusters.dev/tenant"
@@ -45,10 +45,13 @@ class Network:
     """The ranges of a cluster's own machines."""
 
     infrastructure_cidrs: tuple[str, ...] = ()
-    """Machines and their management controllers: denied to every tenant."""
+    """Machines, management controllers, service VMs, pods and services: denied to every tenant. What Cilium
+    manages itself, such as a tenant's own pods, has an identity, and no range applies to it."""
     storage_cidrs: tuple[str, ...] = ()
     """File servers: no part of the internet, but not denied either, because a denial outweighs the
     allowance of a tenant's own servers."""
+    cluster_domain: str = "cluster.local"
+    """DNS domain of services."""
 
 
 Spec = dict[str, Any]
@@ -65,20 +68,39 @@ def _ports(*numbers: tuple[int, str]) -> list[Spec]:
     ]
 
 
-def network_policy(egress: Egress, network: Network) -> list[Spec]:
+def network_policy(egress: Egress, network: Network, namespace: str) -> list[Spec]:
     """The `specs` of a tenant's CiliumNetworkPolicy; each says in its description what it is for.
 
     One policy with all rules: Cilium judges it once, and no rule is ever in force without the others.
     """
-    rules = network_rules(egress, network)
+    rules = network_rules(egress, network, namespace)
     return [{"description": name, **rule} for name, rule in rules.items()]
 
 
-def network_rules(egress: Egress, network: Network) -> Mapping[str, Spec]:
+def _resolvable(egress: Egress, network: Network, namespace: str) -> list[Spec]:
+    """The names that a tenant's pods may ask for: a name is also a way to send what is in it.
+
+    Names of its own services, with what resolvers try first (`web.svc` in the search domain `svc.DOMAIN`);
+    the API server's and those of its rules, if it has any; all of them only with the whole internet.
+    """
+    if egress.internet:
+        return [{"matchPattern": "*"}]
+    services = f"svc.{network.cluster_domain}"
+    names = [f"**.{namespace}.{services}", f"**.{namespace}.svc.{services}", *egress.fqdns]
+    if egress.api_server:
+        names.append(f"kubernetes.default.{services}")
+    return _named(names)
+
+
+def _named(names: Iterable[str]) -> list[Spec]:
+    return [{"matchPattern" if "*" in name else "matchName": name} for name in sorted(names)]
+
+
+def network_rules(egress: Egress, network: Network, namespace: str) -> Mapping[str, Spec]:
     """What a tenant's pods may reach and be reached from, rule by name.
 
     `isolate` closes both directions except inside the namespace; the others open what the tenant needs.
-    DNS always works, through Cilium's DNS proxy: without it name-based rules never match.
+    DNS passes through Cilium's DNS proxy: without it name-based rules never match.
     """
     inside: Spec = {}  # in a CiliumNetworkPolicy this means: all pods of this namespace
     rules: dict[str, Spec] = {
@@ -102,7 +124,7 @@ def network_rules(egress: Egress, network: Network) -> Mapping[str, Spec]:
                     "toPorts": [
                         {
                             **_ports((53, "UDP"), (53, "TCP"))[0],
-                            "rules": {"dns": [{"matchPattern": "*"}]},
+                            "rules": {"dns": _resolvable(egress, network, namespace)},
                         }
                     ],
                 }
@@ -130,10 +152,7 @@ def network_rules(egress: Egress, network: Network) -> Mapping[str, Spec]:
             "endpointSelector": {},
             "egress": [
                 {
-                    "toFQDNs": [
-                        {"matchPattern" if "*" in name else "matchName": name}
-                        for name in sorted(egress.fqdns)
-                    ],
+                    "toFQDNs": _named(egress.fqdns),
                     "toPorts": _ports((443, "TCP")),
                 }
             ],
@@ -142,6 +161,12 @@ def network_rules(egress: Egress, network: Network) -> Mapping[str, Spec]:
         rules["allow-api-server"] = {
             "endpointSelector": {},
             "egress": [{"toEntities": ["kube-apiserver"]}],
+        }
+    else:
+        # Wherever it is: also where a name of the tenant's leads, or among the addresses of the internet.
+        rules["deny-api-server"] = {
+            "endpointSelector": {},
+            "egressDeny": [{"toEntities": ["kube-apiserver"]}],
         }
     return rules
 
@@ -154,7 +179,7 @@ def baseline(network: Network) -> Spec:
     node, kubelets, metadata services, BMC networks, and above all the fabric manager, whose API
     knows neither authentication nor TLS.
     """
-    cidrs = sorted({str(METADATA), *network.infrastructure_cidrs})
+    cidrs = sorted({*map(str, NEVER_FOR_TENANTS), *network.infrastructure_cidrs})
     return {
         "endpointSelector": {
             "matchExpressions": [

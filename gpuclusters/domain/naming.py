@@ -6,9 +6,12 @@ Source: RFC 1123 as Kubernetes applies it to labels and namespaces.
 from __future__ import annotations
 
 import re
+from ipaddress import ip_address
 
 LABEL_LENGTH = 63
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+_HOST_LABEL = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")
+_LONGEST_NAME = 253
 
 RESERVED_NAMESPACES = frozenset(
     {"default", "kata-system", "gpu-operator", "cilium", "cilium-secrets", "gpu-clusters"}
@@ -19,6 +22,26 @@ RESERVED_PREFIX = "kube-"
 def is_dns_label(text: str) -> bool:
     """Whether Kubernetes takes the text as the name of a namespace."""
     return len(text) <= LABEL_LENGTH and _LABEL.fullmatch(text) is not None
+
+
+def is_dns_name(text: str) -> bool:
+    """Whether the text is a name of the DNS: labels that neither begin nor end with `-`, no address."""
+    labels = text.removesuffix(".").split(".")
+    return (
+        len(text) <= _LONGEST_NAME
+        and all(_HOST_LABEL.fullmatch(label) for label in labels)
+        # A last label of digits alone makes programs read an IPv4 address.
+        and not labels[-1].isdigit()
+    )
+
+
+def is_host(text: str) -> bool:
+    """Whether the text is an IP address or a DNS name, and nothing that a program takes for an option."""
+    try:
+        ip_address(text)
+    except ValueError:
+        return is_dns_name(text)
+    return "%" not in text
 
 
 def is_reserved_namespace(namespace: str) -> bool:

@@ -59,6 +59,9 @@ def values(cilium: Cilium) -> dict[str, Any]:
         "socketLB": {"hostNamespaceOnly": cilium.socket_lb_host_namespace_only},
         # Its DNS proxy has no switch of its own.
         "l7Proxy": cilium.dns_proxy,
+        # A name that a tenant may not ask for: resolvers go on with the next of their search domains, which
+        # not all of them do after "refused".
+        "dnsProxy": {"dnsRejectResponseCode": "nameError"},
         # Flows name every tenant's peers; nobody gets to see them through an open port.
         "hubble": {"enabled": False, "relay": {"enabled": False}, "ui": {"enabled": False}},
         # What the readiness of a tenancy is read from: CiliumIsUp on every node.

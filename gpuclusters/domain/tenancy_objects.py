@@ -88,7 +88,7 @@ def inside(spec: TenancySpec, network: Network, *, closing: bool = False) -> tup
             NETWORK_POLICY,
             spec,
             isolation.POLICY,
-            specs=isolation.network_policy(spec.egress, network),
+            specs=isolation.network_policy(spec.egress, network, spec.namespace),
         ),
     )
 

@@ -302,7 +302,9 @@ class TenancyWorld:
             if not tenancy_conditions.ready(before):
                 assert policy
                 wanted = TenancySpec.model_validate(body["spec"]).egress
-                assert policy["specs"] == isolation.network_policy(wanted, isolation.Network())
+                assert policy["specs"] == isolation.network_policy(
+                    wanted, isolation.Network(), "tenant-acme"
+                )
                 quota = self.server.get(RESOURCE_QUOTA, "tenant", "tenant-acme")
                 assert quota
                 assert quota["status"]["hard"] == body["spec"]["quota"]["hard"]

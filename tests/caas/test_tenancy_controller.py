@@ -80,7 +80,7 @@ def test_a_tenancy_becomes_ready_when_everything_is_enforced(
     quota = tenants.request.get(core(name, "/resourcequotas/tenant"))
     assert quota
     assert quota["status"]["hard"][f"requests.{GPU}"] == "4"
-    assert network_rules(tenants, name) == ["isolate", "allow-dns", "allow-nfs"]
+    assert network_rules(tenants, name) == ["isolate", "allow-dns", "allow-nfs", "deny-api-server"]
 
 
 Break = Callable[[Request, str], None]
@@ -150,7 +150,7 @@ DRIFT: dict[str, tuple[Break, str, Callable[[Any], bool]]] = {
     "policy widened": (
         merged(policy("{}"), {"specs": [{"endpointSelector": {}, "egress": OPEN}]}),
         policy("{}"),
-        lambda o: all(rule["egress"] != OPEN for rule in o["specs"]),
+        lambda o: all(rule.get("egress") != OPEN for rule in o["specs"]),
     ),
     "policy widened beside what we say": (
         merged(policy("{}"), {"spec": {"endpointSelector": {}, "egress": OPEN}}),
@@ -270,7 +270,7 @@ def test_a_change_of_the_spec_is_judged_anew(tenants: Tenants, operator: Operato
     home = tenants.request.get(core(name))
     assert home
     assert home["metadata"]["annotations"]["gpu-clusters.dev/gpu-sizes"] == "1,8"
-    assert network_rules(tenants, name) == ["isolate", "allow-dns"]
+    assert network_rules(tenants, name) == ["isolate", "allow-dns", "deny-api-server"]
 
 
 def test_policies_of_an_earlier_version_go_when_the_new_one_is_there(
@@ -444,7 +444,7 @@ def test_the_rights_that_the_stack_gives_are_enough(
         assert tenants.request("DELETE", policy(name))[0] == 200
         until(lambda: tenants.request.get(policy(name)), what="the repair of the policy")
         tenants.declare(name, egress={})
-        until(lambda: network_rules(tenants, name) == ["isolate", "allow-dns"])
+        until(lambda: network_rules(tenants, name) == ["isolate", "allow-dns", "deny-api-server"])
         status, answer = tenants.request("POST", core(name, "/pods"), pod())
         assert status == 201, answer["message"]
         tenants.delete(name)

@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,9 @@ from gpuclusters.domain.isolation import TENANT_LABEL, Network
 from gpuclusters.domain.tenancy_resource import Egress
 from lab import control_plane, images, nodes, tools
 from lab.control_plane import NodeSpec
+from lab.control_plane.commands import POD_RANGE, SERVICE_RANGE
 from lab.nodes import NodesStatus, dns_pods
+from lab.nodes.network import API_SERVICE
 from tests.fixtures.control_plane import KubeCluster
 from tests.lab import beside_nodes
 from tests.lab.real_lab import TAINT, RealLab, eventually, is_ready
@@ -33,6 +36,7 @@ NAMED = {
     "wild": "a.mirror.example.com",
     "deep": "b.a.mirror.example.com",
     "tree": "c.b.tree.example.com",
+    "bmc": "a.rebound.example.com",
 }
 """Names of what is beside the nodes, as the cluster's DNS has them."""
 _SERVES = (
@@ -103,8 +107,12 @@ def cilium_lab(folder: Path) -> Iterator[RealLab]:
 
 def network(addresses: Mapping[str, str]) -> Network:
     """The ranges of the operator's own machines."""
+    # The lab's API server has an address of the services' range, where no cluster has one.
+    services = IPv4Network(SERVICE_RANGE).address_exclude(
+        IPv4Network(f"{API_SERVICE}/29", strict=False)
+    )
     return Network(
-        infrastructure_cidrs=(f"{addresses['bmc']}/32",),
+        infrastructure_cidrs=(f"{addresses['bmc']}/32", POD_RANGE, *map(str, services)),
         storage_cidrs=(f"{addresses['files']}/32",),
     )
 
@@ -115,7 +123,12 @@ def egress(addresses: Mapping[str, str]) -> dict[str, Egress | None]:
         "acme": Egress(),
         "zeta": Egress(
             nfs_cidrs=(f"{addresses['files']}/32",),
-            fqdns=(NAMED["named"], "*.mirror.example.com", "**.tree.example.com"),
+            fqdns=(
+                NAMED["named"],
+                "*.mirror.example.com",
+                "**.tree.example.com",
+                "*.rebound.example.com",
+            ),
             api_server=True,
         ),
         "late": None,
@@ -137,7 +150,7 @@ def fill(real: RealLab, status: NodesStatus) -> World:
     for tenant, reach in egress(addresses).items():
         made.append(_namespace(tenant, {TENANT_LABEL: tenant}))
         if reach is not None:
-            rules = isolation.network_policy(reach, network(addresses))
+            rules = isolation.network_policy(reach, network(addresses), tenant)
             made.append(_policy(tenant, isolation.POLICY, specs=rules))
     everywhere = [{"endpointSelector": {}, "egress": [{"toEntities": ["all"]}]}]
     made.append(_policy("wide", "somebody-allows-all", specs=everywhere))

@@ -121,12 +121,56 @@ def test_an_asterisk_stands_for_one_part_of_a_name_and_two_for_several(world: Wo
     world.exactly("zeta/two", opened, [f"{NAMED['deep']}:443"])
 
 
-def test_every_name_is_answered(world: World) -> None:
-    for name in (NAMED["unnamed"], "web.acme.svc.cluster.local"):
-        eventually(
-            lambda name=name: world.real.run_in("acme", "one", "nslookup", name).returncode == 0,
-            f"{name} is answered",
-        )
+def _answered(world: World, pod: str, name: str) -> bool:
+    namespace, called = pod.split("/")
+    return world.real.run_in(namespace, called, "nslookup", name).returncode == 0
+
+
+OWN = "web.acme.svc.cluster.local"
+OTHERS = ("web.zeta.svc.cluster.local", "kubernetes.default.svc.cluster.local")
+
+
+@pytest.mark.attack(
+    by="a tenant",
+    tries="send data out of a closed namespace in the names that it asks the cluster's DNS for",
+    stopped_by="Cilium's DNS proxy, which lets a tenant ask for its own services and its rules' names",
+)
+def test_a_closed_tenant_asks_for_no_name_but_its_own_services(world: World) -> None:
+    eventually(lambda: _answered(world, "acme/one", OWN), "its own service is found")
+    for name in (f"c2VjcmV0.{NAMED['unnamed']}", *NAMED.values(), *OTHERS):
+        assert not _answered(world, "acme/one", name), name
+    # By somebody else each is answered.
+    for name in (*NAMED.values(), *OTHERS):
+        eventually(lambda name=name: _answered(world, "plain/one", name), f"{name} is answered")
+
+
+def test_a_tenant_finds_its_services_by_every_form_of_their_names(world: World) -> None:
+    forms = ("web", "web.acme", "web.acme.svc", "web.acme.svc.cluster.local")
+    world.exactly("acme/two", [f"{form}:{WEB}" for form in forms])
+
+
+def test_a_tenant_asks_for_the_names_of_its_rules_and_no_others(world: World) -> None:
+    opened = [NAMED[key] for key in ("named", "wild", "tree")]
+    for name in (*opened, "kubernetes.default.svc.cluster.local"):
+        eventually(lambda name=name: _answered(world, "zeta/one", name), f"{name} is answered")
+    for name in (NAMED["unnamed"], NAMED["deep"], "web.acme.svc.cluster.local"):
+        assert not _answered(world, "zeta/one", name), name
+
+
+def test_who_has_the_whole_internet_asks_for_every_name(world: World) -> None:
+    for name in (NAMED["unnamed"], NAMED["named"]):
+        eventually(lambda name=name: _answered(world, "open/one", name), f"{name} is answered")
+
+
+@pytest.mark.attack(
+    by="a tenant",
+    tries="have a name of its own, which its rules allow, lead to a BMC",
+    stopped_by="the policy of all tenants, which denies the addresses whatever name led there",
+)
+def test_a_name_that_leads_to_a_bmc_opens_nothing(world: World) -> None:
+    opened = [f"{NAMED['named']}:443"]
+    world.exactly("zeta/one", opened, [f"{NAMED['bmc']}:443", world.at("bmc", 443)])
+    world.exactly("plain/one", [f"{NAMED['bmc']}:443"])
 
 
 def test_the_api_server_is_reached_by_who_is_allowed(world: World) -> None:
@@ -196,7 +240,7 @@ def test_our_policies_are_valid_and_agents_are_up(world: World) -> None:
         if reach is not None:
             assert _judged(world, "cnp/isolate", tenant) is None
             # Its kinds add nothing to what we write: whoever compares finds no difference.
-            rules = isolation.network_policy(reach, network(world.addresses))
+            rules = isolation.network_policy(reach, network(world.addresses), tenant)
             assert _live(world, "cnp/isolate", tenant)["specs"] == rules
     rule = isolation.baseline(network(world.addresses))
     assert _live(world, "ccnp/gpu-clusters-tenants", "default")["spec"] == rule

@@ -30,16 +30,16 @@ def open_cidr(policies: Any, address: str) -> bool:
 
 
 def test_a_tenant_without_egress_reaches_itself_and_dns_only() -> None:
-    policies = network_rules(Egress(), NETWORK)
-    assert set(policies) == {"isolate", "allow-dns"}
+    policies = network_rules(Egress(), NETWORK, "tenant-acme")
+    assert set(policies) == {"isolate", "allow-dns", "deny-api-server"}
     assert rules(policies, "ingress") == [{"fromEndpoints": [{}]}]
     assert not open_cidr(policies, "203.0.113.9")
 
 
 def test_dns_goes_through_the_proxy_so_that_rules_by_name_can_match() -> None:
-    policies = network_rules(Egress(fqdns=("example.org", "*.example.org")), NETWORK)
+    policies = network_rules(Egress(fqdns=("example.org", "*.example.org")), NETWORK, "tenant-acme")
     (port,) = policies["allow-dns"]["egress"][0]["toPorts"]
-    assert port["rules"] == {"dns": [{"matchPattern": "*"}]}
+    assert {"matchName": "example.org"} in port["rules"]["dns"]
     assert {p["protocol"] for p in port["ports"]} == {"UDP", "TCP"}
     assert policies["allow-names"]["egress"][0]["toFQDNs"] == [
         {"matchPattern": "*.example.org"},
@@ -62,12 +62,12 @@ def test_dns_goes_through_the_proxy_so_that_rules_by_name_can_match() -> None:
 def test_the_internet_ends_at_private_ranges_metadata_and_our_machines(
     address: str, reachable: bool
 ) -> None:
-    policies = network_rules(Egress(internet=True), NETWORK)
+    policies = network_rules(Egress(internet=True), NETWORK, "tenant-acme")
     assert open_cidr(policies, address) is reachable
 
 
 def test_nfs_opens_the_storage_range_on_nfs_ports_only() -> None:
-    policies = network_rules(Egress(nfs_cidrs=("10.9.0.0/24",)), NETWORK)
+    policies = network_rules(Egress(nfs_cidrs=("10.9.0.0/24",)), NETWORK, "tenant-acme")
     (rule,) = policies["allow-nfs"]["egress"]
     assert rule["toCIDRSet"] == [{"cidr": "10.9.0.0/24"}]
     assert {p["port"] for p in rule["toPorts"][0]["ports"]} == {"2049", "111"}
@@ -85,7 +85,11 @@ def test_no_tenant_reaches_the_fabric_manager_or_a_kubelet_whatever_its_own_poli
     }
     assert {"6666", "10250"} <= ports
     cidrs = {e["cidr"] for rule in spec["egressDeny"] for e in rule.get("toCIDRSet", [])}
-    assert cidrs == {"169.254.0.0/16", "192.0.2.0/24"}
+    assert cidrs == {
+        *("192.0.2.0/24", "127.0.0.0/8", "169.254.0.0/16"),
+        *("::1/128", "fe80::/10", "fc00::/7", "2002::/16"),
+        *("::ffff:0:0/96", "64:ff9b::/96", "64:ff9b:1::/48"),
+    }
 
 
 def test_an_agent_that_knows_only_the_policy_of_all_tenants_lets_nothing_through() -> None:

@@ -2,24 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from ipaddress import IPv4Network
+from collections.abc import Callable, Iterable, Mapping
 
 from gpuclusters.config.caas import CaasConfig
-from gpuclusters.config.fault import Flaw, Path, show
+from gpuclusters.config.fault import NOTHING, Flaw, Path, show
+from gpuclusters.config.hosts import ExistingHosts
+from gpuclusters.config.places import (
+    likely,
+    machines,
+    management_controllers,
+    service_vm_network,
+)
 from gpuclusters.config.rules.rule import rule
-from gpuclusters.domain.network import METADATA, overlapping
+from gpuclusters.domain.network import (
+    LOCAL_ZONES,
+    METADATA,
+    NEVER_FOR_TENANTS,
+    Range,
+    containing,
+    joined,
+    literal,
+    may_name,
+    names,
+    overlapping,
+)
 
 _WIDEST_PREFIX = 8
+_SHOWN = 4
+
+Places = Callable[[CaasConfig], Iterable[tuple[Path, str]]]
 
 
-def _closed(config: CaasConfig) -> Mapping[str, tuple[IPv4Network, ...]]:
+def _closed(config: CaasConfig) -> Mapping[str, tuple[Range, ...]]:
     """Ranges that no tenant may be given, by the key they come from."""
     return {
         "kubernetes.pod-cidr, where other tenants are": (config.kubernetes.pod_cidr,),
         "kubernetes.service-cidr, where the cluster's own services are": (
             config.kubernetes.service_cidr,
         ),
+        "service-vm.network": (service_vm_network(config),),
         "network.node-cidrs": config.network.node_cidrs,
         "network.bmc-cidrs": config.network.bmc_cidrs,
         "the link-local range of metadata services": (METADATA,),
@@ -54,13 +75,64 @@ def names_need_the_dns_proxy(config: CaasConfig) -> Iterable[Flaw]:
         )
 
 
+@rule(10, needs=["network", "hosts", "kubernetes"], each=["nodes"])
+def networks_hold_what_tenants_must_not_reach(config: CaasConfig) -> Iterable[Flaw]:
+    """Machines, servers and BMCs are in ranges that are closed to tenants, whatever their policies allow."""
+    if isinstance(config.hosts, ExistingHosts):
+        yield from _held(config, "node-cidrs", "machines and servers", machines)
+        yield from _held(config, "bmc-cidrs", "management controllers", management_controllers)
+
+
+def _held(config: CaasConfig, key: str, what: str, places: Places) -> Iterable[Flaw]:
+    stated = {"node-cidrs": config.network.node_cidrs, "bmc-cidrs": config.network.bmc_cidrs}
+    cluster = (config.kubernetes.pod_cidr, config.kubernetes.service_cidr)
+    closed = [*stated["node-cidrs"], *stated["bmc-cidrs"], *cluster, *NEVER_FOR_TENANTS]
+    known = list(places(config))
+    open_now = [
+        (path, host)
+        for path, host in known
+        # Where a name leads is not known here; there must be a range for what is given by name.
+        if (
+            not stated[key]
+            if (address := literal(host)) is None
+            else not containing(address, closed)
+        )
+    ]
+    if not open_now:
+        return
+    if not stated[key]:
+        hosts = [host for _, host in open_now]
+        shown = ", ".join(hosts[:_SHOWN]) + (", …" if len(hosts) > _SHOWN else "")
+        guess = [f'"{one}"' for one in joined(likely(hosts))]
+        yield Flaw(
+            ("network", key),
+            f"is missing: nothing closes the network of the {what} to tenants: {shown}",
+            NOTHING,
+            f"write it, [{', '.join(guess)}] for example"
+            if guess
+            else "write it: address/length in quotes",
+        )
+        return
+    for path, host in open_now:
+        yield Flaw(
+            path,
+            f"is in no range that is closed to tenants: network.{key} is {', '.join(map(str, stated[key]))}",
+            show(host),
+            f"add its network to network.{key}, or write the right address",
+        )
+
+
+def _is_everything(labels: list[str]) -> bool:
+    return "*" in labels[-1] or (len(labels) > 1 and set("".join(labels[:-1])) == {"*"})
+
+
 @rule(10, each=["tenants"])
 def names_are_not_everything(config: CaasConfig) -> Iterable[Flaw]:
     """A name whose last part is a wildcard matches anything: the internet by another key."""
     for position, tenant in enumerate(config.tenants):
         for entry, name in enumerate(tenant.egress.fqdns):
             labels = name.removesuffix(".").split(".")
-            if "*" in labels[-1] or (len(labels) == 2 and set(labels[0]) == {"*"}):
+            if _is_everything(labels):
                 yield Flaw(
                     ("tenants", position, "egress", "fqdns", entry),
                     "stands for a whole top-level domain or more",
@@ -69,7 +141,41 @@ def names_are_not_everything(config: CaasConfig) -> Iterable[Flaw]:
                 )
 
 
-@rule(10, needs=["network", "kubernetes"], each=["tenants"])
+@rule(10, needs=["hosts", "kubernetes"], each=["tenants", "nodes"])
+def names_are_not_local(config: CaasConfig) -> Iterable[Flaw]:
+    """A tenant is let to names of others: not of this machine, its cluster, its cloud, its operators."""
+    zones = (*LOCAL_ZONES, config.kubernetes.cluster_domain)
+    own = {
+        host: "a machine of this configuration"
+        for _, host in (*machines(config), *management_controllers(config))
+        if literal(host) is None
+    }
+    for position, tenant in enumerate(config.tenants):
+        for entry, name in enumerate(tenant.egress.fqdns):
+            labels = name.removesuffix(".").split(".")
+            if _is_everything(labels):
+                continue  # said by the rule above
+            zone = next((zone for zone in zones if may_name(name, zone)), None)
+            host = next((host for host in own if names(name, host)), None)
+            if labels[-1].isdigit():
+                wrong = "is an address and not a name"
+            elif zone is not None:
+                wrong = f"stands for names of {zone}, which mean something in or beside the cluster"
+            elif len(labels) == 1:
+                wrong = "is one word, which means something in or beside the cluster"
+            elif host is not None:
+                wrong = f"stands for {host}, {own[host]}"
+            else:
+                continue
+            yield Flaw(
+                ("tenants", position, "egress", "fqdns", entry),
+                wrong,
+                show(name),
+                "write public names of what the tenant needs, or remove it",
+            )
+
+
+@rule(10, needs=["network", "kubernetes", "service_vm"], each=["tenants"])
 def file_servers_are_nothing_else(config: CaasConfig) -> Iterable[Flaw]:
     """A tenant's file servers are in a storage network, and nowhere that is closed to tenants."""
     storage = config.network.storage_cidrs
@@ -105,7 +211,7 @@ def cluster_networks_do_not_meet(config: CaasConfig) -> Iterable[Flaw]:
             show(str(services)),
             "write the range that the API server was started with",
         )
-    keys = {
+    keys: Mapping[str, tuple[Range, ...]] = {
         "node-cidrs": config.network.node_cidrs,
         "bmc-cidrs": config.network.bmc_cidrs,
         "storage-cidrs": config.network.storage_cidrs,
@@ -151,7 +257,9 @@ def storage_is_apart_from_machines(config: CaasConfig) -> Iterable[Flaw]:
 RULES = (
     virtual_machines_reach_services,
     names_need_the_dns_proxy,
+    networks_hold_what_tenants_must_not_reach,
     names_are_not_everything,
+    names_are_not_local,
     file_servers_are_nothing_else,
     cluster_networks_do_not_meet,
     storage_is_apart_from_machines,

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
-from gpuclusters.config import rke2_checks
+from gpuclusters.config import places, rke2_checks
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.fault import Flaw, Path, show
-from gpuclusters.config.hosts import ExistingHosts
 from gpuclusters.config.kubernetes import ContainerdConfigVersion, Distribution, Rke2Kubernetes
 from gpuclusters.config.rules.rule import Severity, rule
 from gpuclusters.domain import rke2
@@ -39,16 +38,7 @@ def machines_are_outside_of_the_clusters_networks(config: CaasConfig) -> Iterabl
     if cluster is None:
         return
     ranges = {"pod-cidr": cluster.pod_cidr, "service-cidr": cluster.service_cidr}
-    yield from rke2_checks.outside(_addresses(config, cluster), ranges, _PREFIX)
-
-
-def _addresses(config: CaasConfig, cluster: Rke2Kubernetes) -> Iterator[tuple[Path, str | None]]:
-    machines = config.hosts.machines if isinstance(config.hosts, ExistingHosts) else ()
-    for n, machine in enumerate(machines):
-        yield ("hosts", "machines", n, "address"), machine.address
-    for n, server in enumerate(cluster.servers):
-        yield (*_PREFIX, "servers", n, "address"), server.address
-    yield (*_PREFIX, "registration-address"), cluster.registration_address
+    yield from rke2_checks.outside(places.machines(config), ranges, _PREFIX)
 
 
 @rule(24, needs=["kubernetes"])

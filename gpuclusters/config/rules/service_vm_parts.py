@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from ipaddress import IPv4Network
 
 from gpuclusters.config.caas import CaasConfig
-from gpuclusters.config.fabric import ServiceNetwork
 from gpuclusters.config.fault import NOTHING, Flaw, Path, show
 from gpuclusters.config.hosts import ExistingHosts
+from gpuclusters.config.places import service_vm_network
 from gpuclusters.config.rules.rule import rule
-from gpuclusters.domain.network import overlapping
+from gpuclusters.domain.network import Range, overlapping
 
 _BRIDGE_LENGTH = 15
 _FABRIC_MANAGER_PACKAGE = "nvidia-fabricmanager"
-
-
-def range_of(network: ServiceNetwork) -> IPv4Network:
-    """The addresses of the network that VM and machine share."""
-    return IPv4Network(f"{network.host_address}/{network.prefix_length}", strict=False)
 
 
 @rule(3, needs=["service_vm"])
 def the_service_vm_is_on_its_own_network(config: CaasConfig) -> Iterable[Flaw]:
     """The VM has an address of the network that it shares with its machine, and not the machine's."""
     vm = config.service_vm
-    network = range_of(vm.network)
+    network = service_vm_network(config)
     path: Path = ("service-vm", "bind-address")
     if len(vm.network.bridge) > _BRIDGE_LENGTH:
         yield Flaw(
@@ -62,8 +56,8 @@ def the_service_vm_is_on_its_own_network(config: CaasConfig) -> Iterable[Flaw]:
 @rule(3, needs=["service_vm", "kubernetes", "network"])
 def the_network_of_the_service_vm_is_nobody_elses(config: CaasConfig) -> Iterable[Flaw]:
     """Its range is in no other network that the machines have: else packets to one end in the other."""
-    network = range_of(config.service_vm.network)
-    others: dict[str, tuple[IPv4Network, ...]] = {
+    network = service_vm_network(config)
+    others: dict[str, tuple[Range, ...]] = {
         "kubernetes.pod-cidr": (config.kubernetes.pod_cidr,),
         "kubernetes.service-cidr": (config.kubernetes.service_cidr,),
         "network.node-cidrs": config.network.node_cidrs,

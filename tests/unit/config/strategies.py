@@ -176,7 +176,7 @@ def _programs(draw: st.DrawFn, *, existing: bool) -> dict[str, Any]:
         "leases": draw(recycling),
         "api": {"issuer": "https://id.example.com", "audience": "gpus", "max-containers": 5},
         "programs": {
-            "image": "registry.example.com/gpu-clusters:0.2.0",
+            "image": "registry.example.com/gpu-clusters@sha256:" + "0" * 64,
             "replicas": draw(st.integers(1, 3)),
             "monitoring": draw(_flags),
         },
@@ -199,7 +199,11 @@ def documents(draw: st.DrawFn, *, most_nodes: int = 4) -> dict[str, Any]:
         "nodes": members,
         "partition-layout": "mixed" if mixed else draw(st.sampled_from([*LAYOUTS, "by-lease"])),
         "tenants": draw(tenants(8 * len(members))),
-        "network": {"storage-cidrs": ["10.30.0.0/24"], "node-cidrs": ["10.20.0.0/24"]},
+        "network": {
+            "storage-cidrs": ["10.30.0.0/24"],
+            "node-cidrs": ["10.20.0.0/24"],
+            "bmc-cidrs": ["10.21.0.0/24"],
+        },
         "kata": {"shim": shim.value},
         **({"hosts": {"source": "lab"}} if lab else _existing([one["name"] for one in members])),
     }

@@ -1,0 +1,149 @@
+"""What a configuration closes to tenants: addresses of machines and BMCs, names of the cluster."""
+
+from __future__ import annotations
+
+from ipaddress import ip_address, ip_network
+from typing import Any
+
+import pytest
+
+from gpuclusters.config.plan import plan
+from gpuclusters.domain.isolation import Network, baseline
+from tests.unit.config.documents import accepted, caas, faults
+
+MACHINES = {
+    "hosts": {
+        "source": "existing",
+        "user": "ops",
+        "machines": [
+            {"name": "hgx-01", "address": "10.20.0.11", "host-key": "ssh-ed25519 AAAAC3"},
+            {"name": "hgx-02", "address": "2001:db8:20::12", "host-key": "ssh-ed25519 AAAAC3"},
+        ],
+    },
+    "nodes": [
+        {"name": "hgx-01", "bmc": {"url": "https://10.21.0.11", "user": "reader"}},
+        {"name": "hgx-02", "bmc": {"url": "https://[2001:db8:21::12]:8443", "user": "reader"}},
+    ],
+    "kubernetes": {"source": "existing"},
+    "service_vm": {"image": {"path": "/srv/fm.img", "sha256": "0" * 64}},
+}
+RANGES = {
+    "node-cidrs": ["10.20.0.0/23", "2001:db8:20::/64"],
+    "bmc-cidrs": ["10.21.0.0/23", "2001:db8:21::/64"],
+}
+
+
+def denied(document: dict[str, Any], address: str) -> bool:
+    """Whether the policy of all tenants denies an address, as Cilium reads it."""
+    made = plan(accepted(document).caas)
+    spec = baseline(Network(made.infrastructure_cidrs, made.storage_cidrs))
+    ranges = [entry["cidr"] for rule in spec["egressDeny"] for entry in rule.get("toCIDRSet", ())]
+    return any(ip_address(address) in ip_network(one) for one in ranges)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        *("10.20.0.11", "2001:db8:20::12", "10.21.0.11", "2001:db8:21::12"),
+        *("192.168.250.1", "192.168.250.2", "10.244.7.7", "10.96.0.10", "127.0.0.1", "::1"),
+        *("169.254.169.254", "fe80::1", "fd00:ec2::254"),
+        # 10.21.0.11 again: mapped, by NAT64, by 6to4.
+        *("::ffff:10.21.0.11", "64:ff9b::a15:b", "2002:a15:b::1"),
+    ],
+)
+@pytest.mark.attack(
+    by="a tenant",
+    tries="have a name that its rules allow lead to a machine, a BMC, a service VM or a metadata service",
+    stopped_by="the policy of all tenants, which is made from the configuration's own addresses",
+)
+def test_no_tenant_reaches_what_the_configuration_knows(address: str) -> None:
+    assert denied(caas(**MACHINES, network=RANGES), address)
+
+
+def test_addresses_of_others_are_not_denied() -> None:
+    for address in ("203.0.113.9", "10.30.0.1", "10.20.2.1", "2001:db8:22::1"):
+        assert not denied(caas(**MACHINES, network=RANGES), address)
+
+
+@pytest.mark.parametrize(
+    "network",
+    [None, {}, {"node-cidrs": RANGES["node-cidrs"]}, {"bmc-cidrs": RANGES["bmc-cidrs"]}],
+)
+@pytest.mark.attack(
+    by="a tenant",
+    tries="reach a machine or a BMC whose network the configuration forgot",
+    stopped_by="the configuration, which is refused while an address of them is in no closed range",
+)
+def test_a_configuration_that_leaves_machines_open_is_refused(network: Any) -> None:
+    document = caas(**MACHINES)
+    document["caas"].pop("network")
+    if network is not None:
+        document["caas"]["network"] = network
+    missing = {"node-cidrs", "bmc-cidrs"} - set(network or ())
+    assert [fault.path for fault in faults(document)] == [
+        ("caas", "network", key) for key in ("node-cidrs", "bmc-cidrs") if key in missing
+    ]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("localhost", "*.svc.cluster.local", "**.cluster.local", "kubernetes.default.svc"),
+        *("169.254.169.254", "10.21.0.11", "0x7f000001", "2130706433"),
+        *("metadata.google.internal", "*.internal", "printer.local", "*", "*.*", "**.*", "*.com"),
+    ],
+)
+@pytest.mark.attack(
+    by="a tenant",
+    tries="be let to names that mean the pod itself, the cluster, or the cloud's metadata service",
+    stopped_by="the configuration, which refuses such names under egress.fqdns",
+)
+def test_names_of_the_cluster_are_refused_to_tenants(name: str) -> None:
+    tenant = {"name": "acme", "gpus": 1, "egress": {"fqdns": [name]}}
+    assert [fault.path for fault in faults(caas(tenants=[tenant]))] == [
+        ("caas", "tenants", 0, "egress", "fqdns", 0)
+    ]
+
+
+@pytest.mark.attack(
+    by="anyone who reads the settings",
+    tries="find the password of a BMC in its address, in a ConfigMap or in an error",
+    stopped_by="the configuration, which refuses accounts in addresses and shows none of them",
+)
+def test_no_password_comes_in_by_an_address() -> None:
+    nodes = [{"name": "hgx-01", "bmc": {"url": "https://root:calvin@10.21.0.11", "user": "r"}}]
+    (fault,) = faults(caas(nodes=nodes))
+    assert fault.path == ("caas", "nodes", 0, "bmc", "url")
+    assert "calvin" not in str(fault)
+
+
+@pytest.mark.parametrize(
+    "address", ["-oProxyCommand=id", "10.0.0.1 -oProxyCommand=id", "a;id", "$(id)"]
+)
+@pytest.mark.attack(
+    by="whoever proposes a configuration",
+    tries="have a program run on the operator's machine, as an option of ssh in a machine's address",
+    stopped_by="the configuration, which takes an IP address or a DNS name and nothing else",
+)
+def test_an_address_is_no_option_of_ssh(address: str) -> None:
+    hosts = {
+        **MACHINES["hosts"],
+        "machines": [{"name": "hgx-01", "address": address, "host-key": "ssh-ed25519 AAAAC3"}],
+    }
+    assert ("caas", "hosts", "machines", 0, "address") in [
+        fault.path for fault in faults(caas(**{**MACHINES, "hosts": hosts}))
+    ]
+
+
+@pytest.mark.parametrize(
+    "image", ["gpu-clusters:0.2.0", "r.example.com/gpu-clusters:v1@sha256:abc"]
+)
+@pytest.mark.attack(
+    by="whoever may push to the registry",
+    tries="put another image of the cluster's programs in the place of the one that was read",
+    stopped_by="the configuration, which takes images of the programs by digest alone",
+)
+def test_the_programs_are_named_by_digest(image: str) -> None:
+    assert [fault.path for fault in faults(caas(programs={"image": image}))] == [
+        ("caas", "programs", "image")
+    ]
