@@ -97,6 +97,22 @@ def namespaces_are_free(config: CaasConfig) -> Iterable[Flaw]:
             )
 
 
+@rule(9, needs=["tenant_namespace_prefix", "programs"])
+def programs_live_apart_from_tenants(config: CaasConfig) -> Iterable[Flaw]:
+    """The programs' namespaces do not look like those of tenants, of which the next one could be theirs."""
+    prefix = config.tenant_namespace_prefix
+    taken = [
+        name for name in config.programs.accounts.namespaces if prefix and name.startswith(prefix)
+    ]
+    if taken:
+        yield Flaw(
+            ("programs", "namespace"),
+            f"begins with tenant-namespace-prefix ({prefix}), like the namespaces of tenants",
+            show(config.programs.namespace),
+            "leave it out, or write one that begins otherwise",
+        )
+
+
 @rule(9, needs=["tenant_namespace_prefix"], each=["tenants"])
 def namespaces_differ(config: CaasConfig) -> Iterable[Flaw]:
     """No two tenants share a namespace: within one nothing is isolated."""
@@ -257,6 +273,7 @@ RULES = (
     tenant_names_differ,
     namespaces_are_valid,
     namespaces_are_free,
+    programs_live_apart_from_tenants,
     namespaces_differ,
     quota_entries_are_enforced,
     quota_holds_one_pod,

@@ -147,3 +147,18 @@ def test_the_programs_are_named_by_digest(image: str) -> None:
     assert [fault.path for fault in faults(caas(programs={"image": image}))] == [
         ("caas", "programs", "image")
     ]
+
+
+@pytest.mark.parametrize(
+    "namespace",
+    ["kube-system", "kube-public", "default", "cilium", "kata-system", "gpu-operator", "tenant-a"],
+)
+@pytest.mark.attack(
+    by="whoever may make pods in a namespace of the cluster or of a tenant",
+    tries="mount the keys of the machines there",
+    stopped_by="the configuration, which refuses such namespaces for the cluster's programs",
+)
+def test_the_programs_share_a_namespace_with_nobody(namespace: str) -> None:
+    assert [fault.path for fault in faults(caas(programs={"namespace": namespace}))] == [
+        ("caas", "programs", "namespace")
+    ]
