@@ -48,6 +48,12 @@ class ClusterError(Exception):
         self.status = status
         self.reason = reason
 
+    @property
+    def ungranted(self) -> bool:
+        """Whether our account has no such right; an admission rule's refusal has another sentence."""
+        text = str(self)
+        return self.status == 403 and " cannot " in text and " resource " in text
+
 
 class ConflictError(ClusterError):
     """Somebody else changed or made the object first, or owns a field (status 409)."""

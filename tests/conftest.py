@@ -30,6 +30,7 @@ pytest_plugins = [
     "tests.fixtures.loopback",
     "tests.fixtures.own_port",
     "tests.fixtures.tenancies",
+    "tests.fixtures.accounts",
     "tests.fixtures.kubelet",
 ]
 

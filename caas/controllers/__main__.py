@@ -87,7 +87,7 @@ async def _lead(
         storage_cidrs=settings.network.storage_cidrs,
         cluster_domain=settings.network.cluster_domain,
     )
-    tenancy.register(registry, cluster, network, identity=leader.identity)
+    tenancy.register(registry, cluster, network, settings.accounts, identity=leader.identity)
     effects = leases.effects_over_ssh(private_key, lambda: secret("bmc-password"))
     controller = leases.LeaseController(
         cluster, settings, effects, identity=leader.identity, fence=leader.check

@@ -13,6 +13,7 @@ from caas.cluster import Cluster
 from caas.controllers.background import run_beside
 from caas.controllers.tenancy_controller import TenancyController
 from gpuclusters.domain.isolation import Network
+from gpuclusters.domain.program_accounts import Accounts
 from gpuclusters.domain.tenancy_resource import TENANCY
 
 RESTART_SECONDS = 1.0
@@ -38,6 +39,7 @@ def register(
     registry: kopf.OperatorRegistry,
     cluster: Cluster,
     network: Network,
+    accounts: Accounts,
     *,
     mine: Callable[[str], bool] = lambda _name: True,
     identity: str = "",
@@ -48,10 +50,11 @@ def register(
         registry: of the operator, which must be started by whoever leads, cluster-wide.
         cluster: entered, and kept open until the operator has ended.
         network: ranges of the cluster's own machines.
+        accounts: of the cluster's programs, whose roles are bound in each tenant's namespace.
         mine: chooses tenancies by name, where several operators share a cluster.
         identity: of this program, as events name it.
     """
-    controller = TenancyController(cluster, network, identity)
+    controller = TenancyController(cluster, network, accounts, identity)
     run_beside(registry, "tenancies", lambda: _kept_up(controller))
 
     @kopf.on.startup(registry=registry, id="tenancies-storage")

@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Sequence
 from typing import Any
 
-from caas.cluster import Cluster, ConflictError
+from caas.cluster import Cluster, ClusterError, ConflictError
 from caas.controllers.tenancy_mirror import Mirror, Object
 from caas.controllers.tenancy_view import TenancyView
 from gpuclusters.domain import tenancy_drift, tenancy_objects
 from gpuclusters.domain.isolation import Network
+from gpuclusters.domain.program_accounts import Accounts
 from gpuclusters.domain.tenancy_fault import Fault
 from gpuclusters.domain.tenancy_objects import (
     MANAGED_LABEL,
     NAMESPACE,
     NETWORK_POLICY,
     RESOURCE_QUOTA,
+    ROLE_BINDING,
     SERVICE_ACCOUNT,
     Child,
 )
 from gpuclusters.domain.tenancy_resource import TenancySpec
+
+GRANT_SECONDS = 10.0
+"""How long API servers may take to learn of a role that was just bound."""
+GRANT_POLL_SECONDS = 0.05
 
 _Key = tuple[str, str, str]
 
@@ -28,8 +35,16 @@ _Key = tuple[str, str, str]
 class Children:
     """Applies under one field manager, by force: what a Tenancy says is nobody else's to say."""
 
-    def __init__(self, cluster: Cluster, view: TenancyView, network: Network, manager: str) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        view: TenancyView,
+        network: Network,
+        accounts: Accounts,
+        manager: str,
+    ) -> None:
         self._cluster = cluster
+        self._accounts = accounts
         self._view = view
         self._network = network
         self._manager = manager
@@ -50,15 +65,38 @@ class Children:
         if fault is not None:
             return fault
         wanted = tenancy_objects.inside(spec, self._network)
-        await _all([self._put(child, self._view.children[child.kind]) for child in wanted])
+        await self._grant(spec)
+        await _all([self._put_granted(child) for child in wanted])
         await _all(self._stale(spec, wanted))
         return None
 
     async def close(self, spec: TenancySpec) -> None:
         """Let no new pod in."""
+        await self._grant(spec)
         for child in tenancy_objects.inside(spec, self._network, closing=True):
             if child.kind == RESOURCE_QUOTA:
-                await self._put(child, self._view.children[child.kind])
+                await self._put_granted(child)
+
+    async def _grant(self, spec: TenancySpec) -> None:
+        """Bind the roles of the API and of this program, without which neither may do anything here."""
+        mirror = self._view.children[ROLE_BINDING]
+        for child in tenancy_objects.roles(spec, self._accounts):
+            live = mirror.get(child.name, spec.namespace)
+            if live is not None and live["roleRef"] != child.body["roleRef"]:
+                # Kubernetes never changes the role of a binding.
+                uid = live["metadata"]["uid"]
+                await self._cluster.delete(ROLE_BINDING, child.name, spec.namespace, uid=uid)
+            await self._put(child, mirror)
+
+    async def _put_granted(self, child: Child) -> None:
+        deadline = time.monotonic() + GRANT_SECONDS
+        while True:
+            try:
+                return await self._put(child, self._view.children[child.kind])
+            except ClusterError as error:
+                if not error.ungranted or time.monotonic() >= deadline:
+                    raise
+            await asyncio.sleep(GRANT_POLL_SECONDS)
 
     async def _home(self, spec: TenancySpec, uid: str | None) -> Fault | None:
         child = tenancy_objects.home(spec)

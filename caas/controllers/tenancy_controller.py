@@ -23,6 +23,7 @@ from caas.controllers.tenancy_trials import Trier
 from caas.controllers.tenancy_view import TenancyView
 from gpuclusters.domain import tenancy_conditions
 from gpuclusters.domain.isolation import Network
+from gpuclusters.domain.program_accounts import Accounts
 from gpuclusters.domain.tenancy_proof import Proof, prove
 from gpuclusters.domain.tenancy_resource import FINALIZER, TENANCY, TenancySpec
 
@@ -49,7 +50,9 @@ _log = logging.getLogger(__name__)
 class TenancyController:
     """Works on whatever tenancy it is told of; `run` it as long as this program leads."""
 
-    def __init__(self, cluster: Cluster, network: Network, identity: str = "") -> None:
+    def __init__(
+        self, cluster: Cluster, network: Network, accounts: Accounts, identity: str = ""
+    ) -> None:
         self._cluster = cluster
         self._tenancies: dict[str, Object] = {}
         self._ending: set[str] = set()
@@ -58,7 +61,7 @@ class TenancyController:
         self._recorder = Recorder(cluster, identity or "controllers", REPORTER)
         self._queue = WorkQueue(self._reconcile, workers=WORKERS, begun_at_once=BEGUN_AT_ONCE)
         self._view = TenancyView(self._concerns, self._everybody, self._leaving)
-        self._children = Children(cluster, self._view, network, MANAGER)
+        self._children = Children(cluster, self._view, network, accounts, MANAGER)
         self._gauges = Gauges()
 
     def observe(self, body: Object) -> None:

@@ -81,7 +81,7 @@ class Trier:
             await self._cluster.create(POD, pod, dry_run=True)
         except ClusterError as error:
             unable = error.status in (0, 401, 429) or error.status >= 500
-            if unable or " cannot create resource " in str(error):
+            if unable or error.ungranted:
                 raise
             return str(error)
         return None

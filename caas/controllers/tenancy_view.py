@@ -24,13 +24,16 @@ from gpuclusters.domain.tenancy_objects import (
     NETWORK_POLICY,
     NODE,
     RESOURCE_QUOTA,
+    ROLE_BINDING,
     RUNTIME_CLASS,
     SERVICE_ACCOUNT,
 )
 from gpuclusters.domain.tenancy_proof import Evidence, Shared, Trials
 from gpuclusters.domain.tenancy_resource import TenancySpec
 
-CHILDREN: tuple[ObjectKind, ...] = (RESOURCE_QUOTA, LIMIT_RANGE, SERVICE_ACCOUNT, NETWORK_POLICY)
+CHILDREN: tuple[ObjectKind, ...] = (
+    ROLE_BINDING, RESOURCE_QUOTA, LIMIT_RANGE, SERVICE_ACCOUNT, NETWORK_POLICY,
+)  # fmt: skip
 SYNC_SECONDS = 20.0
 """A kind that cannot be read by then is taken for empty, and its tenancies say what is missing."""
 
@@ -78,7 +81,7 @@ class TenancyView:
         Namespaces and what is in them are waited for however long it takes: without them
         everything would be made again.
         """
-        needed = (self.namespaces, *(self.children[kind] for kind in CHILDREN[:3]))
+        needed = (self.namespaces, *(self.children[kind] for kind in CHILDREN[:4]))
         for mirror in needed:
             await mirror.synced.wait()
         try:
@@ -106,6 +109,7 @@ class TenancyView:
             quota=self.children[RESOURCE_QUOTA].get(spec.quota.name, home),
             limit_range=self.children[LIMIT_RANGE].get(LIMIT_RANGE_NAME, home),
             service_account=self.children[SERVICE_ACCOUNT].get(DEFAULT_ACCOUNT, home),
+            roles=self.children[ROLE_BINDING].within(home),
             network_policy=self.children[NETWORK_POLICY].get(POLICY, home),
             shared=self.shared(),
             trials=trials,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,9 @@ from pulumi_kubernetes.core.v1 import ConfigMap, Namespace, Secret, ServiceAccou
 from pulumi_kubernetes.rbac.v1 import ClusterRole, ClusterRoleBinding, Role, RoleBinding
 
 from components.caas import permissions
-from gpuclusters.domain.program_accounts import Accounts, Program
+from components.caas.admission import bound
+from gpuclusters.domain import program_admission
+from gpuclusters.domain.program_accounts import TENANTS_PROGRAMS, Accounts, Program, tenant_role
 
 SETTINGS_KEY = "settings.yaml"
 PART = {"app.kubernetes.io/part-of": "gpu-clusters"}
@@ -41,7 +43,7 @@ class Home:
 
 
 class System(pulumi.ComponentResource):
-    """Owns namespaces, settings, secrets, service accounts and what each account may do."""
+    """Owns namespaces, settings, secrets, service accounts, and what each account may do and may not."""
 
     homes: Mapping[Program, Home]
     settings_digest: pulumi.Output[str]
@@ -72,7 +74,25 @@ class System(pulumi.ComponentResource):
         self.settings_digest = pulumi.Output.unsecret(
             pulumi.Output.all(settings=args.settings, secrets=dict(args.secrets)).apply(_digest)
         )
-        self.permissions = [granted for program in Program for granted in self._grant(program)]
+        bounds = [
+            bound(f"{name}-{policy}", policy, spec, program_admission.binding(policy), self)
+            for policy, spec in program_admission.policies(args.accounts).items()
+        ]
+        in_tenants = [
+            ClusterRole(
+                f"{name}-{program}-tenant-role",
+                metadata={"name": tenant_role(program)},
+                rules=permissions.TENANT[program],
+                opts=pulumi.ResourceOptions(parent=self),
+            )
+            for program in TENANTS_PROGRAMS
+        ]
+        # No account may do anything before it is bounded.
+        self.permissions = [
+            *bounds,
+            *in_tenants,
+            *(granted for program in Program for granted in self._grant(program, bounds)),
+        ]
         self.register_outputs({"namespace": self.homes[Program.API].namespace})
 
     def _home(self, program: Program) -> Home:
@@ -104,7 +124,7 @@ class System(pulumi.ComponentResource):
         )
         return Home(namespace, settings.metadata.name, account.metadata.name)
 
-    def _grant(self, program: Program) -> list[pulumi.Resource]:
+    def _grant(self, program: Program, bounds: Sequence[pulumi.Resource]) -> list[pulumi.Resource]:
         child = pulumi.ResourceOptions(parent=self)
         name = f"{self._name}-{program}"
         namespace = self._args.accounts.namespace(program)
@@ -122,7 +142,7 @@ class System(pulumi.ComponentResource):
                 metadata={"name": full_name},
                 role_ref=_reference("ClusterRole", role.metadata.name),
                 subjects=[account],
-                opts=child,
+                opts=pulumi.ResourceOptions(parent=self, depends_on=bounds),
             )
         ]
         if own := permissions.OWN_NAMESPACE.get(program):

@@ -7,13 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import pulumi
-from pulumi_kubernetes.admissionregistration.v1 import (
-    ValidatingAdmissionPolicy,
-    ValidatingAdmissionPolicyBinding,
-)
+from pulumi_kubernetes.admissionregistration.v1 import ValidatingAdmissionPolicyBinding
 from pulumi_kubernetes.apiextensions import CustomResource
 from pulumi_kubernetes.apiextensions.v1 import CustomResourceDefinition
 
+from components.caas.admission import bound
 from gpuclusters.domain import admission_policy, isolation
 
 
@@ -80,18 +78,5 @@ class TenancyApi(pulumi.ComponentResource):
         ]
         self.register_outputs({})
 
-    # Rendered in Kubernetes' own spelling, which the SDK takes as it is but has no type for.
     def _bound(self, name: str, policy: str, spec: Any) -> ValidatingAdmissionPolicyBinding:
-        declared = ValidatingAdmissionPolicy(
-            name,
-            metadata={"name": policy},
-            spec=spec,
-            opts=pulumi.ResourceOptions(parent=self),
-        )
-        binding: Any = admission_policy.policy_binding(policy)
-        return ValidatingAdmissionPolicyBinding(
-            f"{name}-binding",
-            metadata={"name": policy},
-            spec=binding,
-            opts=pulumi.ResourceOptions(parent=self, depends_on=[declared]),
-        )
+        return bound(name, policy, spec, admission_policy.policy_binding(policy), self)

@@ -49,3 +49,12 @@ class Accounts:
     def namespaces(self) -> tuple[str, ...]:
         """All of them."""
         return tuple(map(self.namespace, Program))
+
+
+TENANTS_PROGRAMS = (Program.API, Program.CONTROLLERS)
+"""Those that work in tenants' namespaces."""
+
+
+def tenant_role(program: Program) -> str:
+    """The ClusterRole with what a program does in a tenant's namespace; bound there and nowhere else."""
+    return f"gpu-clusters-tenant-{program}"

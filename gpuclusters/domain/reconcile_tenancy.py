@@ -14,6 +14,7 @@ from gpuclusters.domain.custom_resource import Name
 from gpuclusters.domain.isolation import BASELINE, POLICY
 from gpuclusters.domain.lease_resource import GPU_LEASE
 from gpuclusters.domain.ports import Clock, ClusterObjects
+from gpuclusters.domain.program_accounts import TENANTS_PROGRAMS, tenant_role
 from gpuclusters.domain.refusals import RefusalError
 from gpuclusters.domain.tenancy_fault import Fault, absent
 from gpuclusters.domain.tenancy_leases import held_by
@@ -28,6 +29,7 @@ from gpuclusters.domain.tenancy_objects import (
     NETWORK_POLICY,
     NODE,
     RESOURCE_QUOTA,
+    ROLE_BINDING,
     RUNTIME_CLASS,
     SERVICE_ACCOUNT,
 )
@@ -186,6 +188,11 @@ def _evidence(spec: TenancySpec, cluster: ClusterObjects, trials: Trials | None)
         quota=cluster.get(RESOURCE_QUOTA, spec.quota.name, spec.namespace),
         limit_range=cluster.get(LIMIT_RANGE, LIMIT_RANGE_NAME, spec.namespace),
         service_account=cluster.get(SERVICE_ACCOUNT, DEFAULT_ACCOUNT, spec.namespace),
+        roles={
+            name: live
+            for name in map(tenant_role, TENANTS_PROGRAMS)
+            if (live := cluster.get(ROLE_BINDING, name, spec.namespace))
+        },
         network_policy=cluster.get(NETWORK_POLICY, POLICY, spec.namespace),
         shared=Shared(
             baseline=cluster.get(BASELINE_POLICY, BASELINE),

@@ -18,6 +18,7 @@ PARTS: Mapping[str, str] = {
     "quota": "QuotaEnforced",
     "limit-range": "LimitsEnforced",
     "service-account": "AccountClosed",
+    "roles": "RolesBound",
     "network-policy": "NetworkIsolated",
     "network-baseline": "NetworkIsolated",
     "network-agents": "NetworkIsolated",

@@ -9,12 +9,16 @@ from typing import Any
 from gpuclusters.domain import isolation
 from gpuclusters.domain.isolation import TENANT_LABEL, Network
 from gpuclusters.domain.ports import ObjectKind
+from gpuclusters.domain.program_accounts import TENANTS_PROGRAMS, Accounts, Program, tenant_role
 from gpuclusters.domain.tenancy_resource import TenancySpec
 
 NAMESPACE = ObjectKind("", "v1", "namespaces", "Namespace", namespaced=False)
 RESOURCE_QUOTA = ObjectKind("", "v1", "resourcequotas", "ResourceQuota", namespaced=True)
 LIMIT_RANGE = ObjectKind("", "v1", "limitranges", "LimitRange", namespaced=True)
 SERVICE_ACCOUNT = ObjectKind("", "v1", "serviceaccounts", "ServiceAccount", namespaced=True)
+ROLE_BINDING = ObjectKind(
+    "rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding", namespaced=True
+)
 NETWORK_POLICY = ObjectKind(
     "cilium.io", "v2", "ciliumnetworkpolicies", "CiliumNetworkPolicy", namespaced=True
 )
@@ -75,8 +79,30 @@ def home(spec: TenancySpec) -> Child:
     )
 
 
+def roles(spec: TenancySpec, accounts: Accounts) -> tuple[Child, ...]:
+    """What lets the cluster's programs work in the namespace."""
+    return tuple(_role(spec, accounts, program) for program in TENANTS_PROGRAMS)
+
+
+def _role(spec: TenancySpec, accounts: Accounts, program: Program) -> Child:
+    name = tenant_role(program)
+    group = ROLE_BINDING.group
+    account = {
+        "kind": SERVICE_ACCOUNT.kind,
+        "name": program.value,
+        "namespace": accounts.namespace(program),
+    }
+    return _child(
+        ROLE_BINDING,
+        spec,
+        name,
+        roleRef={"apiGroup": group, "kind": "ClusterRole", "name": name},
+        subjects=[account],
+    )
+
+
 def inside(spec: TenancySpec, network: Network, *, closing: bool = False) -> tuple[Child, ...]:
-    """What the namespace holds; `closing` lets no new pod in."""
+    """What the namespace holds beside the roles; `closing` lets no new pod in."""
     hard = dict(spec.quota.hard) | ({"pods": "0"} if closing else {})
     limits = [limit.document() for limit in spec.limits]
     return (

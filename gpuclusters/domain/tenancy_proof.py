@@ -13,6 +13,7 @@ from typing import Any
 
 from gpuclusters.domain import tenancy_network
 from gpuclusters.domain.admission_policy import POD_POLICY
+from gpuclusters.domain.program_accounts import TENANTS_PROGRAMS, tenant_role
 from gpuclusters.domain.quantity import same_quantities
 from gpuclusters.domain.tenancy_fault import Fault, absent
 from gpuclusters.domain.tenancy_objects import LIMIT_RANGE_NAME, foreign, is_ours, remains
@@ -67,6 +68,8 @@ class Evidence:
     quota: Object | None
     limit_range: Object | None
     service_account: Object | None
+    roles: Mapping[str, Object]
+    """RoleBindings by name."""
     network_policy: Object | None
     shared: Shared
     trials: Trials | None
@@ -84,6 +87,7 @@ def _proofs(spec: TenancySpec, evidence: Evidence) -> Iterator[Proof]:
     yield Proof("quota", _quota(spec, evidence.quota))
     yield Proof("limit-range", _limit_range(evidence.limit_range))
     yield Proof("service-account", _account(evidence.service_account))
+    yield Proof("roles", _roles(evidence.roles))
     yield Proof("network-policy", tenancy_network.policy(evidence.network_policy))
     yield Proof("network-baseline", tenancy_network.policy(shared.baseline))
     yield Proof(
@@ -146,6 +150,19 @@ def _account(live: Object | None) -> Fault | None:
         return absent("ServiceAccount default")
     if live.get("automountServiceAccountToken") is not False:
         return Fault("Differs", "ServiceAccount default hands its token to pods")
+    return None
+
+
+def _roles(live: Mapping[str, Object]) -> Fault | None:
+    for program in TENANTS_PROGRAMS:
+        name = tenant_role(program)
+        if (binding := live.get(name)) is None:
+            return absent(f"RoleBinding {name}")
+        if binding.get("roleRef", {}).get("name") != name:
+            return Fault("Differs", f"RoleBinding {name} binds another role")
+        bound = [(one.get("kind"), one.get("name")) for one in binding.get("subjects") or ()]
+        if bound != [("ServiceAccount", program)]:
+            return Fault("Differs", f"RoleBinding {name} binds not just the account {program}")
     return None
 
 

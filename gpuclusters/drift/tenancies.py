@@ -27,6 +27,7 @@ _WANTED: Final[Mapping[str, str]] = {
     "quota": "the declared quota",
     "limit-range": "the declared limits",
     "service-account": "a default account that hands out no token",
+    "roles": "the roles of API and controllers, bound to them alone",
     "network-policy": "the tenant's own policy, in force",
     "network-baseline": "the policy for all tenants, in force",
     "network-agents": "an agent on each node that puts policies into force",

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from caas.controllers import tenancy_controller, tenancy_view
 from caas.controllers.tenancy_controller import BEGUN_AT_ONCE
-from components.caas import permissions
 from gpuclusters.domain.isolation import POLICY, TENANT_LABEL
 from lab import control_plane
+from tests.fixtures.accounts import ProgramAccounts
 from tests.fixtures.control_plane import KubeCluster
 from tests.fixtures.tenancies import (
     GPU,
@@ -61,6 +60,7 @@ def test_a_tenancy_becomes_ready_when_everything_is_enforced(
         "QuotaEnforced",
         "LimitsEnforced",
         "AccountClosed",
+        "RolesBound",
         "NetworkIsolated",
         "PodSecurityEnforced",
         "AdmissionEnforced",
@@ -402,44 +402,11 @@ def test_what_happened_while_no_controller_ran_is_put_back(
         until(lowered, what="the repair of the quota")
 
 
-@pytest.fixture
-def account(kube_api: KubeCluster, tenants: Tenants, tmp_path: Path) -> Iterator[Path]:
-    """A kubeconfig with the rights that the stack gives the controllers, and no others."""
-    request, name = tenants.request, tenants.prefix
-    place = "/api/v1/namespaces/default/serviceaccounts"
-    request.apply(f"{place}/{name}", "v1", "ServiceAccount")
-    group = "rbac.authorization.k8s.io"
-    rules = [
-        {"apiGroups": rule["api_groups"], "resources": rule["resources"], "verbs": rule["verbs"]}
-        for rule in permissions.CLUSTER["controllers"]
-    ]
-    role = f"/apis/{group}/v1/clusterroles/{name}"
-    binding = f"/apis/{group}/v1/clusterrolebindings/{name}"
-    request.apply(role, f"{group}/v1", "ClusterRole", rules=rules)
-    request.apply(
-        binding,
-        f"{group}/v1",
-        "ClusterRoleBinding",
-        roleRef={"apiGroup": group, "kind": "ClusterRole", "name": name},
-        subjects=[{"kind": "ServiceAccount", "name": name, "namespace": "default"}],
-    )
-    asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
-    status, answer = request("POST", f"{place}/{name}/token", asked)
-    assert status == 201, answer["message"]
-    document = yaml.safe_load(kube_api.kubeconfig.read_text())
-    document["users"][0]["user"] = {"token": answer["status"]["token"]}
-    path = tmp_path / "kubeconfig"
-    path.write_text(yaml.safe_dump(document))
-    yield path
-    for made in (binding, role, f"{place}/{name}"):
-        request("DELETE", made)
-
-
 def test_the_rights_that_the_stack_gives_are_enough(
-    kube_api: KubeCluster, lease_api: Request, tenants: Tenants, account: Path
+    kube_api: KubeCluster, accounts: ProgramAccounts, tenants: Tenants, tmp_path: Path
 ) -> None:
     name = tenants.make()
-    with running(kube_api, tenants.prefix, account):
+    with running(kube_api, tenants.prefix, accounts.controllers.kubeconfig(tmp_path)):
         tenants.ready(name)
         assert tenants.request("DELETE", policy(name))[0] == 200
         until(lambda: tenants.request.get(policy(name)), what="the repair of the policy")

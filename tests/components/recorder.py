@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 from unittest.mock import patch
 
 import pulumi
 from pulumi.runtime.proto.source_pb2 import StackTrace
+from pulumi.runtime.settings import SETTINGS, set_root_resource
 
 SIGNATURE = "4dabf18193072939515e22adb298388d"
 SECRET = "1b47061264138c4ac30d75fd1eb44270"
@@ -75,3 +77,21 @@ def _have_a_loop() -> None:
         asyncio.get_event_loop_policy().get_event_loop()
     except RuntimeError:
         asyncio.set_event_loop(asyncio.new_event_loop())
+
+
+@contextmanager
+def own_event_loop() -> Iterator[None]:
+    """What declares in a fixture of a module runs before the loop of any test is there."""
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    try:
+        yield
+    finally:
+        for task in (left := asyncio.all_tasks(loop)):
+            task.cancel()
+        loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+        # The next declaration would wait for these outputs, in another loop.
+        SETTINGS.outputs.clear()
+        set_root_resource(None)
+        asyncio.set_event_loop(None)
+        loop.close()

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
-
-from pulumi.runtime.settings import SETTINGS, set_root_resource
 
 from components.caas.programs import Programs, ProgramsArgs
 from components.caas.system import System, SystemArgs
@@ -22,7 +19,7 @@ from gpuclusters.domain.program_accounts import Accounts, Program
 from lab import nodes
 from lab.control_plane.kube import KubeApi
 from lab.nodes.configuration import KATA_HANDLER
-from tests.components.recorder import Recorder, record
+from tests.components.recorder import Recorder, own_event_loop, record
 from tests.lab.real_lab import RealLab, eventually, patient_get
 
 IMAGE = "gpu-clusters/caas:lab"
@@ -218,24 +215,6 @@ def declared(lab: RealLab, accounts: Accounts) -> Recorder:
 
     with own_event_loop():
         return record(declare)
-
-
-@contextmanager
-def own_event_loop() -> Iterator[None]:
-    """What declares in a fixture of a module runs before the loop of any test is there."""
-    loop = asyncio.new_event_loop()
-    asyncio.set_event_loop(loop)
-    try:
-        yield
-    finally:
-        for task in (left := asyncio.all_tasks(loop)):
-            task.cancel()
-        loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
-        # The next declaration would wait for these outputs, in another loop.
-        SETTINGS.outputs.clear()
-        set_root_resource(None)
-        asyncio.set_event_loop(None)
-        loop.close()
 
 
 def manifests(recorder: Recorder, token: str) -> list[dict[str, Any]]:

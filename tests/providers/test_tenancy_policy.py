@@ -51,6 +51,7 @@ def test_a_tenancy_is_ready_when_everything_is_enforced(
         "quota",
         "limit-range",
         "service-account",
+        "roles",
         "network-policy",
         "network-baseline",
         "network-agents",

@@ -121,6 +121,17 @@ SOUND: list[tuple[str, dict[str, Any]]] = [
         {"metadata": {"name": "tenant"}, "spec": {"limits": [{"type": "Container"}]}},
     ),
     ("serviceaccounts", {"metadata": {"name": "default"}, "automountServiceAccountToken": False}),
+    *(
+        (
+            "rolebindings",
+            {
+                "metadata": {"name": f"gpu-clusters-tenant-{program}"},
+                "roleRef": {"kind": "ClusterRole", "name": f"gpu-clusters-tenant-{program}"},
+                "subjects": [{"kind": "ServiceAccount", "name": program, "namespace": "x"}],
+            },
+        )
+        for program in ("api", "controllers")
+    ),
     ("ciliumnetworkpolicies", {"metadata": {"name": "isolate", "generation": 2}, "status": VALID}),
     ("ciliumclusterwidenetworkpolicies", {"metadata": {"name": BASELINE}, "status": VALID}),
     (
@@ -174,6 +185,7 @@ def test_a_sound_tenant_is_ready_at_once() -> None:
         "quota",
         "limit-range",
         "service-account",
+        "roles",
         "network-policy",
         "network-baseline",
         "network-agents",

@@ -1,0 +1,742 @@
+"""Whoever takes the account of one of the cluster's programs gets no further than that program.
+
+Each attack is made twice: with the account's own token, as one who took it would, and with the account's name
+and every right, so that admission holds alone where a role is too wide one day.
+"""
+
+from __future__ import annotations
+
+import copy
+import secrets
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuclusters.domain import container
+from gpuclusters.domain.container_request import ContainerRequest
+from gpuclusters.domain.isolation import TENANT_LABEL
+from gpuclusters.domain.lease_resource import GPULeaseSpec, lease_object
+from gpuclusters.domain.program_accounts import Program
+from tests.fixtures.accounts import Account, ProgramAccounts
+from tests.fixtures.control_plane import KubeCluster
+from tests.fixtures.tenancies import (
+    GPU,
+    LEASES,
+    RUNTIME,
+    TENANCIES,
+    Request,
+    Tenants,
+    running,
+    tenants_of,
+    until,
+)
+
+pytestmark = pytest.mark.lab
+
+DRY = "?dryRun=All"
+BINDINGS = "/apis/rbac.authorization.k8s.io/v1"
+SINCE = "2026-11-21T00:00:00Z"
+every_way = pytest.mark.parametrize("every_right", [False, True], ids=["token", "every right"])
+
+
+def namespaced(namespace: str, rest: str = "") -> str:
+    return f"/api/v1/namespaces/{namespace}{rest}"
+
+
+@dataclass(frozen=True)
+class World:
+    """The accounts, and a tenant whose controller has bound the programs' roles."""
+
+    accounts: ProgramAccounts
+    tenant: str
+
+    @property
+    def request(self) -> Request:
+        return self.accounts.request
+
+
+@pytest.fixture(scope="module")
+def world(kube_api: KubeCluster, accounts: ProgramAccounts) -> Iterator[World]:
+    with tenants_of(accounts.request) as tenants:
+        name = tenants.make()
+        with running(kube_api, tenants.prefix):
+            tenants.ready(name)
+        yield World(accounts, name)
+
+
+@pytest.fixture
+def foreign(tenancy_api: Request) -> Iterator[str]:
+    """A namespace of somebody else's."""
+    name = f"foreign-{secrets.token_hex(4)}"
+    tenancy_api.apply(namespaced(name), "v1", "Namespace")
+    yield name
+    tenancy_api("DELETE", namespaced(name))
+
+
+def pod(name: str = "intruder", **spec: Any) -> dict[str, Any]:
+    """One that Pod Security's level `restricted` would let in."""
+    main = {
+        "name": "main",
+        "image": "registry.example.com/intruder:1",
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "runAsNonRoot": True,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name},
+        "spec": {"containers": [main], **spec},
+    }
+
+
+ON_THE_HOST = {
+    "hostPID": True,
+    "hostNetwork": True,
+    "serviceAccountName": "node-controller",
+    "volumes": [{"name": "host", "hostPath": {"path": "/"}}],
+}
+
+
+def contained(world: World) -> dict[str, Any]:
+    """The pod that the API makes of a request."""
+    request = ContainerRequest.model_validate({"image": "registry.example.com/cuda:1", "gpus": 1})
+    return container.pod(
+        request,
+        container=container.identifier(world.tenant, secrets.token_hex(4)),
+        tenant=world.tenant,
+        namespace=world.tenant,
+        runtime_class=RUNTIME,
+        gpu_resource=GPU,
+    )
+
+
+def refused(answer: tuple[int, str], policy: str = "") -> None:
+    status, text = answer
+    assert status == 403, text
+    assert policy in text
+
+
+# Where pods are made.
+
+
+@pytest.mark.attack(
+    by="the API's account",
+    tries="read the machines' keys: a pod in the controllers' namespace mounts their Secret",
+    stopped_by="no role there; admission: programs write in tenants' namespaces only",
+)
+@every_way
+def test_the_api_makes_no_pod_that_mounts_the_keys(world: World, every_right: bool) -> None:
+    mounts = {"volumes": [{"name": "keys", "secret": {"secretName": "controllers"}}]}
+    path = namespaced("gpu-clusters-controllers", "/pods") + DRY
+    answer = world.accounts.api("POST", path, pod(**mounts), every_right=every_right)
+    refused(answer, "gpu-clusters-program-p" if every_right else "cannot create")
+
+
+@pytest.mark.attack(
+    by="the controllers' account",
+    tries="read keys or take accounts: a pod in a namespace of the programs",
+    stopped_by="no role there; admission: the controllers make no pods, and write in tenants' namespaces",
+)
+@every_way
+@pytest.mark.parametrize("program", ["system", "controllers", "device-plugin"])
+def test_the_controllers_make_no_pod_among_the_programs(
+    world: World, program: str, every_right: bool
+) -> None:
+    path = namespaced(f"gpu-clusters-{program}", "/pods") + DRY
+    answer = world.accounts.controllers("POST", path, pod(), every_right=every_right)
+    refused(answer, "gpu-clusters-program-places" if every_right else "cannot create")
+
+
+@pytest.mark.attack(
+    by="the API's account",
+    tries="take a machine: a pod in kube-system with the host's processes, network and root folder",
+    stopped_by="no role there; admission: programs write in tenants' namespaces only",
+)
+@every_way
+@pytest.mark.parametrize("program", Program)
+def test_no_program_makes_a_pod_on_the_host(
+    world: World, program: Program, every_right: bool
+) -> None:
+    account = world.accounts.unbound(program)
+    path = namespaced("kube-system", "/pods") + DRY
+    answer = account("POST", path, pod(**ON_THE_HOST), every_right=every_right)
+    refused(answer, "gpu-clusters-program-p" if every_right else "cannot create")
+
+
+@pytest.mark.parametrize("program", ["api", "controllers"])
+@pytest.mark.parametrize(
+    "where", ["kube-system", "gpu-clusters-system", "gpu-clusters-controllers", "default"]
+)
+def test_kubectl_says_that_a_program_may_not_create_pods(
+    accounts: ProgramAccounts, program: str, where: str
+) -> None:
+    asked = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": {"verb": "create", "resource": "pods", "namespace": where}},
+    }
+    path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+    status, text = getattr(accounts, program)("POST", path, asked)
+    assert status == 201, text
+    assert '"allowed":false' in text
+
+
+# What pods are made.
+
+
+def test_the_api_makes_and_ends_the_containers_of_a_tenant(world: World) -> None:
+    wanted = contained(world)
+    path = namespaced(world.tenant, "/pods")
+    status, text = world.accounts.api("POST", path, wanted)
+    assert status == 201, text
+    status, text = world.accounts.api("DELETE", f"{path}/{wanted['metadata']['name']}")
+    assert status == 200, text
+
+
+def changed(body: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
+    body = copy.deepcopy(body)
+    *parents, last = path.split(".")
+    at = body
+    for key in parents:
+        at = at[key]
+    if value is None:
+        at.pop(last, None)
+    else:
+        at[last] = value
+    return body
+
+
+SHAPES: dict[str, tuple[str, Any]] = {
+    "another name": ("metadata.name", "intruder"),
+    "another tenant": ("metadata.labels", {container.CONTAINER_LABEL: "x", TENANT_LABEL: "other"}),
+    "labels of the cluster": (
+        "metadata.labels",
+        {"app.kubernetes.io/name": "gpu-clusters-api"},
+    ),
+    "finalizers": ("metadata.finalizers", ["example.com/stay"]),
+    "an owner": (
+        "metadata.ownerReferences",
+        [{"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "1"}],
+    ),
+    "no lease": ("spec.schedulingGates", None),
+    "a token": ("spec.automountServiceAccountToken", None),
+    "the host's network": ("spec.hostNetwork", True),
+    "a folder of the host": ("spec.volumes", [{"name": "root", "hostPath": {"path": "/"}}]),
+    "no VM": ("spec.runtimeClassName", None),
+}
+
+
+@pytest.mark.attack(
+    by="the API's account",
+    tries="make a pod in a tenant's namespace of another shape than the API's",
+    stopped_by="admission: the tenants' pod policy and the rules for pods of programs",
+)
+@every_way
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_api_makes_containers_and_nothing_else(
+    world: World, shape: str, every_right: bool
+) -> None:
+    intruder = changed(contained(world), *SHAPES[shape])
+    path = namespaced(world.tenant, "/pods") + DRY
+    refused(world.accounts.api("POST", path, intruder, every_right=every_right))
+
+
+@pytest.mark.attack(
+    by="the API's account",
+    tries="delete a pod that is no container",
+    stopped_by="admission: the API deletes what carries a container's label",
+)
+@every_way
+def test_the_api_deletes_containers_and_nothing_else(world: World, every_right: bool) -> None:
+    sound = contained(world)
+    sound["metadata"]["labels"].pop(container.CONTAINER_LABEL)
+    path = namespaced(world.tenant, "/pods")
+    status, answer = world.request("POST", path, sound)
+    assert status == 201, answer
+    path += f"/{sound['metadata']['name']}{DRY}"
+    refused(
+        world.accounts.api("DELETE", path, every_right=every_right), "gpu-clusters-program-pods"
+    )
+
+
+@pytest.mark.attack(
+    by="the controllers' account",
+    tries="make a pod in a tenant's namespace",
+    stopped_by="admission: the controllers try pods as dry runs",
+)
+@every_way
+def test_the_controllers_try_pods_and_make_none(world: World, every_right: bool) -> None:
+    wanted, path = contained(world), namespaced(world.tenant, "/pods")
+    account = world.accounts.controllers
+    refused(account("POST", path, wanted, every_right=every_right), "gpu-clusters-program-pods")
+    status, text = account("POST", path + DRY, wanted, every_right=every_right)
+    assert status == 201, text
+
+
+# Namespaces.
+
+
+@pytest.mark.attack(
+    by="the controllers' account",
+    tries="take the tenant's label from a namespace",
+    stopped_by="admission: a namespace that the controllers write keeps the label",
+)
+@every_way
+def test_a_tenants_label_stays(world: World, every_right: bool) -> None:
+    body = {"metadata": {"labels": {TENANT_LABEL: None}}}
+    path = namespaced(world.tenant) + DRY
+    answer = world.accounts.controllers("PATCH", path, body, every_right=every_right)
+    refused(answer, "gpu-clusters-program-namespaces")
+
+
+@pytest.mark.attack(
+    by="the controllers' account",
+    tries="label kube-system, a namespace of the programs, or somebody's, as a tenant's",
+    stopped_by="admission: a namespace that is there does not become a tenant's",
+)
+@every_way
+@pytest.mark.parametrize("which", ["kube-system", "gpu-clusters-controllers", "foreign"])
+def test_no_namespace_becomes_a_tenants(
+    world: World, foreign: str, which: str, every_right: bool
+) -> None:
+    body = {
+        "metadata": {
+            "labels": {TENANT_LABEL: "x", "pod-security.kubernetes.io/enforce": "restricted"}
+        }
+    }
+    path = namespaced(foreign if which == "foreign" else which) + DRY
+    answer = world.accounts.controllers("PATCH", path, body, every_right=every_right)
+    refused(answer, "gpu-clusters-program-namespaces")
+
+
+@pytest.mark.attack(
+    by="the controllers' account",
+    tries="lower Pod Security of kube-system or of a tenant's namespace",
+    stopped_by="admission: only tenants' namespaces, and these are restricted or baseline",
+)
+@every_way
+@pytest.mark.parametrize("which", ["kube-system", "tenant"])
+def test_pod_security_is_not_lowered(world: World, which: str, every_right: bool) -> None:
+    body = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "privileged"}}}
+    path = namespaced(world.tenant if which == "tenant" else which) + DRY
+    answer = world.accounts.controllers("PATCH", path, body, every_right=every_right)
+    refused(answer, "gpu-clusters-program-namespaces")
+
+
+@pytest.mark.attack(
+    by="the controllers' account",
+    tries="make a namespace without Pod Security, in which it may then do everything",
+    stopped_by="admission: a namespace of the controllers is a tenant's, restricted or baseline",
+)
+@every_way
+@pytest.mark.parametrize("labels", [{}, {TENANT_LABEL: "x"}], ids=["nobody's", "a tenant's"])
+def test_no_namespace_is_made_without_pod_security(
+    world: World, labels: dict[str, str], every_right: bool
+) -> None:
+    body = {"metadata": {"name": "loophole", "labels": labels}}
+    path = f"/api/v1/namespaces{DRY}"
+    answer = world.accounts.controllers("POST", path, body, every_right=every_right)
+    refused(answer, "gpu-clusters-program-namespaces")
+
+
+@pytest.mark.attack(
+    by="the controllers' account",
+    tries="delete kata-system or somebody's namespace",
+    stopped_by="admission: the controllers delete tenants' namespaces only",
+)
+@every_way
+@pytest.mark.parametrize("labelled", [False, True])
+def test_only_tenants_namespaces_are_deleted(
+    world: World, foreign: str, labelled: bool, every_right: bool
+) -> None:
+    which = foreign
+    if labelled:
+        # Even if somebody had labelled it.
+        world.request.apply(
+            namespaced("kata-system"), "v1", "Namespace", metadata={"labels": {TENANT_LABEL: "x"}}
+        )
+        which = "kata-system"
+    path = namespaced(which) + DRY
+    answer = world.accounts.controllers("DELETE", path, every_right=every_right)
+    refused(answer, "gpu-clusters-program-namespaces")
+
+
+@pytest.mark.attack(
+    by="the API's account",
+    tries="change the namespace of a tenant",
+    stopped_by="no role; admission: namespaces are the controllers'",
+)
+@every_way
+def test_namespaces_are_not_the_apis(world: World, every_right: bool) -> None:
+    body = {"metadata": {"annotations": {"gpu-clusters.dev/gpu-sizes": "8"}}}
+    path = namespaced(world.tenant) + DRY
+    answer = world.accounts.api("PATCH", path, body, every_right=every_right)
+    refused(answer, "gpu-clusters-program-namespaces" if every_right else "cannot patch")
+
+
+# Objects and roles.
+
+
+OBJECTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "a quota": ("/api/v1/namespaces/{}/resourcequotas", {"spec": {"hard": {"pods": "0"}}}),
+    "an account": ("/api/v1/namespaces/{}/serviceaccounts", {}),
+    "limits": ("/api/v1/namespaces/{}/limitranges", {"spec": {"limits": []}}),
+}
+
+
+@pytest.mark.attack(
+    by="the controllers' account",
+    tries="stop kube-system with a quota, or make an account or limits there",
+    stopped_by="no role there; admission: programs write in tenants' namespaces only",
+)
+@every_way
+@pytest.mark.parametrize("what", OBJECTS)
+def test_objects_are_made_in_tenants_namespaces_only(
+    world: World, foreign: str, what: str, every_right: bool
+) -> None:
+    path, content = OBJECTS[what]
+    body = {"metadata": {"name": "intruder"}, **content}
+    for where in ("kube-system", foreign):
+        answer = world.accounts.controllers(
+            "POST", path.format(where) + DRY, body, every_right=every_right
+        )
+        refused(answer, "gpu-clusters-program-places" if every_right else "cannot create")
+
+
+def bound(role: str, subjects: list[dict[str, str]]) -> dict[str, Any]:
+    return {
+        "metadata": {"name": "intruder"},
+        "roleRef": {
+            "apiGroup": "rbac.authorization.k8s.io",
+            "kind": "ClusterRole",
+            "name": role,
+        },
+        "subjects": subjects,
+    }
+
+
+def account_of(program: str, namespace: str) -> dict[str, str]:
+    return {"kind": "ServiceAccount", "name": program, "namespace": namespace}
+
+
+CONTROLLERS = account_of("controllers", "gpu-clusters-controllers")
+TENANTS = account_of("default", "tenancy-x")
+
+
+@pytest.mark.attack(
+    by="the controllers' account",
+    tries="bind itself cluster-admin, or its own role in kube-system, or a program's role to a tenant",
+    stopped_by="RBAC: `bind` on two roles; admission: in tenants' namespaces, to their program alone",
+)
+@every_way
+@pytest.mark.parametrize(
+    ("where", "role", "subjects"),
+    [
+        ("tenant", "cluster-admin", [CONTROLLERS]),
+        ("tenant", "edit", [CONTROLLERS]),
+        ("kube-system", "gpu-clusters-tenant-controllers", [CONTROLLERS]),
+        ("gpu-clusters-controllers", "gpu-clusters-tenant-controllers", [CONTROLLERS]),
+        ("tenant", "gpu-clusters-tenant-controllers", [TENANTS]),
+        ("tenant", "gpu-clusters-tenant-api", [CONTROLLERS]),
+        ("tenant", "gpu-clusters-tenant-controllers", [CONTROLLERS, TENANTS]),
+    ],
+)
+def test_the_controllers_bind_the_programs_roles_to_the_programs_in_tenants_namespaces(
+    world: World, where: str, role: str, subjects: list[dict[str, str]], every_right: bool
+) -> None:
+    home = world.tenant if where == "tenant" else where
+    path = f"{BINDINGS}/namespaces/{home}/rolebindings{DRY}"
+    answer = world.accounts.controllers(
+        "POST", path, bound(role, subjects), every_right=every_right
+    )
+    refused(answer)
+
+
+@pytest.mark.attack(
+    by="the controllers' account",
+    tries="bind a role in the whole cluster, or widen its own",
+    stopped_by="no role",
+)
+def test_the_controllers_have_no_way_to_more_rights(world: World) -> None:
+    body = bound("gpu-clusters-tenant-controllers", [CONTROLLERS])
+    refused(world.accounts.controllers("POST", f"{BINDINGS}/clusterrolebindings{DRY}", body))
+    wider = {"rules": [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]}
+    for path in (
+        f"{BINDINGS}/clusterroles/gpu-clusters-tenant-controllers",
+        f"{BINDINGS}/clusterroles/gpu-clusters-controllers",
+    ):
+        refused(world.accounts.controllers("PATCH", path + DRY, wider))
+    policies = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
+    path = f"{policies}/gpu-clusters-program-places{DRY}"
+    refused(world.accounts.controllers("DELETE", path))
+
+
+@pytest.mark.attack(
+    by="the controllers' account",
+    tries="give a tenant more than its operator declared",
+    stopped_by="admission: a Tenancy's spec is not for the programs to change",
+)
+@every_way
+def test_what_a_tenancy_says_is_the_operators(world: World, every_right: bool) -> None:
+    body = {"spec": {"egress": {"internet": True}}}
+    path = f"{TENANCIES}/{world.tenant}{DRY}"
+    answer = world.accounts.controllers("PATCH", path, body, every_right=every_right)
+    refused(answer, "gpu-clusters-program-tenancies")
+
+
+def test_a_binding_that_somebody_changed_or_deleted_is_put_back(
+    kube_api: KubeCluster, accounts: ProgramAccounts, tenants: Tenants, tmp_path: Path
+) -> None:
+    name = tenants.make()
+    place = f"{BINDINGS}/namespaces/{name}/rolebindings"
+    mine = f"{place}/gpu-clusters-tenant-controllers"
+    with running(kube_api, tenants.prefix, accounts.controllers.kubeconfig(tmp_path)):
+        tenants.ready(name)
+        assert tenants.request("DELETE", mine)[0] == 200
+        until(lambda: tenants.request.get(mine), what="the repair of the binding")
+        theirs = f"{place}/gpu-clusters-tenant-api"
+        tenants.request.merge(theirs, {"subjects": [account_of("default", name)]})
+
+        def repaired() -> bool:
+            live = tenants.request.get(theirs)
+            return live is not None and live["subjects"][0]["name"] == "api"
+
+        until(repaired, what="the repair of the subjects")
+        assert tenants.request("DELETE", theirs)[0] == 200
+        other = bound("view", [account_of("default", name)])
+        other["metadata"] = {
+            "name": "gpu-clusters-tenant-api",
+            "labels": {TENANT_LABEL: name},
+        }
+        tenants.request("POST", place, other)
+
+        def right() -> bool:
+            live = tenants.request.get(theirs)
+            return live is not None and live["roleRef"]["name"] == "gpu-clusters-tenant-api"
+
+        until(right, what="the repair of the role")
+
+
+# Leases.
+
+
+@dataclass(frozen=True)
+class Leased:
+    """A GPU of the plugin's own node and one of another, both being reset."""
+
+    accounts: ProgramAccounts
+    plugin: Account
+    own: str
+    other: str
+
+    def lease(self, name: str) -> dict[str, Any]:
+        found = self.accounts.request.get(f"{LEASES}/{name}")
+        assert found
+        return found
+
+    def write(
+        self, account: Account, name: str, change: Callable[[Status], None], **how: Any
+    ) -> tuple[int, str]:
+        """Read the lease, change its status, put it."""
+        found = self.lease(name)
+        change(found["status"])
+        return account("PUT", f"{LEASES}/{name}/status", found, **how)
+
+    def lead(self, name: str, *phases: str, **more: Any) -> None:
+        """Through these phases, as the controllers do it."""
+        for phase in phases:
+
+            def change(status: Status, phase: str = phase) -> None:
+                status.update(phase=phase, **more)
+
+            status, text = self.write(self.accounts.controllers, name, change)
+            assert status == 200, text
+
+    def allocated(self, name: str) -> bool:
+        return bool(self.lease(name)["status"]["holder"]["allocated"])
+
+
+Status = dict[str, Any]
+
+
+@pytest.fixture
+def leased(accounts: ProgramAccounts) -> Iterator[Leased]:
+    request, token = accounts.request, secrets.token_hex(4)
+    nodes = [f"accounts-{token}-{n}" for n in (1, 2)]
+    for node in nodes:
+        spec = GPULeaseSpec(node=node, module=1, pci="0000:01:00.0", device="1")
+        status, made = request("POST", LEASES, lease_object(spec))
+        assert status == 201, made
+        made["status"] = {"phase": "Resetting", "since": SINCE, "cycle": 1}
+        status, said = accounts.controllers("PUT", f"{LEASES}/{node}-gpu1/status", made)
+        assert status == 200, said
+    own, other = (f"{node}-gpu1" for node in nodes)
+    plugin = accounts.device_plugin(nodes[0])
+    yield Leased(accounts, plugin, own, other)
+    for name in (own, other):
+        request("DELETE", f"{LEASES}/{name}")
+    request("DELETE", namespaced("gpu-clusters-device-plugin", f"/pods/plugin-{nodes[0]}"))
+
+
+def shown(*kinds: str) -> list[dict[str, str]]:
+    return [
+        {"type": kind, "status": "True", "reason": "Done", "lastTransitionTime": SINCE}
+        for kind in kinds
+    ]
+
+
+EVIDENCE = ("PartitionActive", "ResetDone", "MemoryCleared", "FirmwareVerified")
+HOLDER = {
+    "tenant": "acme", "namespace": "tenant-acme", "pod": "work", "podUid": "1", "container": "c-1",
+    "partition": 3, "gpus": [1], "admitted": True, "allocated": False,
+}  # fmt: skip
+
+
+def to_leased(leased: Leased, name: str) -> None:
+    leased.lead(name, "Scrubbing", "Verifying", conditions=shown(*EVIDENCE[1:]))
+    leased.lead(name, "Free")
+    leased.lead(name, "Reserved", "Activating", holder={**HOLDER, "admitted": False})
+    leased.lead(name, "Leased", holder=HOLDER)
+
+
+def marks(status: Status) -> None:
+    status["holder"]["allocated"] = True
+
+
+def disagrees(status: Status) -> None:
+    condition = {"type": "KubeletAgrees", "status": "False", "reason": "HeldByAnotherPod"}
+    others = [c for c in status.get("conditions", []) if c["type"] != "KubeletAgrees"]
+    status["conditions"] = [*others, condition]
+
+
+def test_a_device_plugin_writes_its_own_fields_of_leases_of_its_own_node(leased: Leased) -> None:
+    to_leased(leased, leased.own)
+    for change in (marks, disagrees):
+        status, text = leased.write(leased.plugin, leased.own, change)
+        assert status == 200, text
+    assert leased.allocated(leased.own)
+    assert [c["type"] for c in leased.lease(leased.own)["status"]["conditions"]] == [
+        *EVIDENCE[1:],
+        "KubeletAgrees",
+    ]
+
+
+@pytest.mark.attack(
+    by="a machine's device plugin",
+    tries="write a lease of another node",
+    stopped_by="admission: the node in its token is the lease's",
+)
+@every_way
+def test_a_device_plugin_does_not_write_leases_of_another_node(
+    leased: Leased, every_right: bool
+) -> None:
+    to_leased(leased, leased.other)
+    for change in (marks, disagrees):
+        answer = leased.write(leased.plugin, leased.other, change, every_right=every_right)
+        refused(answer, "of its own node only")
+    assert not leased.allocated(leased.other)
+
+
+@pytest.mark.attack(
+    by="a machine's device plugin",
+    tries="write its node's lease with a token that is of no pod",
+    stopped_by="admission: a token without a node writes no lease",
+)
+def test_a_token_that_names_no_node_writes_no_lease(leased: Leased) -> None:
+    to_leased(leased, leased.own)
+    unbound = leased.accounts.unbound(Program.DEVICE_PLUGIN)
+    refused(leased.write(unbound, leased.own, marks), "of its own node only")
+
+
+FORGED: dict[str, Callable[[Status], Any]] = {
+    **{
+        f"evidence {kind}": lambda status, kind=kind: status.update(conditions=shown(kind))
+        for kind in EVIDENCE
+    },
+    "all evidence": lambda status: status.update(conditions=shown(*EVIDENCE)),
+    "the next phase": lambda status: status.update(phase="Scrubbing"),
+    "the next phase with its evidence": lambda status: status.update(
+        phase="Scrubbing", conditions=shown("ResetDone")
+    ),
+    "a quarantine": lambda status: status.update(phase="Quarantined", reason="Forged"),
+    "another deadline": lambda status: status.update(deadline="2036-01-01T00:00:00Z"),
+    "another start": lambda status: status.update(since="2036-01-01T00:00:00Z"),
+    "a recheck": lambda status: status.update(recheck="x"),
+    "another last tenant": lambda status: status.update(lastTenant="globex"),
+    "a message": lambda status: status.update(message="it is fine"),
+}
+
+
+@pytest.mark.attack(
+    by="a machine's device plugin",
+    tries="forge evidence of reset, clearing or verification, or a phase, of its own node's GPU",
+    stopped_by="admission: only holder.allocated and KubeletAgrees are a plugin's to write",
+)
+@every_way
+@pytest.mark.parametrize("forged", FORGED)
+def test_a_device_plugin_forges_nothing(leased: Leased, forged: str, every_right: bool) -> None:
+    before = leased.lease(leased.own)["status"]
+    for name in (leased.own, leased.other):
+        answer = leased.write(leased.plugin, name, FORGED[forged], every_right=every_right)
+        refused(answer, "gpu-clusters-leases")
+    assert leased.lease(leased.own)["status"] == before
+
+
+@pytest.mark.attack(
+    by="a machine's device plugin",
+    tries="take a GPU for another pod, or let a pod go that was not admitted",
+    stopped_by="admission: of a holder only `allocated` is a plugin's to write",
+)
+@every_way
+@pytest.mark.parametrize(
+    "change",
+    [{"tenant": "globex"}, {"admitted": False}, {"podUid": "2"}, {"container": "c-2"}, None],
+    ids=str,
+)
+def test_a_device_plugin_does_not_change_the_holder(
+    leased: Leased, change: dict[str, Any] | None, every_right: bool
+) -> None:
+    to_leased(leased, leased.own)
+
+    def forge(status: Status) -> None:
+        if change is None:
+            status.pop("holder")
+        else:
+            status["holder"].update(change)
+
+    status, text = leased.write(leased.plugin, leased.own, forge, every_right=every_right)
+    assert status in (403, 422), text
+    assert leased.lease(leased.own)["status"]["holder"] == HOLDER
+
+
+@pytest.mark.attack(
+    by="an administrator's script",
+    tries="write evidence about a GPU",
+    stopped_by="admission: evidence is the controllers' to write, whoever asks",
+)
+def test_evidence_is_refused_from_everybody_but_the_controllers(leased: Leased) -> None:
+    found = leased.lease(leased.own)
+    found["status"]["conditions"] = shown("ResetDone")
+    status, answer = leased.accounts.request("PUT", f"{LEASES}/{leased.own}/status", found)
+    assert status == 403
+    assert "evidence about a GPU is the controllers' to write" in answer["message"]
+
+
+@pytest.mark.attack(
+    by="a machine's device plugin",
+    tries="make, change or delete leases themselves",
+    stopped_by="no role; admission: a plugin writes the status alone",
+)
+@every_way
+def test_a_device_plugin_makes_and_relabels_no_lease(leased: Leased, every_right: bool) -> None:
+    body = {"metadata": {"annotations": {"gpu-clusters.dev/recheck": "now"}}}
+    path = f"{LEASES}/{leased.own}{DRY}"
+    refused(leased.plugin("PATCH", path, body, every_right=every_right))
+    refused(leased.plugin("DELETE", path, every_right=every_right))
