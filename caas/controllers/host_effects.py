@@ -26,6 +26,7 @@ from gpuclusters.domain.fabric_state import (
     code_of_exit,
 )
 from gpuclusters.domain.firmware import Golden
+from gpuclusters.domain.firmware_inventory import ASKED_AGAIN
 from gpuclusters.domain.lease import Limits, Reason
 from gpuclusters.domain.lease_effects import (
     ActivatePartition,
@@ -80,7 +81,12 @@ class HostEffects:
         """Do it, and say how it ended."""
         try:
             return await self._do(effect)
-        except (HostError, RedfishError, _AnswerError) as error:
+        except RedfishError as error:
+            said, reason = f"{self._wiring.host}: {error}", error.reason
+            if reason is None or reason in ASKED_AGAIN:
+                return Failed(effect, said, reason or "")
+            return Refused(effect, said, reason)
+        except (HostError, _AnswerError) as error:
             return Failed(effect, str(error))
 
     async def close(self) -> None:
@@ -122,7 +128,9 @@ class HostEffects:
                 if self._redfish is None:
                     return Failed(effect, f"{self._wiring.host} has no BMC in the settings")
                 prefixes = sorted(self._wiring.golden.versions)
-                return Succeeded(effect, await self._redfish.inventory(module, prefixes))
+                # Time for a second look, so that it is known why the first one failed.
+                seconds = limits.verifying / 2
+                return Succeeded(effect, await self._redfish.inventory(module, prefixes, seconds))
             case _:
                 raise TypeError(f"not an effect on a host: {effect}")
 

@@ -3,129 +3,220 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import ssl
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
 
-from gpuclusters.domain.firmware import concerns
+from gpuclusters.domain.firmware import concerns, shown
+from gpuclusters.domain.firmware_inventory import InventoryError, Listing, version_of
+from gpuclusters.domain.lease import Reason
 
 REQUEST_SECONDS = 15.0
+INVENTORY_SECONDS = 90.0
 REQUESTS = 4
 """Requests at once; management controllers are small machines."""
 MAX_BYTES = 4 * 1024 * 1024
-_INVENTORY = "/redfish/v1/UpdateService/FirmwareInventory"
 
 
 class RedfishError(Exception):
-    """The controller did not answer as it should; one sentence."""
+    """The controller did not answer as it should: one sentence, and what to do about it.
+
+    `reason` is why a GPU is quarantined for it; None if the controller is silent or refuses.
+    """
+
+    def __init__(self, message: str, reason: Reason | None = None) -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 class Redfish:
-    """One management controller, its certificate pinned where one is given."""
+    """One management controller, its certificate pinned where one is given.
+
+    Its answers are not trusted: the login goes to the configured place alone, and what is late, too large,
+    broken or inconsistent is an error.
+    """
 
     def __init__(self, url: str, user: str, password: str, certificate: str | None) -> None:
+        self._url = url
         self._place = urlsplit(url).netloc
         self._client = httpx.AsyncClient(
-            base_url=url,
             auth=httpx.BasicAuth(user, password),
             verify=_trust(certificate),
             timeout=REQUEST_SECONDS,
             trust_env=False,
-            headers={"Accept": "application/json"},
+            follow_redirects=False,
+            headers={"Accept": "application/json", "Accept-Encoding": "identity"},
             limits=httpx.Limits(max_connections=REQUESTS),
         )
         self._turn = asyncio.Semaphore(REQUESTS)
         self._queued: dict[str, asyncio.Task[dict[str, Any]]] = {}
 
-    async def inventory(self, module: int, prefixes: Sequence[str]) -> Mapping[str, str | None]:
+    async def inventory(
+        self, module: int, prefixes: Sequence[str], seconds: float = INVENTORY_SECONDS
+    ) -> Mapping[str, str | None]:
         """Versions of the items that concern one GPU and begin with one of the prefixes.
 
+        Args:
+            module: the GPU.
+            prefixes: of items' ids.
+            seconds: for all pages and items together.
+
         Raises:
-            RedfishError: not reached, refused, or not what Redfish says.
+            RedfishError: not reached, refused, late, or not what Redfish says.
         """
-        paths = await self._members()
-        wanted = {
-            item: path
-            for item, path in paths.items()
-            if concerns(item, module) and item.startswith(tuple(prefixes))
-        }
-        versions = await asyncio.gather(*(self._version(path) for path in wanted.values()))
+        answered = 0
+
+        async def get(url: str) -> dict[str, Any]:
+            nonlocal answered
+            body = await self._get(url)
+            answered += 1
+            return body
+
+        async def version(item: str, url: str) -> str | None:
+            return version_of(item, await get(url))
+
+        try:
+            async with asyncio.timeout(seconds):
+                items = await self._items(get)
+                wanted = {
+                    item: url
+                    for item, url in items.items()
+                    if concerns(item, module) and item.startswith(tuple(prefixes))
+                }
+                versions = await asyncio.gather(*(version(*entry) for entry in wanted.items()))
+        except TimeoutError:
+            if not answered:
+                raise self._silent("no answer in time") from None
+            raise self._error(
+                Reason.INVENTORY_SLOW,
+                f"gave {answered} answers in {seconds:g} s and not its whole inventory",
+            ) from None
+        except InventoryError as error:
+            raise self._error(error.reason, str(error)) from None
         return dict(zip(wanted, versions, strict=True))
 
     async def close(self) -> None:
         """Let the connections go."""
         await self._client.aclose()
 
-    async def _members(self) -> dict[str, str]:
-        """Path by id, over all pages."""
-        found: dict[str, str] = {}
-        path: str | None = _INVENTORY
-        pages = 0
-        while path is not None:
-            pages += 1
-            if pages > 100:
-                raise RedfishError(f"the BMC {self._place} has an inventory without end")
-            page = await self._get(path)
-            for member in page.get("Members") or ():
-                address = member.get("@odata.id") if isinstance(member, dict) else None
-                if not isinstance(address, str) or not address.startswith("/"):
-                    raise RedfishError(f"the BMC {self._place} lists an item without an address")
-                found[address.rstrip("/").rsplit("/", 1)[-1]] = address
-            following = page.get("Members@odata.nextLink")
-            path = following if isinstance(following, str) and following.startswith("/") else None
-        return found
+    async def _items(self, get: Callable[[str], Awaitable[dict[str, Any]]]) -> Mapping[str, str]:
+        """Address by id, over all pages."""
+        listing = Listing(self._url)
+        url: str | None = listing.first
+        while url is not None:
+            url = listing.add(url, await get(url))
+        return listing.items
 
-    async def _version(self, path: str) -> str | None:
-        version = (await self._get(path)).get("Version")
-        return version if isinstance(version, str) else None
-
-    async def _get(self, path: str) -> dict[str, Any]:
-        """What is at the path, read after this was asked.
+    async def _get(self, url: str) -> dict[str, Any]:
+        """What is there, read after this was asked.
 
         Eight GPUs that are verified at once ask for much the same: a request that has not begun yet
         answers all who wait for it.
         """
-        task = self._queued.get(path)
+        task = self._queued.get(url)
         if task is None:
-            task = asyncio.create_task(self._fetch(path), name=f"GET {path}")
+            task = asyncio.create_task(self._fetch(url), name=f"GET {url}")
             task.add_done_callback(_look_at)
-            self._queued[path] = task
+            self._queued[url] = task
         return await asyncio.shield(task)
 
-    async def _fetch(self, path: str) -> dict[str, Any]:
+    async def _fetch(self, url: str) -> dict[str, Any]:
         try:
             async with self._turn:
                 # From here on it is too late to wait for this one.
-                self._queued.pop(path, None)
-                return await self._request(path)
+                self._queued.pop(url, None)
+                return self._object(url, await self._request(url))
         finally:
-            if self._queued.get(path) is asyncio.current_task():
-                del self._queued[path]
+            if self._queued.get(url) is asyncio.current_task():
+                del self._queued[url]
 
-    async def _request(self, path: str) -> dict[str, Any]:
+    async def _request(self, url: str) -> bytes:
+        """The body of the answer, whole."""
+        began = False
         try:
-            async with asyncio.timeout(REQUEST_SECONDS):
-                answer = await self._client.get(path)
-        except (httpx.HTTPError, TimeoutError, ssl.SSLError) as error:
-            said = str(error) or "no answer in time"
-            raise RedfishError(f"the BMC {self._place} does not answer: {said}") from error
+            async with (
+                asyncio.timeout(REQUEST_SECONDS),
+                self._client.stream("GET", url) as answer,
+            ):
+                began = True
+                self._look_at_head(url, answer)
+                body = bytearray()
+                async for chunk in answer.aiter_raw():
+                    body += chunk
+                    if len(body) > MAX_BYTES:
+                        raise self._error(
+                            Reason.INVENTORY_TOO_LARGE,
+                            f"answers GET {_path(url)} with more than {MAX_BYTES:,} bytes",
+                        )
+                return bytes(body)
+        except httpx.InvalidURL as error:
+            said = f"has a link that is no address: {shown(str(error))}"
+            raise self._error(Reason.INVENTORY_MALFORMED, said) from error
+        except (httpx.TimeoutException, TimeoutError) as error:
+            if not began:
+                raise self._silent("no answer in time") from error
+            said = f"did not end its answer to GET {_path(url)} within {REQUEST_SECONDS:g} s"
+            raise self._error(Reason.INVENTORY_SLOW, said) from error
+        except (httpx.HTTPError, ssl.SSLError) as error:
+            if not began:
+                raise self._silent(shown(str(error))) from error
+            said = f"broke off its answer to GET {_path(url)}: {shown(str(error))}"
+            raise self._error(Reason.INVENTORY_TRUNCATED, said) from error
+
+    def _look_at_head(self, url: str, answer: httpx.Response) -> None:
+        if answer.is_redirect:
+            to = shown(answer.headers["location"])
+            said = f"redirects GET {_path(url)} to {to}, which was not asked"
+            raise self._error(Reason.INVENTORY_REDIRECTED, said)
         if answer.status_code != httpx.codes.OK:
             raise RedfishError(
-                f"the BMC {self._place} answered {answer.status_code} to GET {path}"
+                f"the BMC {self._place} answered {answer.status_code} to GET {_path(url)}"
                 + ("; check its user and password" if answer.status_code in (401, 403) else "")
             )
-        if len(answer.content) > MAX_BYTES:
-            raise RedfishError(f"the BMC {self._place} answered with {len(answer.content)} bytes")
+        if answer.headers.get("content-encoding", "identity") != "identity":
+            said = f"answers GET {_path(url)} in an encoding that was not asked for"
+            raise self._error(Reason.INVENTORY_MALFORMED, said)
+
+    def _object(self, url: str, content: bytes) -> dict[str, Any]:
         try:
-            body = answer.json()
-        except ValueError as error:
-            raise RedfishError(f"the BMC {self._place} answered GET {path} not in JSON") from error
+            body = json.loads(content)
+        except (ValueError, RecursionError):
+            body = None
         if not isinstance(body, dict):
-            raise RedfishError(f"the BMC {self._place} answered GET {path} with no object")
+            said = f"answers GET {_path(url)} with what is no JSON object, or only part of one"
+            raise self._error(Reason.INVENTORY_MALFORMED, said)
         return body
+
+    def _silent(self, said: str) -> RedfishError:
+        return RedfishError(f"the BMC {self._place} does not answer: {said}")
+
+    def _error(self, reason: Reason, said: str) -> RedfishError:
+        advice = _ADVICE.get(reason, _DISTRUST)
+        return RedfishError(f"the BMC {self._place} {said}; {advice}", reason)
+
+
+_DISTRUST = (
+    "trust no firmware of this machine until you have read the inventory by hand and reset the BMC or"
+    " reinstalled its firmware; then recheck"
+)
+_ADVICE = {
+    Reason.INVENTORY_SLOW: (
+        "if it is busy, recheck when it is not, or raise leases.verifying-seconds; else reset the BMC"
+    ),
+    Reason.INVENTORY_TRUNCATED: (
+        "check the network between it and the controllers, reset the BMC; then recheck"
+    ),
+    Reason.INVENTORY_REDIRECTED: "if it has moved, state its new address as bmc.url; then recheck",
+}
+
+
+def _path(url: str) -> str:
+    parts = urlsplit(url)
+    return shown(f"{parts.path}?{parts.query}" if parts.query else parts.path)
 
 
 def _look_at(task: asyncio.Task[dict[str, Any]]) -> None:

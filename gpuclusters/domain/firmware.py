@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+_SHOWN = 120
 _GPU_ITEM = re.compile(r"(?:^|_)GPU(?:_.*)?_(\d+)$", re.IGNORECASE)
 
 
@@ -54,23 +55,21 @@ def _firmware(golden: Golden, module: int, inventory: Mapping[str, str | None]) 
         for item in items:
             version = inventory[item]
             if version not in accepted:
-                yield (
-                    f"{item} is {_shown(version)}, accepted is {' or '.join(accepted) or 'none'}"
-                )
+                yield (f"{item} is {shown(version)}, accepted is {' or '.join(accepted) or 'none'}")
 
 
 def knob_findings(golden: Golden, knobs: Mapping[str, str]) -> tuple[str, ...]:
     """Which switches are not as they must be, one sentence each; a switch not read is wrong."""
     return tuple(
-        f"{name} is {_shown(knobs.get(name))}, must be {wanted}"
+        f"{name} is {shown(knobs.get(name))}, must be {wanted}"
         for name, wanted in sorted(golden.knobs.items())
         if knobs.get(name) != wanted
     )
 
 
-def _shown(value: str | None) -> str:
-    """As it goes into a message: firmware may say anything, of any length."""
+def shown(value: str | None) -> str:
+    """As it goes into a message: firmware and its controller may say anything, of any length."""
     if value is None:
         return "not stated"
     clean = "".join(c if c.isprintable() else "?" for c in value)
-    return clean if len(clean) <= 64 else f"{clean[:64]}…"
+    return clean if len(clean) <= _SHOWN else f"{clean[:_SHOWN]}…"

@@ -17,6 +17,7 @@ from gpuclusters.domain.lease_effects import (
     DeactivatePartition,
     DeletePod,
     Effect,
+    Failed,
     FindPod,
     GiveBack,
     Outcome,
@@ -44,6 +45,8 @@ class Attempt:
     again_at: float = 0
     message: str = ""
     """What the last failure said."""
+    reason: str = ""
+    """Why the GPU is quarantined if it was the last one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,9 +144,11 @@ class Board:
             case Refused() if not isinstance(effect, _TRIED_AGAIN):
                 board = self._answered(outcome)
             case Succeeded():
-                board = self._failed(effect, "the answer says nothing", now)
-            case _:
-                board = self._failed(effect, outcome.message, now)
+                board = self._failed(Failed(effect, "the answer says nothing"), now)
+            case Refused(message=message):
+                board = self._failed(Failed(effect, message), now)
+            case Failed():
+                board = self._failed(outcome, now)
         if isinstance(effect, ActivatePartition | DeactivatePartition):
             return replace(board, reading=None)  # it may have been done all the same
         if isinstance(effect, AdmitPod | DeletePod):
@@ -210,12 +215,13 @@ class Board:
     def _answered(self, outcome: Succeeded | Refused) -> Board:
         return self._noted(outcome.effect, Attempt(outcome=outcome))
 
-    def _failed(self, effect: Effect, message: str, now: float) -> Board:
-        failures = self.attempts[effect].failures + 1
+    def _failed(self, failed: Failed, now: float) -> Board:
+        failures = self.attempts[failed.effect].failures + 1
         pause = min(FIRST_PAUSE_SECONDS * 2.0 ** (failures - 1), LONGEST_PAUSE_SECONDS)
-        return self._noted(
-            effect, Attempt(failures=failures, again_at=now + pause, message=message)
+        attempt = Attempt(
+            failures=failures, again_at=now + pause, message=failed.message, reason=failed.reason
         )
+        return self._noted(failed.effect, attempt)
 
 
 _TRIED_AGAIN = (

@@ -170,10 +170,14 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """Nobody knows whether it was done: no answer, a lost connection, a time-out. Asked again."""
+    """Nobody knows whether it was done: no answer, a lost connection, a time-out. Asked again.
+
+    `reason` is why the GPU is quarantined if that lasts, where it is more than the time that has passed.
+    """
 
     effect: Effect
     message: str
+    reason: str = ""
 
 
 Outcome = Succeeded | Refused | Failed

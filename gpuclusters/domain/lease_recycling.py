@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from gpuclusters.domain.fabric import Partition
@@ -139,17 +140,17 @@ def _verify(draft: Draft, lease: Lease) -> None:
         checks.append((ReadFirmware(lease.module, lease.cycle), Reason.FIRMWARE_CHANGED))
     if golden.knobs:
         checks.append((ReadKnobs(lease.module, lease.cycle), Reason.KNOBS_CHANGED))
-    verdicts = [(_finding(draft, lease, effect), reason) for effect, reason in checks]
-    for finding, reason in verdicts:
+    verdicts = [_finding(draft, lease, effect, changed) for effect, changed in checks]
+    for reason, finding in filter(None, verdicts):
         if finding:
             draft.quarantine(lease, reason, finding)
             return
-    if any(finding is None for finding, _ in verdicts):
+    if None in verdicts:
         if draft.expired(lease):
             failure = draft.last_failure(lease.entry)
             draft.quarantine(
                 lease,
-                Reason.VERIFICATION_TIMED_OUT,
+                _late(draft, [effect for effect, _ in checks]),
                 f"its firmware and knobs could not be read in time ({failure})",
             )
         else:
@@ -164,15 +165,24 @@ def _verify(draft: Draft, lease: Lease) -> None:
     draft.show(lease, Phase.FREE, shown, "firmware and knobs are as they must be")
 
 
-def _finding(draft: Draft, lease: Lease, effect: Effect) -> str | None:
-    """What a reading says against the GPU: nothing is the empty string; None when it is not there yet."""
+def _finding(
+    draft: Draft, lease: Lease, effect: Effect, changed: Reason
+) -> tuple[Reason, str] | None:
+    """What a reading says against the GPU, nothing is the empty string; None when it is not there yet."""
     match _outcome(draft, effect):
         case Succeeded(result=result):
-            return "; ".join(_findings(draft, lease, effect, result))
-        case Refused(message=message):
-            return message
+            return changed, "; ".join(_findings(draft, lease, effect, result))
+        case Refused(message=message, reason=reason):
+            return Reason(reason) if reason else changed, message
         case None:
             return None
+
+
+def _late(draft: Draft, effects: Sequence[Effect]) -> Reason:
+    """Why what was asked again and again was not read in time, where its last failure says it."""
+    attempts = filter(None, map(draft.attempt, effects))
+    reasons = [Reason(attempt.reason) for attempt in attempts if attempt.reason]
+    return reasons[0] if reasons else Reason.VERIFICATION_TIMED_OUT
 
 
 def _findings(draft: Draft, lease: Lease, effect: Effect, result: Result) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import itertools
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from gpuclusters.domain.tenancy_resource import TENANCY
 from lab.hosts import faults, gpus, tenant
 from lab.hosts.board import board
 from lab.hosts.folder import HostsFolder
+from tests.caas.hostile_bmc import INVENTORY, broken_off, hostile_bmc, page
 from tests.caas.leasekit import PATIENCE_SECONDS, Lease, LeaseLab, lease_lab
 from tests.fixtures.control_plane import KubeCluster
 from tests.fixtures.hosts import Hosts, SimulatedHost
@@ -217,6 +219,43 @@ def test_what_cannot_be_asked_in_time_is_closed_and_a_recheck_opens_it(
         await lab.all_free()
 
     play(story, phases=phases, new=True)
+
+
+@pytest.mark.attack(
+    by="a BMC",
+    tries="has its inventory taken for a good one by a foreign link or an answer broken off",
+    stopped_by="every GPU of the machine is quarantined, with the reason and what to do",
+)
+@pytest.mark.parametrize(
+    ("answer", "reason", "said"),
+    [
+        (page([], count=1, next="https://attacker.example/"), "InventoryLinkRefused", "read the"),
+        (broken_off, "InventoryTruncated", "check the network"),
+    ],
+    ids=["at once", "when time is up"],
+)
+def test_a_bmc_that_is_not_believed_closes_its_gpus_and_says_why(
+    play: Play, host: SimulatedHost, tmp_path: Path, answer: Any, reason: str, said: str
+) -> None:
+    async def story(lab: LeaseLab) -> None:
+        await lab.stop()
+        async with hostile_bmc(tmp_path) as bmc:
+            bmc.answers[INVENTORY] = answer
+            (machine,) = lab.settings.hosts
+            assert machine.bmc is not None
+            place = {"url": bmc.url, "certificate": bmc.certificate}
+            machine = machine.model_copy(update={"bmc": machine.bmc.model_copy(update=place)})
+            lab.settings = lab.settings.model_copy(update={"hosts": (machine,)})
+            await lab.start()
+            await lab.until(phase_is("Quarantined", *range(1, 9)))
+            leases = await lab.leases()
+            await lab.stop()
+        assert {lease["reason"] for lease in leases.values()} == {reason}
+        for lease in leases.values():
+            assert f"{lab.host}: the BMC 127.0.0.1:" in lease["message"]
+            assert said in lease["message"]
+
+    play(story, new=True, phases={"verifying": 3 if answer is broken_off else 200})
 
 
 def test_a_pod_waits_until_its_tenancy_is_ready(play: Play, host: SimulatedHost) -> None:

@@ -17,7 +17,7 @@ from gpuclusters.domain.lease_effects import (
     BoardSeen,
     ClearMemory,
     DeletePod,
-    Effect,
+    Failed,
     Reset,
     Succeeded,
     Withhold,
@@ -282,15 +282,15 @@ def _quarantine_forgets_who_has_the_gpu(patch: pytest.MonkeyPatch) -> None:
 
 
 def _a_lost_answer_counts_as_done(patch: pytest.MonkeyPatch) -> None:
-    def failed(self: Board, effect: Effect, _message: str, _now: float) -> Board:
-        return self._answered(Succeeded(effect))
+    def failed(self: Board, failure: Failed, _now: float) -> Board:
+        return self._answered(Succeeded(failure.effect))
 
     patch.setattr(Board, "_failed", failed)
 
 
 def _nothing_is_tried_again(patch: pytest.MonkeyPatch) -> None:
-    def failed(self: Board, effect: Effect, _message: str, _now: float) -> Board:
-        return self.asked(effect)
+    def failed(self: Board, failure: Failed, _now: float) -> Board:
+        return self.asked(failure.effect)
 
     patch.setattr(Board, "_failed", failed)
 
