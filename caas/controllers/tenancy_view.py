@@ -58,15 +58,15 @@ class TenancyView:
         self.namespaces = Mirror(NAMESPACE, child, labels=TENANT_LABEL)
         self.children = {kind: Mirror(kind, child, labels=TENANT_LABEL) for kind in CHILDREN}
         self._baseline = Mirror(BASELINE_POLICY, shared, fields=f"metadata.name={BASELINE}")
-        self._policy = Mirror(ADMISSION_POLICY, shared, fields=f"metadata.name={POD_POLICY}")
-        self._binding = Mirror(ADMISSION_BINDING, shared, fields=f"metadata.name={POD_POLICY}")
+        self._policies = Mirror(ADMISSION_POLICY, shared)
+        self._bindings = Mirror(ADMISSION_BINDING, shared)
         self._classes = Mirror(RUNTIME_CLASS, shared)
         self._nodes = Mirror(NODE, self._node_changed)
         self.leases = Mirror(GPU_LEASE, lambda _body: leaving())
 
     @property
     def _mirrors(self) -> Sequence[Mirror]:
-        shared = (self._baseline, self._policy, self._binding, self._classes, self._nodes)
+        shared = (self._baseline, self._policies, self._bindings, self._classes, self._nodes)
         return (self.namespaces, *self.children.values(), *shared, self.leases)
 
     async def follow(self, cluster: Cluster) -> None:
@@ -95,8 +95,8 @@ class TenancyView:
         """What all tenants have in common."""
         return Shared(
             baseline=self._baseline.get(BASELINE),
-            admission_policy=self._policy.get(POD_POLICY),
-            admission_binding=self._binding.get(POD_POLICY),
+            admission_policies=self._policies.within(),
+            admission_bindings=self._bindings.within(),
             nodes=list(self._nodes.within().values()),
             runtime_classes=self._classes.within(),
         )
@@ -119,7 +119,7 @@ class TenancyView:
         """Changes whenever a pod that was tried might now be judged otherwise."""
         return tuple(
             (found["metadata"]["uid"], found["metadata"].get("generation"))
-            for found in (self._policy.get(POD_POLICY), self._binding.get(POD_POLICY))
+            for found in (self._policies.get(POD_POLICY), self._bindings.get(POD_POLICY))
             if found
         )
 

@@ -341,3 +341,7 @@ def _leases(accounts: Accounts) -> dict[str, Any]:
             "evidenceBefore": f"variables.conditionsBefore.filter(c, c.type != '{KUBELET_AGREES}')",
         },
     )
+
+
+NAMES = tuple(policies(Accounts()))
+"""Of all policies and of their bindings."""

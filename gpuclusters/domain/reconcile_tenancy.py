@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from gpuclusters.domain import adoption, tenancy_conditions
-from gpuclusters.domain.admission_policy import POD_POLICY
 from gpuclusters.domain.custom_resource import Name
 from gpuclusters.domain.isolation import BASELINE, POLICY
 from gpuclusters.domain.lease_resource import GPU_LEASE
@@ -196,13 +195,17 @@ def _evidence(spec: TenancySpec, cluster: ClusterObjects, trials: Trials | None)
         network_policy=cluster.get(NETWORK_POLICY, POLICY, spec.namespace),
         shared=Shared(
             baseline=cluster.get(BASELINE_POLICY, BASELINE),
-            admission_policy=cluster.get(ADMISSION_POLICY, POD_POLICY),
-            admission_binding=cluster.get(ADMISSION_BINDING, POD_POLICY),
+            admission_policies=_by_name(cluster.list(ADMISSION_POLICY)),
+            admission_bindings=_by_name(cluster.list(ADMISSION_BINDING)),
             nodes=cluster.list(NODE),
             runtime_classes={name: live for name, live in classes.items() if live},
         ),
         trials=trials,
     )
+
+
+def _by_name(objects: Iterable[Mapping[str, Any]]) -> Mapping[str, Mapping[str, Any]]:
+    return {one["metadata"]["name"]: one for one in objects}
 
 
 def observe_tenancy(spec: TenancySpec, cluster: ClusterObjects) -> Judgement | None:

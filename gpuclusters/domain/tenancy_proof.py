@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gpuclusters.domain import tenancy_network
+from gpuclusters.domain import program_admission, tenancy_network
 from gpuclusters.domain.admission_policy import POD_POLICY
 from gpuclusters.domain.program_accounts import TENANTS_PROGRAMS, tenant_role
 from gpuclusters.domain.quantity import same_quantities
@@ -20,6 +20,9 @@ from gpuclusters.domain.tenancy_objects import LIMIT_RANGE_NAME, foreign, is_our
 from gpuclusters.domain.tenancy_resource import TenancySpec
 
 Object = Mapping[str, Any]
+
+PROVEN_POLICIES = (POD_POLICY, *program_admission.NAMES)
+"""Admission policies without which no tenant is isolated: of its pods, and of the cluster's own programs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +57,8 @@ class Shared:
     """What all tenants of a cluster have in common; None and missing keys are absent objects."""
 
     baseline: Object | None
-    admission_policy: Object | None
-    admission_binding: Object | None
+    admission_policies: Mapping[str, Object]
+    admission_bindings: Mapping[str, Object]
     nodes: Sequence[Object]
     runtime_classes: Mapping[str, Object]
 
@@ -94,7 +97,7 @@ def _proofs(spec: TenancySpec, evidence: Evidence) -> Iterator[Proof]:
         "network-agents",
         tenancy_network.agents(spec.runtime_classes, shared.runtime_classes, shared.nodes),
     )
-    yield Proof("admission-rules", _rules(shared.admission_policy, shared.admission_binding))
+    yield Proof("admission-rules", _rules(shared))
     if trials is None:
         untried = Fault("NotTried", "it is tried when all the rest holds")
         yield from (Proof(n, untried) for n in ("pod-security", "admission-policy", "allowed-pod"))
@@ -166,20 +169,26 @@ def _roles(live: Mapping[str, Object]) -> Fault | None:
     return None
 
 
-def _rules(policy: Object | None, binding: Object | None) -> Fault | None:
+def _rules(shared: Shared) -> Fault | None:
+    for name in PROVEN_POLICIES:
+        policy, binding = shared.admission_policies.get(name), shared.admission_bindings.get(name)
+        if fault := _rule(name, policy, binding):
+            return fault
+    return None
+
+
+def _rule(name: str, policy: Object | None, binding: Object | None) -> Fault | None:
     if policy is None:
-        return absent(f"ValidatingAdmissionPolicy {POD_POLICY}")
+        return absent(f"ValidatingAdmissionPolicy {name}")
     status = policy.get("status", {})
     if status.get("observedGeneration", 0) < policy["metadata"].get("generation", 0):
-        return Fault("NotObserved", f"the server has not yet checked {POD_POLICY}")
+        return Fault("NotObserved", f"the server has not yet checked {name}")
     if warnings := (status.get("typeChecking") or {}).get("expressionWarnings"):
-        return Fault(
-            "Faulty", f"the server finds fault with {POD_POLICY}: {warnings[0]['warning']}"
-        )
+        return Fault("Faulty", f"the server finds fault with {name}: {warnings[0]['warning']}")
     if binding is None:
-        return absent(f"ValidatingAdmissionPolicyBinding {POD_POLICY}")
+        return absent(f"ValidatingAdmissionPolicyBinding {name}")
     if "Deny" not in binding.get("spec", {}).get("validationActions", ()):
-        return Fault("Differs", f"the binding of {POD_POLICY} does not deny")
+        return Fault("Differs", f"the binding of {name} does not deny")
     return None
 
 

@@ -31,7 +31,7 @@ _WANTED: Final[Mapping[str, str]] = {
     "network-policy": "the tenant's own policy, in force",
     "network-baseline": "the policy for all tenants, in force",
     "network-agents": "an agent on each node that puts policies into force",
-    "admission-rules": "rules for pods, bound and denying",
+    "admission-rules": "rules for pods and for the programs, bound and denying",
     "pod-security": "pods with the host's network are refused",
     "admission-policy": "pods without a runtime class are refused",
     "allowed-pod": "a pod that keeps all rules is accepted",

@@ -27,6 +27,7 @@ from gpuclusters.domain.lease import Orders
 from gpuclusters.domain.lease_effects import Effect, Outcome
 from gpuclusters.domain.lease_resource import EDGES, GPU_LEASE, Phase
 from gpuclusters.domain.ports import ObjectKind
+from gpuclusters.domain.program_accounts import Accounts
 from gpuclusters.domain.tenancy_objects import (
     ADMISSION_BINDING,
     ADMISSION_POLICY,
@@ -37,6 +38,7 @@ from gpuclusters.domain.tenancy_objects import (
     RESOURCE_QUOTA,
     RUNTIME_CLASS,
 )
+from gpuclusters.domain.tenancy_proof import PROVEN_POLICIES
 from gpuclusters.domain.tenancy_resource import TENANCY, TenancySpec, tenancy_object
 from tests.caas.fakecluster import Body, FakeCluster, Server
 from tests.caas.fakehost import FakeHosts
@@ -227,13 +229,13 @@ class TenancyWorld:
         self.server.refusal = _judged
         self.stage = "made"
         valid = {"conditions": [{"type": "Valid", "status": "True"}]}
-        policy, binding = admission_policy.POD_POLICY, {"validationActions": ["Deny"]}
+        deny = {"spec": {"validationActions": ["Deny"]}}
         up = {"type": "NetworkUnavailable", "status": "False", "reason": "CiliumIsUp"}
         node = {"conditions": [{"type": "Ready", "status": "True"}, up]}
         for kind, name, rest, status in (
             (BASELINE_POLICY, isolation.BASELINE, {}, valid),
-            (ADMISSION_POLICY, policy, {}, {"observedGeneration": 1}),
-            (ADMISSION_BINDING, policy, {"spec": binding}, {}),
+            *((ADMISSION_POLICY, name, {}, {"observedGeneration": 1}) for name in PROVEN_POLICIES),
+            *((ADMISSION_BINDING, name, deny, {}) for name in PROVEN_POLICIES),
             (RUNTIME_CLASS, "kata", {}, {}),
             (NODE, "h", {}, node),
         ):
@@ -246,7 +248,7 @@ class TenancyWorld:
 
     async def controller(self) -> None:
         cluster: Any = FakeCluster(self.server)
-        controller = tenancy_controller.TenancyController(cluster, isolation.Network())
+        controller = tenancy_controller.TenancyController(cluster, isolation.Network(), Accounts())
 
         async def feed() -> None:
             async for kind, body in cluster.watch(TENANCY):

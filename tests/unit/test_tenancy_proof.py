@@ -105,6 +105,15 @@ class Cluster:
             self.objects[plural, made["metadata"]["name"]] = made
 
 
+PROGRAMS_POLICIES = (
+    "gpu-clusters-program-namespaces",
+    "gpu-clusters-program-places",
+    "gpu-clusters-program-roles",
+    "gpu-clusters-program-pods",
+    "gpu-clusters-program-tenancies",
+    "gpu-clusters-leases",
+)
+"""What bounds the accounts of the cluster's own programs."""
 VALID = {"conditions": [{"type": "Valid", "status": "True"}]}
 LABELS = spec().pod_security.labels() | {"gpu-clusters.dev/tenant": "acme"}
 SOUND: list[tuple[str, dict[str, Any]]] = [
@@ -134,16 +143,22 @@ SOUND: list[tuple[str, dict[str, Any]]] = [
     ),
     ("ciliumnetworkpolicies", {"metadata": {"name": "isolate", "generation": 2}, "status": VALID}),
     ("ciliumclusterwidenetworkpolicies", {"metadata": {"name": BASELINE}, "status": VALID}),
-    (
-        "validatingadmissionpolicies",
-        {
-            "metadata": {"name": POD_POLICY, "generation": 1},
-            "status": {"observedGeneration": 1, "typeChecking": {}},
-        },
+    *(
+        (
+            "validatingadmissionpolicies",
+            {
+                "metadata": {"name": name, "generation": 1},
+                "status": {"observedGeneration": 1, "typeChecking": {}},
+            },
+        )
+        for name in (POD_POLICY, *PROGRAMS_POLICIES)
     ),
-    (
-        "validatingadmissionpolicybindings",
-        {"metadata": {"name": POD_POLICY}, "spec": {"validationActions": ["Deny", "Audit"]}},
+    *(
+        (
+            "validatingadmissionpolicybindings",
+            {"metadata": {"name": name}, "spec": {"validationActions": ["Deny", "Audit"]}},
+        )
+        for name in (POD_POLICY, *PROGRAMS_POLICIES)
     ),
     (
         "runtimeclasses",
@@ -299,6 +314,37 @@ def test_each_thing_that_does_not_exist_is_said(plural: str) -> None:
     cluster = sound()
     cluster.objects = {k: v for k, v in cluster.objects.items() if k[0] != plural}
     with pytest.raises(RefusalError, match="does not exist"):
+        ensure(cluster)
+
+
+@pytest.mark.attack(
+    by="whoever may delete admission policies",
+    tries="free the accounts of the programs, or let others write evidence, unnoticed",
+    stopped_by="no tenancy is ready without each policy and its binding, so that no container is let in",
+)
+@pytest.mark.parametrize("name", PROGRAMS_POLICIES)
+@pytest.mark.parametrize(
+    "plural", ["validatingadmissionpolicies", "validatingadmissionpolicybindings"]
+)
+def test_no_tenant_is_ready_where_the_programs_are_not_bounded(plural: str, name: str) -> None:
+    cluster = sound()
+    del cluster.objects[plural, name]
+    with pytest.raises(RefusalError, match=f"{name} does not exist"):
+        ensure(cluster)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"roleRef": {"kind": "ClusterRole", "name": "admin"}}, "binds another role"),
+        ({"subjects": []}, "binds not just the account api"),
+        ({"subjects": [{"kind": "User", "name": "api"}]}, "binds not just the account api"),
+    ],
+)
+def test_a_role_that_is_bound_to_somebody_else_is_said(change: Any, said: str) -> None:
+    cluster = sound()
+    cluster.objects["rolebindings", "gpu-clusters-tenant-api"] |= change
+    with pytest.raises(RefusalError, match=said):
         ensure(cluster)
 
 
