@@ -1,11 +1,12 @@
 """The MIG layout of one node: asked for by a label, done by the operator's MIG manager.
 
-The MIG manager follows the label `nvidia.com/mig.config` and answers in `nvidia.com/mig.config.state` with
-pending, rebooting, success or failed (NVIDIA GPU Operator documentation, MIG). To divide a GPU anew it ends
-everything that uses the GPU, so that this refuses while pods have GPUs of the node. The label has two owners:
-the operator sets `all-disabled` where it finds none (gpu-operator v26.7.0, nodelabeling_controller.go), so ours
-is written with force. The operator decides by its cache, which may be older than our label: on a node that had
-no label, its first one may still overwrite ours, once.
+The MIG manager follows the label `nvidia.com/mig.config` and answers in
+`nvidia.com/mig.config.state` with pending, rebooting, success or failed (NVIDIA GPU Operator
+documentation, MIG). To divide a GPU anew it ends everything that uses the GPU, so that this refuses
+while pods have GPUs of the node. The label has two owners: the operator sets `all-disabled` where
+it finds none (gpu-operator v26.7.0, nodelabeling_controller.go), so ours is written with force. The
+operator decides by its cache, which may be older than our label: on a node that had no label, its
+first one may still overwrite ours, once.
 """
 
 from __future__ import annotations

@@ -224,33 +224,6 @@ def test_an_edit_of_a_state_that_has_changed_meanwhile_is_refused(backend: FileB
     assert backend.checkpoint(DEV).resources == []
 
 
-def test_a_renamed_stack_has_its_name_in_its_urns_but_not_in_its_data(backend: FileBackend) -> None:
-    root = ResourceState(
-        URN.format("pulumi:pulumi:Stack", "refs-dev"), "pulumi:pulumi:Stack", custom=False
-    )
-    text = URN.format("a:b:C", "one")
-    child = resource(
-        "one", parent=root.urn, inputs={"urn": text}, property_dependencies={"x": (text,)}
-    )
-    store(backend).save(Snapshot((root, child), (PendingOperation(child, "updating"),)))
-    new = StackReference("refs", "prod")
-    backend.rename(DEV, new)
-    assert not backend.exists(DEV)
-    first, second = backend.checkpoint(new).resources
-    assert first["urn"] == "urn:pulumi:prod::refs::pulumi:pulumi:Stack::refs-prod"
-    assert second["parent"] == first["urn"]
-    assert second["propertyDependencies"] == {"x": ["urn:pulumi:prod::refs::a:b:C::one"]}
-    assert second["inputs"] == {"urn": text}
-
-
-def test_tags_are_kept_in_pulumis_file(backend: FileBackend) -> None:
-    backend.set_tags(DEV, {"owner": "ops"})
-    assert json.loads(backend.bucket.read(DEV.tags)) == {"version": 1, "tags": {"owner": "ops"}}
-    assert backend.tags(DEV) == {"owner": "ops"}
-    backend.set_tags(DEV, {})
-    assert not backend.bucket.exists(DEV.tags)
-
-
 # -- states --------------------------------------------------------------------------------
 
 

@@ -17,7 +17,6 @@ import pytest
 from lab.engine import secrets
 from lab.engine.backend import checkpoints
 from lab.engine.backend.envelope import parse
-from lab.engine.backend.layout import StackReference
 from lab.engine.keeper import Keeper
 from lab.engine.usererror import UserError
 from tests.engine import recordings
@@ -229,15 +228,6 @@ def test_what_is_not_understood_survives_a_kill(odd: DiskStack) -> None:
     assert oddities(json.loads(odd.state.read_bytes())) == before
 
 
-def test_what_is_not_understood_survives_a_rename_and_an_edit(odd: DiskStack) -> None:
-    before = oddities(json.loads(odd.state.read_bytes()))
-    new = StackReference("memory", "prod")
-    odd.backend.rename(DEV, new)
-    checkpoint = odd.backend.checkpoint(new)
-    odd.backend.replace(new, dict(checkpoint.deployment or {}), checkpoint)
-    assert oddities(json.loads(odd.backend.bucket.read(new.checkpoint))) == before
-
-
 def test_what_is_not_understood_survives_export_and_import(shell: Shell, odd: DiskStack) -> None:
     document = strange(odd.state.read_bytes())
     shell.ok("stack", "init", "dev")
@@ -275,9 +265,6 @@ def test_features_are_refused_by_a_run_and_kept_by_everything_else(
     with pytest.raises(UserError, match="features views, refreshBeforeUpdate"):
         stack.up(Thing("a"))
     assert stack.state.read_bytes() == before
-    new = StackReference("memory", "prod")
-    stack.backend.rename(DEV, new)
-    assert stack.backend.checkpoint(new).features == ("views", "refreshBeforeUpdate")
     shell.ok("stack", "init", "dev")
     export = shell.ok("stack", "export").json
     assert isinstance(export, dict)

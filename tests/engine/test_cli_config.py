@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import io
-import json
 from collections.abc import Callable
 
 import pytest
-import yaml
 
 from tests.engine.shellkit import Shell, shell
 
@@ -123,16 +121,6 @@ def test_another_file_can_be_named(dev: Shell) -> None:
     assert dev.ok("config", "--config-file", "other.yaml", "get", "size").out == "1\n"
 
 
-def test_configuration_is_copied_to_another_stack_with_its_secrets(dev: Shell) -> None:
-    dev.ok("config", "set", "--secret", "token", "tok-123")
-    dev.ok("config", "set", "size", "1")
-    dev.ok("stack", "init", "prod", "--no-select")
-    dev.ok("config", "cp", "--dest", "prod", "token")
-    assert dev.ok("config", "get", "--stack", "prod", "token").out == "tok-123\n"
-    assert dev("config", "get", "--stack", "prod", "size").code == 1
-    assert "the same" in dev("config", "cp", "--dest", "dev").err
-
-
 def test_comments_survive_every_command(dev: Shell) -> None:
     salt = dev.stack_file.read_text()
     dev.stack_file.write_text(f"# top\n{salt}config:\n  # about size\n  refs:size: 1  # small\n")
@@ -150,72 +138,3 @@ def test_a_broken_stack_file_is_reported_with_its_name(dev: Shell) -> None:
     assert done.code == 2
     assert "Pulumi.dev.yaml" in done.err
     assert "Traceback" not in done.err
-
-
-def test_several_values_are_set_and_removed_at_once(dev: Shell) -> None:
-    dev.ok(
-        "config", "set-all", "--plaintext", "a=1", "--plaintext", "b=x=y", "--secret", "pw=hunter22"
-    )
-    assert dev.ok("config", "get", "b").out == "x=y\n"
-    assert dev.ok("config", "get", "pw").out == "hunter22\n"
-    assert "hunter22" not in dev.stack_file.read_text()
-    dev.ok(
-        "config", "set-all", "--path", "--plaintext", "deep.list[0]=true", "--plaintext", "deep.n=3"
-    )
-    assert dev.ok("config", "get", "deep").out == '{"list":[true],"n":3}\n'
-    dev.ok("config", "rm-all", "--path", "deep.n", "a")
-    assert dev.ok("config", "get", "deep").out == '{"list":[true]}\n'
-    assert dev("config", "get", "a").code == 1
-
-
-def test_values_travel_as_json(dev: Shell) -> None:
-    dev.ok("config", "set", "plain", "text")
-    dev.ok("config", "set", "--secret", "pw", "hunter22")
-    printed = dev.ok("config", "--json", "--show-secrets").out
-    dev.ok("stack", "init", "other")
-    dev.ok("config", "set-all", "--json", printed)
-    assert dev.ok("config", "--json", "--show-secrets").json == json.loads(printed)
-    assert "hunter22" not in (dev.folder / "Pulumi.other.yaml").read_text()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "what"),
-    [
-        (("set-all",), "nothing to set"),
-        (("set-all", "--plaintext", "novalue"), "write KEY=VALUE"),
-        (("set-all", "--secret", "novalue"), "--secret 'novalue'"),
-        (("set-all", "--json", "{"), "--json: write"),
-        (("set-all", "--json", "[]"), "--json: write"),
-        (("set-all", "--json", "{}", "--secret", "a=b"), "leave out --secret"),
-        (("rm-all",), "required: KEY"),
-    ],
-)
-def test_several_values_that_make_no_sense_change_nothing(
-    dev: Shell, arguments: tuple[str, ...], what: str
-) -> None:
-    before = dev.stack_file.read_bytes()
-    done = dev("config", *arguments)
-    assert done.code == 2
-    assert what in done.err
-    assert dev.stack_file.read_bytes() == before
-
-
-def test_the_values_of_the_last_run_are_taken_over(dev: Shell) -> None:
-    assert "has never been updated" in dev("config", "refresh").err
-    dev.ok("config", "set", "plain", "then")
-    dev.ok("config", "set", "--secret", "pw", "hunter22")
-    folder = dev.state / ".pulumi/history/refs/dev"
-    folder.mkdir(parents=True)
-    config = yaml.safe_load(dev.stack_file.read_text())["config"]
-    (folder / "dev-1.history.json").write_text(json.dumps({"kind": "update", "config": config}))
-    dev.ok("config", "set", "plain", "now")
-    dev.ok("config", "set", "more", "now")
-    changed = dev.stack_file.read_text()
-    assert "backed up" in dev.ok("config", "refresh").out
-    assert dev.stack_file.with_name("Pulumi.dev.yaml.bak").read_text() == changed
-    assert dev.ok("config", "get", "plain").out == "then\n"
-    assert dev.ok("config", "get", "pw").out == "hunter22\n"
-    assert dev("config", "get", "more").code == 1
-    dev.ok("config", "set", "plain", "now")
-    dev.ok("config", "refresh", "--force")
-    assert not dev.stack_file.with_name("Pulumi.dev.yaml.bak.bak").exists()

@@ -10,7 +10,6 @@ import time
 import pytest
 
 from lab.engine import deployment, rerun
-from lab.engine.cli import runs
 from lab.engine.events import (
     Cancel,
     Diagnostic,
@@ -128,7 +127,7 @@ PENDING = f"--import-pending-creates {THREE} --import-pending-creates id"
             "--continue-on-error", "--message hello", "--config size=3", "--config-path",
             "--config-file elsewhere.yaml", "--show-config", "--show-sames", "--show-reads",
             "--show-full-output", "--show-secrets",
-            "--suppress-outputs", "--suppress-permalink=false", "--debug", "--logtostderr",
+            "--suppress-outputs", "--suppress-permalink=false", "--debug",
             "--verbose 3", "--event-log events.json", "--color always", "--cwd /tmp",
             "--stack other", "--secrets-provider awskms://x", "--target-dependents",
             "--exclude-dependents",
@@ -137,7 +136,6 @@ PENDING = f"--import-pending-creates {THREE} --import-pending-creates id"
         (f"{UP} --target {ONE}", "--target-dependents"),
         (f"{UP} --exclude {ONE}", "--exclude-dependents"),
         (f"{UP} --config a.b=c", "--config-path"),
-        (f"{UP} --logtostderr", "--verbose 3"),
         (f"{UP} --json", "--show-secrets"),
         (f"{UP} --json", "--suppress-outputs"),
         (f"{UP} --diff", "--show-reads"),
@@ -150,7 +148,7 @@ PENDING = f"--import-pending-creates {THREE} --import-pending-creates id"
             f"--exclude {ONE}", f"--replace {ONE}", f"--target-replace {ONE}", "--parallel 3",
             "--config size=3", "--show-config", "--show-sames", "--show-reads",
             "--show-full-output", "--show-replacement-steps", "--show-secrets",
-            "--suppress-outputs", "--debug", "--logtostderr", "--event-log events.json",
+            "--suppress-outputs", "--debug", "--event-log events.json",
         )),
         ("preview --json", "--show-secrets"),
         ("preview --json", "--show-sames"),
@@ -248,19 +246,12 @@ def test_a_protected_resource_stays_with_all_that_it_needs(playing: tuple[Shell,
     done = shell.ok(*f"{DESTROY} --exclude-protected".split())
     assert engine.asked[-1][1].excludes == (ROOT, ONE)
     assert "There are still 2 protected resources associated with this stack." in done.out
-    shell.ok("state", "protect", "--all", "--yes")
+    document = json.loads(shell.checkpoint.read_text())
+    for resource in document["checkpoint"]["latest"]["resources"]:
+        resource["protect"] = True
+    shell.checkpoint.write_text(json.dumps(document))
     engine.asked.clear()
     done = shell.ok(*f"{DESTROY} --exclude-protected --remove".split())
     assert not engine.asked
     assert "There were no unprotected resources to destroy" in done.out
     assert shell.checkpoint.exists()
-
-
-def test_without_a_terminal_progress_is_lines_with_one_it_is_a_tree(
-    playing: tuple[Shell, Engine], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shell, _ = playing
-    monkeypatch.setattr(runs, "interactive", lambda _: True)
-    tree = shell.ok("preview").out
-    assert tree != shell.ok("preview", "--suppress-progress").out
-    assert "Type" in tree

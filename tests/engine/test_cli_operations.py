@@ -282,7 +282,7 @@ def test_an_internal_fault_is_one_sentence(
         (("preview", "-c", "novalue"), "KEY=VALUE"),
         (("frobnicate",), 'unknown command "frobnicate" for "python -m lab.engine"'),
         (("previw",), "did you mean `preview`?"),
-        (("stack", "grpah"), "did you mean `graph`?"),
+        (("stack", "histroy"), "did you mean `history`?"),
         (("--cwd", "/not/there", "preview"), "no such folder"),
         (("preview", "--diff=perhaps"), "write true or false"),
         (("preview", "--refresh=perhaps"), "neither true nor false"),
@@ -381,7 +381,7 @@ def test_at_a_terminal_somebody_is_asked_and_may_look_at_details(
     answers = iter(["details", "yes"])
     monkeypatch.setattr("lab.engine.cli.operations.interactive", lambda _: True)
     monkeypatch.setattr("builtins.input", lambda question: print(question) or next(answers))
-    done = dev("up", "--suppress-progress")
+    done = dev("up")
     assert done.code == 0
     assert done.out.count("Do you want to perform this update? (yes/no/details)") == 2
     assert done.out.count("Previewing update (dev):") == 2
@@ -396,7 +396,7 @@ def test_anything_but_yes_is_no(
     engine(recorder)
     monkeypatch.setattr("lab.engine.cli.operations.interactive", lambda _: True)
     monkeypatch.setattr("builtins.input", lambda _: answer)
-    done = dev("destroy", "--suppress-progress")
+    done = dev("destroy")
     assert done.code == 1
     assert "confirmation declined" in done.err
     assert [request.preview for request in recorder.requests] == [True]
@@ -460,7 +460,7 @@ def test_a_run_goes_on_when_nobody_reads_its_output(dev: Shell) -> None:
         "    return Outcome(ok=True, changes={})\n"
         "deployment.run = run\n"
         "from lab.engine.cli.main import main\n"
-        "sys.exit(main(['preview', '--suppress-progress']))\n"
+        "sys.exit(main(['preview']))\n"
     )
     environment = {**os.environ, "PYTHONPATH": str(Path(deployment.__file__).parents[2])}
     process = subprocess.Popen(

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import io
 import re
 from collections.abc import Sequence
 
 import pytest
-from rich.console import Console
 
 from lab.engine.display import report
 from lab.engine.display.base import Display, Options
 from lab.engine.display.colours import Painter
 from lab.engine.display.difference import Differences, compare
 from lab.engine.display.lines import Lines
-from lab.engine.display.log import Log
 from lab.engine.display.masking import Masker
 from lab.engine.display.rows import short_type
 from lab.engine.display.steps import COUNTED, KINDS
-from lab.engine.display.tree import Tree
 from lab.engine.events import (
     Cancel,
     Diagnostic,
@@ -160,38 +156,6 @@ def test_a_preview_tells_each_step_once_and_without_times(
     assert capsys.readouterr().out == (
         "Previewing update (dev):\n +  a:b:File a create\n\nResources:\n    + 1 to create\n"
     )
-
-
-def test_the_tree_has_changes_under_their_parents_and_no_more(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    screen = io.StringIO()
-    console = Console(file=screen, width=100, force_terminal=False, no_color=True)
-    monkeypatch.setattr("lab.engine.display.tree.Console", lambda **_: console)
-    play(Tree(options()), run_of_many_kinds())
-    drawn = [
-        re.sub(r"\(\d+\.\d+s\)", "(T)", line.rstrip()) for line in screen.getvalue().splitlines()
-    ]
-    assert [re.sub(r"\s{2,}", "  ", line) for line in drawn if "─" in line] == [
-        "  ├─ refs:Folder  letters",
-        " ~  │  └─ a:b:File  a  updated (T)  [diff: ~text]",
-        " +  ├─ a:b:File  b  creating failed (T)  1 error",
-        " -  └─ a:b:File  old  deleted (T)",
-    ]
-    below = capsys.readouterr().out
-    assert "from the program" in below  # it was not printed before
-    assert "Duration: 1m15s" in below
-
-
-def test_a_resource_whose_parent_is_not_known_hangs_below_the_stack(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    screen = io.StringIO()
-    console = Console(file=screen, width=100, force_terminal=False)
-    monkeypatch.setattr("lab.engine.display.tree.Console", lambda **_: console)
-    lost = file("lost", parent="urn:pulumi:dev::refs::x:y:Z::gone")
-    play(Tree(options()), [begin("same", stack(), stack()), end("delete", lost, None)])
-    assert "└─ a:b:File" in screen.getvalue()
 
 
 def test_differences_show_properties_and_hide_secrets(capsys: pytest.CaptureFixture[str]) -> None:
@@ -373,13 +337,6 @@ def test_a_run_tells_each_part_of_a_replacement_once(capsys: pytest.CaptureFixtu
     ]
 
 
-def test_the_tree_tells_a_replacement_as_one_thing(capsys: pytest.CaptureFixture[str]) -> None:
-    play(Tree(options()), replacement())
-    out = capsys.readouterr().out
-    assert "replaced" in out
-    assert "original" not in out
-
-
 @pytest.mark.parametrize("display", [Lines, Differences])
 def test_what_is_only_read_is_shown_on_request_or_when_it_fails(
     capsys: pytest.CaptureFixture[str], display: type[Display]
@@ -398,7 +355,7 @@ def test_what_is_only_read_is_shown_on_request_or_when_it_fails(
     assert "no such thing" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("display", [Lines, Differences, Tree])
+@pytest.mark.parametrize("display", [Lines, Differences])
 def test_the_configuration_is_shown_on_request(
     capsys: pytest.CaptureFixture[str], display: type[Display]
 ) -> None:
@@ -410,7 +367,7 @@ def test_the_configuration_is_shown_on_request(
     assert "Configuration" not in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("display", [Lines, Differences, Tree])
+@pytest.mark.parametrize("display", [Lines, Differences])
 def test_what_programs_log_for_developers_is_shown_on_request(
     capsys: pytest.CaptureFixture[str], display: type[Display]
 ) -> None:
@@ -434,32 +391,3 @@ def test_a_program_that_came_to_no_outputs_takes_none_away(
 ) -> None:
     play(Lines(options()), [begin("same", stack(x=1), stack())])
     assert "Outputs" not in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("level", "there", "missing"),
-    [
-        (0, ["] run: bad"], ["good", "begin"]),
-        (1, ["] run: bad", "good"], ["begin"]),
-        (2, ["begin create", "end create", "succeeded after 1 s"], ["text"]),
-        (3, ['new={"inputs": {"text": "[secret]"}'], ["hello"]),
-    ],
-)
-def test_a_log_says_as_much_as_is_asked_for(
-    capsys: pytest.CaptureFixture[str], level: int, there: list[str], missing: list[str]
-) -> None:
-    events = [
-        Diagnostic("info", "good\n"),
-        Diagnostic("error", "bad\n"),
-        begin("create", None, file("a", text="hello")),
-        end("create", None, file("a", text="hello")),
-        Summary({"create": 1}, "succeeded", 1, is_preview=False),
-    ]
-    play(Log(options(), level), events)
-    captured = capsys.readouterr()
-    assert not captured.out
-    for text in there:
-        assert text in captured.err
-    for text in missing:
-        assert text not in captured.err
-    assert re.match(r"[EI]\d{4} \d\d:\d\d:\d\d\.\d{6} \d+ ", captured.err)

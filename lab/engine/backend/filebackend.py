@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -181,93 +180,7 @@ class FileBackend:
             self.bucket.delete_folder(stack.history)
         self.bucket.delete_folder(stack.locks)
 
-    def rename(self, old: StackReference, new: StackReference) -> None:
-        """Give a stack another name, in its state and its history as well.
-
-        Raises:
-            UserError: there is a stack of that name.
-        """
-        with locked(self.bucket, old):
-            if self.exists(new):
-                raise UserError(f"a stack named {new} already exists")
-            checkpoint = checkpoints.fold(self.bucket, old)
-            deployment = _renamed(checkpoint.deployment or {}, old, new)
-            renamed = dataclasses.replace(checkpoint, deployment=deployment)
-            checkpoints.write(self.bucket, new, renamed)
-            self.bucket.copy(old.checkpoint, f"{old.checkpoint}.bak")
-            self.bucket.delete(old.checkpoint)
-            for key in self.bucket.keys(old.history):
-                name = key.rsplit("/", 1)[-1]
-                head, _, tail = name.rpartition("-")
-                if head == old.name:
-                    self.bucket.copy(key, f"{new.history}/{new.name}-{tail}")
-                    self.bucket.delete(key)
-            if self.bucket.exists(old.tags):
-                self.bucket.copy(old.tags, new.tags)
-                self.bucket.delete(old.tags)
-        self.bucket.delete_folder(old.locks)
-
-    def tags(self, stack: StackReference) -> dict[str, str]:
-        """The tags of a stack."""
-        if not self.bucket.exists(stack.tags):
-            return {}
-        try:
-            document = json.loads(self.bucket.read(stack.tags))
-            return {str(k): str(v) for k, v in (document.get("tags") or {}).items()}
-        except (ValueError, AttributeError) as error:
-            raise UserError(f"{self.bucket.path(stack.tags)} is damaged: {error}") from error
-
-    def set_tags(self, stack: StackReference, tags: Mapping[str, str]) -> None:
-        """Replace all tags of a stack."""
-        if not tags:
-            self.bucket.delete(stack.tags)
-            return
-        document = {"version": 1, "tags": dict(sorted(tags.items()))}
-        self.bucket.write(stack.tags, json.dumps(document, separators=(",", ":")).encode())
-
     def finish(self, stack: StackReference, record: history.UpdateRecord) -> None:
         """Note a finished run in the history and keep a backup of its state."""
         history.add(self.bucket, stack, record)
         history.back_up(self.bucket, stack)
-
-
-def _renamed(
-    deployment: Mapping[str, Any], old: StackReference, new: StackReference
-) -> dict[str, Any]:
-    """The deployment with the stack's name and project replaced in all URNs."""
-    before = f"urn:pulumi:{old.name}::{old.project}::"
-    after = f"urn:pulumi:{new.name}::{new.project}::"
-    root = f"{before}{STACK_TYPE}::{old.project}-{old.name}"
-    new_root = f"{after}{STACK_TYPE}::{new.project}-{new.name}"
-
-    def renamed(value: Any) -> Any:
-        if isinstance(value, str):
-            if value == root:
-                return new_root
-            return after + value.removeprefix(before) if value.startswith(before) else value
-        if isinstance(value, list):
-            return [renamed(item) for item in value]
-        if isinstance(value, dict):
-            return {renamed(key): renamed(item) for key, item in value.items()}
-        return value
-
-    document = dict(deployment)
-    for name in ("resources", "pending_operations"):
-        if name in document:
-            # Property values are data of the program, not references.
-            document[name] = [_renamed_entry(entry, renamed) for entry in document[name]]
-    return document
-
-
-def _renamed_entry(entry: Mapping[str, Any], renamed: Any) -> dict[str, Any]:
-    data = ("inputs", "outputs")
-    return {
-        key: (
-            _renamed_entry(value, renamed)
-            if key == "resource"
-            else value
-            if key in data
-            else renamed(value)
-        )
-        for key, value in entry.items()
-    }

@@ -1,16 +1,27 @@
-"""`cancel`: let go of the lock of a run that ended without doing so."""
+"""`cancel`, which releases the lock of a run that ended without doing so, and `version`."""
 
 from __future__ import annotations
 
 import argparse
+import sys
 
 from lab.engine.cli.parser import Parser, Verbs
 from lab.engine.cli.terminal import agreed, confirm, interactive
 from lab.engine.cli.workspace import Workspace
+from lab.engine.state import VERSION
+
+_NOTE = "embedded engine; its state and its command line are those of this version of Pulumi"
 
 
 def add_verbs(verbs: Verbs, shared: Parser) -> None:
-    """Register the verb."""
+    """Register both verbs."""
+    version = verbs.add_parser(
+        "version",
+        parents=[shared],
+        allow_abbrev=False,
+        help="print the version of Pulumi that this engine follows",
+    )
+    version.set_defaults(run=_version)
     parser = verbs.add_parser(
         "cancel", parents=[shared], allow_abbrev=False, help="release the lock of a stack"
     )
@@ -18,6 +29,13 @@ def add_verbs(verbs: Verbs, shared: Parser) -> None:
     parser.add_argument("--stack", "-s", dest="named", metavar="NAME")
     parser.add_argument("--yes", "-y", action="store_true", help="do not ask")
     parser.set_defaults(run=run)
+
+
+def _version(arguments: argparse.Namespace) -> int:
+    del arguments
+    print(VERSION)
+    print(_NOTE, file=sys.stderr)
+    return 0
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -10,12 +10,11 @@ import sys
 from collections import Counter
 from typing import Any
 
-from lab.engine.cli import manyvalues
 from lab.engine.cli.parser import Parser, Verbs, config_file_flag, stack_flags
 from lab.engine.cli.tables import print_json, print_table
 from lab.engine.cli.terminal import interactive
 from lab.engine.cli.workspace import Workspace
-from lab.engine.stackconfig import ConfigKey, Secure, Tree, values
+from lab.engine.stackconfig import ConfigKey, Secure, Tree, parse_key, parse_path_key, values
 from lab.engine.stackconfig.keys import Path
 from lab.engine.usererror import ExitCode, UserError
 
@@ -60,7 +59,13 @@ def add_verbs(verbs: Verbs, shared: Parser) -> None:
     remove.add_argument("key", metavar="KEY")
     for parser in (get, put, remove):
         parser.add_argument("--path", action="store_true", help="KEY leads into a value")
-    manyvalues.add_actions(action)
+
+
+def split_key(text: str, workspace: Workspace, *, path: bool) -> tuple[ConfigKey, Path]:
+    """The key, and the way into its value if `text` is a path."""
+    if path:
+        return parse_path_key(text, workspace.project.name)
+    return parse_key(text, workspace.project.name), ()
 
 
 def _list(arguments: argparse.Namespace) -> int:
@@ -121,7 +126,7 @@ def _set(arguments: argparse.Namespace) -> int:
 
 def set_plain(workspace: Workspace, text: str, value: str, *, path: bool) -> None:
     """`up --config KEY=VALUE`: set a value without saving it yet."""
-    key, steps = manyvalues.split_key(text, workspace, path=path)
+    key, steps = split_key(text, workspace, path=path)
     workspace.stack_file.put(key, steps, values.coerce(value) if steps else value)
 
 
@@ -134,7 +139,7 @@ def _remove(arguments: argparse.Namespace) -> int:
 
 
 def _key(arguments: argparse.Namespace, workspace: Workspace) -> tuple[ConfigKey, Path]:
-    return manyvalues.split_key(arguments.key, workspace, path=arguments.path)
+    return split_key(arguments.key, workspace, path=arguments.path)
 
 
 def _spelt(arguments: argparse.Namespace, key: ConfigKey, workspace: Workspace) -> str:

@@ -46,7 +46,6 @@ def add_common(parser: argparse.ArgumentParser) -> None:
     add("--show-config", action="store_true", help="show the configuration first")
     add("--show-full-output", action="store_true", help="do not cut long values")
     add("--suppress-outputs", action="store_true", help="do not show the stack's outputs")
-    add("--suppress-progress", action="store_true", help="no live view")
     add(
         "--suppress-permalink",
         type=truth,

@@ -1,13 +1,10 @@
-"""``PULUMI_OPTION_<FLAG>``: any flag of any command, from the environment."""
+"""Values of flags, and what stands for flags in the environment."""
 
 from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterable
-from typing import Any
 
-from lab.engine.cli.refusals import FLAGS, refuse_flag
 from lab.engine.usererror import ExitCode, UserError
 
 _PREFIX = "PULUMI_OPTION_"
@@ -39,59 +36,17 @@ def truth(text: str) -> str:
         raise argparse.ArgumentTypeError(f"{text!r} is neither true nor false") from None
 
 
-def variable(flag: str) -> str:
-    """The environment variable that stands for a long flag."""
-    return _PREFIX + flag.removeprefix("--").replace("-", "_").upper()
-
-
-def apply_environment(parsers: Iterable[argparse.ArgumentParser]) -> None:
-    """Make what the environment says the default of each flag.
-
-    Raises:
-        UserError: a variable has a value that its flag cannot have.
-    """
-    if not any(name.startswith(_PREFIX) for name in os.environ):
-        return
-    for parser in parsers:
-        for action in parser._actions:
-            # A suppressed default leaves it to the same flag of the command above.
-            if action.default is not argparse.SUPPRESS:
-                _apply(action)
-
-
 def refuse_environment() -> None:
-    """Refuse variables that stand for flags which are refused.
+    """Refuse ``PULUMI_OPTION_<FLAG>``, by which Pulumi's CLI takes any flag.
 
     Raises:
-        UserError: one is set to anything but false.
+        UserError: such a variable is set.
     """
-    for flag in FLAGS:
-        name = variable(flag)
-        if flag.startswith("--") and os.environ.get(name, "").lower() not in _FALSE:
-            refusal = refuse_flag(flag)
-            raise UserError(f"{name}: {refusal}", ExitCode.CONFIGURATION)
-
-
-def _apply(action: argparse.Action) -> None:
-    for flag in action.option_strings:
-        text = os.environ.get(variable(flag)) if flag.startswith("--") else None
-        if text:
-            action.default = _value(action, variable(flag), text)
-
-
-def _value(action: argparse.Action, name: str, text: str) -> Any:
-    if action.nargs == 0:
-        return switched(name, text)
-    if isinstance(action, argparse._AppendAction):
-        return text.split(",")
-    value: Any = text
-    if callable(action.type):
-        try:
-            value = action.type(text)
-        except (ValueError, argparse.ArgumentTypeError) as error:
-            raise UserError(f"{name}={text}: {error}", ExitCode.CONFIGURATION) from error
-    if action.choices is not None and value not in action.choices:
-        raise UserError(
-            f"{name}={text}: it is one of {', '.join(action.choices)}", ExitCode.CONFIGURATION
-        )
-    return value
+    for name in sorted(os.environ):
+        if name.startswith(_PREFIX) and os.environ[name]:
+            flag = name.removeprefix(_PREFIX).lower().replace("_", "-")
+            raise UserError(
+                f"{name} is set: the embedded engine takes no flags from the environment; unset it and"
+                f" pass --{flag}",
+                ExitCode.CONFIGURATION,
+            )

@@ -76,7 +76,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     elif first == "--version":
         arguments = ["version", *arguments[1:]]
     parser = build(arguments)
-    options.apply_environment(_all(parser))
+    options.refuse_environment()
     known, unknown = parser.parse_known_args(_normalised(arguments, _switches(parser)))
     literal = False
     for argument in unknown:
@@ -86,12 +86,6 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         if _taken_late(known, argument, literal=literal):
             continue
         raise _unknown(_chosen(parser, known), argument)
-    options.refuse_environment()
-    if known.verbose and not known.logtostderr:
-        raise UserError(
-            "--verbose says how much --logtostderr logs: pass both, as no log files are written",
-            ExitCode.CONFIGURATION,
-        )
     return known
 
 
@@ -199,7 +193,7 @@ def _switches(parser: Parser) -> frozenset[str]:
 
 def build(words: Iterable[str] | None = None) -> Parser:
     """The parser of a command line with these words; without them, the whole one."""
-    from lab.engine.cli import cancel, configuration, identity, operations, stacks, states
+    from lab.engine.cli import cancel, configuration, operations, stacks, states
 
     shared = global_flags(argparse.SUPPRESS)
     parser = Parser(
@@ -211,7 +205,7 @@ def build(words: Iterable[str] | None = None) -> Parser:
     )
     parser.help_alone()
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", parser_class=Parser)
-    for module in (operations, stacks, configuration, states, cancel, identity):
+    for module in (operations, stacks, configuration, states, cancel):
         module.add_verbs(verbs, shared)
     return parser
 
@@ -250,17 +244,6 @@ def global_flags(default: object) -> Parser:
         action="store_true",
         default=default,
         help="write organization and project before names of stacks",
-    )
-    flags.add_argument(
-        "--logtostderr", action="store_true", default=default, help="write a log to stderr"
-    )
-    flags.add_argument(
-        "--verbose",
-        "-v",
-        type=int,
-        default=default,
-        metavar="N",
-        help="with --logtostderr: 1 messages, 2 steps as well, 3 and more what they contain",
     )
     return flags
 

@@ -12,10 +12,15 @@ _CLOUD = "it belongs to Pulumi Cloud; a file backend has none"
 _PLANS = "update plans, which Pulumi itself calls experimental: compare `preview --json` instead"
 _POLICIES = "policy packs run in the Pulumi CLI only: use it, or test the rules as plain Python"
 _AUTOMATION = "it is for Pulumi's Automation API, which needs the Pulumi CLI"
-_TRACES = "there are no traces; `--logtostderr --verbose 3` says what happens and when"
+_TRACES = "there are no traces and no log: `--event-log FILE` writes what happens and when"
+_STATE = "use `stack export`, an editor, and `stack import`"
+_STACK_FILE = "use `config set` and `config rm` for each value, or edit Pulumi.<stack>.yaml"
+_BACKEND = "set PULUMI_BACKEND_URL=file://FOLDER"
+_MADE_ONCE = "use the Pulumi CLI on the same state"
 _CODE = "it generates or installs code: use the Pulumi CLI"
 
 VERBS = {
+    "about": "use `version`, and `gpu-clusters doctor`",
     "ai": _CLOUD,
     "api": _CLOUD,
     "console": _CLOUD,
@@ -28,6 +33,8 @@ VERBS = {
     "import": "declare the resource with the option `import_` and run `up`, or use the Pulumi CLI",
     "insights": _CLOUD,
     "install": "install the packages of the project with pip, and plugins with the Pulumi CLI",
+    "login": _BACKEND,
+    "logout": _BACKEND,
     "logs": "no provider served here knows logs; read them where the resource runs",
     "neo": _CLOUD,
     "new": _CODE,
@@ -41,29 +48,45 @@ VERBS = {
     "template": _CLOUD,
     "view-trace": _TRACES,
     "watch": "run `up` when a file changes",
+    "whoami": "a file backend knows no users",
 }
 
 BELOW: dict[str, dict[str, str]] = {
     "stack": {
+        "change-secrets-provider": _MADE_ONCE,
         "drift": _CLOUD,
         "env": _CLOUD,
+        "graph": "use `gpu-clusters draw`",
         "migrate": _CLOUD,
+        "rename": _MADE_ONCE,
         "schedule": _CLOUD,
+        "tag": "a stack has no tags here",
+        "unselect": "pass --stack, or select another one",
         "webhook": _CLOUD,
     },
     "config": {
+        "cp": _STACK_FILE,
         "edit": "open Pulumi.<stack>.yaml in an editor",
         "env": "environments belong to Pulumi Cloud; a file backend has none",
         "pin": _CLOUD,
+        "refresh": _STACK_FILE,
         "restore": _CLOUD,
+        "rm-all": _STACK_FILE,
+        "set-all": _STACK_FILE,
         "web": _CLOUD,
     },
     "state": {
-        "edit": "use `stack export`, an editor, and `stack import`",
+        "edit": _STATE,
         "eject": _CLOUD,
         "get": "use `stack export`",
         "move": "use the Pulumi CLI, which moves between two stacks in one step",
         "promote": _CLOUD,
+        "protect": "declare `protect=True` in the program",
+        "rename": f"{_STATE}, or an alias in the program",
+        "repair": _STATE,
+        "taint": "use `up --replace URN`",
+        "untaint": _STATE,
+        "upgrade": "the backend has the newest layout, or is refused",
     },
 }
 
@@ -71,9 +94,10 @@ FLAGS = {
     "--agent-pool-id": _CLOUD,
     "--attach-debugger": "a program runs without a terminal here: log from it, or use the Pulumi CLI",
     "--client": _AUTOMATION,
+    "--copy-config-from": _STACK_FILE,
     "--copilot": _CLOUD,
     "--default-org": _CLOUD,
-    "--disable-integrity-checking": "a state is always checked; `state repair` mends one",
+    "--disable-integrity-checking": f"a state is always checked; to mend one, {_STATE}",
     "--draft": _CLOUD,
     "--emoji": "this command writes no emoji",
     "--exec-agent": _AUTOMATION,
@@ -86,7 +110,8 @@ FLAGS = {
     "--import-file": "take the resources from `preview --json`, or use the Pulumi CLI",
     "--insecure": _CLOUD,
     "--interactive": _CLOUD,
-    "--logflow": "plugins get no log settings; what they print is shown anyway",
+    "--logflow": _TRACES,
+    "--logtostderr": _TRACES,
     "--memprofilerate": _TRACES,
     "--neo": _CLOUD,
     "--otel-traces": _TRACES,
@@ -100,12 +125,19 @@ FLAGS = {
     "--remote": _CLOUD,
     "--remote-config": _CLOUD,
     "--save-plan": _PLANS,
+    "--show-ids": "use `stack export`",
+    "--show-name": "use `stack ls`, which marks the selected one",
     "--show-policy-remediations": _POLICIES,
+    "--show-urns": "use `stack export`",
     "--strict": _PLANS,
+    "--suppress-progress": "there is no progress view to suppress",
     "--suppress-stream-logs": _CLOUD,
+    "--tag": "a stack has no tags here",
     "--teams": _CLOUD,
     "--tracing": _TRACES,
     "--tracing-header": _TRACES,
+    "--verbose": _TRACES,
+    "-v": _TRACES,
     "-e": "this command writes no emoji",
 }
 

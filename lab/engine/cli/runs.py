@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import pathlib
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -12,13 +13,13 @@ from typing import TYPE_CHECKING, Literal
 
 from lab.engine.backend.history import UpdateRecord
 from lab.engine.cli import flags, pending
-from lab.engine.cli.terminal import coloured, confirm, interactive, truthy
+from lab.engine.cli.terminal import coloured, confirm, truthy
 from lab.engine.cli.workspace import Workspace
 from lab.engine.stackconfig import refuse_unsupported, validate, values
 from lab.engine.usererror import ExitCode, UserError
 
 if TYPE_CHECKING:
-    from lab.engine.display import Options
+    from lab.engine.display import Display, Options
     from lab.engine.events import Event
     from lab.engine.request import Outcome, Request
     from lab.engine.state import Snapshot
@@ -131,26 +132,23 @@ class Session:
         # Importing the engine means importing gRPC, which is not needed to find a wrong flag.
         from lab.engine.cli.interrupts import stoppable
         from lab.engine.cli.screen import Screen
-        from lab.engine.display import choose, logs
+        from lab.engine.display import choose
 
         arguments = self._arguments
-        live = interactive(arguments) and not arguments.suppress_progress
         options = self._options(preview=preview)
         self._announce()
         streaming = truthy("PULUMI_ENABLE_STREAMING_JSON_PREVIEW")
         with contextlib.ExitStack() as displays:
             display = displays.enter_context(
-                choose(
-                    options,
-                    json=arguments.json,
-                    diff=arguments.diff,
-                    live=live,
-                    streaming=streaming,
-                )
+                choose(options, json=arguments.json, diff=arguments.diff, streaming=streaming)
             )
-            level = (arguments.verbose or 0) if arguments.logtostderr else None
-            more = logs(options, file=arguments.event_log, level=level)
-            shown = [display, *map(displays.enter_context, more)]
+            shown: list[Display] = [display]
+            if arguments.event_log:
+                from lab.engine.display.eventlines import EventLog
+
+                shown.append(
+                    displays.enter_context(EventLog(options, pathlib.Path(arguments.event_log)))
+                )
             screens = [Screen(one.show) for one in shown]
 
             def show(event: Event) -> None:

@@ -1,4 +1,4 @@
-"""`stack`, `stack output|export|import|history`: looking at the state and carrying it around."""
+"""`stack output|export|import|history`: looking at the state and carrying it around."""
 
 from __future__ import annotations
 
@@ -35,56 +35,22 @@ def add_actions(action: Callable[..., Parser]) -> None:
     output.add_argument("name", nargs="?", metavar="NAME")
     output.add_argument("--json", "-j", action="store_true")
     output.add_argument("--shell", action="store_true")
-    output.add_argument("--show-secrets", action="store_true", default=argparse.SUPPRESS)
+    output.add_argument("--show-secrets", action="store_true")
     export = action("export", _export, "print the state")
     export.add_argument("--file", metavar="FILE")
     export.add_argument("--version", metavar="N", help="refused: there are no older versions")
-    export.add_argument("--show-secrets", action="store_true", default=argparse.SUPPRESS)
+    export.add_argument("--show-secrets", action="store_true")
     load = action("import", _import, "replace the state")
     load.add_argument("--file", metavar="FILE")
     load.add_argument("--force", "-f", action="store_true")
     past = action("history", _history, "list past runs", "hist")
     past.add_argument("--json", "-j", action="store_true")
-    past.add_argument("--show-secrets", action="store_true", default=argparse.SUPPRESS)
+    past.add_argument("--show-secrets", action="store_true")
     past.add_argument("--full-dates", action="store_true")
     past.add_argument("--page-size", type=int, default=10, metavar="N")
     past.add_argument("--page", type=int, default=1, metavar="N")
     for parser in (output, export, load, past):
         nested_stack_flag(parser)
-
-
-def show(arguments: argparse.Namespace) -> int:
-    """`stack`: what the stack consists of."""
-    workspace = Workspace(arguments)
-    stack = workspace.stack
-    if arguments.show_name:
-        print(workspace.shown(stack))
-        return 0
-    checkpoint = workspace.backend.checkpoint(stack)
-    print(f"Current stack is {workspace.shown(stack)}:")
-    print(f"    Managed by {workspace.backend.url}")
-    print(f"Current stack resources ({len(checkpoint.resources)}):")
-    if not checkpoint.resources:
-        print("    No resources currently in this stack")
-    rows = []
-    for resource in checkpoint.resources:
-        name = resource["urn"].split("::", 3)[-1]
-        rows.append((f"    {resource['type']}", name))
-        if arguments.show_urns:
-            rows.append((f"        URN: {resource['urn']}", ""))
-        if arguments.show_ids and resource.get("id"):
-            rows.append((f"        ID: {resource['id']}", ""))
-    if rows:
-        print_table(("    TYPE", "NAME"), rows)
-    outputs = _outputs(workspace, show_secrets=arguments.show_secrets)
-    print(f"\nCurrent stack outputs ({len(outputs)}):")
-    if not outputs:
-        print("    No output values currently in this stack")
-        return 0
-    print_table(
-        ("    OUTPUT", "VALUE"), [(f"    {name}", _text(value)) for name, value in outputs.items()]
-    )
-    return 0
 
 
 def _output(arguments: argparse.Namespace) -> int:

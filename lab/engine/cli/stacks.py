@@ -1,4 +1,4 @@
-"""`stack …`: making, choosing, listing, removing and renaming stacks, and their tags."""
+"""`stack …`: make, select, list and remove stacks."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import argparse
 
 from lab.engine.backend import selection
 from lab.engine.backend.checkpoints import empty_deployment
-from lab.engine.backend.layout import StackReference
 from lab.engine.backend.locks import held
-from lab.engine.cli import rekey, stackdata, stackgraph, tags
+from lab.engine.cli import stackdata
 from lab.engine.cli.flags import add_secrets_provider, check_provider
 from lab.engine.cli.parser import Parser, Verbs, nested_stack_flag, stack_flags
 from lab.engine.cli.tables import print_json, print_table
@@ -25,11 +24,7 @@ def add_verbs(verbs: Verbs, shared: Parser) -> None:
         "stack", parents=[shared], allow_abbrev=False, help="manage stacks and their state"
     )
     stack_flags(stack)
-    stack.add_argument("--show-urns", "-u", action="store_true")
-    stack.add_argument("--show-ids", "-i", action="store_true")
-    stack.add_argument("--show-name", action="store_true", help="print just the name")
-    stack.add_argument("--show-secrets", action="store_true")
-    stack.set_defaults(run=stackdata.show)
+    stack.help_alone()
     below = stack.add_subparsers(dest="action", metavar="ACTION", parser_class=Parser)
 
     def action(name: str, run: object, text: str, *aliases: str) -> Parser:
@@ -42,31 +37,24 @@ def add_verbs(verbs: Verbs, shared: Parser) -> None:
     init = action("init", _init, "make a stack", "new")
     init.add_argument("name", nargs="?", metavar="NAME")
     init.add_argument("--no-select", action="store_true")
-    init.add_argument("--copy-config-from", metavar="STACK")
     add_secrets_provider(init)
     listing = action("ls", _list, "list stacks", "list")
     listing.add_argument("--json", "-j", action="store_true")
     listing.add_argument("--all", "-a", action="store_true")
     listing.add_argument("--project", "-p", metavar="NAME")
-    listing.add_argument("--tag", "-t", metavar="NAME[=VALUE]")
     select = action("select", _select, "choose a stack")
     select.add_argument("name", nargs="?", metavar="NAME")
     select.add_argument("--create", "-c", action="store_true")
     add_secrets_provider(select)
-    action("unselect", _unselect, "choose none")
     remove = action("rm", _remove, "remove a stack", "remove", "delete")
     remove.add_argument("name", nargs="?", metavar="NAME")
     remove.add_argument("--force", "-f", action="store_true")
     remove.add_argument("--yes", "-y", action="store_true")
     remove.add_argument("--preserve-config", action="store_true")
     remove.add_argument("--remove-backups", action="store_true")
-    rename = action("rename", _rename, "give a stack another name")
-    rename.add_argument("name", metavar="NEW-NAME")
-    for parser in (init, select, remove, rename):
+    for parser in (init, select, remove):
         nested_stack_flag(parser)
-    tags.add_actions(action("tag", None, "manage tags"), shared)
-    for module in (stackdata, stackgraph, rekey):
-        module.add_actions(action)
+    stackdata.add_actions(action)
 
 
 def _init(arguments: argparse.Namespace) -> int:
@@ -77,21 +65,10 @@ def _init(arguments: argparse.Namespace) -> int:
     if workspace.backend.exists(stack):
         raise UserError(f"stack '{stack}' already exists")
     workspace.backend.create(stack, empty_deployment(workspace.new_manager(stack)))
-    if arguments.copy_config_from:
-        _copy_config(workspace, arguments.copy_config_from, name)
     if not arguments.no_select:
         selection.select(workspace.home, workspace.project, str(stack))
     print(f"Created stack '{stack.name}'")
     return 0
-
-
-def _copy_config(workspace: Workspace, source: str, target: str) -> None:
-    old = workspace.file_of(workspace.reference(source))
-    new = workspace.file_of(workspace.reference(target))
-    from_manager, to_manager = workspace.open(old.salt), workspace.open(new.salt)
-    for key, tree in old.config.items():
-        new.put(key, (), rekey.recrypt(tree, from_manager, to_manager))
-    new.save()
 
 
 def _list(arguments: argparse.Namespace) -> int:
@@ -99,8 +76,6 @@ def _list(arguments: argparse.Namespace) -> int:
     project = arguments.project or (None if arguments.all else workspace.project.name)
     rows = []
     for stack in workspace.backend.stacks(project):
-        if arguments.tag and not _has_tag(workspace, stack, arguments.tag):
-            continue
         checkpoint = workspace.backend.checkpoint(stack)
         manifest = (checkpoint.deployment or {}).get("manifest") or {}
         count = len(checkpoint.resources)
@@ -130,12 +105,6 @@ def _list(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _has_tag(workspace: Workspace, stack: StackReference, wanted: str) -> bool:
-    name, equals, value = wanted.partition("=")
-    tags = workspace.backend.tags(stack)
-    return name in tags and (not equals or tags[name] == value)
-
-
 def _current(workspace: Workspace) -> str | None:
     try:
         return selection.selected(workspace.home, workspace.project)
@@ -150,17 +119,10 @@ def _select(arguments: argparse.Namespace) -> int:
     name = _given_name(arguments) or _chosen_name(arguments, workspace)
     stack = workspace.reference(name)
     if arguments.create and not workspace.backend.exists(stack):
-        arguments.no_select, arguments.copy_config_from = False, None
+        arguments.no_select = False
         return _init(arguments)
     workspace.backend.require(stack)
     selection.select(workspace.home, workspace.project, str(stack))
-    return 0
-
-
-def _unselect(arguments: argparse.Namespace) -> int:
-    workspace = Workspace(arguments)
-    selection.select(workspace.home, workspace.project, None)
-    print("Stack was unselected")
     return 0
 
 
@@ -180,20 +142,6 @@ def _remove(arguments: argparse.Namespace) -> int:
     if selection.selected(workspace.home, workspace.project) in (stack.name, str(stack)):
         selection.select(workspace.home, workspace.project, None)
     print(f"Stack '{stack.name}' has been removed!")
-    return 0
-
-
-def _rename(arguments: argparse.Namespace) -> int:
-    workspace = Workspace(arguments)
-    old, new = workspace.stack, workspace.reference(arguments.name)
-    workspace.backend.rename(old, new)
-    before = workspace.project.stack_file(old.name)
-    after = workspace.project.stack_file(new.name)
-    if before.exists():
-        before.rename(after)
-    if selection.selected(workspace.home, workspace.project) in (old.name, str(old)):
-        selection.select(workspace.home, workspace.project, str(new))
-    print(f"Renamed {old.name} to {new.name}")
     return 0
 
 

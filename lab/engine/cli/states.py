@@ -12,13 +12,6 @@ from lab.engine.cli.terminal import agreed, confirm, interactive
 from lab.engine.cli.workspace import Workspace
 from lab.engine.usererror import ExitCode, UserError
 
-_MARKS = {
-    "protect": ("protect", True),
-    "unprotect": ("protect", False),
-    "taint": ("taint", True),
-    "untaint": ("taint", False),
-}
-
 
 def add_verbs(verbs: Verbs, shared: Parser) -> None:
     """Register `state` and what is below it."""
@@ -42,17 +35,10 @@ def add_verbs(verbs: Verbs, shared: Parser) -> None:
     delete.add_argument("--force", action="store_true", help="protected ones as well")
     delete.add_argument("--target-dependents", action="store_true", help="and what needs it")
     delete.set_defaults(optional=("urn",))
-    rename = action("rename", _rename, "give a resource another name")
-    rename.add_argument("urn", metavar="URN")
-    rename.add_argument("name", metavar="NEW-NAME")
-    for name in _MARKS:
-        parser = action(name, _mark, f"{name} resources")
-        parser.add_argument("urn", nargs="*", metavar="URN")
-        if name != "taint":
-            parser.add_argument("--all", action="store_true", help="all resources of the stack")
-        parser.set_defaults(optional=("urn",))
-    action("repair", _repair, "put a damaged state in order")
-    action("upgrade", _upgrade, "bring the backend to the newest layout")
+    unprotect = action("unprotect", _unprotect, "allow resources to be deleted")
+    unprotect.add_argument("urn", nargs="*", metavar="URN")
+    unprotect.add_argument("--all", action="store_true", help="all resources of the stack")
+    unprotect.set_defaults(optional=("urn",))
 
 
 def _delete(arguments: argparse.Namespace) -> int:
@@ -77,43 +63,14 @@ def _delete(arguments: argparse.Namespace) -> int:
     return _edit(arguments, change, "Resources deleted" if arguments.all else "Resource deleted")
 
 
-def _rename(arguments: argparse.Namespace) -> int:
-    def change(resources: Resources) -> Resources:
-        return stateedits.renamed(resources, arguments.urn, arguments.name)
-
-    return _edit(arguments, change, "Resource renamed")
-
-
-def _mark(arguments: argparse.Namespace) -> int:
-    everything = getattr(arguments, "all", False)
-    if bool(arguments.urn) == everything:
-        either = "" if arguments.action == "taint" else ", or pass --all"
-        raise UserError(f"name the URNs of resources{either}", ExitCode.CONFIGURATION)
-    mark, on = _MARKS[arguments.action]
-
-    def change(resources: Resources) -> Resources:
-        return stateedits.marked(resources, arguments.urn, mark, on=on)
-
-    return _edit(arguments, change, f"Resources {arguments.action}ed")
-
-
-def _repair(arguments: argparse.Namespace) -> int:
-    workspace = Workspace(arguments)
-    resources = [dict(r) for r in workspace.backend.checkpoint(workspace.stack).resources]
-    if not stateedits.faults(resources):
-        print("The snapshot is already valid; skipping repair")
-        return 0
-    for note in stateedits.repaired(resources).notes:
-        print(f"  - {note}")
+def _unprotect(arguments: argparse.Namespace) -> int:
+    if bool(arguments.urn) == arguments.all:
+        raise UserError("name the URNs of resources, or pass --all", ExitCode.CONFIGURATION)
     return _edit(
-        arguments, lambda old: stateedits.repaired(old).resources, "State repaired successfully"
+        arguments,
+        lambda resources: stateedits.unprotected(resources, arguments.urn),
+        "Resources unprotected",
     )
-
-
-def _upgrade(arguments: argparse.Namespace) -> int:
-    # Opening a backend refuses every layout but the newest one.
-    print(f"{Workspace(arguments).backend.url} has the newest layout already; nothing to upgrade")
-    return 0
 
 
 def _edit(
