@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from lab import tools
 from tests.e2e.conftest import SILENCE_SECONDS, Checkout, kill_all, told
 
 STARTS, ENDS = "resourcePreEvent", "resOutputsEvent"
@@ -91,6 +92,29 @@ def up_through_kills(dev: Checkout, kills: Sequence[Kill]) -> list[Kill]:
             assert not list(locks.rglob("*.json")), "a run that was told to end holds its lock"
         else:
             assert dev.engine("cancel", "--yes").returncode == 0
+        free_release_names(dev)
         assert finished <= len(dev.state()), "a finished step was lost"
         finished = len(dev.state())
     return [kill for kill in kills if kill not in left]
+
+
+def free_release_names(dev: Checkout) -> None:
+    """Uninstall the releases that Helm has and the state has not: their names are in use for ever.
+
+    Everything else that a killed run has begun is found by the next one.
+    """
+    known = {
+        resource.get("id") for resource in dev.state() if resource["type"].endswith(":Release")
+    }
+    for release in json.loads(_helm(dev, "list", "--all-namespaces", "--output", "json")):
+        name, namespace = release["name"], release["namespace"]
+        if f"{namespace}/{name}" not in known:
+            _helm(dev, "uninstall", name, "--namespace", namespace, "--wait")
+
+
+def _helm(dev: Checkout, *arguments: str) -> str:
+    command = [str(tools.resolve("helm")), *arguments]
+    command += ["--kubeconfig", str(dev.lab / "kubeconfig")]
+    done = subprocess.run(command, env=dev.env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout

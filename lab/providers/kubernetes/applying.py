@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import copy
-import hashlib
 import re
+import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from lab.providers.calls import ProviderError, Resource
+from lab.providers.calls import ProviderError
 from lab.providers.kubernetes.client import APPLY, JSON_PATCH, Api, ApiError, ApiResource
 from lab.providers.kubernetes.objects import (
     FIELD_MANAGER,
@@ -23,6 +23,8 @@ from lab.providers.kubernetes.objects import (
 from lab.providers.values import Properties
 
 _MANAGER_PREFIX: Final = "pulumi-kubernetes-"
+_CREATOR: Final = "pulumi-kubernetes"
+_TRIES: Final = 5
 _MANAGER_IN_MESSAGE: Final = re.compile(r'conflict with "([^"]+)"')
 
 # Managers whose plain updates the next apply takes over, as the real provider does: it itself at creation,
@@ -56,11 +58,11 @@ class Applied:
     warnings: Sequence[str]
 
 
-def field_manager(resource: Resource, outputs: Properties, inputs: Object) -> str:
-    """Who applies this resource: the annotation, else the state, else a name made from the URN.
+def field_manager(outputs: Properties, inputs: Object) -> str:
+    """Who applies this resource: the annotation, else the state, else a name drawn now.
 
-    The name is made from the URN, not at random, so that a create that was interrupted finds its own
-    object when it is run again.
+    As in the real provider. So a create that was interrupted has another manager when it is run again, unless
+    the program names one.
     """
     wanted = annotation(inputs, "pulumi.com/patchFieldManager")
     if wanted:
@@ -68,7 +70,42 @@ def field_manager(resource: Resource, outputs: Properties, inputs: Object) -> st
     recorded = outputs.get(FIELD_MANAGER)
     if isinstance(recorded, str) and recorded:
         return recorded
-    return _MANAGER_PREFIX + hashlib.sha256(resource.urn.encode()).hexdigest()[:8]
+    return _MANAGER_PREFIX + secrets.token_hex(4)
+
+
+def create(api: Api, resource: ApiResource, obj: Object, *, dry_run: bool = False) -> Applied:
+    """Make `obj` by POST, under the one manager's name that the real provider has for it.
+
+    The first update moves these fields to the resource's own manager (`take_over`).
+
+    Raises:
+        ApiError: the server refused; 409 with reason AlreadyExists if there is such an object.
+        Unreachable: no answer.
+    """
+    query = {"fieldManager": _CREATOR, **({"dryRun": "All"} if dry_run else {})}
+    return Applied(*api.request("POST", resource.path(namespace_of(obj)), query=query, body=obj))
+
+
+def replace(
+    api: Api,
+    resource: ApiResource,
+    obj: Object,
+    live: Object,
+    manager: str,
+    *,
+    dry_run: bool = False,
+) -> Applied:
+    """Put `obj` in the place of `live`: what it does not say is gone (definitions are updated so).
+
+    Raises:
+        ApiError: the server refused.
+        Unreachable: no answer.
+    """
+    query = {"fieldManager": manager, **({"dryRun": "All"} if dry_run else {})}
+    version = metadata_of(live).get("resourceVersion")
+    body = {**obj, "metadata": {**metadata_of(obj), "resourceVersion": version}}
+    path = resource.path(namespace_of(obj), name_of(obj))
+    return Applied(*api.request("PUT", path, query=query, body=body))
 
 
 def apply(
@@ -109,14 +146,22 @@ def forced(obj: Object, *, always: bool) -> bool:
     return always or annotation(obj, "pulumi.com/patchForce") == "true"
 
 
-def managers(live: Object) -> list[str]:
-    """Who has set fields of a live object."""
-    entries = metadata_of(live).get("managedFields") or ()
-    return sorted({str(entry.get("manager")) for entry in entries})
-
-
 def take_over(api: Api, resource: ApiResource, live: Object, manager: str) -> None:
-    """Make `manager` the owner of what plain updates by kubectl or by the real provider had set."""
+    """Make `manager` the owner of what plain updates by kubectl and by creates had set."""
+    for tries_left in reversed(range(_TRIES)):
+        try:
+            _take_over(api, resource, live, manager)
+        except ApiError as error:
+            # Controllers write to an object at any time.
+            now = api.get(resource, namespace_of(live), name_of(live))
+            if error.status != 409 or now is None or not tries_left:
+                raise
+            live = now
+        else:
+            return
+
+
+def _take_over(api: Api, resource: ApiResource, live: Object, manager: str) -> None:
     entries = metadata_of(live).get("managedFields") or []
     merged = merged_ownership(entries, manager)
     if merged is None:

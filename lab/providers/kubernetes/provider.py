@@ -71,7 +71,7 @@ class KubernetesProvider(calls.Provider):
             Store(api, self._options, self.engine, self._cancelled, namespace)
         )
         helm = Helm(cluster, self._cancelled)
-        self._helm = Releases(helm, api, self.engine, namespace)
+        self._helm = Releases(helm, self.engine, namespace)
         try:
             api.request("GET", "/version")
         except (Unreachable, ApiError) as error:
@@ -105,10 +105,9 @@ class KubernetesProvider(calls.Provider):
         """Compare the state with new inputs, with the server's help where it can be had."""
         if call.resource.type == releases.TOKEN:
             return self._releases.diff(call)
-        self._resources.record(call.resource, call.id)
         new = to_object(call.news)
         old_inputs = recorded_inputs(call.olds) or to_object(call.old_inputs)
-        manager = field_manager(call.resource, call.olds, new)
+        manager = field_manager(call.olds, new)
         api = self._reachable_api()
 
         def dry_run(obj: Object) -> Object | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import yaml
 
@@ -18,6 +18,8 @@ from lab.providers.values import (
     contains_unknown,
     plain_properties,
 )
+
+Verb = Literal["install", "upgrade"]
 
 DEFAULT_TIMEOUT_SECONDS: Final = 300
 
@@ -35,17 +37,18 @@ _REPOSITORY: Final = {
 }
 # Option → flag, where a true value means the flag.
 _SWITCHES: Final = {
-    "cleanupOnFail": "--cleanup-on-fail",
     "createNamespace": "--create-namespace",
     "dependencyUpdate": "--dependency-update",
-    "devel": "--devel",
     "disableOpenapiValidation": "--disable-openapi-validation",
     "renderSubchartNotes": "--render-subchart-notes",
-    "resetValues": "--reset-values",
-    "reuseValues": "--reuse-values",
     "skipCrds": "--skip-crds",
     "takeOwnership": "--take-ownership",
     "verify": "--verify",
+}
+_OF_UPGRADES: Final = {
+    "cleanupOnFail": "--cleanup-on-fail",
+    "resetValues": "--reset-values",
+    "reuseValues": "--reuse-values",
 }
 # Flags that helm 4 has renamed: option → (helm 3, helm 4).
 _RENAMED: Final = {
@@ -61,6 +64,7 @@ _OTHER: Final = (
     "allowNullValues",  # has no effect in the real provider either: null values are always kept
     "chart",
     "compat",
+    "devel",
     "disableCRDHooks",
     "disableWebhooks",
     "name",
@@ -73,7 +77,7 @@ _OTHER: Final = (
     "version",
     "waitForJobs",
 )
-_KNOWN: Final = frozenset({*_SWITCHES, *_RENAMED, *_VALUED, *_OTHER})
+_KNOWN: Final = frozenset({*_SWITCHES, *_OF_UPGRADES, *_RENAMED, *_VALUED, *_OTHER})
 _OUTPUTS: Final = ("manifest", "resourceNames", "status", "checksum")
 
 
@@ -182,19 +186,22 @@ def chart_flags(spec: Mapping[str, Any]) -> list[str]:
     return [*flags, *(["--devel"] if spec.get("devel") else [])]
 
 
-def upgrade_flags(spec: Mapping[str, Any], *, helm_major: int, installs: bool) -> list[str]:
-    """How to install or upgrade it."""
-    flags = [flag for key, flag in _SWITCHES.items() if spec.get(key) and key != "devel"]
-    flags += [names[helm_major >= 4] for key, names in _RENAMED.items() if spec.get(key)]
-    for key, flag in _VALUED.items():
-        if spec.get(key) is not None:
-            flags += [flag, str(spec[key])]
+def flags(verb: Verb, spec: Mapping[str, Any], *, helm_major: int) -> list[str]:
+    """How to install or upgrade it: what an option means for the other verb alone is left out."""
+    switches = _SWITCHES if verb == "install" else {**_SWITCHES, **_OF_UPGRADES}
+    renamed = ("atomic",) if verb == "install" else tuple(_RENAMED)
+    valued = [key for key in _VALUED if verb == "upgrade" or key != "maxHistory"]
+    found = [flag for key, flag in switches.items() if spec.get(key)]
+    found += [_RENAMED[key][helm_major >= 4] for key in renamed if spec.get(key)]
+    for key in valued:
+        if spec.get(key) not in (None, ""):
+            found += [_VALUED[key], str(spec[key])]
     # Which of the two switches means "no hooks" depends on the operation, as in the real provider.
-    if spec.get("disableWebhooks" if installs else "disableCRDHooks"):
-        flags.append("--no-hooks")
+    if spec.get("disableWebhooks" if verb == "install" else "disableCRDHooks"):
+        found.append("--no-hooks")
     if not spec.get("skipAwait"):
-        flags += ["--wait", *(["--wait-for-jobs"] if spec.get("waitForJobs") else [])]
-    return [*flags, *timeout_flags(spec)]
+        found += ["--wait", *(["--wait-for-jobs"] if spec.get("waitForJobs") else [])]
+    return [*found, *timeout_flags(spec)]
 
 
 def timeout_flags(spec: Mapping[str, Any]) -> list[str]:

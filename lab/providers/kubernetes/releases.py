@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -14,9 +13,8 @@ from lab.providers.calls import PartialError, ProviderError
 from lab.providers.comparison import compare, without_ignored
 from lab.providers.engine_log import EngineLog
 from lab.providers.kubernetes import release_spec
-from lab.providers.kubernetes.client import Api
 from lab.providers.kubernetes.helm import Helm, HelmError
-from lab.providers.kubernetes.objects import INPUTS, GroupVersionKind, parse_identifier
+from lab.providers.kubernetes.objects import INPUTS, parse_identifier
 from lab.providers.values import (
     UNKNOWN,
     Properties,
@@ -28,7 +26,6 @@ from lab.providers.values import (
 
 TOKEN: Final = "kubernetes:helm.sh/v3:Release"  # noqa: S105 - a type token
 _IDENTITY: Final = ("name", "namespace")
-_LABEL: Final = "pulumi-resource"
 _SHOW_SECONDS: Final = 120.0
 
 
@@ -37,7 +34,6 @@ class Releases:
     """Releases of one cluster."""
 
     helm: Helm
-    api: Api
     engine: EngineLog
     default_namespace: str
 
@@ -77,29 +73,30 @@ class Releases:
         )
 
     def create(self, call: calls.CreateCall) -> calls.Created:
-        """Install the release, or carry on with one that this resource left unfinished."""
+        """Install the release; a name in use is refused, whoever uses it, as by the real provider."""
         if call.preview:
             return calls.Created("", _previewed(call.inputs))
         spec = plain_properties(call.inputs)
-        self._refuse_foreign(call.resource, spec)
-        self._clear_unfinished(call.resource, spec)
-        outputs = self._upgrade(call.resource, call.inputs, call.timeout_seconds, installs=True)
+        if self.helm_metadata(spec) is not None:
+            raise ProviderError(
+                f"Helm release {_id(spec)}: cannot re-use a name that is still in use"
+            )
+        outputs = self._run("install", call.resource, call.inputs, call.timeout_seconds)
         return calls.Created(_id(spec), outputs)
 
     def update(self, call: calls.UpdateCall) -> Properties:
-        """Upgrade the release; one that was removed by hand is installed again."""
+        """Upgrade the release; one that is not there, or at which helm is (or was killed), is refused."""
         if call.preview:
             return _previewed(call.news)
-        self._clear_unfinished(call.resource, plain_properties(call.news))
-        return self._upgrade(call.resource, call.news, call.timeout_seconds, installs=False)
+        return self._run("upgrade", call.resource, call.news, call.timeout_seconds)
 
     def delete(self, call: calls.DeleteCall) -> None:
-        """Uninstall the release; absent is done."""
+        """Uninstall the release; one that is not there is an error, as for the real provider."""
         namespace, name = parse_identifier(call.id)
         spec = plain_properties(call.outputs)
         if call.timeout_seconds:
             spec["timeout"] = call.timeout_seconds
-        flags = ["--namespace", namespace, "--ignore-not-found", *release_spec.timeout_flags(spec)]
+        flags = ["--namespace", namespace, *release_spec.timeout_flags(spec)]
         if spec.get("atomic") or not spec.get("skipAwait"):
             flags.append("--wait")
         try:
@@ -129,32 +126,28 @@ class Releases:
         outputs["version"] = metadata["version"]
         return calls.Found(call.id, outputs, inputs)
 
-    def _upgrade(
-        self, owner: calls.Resource, inputs: Properties, timeout: float, *, installs: bool
+    def _run(
+        self, verb: release_spec.Verb, owner: calls.Resource, inputs: Properties, timeout: float
     ) -> Properties:
         spec = plain_properties(inputs)
         if timeout:
             spec["timeout"] = timeout
+        before = (self.helm_metadata(spec) or {}).get("revision", 0)
         where = ["--namespace", str(spec["namespace"])]
         command = [
-            "upgrade",
+            verb,
             str(spec["name"]),
             *release_spec.chart_flags(spec),
-            "--install",
             *where,
-            "--labels",
-            f"{_LABEL}={_mark(owner)}",
-            *release_spec.upgrade_flags(spec, helm_major=self.helm.major, installs=installs),
+            *release_spec.flags(verb, spec, helm_major=self.helm.major),
         ]
-        self.engine.status(f"helm upgrade --install {_id(spec)}", owner.urn)
+        self.engine.status(f"helm {verb} {_id(spec)}", owner.urn)
         try:
             self.helm.run(command, seconds=_seconds(spec), values=spec.get("values") or {})
         except ProviderError as error:
             left = self.helm_metadata(spec)
-            if left is None:
-                raise ProviderError(
-                    f"Helm release {_id(spec)} could not be installed: {error}"
-                ) from error
+            if left is None or left["revision"] == before:
+                raise ProviderError(f"helm {verb} of {_id(spec)} failed: {error}") from error
             message = (
                 f"Helm release {_id(spec)} is {left['status']}: {error}. It stays in the state; "
                 "correct it and run `up` again"
@@ -173,34 +166,6 @@ class Releases:
         where = ["--namespace", str(spec["namespace"])]
         return self.helm.json(["get", "metadata", str(spec["name"]), *where])
 
-    def _refuse_foreign(self, owner: calls.Resource, spec: Mapping[str, Any]) -> None:
-        found = self.helm_metadata(spec)
-        if found is None or (found.get("labels") or {}).get(_LABEL) == _mark(owner):
-            return
-        raise ProviderError(
-            f"Helm release {_id(spec)} exists already ({found['chart']} {found['version']}, "
-            f"{found['status']}) and was not made by this resource. Import it, give this one another "
-            "name, or uninstall it"
-        )
-
-    def _clear_unfinished(self, owner: calls.Resource, spec: Mapping[str, Any]) -> None:
-        """Remove the record of an operation that was killed; helm would wait for it for ever.
-
-        Only the record goes. What it had made carries helm's marks and is taken over by the next upgrade.
-        """
-        found = self.helm_metadata(spec)
-        if found is None or not str(found.get("status", "")).startswith("pending-"):
-            return
-        record = f"sh.helm.release.v1.{spec['name']}.v{found['revision']}"
-        secrets = self.api.find(GroupVersionKind("v1", "Secret"))
-        if secrets is not None:
-            self.api.request("DELETE", secrets.path(str(spec["namespace"]), record))
-            self.engine.warning(
-                f"Helm release {_id(spec)} was left {found['status']} by an interrupted run; "
-                f"its record {record} was removed to carry on",
-                owner.urn,
-            )
-
 
 def _comparable(spec: Mapping[str, Any]) -> Properties:
     """A specification without what is only bookkeeping, and empty values as none."""
@@ -210,11 +175,6 @@ def _comparable(spec: Mapping[str, Any]) -> Properties:
 
 def _id(spec: Mapping[str, Any]) -> str:
     return f"{spec['namespace']}/{spec['name']}"
-
-
-def _mark(owner: calls.Resource) -> str:
-    """Tells the releases of this resource from others; short, because it is a label."""
-    return hashlib.sha256(owner.urn.encode()).hexdigest()[:16]
 
 
 def _seconds(spec: Mapping[str, Any]) -> float:

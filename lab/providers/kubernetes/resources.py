@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from lab.providers import calls, paths
 from lab.providers.calls import ProviderError
 from lab.providers.kubernetes import applying, preview
-from lab.providers.kubernetes.applying import Conflict
+from lab.providers.kubernetes.applying import Applied, Conflict
 from lab.providers.kubernetes.client import ApiError, ApiResource
 from lab.providers.kubernetes.importing import inputs_of, refreshed_inputs
 from lab.providers.kubernetes.objects import (
@@ -22,7 +22,6 @@ from lab.providers.kubernetes.objects import (
     kind_of,
     kind_of_token,
     live_object,
-    metadata_of,
     name_of,
     namespace_of,
     parse_identifier,
@@ -48,11 +47,6 @@ class Resources:
     """Objects of one cluster, as the engine's calls want them."""
 
     store: Store
-    _recorded: dict[str, str] = field(default_factory=dict)
-
-    def record(self, resource: calls.Resource, id: str) -> None:
-        """Remember that the state has `id` for this resource: such an object is no leftover."""
-        self._recorded[resource.urn] = id
 
     def dry_run(self, obj: Object, manager: str) -> Object | None:
         """What applying `obj` would give; None if the server cannot say.
@@ -74,95 +68,113 @@ class Resources:
             return None
 
     def create(self, call: calls.CreateCall, obj: Object) -> calls.Created:
-        """Make the object and wait until it is ready."""
-        manager = applying.field_manager(call.resource, {}, obj)
+        """Make the object and wait until it is ready.
+
+        One that exists is refused, also where an interrupted create has made it; with
+        `upsertExistingObjects` it is applied, whoever made it. A patch is always applied.
+        """
+        manager = applying.field_manager({}, obj)
         if call.preview:
             return self._create_preview(call, obj, manager)
         resource = self.store.located(kind_of(obj), obj)
         obj = self.store.placed(obj, resource)
-        if not is_patch(call.resource.type, obj):
-            self._make_way(call.resource, resource, obj)
-            self._refuse_foreign(call.resource, resource, obj, manager)
-        applied = self.store.apply(resource, obj, manager)
+        if self.store.options.upsert or is_patch(call.resource.type, obj):
+            applied = self.store.apply(resource, obj, manager)
+        else:
+            applied = self._create_new(call.resource, resource, obj)
         live = self.store.ready(call, resource, applied, obj, manager)
-        self.record(call.resource, identifier(live))
         return calls.Created(identifier(live), outputs(live, obj, call.inputs, manager))
+
+    def _create_new(self, owner: calls.Resource, resource: ApiResource, obj: Object) -> Applied:
+        try:
+            return self.store.create(resource, obj)
+        except ProviderError as error:
+            if not _exists(error.__cause__):
+                raise
+            raise ProviderError(
+                f"resource {owner.urn!r} was not successfully created by the Kubernetes API server: "
+                f"{error.__cause__}. Import it, give this one another name, or set the provider option "
+                "upsertExistingObjects to take it over"
+            ) from error
 
     def _create_preview(self, call: calls.CreateCall, obj: Object, manager: str) -> calls.Created:
         resource = self.store.api.find(kind_of(obj))
         if resource is None or is_patch(call.resource.type, obj):
             return calls.Created("", dict(call.inputs))
         obj = self.store.placed(obj, resource)
-        if self._recorded.get(call.resource.urn) != identifier(obj):
-            self._refuse_foreign(call.resource, resource, obj, manager)
         try:
-            applied = applying.apply(
-                self.store.api, resource, obj, manager, force=True, dry_run=True
-            )
+            if self.store.options.upsert:
+                # Forced, so that what is replaced by this run is no conflict; the run itself does not force.
+                applied = applying.apply(
+                    self.store.api, resource, obj, manager, force=True, dry_run=True
+                )
+            else:
+                applied = applying.create(self.store.api, resource, obj, dry_run=True)
         except ApiError as error:
-            if preview.is_inconclusive(error):
+            # That it exists a preview does not say: the run may remove it first.
+            if preview.is_inconclusive(error) or _exists(error):
                 return calls.Created("", dict(call.inputs))
             raise refused("be created", obj, error) from error
         self.store.warn(applied.warnings, call.resource)
         live = preview.of_creation(applied.live, obj)
         return calls.Created("", outputs(live, obj, call.inputs, manager))
 
-    def _make_way(self, owner: calls.Resource, resource: ApiResource, obj: Object) -> None:
-        """Wait out the deletion of an object of the same name that is still under way."""
-        live = self.store.api.get(resource, namespace_of(obj), name_of(obj))
-        if live is not None and metadata_of(live).get("deletionTimestamp"):
-            seconds = timeout_seconds(0, obj)
-            self.store.waiter.until_gone(resource, live, seconds=seconds, urn=owner.urn)
-
-    def _refuse_foreign(
-        self, owner: calls.Resource, resource: ApiResource, obj: Object, manager: str
-    ) -> None:
-        """Stop if the name is taken by something this resource did not make.
-
-        An object that carries this resource's field manager and is in no state was left by a create that
-        was interrupted: it is taken up again.
-        """
-        live = self.store.api.get(resource, namespace_of(obj), name_of(obj))
-        if live is None or metadata_of(live).get("deletionTimestamp"):
-            return
-        managers = applying.managers(live)
-        leftover = manager in managers and self._recorded.get(owner.urn) != identifier(obj)
-        if leftover or self.store.options.upsert:
-            return
-        raise ProviderError(
-            f"{title(obj)} exists already and was not made by this resource (its fields are managed by "
-            f"{', '.join(managers) or 'nobody'}). Import it, give this one another name, or set the "
-            "provider option upsertExistingObjects to take it over"
-        )
-
     def update(self, call: calls.UpdateCall, obj: Object) -> Properties:
-        """Bring the object to new inputs and wait until it is ready."""
-        self.record(call.resource, call.id)
-        manager = applying.field_manager(call.resource, call.olds, obj)
+        """Bring the object to new inputs and wait until it is ready; one that is gone is an error."""
+        before = applying.field_manager(call.olds, recorded_inputs(call.olds))
+        manager = applying.field_manager(call.olds, obj)
         resource = self.store.api.find(kind_of(obj))
         if resource is None and call.preview:
             return dict(call.news)
         resource = resource or self.store.located(kind_of(obj), obj)
         obj = self.store.placed(obj, resource)
         current = self.store.api.get(resource, namespace_of(obj), name_of(obj))
+        if current is None:
+            raise ProviderError(
+                f"update of resource {call.resource.urn!r} failed: {title(obj)} not found; somebody "
+                "removed it. `refresh` takes it out of the state, and the next `up` makes it again"
+            )
         obj = _with_ignored(obj, current, call.ignore_changes)
         if call.preview:
-            return self._update_preview(call, resource, obj, manager)
-        if current is not None and not is_patch(call.resource.type, obj):
-            applying.take_over(self.store.api, resource, current, manager)
-        applied = self.store.apply(resource, obj, manager)
+            return self._update_preview(call, resource, obj, current, manager)
+        if _is_definition(obj):
+            applied = self._replaced(resource, obj, current, manager)
+        else:
+            if not is_patch(call.resource.type, obj):
+                applying.take_over(self.store.api, resource, current, manager)
+            applied = self.store.apply(resource, obj, manager)
         live = self.store.ready(call, resource, applied, obj, manager)
+        if before != manager and not _is_definition(obj):
+            self._relinquish(resource, live, before)
         version = str(call.olds.get(INITIAL_API_VERSION) or obj["apiVersion"])
         return outputs(live, obj, call.news, manager, version)
 
+    def _replaced(
+        self, resource: ApiResource, obj: Object, current: Object, manager: str
+    ) -> Applied:
+        try:
+            return applying.replace(self.store.api, resource, obj, current, manager)
+        except ApiError as error:
+            raise refused("be replaced", obj, error) from error
+
     def _update_preview(
-        self, call: calls.UpdateCall, resource: ApiResource, obj: Object, manager: str
+        self,
+        call: calls.UpdateCall,
+        resource: ApiResource,
+        obj: Object,
+        current: Object,
+        manager: str,
     ) -> Properties:
         force = applying.forced(obj, always=self.store.options.patch_force)
         try:
-            applied = applying.apply(
-                self.store.api, resource, obj, manager, force=force, dry_run=True
-            )
+            if _is_definition(obj):
+                applied = applying.replace(
+                    self.store.api, resource, obj, current, manager, dry_run=True
+                )
+            else:
+                applied = applying.apply(
+                    self.store.api, resource, obj, manager, force=force, dry_run=True
+                )
         except Conflict as conflict:
             if not conflict.would_be_taken_over:
                 raise
@@ -181,7 +193,6 @@ class Resources:
         """Remove the object and wait until it is gone; absent is done."""
         inputs, recorded = recorded_inputs(call.outputs), live_object(call.outputs)
         namespace, name = parse_identifier(call.id)
-        self._recorded.pop(call.resource.urn, None)
         resource = self.store.api.find(
             kind_of(recorded) if recorded.get("kind") else _kind(call.resource)
         )
@@ -214,11 +225,13 @@ class Resources:
         self, call: calls.DeleteCall, resource: ApiResource, live: Object, inputs: Object
     ) -> None:
         """End the ownership of a patch's fields: what nobody else owns goes, the object stays."""
+        self._relinquish(resource, live, applying.field_manager(call.outputs, inputs))
+
+    def _relinquish(self, resource: ApiResource, live: Object, manager: str) -> None:
         identity = {key: live[key] for key in ("apiVersion", "kind")}
         metadata = {"name": name_of(live)}
         if resource.namespaced:
             metadata["namespace"] = namespace_of(live)
-        manager = applying.field_manager(call.resource, call.outputs, inputs)
         try:
             applying.apply(self.store.api, resource, {**identity, "metadata": metadata}, manager)
         except ApiError as error:
@@ -242,13 +255,19 @@ class Resources:
         live = self.store.api.get(resource, namespace, name) if resource else None
         if live is None:
             return None
-        if call.outputs:
-            self.record(call.resource, call.id)
         inputs = self._inputs(call, live, old_inputs)
-        manager = applying.field_manager(call.resource, call.outputs, inputs)
+        manager = applying.field_manager(call.outputs, inputs)
         version = str(call.outputs.get(INITIAL_API_VERSION) or live.get("apiVersion"))
         found = outputs(live, inputs, call.inputs, manager, version)
         return calls.Found(call.id or identifier(live), found, with_secrets(inputs, call.inputs))
+
+
+def _exists(error: BaseException | None) -> bool:
+    return isinstance(error, ApiError) and error.reason == "AlreadyExists"
+
+
+def _is_definition(obj: Object) -> bool:
+    return kind_of(obj).kind == "CustomResourceDefinition"
 
 
 def _kind(resource: calls.Resource) -> GroupVersionKind:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -84,15 +84,26 @@ class Store:
     def apply(self, resource: ApiResource, obj: Object, manager: str) -> Applied:
         """Apply, over the moment in which a namespace or definition just made is not served yet."""
         force = applying.forced(obj, always=self.options.patch_force)
+        return self._settled(
+            "be applied",
+            obj,
+            lambda: applying.apply(self.api, resource, obj, manager, force=force),
+        )
+
+    def create(self, resource: ApiResource, obj: Object) -> Applied:
+        """Make it, over the same moment."""
+        return self._settled("be created", obj, lambda: applying.create(self.api, resource, obj))
+
+    def _settled(self, what: str, obj: Object, tried: Callable[[], Applied]) -> Applied:
         deadline = time.monotonic() + _SETTLE_SECONDS
         while True:
             # Asked before: whoever stood still until then tries once more.
             late = time.monotonic() > deadline
             try:
-                return applying.apply(self.api, resource, obj, manager, force=force)
+                return tried()
             except ApiError as error:
                 if not error.absent or late or self.cancelled.wait(_SETTLE_PAUSE_SECONDS):
-                    raise refused("be applied", obj, error) from error
+                    raise refused(what, obj, error) from error
 
     def located(self, kind: GroupVersionKind, obj: Object) -> ApiResource:
         """Where `kind` lives, over the moment in which a definition just made is not served yet."""

@@ -15,10 +15,10 @@ import pytest
 
 from lab import tools
 from lab.engine.values import ASSET, Asset
-from lab.providers.kubernetes.release_spec import merged_values, refusals, upgrade_flags
+from lab.providers.kubernetes.release_spec import flags, merged_values, refusals
 from lab.providers.kubernetes.releases import resource_names
 from lab.providers.values import Secret, Unknown
-from tests.lab.providers.plugin import Plugin, StepError, in_background, running, urn
+from tests.lab.providers.plugin import Plugin, State, StepError, in_background, running, urn
 
 RELEASE = urn("kubernetes:helm.sh/v3:Release", "demo")
 TEMPLATE = """
@@ -96,20 +96,21 @@ def test_options_that_are_off_are_not_refused() -> None:
 
 def test_each_helm_gets_its_own_spelling() -> None:
     spec = {"atomic": True, "forceUpdate": True, "timeout": 7, "skipAwait": True}
-    assert upgrade_flags(spec, helm_major=3, installs=True) == [
-        "--atomic",
-        "--force",
-        "--timeout",
-        "7s",
-    ]
-    four = upgrade_flags(spec, helm_major=4, installs=True)
-    assert four[:2] == ["--rollback-on-failure", "--force-replace"]
+    three = flags("upgrade", spec, helm_major=3)
+    assert three == ["--atomic", "--force", "--timeout", "7s"]
+    assert flags("upgrade", spec, helm_major=4)[:2] == ["--rollback-on-failure", "--force-replace"]
+
+
+def test_an_installation_gets_no_options_of_upgrades() -> None:
+    spec = {"cleanupOnFail": True, "reuseValues": True, "maxHistory": 3, "skipAwait": True}
+    assert flags("install", spec, helm_major=4) == ["--timeout", "300s"]
+    assert "--history-max" in flags("upgrade", spec, helm_major=4)
 
 
 def test_hooks_are_switched_off_by_the_option_that_belongs_to_the_operation() -> None:
     spec = {"disableWebhooks": True}
-    assert "--no-hooks" in upgrade_flags(spec, helm_major=4, installs=True)
-    assert "--no-hooks" not in upgrade_flags(spec, helm_major=4, installs=False)
+    assert "--no-hooks" in flags("install", spec, helm_major=4)
+    assert "--no-hooks" not in flags("upgrade", spec, helm_major=4)
 
 
 def test_a_release_lists_what_it_holds() -> None:
@@ -166,26 +167,47 @@ def test_a_release_that_fails_stays_in_the_state_and_the_next_update_repairs_it(
     assert caught.value.detail is not None
     assert caught.value.detail.id == f"{namespace}/demo"
     (chart / "templates" / "stuck.yaml").unlink()
-    kubernetes.create(RELEASE, {**checked, "timeout": 250})
+    kubernetes.state[RELEASE] = State(caught.value.detail.id, checked, {"__inputs": checked})
+    kubernetes.update(RELEASE, {**checked, "timeout": 250})
     assert kubernetes.outputs(RELEASE)["status"]["status"] == "deployed"
 
 
 @pytest.mark.lab
-def test_a_release_of_somebody_else_is_not_taken_over(
-    kubernetes: Plugin, namespace, chart, helm
+def test_a_name_in_use_is_refused_whoever_uses_it(
+    kubernetes: Plugin, kube_api, namespace, chart, helm
 ) -> None:
-    helm("install", "demo", str(chart), "--namespace", namespace)
     inputs = {"chart": str(chart), "name": "demo", "namespace": namespace}
-    with pytest.raises(StepError, match=r"exists already.*was not made by this resource"):
+    helm("install", "demo", str(chart), "--namespace", namespace)
+    with pytest.raises(StepError, match="cannot re-use a name that is still in use"):
         kubernetes.up(RELEASE, inputs)
     found = kubernetes.read(RELEASE, f"{namespace}/demo")
     assert found is not None
     assert found.inputs["version"] == "1.2.3"
+    helm("uninstall", "demo", "--namespace", namespace)
+    kubernetes.up(RELEASE, inputs)
+    # Its own, of which the state knows nothing any more.
+    with running("kubernetes") as fresh:
+        fresh.configure(kubeconfig=kube_api.kubeconfig.read_text())
+        with pytest.raises(StepError, match="cannot re-use a name that is still in use"):
+            fresh.up(RELEASE, inputs)
 
 
 @pytest.mark.lab
-def test_a_run_that_was_killed_leaves_a_release_that_the_next_one_takes_up(
-    kube_api, namespace, chart, tmp_path
+def test_a_release_removed_by_hand_is_neither_updated_nor_deleted(
+    kubernetes: Plugin, namespace, chart, helm
+) -> None:
+    inputs = {"chart": str(chart), "name": "demo", "namespace": namespace}
+    kubernetes.up(RELEASE, inputs)
+    helm("uninstall", "demo", "--namespace", namespace)
+    with pytest.raises(StepError, match="has no deployed releases"):
+        kubernetes.up(RELEASE, {**inputs, "values": {"text": "other"}})
+    with pytest.raises(StepError, match="not found"):
+        kubernetes.delete(RELEASE)
+
+
+@pytest.mark.lab
+def test_a_release_whose_helm_was_killed_keeps_its_name_until_it_is_uninstalled(
+    kube_api, namespace, chart, helm, tmp_path
 ) -> None:
     (chart / "templates" / "stuck.yaml").write_text(POD)
     inputs = {"chart": str(chart), "name": "demo", "namespace": namespace, "timeout": 250}
@@ -193,17 +215,24 @@ def test_a_run_that_was_killed_leaves_a_release_that_the_next_one_takes_up(
         first.configure(kubeconfig=kube_api.kubeconfig.read_text())
         checked = first.check(RELEASE, inputs)
         thread, _ = in_background(lambda: first.create(RELEASE, checked))
-        helm_process = _child_of(first.pid, "helm", "upgrade")
+        helm_process = _child_of(first.pid, "helm", "install")
         _wait_for(lambda: _has_release(kube_api, namespace))
         os.kill(helm_process, signal.SIGKILL)
         os.kill(first.pid, signal.SIGKILL)
         thread.join(120)
+    assert _statuses(kube_api, namespace) == ["pending-install"]
     (chart / "templates" / "stuck.yaml").unlink()
     with running("kubernetes") as second:
         second.configure(kubeconfig=kube_api.kubeconfig.read_text())
+        with pytest.raises(StepError, match="cannot re-use a name that is still in use"):
+            second.up(RELEASE, inputs)
+        second.state[RELEASE] = State(f"{namespace}/demo", checked, {"__inputs": checked})
+        with pytest.raises(StepError, match=r"another operation .* in progress"):
+            second.update(RELEASE, {**checked, "timeout": 200})
+        del second.state[RELEASE]
+        helm("uninstall", "demo", "--namespace", namespace)
         second.up(RELEASE, inputs)
         assert second.outputs(RELEASE)["status"]["status"] == "deployed"
-        assert any("interrupted run" in message for message in second.engine.texts("WARNING"))
 
 
 @pytest.mark.lab
@@ -225,7 +254,7 @@ def test_no_secret_reaches_the_process_list_or_a_folder_however_the_provider_end
         plugin.configure(kubeconfig=kube_api.kubeconfig.read_text())
         checked = plugin.check(RELEASE, inputs)
         thread, results = in_background(lambda: plugin.create(RELEASE, checked))
-        helm_process = _child_of(plugin.pid, "helm", "upgrade")
+        helm_process = _child_of(plugin.pid, "helm", "install")
         command = Path(f"/proc/{helm_process}/cmdline").read_text()
         assert "s3cr3t-text" not in command
         _wait_for(lambda: _has_release(kube_api, namespace))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-import threading
 import time
 
 import pytest
@@ -280,42 +279,108 @@ def test_an_object_removed_by_hand_is_gone_after_a_refresh_and_deleting_it_is_do
     kubernetes.delete(CONFIG_MAP)
 
 
-def test_an_object_of_somebody_else_is_not_taken_over(
+def test_an_object_that_exists_is_refused_and_a_preview_does_not_say_so(
     kubernetes: Plugin, namespace, kubectl
 ) -> None:
     kubectl("-n", namespace, "create", "configmap", "settings", "--from-literal=a=theirs")
     checked = kubernetes.check(CONFIG_MAP, settings(namespace, {"a": "ours"}))
-    for preview in (True, False):
-        with pytest.raises(
-            StepError, match=r"exists already and was not made by this resource.*kubectl"
-        ):
-            kubernetes.create(CONFIG_MAP, checked, preview=preview)
+    assert kubernetes.create(CONFIG_MAP, checked, preview=True).outputs == checked
+    with pytest.raises(
+        StepError, match=r'was not successfully created .* configmaps "settings" already exists'
+    ):
+        kubernetes.create(CONFIG_MAP, checked)
 
 
-def test_the_provider_can_be_told_to_take_over_what_exists(kube_api, namespace, kubectl) -> None:
-    kubectl("-n", namespace, "create", "configmap", "settings", "--from-literal=b=theirs")
-    with running("kubernetes") as plugin:
-        plugin.configure(kubeconfig=str(kube_api.kubeconfig), upsertExistingObjects="true")
-        plugin.up(CONFIG_MAP, settings(namespace, {"a": "ours"}))
-        assert plugin.outputs(CONFIG_MAP)["data"] == {"a": "ours", "b": "theirs"}
+def managers(kubectl, namespace: str) -> set[str]:
+    text = kubectl(
+        "-n", namespace, "get", "configmap", "settings", "--show-managed-fields", "-o", "json"
+    )
+    entries = json.loads(text)["metadata"]["managedFields"]
+    return {f"{entry['manager']} {entry['operation']}" for entry in entries}
 
 
-def test_a_create_that_was_killed_before_it_was_recorded_runs_again(
+def test_a_create_is_a_post_under_one_name_and_the_first_update_takes_the_fields_over(
+    kubernetes: Plugin, namespace, kubectl
+) -> None:
+    kubernetes.up(CONFIG_MAP, settings(namespace, {"a": "1", "b": "1"}, labels={"l": "1"}))
+    assert managers(kubectl, namespace) == {"pulumi-kubernetes Update"}
+    recorded = kubernetes.outputs(CONFIG_MAP)["__fieldManager"]
+    assert re.fullmatch("pulumi-kubernetes-[0-9a-f]{8}", recorded)
+    kubernetes.up(CONFIG_MAP, settings(namespace, {"a": "1", "b": "1"}, labels={"l": "2"}))
+    assert managers(kubectl, namespace) == {f"{recorded} Apply"}
+
+
+def test_a_create_that_was_killed_before_it_was_recorded_is_refused_the_next_time(
     kubernetes: Plugin, kube_api, namespace
 ) -> None:
     inputs = settings(namespace, {"a": "1"})
     kubernetes.up(CONFIG_MAP, inputs)
     with running("kubernetes") as fresh:
         fresh.configure(kubeconfig=kube_api.kubeconfig.read_text())
-        assert fresh.up(CONFIG_MAP, inputs).op == "create"
-        assert fresh.up(CONFIG_MAP, inputs).op == "same"
+        with pytest.raises(StepError, match="already exists"):
+            fresh.up(CONFIG_MAP, inputs)
 
 
-def test_a_second_object_of_a_recorded_name_is_refused(kubernetes: Plugin, namespace) -> None:
-    inputs = settings(namespace, {"a": "1"})
-    kubernetes.up(CONFIG_MAP, inputs)
-    with pytest.raises(StepError, match="exists already"):
-        kubernetes.create(CONFIG_MAP, kubernetes.check(CONFIG_MAP, inputs))
+def upserting(plugin: Plugin, kube_api) -> Plugin:
+    plugin.configure(kubeconfig=kube_api.kubeconfig.read_text(), upsertExistingObjects="true")
+    return plugin
+
+
+OURS = {"annotations": {"pulumi.com/patchFieldManager": "gpu-clusters"}}
+
+
+def test_with_upsert_a_lost_create_is_taken_up_if_the_program_names_its_field_manager(
+    kube_api, namespace, kubectl
+) -> None:
+    with running("kubernetes") as first, running("kubernetes") as second:
+        upserting(first, kube_api).up(CONFIG_MAP, settings(namespace, {"a": "1", "b": "1"}, **OURS))
+        # The program has changed in between: no conflict, and what it dropped is gone.
+        assert upserting(second, kube_api).up(CONFIG_MAP, settings(namespace, {"a": "2"}, **OURS))
+        assert second.outputs(CONFIG_MAP)["data"] == {"a": "2"}
+        assert managers(kubectl, namespace) == {"gpu-clusters Apply"}
+
+
+def test_with_upsert_and_a_manager_drawn_anew_a_lost_create_is_a_conflict(
+    kube_api, namespace
+) -> None:
+    with running("kubernetes") as first, running("kubernetes") as second:
+        upserting(first, kube_api).up(CONFIG_MAP, settings(namespace, {"a": "1"}))
+        with pytest.raises(StepError, match=r"data\.a of 'pulumi-kubernetes-[0-9a-f]{8}'"):
+            upserting(second, kube_api).up(CONFIG_MAP, settings(namespace, {"a": "2"}))
+
+
+def test_with_upsert_a_strangers_value_is_a_conflict_and_what_it_has_not_set_is_added(
+    kube_api, namespace, kubectl
+) -> None:
+    kubectl("-n", namespace, "create", "configmap", "settings", "--from-literal=a=theirs")
+    with running("kubernetes") as plugin:
+        upserting(plugin, kube_api)
+        wanted = settings(namespace, {"a": "ours"}, **OURS)
+        # A preview forces, so that a replacement is no conflict: it does not show this one.
+        plugin.create(CONFIG_MAP, plugin.check(CONFIG_MAP, wanted), preview=True)
+        with pytest.raises(StepError, match=r"data\.a of 'kubectl-create'"):
+            plugin.create(CONFIG_MAP, plugin.check(CONFIG_MAP, wanted))
+        plugin.up(CONFIG_MAP, settings(namespace, {"b": "ours"}, **OURS))
+        assert plugin.outputs(CONFIG_MAP)["data"] == {"a": "theirs", "b": "ours"}
+
+
+def test_another_field_manager_in_the_program_lets_the_one_before_go(
+    kubernetes: Plugin, namespace, kubectl
+) -> None:
+    kubernetes.up(CONFIG_MAP, settings(namespace, {"a": "1"}))
+    kubernetes.up(CONFIG_MAP, settings(namespace, {"a": "1"}, labels={"l": "1"}))
+    kubernetes.up(CONFIG_MAP, settings(namespace, {"a": "1"}, labels={"l": "1"}, **OURS))
+    assert managers(kubectl, namespace) == {"gpu-clusters Apply"}
+
+
+def test_an_update_of_an_object_that_is_gone_is_an_error(
+    kubernetes: Plugin, namespace, kubectl
+) -> None:
+    kubernetes.up(CONFIG_MAP, settings(namespace, {"a": "1"}))
+    kubectl("-n", namespace, "delete", "configmap", "settings")
+    changed = settings(namespace, {"a": "1"}, labels={"l": "1"})
+    with pytest.raises(StepError, match="not found"):
+        kubernetes.up(CONFIG_MAP, changed)
 
 
 def test_an_object_is_imported_with_what_was_set_and_then_kept(
@@ -431,21 +496,17 @@ def test_a_deletion_that_is_held_up_says_by_what(kubernetes: Plugin, namespace, 
     assert results == [None]
 
 
-def test_an_object_that_is_still_being_deleted_is_waited_out_before_it_is_made_again(
+def test_an_object_that_is_still_being_deleted_is_in_the_way(
     kubernetes: Plugin, namespace, kubectl
 ) -> None:
     kubernetes.up(CONFIG_MAP, settings(namespace, {"a": "1"}, finalizers=["example.com/hold"]))
     kubectl("-n", namespace, "delete", "configmap", "settings", "--wait=false")
     kubernetes.state.clear()
+    with pytest.raises(StepError, match=r"object is being deleted: .* already exists"):
+        kubernetes.up(CONFIG_MAP, settings(namespace, {"a": "2"}))
     patch = '{"metadata":{"finalizers":null}}'
-    release = threading.Timer(
-        0.5,
-        kubectl,
-        ("-n", namespace, "patch", "configmap", "settings", "--type=merge", "-p", patch),
-    )
-    release.start()
+    kubectl("-n", namespace, "patch", "configmap", "settings", "--type=merge", "-p", patch)
     kubernetes.up(CONFIG_MAP, settings(namespace, {"a": "2"}))
-    release.join()
     assert kubernetes.outputs(CONFIG_MAP)["data"] == {"a": "2"}
 
 
