@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from lab.engine import paths
 from lab.engine.events import DiffKind, PropertyDiff
 from lab.engine.paths import Path, PathError
-from lab.engine.values import Asset, Value, Values
+from lab.engine.values import Asset, Value, Values, reveal_all
 
 INIT_ERROR = "#initerror"
 """The property name by which `replaceOnChanges` can ask for a new resource after an init error."""
@@ -108,7 +108,8 @@ def resolve_unknown(diff: Diff, old: Values, new: Values, ignored: Iterable[str]
     """
     if diff.changes is not Changes.UNKNOWN:
         return diff
-    compared = compare_inputs(old, ignore_changes(new, old, ignored))
+    # An equal value that has become secret, or is no longer, is the same value.
+    compared = compare_inputs(reveal_all(old), reveal_all(ignore_changes(new, old, ignored)))
     return dataclasses.replace(
         diff,
         changes=compared.changes,

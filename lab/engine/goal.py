@@ -11,7 +11,7 @@ from google.protobuf.message import Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from lab.engine.protocol import alias_pb2, resource_pb2
-from lab.engine.state import PROVIDER_TYPE_PREFIX
+from lab.engine.state import INTERNAL, PROVIDER_TYPE_PREFIX
 from lab.engine.values import Value, Values
 from lab.engine.wire import unmarshal, unmarshal_value
 
@@ -92,7 +92,7 @@ def from_request(request: resource_pb2.RegisterResourceRequest, root: pathlib.Pa
         name=request.name,
         custom=request.custom,
         parent=request.parent,
-        inputs=unmarshal(request.object),
+        inputs=_inputs(request),
         protect=request.protect if request.HasField("protect") else None,
         dependencies=tuple(request.dependencies),
         property_dependencies=dependencies,
@@ -114,6 +114,18 @@ def from_request(request: resource_pb2.RegisterResourceRequest, root: pathlib.Pa
         hide_diffs=tuple(request.hideDiffs),
         source_position=_position(request, root),
     )
+
+
+def _inputs(request: resource_pb2.RegisterResourceRequest) -> Values:
+    """The inputs; those of a provider with the version of its plugin and room for the engine's own settings.
+
+    Both stay in the state, as with Pulumi's own engine (`SetProviderVersion` in its
+    `pkg/resource/deploy/providers/registry.go`).
+    """
+    inputs = unmarshal(request.object)
+    if not request.type.startswith(PROVIDER_TYPE_PREFIX) or not request.version:
+        return inputs
+    return {**inputs, INTERNAL: {}, "version": request.version}
 
 
 def refuse_unknown(message: Message, who: str) -> None:

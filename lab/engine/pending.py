@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
-from lab.engine.state import PendingOperation, Snapshot
+from lab.engine.state import Snapshot
 
 CREATING = "creating"
 
@@ -22,27 +22,16 @@ class Answers:
 
 
 def complete(snapshot: Snapshot, answers: Answers) -> Snapshot:
-    """The snapshot with what is known of its pending creates carried out.
+    """The snapshot without the creates of which somebody has said what became of them.
 
-    One that succeeded becomes a resource with that id; a refresh then reads the rest. If it was
-    to replace another resource, that one is left to be deleted.
+    One that succeeded is not in the state either: Pulumi's engine marks it as `importing` with its id, nothing
+    in it reads that mark, and the refresh drops it (pulumi/pulumi 2026-08-21, `operations/refresh.go`,
+    `backend/snapshot.go`). What is there has to be taken up by the next create, or put into the state by hand.
     """
-    resources = list(snapshot.resources)
-    pending: list[PendingOperation] = []
-    for operation in snapshot.pending_operations:
-        urn = operation.resource.urn
-        if operation.type != CREATING or urn not in {*answers.made, *answers.failed}:
-            pending.append(operation)
-            continue
-        if urn in answers.failed:
-            continue
-        for index, old in enumerate(resources):
-            if old.urn == urn and not old.delete:
-                resources[index] = dataclasses.replace(old, delete=True)
-        state = operation.resource.copy()
-        state.id = answers.made[urn]
-        state.outputs = state.outputs or dict(state.inputs)
-        resources.append(state)
-    return dataclasses.replace(
-        snapshot, resources=tuple(resources), pending_operations=tuple(pending)
+    pending = tuple(
+        operation
+        for operation in snapshot.pending_operations
+        if operation.type != CREATING
+        or operation.resource.urn not in {*answers.made, *answers.failed}
     )
+    return dataclasses.replace(snapshot, pending_operations=pending)

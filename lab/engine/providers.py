@@ -18,11 +18,8 @@ from lab.engine.plugins import PluginError, PluginProcess, Plugins, end_all, pro
 from lab.engine.provider import Provider
 from lab.engine.request import ConfigValue, Request
 from lab.engine.resource_provider import ResourceProvider, Unconfigured
-from lab.engine.state import PROVIDER_TYPE_PREFIX, ResourceState
+from lab.engine.state import INTERNAL, PROVIDER_TYPE_PREFIX, ResourceState
 from lab.engine.values import UNKNOWN_STRING, Secret, Value, Values, any_unknown, reveal
-
-INTERNAL = "__internal"
-"""An input of default providers with a version; it never reaches the provider."""
 
 BUILT_IN = "pulumi"
 """The package that the engine serves itself."""
@@ -87,7 +84,8 @@ class Registry:
             with self._lock:
                 self._candidates[subject.urn] = candidate
         checked = candidate.check_config(subject, _configuration(olds), _configuration(news))
-        kept = {k: v for k, v in news.items() if k == INTERNAL}
+        # Not every plugin hands back what is the engine's.
+        kept = {k: v for k, v in news.items() if k in (INTERNAL, "version")}
         return Checked({**kept, **checked.inputs}, checked.failures)
 
     def diff(self, subject: Subject, old: ResourceState, news: Values) -> Diff:

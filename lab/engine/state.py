@@ -26,6 +26,8 @@ VERSION = "v3.272.0"
 """The release of Pulumi whose state this engine writes; it stands in the manifest."""
 
 PROVIDER_TYPE_PREFIX = "pulumi:providers:"
+INTERNAL = "__internal"
+"""An input of providers whose plugin has a version; it never reaches the provider."""
 STACK_TYPE = "pulumi:pulumi:Stack"
 
 

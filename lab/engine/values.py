@@ -324,8 +324,13 @@ def _secret_from_state(value: Mapping[str, Any], decrypt: Decrypt) -> Secret:
     if "plaintext" in value:
         return Secret(from_state(json.loads(value["plaintext"]), decrypt))
     ciphertext = value["ciphertext"]
-    inner = from_state(json.loads(decrypt(ciphertext)), decrypt)
+    # What a secret holds is encrypted once, as a whole: secrets inside of it are plain text.
+    inner = from_state(json.loads(decrypt(ciphertext)), _plain)
     return Secret(inner, ciphertext)
+
+
+def _plain(text: str) -> str:
+    return text
 
 
 def values_from_state(values: Mapping[str, Any], decrypt: Decrypt) -> Values:

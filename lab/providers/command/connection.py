@@ -73,11 +73,13 @@ def completed(connection: Value) -> Value:
     proxy = fields.get("proxy")
     if isinstance(proxy, Mapping):
         fields["proxy"] = {**_DEFAULTS, **proxy}
-    return Secret(plain_properties(fields))
+    # Passwords and keys are secret once more inside of it: a connection that is not so is another one.
+    return Secret(with_secrets(plain_properties(fields)))
 
 
-def with_secrets(fields: Mapping[str, Value]) -> Value:
+def with_secrets(fields: Mapping[str, Value]) -> dict[str, Value]:
     """A connection of which only passwords and keys are secret."""
+    fields = plain_properties(fields)
     marked: dict[str, Value] = {
         key: Secret(value) if key in _HIDDEN and value else value for key, value in fields.items()
     }

@@ -23,6 +23,38 @@ Verb = Literal["install", "upgrade"]
 
 DEFAULT_TIMEOUT_SECONDS: Final = 300
 
+# What the real provider's check adds to what the program says, and keeps: every switch and every text
+# (`Release` in its provider/pkg/provider/helm_release.go; an int without a value stays out).
+_DEFAULTS: Final[Mapping[str, Value]] = {
+    **dict.fromkeys(
+        (
+            "allowNullValues",
+            "atomic",
+            "cleanupOnFail",
+            "createNamespace",
+            "dependencyUpdate",
+            "devel",
+            "disableCRDHooks",
+            "disableOpenapiValidation",
+            "disableWebhooks",
+            "forceUpdate",
+            "lint",
+            "recreatePods",
+            "renderSubchartNotes",
+            "replace",
+            "resetValues",
+            "reuseValues",
+            "skipAwait",
+            "skipCrds",
+            "takeOwnership",
+            "verify",
+            "waitForJobs",
+        ),
+        False,
+    ),
+    **dict.fromkeys(("description", "keyring", "postrender"), ""),
+}
+
 _REFUSED: Final = {
     "lint": "run `helm lint` beside it",
     "postrender": "helm 4 takes plugins only",
@@ -100,8 +132,8 @@ def refusals(inputs: Mapping[str, Value]) -> list[Failure]:
             f"{key} is not supported by the kubernetes stand-in: it does not log in to chart repositories; "
             "give chart the path of a downloaded chart",
         )
-        for key in (repository if isinstance(repository, Mapping) else ())
-        if key not in _REPOSITORY
+        for key, value in (repository if isinstance(repository, Mapping) else {}).items()
+        if key not in _REPOSITORY and value
     ]
     if not inputs.get("chart"):
         failures.append(
@@ -111,7 +143,7 @@ def refusals(inputs: Mapping[str, Value]) -> list[Failure]:
 
 
 def with_defaults(call: CheckCall, namespace: str) -> Properties:
-    """Inputs with name, namespace and timeout, and all values in one place.
+    """All inputs that the real provider keeps: name, namespace, defaults, and all values in one place.
 
     Raises:
         ProviderError: a file of values cannot be read.
@@ -128,7 +160,19 @@ def with_defaults(call: CheckCall, namespace: str) -> Properties:
         inputs["valueYamlFiles"] = files
     elif files:
         inputs["values"] = merged_values(files, inputs.get("values"))
-    return inputs
+    # A word of the SDK to the first versions of the provider, which drops it.
+    inputs.pop("compat", None)
+    if inputs.get("repositoryOpts"):
+        inputs["repositoryOpts"] = _completed_repository(inputs["repositoryOpts"])
+    return {**_DEFAULTS, "timeout": 0, "values": {}, "version": "", **inputs}
+
+
+def _completed_repository(options: Value) -> Value:
+    if isinstance(options, Secret):
+        return Secret(_completed_repository(options.value))
+    if not isinstance(options, Mapping):
+        return options
+    return {**dict.fromkeys((*_REPOSITORY, "password", "username"), ""), **options}
 
 
 def merged_values(files: Value, values: Value) -> Value:

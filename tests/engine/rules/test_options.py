@@ -16,6 +16,7 @@ from lab.engine.diff import (
     apply_replace_on_changes,
     compare_inputs,
     ignore_changes,
+    resolve_unknown,
 )
 from lab.engine.values import Secret, Value
 from tests.engine.enginekit import Stack, Thing, faults
@@ -79,6 +80,15 @@ def test_a_difference_without_detail_is_only_known_by_its_names() -> None:
     whole = Diff(Changes.SOME, changed_keys=("a",))
     assert apply_replace_on_changes(whole, ["a"], init_errors=False).replace
     assert not apply_replace_on_changes(whole, ["a.b"], init_errors=False).replace
+
+
+def test_an_equal_value_that_becomes_secret_is_the_same_to_the_engine() -> None:
+    # step_generator.go, diffResource: both sides are compared without the marks of secrets.
+    old: dict[str, Value] = {"a": "1", "b": {"c": [Secret(2)]}}
+    same: dict[str, Value] = {"a": Secret("1"), "b": Secret({"c": [2]})}
+    assert resolve_unknown(Diff(Changes.UNKNOWN), old, same, ()).changes is Changes.NONE
+    other = resolve_unknown(Diff(Changes.UNKNOWN), old, {**same, "a": Secret("2")}, ())
+    assert (other.changes, other.changed_keys) == (Changes.SOME, ("a",))
 
 
 def test_timeouts_reach_the_provider(stack: Stack) -> None:

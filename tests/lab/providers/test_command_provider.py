@@ -90,6 +90,21 @@ def test_other_inputs_that_cannot_be_followed_are_refused_by_name(token, news, w
     assert word in failure.reason
 
 
+def test_a_connection_is_completed_and_kept_as_the_real_plugin_keeps_it() -> None:
+    given = {
+        "host": "h", "hostKey": KEY, "privateKey": "k",
+        "proxy": {"host": "p", "hostKey": KEY, "password": "pw"},
+    }  # fmt: skip
+    defaults = {"user": "root", "port": 22, "dialErrorLimit": 10, "perDialTimeout": 15}
+    checked = command_inputs.check(
+        "command:remote:Command", {"connection": given, "create": "true"}
+    )
+    proxy = {**given["proxy"], **defaults, "password": Secret("pw")}
+    assert checked.inputs["connection"] == Secret(
+        {**given, **defaults, "privateKey": Secret("k"), "proxy": proxy}
+    )
+
+
 def test_a_connection_not_known_yet_is_not_refused() -> None:
     checked = command_inputs.check(
         "command:remote:Command", {"connection": UNKNOWN, "create": "true"}

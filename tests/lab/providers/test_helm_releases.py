@@ -150,6 +150,34 @@ def test_a_release_is_installed_kept_changed_and_removed(
 
 
 @pytest.mark.lab
+def test_the_inputs_are_those_that_the_real_plugin_keeps(kubernetes: Plugin, chart) -> None:
+    switches = (
+        "allowNullValues", "atomic", "cleanupOnFail", "createNamespace", "dependencyUpdate", "devel",
+        "disableCRDHooks", "disableOpenapiValidation", "disableWebhooks", "forceUpdate", "lint",
+        "recreatePods", "renderSubchartNotes", "replace", "resetValues", "reuseValues", "skipAwait",
+        "skipCrds", "takeOwnership", "verify", "waitForJobs",
+    )  # fmt: skip
+    said = {
+        "chart": str(chart),
+        "name": "demo",
+        "namespace": "default",
+        "repositoryOpts": {"repo": ""},
+    }
+    repository = dict.fromkeys(
+        ("repo", "caFile", "certFile", "keyFile", "password", "username"), ""
+    )
+    assert kubernetes.check(RELEASE, {**said, "compat": "true"}) == {
+        **said,
+        **dict.fromkeys(switches, False),
+        **dict.fromkeys(("description", "keyring", "postrender"), ""),
+        "repositoryOpts": repository,
+        "timeout": 300,
+        "values": {},
+        "version": "1.2.3",
+    }
+
+
+@pytest.mark.lab
 def test_a_chart_that_cannot_be_found_fails_the_check(kubernetes: Plugin, tmp_path) -> None:
     (reason,) = kubernetes.failures(RELEASE, {"chart": str(tmp_path / "nothing")}).values()
     assert "check the chart's name or path" in reason

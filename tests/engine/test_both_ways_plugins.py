@@ -1,0 +1,195 @@
+"""A checkpoint with resources of plugins, as the real engine and the real plugins write it, previews empty.
+
+Written by hand after the sources: of the engine `pkg/resource/stack/deployment.go` and
+`pkg/resource/deploy/providers/registry.go` (pulumi/pulumi, 2026-08-21), of pulumi-command 1.2.1
+`provider/pkg/provider/remote/connection.go`, of pulumi-kubernetes 4.32 `Release` in
+`provider/pkg/provider/helm_release.go` (`takeOwnership` came with 4.33).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab.engine import secrets
+from tests.engine.processkit import SALT, Engine
+
+pytestmark = pytest.mark.timeout(200)
+
+SIGNATURE = "4dabf18193072939515e22adb298388d"
+SECRET = "1b47061264138c4ac30d75fd1eb44270"
+URN = "urn:pulumi:dev::proc::"
+HOST_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJq3D1mXbYV3kZ4m3fnBZ0fQKq6wX9l6nYg5o8p1e7Xc"
+KUBECONFIG = """\
+{apiVersion: v1, kind: Config, current-context: c, clusters: [{name: c, cluster: {server: "https://127.0.0.1:1"}}],
+ contexts: [{name: c, context: {cluster: c, user: u}}], users: [{name: u, user: {token: t}}]}
+"""
+PROGRAM = f"""\
+import pulumi, pulumi_kubernetes as kubernetes
+from pulumi_command import remote
+provider = kubernetes.Provider("cluster", kubeconfig={KUBECONFIG!r}, enable_server_side_apply=True)
+inside = pulumi.ResourceOptions(provider=provider)
+kubernetes.core.v1.ConfigMap(
+    "settings", metadata={{"name": "settings", "namespace": "default"}}, data={{"a": "1"}}, opts=inside)
+remote.Command("packages", create="true", connection=remote.ConnectionArgs(
+    host="192.0.2.7", host_key={HOST_KEY!r}, private_key=pulumi.Output.secret("the key")))
+"""
+RELEASE_PROGRAM = """
+kubernetes.helm.v3.Release("demo", name="demo", chart="./demo", namespace="default", max_history=5,
+    values={"size": "small", "password": pulumi.Output.secret("hidden")}, timeout=60, opts=inside)
+"""
+CONNECTION = {
+    "dialErrorLimit": 10, "host": "192.0.2.7", "hostKey": HOST_KEY, "perDialTimeout": 15, "port": 22,
+    "user": "root",
+}  # fmt: skip
+SWITCHES = (
+    "allowNullValues", "atomic", "cleanupOnFail", "createNamespace", "dependencyUpdate", "devel",
+    "disableCRDHooks", "disableOpenapiValidation", "disableWebhooks", "forceUpdate", "lint", "recreatePods",
+    "renderSubchartNotes", "replace", "resetValues", "reuseValues", "skipAwait", "skipCrds", "takeOwnership",
+    "verify", "waitForJobs",
+)  # fmt: skip
+TEXTS = ("description", "keyring", "postrender")
+
+
+def sealed(value: Any) -> dict[str, str]:
+    """A secret of a checkpoint."""
+    crypter = secrets.open_manager(SALT, lambda: "test").crypter
+    return {SIGNATURE: SECRET, "ciphertext": crypter.encrypt(json.dumps(value))}
+
+
+def connection(inner: str) -> dict[str, str]:
+    """A connection with its defaults; the key is a secret inside of the secret, as `inner` spells it."""
+    key = {SIGNATURE: SECRET, inner: json.dumps("the key")}
+    return sealed({**CONNECTION, "privateKey": key})
+
+
+def resource(type_: str, name: str, **fields: Any) -> dict[str, Any]:
+    return {"urn": f"{URN}{type_}::{name}", "type": type_, "custom": True, **fields}
+
+
+def checkpoint(inner: str, *more: dict[str, Any]) -> dict[str, Any]:
+    stack = f"{URN}pulumi:pulumi:Stack::proc-dev"
+    config = {"enableServerSideApply": "true", "kubeconfig": KUBECONFIG, "version": "4.34.2"}
+    settings = {
+        "apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "1"},
+        "metadata": {"name": "settings", "namespace": "default"},
+    }  # fmt: skip
+    command = {"connection": connection(inner), "create": "true"}
+    made = [
+        resource(
+            "pulumi:providers:kubernetes", "cluster", id=IDS[0], parent=stack,
+            inputs={"__internal": {}, **config}, outputs=config,
+        ),
+        resource(
+            "pulumi:providers:command", "default_1_2_1", id=IDS[1],
+            inputs={"__internal": {}, "version": "1.2.1"}, outputs={"version": "1.2.1"},
+        ),
+        resource(
+            "kubernetes:core/v1:ConfigMap", "settings", id="default/settings", parent=stack,
+            provider=PROVIDER, inputs=settings,
+            outputs={
+                **settings, "__fieldManager": "pulumi-kubernetes-0123abcd", "__initialApiVersion": "v1",
+                "__inputs": settings,
+            },
+        ),
+        resource(
+            "command:remote:Command", "packages", id="packages0123abcd", parent=stack,
+            provider=f"{URN}pulumi:providers:command::default_1_2_1::{IDS[1]}",
+            inputs=command, outputs={**command, "stdout": "", "stderr": ""},
+            additionalSecretOutputs=["connection"],
+        ),
+        *more,
+    ]  # fmt: skip
+    root = {"urn": stack, "type": "pulumi:pulumi:Stack", "custom": False}
+    return {
+        "version": 3,
+        "deployment": {
+            "manifest": {"time": "2026-11-20T00:00:00Z", "magic": "", "version": "v3.272.0"},
+            "secrets_providers": {"type": "passphrase", "state": {"salt": SALT}},
+            "resources": [root, *made],
+        },
+    }
+
+
+IDS = ("11111111-1111-4111-8111-111111111111", "22222222-2222-4222-8222-222222222222")
+PROVIDER = f"{URN}pulumi:providers:kubernetes::cluster::{IDS[0]}"
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[Engine]:
+    made = Engine(tmp_path)
+    made.program(PROGRAM)
+    yield made
+    made.end()
+
+
+def test_our_checkpoint_has_what_the_real_engine_keeps_of_a_provider(engine: Engine) -> None:
+    engine.program(PROGRAM.partition("inside =")[0])
+    engine.up()
+    (provider,) = (r for r in engine.state()["resources"] if r["type"].endswith(":kubernetes"))
+    (wanted,) = (
+        r
+        for r in checkpoint("plaintext")["deployment"]["resources"]
+        if r["type"] == "pulumi:providers:kubernetes"
+    )
+    assert {key: provider[key] for key in ("inputs", "outputs")} == {
+        key: wanted[key] for key in ("inputs", "outputs")
+    }
+
+
+def taken_over(engine: Engine, state: dict[str, Any]) -> str:
+    file = engine.folder / "state.json"
+    file.write_text(json.dumps(state))
+    engine.run("stack", "import", "--stack", "dev", "--file", str(file))
+    return engine.run("preview", "--stack", "dev", "--expect-no-changes", "--diff")
+
+
+@pytest.mark.parametrize("inner", ["plaintext", "ciphertext"])
+def test_a_checkpoint_of_the_real_engine_previews_empty(engine: Engine, inner: str) -> None:
+    assert "the key" not in taken_over(engine, checkpoint(inner))
+
+
+def test_a_changed_connection_is_shown(engine: Engine) -> None:
+    state = checkpoint("plaintext")
+    engine.program(PROGRAM.replace("192.0.2.7", "192.0.2.8"))
+    with pytest.raises(AssertionError, match="connection"):
+        taken_over(engine, state)
+
+
+def release(chart: str) -> dict[str, Any]:
+    inputs = {
+        **dict.fromkeys(SWITCHES, False),
+        **dict.fromkeys(TEXTS, ""),
+        "chart": chart, "maxHistory": 5, "name": "demo", "namespace": "default", "timeout": 60,
+        "values": {"password": sealed("hidden"), "size": "small"}, "version": "1.2.3",
+    }  # fmt: skip
+    plain = {
+        **inputs,
+        "values": {"password": {SIGNATURE: SECRET, "plaintext": '"hidden"'}, "size": "small"},
+    }
+    status = {
+        "appVersion": "9", "chart": "demo", "name": "demo", "namespace": "default", "revision": 1,
+        "status": "deployed", "version": "1.2.3",
+    }  # fmt: skip
+    return resource(
+        "kubernetes:helm.sh/v3:Release", "demo", id="default/demo", provider=PROVIDER,
+        parent=f"{URN}pulumi:pulumi:Stack::proc-dev", inputs=inputs,
+        outputs={**inputs, "__inputs": sealed(plain), "resourceNames": {}, "status": status},
+    )  # fmt: skip
+
+
+@pytest.mark.lab
+def test_a_helm_release_of_the_real_plugin_previews_empty(engine: Engine) -> None:
+    folder = engine.folder / "demo"
+    folder.mkdir()
+    (folder / "Chart.yaml").write_text(
+        "apiVersion: v2\nname: demo\nversion: 1.2.3\nappVersion: '9'\n"
+    )
+    engine.program(PROGRAM + RELEASE_PROGRAM)
+    taken_over(engine, checkpoint("plaintext", release("./demo")))
+    engine.program(PROGRAM + RELEASE_PROGRAM.replace('"small"', '"large"'))
+    assert "size" in engine.run("preview", "--stack", "dev", "--diff")
