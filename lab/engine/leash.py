@@ -10,8 +10,9 @@ Started by path, with the Python of the program, which need not know this packag
 
 import sys
 
-if __name__ == "__main__" and sys.path and sys.path[0] == __file__.rpartition("/")[0]:
-    # Modules of this folder must not hide others. What runs finds its own where `python -m` would.
+if __name__ == "__main__" and not sys.flags.safe_path:
+    # Modules of this folder (the first of the path, behind links) must not hide others, such as `secrets`.
+    # What runs finds its own where `python -m` would.
     sys.path[0] = ""
 
 import os
