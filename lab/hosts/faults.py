@@ -301,20 +301,42 @@ def clear(folder: Path, host: str) -> None:
         entry.faults.unlink(missing_ok=True)
 
 
+class BusyError(HostsError):
+    """A GPU's `/dev/vfio/<group>` is held open: who opens it as well is told EBUSY."""
+
+
 def set_partition_in_use(folder: Path, host: str, partition: int, holder: str | None) -> None:
     """Say that a virtual machine `holder` runs on the GPUs of a partition; None: none does.
 
     What a client can see of it: the GPUs' `/dev/vfio/<group>` are held open by the process of that
     machine (`fuser`). The fabric manager itself does not know and drops the partition when told.
+
+    Raises:
+        BusyError: another virtual machine has one of the GPUs.
     """
     with _change(folder, host) as entry:
-        platform = board(read_json(entry.identity)["platform"])
-        platform.table.partition(partition)
+        table = board(read_json(entry.identity)["platform"]).table
+        modules = set(table.partition(partition).modules)
         users: dict[str, dict[str, Any]] = read_json(entry.virtual_machines) or {}
+        for number, user in users.items() if holder is not None else ():
+            shared = modules.intersection(table.partition(int(number)).modules)
+            if shared and user["holder"] != holder:
+                raise BusyError(
+                    f"{host}: GPU {min(shared)}: its VFIO group is held open by {user['holder']}:"
+                    " Device or resource busy"
+                )
         users.pop(str(partition), None)
         if holder is not None:
             users[str(partition)] = {"holder": holder, "pid": 4200 + partition}
         write_json(entry.virtual_machines, users)
+
+
+def end_virtual_machine(folder: Path, host: str, holder: str) -> None:
+    """The virtual machine is gone, and lets go of what it held; of others' nothing changes."""
+    with _change(folder, host) as entry:
+        users: dict[str, dict[str, Any]] = read_json(entry.virtual_machines) or {}
+        kept = {number: user for number, user in users.items() if user["holder"] != holder}
+        write_json(entry.virtual_machines, kept)
 
 
 @contextmanager

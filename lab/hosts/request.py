@@ -28,7 +28,7 @@ class Request:
 
 
 async def receive(connection: socket.socket) -> Request | None:
-    """Read a request of `client.py`; None when it is not one."""
+    """Read a request of `client.py`; None when it is not one. Its streams are then closed."""
     connection.settimeout(0)
     await _readable(connection)
     size = array.array("i").itemsize
@@ -37,15 +37,27 @@ async def receive(connection: socket.socket) -> Request | None:
     for level, kind, content in ancillary:
         if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
             descriptors.frombytes(content)
-    length, fields, variables = _HEADER.unpack(header) if len(header) == _HEADER.size else (0, 0, 0)
-    body = b""
-    if fields and length <= _MAX_REQUEST and len(descriptors) == len(("in", "out", "error")):
-        body = await _exactly(connection, length)
-    if not body:
-        for descriptor in descriptors:
-            os.close(descriptor)
+    request = None
+    try:
+        if len(header) == _HEADER.size and len(descriptors) == len(("in", "out", "error")):
+            request = await _read(connection, header, tuple(descriptors))
+        return request
+    finally:
+        if request is None:
+            for descriptor in descriptors:
+                os.close(descriptor)
+
+
+async def _read(
+    connection: socket.socket, header: bytes, streams: tuple[int, ...]
+) -> Request | None:
+    length, fields, variables = _HEADER.unpack(header)
+    if fields < len(("name", "cwd")) or length > _MAX_REQUEST:
         return None
+    body = await _exactly(connection, length)
     parts = [part.decode("utf-8", "surrogateescape") for part in body.split(b"\0")]
+    if len(parts) < fields:
+        return None
     name, cwd, *arguments = parts[:fields]
     pairs = (part.partition("=") for part in parts[fields + 1 :][:variables])
     peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
@@ -55,7 +67,7 @@ async def receive(connection: socket.socket) -> Request | None:
         arguments=tuple(arguments),
         environment={key: value for key, _, value in pairs},
         uid=_PEER.unpack(peer)[1],
-        streams=tuple(descriptors),
+        streams=streams,
     )
 
 

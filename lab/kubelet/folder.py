@@ -109,7 +109,16 @@ class KubeletFolder(ServerFolder):
     @property
     def reachable(self) -> KubeletFolder:
         """The folder by its short name where it got one, because its own is too long for sockets."""
-        return KubeletFolder(self.link) if self.link.is_symlink() else self
+        return KubeletFolder(self.link) if self.has_link else self
+
+    @property
+    def has_link(self) -> bool:
+        """Whether the short name is there and this user's: anybody can make one in a shared folder."""
+        try:
+            own = self.link.lstat().st_uid == os.getuid()
+            return own and self.link.readlink() == self.path
+        except OSError:
+            return False
 
     def within_reach(self, nodes: list[str]) -> KubeletFolder:
         """The folder under a name by which sockets can be reached: itself, or a link to it.
@@ -121,7 +130,8 @@ class KubeletFolder(ServerFolder):
         needed = len(os.fsencode(self.path)) + len("//device-plugins/") + longest + _PLUGIN_SOCKET
         if needed <= _LONGEST_SOCKET:
             return self
-        self.link.unlink(missing_ok=True) if self.link.is_symlink() else None
+        if self.has_link:
+            return KubeletFolder(self.link)
         try:
             self.link.symlink_to(self.path)
         except OSError as error:

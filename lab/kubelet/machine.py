@@ -29,7 +29,11 @@ class Machine:
     name: str
 
     async def begin(self, pod: Mapping[str, Any], devices: Iterable[str]) -> None:
-        """The pod's virtual machine runs on the GPUs with these ids, which are module numbers."""
+        """The pod's virtual machine runs on the GPUs with these ids, which are module numbers.
+
+        Raises:
+            BusyError: another one has one of them.
+        """
         partition = partition_of(pod)
         if partition is None:
             return
@@ -46,11 +50,9 @@ class Machine:
 
     async def end(self, pod: Mapping[str, Any]) -> None:
         """The pod's virtual machine is gone."""
-        partition = partition_of(pod)
-        if partition is not None:
-            await self._do(
-                lambda: faults.set_partition_in_use(self.hosts, self.name, partition, None)
-            )
+        if partition_of(pod) is not None:
+            holder = _holder(pod)
+            await self._do(lambda: faults.end_virtual_machine(self.hosts, self.name, holder))
 
     async def keep_only(self, pods: Iterable[Mapping[str, Any]]) -> None:
         """After a restart: virtual machines of pods that are gone are gone too."""
@@ -58,16 +60,18 @@ class Machine:
 
         def clear() -> None:
             file = HostsFolder(self.hosts).host(self.name).virtual_machines
-            for partition, user in (read_json(file) or {}).items():
+            for user in (read_json(file) or {}).values():
                 # Others than pods, which tests put there, are called otherwise.
                 if "/" in user["holder"] and user["holder"] not in known:
-                    faults.set_partition_in_use(self.hosts, self.name, int(partition), None)
+                    faults.end_virtual_machine(self.hosts, self.name, user["holder"])
 
         await self._do(clear)
 
     async def _do(self, act: Any) -> None:
         try:
             await asyncio.to_thread(act)
+        except faults.BusyError:
+            raise
         except HostsError as error:
             # A lab whose hosts are being stopped has no machine to change.
             _log.warning("%s: %s", self.name, error)

@@ -100,7 +100,7 @@ def stop(folder: Path) -> None:
             end(server, _STOP_SECONDS)
         _end_leftovers(paths)
         paths.ready.unlink(missing_ok=True)
-        if paths.link.is_symlink():
+        if paths.has_link:
             paths.link.unlink()
 
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
+from lab.hosts.faults import BusyError
 from lab.kubelet import proof_program
 from lab.kubelet.installation import is_installer
 from lab.kubelet.kata_installer import InstallError, KataInstaller
+from lab.kubelet.machine import Machine
 from lab.kubelet.pod_status import Conditions, ContainerState, running
 from lab.kubelet.runtime import NodeRuntime, cdi_names
 
@@ -91,7 +93,9 @@ class SimulatedPod:
             await self._write()
             if self._runtime.machine is not None:
                 ids = [device for allocation in devices for device in allocation.devices]
-                await self._runtime.machine.begin(self._pod, ids)
+                await self._begin(self._runtime.machine, ids)
+                if self._stopping.is_set():
+                    return
             await self._tell("SandboxCreated", f"Sandbox runs with {cdi_names(devices)}")
             await self._pause()
         if self._installer is not None:
@@ -107,6 +111,18 @@ class SimulatedPod:
             await self._tell("Started", "Started container (simulated)")
         if proof_program.is_proof(self._pod):
             await self._prove()
+
+    async def _begin(self, machine: Machine, ids: Sequence[str]) -> None:
+        """Have its virtual machine started; while another one has a GPU of it, that is tried again."""
+        while not self._stopping.is_set():
+            try:
+                await machine.begin(self._pod, ids)
+            except BusyError as error:
+                said = f"Failed to create pod sandbox: {error}"
+                await self._tell("FailedCreatePodSandBox", said, warning=True)
+                await self._pause()
+            else:
+                return
 
     async def _prove(self) -> None:
         output = await proof_program.run(self._runtime.kube, self._pod)
@@ -142,8 +158,8 @@ class SimulatedPod:
         body = running(self._pod, self._conditions, self._containers, address=self._address)
         await self._runtime.kube.set_status(body)
 
-    async def _tell(self, reason: str, message: str) -> None:
-        await self._runtime.kube.event(self._pod, reason, message)
+    async def _tell(self, reason: str, message: str, *, warning: bool = False) -> None:
+        await self._runtime.kube.event(self._pod, reason, message, warning=warning)
 
 
 def _installer(runtime: NodeRuntime, pod: Mapping[str, Any]) -> KataInstaller | None:

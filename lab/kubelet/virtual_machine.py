@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
+from lab.hosts.faults import BusyError
 from lab.kubelet.device_manager import device_requests
 from lab.kubelet.machine import Machine, partition_of
 from lab.kubelet.real_devices import RealDevices, SilentError
@@ -28,8 +29,7 @@ async def play(seen: SeenPod, machine: Machine, devices: RealDevices) -> None:
     """From the start of the pod's container until nothing of it runs."""
     await first(seen.runs, seen.over)
     given = await _given(seen, devices)
-    if given:
-        await machine.begin(seen.pod, given)
+    if given and await _begins(seen, machine, given):
         _log.info("%s/%s: its virtual machine has GPUs %s", *seen.name, ", ".join(given))
     await seen.over.wait()
     if seen.gone.is_set():
@@ -37,6 +37,19 @@ async def play(seen: SeenPod, machine: Machine, devices: RealDevices) -> None:
     if given:
         await machine.end(seen.pod)
         _log.info("%s/%s: its virtual machine is gone", *seen.name)
+
+
+async def _begins(seen: SeenPod, machine: Machine, given: tuple[str, ...]) -> bool:
+    """Whether its virtual machine has the GPUs; while another one has one of them, that is tried again."""
+    while not seen.over.is_set():
+        try:
+            await machine.begin(seen.pod, given)
+        except BusyError as error:
+            _log.error("%s/%s: %s", *seen.name, error)
+            await asyncio.sleep(_POLL_SECONDS)
+        else:
+            return True
+    return False
 
 
 async def _given(seen: SeenPod, devices: RealDevices) -> tuple[str, ...]:

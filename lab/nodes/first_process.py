@@ -1,8 +1,8 @@
 """The first process of a node: makes its mounts, starts its programs, reaps, starts again what ended.
 
 `python -m lab.nodes.first_process FOLDER`, in namespaces of its own. It is told on standard input and
-answers on standard output, one JSON object per line; when its input ends, it ends, and all of the node with
-it.
+answers on standard output, one JSON object per line, each with the number of its request; 0 says that the
+node is made. When its input ends, it ends, and all of the node with it.
 """
 
 from __future__ import annotations
@@ -85,7 +85,8 @@ class FirstProcess:
         reader = asyncio.StreamReader()
         await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
         while line := await reader.readline():
-            say(await self._obey(json.loads(line)))
+            request = json.loads(line)
+            say({**await self._obey(request), "number": request["number"]})
 
     async def _dial(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Carry a connection from the machine to the address and port in its first line.
@@ -309,12 +310,13 @@ def main(folder: RealNodeFolder) -> None:
         node = FirstProcess(folder, json.loads(folder.boot.read_bytes()))
         node.prepare()
     except subprocess.CalledProcessError as error:
-        say({"error": f"`{' '.join(map(str, error.cmd))}` failed: {error.stderr.strip()}"})
+        text = f"`{' '.join(map(str, error.cmd))}` failed: {error.stderr.strip()}"
+        say({"error": text, "number": 0})
         return
     except (OSError, ValueError) as error:
-        say({"error": str(error)})
+        say({"error": str(error), "number": 0})
         return
-    say({})
+    say({"number": 0})
     asyncio.run(node.run())
 
 

@@ -47,6 +47,8 @@ class HeldNode:
     """Its first process as the machine sees it; 0 when it is off."""
     _process: asyncio.subprocess.Process | None = None
     _asking: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _requests: int = 0
+    """How often something was asked: an answer bears the number of its request."""
 
     @property
     def name(self) -> str:
@@ -79,6 +81,7 @@ class HeldNode:
                 start_new_session=True,
                 env={**os.environ, "PYTHONPATH": str(PROJECT), "PYTHONDONTWRITEBYTECODE": "1"},
             )
+        self._requests = 0
         try:
             await self._answer()
             self.pid = psutil.Process(self._process.pid).children()[0].pid
@@ -183,15 +186,17 @@ class HeldNode:
         }
 
     async def _told(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        # Whoever asked may be cancelled; the answer is read all the same, or it would be the next one's.
+        # Whoever asked may be cancelled; what the node does with the request is known all the same.
         return await asyncio.shield(asyncio.ensure_future(self._asked(request)))
 
     async def _asked(self, request: Mapping[str, Any]) -> dict[str, Any]:
         async with self._asking:
             if self._process is None or self._process.stdin is None:
                 raise NodesError(f"node {self.name} is switched off")
+            self._requests += 1
             try:
-                self._process.stdin.write(json.dumps(request).encode() + b"\n")
+                numbered = {**request, "number": self._requests}
+                self._process.stdin.write(json.dumps(numbered).encode() + b"\n")
                 await self._process.stdin.drain()
             except OSError:
                 raise NodesError(f"node {self.name} ended; see {self.around.log}") from None
@@ -200,16 +205,20 @@ class HeldNode:
     async def _answer(self) -> dict[str, Any]:
         if self._process is None or self._process.stdout is None:
             raise NodesError(f"node {self.name} is switched off")
+        number, answer = self._requests, dict[str, Any]()
         try:
-            line = await asyncio.wait_for(self._process.stdout.readline(), _ANSWER_SECONDS)
+            async with asyncio.timeout(_ANSWER_SECONDS):
+                # Before it may come answers for which nobody waited long enough.
+                while answer.get("number") != number:
+                    line = await self._process.stdout.readline()
+                    if not line:
+                        raise NodesError(f"node {self.name} ended; see {self.around.log}")
+                    answer = json.loads(line)
         except TimeoutError:
             raise NodesError(
                 f"node {self.name} did not answer within {_ANSWER_SECONDS:.0f} s; "
                 f"see {self.around.log}"
             ) from None
-        if not line:
-            raise NodesError(f"node {self.name} ended; see {self.around.log}")
-        answer: dict[str, Any] = json.loads(line)
         if "error" in answer:
             raise NodesError(f"node {self.name}: {answer['error']}")
         return answer

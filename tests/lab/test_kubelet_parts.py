@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import socket
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 from gpuclusters.domain.container import LEASE_ANNOTATION
 from lab.control_plane import NodeSpec, Taint
+from lab.hosts.faults import BusyError
 from lab.hosts.folder import HostsFolder
 from lab.kubelet import status, stop
 from lab.kubelet.addresses import LoopbackAddresses, PodRange, public, reachable
@@ -22,7 +24,7 @@ from lab.kubelet.fields import FieldError, field
 from lab.kubelet.folder import KubeletFolder, NodeFolder
 from lab.kubelet.logs import ContainerLog, LogOptions
 from lab.kubelet.machine import Machine
-from lab.kubelet.model import KubeletSpec
+from lab.kubelet.model import KubeletError, KubeletSpec
 from lab.kubelet.pod_status import Conditions, ContainerState, running
 from tests.fixtures.hosts import Hosts
 
@@ -229,6 +231,28 @@ def test_a_folder_whose_path_is_too_long_for_sockets_gets_a_short_name(tmp_path:
     assert short.within_reach(["node"]) is short
 
 
+def test_a_short_name_that_somebody_else_made_is_not_trusted(tmp_path: Path) -> None:
+    deep = KubeletFolder(tmp_path / ("d" * 120))
+    theirs = tmp_path / "theirs"
+    for folder in (deep.path, theirs):
+        folder.mkdir()
+    try:
+        # It leads elsewhere, or is another user's, who can turn it at any time.
+        deep.link.symlink_to(theirs)
+        assert deep.reachable is deep
+        with pytest.raises(KubeletError, match="cannot be made a short name"):
+            deep.within_reach(["node"])
+        deep.link.unlink()
+        if os.getuid() == 0:
+            deep.link.symlink_to(deep.path)
+            os.lchown(deep.link, 65534, 65534)
+            assert deep.reachable is deep
+            with pytest.raises(KubeletError, match="cannot be made a short name"):
+                deep.within_reach(["node"])
+    finally:
+        deep.link.unlink(missing_ok=True)
+
+
 def test_folders_of_the_host_lie_in_the_folder_of_the_node() -> None:
     node = NodeFolder(Path("/lab/kubelet/n"))
     assert node.host("/var/lib/kubelet/device-plugins") == node.device_plugins
@@ -318,6 +342,20 @@ def test_virtual_machines_of_pods_that_are_gone_are_gone_after_a_restart(hosts: 
         "4": "n/b",
         "6": "by-hand",
     }
+    # Another pod finds GPUs taken: it gets none, and its end takes none away.
+    third = {
+        "metadata": {**first["metadata"], "name": "c"}
+        | {"annotations": {LEASE_ANNOTATION: f"{host.name}/1"}}
+    }
+    with pytest.raises(BusyError, match=r"held open by n/b: Device or resource busy"):
+        asyncio.run(machine.begin(third, ["1", "2", "3", "4"]))
+    asyncio.run(machine.end(third))
+    assert list(
+        json.loads(HostsFolder(host.folder).host(host.name).virtual_machines.read_text())
+    ) == [
+        "4",
+        "6",
+    ]
     asyncio.run(machine.end(second))
     users = json.loads(HostsFolder(host.folder).host(host.name).virtual_machines.read_text())
     assert list(users) == ["6"]

@@ -7,12 +7,13 @@ import json
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from lab.control_plane import NodeSpec
-from lab.nodes import cri, first_process
+from lab.nodes import cri, first_process, held_node
 from lab.nodes.announcements import Announcements
 from lab.nodes.first_process import FirstProcess
 from lab.nodes.folder import RealNodeFolder
@@ -146,8 +147,10 @@ class Answers:
     async def drain(self) -> None:
         pass
 
-    def answer(self, pid: int) -> None:
-        self.stdout.feed_data(json.dumps({"pid": pid}).encode() + b"\n")
+    def answer(self, request: int) -> None:
+        """To the first, second… that was heard, with its place as the pid."""
+        said = {"pid": request, "number": self.heard[request - 1]["number"]}
+        self.stdout.feed_data(json.dumps(said).encode() + b"\n")
 
     async def until_heard(self, count: int) -> None:
         while len(self.heard) < count:
@@ -166,6 +169,26 @@ def test_the_answer_to_whoever_went_away_is_nobody_elses() -> None:
         second = asyncio.create_task(node.program("kubelet", "state"))
         process.answer(1)
         await process.until_heard(2)
+        process.answer(2)
+        return int((await second)["pid"])
+
+    assert asyncio.run(asyncio.wait_for(asked(), 120)) == 2
+
+
+def test_an_answer_that_comes_too_late_is_nobody_elses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(held_node, "_ANSWER_SECONDS", 0.05)
+
+    async def asked() -> int:
+        process = Answers()
+        node = HeldNode(SPEC, cast(Place, None), cast(Surroundings, None), {})
+        node._process = cast(asyncio.subprocess.Process, process)
+        node.around = cast(Surroundings, SimpleNamespace(log="its log"))
+        with pytest.raises(NodesError, match="did not answer within"):
+            await node.program("kubelet", "state")
+        monkeypatch.setattr(held_node, "_ANSWER_SECONDS", 60)
+        second = asyncio.create_task(node.program("kubelet", "state"))
+        await process.until_heard(2)
+        process.answer(1)
         process.answer(2)
         return int((await second)["pid"])
 
