@@ -86,7 +86,7 @@ def deploy(
         installation=kata.installation,
         distribution=config.kubernetes.distribution.value,
         drop_in=drop_in,
-        snapshotter=kata.snapshotter.value,
+        snapshotter=kata.snapshotter.value if kata.snapshotter else None,
         node_selector={WORKLOAD_LABEL: PASSTHROUGH},
         at_once=install_at_once(len(hosts)),
         node_feature_discovery=kata.node_feature_discovery,

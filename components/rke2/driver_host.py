@@ -27,7 +27,7 @@ class DriverHostArgs:
     source: Literal["host", "operator"] = "host"
     """`operator`: the host only gets rid of nouveau, and must have no driver of its own."""
     version: str | None = None
-    """Exact version, like 580.173.02; None with `operator`."""
+    """Exact version, like 580.178.04; None with `operator`."""
     modules: Literal["open", "proprietary"] = "open"
     packages: Literal["distribution", "nvidia"] = "distribution"
     """Whose packages. The RHEL family has NVIDIA's alone."""

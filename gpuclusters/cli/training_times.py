@@ -120,5 +120,5 @@ def _show(runs: Sequence[Run], console: Console) -> None:
             "no evidence of a training was found: `gpu-clusters verify` with proof.rung: 9 makes some"
         )
     console.print(
-        f"measured by others: {'; '.join(known.sources)}, read {known.as_of}", soft_wrap=True
+        f"measured by others: {'; '.join(map(str, known.sources.values()))}", soft_wrap=True
     )

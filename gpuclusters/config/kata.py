@@ -104,8 +104,9 @@ class Kata(Section):
     """More values of the chart, such as tolerations or an image of a mirror."""
     kubelet_root: KubeletRoot | None = None
     """Folder of the kubelets; by default the distribution's. Kata asks there which GPUs a pod was given."""
-    snapshotter: Snapshotter = Snapshotter.OVERLAYFS
-    """Snapshotter of Kata pods; erofs needs containerd 2.2."""
+    snapshotter: Snapshotter | None = None
+    """Snapshotter of Kata pods; erofs needs containerd 2.2. By default overlayfs, and nydus for confidential
+    shims, whose guests pull their images themselves."""
     guest_image: Annotated[GuestImage, checked(2)] = GuestImage.KATA
     """Whose image boots: Kata's own, or one that you built with another driver."""
     guest_image_sha256: Sha256 | None = None

@@ -18,7 +18,7 @@ def _version(value: str) -> str:
     if not _VERSION.fullmatch(value):
         raise refusal(
             "is not a version of the driver",
-            'write all of its numbers in quotes, for example "580.173.02"; a branch alone is driver.branch',
+            'write all of its numbers in quotes, for example "580.178.04"; a branch alone is driver.branch',
         )
     return value
 

@@ -1,16 +1,24 @@
-"""Tables that decisions are made from, as files of the package: how they are read, and what a row is."""
+"""Tables that decisions are made from, as files of the package: how they are read, and what a row is.
+
+Every row says where it is from. `sources` of a table names what was read, by a short id: where it is, the
+release, commit or edition, and the date. `source: ID` in a mapping is the source of everything below it; the
+nearest one counts. `unsourced` names the rows that have none.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """libyaml's where it was built: a tenth of the time, at the start of every program."""
 FOLDER = Path(__file__).with_name("data")
+_SOURCE, _SOURCES = "source", "sources"
 
 
 def _kebab(name: str) -> str:
@@ -23,7 +31,74 @@ class Row(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=_kebab)
 
 
-def document(name: str) -> Any:
-    """The table of this name as it is packaged."""
+class Source(Row):
+    """Something that was read."""
+
+    at: str = Field(min_length=1)
+    """Repository and path, page or document."""
+    release: str = Field(min_length=1)
+    """Its release, tag, commit or edition."""
+    date: date
+    """Of that release; of the reading, where the source has no date."""
+
+    def __str__(self) -> str:
+        return f"{self.at}, {self.release} ({self.date})"
+
+
+class Table(Row):
+    """What every table has beside its rows."""
+
+    sources: Mapping[str, Source] = Field(min_length=1)
+
+    @property
+    def as_of(self) -> date:
+        """The date of the newest source: nothing later is known here."""
+        return max(one.date for one in self.sources.values())
+
+
+def written(name: str) -> Any:
+    """The table of this name as it stands in its file."""
     text = (FOLDER / f"{name}.yaml").read_text(encoding="utf-8")
     return yaml.load(text, Loader=_LOADER)  # noqa: S506 -- both are safe ones
+
+
+def document(name: str) -> Any:
+    """The table of this name without the notes that say where each row is from."""
+    found = written(name)
+    return {_SOURCES: found[_SOURCES], **bare(found)}
+
+
+def bare(table: Mapping[str, Any]) -> dict[str, Any]:
+    """The rows alone."""
+    return {
+        key: bare(value) if isinstance(value, Mapping) else value
+        for key, value in table.items()
+        if key not in (_SOURCE, _SOURCES)
+    }
+
+
+def unsourced(table: Mapping[str, Any]) -> Iterator[str]:
+    """Every row without a source, every source that is named and not listed, or listed and not named."""
+    listed = set(table.get(_SOURCES) or ())
+    named: set[str] = set()
+
+    def walk(below: Mapping[str, Any], path: str, inherited: bool) -> Iterator[str]:  # noqa: FBT001
+        stated = below.get(_SOURCE)
+        if stated is not None:
+            ids = [stated] if isinstance(stated, str) else list(stated)
+            named.update(ids)
+            yield from (
+                f"{path or 'table'}: source {one} is not listed" for one in ids if one not in listed
+            )
+        has = inherited or bool(stated)
+        for key, value in below.items():
+            if key in (_SOURCE, _SOURCES):
+                continue
+            here = f"{path}.{key}" if path else str(key)
+            if isinstance(value, Mapping) and value:
+                yield from walk(value, here, has)
+            elif not has:
+                yield f"{here}: no source"
+
+    yield from walk(table, "", inherited=False)
+    yield from (f"sources.{one}: no row names it" for one in sorted(listed - named))

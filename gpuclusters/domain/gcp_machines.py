@@ -8,15 +8,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import date
 from enum import StrEnum
 from functools import cache
-from pathlib import Path
 
-import yaml
-from pydantic import BaseModel, ConfigDict
+from gpuclusters.domain.dated_table import Row, Table, document
 
-TABLE = Path(__file__).with_name("data") / "gcp_machines.yaml"
 MIB_PER_GIB = 1024
 
 _CUSTOM = re.compile(r"(?:n1-)?custom-([0-9]{1,3})-([0-9]{1,7})")
@@ -27,16 +23,6 @@ class Provisioning(StrEnum):
 
     STANDARD = "standard"
     SPOT = "spot"
-
-
-def _kebab(name: str) -> str:
-    return name.replace("_", "-")
-
-
-class Row(BaseModel):
-    """A row of a dated table: unknown keys are refused, values never change."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=_kebab)
 
 
 class Series(Row):
@@ -82,11 +68,9 @@ class BuiltIn(Row):
     zones: tuple[str, ...]
 
 
-class Machines(Row):
+class Machines(Table):
     """The whole table."""
 
-    as_of: date
-    sources: tuple[str, ...]
     series: Mapping[str, Series]
     custom: Custom
     attachable: Mapping[str, Attachable]
@@ -109,7 +93,7 @@ class MachineType:
 @cache
 def table() -> Machines:
     """The table as it is packaged."""
-    return Machines.model_validate(yaml.safe_load(TABLE.read_text(encoding="utf-8")))
+    return Machines.model_validate(document("gcp_machines"))
 
 
 def machine_type(name: str) -> MachineType | None:

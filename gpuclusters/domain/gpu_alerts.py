@@ -88,7 +88,7 @@ ERRORS: tuple[Alert, ...] = (
         runbook="Cordon the node, let its pods end, and do what the table of XIDs says about the code.",
     ),
     Alert(
-        name="XidUnknown",
+        name="XidToLookAt",
         expr=(
             "max by (node, gpu, UUID, xid) (DCGM_EXP_XID_ERRORS_COUNT"
             f'{{xid!="", xid!~"0|{pattern(Urgency.PAGE)}|{pattern(Urgency.IGNORE)}"}}) > 0'
@@ -96,8 +96,8 @@ ERRORS: tuple[Alert, ...] = (
         wait="0s",
         severity="warning",
         summary=f"{_GPU} reports XID {{{{ $labels.xid }}}}.",
-        description="The code is neither one of an application nor one that we page on.",
-        runbook="Look the code up in NVIDIA's XID catalogue and in `dmesg` of the node.",
+        description="The code neither calls for a reset nor is one that may be ignored.",
+        runbook="Look the code up in the table of XIDs, in NVIDIA's catalogue and in `dmesg` of the node.",
     ),
     Alert(
         name="EccDoubleBit",
@@ -129,7 +129,8 @@ ERRORS: tuple[Alert, ...] = (
     Alert(
         name="NvLinkRecovering",
         expr=(
-            "sum by (node, gpu, UUID) (increase(DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL[1h])) > 0"
+            "sum by (node, gpu, UUID) (increase(DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL[1h])) > 0 or "
+            "sum by (node, gpu, UUID) (increase(DCGM_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_EVENTS[1h])) > 0"
         ),
         wait="0s",
         severity="warning",

@@ -1,9 +1,8 @@
 """Which XIDs wake somebody up.
 
-The driver reports what went wrong on a GPU as an XID. The list to ignore is that of NVIDIA's device
-plugin (k8s-device-plugin v0.20, `internal/rm/health.go`): these come from the application. The list to
-page on is ours: errors after which the GPU, its memory or its links are not to be trusted (NVIDIA's
-"XID Errors" catalogue). Everything else is worth a look in working hours.
+The driver reports what went wrong on a GPU as an XID. What NVIDIA's catalogue calls for at once decides
+(`data/xids.yaml`): a code pages if the GPU or the machine has to be reset, and nobody hears of one that calls
+for nothing or for another start of the application. Everything else is worth a look in working hours.
 """
 
 from __future__ import annotations
@@ -12,11 +11,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from gpuclusters.domain.dated_table import Row, Table, document
+
 
 class Urgency(StrEnum):
     """What an XID leads to."""
 
     PAGE = "page"
+    LOOK = "look"
     IGNORE = "ignore"
 
 
@@ -30,27 +32,40 @@ class Xid:
     action: str
 
 
-_P, _I = Urgency.PAGE, Urgency.IGNORE
+class _Row(Row):
+    nvidia: str
+    """The immediate action of NVIDIA's catalogue."""
+    meaning: str
+    do: str
+    leads_to: Urgency | None = None
 
-XIDS: tuple[Xid, ...] = (
-    Xid(13, _I, "graphics engine exception", "the application's; look at its log"),
-    Xid(31, _I, "GPU memory page fault", "the application's; look at its log"),
-    Xid(43, _I, "GPU stopped processing", "the application's; it is ended, the GPU is well"),
-    Xid(45, _I, "preemptive cleanup", "follows another error or the end of a program"),
-    Xid(48, _P, "double-bit ECC error", "drain the node and reset the GPU; see 63 and 64"),
-    Xid(63, _P, "row remapping recorded", "drain the node and reset the GPU, which remaps the row"),
-    Xid(64, _P, "row remapping failed", "drain the node and reset the GPU; again: replace it"),
-    Xid(68, _I, "video processor exception", "the application's; look at its log"),
-    Xid(74, _P, "NVLink error", "reset the GPUs of the board; again on one link: hardware"),
-    Xid(79, _P, "GPU has fallen off the bus", "power-cycle the host; again: reseat or replace it"),
-    Xid(94, _P, "contained ECC error", "the application ended; reset the GPU when it is free"),
-    Xid(95, _P, "uncontained ECC error", "drain the node and reset the GPU at once"),
-    Xid(109, _I, "context switch timeout", "the application's; look at its log"),
-    Xid(119, _P, "GSP RPC timeout", "drain the node and reset the GPU; again: power-cycle"),
-    Xid(120, _P, "GSP error", "drain the node and reset the GPU; again: power-cycle"),
-)
 
-BY_NUMBER: Mapping[int, Xid] = {one.number: one for one in XIDS}
+class _Xids(Table):
+    leads_to: Mapping[Urgency, tuple[str, ...]]
+    xids: Mapping[int, _Row]
+
+    def urgency(self, row: _Row) -> Urgency:
+        """What a code leads to.
+
+        Raises:
+            ValueError: NVIDIA's action is in no group.
+        """
+        if row.leads_to is not None:
+            return row.leads_to
+        for urgency, actions in self.leads_to.items():
+            if row.nvidia in actions:
+                return urgency
+        raise ValueError(f"{row.nvidia} leads to nothing: xids.yaml, leads-to")
+
+
+def _read() -> tuple[Xid, ...]:
+    table = _Xids.model_validate(document("xids"))
+    return tuple(
+        Xid(number, table.urgency(row), row.meaning, row.do) for number, row in table.xids.items()
+    )
+
+
+XIDS: tuple[Xid, ...] = _read()
 
 
 def pattern(urgency: Urgency) -> str:

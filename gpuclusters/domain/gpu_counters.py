@@ -1,7 +1,7 @@
 """What dcgm-exporter is told to export: its own default list, and what the alerts need beside it.
 
-The exporter's list (`etc/dcp-metrics-included.csv` of NVIDIA/dcgm-exporter 4.8) leaves out ECC errors,
-throttling and the count of XIDs, so that alerts about them would never fire. The rendered list is the
+The exporter's list (`etc/dcp-metrics-included.csv` of NVIDIA/dcgm-exporter 4.4 to 4.8, whose names these are,
+see `RENAMED`) leaves out ECC errors, throttling and the count of XIDs, so that alerts about them would never fire. The rendered list is the
 key `dcgm-metrics.csv` of the ConfigMap that the GPU operator's value `dcgmExporter.config.name` names;
 the exporter reads it when it starts, so the ConfigMap is to be named after its content.
 """
@@ -48,6 +48,10 @@ class Counter:
     """Labels that only this one has."""
 
 
+RENAMED = (4, 9)
+"""The exporter that calls 23 fields otherwise, counts 11 in other units and renames the driver's label. No
+operator of the table brings it; alerts and dashboards have to follow before one does."""
+
 _G, _C = Kind.GAUGE, Kind.COUNTER
 
 DEFAULT: tuple[Counter, ...] = (
@@ -87,7 +91,11 @@ EXTRA: tuple[Counter, ...] = (
     Counter("DCGM_FI_DEV_POWER_MGMT_LIMIT", _G, "Power limit (in W)."),
     Counter("DCGM_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL", _C, "NVLink flow-control CRC errors."),
     Counter("DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL", _C, "NVLink retries."),
-    Counter("DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL", _C, "NVLink recoveries."),
+    Counter("DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL", _C, "NVLink recoveries, to NVLink 4."),
+    # Field 1213 of DCGM 4; 1211 and 1212 are the parts of it that succeeded and failed.
+    Counter(
+        "DCGM_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_EVENTS", _C, "NVLink recoveries, from NVLink 5."
+    ),
     Counter(
         "DCGM_EXP_XID_ERRORS_COUNT",
         _G,

@@ -77,7 +77,7 @@ class GpuDriverInputs(BaseModel):
     version: (
         Annotated[
             str,
-            matches(r"[0-9]{3}\.[0-9]{1,3}(\.[0-9]{1,3})?", "write all its numbers: 580.173.02"),
+            matches(r"[0-9]{3}\.[0-9]{1,3}(\.[0-9]{1,3})?", "write all its numbers: 580.178.04"),
         ]
         | None
     ) = None
@@ -100,7 +100,7 @@ class GpuDriverInputs(BaseModel):
     def _fits_together(self) -> GpuDriverInputs:
         if (self.version is None) is (self.source is DriverSource.HOST):
             raise ValueError(
-                "version: the driver of the host has one, like 580.173.02; the operator's is not the host's"
+                "version: the driver of the host has one, like 580.178.04; the operator's is not the host's"
             )
         if self.control and not self.node_name:
             raise ValueError("node_name: say which node of the cluster the host is")

@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from gpuclusters.domain.gpu_driver import GpuDriverInputs, LiveDriver, Modules, PackageSource
 
 _RENAMED = 590
-"""From this branch on NVIDIA's packages for Ubuntu have no branch in their names."""
+"""From this branch on NVIDIA's packages for Ubuntu have no branch in their names; one with a branch is
+virtual there, which apt does not install at a version (NVIDIA driver installation guide 620, Ubuntu)."""
+FABRIC_MANAGER = "nvidia-fabricmanager"
 _LAST_STREAMS = 9
 """The RHEL family's last major release with module streams."""
 
@@ -91,6 +93,17 @@ def kernels(live: LiveDriver) -> tuple[str, ...]:
     return tuple(name for name in names.get(live.family, ()) if name in live.packages)
 
 
+def fabric_manager(branch: int, *, of_ubuntu: bool) -> str:
+    """Name of the fabric manager's package for Ubuntu.
+
+    Args:
+        branch: of the driver.
+        of_ubuntu: whether it comes from Ubuntu's archive, which names every branch; else from NVIDIA's.
+    """
+    with_branch = of_ubuntu or branch < _RENAMED
+    return f"{FABRIC_MANAGER}-{branch}" if with_branch else FABRIC_MANAGER
+
+
 def packages(inputs: GpuDriverInputs, live: LiveDriver) -> Packages:
     """The packages of this driver on this operating system.
 
@@ -125,7 +138,7 @@ def _ubuntu(inputs: GpuDriverInputs, live: LiveDriver, version: str) -> Packages
         (f"nvidia-headless-no-dkms-{inputs.branch}{suffix}", f"{version}*"),
         (f"nvidia-utils-{inputs.branch}-server", f"{version}*"),
     ]
-    manager = f"nvidia-fabricmanager-{inputs.branch}" if inputs.nvswitch else ""
+    manager = fabric_manager(inputs.branch, of_ubuntu=True) if inputs.nvswitch else ""
     if manager:
         wanted.append((manager, f"{version}*"))
     return Packages(
@@ -140,7 +153,7 @@ def _ubuntu_nvidia(inputs: GpuDriverInputs, live: LiveDriver, version: str) -> P
     name = "nvidia-open" if inputs.modules is Modules.OPEN else "cuda-drivers"
     if inputs.branch < _RENAMED:
         name = f"{name}-{inputs.branch}"
-    manager = f"nvidia-fabricmanager-{inputs.branch}" if inputs.nvswitch else ""
+    manager = fabric_manager(inputs.branch, of_ubuntu=False) if inputs.nvswitch else ""
     wanted = [(f"linux-headers-{live.kernel}", ""), (name, f"{version}*")]
     if manager:
         wanted.append((manager, f"{version}*"))
@@ -157,7 +170,7 @@ def _rhel(inputs: GpuDriverInputs, live: LiveDriver, version: str) -> Packages:
     stream = f"{inputs.branch}-{'open' if is_open else 'dkms'}"
     major = live.release.partition(".")[0]
     streams = major.isdecimal() and int(major) <= _LAST_STREAMS
-    manager = "nvidia-fabricmanager" if inputs.nvswitch else ""
+    manager = FABRIC_MANAGER if inputs.nvswitch else ""
     wanted = [(f"kernel-devel-{live.kernel}", ""), (name, f"{version}*")]
     wanted += [("nvidia-driver-cuda", f"{version}*")]
     if manager:
@@ -175,8 +188,8 @@ def _suse(inputs: GpuDriverInputs, version: str) -> Packages:
     modules = (
         "nvidia-open-driver-G06-signed-kmp-default" if is_open else "nvidia-driver-G06-kmp-default"
     )
-    manager = "nvidia-fabricmanager" if inputs.nvswitch else ""
-    # The version of SUSE's modules names their kernel too: 580.173.02_k6.4.0_150700.51.
+    manager = FABRIC_MANAGER if inputs.nvswitch else ""
+    # The version of SUSE's modules names their kernel too: 580.178.04_k6.4.0_150700.51.
     wanted = [(modules, f"{version}_k*"), ("nvidia-compute-utils-G06", f"{version}*")]
     if manager:
         wanted.append((manager, f"{version}*"))

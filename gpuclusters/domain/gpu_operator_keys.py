@@ -9,12 +9,11 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import date
 from enum import StrEnum
 from functools import cache
 from typing import Any
 
-from gpuclusters.domain.dated_table import Row, document
+from gpuclusters.domain.dated_table import Row, Table, document
 
 Path = tuple[str, ...]
 _GROUP = "with"
@@ -41,9 +40,7 @@ class Gone(Row):
     """The first release that ignored it; None if none ever read it."""
 
 
-class _Table(Row):
-    as_of: date
-    sources: tuple[str, ...]
+class _Table(Table):
     majors: tuple[str, ...]
     gone: Mapping[str, Gone]
     groups: Mapping[str, Any]

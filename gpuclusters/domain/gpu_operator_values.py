@@ -55,7 +55,7 @@ class ContainerDriver:
     """A driver that the operator installs."""
 
     version: str
-    """`580.173.02`, or a branch if it is precompiled."""
+    """`580.178.04`, or a branch if it is precompiled."""
     modules: ModulesPolicy = ModulesPolicy.AUTO
     precompiled: bool = False
     repository: str | None = None

@@ -7,11 +7,10 @@ is cut is `mig_layout`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import date
 from enum import StrEnum
 from functools import cache
 
-from gpuclusters.domain.dated_table import Row, document
+from gpuclusters.domain.dated_table import Row, Table, document
 
 NVSWITCH_COUNTS = (8, 16)
 """GPUs of a machine whose SXM board has NVSwitches. HGX boards with 4 GPUs are wired without."""
@@ -80,11 +79,9 @@ class Family(Row):
     """Profiles of which a GPU can have one, and what each is a form of."""
 
 
-class Products(Row):
+class Products(Table):
     """The whole table."""
 
-    as_of: date
-    sources: tuple[str, ...]
     kinds: Mapping[str, Kind]
     families: Mapping[str, Family]
     products: Mapping[str, Product]

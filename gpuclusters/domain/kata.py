@@ -58,6 +58,8 @@ class Shim(StrEnum):
 
 KATA_LABEL = "katacontainers.io/kata-runtime"
 """On a node: kata-deploy has installed Kata on it ("true")."""
+_INSTANCE_LABEL = "kata-deploy.katacontainers.io"
+"""On a node: which installation that was; all of them share `KATA_LABEL`."""
 WORKLOAD_LABEL = "nvidia.com/gpu.workload.config"
 """On a node: what its GPUs are for; the GPU Operator and our installer go by it."""
 PASSTHROUGH = "vm-passthrough"
@@ -89,9 +91,15 @@ class Installation:
         suffix = f"-{self.multi_install_suffix}" if self.multi_install_suffix else ""
         return f"{shim.runtime_class}{suffix}"
 
+    @property
+    def labels(self) -> dict[str, str]:
+        """What kata-deploy sets on a node at its end (chart 4.1.0, `kata-deploy.instanceMarkerLabel`)."""
+        instance = f"{_INSTANCE_LABEL}/{self.multi_install_suffix or 'default'}"
+        return {KATA_LABEL: "true", instance: "true"}
+
     def node_selector(self, shim: Shim) -> dict[str, str]:
         """Labels of nodes on which a pod with this shim can start, as the chart's RuntimeClass has them."""
-        return {**shim.node_selector, KATA_LABEL: "true"}
+        return {**shim.node_selector, **self.labels}
 
     @property
     def containerd_drop_in(self) -> str:

@@ -138,6 +138,9 @@ VALUES: Final[Tree] = {
     "customRuntimes": {"enabled": None, "runtimes": None},
 }
 
+_CONTAINERDS: Final = "overlayfs"
+_CONFIDENTIAL_SNAPSHOTTER: Final = "nydus"
+
 IMMUTABLE: Final = ("deploymentMode", "env.multiInstallSuffix")
 """Values that the chart keeps in a ConfigMap and refuses to change, after the old pods are gone: whoever
 declares the release has it removed and installed again when one of them changes."""
@@ -201,7 +204,7 @@ def chart_values(
     installation: Installation,
     distribution: str,
     drop_in: str,
-    snapshotter: str,
+    snapshotter: str | None,
     node_selector: Mapping[str, str],
     at_once: int = 1,
     node_feature_discovery: bool = False,
@@ -214,13 +217,20 @@ def chart_values(
         installation: what the chart refuses to change afterwards.
         distribution: of Kubernetes; the installer refuses a wrong one on each machine.
         drop_in: the shim's configuration as TOML, see `kata_configuration`.
-        snapshotter: of containerd; overlayfs needs no installation.
+        snapshotter: of containerd; overlayfs needs no installation. None is the chart's own choice: nydus for
+            confidential shims, whose guests pull their images themselves, and containerd's for the others.
         node_selector: labels of the machines that get Kata.
         at_once: on how many machines an upgrade is at work at the same time.
         node_feature_discovery: whether the chart brings its own.
         tolerations: of the installer's pods.
     """
-    special = snapshotter not in ("", "overlayfs")
+    chosen = snapshotter or (_CONFIDENTIAL_SNAPSHOTTER if shim.confidential else _CONTAINERDS)
+    special = "" if chosen == _CONTAINERDS else chosen
+    setup: dict[str, Any] = {"setup": [special] if special else []}
+    if special == "erofs" and not shim.rust:
+        setup["erofsMergeMode"] = (
+            "unmerged"  # layers that are merged are for the Rust runtime alone
+        )
     return {
         "deploymentMode": installation.deployment_mode.value,
         "k8sDistribution": distribution,
@@ -233,7 +243,7 @@ def chart_values(
             "rollingUpdate": {"maxUnavailable": at_once},
         },
         "job": {"parallelism": at_once},
-        "snapshotter": {"setup": [snapshotter] if special else []},
+        "snapshotter": setup,
         "shims": {
             "disableAll": True,
             shim.value: {
@@ -242,7 +252,7 @@ def chart_values(
                 # No pod may change the VM that it runs in.
                 "allowedHypervisorAnnotations": [],
                 "dropIn": drop_in,
-                "containerd": {"snapshotter": snapshotter if special else ""},
+                "containerd": {"snapshotter": special},
             },
         },
         "defaultShim": {"amd64": shim.value},

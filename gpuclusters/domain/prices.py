@@ -46,7 +46,6 @@ class Region(_Model):
 class GoogleCloud(_Model):
     """Prices of Google Cloud."""
 
-    sources: tuple[str, ...] = ()
     regions: Mapping[str, Region] = Field(default_factory=dict)
 
 

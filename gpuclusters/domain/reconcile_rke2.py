@@ -16,7 +16,7 @@ from gpuclusters.domain.rke2 import Role
 from gpuclusters.domain.rke2_node import ClusterNode, LiveHost, Rke2NodeInputs, taint_changes
 from gpuclusters.domain.rke2_ports import Control, Host, JoinError, Progress
 from gpuclusters.domain.rke2_refusals import before_joining
-from gpuclusters.domain.rke2_state import differing, is_active
+from gpuclusters.domain.rke2_state import differing, ignores_drop_in, is_active
 
 POLL_SECONDS = 2.0
 _FIRST_POLL_SECONDS = 0.25
@@ -101,6 +101,7 @@ def ensure_node(
         host.install(inputs.version, inputs.artifacts, cis=inputs.cis)
     since = host.start(inputs.role)
     joined = _wait(inputs, host, control, clock, since)
+    _refuse_ignored_drop_in(inputs, host)
     _settle(inputs, control, joined, before)
     host.finish(inputs.digest)
     return host.inspect([*contents, rke2.TOKENS])
@@ -171,6 +172,19 @@ def _wait(
             raise _late(host, inputs, tried, progress, node, reason)
         clock.sleep(pause)
         pause = min(2 * pause, POLL_SECONDS)
+
+
+def _refuse_ignored_drop_in(inputs: Rke2NodeInputs, host: Host) -> None:
+    """RKE2 has written containerd's configuration by now: before, nobody can look."""
+    if ignores_drop_in(inputs, host.inspect([])):
+        raise JoinError(
+            host.place,
+            f"configure the containerd of RKE2 {inputs.version}",
+            f"{rke2.CONTAINERD_CONFIG} does not import {rke2.CONTAINERD_DROP_INS}/*.toml: Kata's handler and "
+            f"{rke2.CONTAINERD_DROP_IN} would be ignored",
+            "write another version (docs/caas-kubernetes.md says which import them), and take templates of "
+            "your own away: " + ", ".join(rke2.CONTAINERD_TEMPLATES),
+        )
 
 
 def _failure(

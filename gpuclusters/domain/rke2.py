@@ -1,7 +1,7 @@
 """RKE2 as a release and as places on a host: versions, what may follow what, paths, ports.
 
 Sources: RKE2's documentation (install, server configuration, upgrades, hardening), its install script and
-systemd units; containerd's version by release after RKE2's release notes of August 2026.
+systemd units. What each release brings is a dated table: see `rke2_matrix`.
 """
 
 from __future__ import annotations
@@ -12,11 +12,6 @@ from enum import StrEnum
 from functools import total_ordering
 
 _VERSION = re.compile(r"v1\.([0-9]{1,3})\.([0-9]{1,3})\+rke2r([0-9]{1,3})")
-
-UNTIL_KUBERNETES_MINOR = 36
-"""Newest minor of Kubernetes whose RKE2 was read about; newer ones are warned of, not refused."""
-CONTAINERD_2: dict[int, int] = {31: 6, 32: 2}
-"""First patch by minor that brings containerd 2; all minors after these do."""
 
 SUPERVISOR_PORT = 9345
 API_PORT = 6443
@@ -29,10 +24,16 @@ REGISTRIES = "/etc/rancher/rke2/registries.yaml"
 MANIFESTS = "/var/lib/rancher/rke2/server/manifests"
 """Applied by a server when it starts and whenever a file changes."""
 KUBELET_DROP_IN = "/var/lib/rancher/rke2/agent/etc/kubelet.conf.d/50-gpu-clusters.conf"
-CONTAINERD_DROP_IN = (
-    "/var/lib/rancher/rke2/agent/etc/containerd/config-v3.toml.d/50-gpu-clusters.toml"
+CONTAINERD_CONFIG = "/var/lib/rancher/rke2/agent/etc/containerd/config.toml"
+"""Written anew by RKE2 at every start."""
+CONTAINERD_DROP_INS = "/var/lib/rancher/rke2/agent/etc/containerd/config-v3.toml.d"
+CONTAINERD_DROP_IN = f"{CONTAINERD_DROP_INS}/50-gpu-clusters.toml"
+"""Imported by the file that RKE2 generates, from the releases on that `rke2_matrix.drop_ins` knows."""
+CONTAINERD_TEMPLATES = tuple(
+    f"/var/lib/rancher/rke2/agent/etc/containerd/{name}.toml.tmpl"
+    for name in ("config-v3", "config")
 )
-"""Imported by the file that RKE2 generates; `config-v3.toml.tmpl` would have to repeat its tables."""
+"""Takes the place of all that RKE2 would write, unless it says `{{ template "base" . }}`."""
 CONTAINERD_SOCKET = "/run/k3s/containerd/containerd.sock"
 ENVIRONMENT = "/etc/default"
 """Where the units read `rke2-server` and `rke2-agent` from; proxies are set there."""
@@ -75,12 +76,6 @@ class Version:
     def kubernetes(self) -> str:
         """The version of Kubernetes in it, as a kubelet reports it but for what follows the `+`."""
         return f"v1.{self.minor}.{self.patch}"
-
-    @property
-    def has_containerd_2(self) -> bool:
-        """Whether it brings containerd 2, whose configuration has version 3 and reads CDI by itself."""
-        first = CONTAINERD_2.get(self.minor)
-        return self.minor > max(CONTAINERD_2) or (first is not None and self.patch >= first)
 
 
 def parse_version(text: str) -> Version:

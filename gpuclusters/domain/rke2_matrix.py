@@ -12,7 +12,7 @@ from enum import StrEnum
 from functools import cache
 
 from gpuclusters.domain import rke2
-from gpuclusters.domain.dated_table import Row, document
+from gpuclusters.domain.dated_table import Row, Table, document
 from gpuclusters.domain.gpu_products import Architecture
 from gpuclusters.domain.versions import Release, parse_release
 
@@ -94,17 +94,33 @@ class Fault(Row):
     what: str
 
 
-class _Rke2(Row):
+class Channels(Row):
+    """RKE2's channels."""
+
     stable: str
     newest: str
+
+
+class DropIns(StrEnum):
+    """Whether the containerd of a release of RKE2 imports `config-v3.toml.d/*.toml`."""
+
+    CONFIRMED = "confirmed"
+    """The line was seen in that minor."""
+    LIKELY = "likely"
+    """It is newer than the change of K3s that brought the line, and was not looked into."""
+    NO = "no"
+
+
+class _Rke2(Row):
+    channels: Channels
+    drop_ins: Mapping[DropIns, Mapping[int, str]]
+    """By minor of Kubernetes: the first release."""
     containerd: Mapping[int, Mapping[str, str]]
 
 
-class Matrix(Row):
+class Matrix(Table):
     """Releases of RKE2 and drivers."""
 
-    as_of: date
-    sources: tuple[str, ...]
     rke2: _Rke2
     drivers: Mapping[int, Branch]
     kernel_modules: Modules
@@ -140,11 +156,9 @@ class OperatorRelease(Row):
     """By the chart's key: repository/image:tag."""
 
 
-class Operators(Row):
+class Operators(Table):
     """Releases of the GPU Operator."""
 
-    as_of: date
-    sources: tuple[str, ...]
     majors: Mapping[str, Major]
     releases: Mapping[str, OperatorRelease]
 
@@ -171,6 +185,24 @@ def containerd(version: rke2.Version) -> Release | None:
         if rke2.parse_version(first) <= version:
             found = brings
     return None if found is None else parse_release(found)
+
+
+def newest_minor() -> int:
+    """The newest minor of Kubernetes whose RKE2 was read about; newer ones are warned of, not refused."""
+    return max(matrix().rke2.containerd)
+
+
+def drop_ins(version: rke2.Version) -> DropIns:
+    """Whether containerd reads drop-ins beside the configuration that this release writes.
+
+    Minors that are newer than all that were read about are taken to have kept it.
+    """
+    for known in (DropIns.CONFIRMED, DropIns.LIKELY):
+        firsts = matrix().rke2.drop_ins[known]
+        first = firsts.get(version.minor)
+        if first is not None and rke2.parse_version(first) <= version:
+            return known
+    return DropIns.LIKELY if version.minor > newest_minor() else DropIns.NO
 
 
 def operator_major(version: str) -> str:

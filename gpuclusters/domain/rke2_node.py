@@ -176,6 +176,10 @@ class LiveHost:
     """TCP ports on which something listens."""
     inotify: int = 0
     """Instances that one user may have; 0 where it cannot be told."""
+    stubs: tuple[str, ...] = ()
+    """Templates of containerd's configuration that leave out what RKE2 would write."""
+    imports_drop_ins: bool | None = None
+    """Whether what RKE2 wrote for containerd imports drop-ins; None before its first start."""
     expires: str = ""
     """When the first of its certificates ends; empty if it has none."""
 
@@ -206,6 +210,7 @@ def parse_live(text: str) -> LiveHost:
     single: dict[str, str] = {}
     digests: dict[str, str] = {}
     running: list[str] = []
+    stubs: list[str] = []
     for line in text.splitlines():
         key, _, value = line.partition(" ")
         if key == "file":
@@ -213,6 +218,8 @@ def parse_live(text: str) -> LiveHost:
             digests[path] = digest
         elif key == "runs":
             running.append(value.strip())
+        elif key == "stub":
+            stubs.append(value.strip())
         else:
             single[key] = value.strip()
     clock = single.get("clock", "")
@@ -238,6 +245,8 @@ def parse_live(text: str) -> LiveHost:
         running=tuple(running),
         ports=frozenset(int(word) for word in single.get("ports", "").split() if word.isdecimal()),
         inotify=int(single.get("inotify") or 0),
+        stubs=tuple(stubs),
+        imports_drop_ins={"yes": True, "no": False}.get(single.get("drop-ins", "")),
         expires=single.get("expires", ""),
     )
 

@@ -89,6 +89,12 @@ def _host(inputs: Rke2NodeInputs, live: LiveHost) -> Iterator[Finding]:
         )
     if inputs.selinux and live.selinux == "Disabled":
         yield "selinux is asked for and SELinux is off", "switch it on, or leave selinux out"
+    if live.stubs:
+        yield (
+            f"{', '.join(live.stubs)} takes the place of all that RKE2 writes for containerd, which "
+            "then does not start",
+            'remove it, or begin it with {{ template "base" . }}; a container toolkit left it there',
+        )
     if live.selinux == "Enforcing" and not live.selinux_policy:
         yield (
             "SELinux enforces and the policy of RKE2 is not installed",

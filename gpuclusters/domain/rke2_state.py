@@ -29,6 +29,11 @@ def differing(inputs: Rke2NodeInputs, live: LiveHost) -> dict[str, str]:
     }
 
 
+def ignores_drop_in(inputs: Rke2NodeInputs, live: LiveHost) -> bool:
+    """Whether the host has a drop-in of ours that containerd does not read."""
+    return rke2.CONTAINERD_DROP_IN in inputs.contents() and live.imports_drop_ins is False
+
+
 def drift(inputs: Rke2NodeInputs, live: LiveHost) -> list[str]:
     """What is not as it was left, in words."""
     found = [f"{path} differs" for path in sorted(differing(inputs, live))]
@@ -36,6 +41,8 @@ def drift(inputs: Rke2NodeInputs, live: LiveHost) -> list[str]:
         found.append(f"{inputs.role.unit} is {live.active.get(inputs.role) or 'not there'}")
     if 0 < live.inotify < rke2_host_checks.LEAST_INOTIFY_INSTANCES:
         found.append(f"fs.inotify.max_user_instances is {live.inotify}: something lowers it")
+    if ignores_drop_in(inputs, live):
+        found.append(f"containerd does not read {rke2.CONTAINERD_DROP_IN}")
     if live.applied != inputs.digest:
         found.append("it has not joined with its present configuration")
     return found

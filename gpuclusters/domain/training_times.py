@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date
 from functools import cache
 from itertools import pairwise
 from typing import Any
 
-from gpuclusters.domain.dated_table import Row, document
+from gpuclusters.domain.dated_table import Row, Table, document
 from gpuclusters.domain.ladder import Rung
 
 ROOM = 4
@@ -30,11 +29,9 @@ class Measured(Row):
     gke: int
 
 
-class Times(Row):
+class Times(Table):
     """The whole table."""
 
-    as_of: date
-    sources: tuple[str, ...]
     epochs: int
     measured: tuple[Measured, ...]
 

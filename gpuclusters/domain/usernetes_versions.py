@@ -6,13 +6,12 @@ The facts are a dated table, `data/usernetes_versions.yaml`, with its sources; t
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import date
 from functools import cache
 from typing import Literal
 
 from pydantic import ConfigDict
 
-from gpuclusters.domain.dated_table import Row, document
+from gpuclusters.domain.dated_table import Row, Table, document
 from gpuclusters.domain.versions import Release, parse_release
 
 SET_NAMES = ("current", "proven")
@@ -69,7 +68,7 @@ class VersionSet(Row):
 
     @property
     def driver_branch(self) -> int:
-        """580 of 580.173.02."""
+        """580 of 580.178.04."""
         return int(self.driver.partition(".")[0])
 
     @property
@@ -116,11 +115,9 @@ class _Set(Row):
     slirp4netns: bool
 
 
-class Versions(Row):
+class Versions(Table):
     """The whole table."""
 
-    as_of: date
-    sources: tuple[str, ...]
     sets: Mapping[str, _Set]
     limits: Limits
 

@@ -66,7 +66,7 @@ def times_svg(runs: Sequence[Run], known: Times) -> str:
     for one in series:
         parts += _line(one, scale)
     note = (
-        f"Dashed: measured by others (read {known.as_of}), one V100 per node, {known.epochs} epochs, warm. "
+        f"Dashed: measured by others ({known.as_of:%B %Y}), one V100 per node, {known.epochs} epochs, warm. "
         "Dots: evidence of your own runs."
     )
     parts.append(f'<text class="gc-small" x="24" y="{_HEIGHT - 18}">{text(note)}</text>')

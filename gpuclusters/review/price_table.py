@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import yaml
 from pydantic import ValidationError
 
+from gpuclusters.domain import dated_table
 from gpuclusters.domain.prices import PriceTable, laid_over
 
 
@@ -20,9 +20,7 @@ class PriceError(Exception):
 
 @cache
 def _shipped() -> Mapping[str, Any]:
-    text = resources.files("gpuclusters.review").joinpath("prices.yaml").read_text(encoding="utf-8")
-    loaded: Mapping[str, Any] = yaml.safe_load(text)
-    return loaded
+    return dated_table.bare(dated_table.written("prices"))
 
 
 def price_table(own: Path | Mapping[str, Any] | None = None) -> PriceTable:

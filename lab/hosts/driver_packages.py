@@ -15,7 +15,7 @@ from functools import cache
 from lab.hosts.sysfs import KERNEL
 
 RELEASES: Mapping[str, tuple[str, ...]] = {
-    "580": ("580.173.02", "580.126.09"),
+    "580": ("580.178.04", "580.126.09"),
     "595": ("595.91.07", "595.58.03"),
 }
 """Drivers by branch, newest first."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import io
+import re
 import tarfile
 from functools import cache
 
@@ -17,6 +18,9 @@ ARCHIVE = "rke2.linux-amd64.tar.gz"
 CHECKSUMS = "sha256sum-amd64.txt"
 PROGRAM = "rke2-stand-in"
 """Under which name the stand-in itself is on every host, before anything is installed."""
+_IMPORTS_FROM = {32: (13, 2), 33: (10, 1), 34: (6, 1), 35: (3, 1)}
+"""First patch and revision by minor that are pinned to K3s with its change 13680 (go.mod of RKE2's tags)."""
+_IMPORTS_ALWAYS = 36
 IMAGES = ("rke2-images-core.linux-amd64.tar.zst", "rke2-images-cilium.linux-amd64.tar.zst")
 
 _UNIT = """\
@@ -71,6 +75,15 @@ def files(version: str) -> dict[str, bytes]:
     found |= {name: f"images of {version}: {name}\n".encode() for name in IMAGES}
     lines = [f"{hashlib.sha256(data).hexdigest()}  {name}\n" for name, data in found.items()]
     return {**found, CHECKSUMS: "".join(lines).encode()}
+
+
+def imports_drop_ins(version: str) -> bool:
+    """Whether the configuration that this release writes for containerd imports `config-v3.toml.d/*.toml`."""
+    minor, patch, revision = map(
+        int, re.findall("[0-9]+", version.partition(".")[2].replace("rke2", ""))
+    )
+    first = _IMPORTS_FROM.get(minor)
+    return minor >= _IMPORTS_ALWAYS or (first is not None and (patch, revision) >= first)
 
 
 def checksum(version: str) -> str:

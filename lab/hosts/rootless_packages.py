@@ -13,7 +13,7 @@ from lab.hosts.machine import Machine
 from lab.hosts.standins import units
 from lab.hosts.standins.nvidia_ctk import CONFIGURATION, DEFAULT
 
-_DOCKER = ("29.7.2", "29.5.0", "28.5.2")
+_DOCKER = ("29.8.1", "29.7.2", "29.5.0", "28.5.2")
 _TOOLKIT = ("1.20.1-1", "1.20.0-1", "1.19.0-1", "1.18.2-1")
 _OF_DOCKER = ("docker-ce", "docker-ce-cli", "docker-ce-rootless-extras")
 _OF_TOOLKIT = (

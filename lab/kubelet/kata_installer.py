@@ -3,8 +3,9 @@
 Follows Kata Containers 4.1.0, `tools/packaging/kata-deploy/binary`: for each shim a folder
 `<prefix>/share/defaults/kata-containers[/runtime-rs]/runtimes/<shim>` with its configuration, the user's
 drop-in as `config.d/50-user-overrides.toml`, handlers in a drop-in of containerd, at the end the label
-`katacontainers.io/kata-runtime=true`. When the pod is told to end and its DaemonSet no longer wants a pod on
-the node, all of it is reverted. No VMM, no image of a guest: a file that says so stands for it.
+`katacontainers.io/kata-runtime=true` and that of the installation. When the pod is told to end and its
+DaemonSet no longer wants a pod on the node, all of it is reverted. No VMM, no image of a guest: a
+file that says so stands for it.
 """
 
 from __future__ import annotations
@@ -12,10 +13,10 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator, Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
-from gpuclusters.domain.kata import KATA_LABEL, DeploymentMode, Installation
+from gpuclusters.domain.kata import DeploymentMode, Installation
 from gpuclusters.domain.ports import ObjectKind
 from gpuclusters.domain.versions import KATA_RELEASES
 from lab.hosts.folder import HostsFolder
@@ -38,6 +39,7 @@ _VOLUME: Final = "custom-configs"
 _RKE2_DROP_IN: Final = (
     "/var/lib/rancher/rke2/agent/etc/containerd/config-v3.toml.d/kata-deploy.toml"
 )
+_RKE2_CONFIGURATION: Final = "/var/lib/rancher/rke2/agent/etc/containerd/config.toml"
 
 
 class InstallError(Exception):
@@ -69,6 +71,7 @@ class KataInstaller:
             await self._revert(settings)
             return
         if self._root is not None:
+            refuse_ignored_drop_in(self._root, settings["distribution"])
             for path, content in installed_files(settings, drop_ins):
                 file = self._root / path.lstrip("/")
                 file.parent.mkdir(parents=True, exist_ok=True)
@@ -76,7 +79,7 @@ class KataInstaller:
                     file.unlink(missing_ok=True)
                 else:
                     file.write_bytes(content)
-        await self._label({KATA_LABEL: "true"})
+        await self._label(_installation(settings).labels)
 
     async def end(self) -> None:
         """What it does when it is told to end: nothing while its DaemonSet wants a pod here."""
@@ -131,6 +134,23 @@ class KataInstaller:
             "metadata": {"name": self._node, "labels": dict(labels)},
         }
         await self._kube.cluster.apply(NODE, body, manager=_MANAGER, force=True)
+
+
+def refuse_ignored_drop_in(root: Path, distribution: str) -> None:
+    """Refuse a containerd that would not read the handlers (kata-deploy's `get_containerd_paths`).
+
+    Raises:
+        InstallError: RKE2 wrote a configuration that does not import its folder of drop-ins.
+    """
+    written = root / _RKE2_CONFIGURATION.lstrip("/")
+    if distribution != "rke2" or not written.exists():
+        return
+    folder = PurePosixPath(_RKE2_DROP_IN).parent
+    if f"{folder.name}/*.toml" not in written.read_text():
+        raise InstallError(
+            f"K3s/RKE2: rendered config at {_RKE2_CONFIGURATION} does not import the drop-in dir "
+            f"{str(folder)!r}"
+        )
 
 
 def _installation(settings: Mapping[str, Any]) -> Installation:

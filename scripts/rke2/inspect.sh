@@ -76,6 +76,21 @@ if [ ! -f "$state/owner" ]; then
         say ports "$(ss -Hltn 2>/dev/null | awk '{ sub(/.*:/, "", $4); print $4 }' | sort -un | tr '\n' ' ')"
     fi
 fi
+# A template without the base takes the place of all that RKE2 writes at its next start; a container toolkit
+# that was given RKE2's configuration as its own left such stubs (NVIDIA/gpu-operator#992, rancher/rke2#10293).
+containerd=/var/lib/rancher/rke2/agent/etc/containerd
+for template in "$containerd/config-v3.toml.tmpl" "$containerd/config.toml.tmpl"; do
+    if [ -f "$template" ] && ! grep -Eq '\{\{-?[[:space:]]*template[[:space:]]+"base"' "$template"; then
+        say stub "$template"
+    fi
+done
+if [ -f "$containerd/config.toml" ]; then
+    if grep -Eq "^[[:space:]]*imports[[:space:]]*=.*$containerd/config-v3\.toml\.d/\*\.toml" "$containerd/config.toml"; then
+        say drop-ins yes
+    else
+        say drop-ins no
+    fi
+fi
 say inotify "$(sysctl -n fs.inotify.max_user_instances 2>/dev/null || true)"
 
 # Destination 00000000 with the flag "up" in the kernel's routing table, or ::/0 in that of IPv6.

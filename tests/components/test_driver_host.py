@@ -18,7 +18,7 @@ def connection(name: str) -> HostConnection:
 
 
 def declare(**changes: Any) -> DriverHost:
-    values: dict[str, Any] = {"connection": connection("gpu-1"), "gpus": 8, "version": "580.173.02"}
+    values: dict[str, Any] = {"connection": connection("gpu-1"), "gpus": 8, "version": "580.178.04"}
     return DriverHost("gpu-1", DriverHostArgs(**{**values, **changes}))
 
 

@@ -21,7 +21,7 @@ def declared(**changes: Any) -> dict[str, Any]:
         "level": "L1",
         "nodes": [NODE],
         "tests": {"matmul": {"image": IMAGE, "cuda_major": 12}},
-        "driver": "580.173.02",
+        "driver": "580.178.04",
         "operator": "v26.7.0",
     }
     recorder = record(lambda: Proof("proof", ProofArgs(**(args | changes))))

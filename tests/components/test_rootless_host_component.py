@@ -14,7 +14,7 @@ from gpuclusters.domain.usernetes_versions import version_set
 from tests.components.recorder import record
 
 DRIVER = WantedDriver(
-    version="580.173.02",
+    version="580.178.04",
     modules="proprietary",
     packages="distribution",
     may_reboot=False,

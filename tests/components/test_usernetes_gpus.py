@@ -50,7 +50,7 @@ def test_the_plugin_is_pinned_fails_fast_and_names_gpus_as_the_node_does() -> No
     made = of(plugin(), "apps/v1:DaemonSet")
     pod = made["spec"]["template"]["spec"]
     (container,) = pod["containers"]
-    assert container["image"] == "nvcr.io/nvidia/k8s-device-plugin:v0.20.0"
+    assert container["image"] == "nvcr.io/nvidia/k8s-device-plugin:v0.20.1"
     env = {one["name"]: one["value"] for one in container["env"]}
     assert env == {
         "FAIL_ON_INIT_ERROR": "true",
@@ -82,7 +82,7 @@ def test_the_exporter_comes_only_where_it_is_wanted() -> None:
     more = plugin(metrics=True)
     made = more.of("apps/v1:DaemonSet")["gpus-exporter"]
     (container,) = made["spec"]["template"]["spec"]["containers"]
-    assert container["image"].startswith("nvcr.io/nvidia/k8s/dcgm-exporter:4.6.0")
+    assert container["image"].startswith("nvcr.io/nvidia/k8s/dcgm-exporter:4.6.1")
     assert container["ports"] == [{"name": "metrics", "containerPort": 9400}]
     (service,) = more.of(":Service").values()
     assert service["spec"]["selector"] == made["spec"]["selector"]["matchLabels"]
@@ -115,7 +115,7 @@ def test_the_proof_is_one_resource_whose_inputs_are_the_ladders() -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"versions": {"driver": "580.173.02"}},
+        {"versions": {"driver": "580.178.04"}},
         {"nodes": [{"name": "a", "gpus": 2}]},
         {"training": {"image": IMAGE, "epochs": 8}},
     ],

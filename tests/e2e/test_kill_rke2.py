@@ -98,7 +98,7 @@ def test_drift_of_an_rke2_cluster_is_found_and_a_machine_that_is_away_hides_noth
     rke2.on_host("gpu-01", f"sudo -n sh -c 'echo debug: true >> {RKE2_CONFIG}'")
     # As after somebody unloaded the module and loaded another.
     (version,) = (rke2.lab / "hosts" / "gpu-02").rglob("proc/driver/nvidia/version")
-    version.write_text(version.read_text().replace("580.173.02", "570.86.15"))
+    version.write_text(version.read_text().replace("580.178.04", "570.86.15"))
     rke2.kubectl_text(
         "label", "node", "gpu-03", "nvidia.com/mig.config=all-disabled", "--overwrite"
     )

@@ -43,7 +43,7 @@ def test_bare_machines_become_a_cluster_whose_nodes_offer_their_gpus(cluster: Ch
     }
     for host in ("gpu-01", "gpu-02"):
         shown = cluster.on_host(host, "nvidia-smi --query-gpu=driver_version --format=csv,noheader")
-        assert set(shown.split()) == {"580.173.02"}
+        assert set(shown.split()) == {"580.178.04"}
         assert "nouveau" not in cluster.on_host(host, "lsmod")
     for host in MACHINES:
         assert journal.read(cluster.lab / "hosts", host, "harm") == []

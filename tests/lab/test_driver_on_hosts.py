@@ -21,12 +21,12 @@ def test_a_prepared_machine_has_the_driver_and_eight_gpus(hosts: Hosts) -> None:
     (host,) = hosts(1, platform="plain-gpu-a100")
     found = state(host)
     assert (found.product, found.count, found.usable) == ("NVIDIA A100-SXM4-80GB", 8, 8)
-    assert (found.driver_version, found.nouveau) == ("580.173.02", False)
+    assert (found.driver_version, found.nouveau) == ("580.178.04", False)
     lines = host.run(QUERY).stdout.splitlines()
-    assert lines[7] == "7, NVIDIA A100-SXM4-80GB, 580.173.02, Disabled"
+    assert lines[7] == "7, NVIDIA A100-SXM4-80GB, 580.178.04, Disabled"
     assert len(host.run("lspci -Dn -d 10de::0302").stdout.splitlines()) == 8
     version = host.run("cat /proc/driver/nvidia/version").stdout
-    assert "Open Kernel Module for x86_64  580.173.02" in version
+    assert "Open Kernel Module for x86_64  580.178.04" in version
     assert host.run("modinfo -F license nvidia").stdout == "Dual MIT/GPL\n"
     assert host.run("systemctl is-active nvidia-fabricmanager").stdout == "active\n"
     assert "nvidia " in host.run("lsmod").stdout
@@ -38,8 +38,8 @@ def test_a_bare_machine_runs_nouveau_until_it_is_kept_out_and_rebooted(hosts: Ho
     assert host.run("nvidia-smi").returncode == 127
     assert host.run("ls /proc/driver").stdout == ""
     packages = (
-        f'linux-modules-nvidia-580-server-open-{KERNEL} "nvidia-utils-580-server=580.173.02*" '
-        '"nvidia-fabricmanager-580=580.173.02*"'
+        f'linux-modules-nvidia-580-server-open-{KERNEL} "nvidia-utils-580-server=580.178.04*" '
+        '"nvidia-fabricmanager-580=580.178.04*"'
     )
     assert host.sudo(f"apt-get install -y {packages}").returncode == 0
     # nouveau has the GPUs.
@@ -49,7 +49,7 @@ def test_a_bare_machine_runs_nouveau_until_it_is_kept_out_and_rebooted(hosts: Ho
         "echo blacklist nouveau > /etc/modprobe.d/blacklist-nouveau.conf; update-initramfs -u"
     )
     host.reboot()
-    assert (state(host).driver_version, state(host).nouveau) == ("580.173.02", False)
+    assert (state(host).driver_version, state(host).nouveau) == ("580.178.04", False)
     # GPUs behind switches wait for the fabric manager.
     assert state(host).usable == 0
     assert host.sudo("systemctl enable --now nvidia-fabricmanager").returncode == 0
@@ -66,7 +66,7 @@ def test_a_newer_driver_waits_for_a_boot_and_its_fabric_manager_must_fit(hosts: 
     assert mismatch.returncode == 18
     assert "Driver/library version mismatch" in mismatch.stdout
     assert (state(host).driver_version, state(host).installed_version) == (
-        "580.173.02",
+        "580.178.04",
         "595.91.07",
     )
     host.reboot()
@@ -100,11 +100,11 @@ def test_modules_that_nobody_signed_are_rejected_under_secure_boot(hosts: Hosts)
     host.sudo("modprobe -r nouveau")
     enabled = host.sudo("dnf module enable -y nvidia-driver:580-open")
     assert enabled.returncode == 0, enabled.stderr
-    assert host.sudo('dnf install -y "nvidia-open-580.173.02*"').returncode == 0
+    assert host.sudo('dnf install -y "nvidia-open-580.178.04*"').returncode == 0
     assert "Key was rejected by service" in host.sudo("modprobe nvidia").stderr
     host.clear_faults()
     assert host.sudo("modprobe nvidia").returncode == 0
-    assert state(host).driver_version == "580.173.02"
+    assert state(host).driver_version == "580.178.04"
 
 
 def test_gpus_are_divided_by_the_tool_and_by_the_lab(hosts: Hosts) -> None:

@@ -32,8 +32,8 @@ def gpus(**changes: Any) -> GpuState:
         "product": "NVIDIA A100-SXM4-80GB",
         "count": 2,
         "usable": 2,
-        "driver_version": "580.173.02",
-        "installed_version": "580.173.02",
+        "driver_version": "580.178.04",
+        "installed_version": "580.178.04",
         "mig": {},
         "nouveau": False,
     }

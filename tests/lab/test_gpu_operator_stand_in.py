@@ -61,7 +61,7 @@ STEP_SECONDS = 0.25
 """With less it looks so often that all others wait for it."""
 MARK = "gpu-clusters.dev/test-nodes"
 RELEASE = "gpu-operator"
-A100 = GpuState("NVIDIA A100-SXM4-80GB", 8, 8, "580.173.02", "580.173.02", {}, nouveau=False)
+A100 = GpuState("NVIDIA A100-SXM4-80GB", 8, 8, "580.178.04", "580.178.04", {}, nouveau=False)
 UNDER_WAY = ("pod-restart-required", "validation-required")
 MOST = {"1g.10gb": 7, "2g.20gb": 3, "3g.40gb": 2}
 
@@ -459,7 +459,7 @@ def test_the_operators_driver_is_updated_one_node_after_the_other(
     shutil.copytree(CHART, older)
     chart = (older / "Chart.yaml").read_text().replace("v26.7.0", "v26.3.2")
     (older / "Chart.yaml").write_text(chart)
-    world.install(older, driver={"enabled": True, "version": "580.173.02"})
+    world.install(older, driver={"enabled": True, "version": "580.178.04"})
     world.ready({"nvidia.com/gpu": 8})
     faults.inject(world.folder, faults.DriverSlow(seconds=0.5))
 

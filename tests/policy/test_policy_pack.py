@@ -163,7 +163,7 @@ def test_a_stack_that_breaks_a_rule_is_told_as_a_whole(
     pack: analyzer_pb2_grpc.AnalyzerStub,
 ) -> None:
     on_host = {"connection": handmade.connection("gpu-01")}
-    driver = (f"{DYNAMIC}GpuDriver", "d", {**on_host, "version": "580.173.02"})
+    driver = (f"{DYNAMIC}GpuDriver", "d", {**on_host, "version": "580.178.04"})
     told = analyze_stack(pack, (f"{DYNAMIC}VfioBinding", "v", on_host), driver)
     assert [(name, level) for name, level, _ in told] == [
         ("host-driver-on-passthrough", "mandatory")

@@ -14,7 +14,7 @@ from tests.fixtures.hosts import Hosts, SimulatedHost
 from tests.providers.conftest import StartProvider
 from tests.providers.provider_process import Made, StepFailed
 
-OLD, NEW = "580.173.02", "595.91.07"
+OLD, NEW = "580.178.04", "595.91.07"
 
 
 def inputs(host: SimulatedHost, **changes: Any) -> dict[str, Any]:

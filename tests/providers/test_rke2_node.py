@@ -208,6 +208,42 @@ def test_what_is_wrong_with_a_host_is_said_at_once_before_it_is_touched(
     assert not agent.path("/var/lib/gpu-clusters/rke2").exists()
 
 
+def test_a_release_whose_containerd_reads_no_drop_ins_is_named(
+    small: Cluster, agent: SimulatedHost
+) -> None:
+    # RKE2 before v1.35.3: K3s' change 13680 is not in it, and containerd ignores the folder without a word.
+    def with_drop_in(version: str) -> dict[str, Any]:
+        inputs = small.inputs(agent, version=version)
+        return {**inputs, "files": {**inputs["files"], rke2.CONTAINERD_DROP_IN: "version = 3\n"}}
+
+    with pytest.raises(
+        StepFailed, match=r"does not import /var/lib/rancher/rke2/.*/config-v3\.toml\.d"
+    ):
+        small.provider.create(Rke2NodeProvider, with_drop_in("v1.35.2+rke2r1"))
+    made = small.provider.create(Rke2NodeProvider, with_drop_in(V35))
+    assert made.outputs["drift"] == []
+
+    config = agent.path("/var/lib/rancher/rke2/agent/etc/containerd/config.toml")
+    config.write_text("version = 3\n")
+    read = small.provider.read(Rke2NodeProvider, made)
+    assert read.outputs["drift"] == [f"containerd does not read {rke2.CONTAINERD_DROP_IN}"]
+
+
+def test_a_stub_of_a_template_is_refused_before_rke2_comes_to_the_host(
+    small: Cluster, agent: SimulatedHost
+) -> None:
+    template = agent.path("/var/lib/rancher/rke2/agent/etc/containerd/config-v3.toml.tmpl")
+    template.parent.mkdir(parents=True)
+    # 56 bytes that an older container toolkit left (rancher/rke2, issue 10293).
+    template.write_text('imports = ["/etc/containerd/conf.d/*.toml"]\nversion = 3\n')
+    with pytest.raises(StepFailed, match="takes the place of all that RKE2 writes for containerd"):
+        small.create(agent)
+    assert not agent.path("/usr/local/bin/rke2").exists()
+    template.write_text('{{ template "base" . }}\n')
+    read = small.provider.create(Rke2NodeProvider, small.inputs(agent))
+    assert read.outputs["joined"] is True
+
+
 def test_downloads_are_compared_with_the_pinned_digest(
     small: Cluster, agent: SimulatedHost
 ) -> None:

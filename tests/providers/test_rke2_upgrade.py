@@ -109,7 +109,7 @@ def test_a_newer_driver_drains_the_node_and_opens_it_again(cluster: Cluster) -> 
     *_, host = cluster.hosts.values()
     wanted = {
         "connection": host.connection,
-        "version": "580.173.02",
+        "version": "580.178.04",
         "modules": "proprietary",
         "gpus": 4,
         "control": [one.connection for one in cluster.servers],

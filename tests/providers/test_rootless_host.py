@@ -81,7 +81,7 @@ def test_a_bare_machine_gets_driver_and_rootless_docker_and_loses_them_again(
         GpuDriverProvider,
         {
             "connection": host.connection,
-            "version": "580.173.02",
+            "version": "580.178.04",
             "modules": "proprietary",
             "gpus": 4,
         },

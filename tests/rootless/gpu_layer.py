@@ -21,7 +21,7 @@ from lab.tools.golang import find_go
 
 HERE = Path(__file__).parent
 MODULE = "github.com/NVIDIA/nvidia-container-toolkit"
-DRIVER = "580.173.02"
+DRIVER = "580.178.04"
 LIBRARIES = ("libnvidia-ml", "libcuda", "libnvidia-ptxjitcompiler")
 LIBRARY_FOLDER = "usr/lib/x86_64-linux-gnu"
 

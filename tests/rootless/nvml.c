@@ -53,8 +53,8 @@ int nvmlInitWithFlags(unsigned int flags) { (void)flags; return nvmlInit_v2(); }
 int nvmlShutdown(void) { return SUCCESS; }
 const char *nvmlErrorString(int code) { return code == DRIVER_NOT_LOADED ? "Driver Not Loaded" : "error"; }
 
-int nvmlSystemGetDriverVersion(char *text, unsigned int size) { snprintf(text, size, "580.173.02"); return SUCCESS; }
-int nvmlSystemGetNVMLVersion(char *text, unsigned int size) { snprintf(text, size, "13.580.173.02"); return SUCCESS; }
+int nvmlSystemGetDriverVersion(char *text, unsigned int size) { snprintf(text, size, "580.178.04"); return SUCCESS; }
+int nvmlSystemGetNVMLVersion(char *text, unsigned int size) { snprintf(text, size, "13.580.178.04"); return SUCCESS; }
 int nvmlSystemGetCudaDriverVersion(int *version) { *version = 13000; return SUCCESS; }
 int nvmlSystemGetCudaDriverVersion_v2(int *version) { *version = 13000; return SUCCESS; }
 

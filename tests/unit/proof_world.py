@@ -94,7 +94,7 @@ class FakeCluster:
     """Nodes with an operator; every Job ends at once with the log of its test."""
 
     nodes: tuple[str, ...] = ("n0",)
-    driver: str = "580.173.02"
+    driver: str = "580.178.04"
     gpus: str = "2"
     logs: dict[str, str] = field(default_factory=lambda: dict(LOGS))
     exit_codes: dict[str, int] = field(default_factory=dict)

@@ -162,9 +162,9 @@ def test_a_driver_is_taken_over_only_if_it_is_this_one() -> None:
     assert driver(begun) == [], "a run of ours was interrupted"
     other = driver(by_hand, version="580.126.16")
     assert any(
-        words.startswith("the package nvidia-utils-580-server is 580.173.02") for words in other
+        words.startswith("the package nvidia-utils-580-server is 580.178.04") for words in other
     )
-    assert "the kernel runs driver 580.173.02" in other
+    assert "the kernel runs driver 580.178.04" in other
     assert any("proprietary" in words for words in driver(by_hand, modules="proprietary"))
     assert "1 of 2 GPUs are on the bus" in driver(by_hand, gpus=2)
 

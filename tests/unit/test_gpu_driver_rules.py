@@ -26,7 +26,7 @@ CONNECTION = {
 
 
 def inputs(**changes: Any) -> GpuDriverInputs:
-    values = {"connection": CONNECTION, "version": "580.173.02", "gpus": 1, **changes}
+    values = {"connection": CONNECTION, "version": "580.178.04", "gpus": 1, **changes}
     return GpuDriverInputs.model_validate(values)
 
 
@@ -53,9 +53,9 @@ def served(wanted: GpuDriverInputs) -> LiveDriver:
     files = gpu_driver_plan.contents(bare)
     return replace(
         bare,
-        loaded="580.173.02",
+        loaded="580.178.04",
         loaded_open=True,
-        module="580.173.02",
+        module="580.178.04",
         packages={name: version.replace("*", "-1") or "1" for name, version in packages.wanted},
         held=frozenset(packages.names),
         shown=("NVIDIA A100-SXM4-80GB",),
@@ -107,7 +107,7 @@ def refused(wanted: GpuDriverInputs, there: LiveDriver) -> str:
         ({"reboot": "never"}, {"nouveau": True}, "restarts are not allowed"),
         ({}, {"nouveau": True, "node": True}, "no server is known that could drain it"),
         ({}, {"loaded": "570.1.2", "users": ("7 train.py",)}, "in use by processes 7 train.py"),
-        ({"source": "operator", "version": None}, {"module": "580.173.02"}, "driver.source: host"),
+        ({"source": "operator", "version": None}, {"module": "580.178.04"}, "driver.source: host"),
     ],
 )
 def test_what_cannot_work_is_refused_with_its_remedy(
@@ -179,7 +179,7 @@ def test_every_difference_is_drift(there: dict[str, Any], words: str) -> None:
 
 @pytest.mark.parametrize("source", ["host", "operator"])
 def test_the_kernel_stays_whoever_brings_the_driver(source: str) -> None:
-    wanted = inputs(source=source, version="580.173.02" if source == "host" else None)
+    wanted = inputs(source=source, version="580.178.04" if source == "host" else None)
     there = live(packages={"linux-image-generic": "6.8.0.60", "linux-generic": "6.8.0.60"})
     packages = packages_of(wanted, there)
     known = packages if isinstance(packages, gpu_driver_packages.Packages) else None
@@ -211,6 +211,23 @@ def test_a_newer_kernel_is_booted_before_modules_are_chosen_for_it() -> None:
             "nvidia-utils-580-server nvidia-fabricmanager-580",
         ),
         ({}, {"packages": "nvidia"}, f"linux-headers-{KERNEL} nvidia-open-580"),
+        (
+            {},
+            {"packages": "nvidia", "nvswitch": True},
+            f"linux-headers-{KERNEL} nvidia-open-580 nvidia-fabricmanager-580",
+        ),
+        (
+            {},
+            {"packages": "nvidia", "version": "595.91.07", "nvswitch": True},
+            f"linux-headers-{KERNEL} nvidia-open nvidia-fabricmanager",
+        ),
+        (
+            # packages.ubuntu.com, noble: nvidia-fabricmanager-595; nvidia-fabricmanager is virtual there.
+            {},
+            {"version": "595.91.07", "nvswitch": True},
+            f"linux-modules-nvidia-595-server-open-{KERNEL} nvidia-headless-no-dkms-595-server-open "
+            "nvidia-utils-595-server nvidia-fabricmanager-595",
+        ),
         (
             {},
             {"packages": "nvidia", "version": "595.91.07", "modules": "proprietary"},
@@ -251,8 +268,8 @@ def test_the_rhel_family_has_streams_up_to_its_ninth_release(release: str, strea
     ("line", "found"),
     [
         (
-            "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.173.02  Release Build  (dvs)",
-            ("580.173.02", True),
+            "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.178.04  Release Build  (dvs)",
+            ("580.178.04", True),
         ),
         ("NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.309.01  Tue", ("535.309.01", False)),
         ("", ("", False)),

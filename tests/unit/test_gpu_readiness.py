@@ -153,8 +153,8 @@ def test_the_good_state_of_the_version_before_is_not_taken_for_this_ones(
 
 
 def test_a_driver_has_its_operating_system_behind_its_version() -> None:
-    section = {"repository": "nvcr.io/nvidia", "image": "driver", "version": "580.173.02"}
-    containers = [{"image": "nvcr.io/nvidia/driver:580.173.02-ubuntu24.04"}]
+    section = {"repository": "nvcr.io/nvidia", "image": "driver", "version": "580.178.04"}
+    containers = [{"image": "nvcr.io/nvidia/driver:580.178.04-ubuntu24.04"}]
     daemon_set = {
         "metadata": {"name": "nvidia-driver-daemonset"},
         "spec": {"template": {"spec": {"containers": containers}}},

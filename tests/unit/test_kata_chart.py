@@ -41,7 +41,29 @@ def test_our_shim_and_no_other_is_installed() -> None:
     assert shims["disableAll"] is True
     assert shims["qemu-nvidia-gpu"]["allowedHypervisorAnnotations"] == []
     assert values()["snapshotter"] == {"setup": []}
-    assert values(snapshotter="erofs")["snapshotter"] == {"setup": ["erofs"]}
+
+
+@pytest.mark.parametrize(
+    ("shim", "snapshotter", "setup", "mapping"),
+    [
+        # The chart's own values.yaml (4.1.0): nydus for -snp and -tdx, none for the others.
+        (Shim.GO, None, {"setup": []}, ""),
+        (Shim.GO_SNP, None, {"setup": ["nydus"]}, "nydus"),
+        (Shim.RUST_TDX, None, {"setup": ["nydus"]}, "nydus"),
+        (Shim.GO, "overlayfs", {"setup": []}, ""),
+        # "the only layout the Go runtime can consume", its comment on erofsMergeMode says.
+        (Shim.GO, "erofs", {"setup": ["erofs"], "erofsMergeMode": "unmerged"}, "erofs"),
+        (Shim.RUST_SNP, "erofs", {"setup": ["erofs"]}, "erofs"),
+    ],
+)
+def test_a_shim_gets_the_snapshotter_that_its_images_need(
+    shim: Shim, snapshotter: str | None, setup: dict[str, object], mapping: str
+) -> None:
+    given = values(shim, snapshotter=snapshotter)
+    assert given["snapshotter"] == setup
+    shims = given["shims"]
+    assert isinstance(shims, dict)
+    assert shims[shim.value]["containerd"] == {"snapshotter": mapping}
 
 
 def test_shims_are_shims_of_the_chart() -> None:
@@ -147,4 +169,11 @@ def test_everything_of_a_second_installation_has_its_suffix() -> None:
     assert Installation().node_selector(Shim.GO) == {
         "nvidia.com/cc.ready.state": "false",
         "katacontainers.io/kata-runtime": "true",
+        "kata-deploy.katacontainers.io/default": "true",
+    }
+    assert second.node_selector(Shim.GO_TDX) == {
+        "nvidia.com/cc.ready.state": "true",
+        "intel.feature.node.kubernetes.io/tdx": "true",
+        "katacontainers.io/kata-runtime": "true",
+        "kata-deploy.katacontainers.io/b": "true",
     }

@@ -43,7 +43,7 @@ def inputs(level: str = "L4", **changes: Any) -> ProofInputs:
         "burn": {"image": IMAGE},
         "collective": {"image": IMAGE, "floor_gb_per_second": 300},
         "prometheus": {"namespace": "monitoring"},
-        "driver": "580.173.02",
+        "driver": "580.178.04",
     }
     return ProofInputs.model_validate(given | changes)
 
@@ -73,7 +73,7 @@ def test_the_whole_ladder_is_climbed_and_taken_away_again() -> None:
     assert result.remarks == (
         "All-reduce ran on each node by itself; the network between nodes was not tried.",
     )
-    assert result.observed == {"n0": {"driver": "580.173.02", "nvidia.com/gpu": "2"}}
+    assert result.observed == {"n0": {"driver": "580.178.04", "nvidia.com/gpu": "2"}}
 
 
 def test_a_job_fits_a_restricted_namespace_and_waits_for_its_node_through_the_scheduler() -> None:
@@ -283,7 +283,7 @@ def test_the_burn_in_may_be_left_out_of_the_highest_level_and_that_is_said() -> 
 
 @pytest.mark.parametrize(
     ("driver", "cuda"),
-    [("580.173.02", 13), ("595", 13), ("570.1", 12), ("470.2", 11), ("next", None)],
+    [("580.178.04", 13), ("595", 13), ("570.1", 12), ("470.2", 11), ("next", None)],
 )
 def test_a_driver_runs_images_up_to_a_version_of_cuda(driver: str, cuda: int | None) -> None:
     assert cuda_of_driver(driver) == cuda
@@ -329,7 +329,7 @@ def test_another_driver_on_a_node_makes_a_proof_stale_and_it_is_run_again() -> N
     assert seen_later(cluster, first) == first
     cluster.driver = "595.91.07"
     seen = seen_later(cluster, first)
-    assert seen["stale"] == ["n0: driver was 580.173.02, is 595.91.07"]
+    assert seen["stale"] == ["n0: driver was 580.178.04, is 595.91.07"]
     again = kept(cluster, inputs(), seen)
     assert again["stale"] == []
     assert again["observed"]["n0"]["driver"] == "595.91.07"

@@ -16,6 +16,7 @@ from gpuclusters.domain import (
     rke2_cilium,
     rke2_config,
     rke2_kubeconfig,
+    rke2_matrix,
     rke2_refusals,
     rke2_state,
 )
@@ -24,6 +25,7 @@ from gpuclusters.domain.rke2 import Role, parse_version
 from gpuclusters.domain.rke2_cilium import Cilium, Encryption
 from gpuclusters.domain.rke2_node import ClusterNode, LiveHost, Rke2NodeInputs, taint_changes
 from gpuclusters.domain.rke2_plan import join_order, rounds
+from lab.hosts import rke2_release
 
 SETTINGS = rke2_config.Settings(registration_address="10.20.0.100")
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f"
@@ -71,17 +73,27 @@ def test_an_agent_is_never_newer_than_its_servers(server: str, agent: str, allow
 
 
 @pytest.mark.parametrize(
-    ("version", "is_2"),
+    ("version", "imports"),
     [
-        ("v1.31.5", False),
-        ("v1.31.6", True),
-        ("v1.32.1", False),
-        ("v1.32.2", True),
-        ("v1.33.0", True),
+        # go.mod of RKE2's tags: K3s of 2026-02-27 and older has not the change 13680, that of 2026-03-16 has;
+        # seen in 1.36 (confidential-dot-ai/c8s, pull request 622).
+        ("v1.31.14+rke2r1", "no"),
+        ("v1.32.13+rke2r1", "no"),
+        ("v1.32.13+rke2r2", "likely"),
+        ("v1.33.9+rke2r1", "no"),
+        ("v1.33.10+rke2r1", "likely"),
+        ("v1.34.5+rke2r1", "no"),
+        ("v1.34.6+rke2r1", "likely"),
+        ("v1.35.2+rke2r1", "no"),
+        ("v1.35.3+rke2r1", "likely"),
+        ("v1.36.0+rke2r1", "confirmed"),
+        ("v1.37.1+rke2r1", "confirmed"),
+        ("v1.99.0+rke2r1", "likely"),
     ],
 )
-def test_which_releases_bring_containerd_2(version: str, is_2: bool) -> None:
-    assert parse_version(f"{version}+rke2r1").has_containerd_2 is is_2
+def test_which_releases_import_drop_ins_of_containerd(version: str, imports: str) -> None:
+    assert rke2_matrix.drop_ins(parse_version(version)) == imports
+    assert rke2_release.imports_drop_ins(version) is (imports != "no")
 
 
 @settings(max_examples=40, deadline=None)
@@ -318,6 +330,13 @@ def ready(version: str = "v1.35.7+rke2r1") -> ClusterNode:
             None,
             Server(nodes={"cp-1": ready()}),
             ["cp-1", "servers are upgraded first"],
+        ),
+        (
+            node(),
+            LiveHost(stubs=("/x/config-v3.toml.tmpl",)),
+            None,
+            Server(),
+            ["/x/config-v3.toml.tmpl takes the place", '{{ template "base" . }}'],
         ),
         (
             node(),

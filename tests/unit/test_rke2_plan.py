@@ -82,16 +82,16 @@ def test_a_pools_driver_is_an_input_of_the_host() -> None:
             "reboot": driver.reboot.value,
         }
     )
-    assert (made.version, made.modules, made.nvswitch) == ("580.173.02", "open", True)
+    assert (made.version, made.modules, made.nvswitch) == ("580.178.04", "open", True)
 
 
 def test_old_gpus_get_proprietary_modules_and_the_last_branch_that_knows_them() -> None:
     mixed = config(pools=[pool("new", "g1"), pool("old", "g2", "v100-sxm2-16gb", 4)])
     drivers = [one.driver for one in machines(mixed) if one.driver is not None]
-    assert [one.version for one in drivers] == ["580.173.02", "580.173.02"]
+    assert [one.version for one in drivers] == ["580.178.04", "580.178.04"]
     assert [one.modules for one in drivers] == [ModulesPolicy.OPEN, ModulesPolicy.PROPRIETARY]
     assert [one.nvswitch for one in drivers] == [True, False]
-    assert plan.driver_of_all(mixed) == "580.173.02"
+    assert plan.driver_of_all(mixed) == "580.178.04"
 
 
 def test_a_pool_may_have_a_driver_of_its_own() -> None:
@@ -100,7 +100,7 @@ def test_a_pool_may_have_a_driver_of_its_own() -> None:
         driver={"source": "host", "branch": 595},
     )
     versions = [one.driver.version for one in machines(apart) if one.driver is not None]
-    assert versions == ["595.91.07", "580.173.02"]
+    assert versions == ["595.91.07", "580.178.04"]
     assert plan.driver_of_all(apart) is None
 
 

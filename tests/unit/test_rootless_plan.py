@@ -70,7 +70,7 @@ def good() -> LiveRootless:
         refresh="enabled",
         cdi=CDI,
         boot_unit="enabled",
-        module="580.173.02",
+        module="580.178.04",
         licence="NVIDIA",
         volta=True,
         gpus=UUIDS,

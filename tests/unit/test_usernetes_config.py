@@ -19,7 +19,7 @@ from tests.unit.config.documents import patched
 
 CASES = Path(__file__).with_name("usernetes_cases")
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "usernetes.md"
-PRICES = Path(__file__).resolve().parents[2] / "gpuclusters" / "review" / "prices.yaml"
+PRICES = Path(__file__).resolve().parents[2] / "gpuclusters" / "domain" / "data" / "prices.yaml"
 FILE = "Pulumi.prod.yaml"
 
 

@@ -126,7 +126,7 @@ _EXAMPLE = {
 _STRANGE: list[Any] = [
     *(None, True, 0, -1, 255, 3, 1.5, "", "\n", "none", "a" * 300, [], {}, [1], [[[]]]),
     *("10.0.0.0/8", "10.100.0.0/33", "1.0", "1.2.3", "v1.2.3", "latest", "podman", "proven"),
-    *("gen2-v20250210.0", "580.173.02", "/a", ["v2"], {"source": "lab"}, {"by": "administrator"}),
+    *("gen2-v20250210.0", "580.178.04", "/a", ["v2"], {"source": "lab"}, {"by": "administrator"}),
     *({"source": "host", "version": "999.1"}, {"through": "address", "address": "10.0.0.1"}),
 ]
 
@@ -168,7 +168,7 @@ def test_a_driver_of_ours_is_proprietary_for_volta_and_open_from_turing_on() -> 
     volta = plan.driver(section())
     assert volta is not None
     assert (volta.version, volta.modules, volta.packages) == (
-        "580.173.02",
+        "580.178.04",
         "proprietary",
         "distribution",
     )
@@ -280,11 +280,11 @@ def test_generation_2_takes_no_ports_for_calico() -> None:
 def test_images_are_those_of_the_set_and_of_the_training() -> None:
     proof = {"rung": 9, "training": {"image": IMAGE}}
     assert plan.images(section(proof=proof, metrics={"kind": "dcgm-exporter"})) == (
-        "nvcr.io/nvidia/k8s-device-plugin:v0.20.0",
-        "nvcr.io/nvidia/k8s/dcgm-exporter:4.6.0-4.8.3-distroless",
+        "nvcr.io/nvidia/k8s-device-plugin:v0.20.1",
+        "nvcr.io/nvidia/k8s/dcgm-exporter:4.6.1-4.8.4-distroless",
         IMAGE,
     )
-    assert plan.images(section()) == ("nvcr.io/nvidia/k8s-device-plugin:v0.20.0",)
+    assert plan.images(section()) == ("nvcr.io/nvidia/k8s-device-plugin:v0.20.1",)
 
 
 @pytest.mark.parametrize("number", [0, 255, -1])

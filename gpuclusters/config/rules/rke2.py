@@ -9,8 +9,9 @@ from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.fault import Flaw, Path, show
 from gpuclusters.config.kubernetes import ContainerdConfigVersion, Distribution, Rke2Kubernetes
 from gpuclusters.config.rules.rule import Severity, rule
-from gpuclusters.domain import rke2
+from gpuclusters.domain import rke2, rke2_matrix
 from gpuclusters.domain.rke2_cilium import PolicyEnforcement
+from gpuclusters.domain.rke2_matrix import DropIns
 
 _PREFIX: Path = ("kubernetes",)
 
@@ -42,17 +43,20 @@ def machines_are_outside_of_the_clusters_networks(config: CaasConfig) -> Iterabl
 
 
 @rule(24, needs=["kubernetes"])
-def the_release_brings_containerd_2(config: CaasConfig) -> Iterable[Flaw]:
-    """RKE2 brings its own containerd, which has to be 2.x: CDI and drop-ins in version 3."""
+def containerd_imports_its_drop_ins(config: CaasConfig) -> Iterable[Flaw]:
+    """RKE2 writes containerd's configuration: what Kata and this program add is in files that it imports."""
     cluster = _rke2(config)
     if cluster is None:
         return
-    if not rke2.parse_version(cluster.version).has_containerd_2:
+    if rke2_matrix.drop_ins(rke2.parse_version(cluster.version)) is DropIns.NO:
+        table = rke2_matrix.matrix().rke2.drop_ins
+        likely = ", ".join(table[DropIns.LIKELY][minor] for minor in sorted(table[DropIns.LIKELY]))
         yield Flaw(
             ("kubernetes", "version"),
-            "brings containerd 1.7",
+            "writes a containerd configuration that imports no drop-ins: those of Kata and of this program "
+            "would be ignored",
             show(cluster.version),
-            "write v1.31.6, v1.32.2, or anything from v1.33 on",
+            f"write v1.{min(table[DropIns.CONFIRMED])} or newer; not confirmed: from {likely} on",
         )
     if cluster.containerd.config_version is not ContainerdConfigVersion.V3:
         yield Flaw(
@@ -77,6 +81,25 @@ def the_release_brings_containerd_2(config: CaasConfig) -> Iterable[Flaw]:
         )
 
 
+@rule(24, needs=["kubernetes"], severity=Severity.WARNING)
+def drop_ins_are_confirmed(config: CaasConfig) -> Iterable[Flaw]:
+    """Of some releases nobody has looked whether they import drop-ins; `up` looks on every machine."""
+    cluster = _rke2(config)
+    if cluster is None:
+        return
+    version = rke2.parse_version(cluster.version)
+    known = version.minor <= rke2_matrix.newest_minor()
+    if known and rke2_matrix.drop_ins(version) is DropIns.LIKELY:
+        first = min(rke2_matrix.matrix().rke2.drop_ins[DropIns.CONFIRMED])
+        yield Flaw(
+            ("kubernetes", "version"),
+            "likely imports containerd's drop-ins, which was not confirmed; `up` ends on the first machine "
+            "where it does not",
+            show(cluster.version),
+            f"write v1.{first} or newer, or go on",
+        )
+
+
 @rule(24, needs=["kubernetes"])
 def no_default_runtime(config: CaasConfig) -> Iterable[Flaw]:
     """`default-runtime` keeps RKE2 from starting before the runtime's program is there."""
@@ -97,7 +120,7 @@ def variables_are_those_of_a_proxy(config: CaasConfig) -> Iterable[Flaw]:
 def the_release_is_known(config: CaasConfig) -> Iterable[Flaw]:
     """A release whose minor nobody has read about may behave otherwise."""
     cluster = _rke2(config)
-    newest = rke2.UNTIL_KUBERNETES_MINOR
+    newest = rke2_matrix.newest_minor()
     if cluster is not None and rke2.parse_version(cluster.version).minor > newest:
         yield Flaw(
             ("kubernetes", "version"),
@@ -123,7 +146,8 @@ def always_closes_the_system_too(config: CaasConfig) -> Iterable[Flaw]:
 RULES = (
     networks_have_room,
     machines_are_outside_of_the_clusters_networks,
-    the_release_brings_containerd_2,
+    containerd_imports_its_drop_ins,
+    drop_ins_are_confirmed,
     no_default_runtime,
     variables_are_those_of_a_proxy,
     the_release_is_known,

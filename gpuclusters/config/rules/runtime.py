@@ -214,8 +214,21 @@ def containerd_has_the_snapshotter(config: CaasConfig) -> Iterable[Flaw]:
         yield Flaw(
             ("kata", "snapshotter"),
             f"needs containerd 2.2, while kubernetes.containerd.version is {version}",
-            show(config.kata.snapshotter.value),
+            show(Snapshotter.EROFS.value),
             "write overlayfs or nydus, or upgrade containerd",
+        )
+
+
+@rule(7, needs=["kata"])
+def confidential_guests_pull_their_images(config: CaasConfig) -> Iterable[Flaw]:
+    """A confidential VM does not trust its host with its images; overlayfs unpacks them on the host."""
+    shim, snapshotter = config.kata.shim, config.kata.snapshotter
+    if shim.confidential and snapshotter is Snapshotter.OVERLAYFS:
+        yield Flaw(
+            ("kata", "snapshotter"),
+            f"unpacks images on the machine, and {shim} is confidential: its guest pulls them itself",
+            show(snapshotter.value),
+            "remove it for nydus, as Kata's chart has it, or write erofs",
         )
 
 
@@ -231,4 +244,5 @@ RULES = (
     containerd_finds_cdi_specs,
     containerd_reads_its_drop_in,
     containerd_has_the_snapshotter,
+    confidential_guests_pull_their_images,
 )

@@ -9,10 +9,13 @@ from gpuclusters.config.fault import NOTHING, Flaw, Path, show
 from gpuclusters.config.hosts import ExistingHosts
 from gpuclusters.config.places import service_vm_network
 from gpuclusters.config.rules.rule import rule
+from gpuclusters.domain.gpu_driver_packages import FABRIC_MANAGER, fabric_manager
 from gpuclusters.domain.network import Range, overlapping
+from gpuclusters.domain.rke2_matrix import branch_of
 
 _BRIDGE_LENGTH = 15
-_FABRIC_MANAGER_PACKAGE = "nvidia-fabricmanager"
+_UBUNTUS = "ubuntu"
+"""Is in the version of every package that Ubuntu builds; those of NVIDIA end in -1."""
 
 
 @rule(3, needs=["service_vm"])
@@ -126,14 +129,15 @@ def packages_of_the_service_vm_are_pinned(config: CaasConfig) -> Iterable[Flaw]:
         return
     path: Path = ("service-vm", "packages", "packages")
     version = config.versions.fabric_manager
-    found = {n: v for n, v in packages.packages.items() if n.startswith(_FABRIC_MANAGER_PACKAGE)}
+    found = {n: v for n, v in packages.packages.items() if n.startswith(FABRIC_MANAGER)}
+    branch = branch_of(version)
+    of_nvidia = fabric_manager(branch, of_ubuntu=False)
     if not found:
         yield Flaw(
             path,
-            f"has no package {_FABRIC_MANAGER_PACKAGE}",
+            f"has no package {FABRIC_MANAGER}",
             show(sorted(packages.packages)),
-            f"write it with its exact version: {_FABRIC_MANAGER_PACKAGE}-"
-            f'{version.partition(".")[0]}: "{version}-1"',
+            f'write it with its exact version: {of_nvidia}: "{version}-1" from NVIDIA\'s repository',
         )
     for name, its in packages.packages.items():
         if not its[0].isdigit() or "*" in its:
@@ -149,6 +153,13 @@ def packages_of_the_service_vm_are_pinned(config: CaasConfig) -> Iterable[Flaw]:
                 f"is not versions.fabric-manager ({version})",
                 show(its),
                 f"write {version}-1, or the other version there",
+            )
+        elif name == fabric_manager(branch, of_ubuntu=True) != of_nvidia and _UBUNTUS not in its:
+            yield Flaw(
+                (*path, name),
+                "is virtual in NVIDIA's repository from branch 590 on, and does not install at a version",
+                show(its),
+                f'write {of_nvidia}: "{its}"',
             )
 
 

@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from lab.hosts import rke2_cluster, rke2_config
+from lab.hosts import rke2_cluster, rke2_config, rke2_release
 from lab.hosts.machine import Machine
 from lab.hosts.rke2_cluster import Clusters, Object
 from lab.hosts.rke2_faults import JoinFails, JoinIsSlow
@@ -221,7 +221,7 @@ def _register(
         cluster["nodes"][node] = rke2_cluster.new_node(node, machine.name, role, config)
     data = rke2_cluster.DATA
     _write(machine, f"{data}/agent/client-kubelet.crt", _certificate(node))
-    _write_containerd(machine, node)
+    _write_containerd(machine, node, version)
     _write(machine, f"{data}/bin/kubectl", f'#!/bin/sh\nexec {KUBECTL} "$@"\n', mode=0o755)
     _write(machine, "/run/k3s/containerd/containerd.sock", "")
     if role == "server":
@@ -242,13 +242,16 @@ def _write(machine: Machine, path: str, text: str, mode: int = 0o600) -> None:
     file.chmod(mode)
 
 
-def _write_containerd(machine: Machine, name: str) -> None:
+def _write_containerd(machine: Machine, name: str, version: str) -> None:
     """Anew at each start, by what is there now; `name` is the node's."""
     node = Rke2Node.of(machine)
     if node is None:
         folder = f"{rke2_cluster.DATA}/agent/etc/containerd"
-        text = f"version = 3\nimports = ['{folder}/config-v3.toml.d/*.toml']\n"
-        _write(machine, f"{folder}/config.toml", text)
+        template = machine.read_text(f"{folder}/config-v3.toml.tmpl")
+        text = "version = 3\n"
+        if rke2_release.imports_drop_ins(version):
+            text += f"imports = ['{folder}/config-v3.toml.d/*.toml']\n"
+        _write(machine, f"{folder}/config.toml", text if template is None else template)
         return
     try:
         node.write(name)

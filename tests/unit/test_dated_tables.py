@@ -1,0 +1,54 @@
+"""Every row of every table says from which release of which source it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from gpuclusters.domain import dated_table
+from gpuclusters.domain.dated_table import Source
+
+TABLES = sorted(path.stem for path in dated_table.FOLDER.glob("*.yaml"))
+READ = {"at": "a document", "release": "1.0", "date": "2026-01-01"}
+
+
+def test_there_are_tables_to_walk_over() -> None:
+    assert {"gpu_products", "rke2_matrix", "xids", "prices"} <= set(TABLES)
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_row_of_a_table_has_a_source(name: str) -> None:
+    table = dated_table.written(name)
+    assert list(dated_table.unsourced(table)) == []
+    for one in table["sources"].values():
+        assert 2024 < Source.model_validate(one).date.year < 2027
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        ({"sources": {"a": READ}, "source": "a", "rows": {"x": 1}}, []),
+        (
+            {"sources": {"a": READ}, "rows": {"x": {"source": "a", "y": 1}, "z": [1]}},
+            ["rows.z: no source"],
+        ),
+        ({"rows": {"x": {}, "y": None}}, ["rows.x: no source", "rows.y: no source"]),
+        (
+            {"sources": {"a": READ}, "rows": {"source": ["a", "b"], "x": 1}},
+            ["rows: source b is not listed"],
+        ),
+        (
+            {"sources": {"a": READ, "b": READ}, "rows": {"source": "a", "x": 1}},
+            ["sources.b: no row names it"],
+        ),
+    ],
+)
+def test_a_row_without_a_source_is_named(table: Mapping[str, Any], said: list[str]) -> None:
+    assert list(dated_table.unsourced(table)) == said
+
+
+def test_rows_are_read_without_their_sources() -> None:
+    table = {"sources": {"a": READ}, "source": "a", "rows": {"source": "a", "x": {"y": 1}}}
+    assert dated_table.bare(table) == {"rows": {"x": {"y": 1}}}
