@@ -170,8 +170,13 @@ class Rke2Common(Section):
         "rke2-ingress-nginx",
         "rke2-traefik",
         "rke2-traefik-crd",
+        "rke2-security-responder",
     )
-    """Charts of RKE2 that are not installed; the API of this program brings its own way in."""
+    """Charts of RKE2 that are not installed: the API of this program brings its own way in, and nothing of
+    the cluster is reported to RKE2's makers (rke2-security-responder, from v1.37)."""
+    deny_external_ips: Flag = True
+    """Whether the API server refuses services with external IPs, by which one tenant could take traffic of
+    another. Cilium from 1.19 has no switch for them."""
     system_default_registry: Text | None = None
     """Registry that RKE2's own images are pulled from."""
     mirrors: dict[Text, Mirror] = Field(default_factory=dict)

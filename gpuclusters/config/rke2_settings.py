@@ -41,6 +41,7 @@ def shared(cluster: Rke2Common, *, registration_address: str) -> rke2_config.Set
         selinux=cluster.selinux,
         dedicated_servers=cluster.dedicated_servers,
         disabled=cluster.disabled_charts,
+        deny_external_ips=cluster.deny_external_ips,
         system_default_registry=cluster.system_default_registry,
         registries=registries(cluster),
         etcd_snapshot_cron=cluster.etcd_snapshot_cron,

@@ -1,9 +1,10 @@
 """What dcgm-exporter is told to export: its own default list, and what the alerts need beside it.
 
 The exporter's list (`etc/dcp-metrics-included.csv` of NVIDIA/dcgm-exporter 4.4 to 4.8, whose names these are,
-see `RENAMED`) leaves out ECC errors, throttling and the count of XIDs, so that alerts about them would never fire. The rendered list is the
-key `dcgm-metrics.csv` of the ConfigMap that the GPU operator's value `dcgmExporter.config.name` names;
-the exporter reads it when it starts, so the ConfigMap is to be named after its content.
+see `RENAMED`) leaves out ECC errors, throttling and the count of XIDs, so that alerts about them would never
+fire. The rendered list is the key `dcgm-metrics.csv` of the ConfigMap that the GPU operator's value
+`dcgmExporter.config.name` names; the exporter reads it when it starts, so the ConfigMap is to be named after
+its content.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
 """Cilium as RKE2 installs it: the values of its chart, set before the first server starts.
 
 The CNI of a running cluster cannot change, and values that come later roll every agent, so all of them are
-written with the first server. Sources: RKE2's networking documentation (HelmChartConfig `rke2-cilium`),
-Cilium's documentation of Kata Containers and of kube-proxy replacement, cilium#15437.
+written with the first server. External IPs of services are not in them: from Cilium 1.19, which RKE2 has since
+v1.32.12, they cannot be switched off (`externalIPs.enabled` is gone), so the API server and the admission
+policy refuse them. Sources: RKE2's networking documentation (HelmChartConfig `rke2-cilium`), Cilium's
+documentation of Kata Containers and of kube-proxy replacement, cilium#15437.
 """
 
 from __future__ import annotations
@@ -66,8 +68,6 @@ def values(cilium: Cilium) -> dict[str, Any]:
         "hubble": {"enabled": False, "relay": {"enabled": False}, "ui": {"enabled": False}},
         # What the readiness of a tenancy is read from: CiliumIsUp on every node.
         "operator": {"setNodeNetworkStatus": True},
-        # Nothing of a tenant may come in by an address that it chose itself.
-        "externalIPs": {"enabled": False},
         "hostFirewall": {"enabled": cilium.host_firewall},
     }
     if cilium.kube_proxy_replacement:

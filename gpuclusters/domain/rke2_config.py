@@ -48,6 +48,8 @@ class Settings:
     selinux: bool = False
     dedicated_servers: bool = True
     """Whether servers carry no workload."""
+    deny_external_ips: bool = True
+    """Whether the API server refuses services with external IPs (CVE-2020-8554)."""
     disabled: Sequence[str] = ()
     """Charts of RKE2 that are not installed."""
     system_default_registry: str | None = None
@@ -105,6 +107,9 @@ def config(
 
 def _server(settings: Settings) -> dict[str, Any]:
     is_cilium = settings.cni is Cni.CILIUM
+    plugins = ["NodeRestriction"]  # RKE2's own, which an argument of ours replaces
+    if settings.deny_external_ips:
+        plugins.append("DenyServiceExternalIPs")
     return {
         "tls-san": sorted({settings.registration_address, *settings.tls_san}),
         "cni": settings.cni.value,
@@ -114,6 +119,7 @@ def _server(settings: Settings) -> dict[str, Any]:
         "cluster-dns": str(settings.service_cidr[_DNS_INDEX]),
         "cluster-domain": settings.cluster_domain,
         "disable": sorted(settings.disabled),
+        "kube-apiserver-arg": [f"enable-admission-plugins={','.join(plugins)}"],
         "write-kubeconfig-mode": "0600",
         "etcd-snapshot-schedule-cron": settings.etcd_snapshot_cron,
         "etcd-snapshot-retention": settings.etcd_snapshot_retention,

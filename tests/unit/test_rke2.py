@@ -132,12 +132,16 @@ def test_what_a_server_is_told() -> None:
         "cluster-dns": "10.43.0.10",
         "cluster-domain": "cluster.local",
         "disable": [],
+        "kube-apiserver-arg": ["enable-admission-plugins=NodeRestriction,DenyServiceExternalIPs"],
         "write-kubeconfig-mode": "0600",
         "etcd-snapshot-schedule-cron": "0 */12 * * *",
         "etcd-snapshot-retention": 5,
         "node-taint": ["CriticalAddonsOnly=true:NoExecute"],
     }
     assert second == {**first, "node-name": "cp-2", "server": "https://10.20.0.100:9345"}
+    allowed = replace(SETTINGS, deny_external_ips=False)
+    told = rke2_config.config(allowed, Role.SERVER, first=True, node_name="cp-1")
+    assert told["kube-apiserver-arg"] == ["enable-admission-plugins=NodeRestriction"]
 
 
 def test_an_agent_is_told_nothing_of_the_control_plane() -> None:
@@ -168,6 +172,8 @@ def test_cilium_leaves_sockets_of_virtual_machines_alone_and_opens_nothing() -> 
     assert values["socketLB"] == {"hostNamespaceOnly": True}
     assert (values["k8sServiceHost"], values["k8sServicePort"]) == ("localhost", "6443")
     assert values["hubble"]["enabled"] is False
+    # Cilium 1.19, upgrade guide: the option is removed; the chart takes it and does nothing.
+    assert "externalIPs" not in values
     assert values["operator"] == {"setNodeNetworkStatus": True}
     # The chart has no switch of the DNS proxy alone, and takes any key that it does not know.
     assert values["l7Proxy"] is True
