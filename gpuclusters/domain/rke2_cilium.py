@@ -1,10 +1,10 @@
 """Cilium as RKE2 installs it: the values of its chart, set before the first server starts.
 
 The CNI of a running cluster cannot change, and values that come later roll every agent, so all of them are
-written with the first server. External IPs of services are not in them: from Cilium 1.19, which RKE2 has since
-v1.32.12, they cannot be switched off (`externalIPs.enabled` is gone), so the API server and the admission
-policy refuse them. Sources: RKE2's networking documentation (HelmChartConfig `rke2-cilium`), Cilium's
-documentation of Kata Containers and of kube-proxy replacement, cilium#15437.
+written with the first server. External IPs of services are not among them: from Cilium 1.19, which RKE2 has
+since v1.32.12, they cannot be switched off (`externalIPs.enabled` is gone), so the API server and the
+admission policy refuse them. Sources: RKE2's networking documentation (HelmChartConfig `rke2-cilium`),
+Cilium's documentation of Kata Containers and of kube-proxy replacement, cilium#15437.
 """
 
 from __future__ import annotations

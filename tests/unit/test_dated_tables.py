@@ -10,12 +10,15 @@ import pytest
 from gpuclusters.domain import dated_table
 from gpuclusters.domain.dated_table import Source
 
-TABLES = sorted(path.stem for path in dated_table.FOLDER.glob("*.yaml"))
+TABLES = sorted(
+    str(path.relative_to(dated_table.FOLDER).with_suffix(""))
+    for path in dated_table.FOLDER.rglob("*.yaml")
+)
 READ = {"at": "a document", "release": "1.0", "date": "2026-01-01"}
 
 
 def test_there_are_tables_to_walk_over() -> None:
-    assert {"gpu_products", "rke2_matrix", "xids", "prices"} <= set(TABLES)
+    assert {"gpu_products", "rke2_matrix", "xids", "prices", "known_errors/rke2"} <= set(TABLES)
 
 
 @pytest.mark.parametrize("name", TABLES)
