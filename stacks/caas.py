@@ -13,6 +13,7 @@ from components import kubernetes_objects
 from components.caas.gpu_host import GpuHost
 from components.caas.kata_runtime import KataRuntime
 from components.caas.monitoring import Monitoring, MonitoringArgs
+from components.caas.program_network import ProgramNetwork, ProgramNetworkArgs
 from components.caas.programs import Programs, ProgramsArgs
 from components.caas.system import System, SystemArgs
 from components.caas.tenancy_api import TenancyApi, TenancyApiArgs
@@ -23,6 +24,7 @@ from gpuclusters.config.plan import CaasPlan, TenantPlan, plan
 from gpuclusters.config.programs import image, settings_file
 from gpuclusters.domain import isolation, lease_resource, tenancy_resource
 from gpuclusters.domain.program_accounts import Program
+from gpuclusters.domain.program_network import Place, Reach
 from gpuclusters.providers.node_maintenance import NodeMaintenance
 from stacks import caas_rke2, kata, machines, reach
 
@@ -81,6 +83,13 @@ def build(config: CaasConfig, secrets: Secrets) -> Outputs:
         in_cluster,
     )
     system = System("system", _system(config, cluster, secrets, hosts), in_cluster)
+    closed = ProgramNetwork(
+        "program-network",
+        ProgramNetworkArgs(
+            system=system, reach=_reach(config, secrets), monitored=config.programs.monitoring
+        ),
+        in_cluster,
+    )
     programs = Programs(
         "programs",
         ProgramsArgs(
@@ -90,7 +99,7 @@ def build(config: CaasConfig, secrets: Secrets) -> Outputs:
             system=system,
             image_pull_secret=config.programs.image_pull_secret,
             # Programs go before Kata: its VMs hold what they lease.
-            requires=[api, *chain.from_iterable(ready.values()), runtime, *installed],
+            requires=[api, closed, *chain.from_iterable(ready.values()), runtime, *installed],
         ),
         in_cluster,
     )
@@ -161,6 +170,26 @@ def _system(
         accounts=config.programs.accounts,
         settings=known.apply(lambda values: settings_file(config, cluster, **values)),
         secrets=files,
+    )
+
+
+def _reach(config: CaasConfig, secrets: Secrets) -> pulumi.Output[Reach]:
+    """Whom the programs connect to; known when the machines and the issuer are."""
+    return pulumi.Output.all(
+        machines=[[one.address, one.port] for one in secrets.hosts.values()],
+        bmcs=[one.bmc for one in secrets.hosts.values()],
+        issuer=secrets.issuer,
+        keys=secrets.issuer_keys,
+    ).apply(
+        lambda known: Reach(
+            machines=[Place(address, int(port)) for address, port in known["machines"]],
+            management_controllers=[Place.of(bmc["url"]) for bmc in known["bmcs"] if bmc],
+            issuer=[
+                Place.of(url)
+                for url in (known["issuer"], config.api.jwks_url, (known["keys"] or {}).get("url"))
+                if url
+            ],
+        )
     )
 
 

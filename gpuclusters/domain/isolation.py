@@ -32,6 +32,13 @@ NOT_THE_INTERNET = (
     "172.16.0.0/12",
     "192.168.0.0/16",
 )
+DNS_SERVERS = {
+    "matchLabels": {
+        "k8s:io.kubernetes.pod.namespace": "kube-system",
+        "k8s:k8s-app": "kube-dns",
+    }
+}
+"""The pods of the cluster's DNS, by the labels that every distribution gives them."""
 FABRIC_MANAGER_PORT = 6666
 KUBELET_PORTS = (10250, 10255)
 BASELINE = "gpu-clusters-tenants"
@@ -113,14 +120,7 @@ def network_rules(egress: Egress, network: Network, namespace: str) -> Mapping[s
             "endpointSelector": {},
             "egress": [
                 {
-                    "toEndpoints": [
-                        {
-                            "matchLabels": {
-                                "k8s:io.kubernetes.pod.namespace": "kube-system",
-                                "k8s:k8s-app": "kube-dns",
-                            }
-                        }
-                    ],
+                    "toEndpoints": [DNS_SERVERS],
                     "toPorts": [
                         {
                             **_ports((53, "UDP"), (53, "TCP"))[0],

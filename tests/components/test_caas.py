@@ -8,12 +8,14 @@ import pulumi
 import pytest
 
 from components.caas.kata_runtime import KataRuntime, KataRuntimeArgs
+from components.caas.program_network import ProgramNetwork, ProgramNetworkArgs
 from components.caas.programs import Programs, ProgramsArgs
 from components.caas.system import System, SystemArgs
 from components.caas.tenancy_api import TenancyApi, TenancyApiArgs
 from components.caas.tenant import Tenant, TenantArgs
 from gpuclusters.domain import admission_policy, isolation, tenancy_resource
 from gpuclusters.domain.program_accounts import Accounts
+from gpuclusters.domain.program_network import Place, Reach
 from tests.components.recorder import record
 
 
@@ -144,3 +146,26 @@ def test_each_program_has_a_namespace_and_only_the_device_plugins_lets_pods_reac
     }
     (secret,) = engine.of(":Secret").values()
     assert secret["metadata"]["namespace"] == controllers
+
+
+def test_each_programs_namespace_is_closed_to_the_network(preview: bool) -> None:
+    reach = Reach(issuer=[Place("id.example.com", 443)])
+
+    def declare() -> None:
+        args = ProgramNetworkArgs(system=system("caas"), reach=reach, monitored=False)
+        ProgramNetwork("program-network", args)
+
+    engine = record(declare, preview=preview)
+    made = {
+        one["metadata"]["namespace"]: one["spec"]
+        for one in engine.of(":CiliumNetworkPolicy").values()
+    }
+    assert set(made) == {"caas", "caas-controllers", "caas-device-plugin"}
+    for spec in made.values():
+        assert spec["endpointSelector"] == {}
+        assert spec["ingress"][0] == {}
+    opened = [rule["toPorts"] for rule in made["caas"]["ingress"] if rule]
+    assert opened == 2 * [[{"ports": [{"port": "8080", "protocol": "TCP"}]}]]
+    assert made["caas-controllers"]["ingress"] == [{}]
+    assert "id.example.com" in str(made["caas"])
+    assert "id.example.com" not in str(made["caas-controllers"])

@@ -12,8 +12,10 @@ from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Any
 
-from gpuclusters.domain import isolation
+from gpuclusters.domain import isolation, program_network
 from gpuclusters.domain.isolation import TENANT_LABEL, Network
+from gpuclusters.domain.program_accounts import Accounts, Program
+from gpuclusters.domain.program_network import Place, Ports, Reach
 from gpuclusters.domain.tenancy_resource import Egress
 from lab import control_plane, images, nodes, tools
 from lab.control_plane import NodeSpec
@@ -26,6 +28,7 @@ from tests.lab.real_lab import TAINT, RealLab, eventually, is_ready
 
 WEB = 8000
 FABRIC_MANAGER = isolation.FABRIC_MANAGER_PORT
+KUBELET = 10250
 METADATA = "169.254.169.254"
 _PODS_SECONDS = 300.0
 PUBLIC = "203.0.113.9"
@@ -117,6 +120,26 @@ def network(addresses: Mapping[str, str]) -> Network:
     )
 
 
+ACCOUNTS = Accounts("system-system")
+"""Namespaces of the cluster's own programs."""
+PORTS = {
+    program: Ports(serves=WEB if program is Program.API else None, metrics=FABRIC_MANAGER)
+    for program in Program
+}
+"""At which the pods that stand for them answer."""
+PROMETHEUS = {"app.kubernetes.io/name": "prometheus"}
+
+
+def reach(addresses: Mapping[str, str], status: NodesStatus) -> Reach:
+    """Whom the programs connect to: two nodes and a machine that is none, BMCs, an issuer."""
+    nodes_of_it = [Place(node.address, KUBELET) for node in status.nodes.values()]
+    return Reach(
+        machines=[*nodes_of_it, Place(addresses["files"], 2049)],
+        management_controllers=[Place(addresses["bmc"], 443), Place(NAMED["deep"], 443)],
+        issuer=[Place.of(f"https://{NAMED['named']}/realms/main")],
+    )
+
+
 def egress(addresses: Mapping[str, str]) -> dict[str, Egress | None]:
     """What each tenant may reach; one has no policy of its own yet."""
     return {
@@ -147,15 +170,21 @@ def fill(real: RealLab, status: NodesStatus) -> World:
         _policy("", isolation.BASELINE, spec=isolation.baseline(network(addresses)))
     ]
     made.append(_namespace("plain", {}))
-    for tenant, reach in egress(addresses).items():
+    for tenant, allowed in egress(addresses).items():
         made.append(_namespace(tenant, {TENANT_LABEL: tenant}))
-        if reach is not None:
-            rules = isolation.network_policy(reach, network(addresses), tenant)
+        if allowed is not None:
+            rules = isolation.network_policy(allowed, network(addresses), tenant)
             made.append(_policy(tenant, isolation.POLICY, specs=rules))
     everywhere = [{"endpointSelector": {}, "egress": [{"toEntities": ["all"]}]}]
     made.append(_policy("wide", "somebody-allows-all", specs=everywhere))
+    made += [_namespace(name, {}) for name in ACCOUNTS.namespaces]
+    closed = program_network.policies(reach(addresses, status), PORTS, monitored=True)
+    made += [
+        _policy(ACCOUNTS.namespace(program), program_network.POLICY, spec=spec)
+        for program, spec in closed.items()
+    ]
     apply(real, *made)
-    places = ("plain", *egress(addresses))
+    places = ("plain", *egress(addresses), *ACCOUNTS.namespaces)
     accounts = ("get", "serviceaccount", "default", "--ignore-not-found", "--output=name")
     for place in places:
         eventually(
@@ -203,7 +232,9 @@ def _pods(real: RealLab, place: str) -> list[dict[str, Any]]:
             "automountServiceAccountToken": False,
             "containers": [container],
         }
-        metadata = {"name": name, "namespace": place, "labels": {"app": name}}
+        # The second of each calls itself a collector of metrics.
+        labels = {"app": name} | (PROMETHEUS if name == "two" else {})
+        metadata = {"name": name, "namespace": place, "labels": labels}
         made.append({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
     return made
 

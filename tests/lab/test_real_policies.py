@@ -15,7 +15,8 @@ from typing import Any
 import psutil
 import pytest
 
-from gpuclusters.domain import isolation, tenancy_network
+from gpuclusters.domain import isolation, program_network, tenancy_network
+from gpuclusters.domain.program_accounts import Program
 from lab import nodes
 from lab.nodes import cilium
 from lab.nodes.network import token
@@ -23,9 +24,12 @@ from lab.tools.cache import ToolCache
 from lab.tools.catalogue import TOOLS, host_platform
 from tests.lab import beside_nodes, kernel_programs, this_machine
 from tests.lab.policy_world import (
+    ACCOUNTS,
     FABRIC_MANAGER,
+    KUBELET,
     METADATA,
     NAMED,
+    PORTS,
     WEB,
     World,
     apply,
@@ -34,6 +38,7 @@ from tests.lab.policy_world import (
     fill,
     lead_out,
     network,
+    reach,
 )
 from tests.lab.real_lab import BUILD_SECONDS, eventually, only_where_possible
 from tests.lab.this_machine import Seen
@@ -44,8 +49,6 @@ pytestmark = [
     only_where_possible,
     pytest.mark.timeout(BUILD_SECONDS),
 ]
-
-KUBELET = 10250
 
 
 @pytest.fixture(scope="module")
@@ -221,6 +224,76 @@ def test_no_policy_of_others_opens_nodes_metadata_or_the_fabric_manager(world: W
     world.exactly("wide/one", [world.at("plain/two"), world.at("unnamed", 443)], denied)
 
 
+API, CONTROLLERS, PLUGIN = (
+    ACCOUNTS.namespace(one) for one in (Program.API, Program.CONTROLLERS, Program.DEVICE_PLUGIN)
+)
+
+
+def test_the_api_is_reached_by_what_stands_before_it_and_reaches_its_issuer(world: World) -> None:
+    api, metrics = world.at(f"{API}/one"), world.at(f"{API}/one", FABRIC_MANAGER)
+    world.exactly("plain/one", [api], [metrics])
+    # Only a collector of metrics gets those.
+    world.exactly("plain/two", [api, metrics])
+    for namespace in (CONTROLLERS, PLUGIN):
+        closed, its = world.at(f"{namespace}/one"), world.at(f"{namespace}/one", FABRIC_MANAGER)
+        world.exactly("plain/two", [its], [closed])
+    closed = [world.at("bmc", 443), world.at("unnamed", 443), world.at("files", 2049)]
+    world.exactly(f"{API}/one", [f"{NAMED['named']}:443"], [*closed, world.at("plain/one")])
+
+
+@pytest.mark.attack(
+    by="a tenant",
+    tries="reach the cluster's programs, as a collector of metrics too, once a policy lets it out",
+    stopped_by="the policy of each program's namespace, which lets no tenant's pod in",
+)
+def test_no_tenant_reaches_the_programs(world: World) -> None:
+    programs = [
+        world.at(f"{namespace}/{pod}", port)
+        for namespace in (API, CONTROLLERS, PLUGIN)
+        for pod in ("one", "two")
+        for port in (WEB, FABRIC_MANAGER)
+    ]
+    for pod in ("wide/one", "wide/two"):
+        world.exactly(pod, [world.at("plain/two")], programs)
+
+
+@pytest.mark.attack(
+    by="the API's account",
+    tries="reach machines, BMCs or strangers from a program that it took over",
+    stopped_by="the policy of each program's namespace: the API reaches its issuer and no machine",
+)
+def test_a_program_reaches_what_it_needs_and_nothing_else(world: World) -> None:
+    own, other = world.status.nodes.values()
+    machines = [f"{own.address}:{KUBELET}", f"{other.address}:{KUBELET}", world.at("files", 2049)]
+    controllers = [world.at("bmc", 443), f"{NAMED['deep']}:443"]
+    strangers = [world.at("unnamed", 443), world.at("public", 443), world.at("plain/one")]
+    neighbours = [world.at(f"{API}/two", KUBELET), world.at(f"{PLUGIN}/two", KUBELET)]
+    files = world.at("files")
+    inside = [*strangers, *neighbours, files]
+    world.exactly(f"{CONTROLLERS}/one", [*machines, *controllers, *_by_address(world)], inside)
+    beyond = [*machines, *controllers, *inside]
+    world.exactly(f"{API}/one", [f"{NAMED['named']}:443", *_by_address(world)], beyond)
+    world.exactly(f"{PLUGIN}/one", _by_address(world), [*beyond, f"{NAMED['named']}:443"])
+
+
+def _by_address(world: World) -> list[str]:
+    """The API server as programs reach it: nobody has to look its address up."""
+    found = world.real.kubectl(
+        "get", "service/kubernetes", "--namespace=default", "--output=jsonpath={.spec.clusterIP}"
+    )
+    return [f"{found}:443"]
+
+
+def test_a_program_asks_for_the_names_that_it_connects_to_and_no_others(world: World) -> None:
+    eventually(lambda: _answered(world, f"{API}/one", NAMED["named"]), "the issuer is found")
+    for pod, name in (
+        (f"{API}/one", NAMED["unnamed"]),
+        (f"{CONTROLLERS}/one", NAMED["named"]),
+        (f"{PLUGIN}/one", NAMED["named"]),
+    ):
+        assert not _answered(world, pod, name), pod
+
+
 def test_what_cilium_refuses_is_said_to_be_invalid(world: World) -> None:
     rule = {
         "endpointSelector": {},
@@ -236,12 +309,18 @@ def test_what_cilium_refuses_is_said_to_be_invalid(world: World) -> None:
 
 
 def test_our_policies_are_valid_and_agents_are_up(world: World) -> None:
-    for tenant, reach in egress(world.addresses).items():
-        if reach is not None:
+    for tenant, allowed in egress(world.addresses).items():
+        if allowed is not None:
             assert _judged(world, "cnp/isolate", tenant) is None
             # Its kinds add nothing to what we write: whoever compares finds no difference.
-            rules = isolation.network_policy(reach, network(world.addresses), tenant)
+            rules = isolation.network_policy(allowed, network(world.addresses), tenant)
             assert _live(world, "cnp/isolate", tenant)["specs"] == rules
+    for program, spec in program_network.policies(
+        reach(world.addresses, world.status), PORTS, monitored=True
+    ).items():
+        namespace = ACCOUNTS.namespace(program)
+        assert _judged(world, f"cnp/{program_network.POLICY}", namespace) is None
+        assert _live(world, f"cnp/{program_network.POLICY}", namespace)["spec"] == spec
     rule = isolation.baseline(network(world.addresses))
     assert _live(world, "ccnp/gpu-clusters-tenants", "default")["spec"] == rule
     assert _judged(world, "ccnp/gpu-clusters-tenants", "default") is None
