@@ -72,7 +72,9 @@ def test_another_layout_updates_the_boards_in_place_and_a_partition_in_use_holds
     dev.configure(partition_layout=[2, 2, 2, 2])
     assert kinds(dev.plan()) == [
         # The programs read which partitions may be leased; their pods carry the digest of the settings.
-        "update ConfigMap system-settings",
+        "update ConfigMap system-api-settings",
+        "update ConfigMap system-controllers-settings",
+        "update ConfigMap system-device-plugin-settings",
         "update DaemonSet programs-device-plugin",
         "update Deployment programs-api",
         "update Deployment programs-controllers",
