@@ -8,6 +8,7 @@ from itertools import chain
 from typing import Any
 
 import pulumi
+import yaml
 
 from components import kubernetes_objects
 from components.caas.gpu_host import GpuHost
@@ -22,7 +23,7 @@ from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.caas_secrets import Secrets
 from gpuclusters.config.plan import CaasPlan, TenantPlan, plan
 from gpuclusters.config.programs import image, settings_file
-from gpuclusters.domain import isolation, lease_resource, tenancy_resource
+from gpuclusters.domain import isolation, lease_resource, pull_secret, tenancy_resource
 from gpuclusters.domain.program_accounts import Program
 from gpuclusters.domain.program_network import Place, Reach
 from gpuclusters.providers.node_maintenance import NodeMaintenance
@@ -118,7 +119,7 @@ def build(config: CaasConfig, secrets: Secrets) -> Outputs:
             )
     tenants = {
         tenant.name: Tenant(
-            tenant.name, _tenant(config, tenant, kubeconfig, [api, programs]), in_cluster
+            tenant.name, _tenant(config, secrets, tenant, kubeconfig, [api, programs]), in_cluster
         )
         for tenant in cluster.tenants
     }
@@ -195,6 +196,7 @@ def _reach(config: CaasConfig, secrets: Secrets) -> pulumi.Output[Reach]:
 
 def _tenant(
     config: CaasConfig,
+    secrets: Secrets,
     tenant: TenantPlan,
     kubeconfig: pulumi.Output[str],
     requires: Sequence[pulumi.Resource],
@@ -219,10 +221,30 @@ def _tenant(
                 "apiServer": tenant.egress.api_server,
             },
             "runtimeClasses": [config.kata.runtime_class],
+            "images": list(tenant.images),
+            "pullSecret": bool(tenant.registry_auth),
         },
+        registry_credentials=_registry_credentials(secrets, tenant),
         adopt=tenant.name in config.adopt.tenants,
         requires=requires,
     )
+
+
+def _registry_credentials(secrets: Secrets, tenant: TenantPlan) -> pulumi.Output[str] | None:
+    """What the tenant's pods pull with."""
+    if not tenant.registry_auth or secrets.tenant_registry_credentials is None:
+        return None
+
+    def document(text: str) -> str:
+        try:
+            return pull_secret.document(tenant.name, tenant.registry_auth, yaml.safe_load(text))
+        except (ValueError, yaml.YAMLError) as error:
+            # Nothing of what could not be read: it may be the password.
+            said = str(error) if type(error) is ValueError else "it is not YAML"
+            raise pulumi.RunError(f"the secret tenant-registry-credentials: {said}") from None
+
+    # It is made of a secret, and is one.
+    return secrets.tenant_registry_credentials.apply(document)
 
 
 def _minor(version: str) -> str:

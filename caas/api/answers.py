@@ -144,6 +144,13 @@ class TenancyAnswer(Answer):
     reason: Annotated[str | None, Field(description="One word why not.")]
     gpus: ShareAnswer
     gpu_sizes: Annotated[list[int], Field(examples=[[1, 2]])]
+    images: Annotated[
+        list[str],
+        Field(
+            description="Registries, and paths at registries, that images come from; empty: any public one.",
+            examples=[["registry.example.com/research"]],
+        ),
+    ]
     containers: Annotated[int, Field(description="That exist, ended ones included.")]
     max_containers: int
     volumes: list[VolumeAnswer]

@@ -19,6 +19,7 @@ from caas.api.tenancies import Tenancies, Tenancy
 from caas.api.volumes import Volumes
 from caas.cluster import ClusterError
 from caas.settings import Settings
+from gpuclusters.domain import image
 from gpuclusters.domain.container import (
     CONTAINER_LABEL,
     POD,
@@ -159,6 +160,12 @@ class Containers:
                 Problem.SIZE_NOT_ALLOWED,
                 f"a container may have this many GPUs: {sizes} (got {request.gpus})",
                 {"allowed": list(tenancy.sizes)},
+            )
+        if not image.is_allowed(image.full(request.image), tenancy.images):
+            raise ProblemError(
+                Problem.IMAGE,
+                f"{image.allowance(tenancy.images)} (got {request.image})",
+                {"allowed": list(tenancy.images)},
             )
         most, now = self._settings.api.max_containers, self.count(tenancy.tenant)
         if now >= most:

@@ -10,10 +10,9 @@ from gpuclusters.domain.ports import ObjectKind
 
 EVENT = ObjectKind("", "v1", "events", "Event", namespaced=True)
 
-# About the image and the process, in words of the kubelet and ours that name neither node nor device.
-_AS_IT_IS = frozenset(
-    {"Pulling", "Pulled", "Created", "Started", "Killing", "BackOff", "Failed", "StartTimedOut"}
-)
+# About the image and the process, in words of the kubelet and ours that name neither node nor device. No
+# failures: why a registry did not answer would tell about the machine's network.
+_AS_IT_IS = frozenset({"Pulling", "Pulled", "Created", "Started", "Killing", "StartTimedOut"})
 # How full the cluster is, and with what, is the operator's business.
 _NOT_TOLD = frozenset({"FailedScheduling"})
 _LONGEST = 1024

@@ -33,6 +33,7 @@ class Problem(Enum):
     MEDIA_TYPE = ("unsupported-media-type", 415, "The body must be JSON")
     INVALID = ("invalid-request", 422, "The request says something that cannot be")
     SIZE_NOT_ALLOWED = ("size-not-allowed", 422, "The tenancy does not allow this number of GPUs")
+    IMAGE = ("image-not-allowed", 422, "The tenancy does not allow this image")
     LIMIT = ("limit-exceeded", 422, "One container may not have that much")
     KEY_REUSED = ("idempotency-key-reused", 422, "The key belongs to another request")
     RATE = ("rate-limited", 429, "Too many requests")

@@ -264,6 +264,7 @@ async def tenancy_now(caller: By, using: Using) -> answers.TenancyAnswer:
         reason=tenancy.reason,
         gpus=answers.ShareAnswer(quota=tenancy.gpus, used=tenancy.gpus_used),
         gpu_sizes=list(tenancy.sizes),
+        images=list(tenancy.images),
         containers=using.containers.count(tenancy.tenant),
         max_containers=using.settings.api.max_containers,
         volumes=[

@@ -27,6 +27,8 @@ class Tenancy:
     gpus: int
     gpus_used: int
     sizes: tuple[int, ...]
+    images: tuple[str, ...]
+    """Where its images come from; empty for any public registry."""
     hard: Mapping[str, str]
     used: Mapping[str, str]
 
@@ -71,6 +73,7 @@ class Tenancies:
             gpus=int(parse_quantity(str(hard.get(key, "0")))),
             gpus_used=int(parse_quantity(str(used.get(key, "0")))),
             sizes=self._sizes(spec),
+            images=tuple(spec.get("images") or ()),
             hard=hard,
             used={name: used.get(name, "0") for name in hard},
         )

@@ -57,6 +57,8 @@ class ProgramArgs:
     cpu: str = "100m"
     memory: str = "256Mi"
     """Request and limit."""
+    disk: str = "256Mi"
+    """Request and limit of what it writes, its log included."""
 
     @property
     def home(self) -> Home:
@@ -83,7 +85,7 @@ def pod_template(args: ProgramArgs) -> dict[str, Any]:
     ]
     volumes: list[dict[str, Any]] = [
         {"name": "settings", "config_map": {"name": args.home.settings}},
-        {"name": "scratch", "empty_dir": {}},
+        {"name": "scratch", "empty_dir": {"size_limit": args.disk}},
     ]
     if args.reads_secrets:
         environment["GPU_CLUSTERS_SECRETS"] = {"value": _SECRETS_FOLDER}
@@ -109,8 +111,8 @@ def pod_template(args: ProgramArgs) -> dict[str, Any]:
         ],
         "volume_mounts": mounts,
         "resources": {
-            "requests": {"cpu": args.cpu, "memory": args.memory},
-            "limits": {"memory": args.memory},
+            "requests": {"cpu": args.cpu, "memory": args.memory, "ephemeral-storage": args.disk},
+            "limits": {"memory": args.memory, "ephemeral-storage": args.disk},
         },
         # On a busy machine a start takes longer than liveness waits, which would kill it again and again.
         "startup_probe": _probe("/healthz", period=2, failures=_START_SECONDS // 2),

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import pulumi
+from pulumi_kubernetes.core.v1 import Secret
 
+from gpuclusters.domain.isolation import PULL_SECRET, TENANT_LABEL
 from gpuclusters.providers.tenancy_policy import TenancyPolicy
 
 
@@ -21,6 +23,8 @@ class TenantArgs:
     namespace: str
     tenancy: Mapping[str, Any]
     """Spec of the Tenancy object, beside tenant and namespace."""
+    registry_credentials: pulumi.Input[str] | None = None
+    """What its pods pull with, as a `.dockerconfigjson`; a secret."""
     adopt: bool = False
     """Whether a Tenancy that is there already is taken over, if it says this."""
     requires: Sequence[pulumi.Resource]
@@ -50,6 +54,19 @@ class Tenant(pulumi.ComponentResource):
             adopt=args.adopt,
             opts=pulumi.ResourceOptions(parent=self, depends_on=list(args.requires)),
         )
+        if args.registry_credentials is not None:
+            Secret(
+                f"{name}-registry-credentials",
+                metadata={
+                    "name": PULL_SECRET,
+                    "namespace": args.namespace,
+                    "labels": {TENANT_LABEL: args.tenant},
+                },
+                type="kubernetes.io/dockerconfigjson",
+                string_data={".dockerconfigjson": args.registry_credentials},
+                # The controller makes the namespace.
+                opts=pulumi.ResourceOptions(parent=self, depends_on=[proof]),
+            )
         self.ready = proof.ready
         self.namespace = pulumi.Output.from_input(args.namespace)
         self.register_outputs({"ready": self.ready, "namespace": self.namespace})

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from gpuclusters.adapters.container_api import Answer, ContainerApi
 from gpuclusters.adapters.errors import AdapterError
 from gpuclusters.adapters.kubernetes_objects import KubernetesObjects
-from gpuclusters.domain import container, intrusion
+from gpuclusters.domain import container, image, intrusion
 from gpuclusters.domain.container_request import ContainerRequest
 from gpuclusters.domain.evidence_isolation import Finding, Outcome
 from gpuclusters.domain.isolation import POLICY
@@ -24,7 +24,14 @@ from gpuclusters.domain.program_accounts import Accounts, Program
 from gpuclusters.domain.tenancy_objects import NETWORK_POLICY
 from gpuclusters.domain.tenancy_resource import TENANCY
 
-_IMAGE = "registry.example.com/intruder:1"
+_ELSEWHERE = (
+    "169.254.169.254/latest:1",
+    "192.0.2.1:443/redfish:1",
+    "localhost:10250/pods:1",
+    "metadata.google.internal/v1:1",
+    "kubernetes.default.svc.cluster.local/api:1",
+)
+"""Images at addresses and local names, which a machine reaches and a tenant must not."""
 _NOBODY = "c-00000000000000000000"
 
 
@@ -58,7 +65,7 @@ def attack(target: Target) -> Iterator[Finding]:
         yield from _rights(target, tenant, tenancy, others)
         yield from _pods(target, tenant, tenancy)
         yield from _network(target, tenant, tenancy)
-        yield from _api(target, tenant, others)
+        yield from _api(target, tenant, tenancy, others)
     yield from _leases(target)
 
 
@@ -108,7 +115,9 @@ def _rights(
 def _pods(target: Target, tenant: str, tenancy: Mapping[str, Any]) -> Iterator[Finding]:
     spec = tenancy["spec"]
     resource = spec["gpuResource"]
-    request = ContainerRequest.model_validate({"image": _IMAGE, "gpus": min(spec["sizes"])})
+    request = ContainerRequest.model_validate(
+        {"image": image.example(spec.get("images") or ()), "gpus": min(spec["sizes"])}
+    )
     sound = container.pod(
         request,
         container=_NOBODY,
@@ -161,20 +170,27 @@ def _leases(target: Target) -> Iterator[Finding]:
             )
 
 
-def _api(target: Target, tenant: str, others: Mapping[str, Any]) -> Iterator[Finding]:
+def _api(
+    target: Target, tenant: str, tenancy: Mapping[str, Any], others: Mapping[str, Any]
+) -> Iterator[Finding]:
     api, token = target.api, target.tokens.get(tenant)
     if api is None or token is None:
         why = "no address of the API was given" if api is None else f"no token of {tenant} is known"
         yield Finding("api", tenant, "misuse the public API", Outcome.NOT_TRIED, why)
         return
     try:
-        yield from _api_attempts(target, api, tenant, others)
+        sources = tenancy["spec"].get("images") or ()
+        yield from _api_attempts(target, api, tenant, sources, others)
     except AdapterError as error:
         yield Finding("api", tenant, "misuse the public API", Outcome.NOT_TRIED, str(error))
 
 
 def _api_attempts(
-    target: Target, api: ContainerApi, tenant: str, others: Mapping[str, Any]
+    target: Target,
+    api: ContainerApi,
+    tenant: str,
+    sources: Sequence[str],
+    others: Mapping[str, Any],
 ) -> Iterator[Finding]:
     token = target.tokens[tenant]
 
@@ -190,14 +206,22 @@ def _api_attempts(
         answer = api.call("GET", "/v1/containers", bad)
         yield finding(attempt, answer, refused=answer.status == 401)
 
-    body = {"image": _IMAGE, "gpus": 1}
-    for attempt, field in (
-        ("choose another namespace", {"namespace": "kube-system"}),
-        ("choose another tenant", {"tenant": next(iter(others), "somebody-else")}),
-        ("ask for the host's network", {"hostNetwork": True}),
-        ("ask for three GPUs", {"gpus": 3}),
-        ("run an image that can change", {"image": "registry.example.com/intruder"}),
-    ):
+    sound = image.example(sources)
+    # Of what the operator lists an attempt proves nothing.
+    elsewhere = [one for one in _ELSEWHERE if not image.is_allowed(one, sources)]
+    body = {"image": sound, "gpus": 1}
+    attempts: dict[str, dict[str, Any]] = {
+        "choose another namespace": {"namespace": "kube-system"},
+        "choose another tenant": {"tenant": next(iter(others), "somebody-else")},
+        "ask for the host's network": {"hostNetwork": True},
+        "ask for three GPUs": {"gpus": 3},
+        "run an image that can change": {"image": sound.rpartition(":")[0]},
+        "have the disk of a whole machine": {"storageGib": 65_536},
+        **{
+            f"have the machine contact {one.partition('/')[0]}": {"image": one} for one in elsewhere
+        },
+    }
+    for attempt, field in attempts.items():
         answer = api.call("POST", "/v1/containers", token, {**body, **field})
         if answer.status in (201, 202):
             api.call("DELETE", f"/v1/containers/{answer.body['id']}", token)

@@ -44,6 +44,8 @@ class Secrets:
     """With which agents join it; None: one is made."""
     bmc_password: pulumi.Output[str] | None
     """Password of the management controllers; None if nobody asks them."""
+    tenant_registry_credentials: pulumi.Output[str] | None
+    """YAML, `username` and `password` by tenant and registry; None if no registry wants one."""
     issuer: pulumi.Input[str]
     """OpenID issuer whose tokens the API accepts. No secret."""
     issuer_keys: pulumi.Input[Mapping[str, str]] | None
@@ -84,6 +86,12 @@ def read(config: CaasConfig, inventory: Inventory | None, file: str) -> Secrets:
         if _asks_bmc(config)
         else None
     )
+    pulling = [tenant.name for tenant in config.tenants if tenant.images.registry_auth]
+    registries = (
+        reader.read(_REGISTRIES, needed=f"with which {', '.join(pulling)} pull images")
+        if pulling
+        else None
+    )
     tokens = [reader.read(key) if _makes_cluster(config) else None for key in _TOKENS]
     if reader.faults or controller_key is None:
         raise ConfigError(reader.faults)
@@ -94,6 +102,7 @@ def read(config: CaasConfig, inventory: Inventory | None, file: str) -> Secrets:
         server_token=tokens[0],
         agent_token=tokens[1],
         bmc_password=password,
+        tenant_registry_credentials=registries,
         issuer=_issuer(config, inventory),
         issuer_keys=_issuer_keys(config, inventory),
         golden_firmware=_golden_firmware(config, inventory),
@@ -104,7 +113,7 @@ def read(config: CaasConfig, inventory: Inventory | None, file: str) -> Secrets:
 
 def warnings(config: CaasConfig, file: str) -> Iterable[Fault]:
     """Secrets that were set and that nobody reads."""
-    known = (*_READ, *_TOKENS) if _makes_cluster(config) else _READ
+    known = (*_READ, _REGISTRIES, *(_TOKENS if _makes_cluster(config) else ()))
     why = {key: "the cluster type is caas" for key in SECRET_KEYS if key not in known}
     why |= {
         key: f"caas.{'kubernetes' if key == 'kubeconfig' else 'hosts'}.source is lab"
@@ -114,10 +123,13 @@ def warnings(config: CaasConfig, file: str) -> Iterable[Fault]:
         why["kubeconfig"] = "caas.kubernetes.source is rke2"
     if not _asks_bmc(config):
         why.setdefault("bmc-password", "caas.leases.recycle-policy is not full")
+    if not any(tenant.images.registry_auth for tenant in config.tenants):
+        why[_REGISTRIES] = "no tenant's images.registry-auth names a registry"
     return unused(file, why)
 
 
 _READ = ("kubeconfig", "ssh-private-key", "controller-ssh-private-key", "bmc-password")
+_REGISTRIES = "tenant-registry-credentials"
 _TOKENS = ("server-token", "agent-token")
 _NEEDED = {
     "kubeconfig": "while caas.kubernetes.source is existing",

@@ -17,7 +17,14 @@ from gpuclusters.domain.maintenance import Drain
 from gpuclusters.domain.module_map import MapSource
 from gpuclusters.domain.network import joined
 from gpuclusters.domain.platforms import PRESETS, Preset
-from gpuclusters.domain.tenancy import CPU_PER_GPU, MEMORY_GIB_PER_GPU, Share, Size
+from gpuclusters.domain.tenancy import (
+    CPU_PER_GPU,
+    DISK_GIB_PER_CONTAINER,
+    DISK_GIB_PER_GPU,
+    MEMORY_GIB_PER_GPU,
+    Share,
+    Size,
+)
 from gpuclusters.domain.topology import Board
 from gpuclusters.domain.versions import KATA_RELEASES
 
@@ -51,6 +58,10 @@ class TenantPlan:
     sizes: tuple[int, ...]
     """How many GPUs one container may ask for."""
     egress: Egress
+    images: tuple[str, ...]
+    """Registries, and paths at registries, that its images come from; empty for any public registry."""
+    registry_auth: tuple[str, ...]
+    """Registries that it has passwords for."""
     nfs_cidrs: tuple[str, ...]
     """File servers that its own VMs mount; those of the kubelet need no rule."""
 
@@ -184,8 +195,8 @@ def overhead_cpu(config: CaasConfig) -> int:
     return -(-config.kata.overhead.cpu_millicores // 1000)
 
 
-def _size(size: ContainerSize) -> Size:
-    return Size(size.cpu, size.memory_gib)
+def _size(size: ContainerSize, disk_gib: int) -> Size:
+    return Size(size.cpu, size.memory_gib, size.disk_gib or disk_gib)
 
 
 def share(config: CaasConfig, tenant: Tenant) -> Share:
@@ -193,17 +204,23 @@ def share(config: CaasConfig, tenant: Tenant) -> Share:
     total = Size(
         tenant.cpu or tenant.gpus * CPU_PER_GPU,
         tenant.memory_gib or tenant.gpus * MEMORY_GIB_PER_GPU,
+        tenant.disk_gib or tenant.gpus * DISK_GIB_PER_GPU,
     )
     largest = Size(
         max(total.cpu - overhead_cpu(config), 1),
         max(total.memory_gib - overhead_gib(config), 1),
+        total.disk_gib,
     )
+    default_disk = min(DISK_GIB_PER_CONTAINER, total.disk_gib)
     return Share(
         gpus=tenant.gpus,
         total=total,
         storage_gib=tenant.storage_gib,
-        default_container=_size(tenant.default_container),
-        max_container=_size(tenant.max_container) if tenant.max_container else largest,
+        claims=len(tenant.nfs.volumes) if tenant.nfs else 0,
+        default_container=_size(tenant.default_container, default_disk),
+        max_container=(
+            _size(tenant.max_container, total.disk_gib) if tenant.max_container else largest
+        ),
     )
 
 
@@ -222,6 +239,8 @@ def _tenant(config: CaasConfig, tenant: Tenant, offered: tuple[int, ...]) -> Ten
         quota=its.quota(config.device_access.resource_name, tenant.extra_quota),
         sizes=tenant.sizes or tuple(size for size in offered if size <= tenant.gpus),
         egress=tenant.egress,
+        images=tenant.images.allowed,
+        registry_auth=tenant.images.registry_auth,
         nfs_cidrs=(
             tuple(str(server) for server in nfs.servers)
             if nfs and nfs.mounted_by is NfsMount.GUEST

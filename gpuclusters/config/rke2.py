@@ -73,6 +73,11 @@ def _endpoint(value: str) -> str:
         raise refusal(
             "is not an address of a registry", "write one like https://mirror.example.com"
         )
+    if "@" in value.split("/")[2]:
+        raise refusal(
+            "has an account in it, with which every pod of the machines would pull",
+            "write the address alone; registries with passwords are for registry-auth of a tenant or of rke2",
+        )
     return value
 
 

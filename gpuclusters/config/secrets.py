@@ -31,6 +31,9 @@ _SET = {
     "registry-credentials": (
         "run `pulumi config set --secret registry-credentials < registry-credentials.yaml`"
     ),
+    "tenant-registry-credentials": (
+        "run `pulumi config set --secret tenant-registry-credentials < tenant-registry-credentials.yaml`"
+    ),
 }
 _KEY_SIGNS = ("-----BEGIN ", "PRIVATE KEY-----")
 _LOOKS_LIKE = {
@@ -41,6 +44,10 @@ _LOOKS_LIKE = {
     "server-token": ("a token", ()),
     "agent-token": ("a token", ()),
     "registry-credentials": ("`username` and `password` by registry", ("username", "password")),
+    "tenant-registry-credentials": (
+        "`username` and `password` by tenant and registry",
+        ("username", "password"),
+    ),
 }
 
 

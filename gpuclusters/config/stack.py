@@ -95,7 +95,7 @@ SECTIONS: Mapping[ClusterType, SectionKind] = {
 
 SECRET_KEYS = (
     *("kubeconfig", "ssh-private-key", "controller-ssh-private-key", "bmc-password"),
-    *("server-token", "agent-token", "registry-credentials"),
+    *("server-token", "agent-token", "registry-credentials", "tenant-registry-credentials"),
 )
 """Secrets of all cluster types; which of them a stack needs is told by its section."""
 TOP_LEVEL_KEYS = ("cluster-type", *SECTIONS, LAB, *SECRET_KEYS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated
@@ -16,10 +17,10 @@ from gpuclusters.config.base import (
     Network,
     Section,
     Text,
-    checked,
     refusal,
 )
 from gpuclusters.config.storage import NfsVolume
+from gpuclusters.domain import image
 
 
 class NfsMount(StrEnum):
@@ -69,20 +70,55 @@ class Nfs(Section):
 
 
 class ContainerSize(Section):
-    """CPU and memory of one container."""
+    """CPU, memory and disk of one container."""
 
     cpu: Count
     """Cores."""
     memory_gib: Gib
     """RAM, in GiB."""
+    disk_gib: Gib | None = None
+    """Local disk that is gone with the container, its log included, in GiB; 16 for default-container, and all
+    of the tenant's disk-gib for max-container, unless stated."""
+
+
+def _source(value: str) -> str:
+    if re.fullmatch(image.SOURCE, value):
+        return value
+    if "*" in value:
+        raise refusal(
+            "has a wildcard", "leave it out: everything below a registry or path is meant"
+        )
+    if "@" in value or ":" in value.rpartition("/")[2]:
+        raise refusal("names one image", "leave tag and digest out: registry.example.com/acme")
+    raise refusal(
+        "is no registry, nor a path at one",
+        "write it in full and lower-case, without scheme: registry.example.com/acme, docker.io/nvidia",
+    )
+
+
+def _registry(value: str) -> str:
+    if "/" in value:
+        raise refusal(
+            "is an address or a path", "write host and port alone: registry.example.com:5000"
+        )
+    return _source(value)
+
+
+ImageSource = Annotated[Text, AfterValidator(_source)]
+Registry = Annotated[Text, AfterValidator(_registry)]
 
 
 class Images(Section):
-    """Which images a tenant says it will run."""
+    """Where a tenant's images come from. The machines pull them, from their own network."""
 
-    allowed: Annotated[tuple[Text, ...], checked(12)] = ()
-    """Image names, `*` allowed: registry.example.com/acme/*. Not musl or distroless ones: NVIDIA's hooks in
-    the guest need glibc and a shell."""
+    allowed: tuple[ImageSource, ...] = Field(default=(), max_length=64)
+    """Registries, and paths at registries, with everything below: nvcr.io/nvidia,
+    registry.example.com:5000/acme. Without a list every registry with a name of the public DNS; an address,
+    localhost or a local name is contacted only if it is listed. Not musl or distroless images: NVIDIA's
+    hooks in the guest need glibc and a shell."""
+    registry_auth: tuple[Registry, ...] = ()
+    """Registries that want a password; the secret `gpu-clusters:tenant-registry-credentials` has it for each,
+    by tenant. No other tenant pulls with it."""
 
 
 class Tenant(Section):
@@ -98,8 +134,11 @@ class Tenant(Section):
     """Cores it may hold, VMs' overhead included; by default 24 for each GPU."""
     memory_gib: Gib | None = None
     """RAM it may hold in GiB, VMs' overhead included; by default 192 for each GPU."""
+    disk_gib: Gib | None = None
+    """Local disk of the machines that its containers may fill, in GiB; by default 128 for each GPU. Images do
+    not count."""
     storage_gib: Gib = 1024
-    """Sum of its volume claims, in GiB."""
+    """Sum of its volume claims, in GiB; there are as many claims as nfs.volumes."""
     sizes: tuple[Annotated[Integer, Field(ge=1, le=64)], ...] | None = None
     """Numbers of GPUs that one container may ask for; by default what the layouts offer."""
     default_container: ContainerSize = Field(
@@ -115,4 +154,4 @@ class Tenant(Section):
     nfs: Nfs | None = None
     """Its file servers."""
     images: Images = Field(default_factory=Images)
-    """Its images."""
+    """Where its images come from."""

@@ -12,9 +12,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gpuclusters.domain import image
 from gpuclusters.domain.container import LEASE_ANNOTATION, LEASE_GATE, REQUEST_ANNOTATION
 from gpuclusters.domain.container_mounts import MOST_VOLUMES
-from gpuclusters.domain.isolation import GPU_SIZES_ANNOTATION, PULL_SECRET, TENANT_LABEL
+from gpuclusters.domain.isolation import (
+    GPU_SIZES_ANNOTATION,
+    IMAGES_ANNOTATION,
+    PULL_SECRET,
+    TENANT_LABEL,
+)
 from gpuclusters.domain.tenancy import HUGE_PAGES
 
 POD_POLICY = "gpu-clusters-tenant-pods"
@@ -169,12 +175,29 @@ def _runtime(classes: Sequence[str], selector: Sequence[str]) -> list[_Rule]:
     ]
 
 
+def _images() -> list[_Rule]:
+    """`image.is_allowed`, in CEL."""
+    said, own = "variables.main.image", "variables.sources == ['']"
+    return [
+        {
+            "expression": f"{said}.matches('{image.FULL}')",
+            "message": "the image is written in full: registry.example.com/path:tag",
+        },
+        {
+            "expression": f"{own} ? {said}.matches('{image.PUBLIC}') && !{said}.matches('{image.LOCAL}') : "
+            f"variables.sources.exists(s, ({said}.find('{image.REPOSITORY}') + '/').startsWith(s + '/'))",
+            "messageExpression": f"{own} ? '{image.allowance(())}' : "
+            "'images come from ' + variables.sources.join(', ')",
+        },
+    ]
+
+
 def _gpus(resource: str) -> list[_Rule]:
-    annotations = "namespaceObject.metadata.annotations"
+    annotations = "variables.annotations"
     asked = f"'{resource}' in variables.limits"
     return [
         {
-            "expression": f"!({asked}) || (has({annotations}) && "
+            "expression": f"!({asked}) || ("
             f"'{GPU_SIZES_ANNOTATION}' in {annotations} && "
             f"{annotations}['{GPU_SIZES_ANNOTATION}'].split(',').exists(s, "
             f"quantity(s).compareTo(quantity(string(variables.limits['{resource}']))) == 0))",
@@ -256,12 +279,17 @@ def pod_policy(
             "resources": _or("variables.main.resources", "{}"),
             "limits": _or("variables.resources.limits", "{}"),
             "requests": _or("variables.resources.requests", "{}"),
+            "annotations": _or("namespaceObject.metadata.annotations", "{}"),
+            # A namespace without the annotation has no image at all.
+            "sources": f"'{IMAGES_ANNOTATION}' in variables.annotations ? "
+            f"variables.annotations['{IMAGES_ANNOTATION}'].split(',') : []",
             **_lease_variables(controllers),
         }
     )
     at_creation = [
         *_shape([*resources, HUGE_PAGES] if huge_pages else resources),
         *_runtime(runtime_classes, runtime_selector),
+        *_images(),
         *_gpus(gpu_resource),
     ]
     rules = [

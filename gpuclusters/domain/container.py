@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from gpuclusters.domain import image
 from gpuclusters.domain.container_end import end_by_machine
 from gpuclusters.domain.container_mounts import Mount, mounts_of, pod_volumes
 from gpuclusters.domain.container_request import ContainerRequest
@@ -120,7 +121,7 @@ def pod(
     }
     main: dict[str, Any] = {
         "name": MAIN,
-        "image": request.image,
+        "image": image.full(request.image),
         # A cached image of another tenant's private registry must not be had for its name.
         "imagePullPolicy": "Always",
         # CUDA's and NCCL's last words stay behind with the pod; `doctor` knows what they mean.
@@ -234,13 +235,30 @@ def _state(
         return State.QUEUED, "WaitingForGpus", "it gets GPUs as soon as its turn comes"
     if status.get("running") is not None:
         return State.RUNNING, None, None
-    waiting = status.get("waiting") or {}
-    told = waiting.get("message") if waiting.get("reason") in _ABOUT_THE_REQUEST else None
-    return State.STARTING, waiting.get("reason") or "StartingMachine", told
+    reason = (status.get("waiting") or {}).get("reason")
+    if reason in _NOT_PULLED:
+        return State.STARTING, "ImageNotPulled", _NOT_PULLED_MESSAGE
+    return State.STARTING, reason or "StartingMachine", None
 
 
-# What the tenant can change; other messages of the node would tell about the node.
-_ABOUT_THE_REQUEST = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName"})
+# Messages of the node are not told: they would tell about the node. Why an image does not come is one kind,
+# or the machine would be a scanner of its own network: refused, timed out and no TLS would be told apart.
+# Reasons: kubernetes, pkg/kubelet/images/types.go.
+_NOT_PULLED = frozenset(
+    {
+        "ErrImagePull",
+        "ImagePullBackOff",
+        "ErrImageNeverPull",
+        "ImageInspectError",
+        "InvalidImageName",
+        "RegistryUnavailable",
+        "SignatureValidationFailed",
+    }
+)
+_NOT_PULLED_MESSAGE = (
+    "its image cannot be pulled: there is none of that name, its registry does not answer, or it wants "
+    "credentials that the tenancy does not have"
+)
 
 
 def _main_status(pod: Mapping[str, Any]) -> Mapping[str, Any]:

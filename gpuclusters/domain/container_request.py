@@ -10,14 +10,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstr
 from pydantic.alias_generators import to_camel
 
 from gpuclusters.domain.container_mounts import MOST_VOLUMES, VolumeMount
+from gpuclusters.domain.image import REFERENCE
 from gpuclusters.domain.tenancy import HUGE_PAGES, SMALL_PAGES
-
-_HOST = r"[a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?(\.[a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?)*(:[0-9]{1,5})?"
-_PART = r"[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*"
-_TAG = r":[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}"
-_DIGEST = r"@sha256:[0-9a-f]{64}"
-IMAGE = rf"^({_HOST}/)?{_PART}(/{_PART})*({_TAG}({_DIGEST})?|{_DIGEST})$"
-"""A reference with a tag or a digest: without one, what runs would depend on the day."""
 
 _NAME = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
 _LABEL_KEY = r"^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
@@ -76,7 +70,7 @@ class ContainerRequest(BaseModel):
 
     image: Annotated[
         str,
-        StringConstraints(max_length=512, pattern=IMAGE),
+        StringConstraints(max_length=512, pattern=REFERENCE),
         Field(description="Image reference with a tag or a digest. It is pulled at every start."),
     ]
     gpus: Annotated[

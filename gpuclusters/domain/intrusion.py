@@ -180,6 +180,12 @@ def _in_the_container(with_container: _Changed, with_spec: _Changed) -> Iterator
         "an image that the machine has from another",
         with_container(imagePullPolicy="IfNotPresent"),
     )
+    for name, where in (
+        ("an image from an address", "192.0.2.1:443/redfish:1"),
+        ("an image from the machine itself", "localhost:5000/image:1"),
+        ("an image from a cluster's own name", "registry.kube-system.svc.cluster.local/image:1"),
+    ):
+        yield name, with_container(image=where)
     secret = {"secretKeyRef": {"name": PULL_SECRET, "key": ".dockerconfigjson"}}
     yield (
         "the credentials of its registry as a variable",

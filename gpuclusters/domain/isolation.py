@@ -21,6 +21,9 @@ TENANT_LABEL = "gpu-clusters.dev/tenant"
 GPU_SIZES_ANNOTATION = "gpu-clusters.dev/gpu-sizes"
 """Annotation of a tenant's namespace: how many GPUs one container may ask for, for example `1,2`."""
 
+IMAGES_ANNOTATION = "gpu-clusters.dev/images"
+"""Annotation of a tenant's namespace: where its images come from, for example `nvcr.io/nvidia,quay.io`; empty
+where it has no list of its own (`image.is_allowed`)."""
 PULL_SECRET = "registry-credentials"  # noqa: S105 - a name
 """Secret of a tenant's namespace with its credentials of registries."""
 
@@ -64,9 +67,12 @@ class Network:
 Spec = dict[str, Any]
 
 
-def namespace_annotations(gpu_sizes: Sequence[int]) -> dict[str, str]:
+def namespace_annotations(gpu_sizes: Sequence[int], images: Sequence[str]) -> dict[str, str]:
     """Annotations of a tenant's namespace; the pod policy reads them."""
-    return {GPU_SIZES_ANNOTATION: ",".join(str(size) for size in sorted(gpu_sizes))}
+    return {
+        GPU_SIZES_ANNOTATION: ",".join(str(size) for size in sorted(gpu_sizes)),
+        IMAGES_ANNOTATION: ",".join(sorted(images)),
+    }
 
 
 def _ports(*numbers: tuple[int, str]) -> list[Spec]:

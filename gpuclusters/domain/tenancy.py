@@ -12,9 +12,11 @@ from typing import Any
 
 CPU_PER_GPU = 24
 MEMORY_GIB_PER_GPU = 192
-"""Shares of a machine with 192 cores and 2 TiB that leave room for VMs' overhead and the service VM."""
-
-
+DISK_GIB_PER_GPU = 128
+"""Shares of a machine with 192 cores, 2 TiB of memory and 1.9 TB of disk that leave room for VMs' overhead,
+the service VM and images."""
+DISK_GIB_PER_CONTAINER = 16
+"""What a container gets that states none."""
 HUGE_PAGES = "hugepages-1Gi"
 SMALL_PAGES = "1Gi"
 """Ordinary memory that a container requests whose VM is of huge pages: page cache of its image."""
@@ -22,14 +24,19 @@ SMALL_PAGES = "1Gi"
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """CPU in cores, memory in GiB."""
+    """CPU in cores, memory and local disk in GiB."""
 
     cpu: int
     memory_gib: int
+    disk_gib: int
 
     def resources(self) -> dict[str, str]:
         """As Kubernetes writes it."""
-        return {"cpu": str(self.cpu), "memory": f"{self.memory_gib}Gi"}
+        return {
+            "cpu": str(self.cpu),
+            "memory": f"{self.memory_gib}Gi",
+            "ephemeral-storage": f"{self.disk_gib}Gi",
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +46,8 @@ class Share:
     gpus: int
     total: Size
     storage_gib: int
+    claims: int
+    """How many volume claims; their sum is `storage_gib`."""
     default_container: Size
     max_container: Size
 
@@ -47,11 +56,13 @@ class Share:
         total = self.total.resources()
         return {
             f"requests.{resource_name}": str(self.gpus),
-            "requests.cpu": total["cpu"],
-            "limits.cpu": total["cpu"],
-            "requests.memory": total["memory"],
-            "limits.memory": total["memory"],
+            **{
+                f"{of}.{name}": amount
+                for name, amount in total.items()
+                for of in ("requests", "limits")
+            },
             "requests.storage": f"{self.storage_gib}Gi",
+            "persistentvolumeclaims": str(self.claims),
             "services.loadbalancers": "0",
             "services.nodeports": "0",
             **extra,
@@ -76,6 +87,8 @@ class Share:
 
 def quota_keys(resource_name: str) -> frozenset[str]:
     """The quota entries that this program sets itself."""
-    size = Size(1, 1)
-    share = Share(gpus=1, total=size, storage_gib=1, default_container=size, max_container=size)
+    size = Size(1, 1, 1)
+    share = Share(
+        gpus=1, total=size, storage_gib=1, claims=0, default_container=size, max_container=size
+    )
     return frozenset(share.quota(resource_name, {}))

@@ -75,7 +75,7 @@ def home(spec: TenancySpec) -> Child:
         spec,
         spec.namespace,
         labels=labels,
-        annotations=isolation.namespace_annotations(spec.sizes),
+        annotations=isolation.namespace_annotations(spec.sizes, spec.images),
     )
 
 
@@ -108,8 +108,14 @@ def inside(spec: TenancySpec, network: Network, *, closing: bool = False) -> tup
     return (
         _child(RESOURCE_QUOTA, spec, spec.quota.name, spec={"hard": hard}),
         _child(LIMIT_RANGE, spec, LIMIT_RANGE_NAME, spec={"limits": limits}),
-        # The account of pods that name none: it must not hand them the API server.
-        _child(SERVICE_ACCOUNT, spec, DEFAULT_ACCOUNT, automountServiceAccountToken=False),
+        # The account of pods that name none: it must not hand them the API server. Pods pull with its secret.
+        _child(
+            SERVICE_ACCOUNT,
+            spec,
+            DEFAULT_ACCOUNT,
+            automountServiceAccountToken=False,
+            imagePullSecrets=[{"name": isolation.PULL_SECRET}] if spec.pull_secret else [],
+        ),
         _child(
             NETWORK_POLICY,
             spec,

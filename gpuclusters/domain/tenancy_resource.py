@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from gpuclusters.domain import image
 from gpuclusters.domain.custom_resource import (
     GROUP,
     VERSION,
@@ -101,6 +102,13 @@ class TenancySpec(Part):
     """Without defaults a quota refuses pods that state nothing."""
     egress: Egress = Egress()
     runtime_classes: Annotated[tuple[ObjectName, ...], Field(max_length=16)] = ()
+    images: Annotated[
+        tuple[Annotated[str, Field(max_length=255, pattern=image.SOURCE)], ...],
+        Field(max_length=64),
+    ] = ()
+    """Registries, and paths at registries, that its images come from; empty for any public registry."""
+    pull_secret: bool = False
+    """Whether its pods pull with the Secret `registry-credentials` of its namespace."""
 
 
 class TenancyStatus(Part):

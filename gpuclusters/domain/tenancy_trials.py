@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from gpuclusters.domain import image
 from gpuclusters.domain.tenancy_resource import TenancySpec
 
 
@@ -37,7 +38,7 @@ def _pod(spec: TenancySpec) -> dict[str, Any]:
             "containers": [
                 {
                     "name": "proof",
-                    "image": "gpu-clusters.invalid/proof:1",
+                    "image": image.example(spec.images),
                     "imagePullPolicy": "Always",
                     "securityContext": {
                         "allowPrivilegeEscalation": False,

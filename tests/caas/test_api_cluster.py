@@ -220,3 +220,49 @@ def test_a_log_comes_from_the_machine_that_has_it(
 
     with log_node(kube_api, lease_api) as node:
         play(kube_api, act)
+
+
+@pytest.mark.attack(
+    by="a tenant",
+    tries="have the disk of a whole machine, at once or by many containers",
+    stopped_by="maximum and default of a container's disk in the LimitRange, the sum in the quota",
+)
+def test_a_containers_disk_is_bounded_and_counted(
+    kube_api: KubeCluster, lease_api: Request, tenants: Tenants, operator: Operator
+) -> None:
+    default = {"cpu": "1", "memory": "1Gi", "ephemeral-storage": "2Gi"}
+    hard = {"requests.nvidia.com/pgpu": "4", "pods": "10"}
+    tenant = tenants.make(
+        quota={
+            "hard": hard | {"requests.ephemeral-storage": "6Gi", "limits.ephemeral-storage": "6Gi"}
+        },
+        limits=[
+            {
+                "type": "Container",
+                "default": default,
+                "defaultRequest": default,
+                "max": {"ephemeral-storage": "4Gi"},
+            }
+        ],
+    )
+    tenants.ready(tenant)
+
+    async def act(api: Api) -> None:
+        for asked in (5, 65_536):
+            refused = await api.post(tenant, storageGib=asked)
+            assert kind(refused) == "422 limit-exceeded"
+            assert (
+                "maximum ephemeral-storage usage per Container is 4Gi" in refused.json()["detail"]
+            )
+        assert (await api.post(tenant)).json()["storageGib"] == 2
+        assert (await api.post(tenant, storageGib=4)).status_code == 201
+        full = await api.post(tenant)
+        assert kind(full) == "409 quota-exceeded"
+        assert "ephemeral-storage" in full.json()["detail"]
+        (one, other) = pods(lease_api, tenant)
+        for pod in (one, other):
+            resources = pod["spec"]["containers"][0]["resources"]
+            assert resources["requests"]["ephemeral-storage"] in ("2Gi", "4Gi")
+            assert resources["limits"] == resources["requests"]
+
+    play(kube_api, act)

@@ -83,6 +83,18 @@ def test_a_tenant_is_its_tenancy_and_the_proof_that_it_holds(preview: bool) -> N
     assert proof["spec"]["quota"]["hard"] == {"requests.nvidia.com/pgpu": "4"}
 
 
+def test_a_tenant_pulls_with_a_secret_of_its_own_namespace(preview: bool) -> None:
+    credentials = pulumi.Output.secret('{"auths": {}}')
+    engine = record(
+        lambda: Tenant("acme", tenant_args(registry_credentials=credentials)), preview=preview
+    )
+    (made,) = engine.of(":Secret").values()
+    assert made["metadata"]["namespace"] == "tenant-acme"
+    assert made["metadata"]["name"] == isolation.PULL_SECRET
+    assert made["type"] == "kubernetes.io/dockerconfigjson"
+    assert made["stringData"] == {".dockerconfigjson": '{"auths": {}}'}
+
+
 def test_the_kubeconfig_is_a_secret_wherever_it_goes() -> None:
     secret: list[bool] = []
 

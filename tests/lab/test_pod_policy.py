@@ -18,12 +18,15 @@ from gpuclusters.domain.container_mounts import Mount
 from gpuclusters.domain.container_request import ContainerRequest
 from lab.control_plane.kube import tls
 from lab.control_plane.layout import Layout
+from tests.fixtures import image_cases
 from tests.fixtures.control_plane import KubeCluster
 
 pytestmark = pytest.mark.lab
 
 RUNTIME = "kata-qemu-nvidia-gpu"
 GPU = "nvidia.com/pgpu"
+LISTED, UNSAID = "-listed", "-unsaid"
+"""Endings of the namespaces of a tenant with a list of registries, and of one without the annotation."""
 POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
 BINDINGS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
 
@@ -42,6 +45,10 @@ class Admit:
         with self.cluster.api() as api:
             code, answer = api.request("POST", path, wanted)
         return "" if code == 201 else answer.decode()
+
+    def of(self, tail: str) -> Admit:
+        """The same for the namespace of that ending."""
+        return Admit(self.cluster, self.namespace + tail)
 
     def change(self, user: str, name: str, patch: dict[str, Any], part: str = "") -> str:
         """A change by this user, who may do everything but what the policy refuses."""
@@ -119,17 +126,22 @@ def admit(kube_api: KubeCluster) -> Iterator[Admit]:
     rules = {name: policy, f"{name}-services": admission_policy.service_policy()}
     group = "admissionregistration.k8s.io/v1"
     with kube_api.api() as api:
-        api.create(
-            {
-                "apiVersion": "v1",
-                "kind": "Namespace",
-                "metadata": {
-                    "name": name,
-                    "labels": {isolation.TENANT_LABEL: "acme", "test": name},
-                    "annotations": isolation.namespace_annotations([1, 2]),
-                },
-            }
-        )
+        for tail, annotations in (
+            ("", isolation.namespace_annotations([1, 2], [])),
+            (LISTED, isolation.namespace_annotations([1, 2], image_cases.LISTED)),
+            (UNSAID, {}),
+        ):
+            api.create(
+                {
+                    "apiVersion": "v1",
+                    "kind": "Namespace",
+                    "metadata": {
+                        "name": name + tail,
+                        "labels": {isolation.TENANT_LABEL: "acme", "test": name},
+                        "annotations": annotations,
+                    },
+                }
+            )
         for called, spec in rules.items():
             binding = copy.deepcopy(admission_policy.policy_binding(called))
             # Other tests have tenants too; this policy is for this test's namespace alone.
@@ -156,6 +168,7 @@ def admit(kube_api: KubeCluster) -> Iterator[Admit]:
         while (
             not ask(bare)
             or "serviceaccount" in ask(pod()).lower()
+            or any("serviceaccount" in ask.of(tail)(pod()).lower() for tail in (LISTED, UNSAID))
             or not ask(service(type="NodePort"), "services")
         ):
             assert time.monotonic() < deadline, "the policy is never enforced"
@@ -164,7 +177,8 @@ def admit(kube_api: KubeCluster) -> Iterator[Admit]:
         for called in rules:
             api.delete(f"{BINDINGS}/{called}")
             api.delete(f"{POLICIES}/{called}")
-        api.delete(f"/api/v1/namespaces/{name}")
+        for tail in ("", LISTED, UNSAID):
+            api.delete(f"/api/v1/namespaces/{name}{tail}")
 
 
 def test_the_server_finds_no_fault_in_the_policy(kube_api: KubeCluster, admit: Admit) -> None:
@@ -347,6 +361,45 @@ NEIGHBOUR = {
 )
 def test_a_door_out_of_the_vm_is_closed(admit: Admit, wanted: dict[str, Any], said: str) -> None:
     assert said.lower() in admit(wanted).lower()
+
+
+@pytest.mark.parametrize("image", image_cases.PUBLIC)
+def test_without_a_list_every_public_registry_is_allowed(admit: Admit, image: str) -> None:
+    assert admit(container(image=image)) == ""
+
+
+@pytest.mark.attack(
+    by="the API's account",
+    tries="have a machine contact an address, a BMC or a name of its local network by an image's name",
+    stopped_by="the pod policy, which asks the tenant's namespace where its images come from",
+)
+@pytest.mark.parametrize(
+    "image",
+    [*image_cases.NOT_PUBLIC, "ubuntu:24.04", "registry.example.com/x", "[::1]:5000/x:1", "x/y:1"],
+)
+def test_without_a_list_no_address_and_no_local_name_is_allowed(admit: Admit, image: str) -> None:
+    said = admit(container(image=image))
+    assert "name of the public DNS" in said or "the image is written in full" in said
+
+
+@pytest.mark.parametrize("image", image_cases.WITH_LIST)
+def test_a_list_allows_what_is_at_or_below_its_paths(admit: Admit, image: str) -> None:
+    assert admit.of(LISTED)(container(image=image)) == ""
+
+
+@pytest.mark.attack(
+    by="the API's account",
+    tries="have an image pulled from beside the tenant's list: a longer path, name or port",
+    stopped_by="the pod policy, which compares whole parts of a path",
+)
+@pytest.mark.parametrize("image", image_cases.NOT_WITH_LIST)
+def test_a_list_allows_nothing_beside_its_paths(admit: Admit, image: str) -> None:
+    said = admit.of(LISTED)(container(image=image))
+    assert f"images come from {', '.join(sorted(image_cases.LISTED))}" in said
+
+
+def test_a_namespace_that_does_not_say_where_images_come_from_has_none(admit: Admit) -> None:
+    assert "images come from" in admit.of(UNSAID)(pod())
 
 
 @pytest.mark.parametrize(

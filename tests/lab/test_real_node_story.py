@@ -25,6 +25,7 @@ from gpuclusters.domain.tenancy_resource import TenancySpec, tenancy_object
 from lab import images, nodes
 from lab.hosts.board import board
 from lab.hosts.folder import read_json
+from lab.images.names import REGISTRY
 from lab.nodes.configuration import KATA_HANDLER
 from tests.lab.real_lab import BUILD_SECONDS, only_where_possible
 from tests.lab.real_stack import (
@@ -54,7 +55,7 @@ _TENANCY = TenancySpec.model_validate(
         "tenant": "acme", "namespace": _SPACE, "gpus": 4, "sizes": [1, 2, 4],
         "quota": {"hard": {f"requests.{RESOURCE}": "4", "pods": "10"}},
         "limits": [{"type": "Container", "default": _SIZE, "defaultRequest": _SIZE}],
-        "runtimeClasses": [KATA_HANDLER],
+        "runtimeClasses": [KATA_HANDLER], "images": [REGISTRY],
     }
 )  # fmt: skip
 

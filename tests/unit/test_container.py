@@ -125,7 +125,7 @@ def test_values_of_the_environment_are_never_told() -> None:
         (
             lambda p: main_is(p, waiting={"reason": "ImagePullBackOff", "message": "no such"}),
             State.STARTING,
-            "ImagePullBackOff",
+            "ImageNotPulled",
         ),
         (lambda p: main_is(p, running={"startedAt": "2026-11-21T12:01:00Z"}), State.RUNNING, None),
         (

@@ -121,7 +121,10 @@ def test_pod_security_is_pinned_to_one_version_in_every_mode() -> None:
     for mode in ("enforce", "audit", "warn"):
         assert labels[f"pod-security.kubernetes.io/{mode}"] == "restricted"
         assert labels[f"pod-security.kubernetes.io/{mode}-version"] == "v1.36"
-    assert metadata["annotations"] == {"gpu-clusters.dev/gpu-sizes": "1,4"}
+    assert metadata["annotations"] == {
+        "gpu-clusters.dev/gpu-sizes": "1,4",
+        "gpu-clusters.dev/images": "",
+    }
 
 
 def test_everything_of_a_tenant_is_in_its_namespace_and_says_whose_it_is() -> None:
@@ -136,6 +139,7 @@ def test_everything_of_a_tenant_is_in_its_namespace_and_says_whose_it_is() -> No
         assert body["metadata"]["namespace"] == "tenant-acme"
         assert body["metadata"]["labels"]["gpu-clusters.dev/tenant"] == "acme"
     assert made["ServiceAccount default"]["automountServiceAccountToken"] is False
+    assert made["ServiceAccount default"]["imagePullSecrets"] == []
     assert made["LimitRange tenant"]["spec"]["limits"] == [
         {"type": "Container", "default": {"cpu": "1"}}
     ]

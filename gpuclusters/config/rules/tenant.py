@@ -145,7 +145,7 @@ def _quota_key(path: Path, key: str, ours: frozenset[str]) -> Iterator[Flaw]:
     if key in ours:
         yield Flaw(
             path,
-            "is set from the tenant's gpus, cpu, memory-gib and storage-gib",
+            "is set from the tenant's gpus, cpu, memory-gib, disk-gib, storage-gib and nfs.volumes",
             f"the key {show(key)}",
             "remove it, and change those",
         )
@@ -177,6 +177,13 @@ def quota_holds_one_pod(config: CaasConfig) -> Iterable[Flaw]:
                 show(its.total.memory_gib),
                 f"write {memory} or more, or a smaller default-container.memory-gib",
             )
+        if its.total.disk_gib < its.default_container.disk_gib:
+            yield Flaw(
+                ("tenants", position, "disk-gib"),
+                f"is less than one default container, {its.default_container.disk_gib} GiB",
+                show(its.total.disk_gib),
+                f"write {its.default_container.disk_gib} or more, or a smaller default-container.disk-gib",
+            )
         if its.total.cpu < cpu:
             yield Flaw(
                 ("tenants", position, "cpu"),
@@ -202,6 +209,13 @@ def container_sizes_are_in_order(config: CaasConfig) -> Iterable[Flaw]:
                 overhead_gib(config),
             ),
             (
+                "disk-gib",
+                its.default_container.disk_gib,
+                its.max_container.disk_gib,
+                its.total.disk_gib,
+                0,
+            ),
+            (
                 "cpu",
                 its.default_container.cpu,
                 its.max_container.cpu,
@@ -217,9 +231,10 @@ def container_sizes_are_in_order(config: CaasConfig) -> Iterable[Flaw]:
                     f"write {default} or more",
                 )
             if most + overhead > total:
+                does = f"and the VM's overhead of {overhead} do" if overhead else "does"
                 yield Flaw(
                     ("tenants", position, "max-container", key),
-                    f"and the VM's overhead of {overhead} do not fit into the quota of {total}",
+                    f"{does} not fit into the quota of {total}",
                     show(most),
                     f"write {max(total - overhead, 1)} or less, or raise the tenant's {key}",
                 )

@@ -6,10 +6,11 @@ import re
 from collections.abc import Iterable
 
 from gpuclusters.config.caas import CaasConfig
-from gpuclusters.config.fault import Flaw, show
+from gpuclusters.config.fault import NOTHING, Flaw, show
+from gpuclusters.config.hosts import LabHosts
 from gpuclusters.config.kata import Sandbox
 from gpuclusters.config.kubernetes import PodSecurityLevel
-from gpuclusters.config.rules.rule import rule
+from gpuclusters.config.rules.rule import Severity, rule
 from gpuclusters.config.tenants import NfsMount
 from gpuclusters.domain.sandbox import gvisor_refusal
 
@@ -43,6 +44,35 @@ def pods_stay_in_their_vm(config: CaasConfig) -> Iterable[Flaw]:
         )
 
 
+@rule(12, needs=["hosts"], each=["tenants"], severity=Severity.WARNING)
+def images_come_from_listed_registries(config: CaasConfig) -> Iterable[Flaw]:
+    """A name that a tenant chose may lead to any address that the machines reach; a list closes that."""
+    for position, tenant in enumerate(config.tenants):
+        if not tenant.images.allowed and not isinstance(config.hosts, LabHosts):
+            yield Flaw(
+                ("tenants", position, "images", "allowed"),
+                "is empty, so the tenant chooses which host the machines contact, and its name may lead to "
+                "any address that they reach",
+                NOTHING,
+                "list its registries: [nvcr.io/nvidia, registry.example.com/acme]",
+            )
+
+
+@rule(12, each=["tenants"])
+def passwords_are_for_allowed_registries(config: CaasConfig) -> Iterable[Flaw]:
+    """A registry that wants a tenant's password is one that the tenant's images come from."""
+    for position, tenant in enumerate(config.tenants):
+        known = {source.partition("/")[0] for source in tenant.images.allowed}
+        for entry, name in enumerate(tenant.images.registry_auth):
+            if known and name not in known:
+                yield Flaw(
+                    ("tenants", position, "images", "registry-auth", entry),
+                    "is no registry that the tenant's images.allowed names",
+                    show(name),
+                    f"write one of {', '.join(sorted(known))}, or add it there",
+                )
+
+
 @rule(12, each=["tenants"])
 def images_have_glibc(config: CaasConfig) -> Iterable[Flaw]:
     """NVIDIA's hooks in the guest need glibc and a shell: musl and distroless images do not start."""
@@ -69,6 +99,8 @@ def tenants_have_a_kernel_of_their_own(config: CaasConfig) -> Iterable[Flaw]:
 RULES = (
     mounted_files_stay_live,
     pods_stay_in_their_vm,
+    images_come_from_listed_registries,
+    passwords_are_for_allowed_registries,
     images_have_glibc,
     tenants_have_a_kernel_of_their_own,
 )

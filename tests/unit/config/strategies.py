@@ -115,7 +115,7 @@ def tenants(draw: st.DrawFn, gpus: int) -> list[dict[str, Any]]:
                         {"servers": st.just(["10.30.0.16/28"])},
                         optional={"mounted-by": st.just("guest")},
                     ),
-                    "images": st.just({"allowed": ["registry.example.com/*"]}),
+                    "images": st.just({"allowed": ["registry.example.com"]}),
                 },
             )
         )

@@ -52,7 +52,7 @@ _RICH = caas(
             "extra-quota": {"count/pods": "9"},
             "egress": {"fqdns": ["example.net"]},
             "nfs": {"servers": ["10.30.0.1/32"], "mounted-by": "kubelet"},
-            "images": {"allowed": ["ubuntu"]},
+            "images": {"allowed": ["docker.io/library/ubuntu"]},
         }
     ],
 )

@@ -1,0 +1,67 @@
+"""Which images a tenant may have pulled."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from gpuclusters.domain import image
+from tests.fixtures import image_cases as cases
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("ubuntu:24.04", "docker.io/library/ubuntu:24.04"),
+        ("nvidia/cuda:12", "docker.io/nvidia/cuda:12"),
+        ("index.docker.io/ubuntu:1", "docker.io/library/ubuntu:1"),
+        ("index.docker.io/nvidia/cuda:1", "docker.io/nvidia/cuda:1"),
+        ("localhost/x:1", "localhost/x:1"),
+        ("bmc:443/x:1", "bmc:443/x:1"),
+        ("Registry.Example.COM/x:V1", "registry.example.com/x:V1"),
+        ("LOCALHOST/x:1", "localhost/x:1"),
+        (f"x@sha256:{'0' * 64}", f"docker.io/library/x@sha256:{'0' * 64}"),
+    ],
+)
+def test_an_image_without_a_registry_is_dockers(written: str, meant: str) -> None:
+    assert re.fullmatch(image.REFERENCE, written)
+    assert image.full(written) == meant
+
+
+@pytest.mark.parametrize("written", cases.PUBLIC)
+def test_without_a_list_every_public_registry_is_allowed(written: str) -> None:
+    assert image.is_allowed(written, ())
+
+
+@pytest.mark.parametrize("written", cases.NOT_PUBLIC)
+def test_without_a_list_no_address_and_no_local_name_is_allowed(written: str) -> None:
+    assert not image.is_allowed(image.full(written), ())
+
+
+@pytest.mark.parametrize("written", cases.WITH_LIST)
+def test_a_list_allows_what_is_at_or_below_its_paths(written: str) -> None:
+    assert image.is_allowed(written, cases.LISTED)
+
+
+@pytest.mark.parametrize("written", cases.NOT_WITH_LIST)
+def test_a_list_allows_nothing_beside_its_paths(written: str) -> None:
+    assert not image.is_allowed(written, cases.LISTED)
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        *("registry.example.com/x", "registry.example.com/:1", "registry.example.com./x:1"),
+        *("registry.example.com/x:1\n", "[::1]:5000/x:1", "registry.example.com/x@sha256:0"),
+        *("a:1:2/x:1", "registry..example.com/x:1", "user@registry.example.com/x:1", ""),
+    ],
+)
+@pytest.mark.parametrize("sources", [(), cases.LISTED, ("registry.example.com",)])
+def test_what_is_no_full_image_is_never_allowed(written: str, sources: tuple[str, ...]) -> None:
+    assert not image.is_allowed(written, sources)
+
+
+def test_an_example_is_allowed_where_it_is_made_for() -> None:
+    for sources in ((), cases.LISTED, cases.LISTED[1:], ("localhost:5000/x",)):
+        assert image.is_allowed(image.example(sources), sources)
