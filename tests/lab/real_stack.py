@@ -248,6 +248,7 @@ def manifests(inventory: Inventory) -> list[dict[str, Any]]:
                 runtime_classes=[_CONFIG.kata.runtime_class],
                 runtime_selector=sorted(_CONFIG.kata.node_selector),
                 gpu_resource=RESOURCE,
+                huge_pages=_CONFIG.kata.huge_pages,
                 network=isolation.Network((), ()),
                 controllers=_CONFIG.programs.accounts.user(Program.CONTROLLERS),
             ),

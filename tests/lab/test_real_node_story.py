@@ -147,9 +147,14 @@ def test_a_tenant_names_no_device(stack: RealStack) -> None:
         "resources": {"limits": _SIZE},
         "securityContext": {
             "allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]},
-            "runAsNonRoot": True, "runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"},
         },
     }  # fmt: skip
+    nobody = {
+        "runAsNonRoot": True,
+        "runAsUser": 65532,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    spec = {"securityContext": nobody, "containers": [container]}
     pod = {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -158,7 +163,7 @@ def test_a_tenant_names_no_device(stack: RealStack) -> None:
             "namespace": _SPACE,
             "annotations": {"cdi.k8s.io/x": f"{RESOURCE}=8"},
         },
-        "spec": {"runtimeClassName": KATA_HANDLER, "containers": [container]},
+        "spec": {"runtimeClassName": KATA_HANDLER, **spec},
     }
     eventually(lambda: "metadata.annotations" in refused(stack, pod), "it is refused")
     # Where nothing refuses it.
