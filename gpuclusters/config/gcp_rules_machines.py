@@ -129,6 +129,10 @@ def both(values: Collection[str]) -> str:
     return f"{', '.join(others)} and {last}" if others else last
 
 
+def _also(ways: tuple[str, ...]) -> str:
+    return f" ({either(ways)} is sold too, which this program does not ask for)" if ways else ""
+
+
 def provisioning(group: GcpGroup, at: Path) -> Iterator[Flaw]:
     """What may be taken back at any time runs no control plane, and is sold that way."""
     spot = group.provisioning is Provisioning.SPOT
@@ -146,5 +150,5 @@ def provisioning(group: GcpGroup, at: Path) -> Iterator[Flaw]:
             (*at, "provisioning"),
             f"is not how {group.machine_type} is sold",
             show(group.provisioning.value),
-            f"write {sold}, or a larger machine type",
+            f"write {sold}, or a larger machine type{_also(size.built_in.elsewhere)}",
         )

@@ -133,7 +133,7 @@ class Node(Section):
     mmio_high_gib: Annotated[Gib | None, checked(13)] = None
     """Window for 64-bit BARs that the machine's BIOS opens ("MMIO High Size"), in GiB."""
     kernel: Text | None = None
-    """Version of the machine's Linux kernel; before 6.12 mapping GPUs takes minutes (a warning)."""
+    """Version of the machine's Linux kernel; before 6.12 mapping GPUs takes longer (a warning)."""
     qemu: Annotated[Text | None, checked(13)] = None
     """Version of QEMU that runs the VMs, if it is not Kata's own; before 9.2 it is slow (a warning)."""
     maintenance: Drain | None = None

@@ -17,12 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Self
 
-from gpuclusters.domain.versions import Release
-
-KERNEL_OF_MEASUREMENTS: Release = (6, 8)
-"""Older kernels are taken for as slow as Linux 5.15."""
-KERNEL_BAR_IN_ONE_STEP: Release = (6, 15)
-"""vfio's type 1 uses the page mask of huge mappings of device memory."""
+from gpuclusters.domain.versions import KERNEL_MEASURED, KERNEL_ONE_STEP, Release
 
 GUEST_BASE_MIB = 8192
 """`default_memory` of Kata's GPU configurations: what a VM has beside the memory of its containers."""
@@ -108,10 +103,10 @@ class Guest:
         )
 
     def _bar_seconds(self) -> float:
-        kernel = self.kernel or KERNEL_OF_MEASUREMENTS
-        if kernel < KERNEL_OF_MEASUREMENTS:
+        kernel = self.kernel or KERNEL_MEASURED
+        if kernel < KERNEL_MEASURED:
             return _SLOW_KERNEL_BAR_SECONDS
-        if kernel >= KERNEL_BAR_IN_ONE_STEP:
+        if kernel >= KERNEL_ONE_STEP:
             return 0.0
         return _BAR_SECONDS + (0.0 if self.iommufd else _LEGACY_MAP_SECONDS)
 

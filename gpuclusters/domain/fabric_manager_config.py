@@ -15,6 +15,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 
 from gpuclusters.domain.text import matches
 
+_RAIL_NAMES = 595
+"""First branch whose PARTITION_RAIL_POLICY is a name; 0 and 1 before (Fabric Manager User Guide 595)."""
 CONFIG_PATH = "/usr/share/nvidia/nvswitch/fabricmanager.cfg"
 PARTITIONS_PATH = "/usr/share/nvidia/nvswitch/gpu-clusters-partitions.json"
 STATE_FILE = "/var/lib/nvidia-fabricmanager/state"
@@ -101,7 +103,7 @@ class FabricManagerSettings(BaseModel):
     nvswitch_failure_mode: FailureMode = 0
     """0: partitions that need the failed switch are dropped; 1: all go on with less bandwidth."""
     partition_rail_policy: Literal["greedy", "symmetric"] | None = None
-    """PARTITION_RAIL_POLICY; boards since Blackwell."""
+    """PARTITION_RAIL_POLICY; boards since Blackwell. Names from branch 595 on, numbers before."""
     partitions: Mapping[str, tuple[int, ...]] | None = None
     """A custom table: module numbers by partition id; None: the one of the baseboard."""
     daemonize: bool = True
@@ -114,6 +116,14 @@ class FabricManagerSettings(BaseModel):
             raise ValueError(
                 "state_file: is missing while restart is set: a fabric manager that restarts without "
                 f"resetting the switches reads from it what they do; write {STATE_FILE}"
+            )
+        if (
+            self.partition_rail_policy is not None
+            and int(self.version.partition(".")[0]) < _RAIL_NAMES
+        ):
+            raise ValueError(
+                f"partition_rail_policy: is a number before fabric manager {_RAIL_NAMES}, and {self.version} "
+                "would not read a name; leave it out, or take a newer fabric manager"
             )
         if self.port == self.internal_port:
             raise ValueError("internal_port: is also the port of the API; write another")

@@ -63,6 +63,8 @@ class BuiltIn(Row):
     accelerator: str
     quota: str
     provisioning: tuple[Provisioning, ...] = tuple(Provisioning)
+    elsewhere: tuple[str, ...] = ()
+    """Other ways in which Google sells it, which this program does not ask for."""
     types: Mapping[str, tuple[int, int, int]]
     """By name: GPUs, vCPUs, GiB."""
     zones: tuple[str, ...]

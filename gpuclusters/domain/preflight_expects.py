@@ -14,6 +14,7 @@ from gpuclusters.domain.fabric import TABLES, Baseboard
 from gpuclusters.domain.platforms import Preset
 from gpuclusters.domain.text import matches
 from gpuclusters.domain.topology import Board, is_pci_address, repeated
+from gpuclusters.domain.versions import KERNEL_HUGE_FAULTS, QEMU_ALIGNED_BARS
 
 GPU_BARS_MIB: Mapping[Baseboard, Mapping[int, int]] = {
     # BAR0 16 MiB, BAR2 128 GiB, BAR4 32 MiB on H100 80 GB; 64 MiB, 256 GiB, 32 MiB on B200
@@ -24,10 +25,9 @@ GPU_BARS_MIB: Mapping[Baseboard, Mapping[int, int]] = {
 }
 """Size of each memory window of a GPU, in MiB, by number of its BAR."""
 
-KERNEL_MINIMUM = "6.12"
-"""From this kernel on vfio-pci maps large BARs by huge pages; before it takes minutes."""
-QEMU_MINIMUM = "9.2"
-"""From this QEMU on BARs are mapped aligned, so that the kernel can use huge pages."""
+KERNEL_MINIMUM, QEMU_MINIMUM = (
+    ".".join(map(str, release)) for release in (KERNEL_HUGE_FAULTS, QEMU_ALIGNED_BARS)
+)
 LIBVIRT_MINIMUM = "8.7"
 """The first libvirt that knows `<maxphysaddr>`, which VMs with large BARs need."""
 DISK_GIB = 20

@@ -15,7 +15,7 @@ from typing import Annotated, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from gpuclusters.domain import gpu_products
+from gpuclusters.domain import gpu_products, rke2_matrix
 from gpuclusters.domain.custom_resource import Name
 from gpuclusters.domain.gpu_operator import NAMESPACE as OPERATOR_NAMESPACE
 from gpuclusters.domain.gpu_products import Architecture
@@ -32,9 +32,6 @@ SUGGESTED: Mapping[Trial, str] = {
 """What each test needs. Not run by us; `crane digest IMAGE:TAG` gives the digest to write."""
 
 _PINNED = re.compile(r"[a-z0-9][a-zA-Z0-9._:/-]*@sha256:[0-9a-f]{64}")
-_LAST_CUDA_12 = frozenset({Architecture.PASCAL, Architecture.VOLTA})
-_CUDA_OF_BRANCH = ((580, 13), (525, 12), (450, 11))
-"""From this driver branch on, images up to this major version of CUDA run (NVIDIA's CUDA release notes)."""
 
 
 def _pinned(value: str) -> str:
@@ -246,10 +243,11 @@ def _cuda(inputs: ProofInputs) -> Iterator[str]:
                 f"CUDA {most}; take one with CUDA {most}"
             )
         for node in inputs.nodes:
-            if major > 12 and _architecture(node.product) in _LAST_CUDA_12:
+            cuda, found = rke2_matrix.matrix().cuda.get(major), _architecture(node.product)
+            if cuda is not None and found is not None and found.is_before(cuda.oldest):
                 yield (
                     f"{test.value}: its image has CUDA {major}, which does not know the {node.product} of "
-                    f"{node.name}; take one with CUDA 12"
+                    f"{node.name}; take one with CUDA {major - 1}"
                 )
 
 
@@ -263,4 +261,4 @@ def cuda_of_driver(driver: str) -> int | None:
     branch = driver.partition(".")[0]
     if not branch.isdecimal():
         return None
-    return next((cuda for least, cuda in _CUDA_OF_BRANCH if int(branch) >= least), 10)
+    return rke2_matrix.newest_cuda(int(branch))

@@ -67,12 +67,19 @@ class Branch(Row):
     """The newest version that was read about."""
     oldest: Architecture
     """First generation of GPUs that it knows."""
-    cuda: int
-    """Newest major of CUDA that runs on it."""
 
     def is_over(self, by: date) -> bool:
         """Whether its last fixes are past."""
         return self.end == ENDED or self.end < f"{by:%Y-%m}"
+
+
+class Cuda(Row):
+    """A major release of CUDA."""
+
+    branch: int
+    """First branch of the driver that runs it."""
+    oldest: Architecture
+    """First generation of GPUs that it still has code for."""
 
 
 class Modules(Row):
@@ -124,8 +131,7 @@ class Matrix(Table):
     rke2: _Rke2
     drivers: Mapping[int, Branch]
     kernel_modules: Modules
-    cuda: Mapping[int, Architecture]
-    """By major: the first generation of GPUs that it still has code for."""
+    cuda: Mapping[int, Cuda]
     known_faults: Mapping[str, Fault]
 
 
@@ -223,6 +229,16 @@ def branch_of(driver: str) -> int:
 def branch(number: int) -> Branch | None:
     """A branch of the driver; None if nobody has read about it."""
     return matrix().drivers.get(number)
+
+
+def newest_cuda(driver: int) -> int | None:
+    """Newest major of CUDA whose images run on a branch of the driver; None if it is older than all."""
+    return max((n for n, one in matrix().cuda.items() if one.branch <= driver), default=None)
+
+
+def last_branch_for(one: Architecture) -> int:
+    """The last branch that knows GPUs of this generation."""
+    return max(n for n, found in matrix().drivers.items() if not one.is_before(found.oldest))
 
 
 def newest_branch_for(oldest: Architecture, least: int = 0) -> int:

@@ -24,8 +24,15 @@ CONTAINERD_EROFS: Release = (2, 2)
 CDI_ANNOTATIONS: Release = (0, 6, 0)
 """CDI version from which specs and devices have annotations, and a class may have a dot."""
 CDI_RELEASES = ("0.3.0", "0.4.0", "0.5.0", "0.6.0", "0.7.0", "0.8.0", "1.0.0", "1.1.0")
+KERNEL_MEASURED: Release = (6, 8)
+"""Kernel of the published boots: 3 to 8 seconds for a GPU's memory. Older ones are taken for as slow as Linux
+5.15, which needs minutes for each GPU."""
 KERNEL_HUGE_FAULTS: Release = (6, 12)
-"""Kernel whose vfio-pci maps large BARs by huge pages; before it each takes minutes."""
+"""Kernel whose vfio-pci maps a GPU's memory into the VM by huge pages (its `huge_fault`); this program warns of
+older ones."""
+KERNEL_ONE_STEP: Release = (6, 15)
+"""Kernel whose vfio maps that memory into the IOMMU by huge pages too (vfio type 1, "Use mapping page mask
+for pfnmaps"): less than a millisecond."""
 QEMU_ALIGNED_BARS: Release = (9, 2)
 """QEMU that aligns its mappings of BARs so that the kernel can use huge pages."""
 

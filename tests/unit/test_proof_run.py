@@ -283,7 +283,14 @@ def test_the_burn_in_may_be_left_out_of_the_highest_level_and_that_is_said() -> 
 
 @pytest.mark.parametrize(
     ("driver", "cuda"),
-    [("580.178.04", 13), ("595", 13), ("570.1", 12), ("470.2", 11), ("next", None)],
+    [
+        ("580.178.04", 13),
+        ("595", 13),
+        ("570.1", 12),
+        ("470.2", 11),
+        ("390.1", None),
+        ("next", None),
+    ],
 )
 def test_a_driver_runs_images_up_to_a_version_of_cuda(driver: str, cuda: int | None) -> None:
     assert cuda_of_driver(driver) == cuda

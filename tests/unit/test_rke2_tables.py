@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gpuclusters.domain import (
+    dated_table,
     gpu_operator_keys,
     gpu_operator_values,
     gpu_products,
@@ -158,6 +159,21 @@ def test_the_default_branch_has_long_support_and_knows_all_gpus(
     oldest: Architecture, least: int, branch: int
 ) -> None:
     assert rke2_matrix.newest_branch_for(oldest, least) == branch
+
+
+@pytest.mark.parametrize(
+    ("one", "branch"),
+    # NVIDIA data centre driver documentation, supported architectures by branch.
+    [(Architecture.VOLTA, 580), (Architecture.MAXWELL, 580), (Architecture.TURING, 610)],
+)
+def test_the_last_branch_of_a_generation_and_texts_that_name_it(
+    one: Architecture, branch: int
+) -> None:
+    assert rke2_matrix.last_branch_for(one) == branch
+    if one is Architecture.VOLTA:
+        texts = (dated_table.FOLDER / "known_errors").glob("*.yaml")
+        named = re.findall(r"branch:? (\d{3})", "".join(path.read_text() for path in texts))
+        assert set(named) == {str(branch)}
 
 
 def test_containers_take_a_driver_of_their_operators_matrix() -> None:

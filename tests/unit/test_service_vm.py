@@ -647,3 +647,10 @@ def test_bridges_of_a_board_without_switch_functions_get_their_modules() -> None
     vm = inputs(switches=[], extra_functions=["0000:05:00.0", "0000:06:00.0"])
     files = {f["path"]: f for f in yaml.safe_load(seed(vm).user_data)["write_files"]}
     assert files["/etc/modules-load.d/gpu-clusters.conf"]["content"] == "ib_umad\nmlx5_ib\n"
+
+
+def test_a_rail_policy_by_name_needs_the_branch_that_reads_names() -> None:
+    # Fabric Manager User Guide: PARTITION_RAIL_POLICY=greedy|symmetric from branch 595 on, 0|1 before.
+    FabricManagerSettings(version="595.58.03", partition_rail_policy="greedy")
+    with pytest.raises(ValueError, match="is a number before fabric manager 595"):
+        FabricManagerSettings(version="580.173.02", partition_rail_policy="greedy")

@@ -28,16 +28,16 @@ def the_proofs_cuda_runs_on_the_driver(config: Rke2Config) -> Iterable[Flaw]:
         path: Path = ("proof", test, "cuda-major")
         for pool in gpu_pools(config):
             version = driver_version(config, pool.driver)
-            branch = rke2_matrix.branch(branch_of(version))
-            oldest = rke2_matrix.matrix().cuda.get(part.cuda_major)
-            if branch is not None and part.cuda_major > branch.cuda:
+            newest = rke2_matrix.newest_cuda(branch_of(version))
+            stated = rke2_matrix.matrix().cuda.get(part.cuda_major)
+            if newest is not None and part.cuda_major > newest:
                 yield Flaw(
                     path,
-                    f"is newer than driver {version} of pool {pool.name} runs, which is CUDA {branch.cuda}",
+                    f"is newer than driver {version} of pool {pool.name} runs, which is CUDA {newest}",
                     show(part.cuda_major),
-                    f"use an image with CUDA {branch.cuda}; older images run on newer drivers",
+                    f"use an image with CUDA {newest}; older images run on newer drivers",
                 )
-            elif oldest is not None and architecture(pool).is_before(oldest):
+            elif stated is not None and architecture(pool).is_before(stated.oldest):
                 yield Flaw(
                     path,
                     f"has no code for the {architecture(pool)} GPUs of pool {pool.name}",

@@ -145,7 +145,7 @@ def test_a_right_section_has_no_flaw() -> None:
         pytest.param(
             gpus(**{"machine-type": "a3-highgpu-1g", "gpu": {"product": "h100-sxm5-80gb", "count": 1}}),
             'hosts.groups[1].provisioning: is not how a3-highgpu-1g is sold (got "standard"); write spot,'
-            " or a larger machine type",
+            " or a larger machine type (flex-start is sold too, which this program does not ask for)",
             id="a part of a machine that is sold as spot alone",
         ),
         pytest.param(
