@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import date
 from enum import StrEnum
+
+from gpuclusters.domain.dated_table import Source
 
 
 class Action(StrEnum):
@@ -38,6 +41,20 @@ class Code:
 _REFRESH = "refresh and try again"
 _LOG = "read the fabric manager's log in the service VM"
 _WAIT = "wait until the fabric manager has initialised"
+
+SOURCES = (
+    Source(
+        at="nv_fm_types.h of nvidia-fabricmanager-dev; Fabric Manager User Guide",
+        release="as read",
+        date=date(2026, 11, 20),
+    ),
+    Source(
+        at="github.com/NVIDIA/Fabric-Manager-Client: exit status of fmpm",
+        release="main as read",
+        date=date(2026, 11, 20),
+    ),
+)
+"""Of the rows below."""
 
 CODES: Mapping[int, Code] = {
     -1: Code("bad parameter", "check that fmpm and the fabric manager have the same version"),

@@ -11,7 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import date
 from enum import StrEnum
+
+from gpuclusters.domain.dated_table import Source
 
 FILE = "dcgm-metrics.csv"
 """Key of the ConfigMap that the exporter reads."""
@@ -54,6 +57,15 @@ RENAMED = (4, 9)
 operator of the table brings it; alerts and dashboards have to follow before one does."""
 
 _G, _C = Kind.GAUGE, Kind.COUNTER
+
+SOURCES = (
+    Source(
+        at="github.com/NVIDIA/dcgm-exporter etc/dcp-metrics-included.csv; fields of DCGM 4",
+        release="d5e5f510",
+        date=date(2026, 8, 21),
+    ),
+)
+"""Of the rows below."""
 
 DEFAULT: tuple[Counter, ...] = (
     Counter("DCGM_FI_DEV_SM_CLOCK", _G, "SM clock frequency (in MHz)."),

@@ -13,8 +13,10 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
 from typing import Any, Final
 
+from gpuclusters.domain.dated_table import Source
 from gpuclusters.domain.kata import Installation, Shim
 
 REPOSITORY: Final = "oci://ghcr.io/kata-containers/kata-deploy-charts/kata-deploy"
@@ -22,6 +24,15 @@ RELEASE: Final = "kata-deploy"
 NAMESPACE: Final = "kata-system"
 VERSION: Final = "4.1.0"
 """The release whose tree of values this is."""
+
+SOURCES = (
+    Source(
+        at="github.com/kata-containers/kata-containers kata-deploy/helm-chart: values.yaml and templates",
+        release="4.1.0 (7c6ba40)",
+        date=date(2026, 8, 22),
+    ),
+)
+"""Of the rows below."""
 
 SHIMS: Final = (
     "clh",

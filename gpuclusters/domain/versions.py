@@ -9,6 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import date
+
+from gpuclusters.domain.dated_table import Source
 
 _NUMBERS = re.compile(r"[0-9]{1,6}(\.[0-9]{1,6}){1,3}")
 
@@ -28,8 +31,8 @@ KERNEL_MEASURED: Release = (6, 8)
 """Kernel of the published boots: 3 to 8 seconds for a GPU's memory. Older ones are taken for as slow as Linux
 5.15, which needs minutes for each GPU."""
 KERNEL_HUGE_FAULTS: Release = (6, 12)
-"""Kernel whose vfio-pci maps a GPU's memory into the VM by huge pages (its `huge_fault`); this program warns of
-older ones."""
+"""Kernel whose vfio-pci maps a GPU's memory into the VM by huge pages (its `huge_fault`); this program warns
+of older ones."""
 KERNEL_ONE_STEP: Release = (6, 15)
 """Kernel whose vfio maps that memory into the IOMMU by huge pages too (vfio type 1, "Use mapping page mask
 for pfnmaps"): less than a millisecond."""
@@ -45,6 +48,15 @@ class KataRelease:
     qemu: str
     guest_kernel: str
 
+
+SOURCES = (
+    Source(
+        at="github.com/kata-containers/kata-containers versions.yaml",
+        release="4.1.0",
+        date=date(2026, 8, 22),
+    ),
+)
+"""Of the rows below."""
 
 KATA_RELEASES: Mapping[str, KataRelease] = {
     "4.1.0": KataRelease(guest_driver="595.58.03", qemu="11.0.1", guest_kernel="6.18.35"),

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import ast
+import importlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gpuclusters.domain import dated_table
+from gpuclusters.domain import (
+    dated_table,
+    fabric,
+    preflight_hardware_kinds,
+    preflight_software_kinds,
+)
 from gpuclusters.domain.dated_table import Source
 
 TABLES = sorted(
@@ -27,6 +35,34 @@ def test_every_row_of_a_table_has_a_source(name: str) -> None:
     assert list(dated_table.unsourced(table)) == []
     for one in table["sources"].values():
         assert 2024 < Source.model_validate(one).date.year < 2027
+
+
+def _large_literals() -> Iterator[tuple[str, str]]:
+    """Module and name of every literal of the domain with twenty rows or more."""
+    for path in sorted(Path(dated_table.__file__).parent.glob("*.py")):
+        for node in ast.parse(path.read_text()).body:
+            if not isinstance(node, ast.Assign | ast.AnnAssign):
+                continue
+            target = node.target if isinstance(node, ast.AnnAssign) else node.targets[0]
+            rows = getattr(node.value, "keys", None) or getattr(node.value, "elts", ())
+            if len(rows) >= 20:
+                yield path.stem, ast.unparse(target)
+
+
+def test_large_tables_in_the_code_have_sources_too() -> None:
+    found = set(_large_literals())
+    assert {("fabric_codes", "CODES"), ("kata_chart", "SHIMS")} <= found
+    rows = {"preflight_hardware_kinds", "preflight_software_kinds"}
+    for module in {module for module, _ in found} - rows | {"versions"}:
+        sources = getattr(importlib.import_module(f"gpuclusters.domain.{module}"), "SOURCES", ())
+        assert sources, f"{module} has no SOURCES"
+        assert all(isinstance(one, Source) for one in sources)
+
+
+def test_rows_in_the_code_that_have_a_source_each_name_it() -> None:
+    kinds = {**preflight_hardware_kinds.KINDS, **preflight_software_kinds.KINDS}
+    assert [name for name, one in kinds.items() if not one.source] == []
+    assert [board for board, one in fabric.BOARDS.items() if not (one.source and one.as_of)] == []
 
 
 @pytest.mark.parametrize(
