@@ -24,9 +24,10 @@ class Answers:
 def complete(snapshot: Snapshot, answers: Answers) -> Snapshot:
     """The snapshot without the creates of which somebody has said what became of them.
 
-    One that succeeded is not in the state either: Pulumi's engine marks it as `importing` with its id, nothing
-    in it reads that mark, and the refresh drops it (pulumi/pulumi 2026-08-21, `operations/refresh.go`,
-    `backend/snapshot.go`). What is there has to be taken up by the next create, or put into the state by hand.
+    One that succeeded is not in the state either: Pulumi's engine marks it as `importing` with
+    its id, nothing in it reads that mark, and the refresh drops it (pulumi/pulumi 2026-08-21,
+    `operations/refresh.go`, `backend/snapshot.go`). What is there has to be taken up by the
+    next create, or put into the state by hand.
     """
     pending = tuple(
         operation
