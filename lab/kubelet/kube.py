@@ -13,7 +13,9 @@ from typing import Any, Self
 
 from caas.cluster import Cluster, ClusterError
 from caas.connection import Connection
+from gpuclusters.domain.isolation import TENANT_LABEL
 from gpuclusters.domain.ports import ObjectKind
+from gpuclusters.domain.tenancy_objects import NAMESPACE
 from lab.kubelet.node_objects import timestamp
 
 POD = ObjectKind("", "v1", "pods", "Pod", namespaced=True)
@@ -58,6 +60,11 @@ class Kube:
         await self.cluster.__aexit__(kind, error, trace)
         if self._connection is not None:
             await self._connection.close()
+
+    async def is_of_tenant(self, pod: Mapping[str, Any]) -> bool:
+        """Whether its namespace is a tenant's, or gone: nobody vouches for what such a pod would run."""
+        namespace = await self.cluster.get(NAMESPACE, pod["metadata"]["namespace"])
+        return namespace is None or TENANT_LABEL in (namespace["metadata"].get("labels") or {})
 
     async def set_status(self, body: Mapping[str, Any]) -> bool:
         """Apply a pod's status; False when that pod is no more."""

@@ -93,17 +93,21 @@ class PodWorker:
             await self._absent.wait()
 
     async def _admit_and_run(self) -> None:
-        refusal = await self._admit()
+        # On this computer's processor, as its user, runs only what its user has made.
+        trusted = not await self._runtime.kube.is_of_tenant(self.pod)
+        real = trusted and self._runtime.runs_for_real(self.pod)
+        refusal = await self._admit(real=real)
         if refusal is not None:
             reason, why = refusal
             await self._runtime.kube.event(self.pod, reason, why, warning=True)
             await self._runtime.kube.set_status(rejected(self.pod, reason, why))
             return
-        pod = self.pod
-        real = self._runtime.runs_for_real(pod)
         if self._running is None:
-            kind = ProcessPod if real else SimulatedPod
-            self._running = kind(self._runtime, pod)
+            self._running = (
+                ProcessPod(self._runtime, self.pod)
+                if real
+                else SimulatedPod(self._runtime, self.pod, trusted=trusted)
+            )
         running = asyncio.create_task(self._running.run())
         deleting = asyncio.create_task(self._deleting.wait())
         try:
@@ -117,8 +121,8 @@ class PodWorker:
                 with contextlib.suppress(asyncio.CancelledError):
                     await task
 
-    async def _admit(self) -> tuple[str, str] | None:
-        if self._runtime.runs_for_real(self.pod):
+    async def _admit(self, *, real: bool) -> tuple[str, str] | None:
+        if real:
             what = unsupported(self.pod, self._runtime)
             if what is not None:
                 return "Unsupported", f"the stand-in of the kubelet does not do {what}"

@@ -45,7 +45,8 @@ class FirstProcess:
     def __init__(self, folder: RealNodeFolder, boot: Mapping[str, Any]) -> None:
         self._folder = folder
         self._boot = boot
-        self._mounts = Mounts(folder.path, [Path(path) for path in boot["keep"]])
+        read, written = ([Path(path) for path in boot[key]] for key in ("read", "written"))
+        self._mounts = Mounts(folder.path, read, written)
         self._programs: dict[str, Program] = {}
         self._doors: dict[tuple[str, int], asyncio.Server] = {}
         self._carried: set[asyncio.Task[Any]] = set()
@@ -304,8 +305,6 @@ def main(folder: RealNodeFolder) -> None:
     """Be the first process of this node."""
     # A first process has no default actions: what would end another must be said.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    # Paths of sockets are short: from here.
-    os.chdir(folder.path.parent)
     try:
         node = FirstProcess(folder, json.loads(folder.boot.read_bytes()))
         node.prepare()
@@ -316,6 +315,8 @@ def main(folder: RealNodeFolder) -> None:
     except (OSError, ValueError) as error:
         say({"error": str(error), "number": 0})
         return
+    # Paths of sockets are short: from here, as the node has it.
+    os.chdir(folder.path.parent)
     say({"number": 0})
     asyncio.run(node.run())
 

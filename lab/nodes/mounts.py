@@ -1,6 +1,7 @@
-"""What the file system of a node is: the machine's, with folders of the node's own where programs write.
+"""What the file system of a node is: the machine's to read, and the node's own wherever anything is written.
 
-All of it happens in a mount namespace of the node and ends with its last process: the machine sees nothing.
+All of it happens in a mount namespace of the node and ends with its last process: the machine sees nothing,
+whatever root of a container with a volume of kind hostPath writes.
 """
 
 from __future__ import annotations
@@ -46,10 +47,8 @@ _KERNEL = {
 }
 
 
-_COPIED = ("/etc", "/usr/local")
-"""Folders of the machine that a node sees, and writes to without the machine noticing."""
-_OWN = (*_COPIED, "/run", "/var/lib", "/var/log", "/dev")
-"""Where a node has a file system of its own, so that folders made there are not made on the machine."""
+_NOT_COPIED = ("/dev", "/proc", "/run", "/sys")
+"""Of the folders in `/` those that are the kernel's, or that a node has of its own."""
 _CONTAINERS = ("/run", "/var/lib/kubelet", "/var/lib/containerd", "/var/lib/rancher")
 _MOUNT_POINT = 4
 
@@ -57,11 +56,19 @@ _MOUNT_POINT = 4
 class Mounts:
     """Makes the mounts of one node; call it in the node's own mount namespace."""
 
-    def __init__(self, folder: Path, keep: Sequence[Path]) -> None:
-        """`folder` is the node's; `keep` are folders that must stay reachable under their paths."""
+    def __init__(self, folder: Path, read: Sequence[Path], written: Sequence[Path]) -> None:
+        """What stays reachable on the machine, under its paths.
+
+        Args:
+            folder: the node's.
+            read: folders that the node only reads.
+            written: folders that it writes to as well.
+        """
         self._folder = folder
+        self._written = {folder, *written}
         # Opened now: once something lies over them, their paths lead nowhere.
-        self._kept = {path: os.open(path, os.O_PATH) for path in [folder, *keep]}
+        kept = sorted({*read, *self._written})
+        self._kept = {path: os.open(path, os.O_PATH) for path in kept}
         self._points: set[str] = set()
 
     def make(self, devices: Devices, covers: Mapping[str, str]) -> None:
@@ -73,19 +80,19 @@ class Mounts:
         self._own_kernel_settings()
         for covered, source in covers.items():
             _mount("--bind", source, covered)
+        self._over(Path("/run"), None)
+        for place in sorted(Path("/").iterdir()):
+            if place.is_dir() and not place.is_symlink() and str(place) not in _NOT_COPIED:
+                self._copy(place)
         self._over(Path("/var/lib"), self._folder / "var-lib")
         self._over(Path("/var/log"), self._folder / "var-log")
-        self._over(Path("/run"), None)
-        for place in _COPIED:
-            self._copy(place)
+        _mount("-o", "remount,bind,ro", "/")
         # What a kubelet mounts must reach the containers that ask for it.
         _mount("--make-rshared", "/")
         self._points = _mount_points()
 
     def own(self, folder: Path) -> None:
         """Have this folder without making it on the machine."""
-        if not any(folder.is_relative_to(own) for own in _OWN):
-            raise ValueError(f"{folder} is the machine's: a node has folders only in {_OWN}")
         folder.mkdir(parents=True, exist_ok=True)
 
     def bind(self, source: Path, target: Path) -> None:
@@ -112,13 +119,22 @@ class Mounts:
             if any(Path(point).is_relative_to(folder) for folder in _CONTAINERS):
                 subprocess.run(["umount", "--lazy", point], check=False, capture_output=True)
 
-    def _copy(self, place: str) -> None:
-        """The machine's folder, and what the node writes there kept in memory."""
-        layers = Path("/run/copied") / place[1:]
+    def _copy(self, place: Path) -> None:
+        """The machine's folder, and what the node writes there kept in memory.
+
+        Mounts of the machine below it are not seen. Where its file system cannot be copied, it is read only.
+        """
+        layers, like = Path("/run/copied") / place.name, place.stat()
         for name in ("upper", "work"):
             (layers / name).mkdir(parents=True)
+        os.chown(layers / "upper", like.st_uid, like.st_gid)
+        (layers / "upper").chmod(stat.S_IMODE(like.st_mode))
         options = f"lowerdir={place},upperdir={layers}/upper,workdir={layers}/work"
-        self._lay(Path(place), "-t", "overlay", "-o", options, "copied")
+        try:
+            self._lay(place, "-t", "overlay", "-o", options, "copied")
+        except subprocess.CalledProcessError:
+            self._lay(place, "--bind", str(place))
+            _mount("-o", "remount,bind,ro", str(place))
 
     def _own_dev(self, devices: Devices) -> None:
         """A /dev of its own: GPUs that the machine has not, none of the disks that it has."""
@@ -155,7 +171,7 @@ class Mounts:
             self._lay(place, "-t", "tmpfs", "-o", "mode=0755", "tmpfs")
         else:
             source.mkdir(parents=True, exist_ok=True)
-            self._lay(place, "--bind", _opened(os.open(source, os.O_PATH)))
+            self._lay(place, "--bind", *_opened(os.open(source, os.O_PATH)))
 
     def _lay(self, place: Path, *arguments: str) -> None:
         """Mount something over a folder; what must stay reachable below it stays."""
@@ -163,7 +179,9 @@ class Mounts:
         for path, descriptor in self._kept.items():
             if path.is_relative_to(place) and path != place:
                 path.mkdir(parents=True, exist_ok=True)
-                _mount("--rbind", _opened(descriptor), str(path))
+                _mount("--rbind", *_opened(descriptor), str(path))
+                if path not in self._written:
+                    _mount("-o", "remount,bind,ro", str(path))
 
 
 def _mount_points() -> set[str]:
@@ -171,8 +189,9 @@ def _mount_points() -> set[str]:
     return {line.split()[_MOUNT_POINT].replace("\\040", " ") for line in lines}
 
 
-def _opened(descriptor: int) -> str:
-    return f"/proc/{os.getpid()}/fd/{descriptor}"
+def _opened(descriptor: int) -> tuple[str, str]:
+    """What a descriptor was opened for, as a source for `mount`, which would take its path of today."""
+    return "--no-canonicalize", f"/proc/{os.getpid()}/fd/{descriptor}"
 
 
 def _mount(*arguments: str) -> None:

@@ -80,7 +80,8 @@ def write_boot(
         covers["/proc/sys/kernel/random/boot_id"] = str(boot_id)
     boot = {
         "devices": {path: list(numbers) for path, numbers in devices.items()},
-        "keep": _keep(place, around, images),
+        "read": _read(around, images),
+        "written": [str(path) for path in (place.folder.path.parent, around.hosts) if path],
         "covers": covers,
     }
     place.folder.boot.write_text(json.dumps(boot, indent=2))
@@ -151,11 +152,9 @@ def forget_disk(folder: RealNodeFolder) -> None:
                 path.unlink(missing_ok=True)
 
 
-def _keep(place: Place, around: Surroundings, images: Sequence[Path]) -> list[str]:
-    """Folders that the node reaches under the machine's paths wherever they lie."""
-    found = {PROJECT, Path(sys.prefix), Path(sys.base_prefix), place.folder.path.parent}
+def _read(around: Surroundings, images: Sequence[Path]) -> list[str]:
+    """Folders of the machine that the node reads under their own paths wherever they lie."""
+    found = {PROJECT, Path(sys.prefix), Path(sys.base_prefix), cache_root()}
     found |= {path.parent for path in around.programs.values()}
-    found |= {image.parent for image in images} | {cache_root()}
-    if around.hosts is not None:
-        found.add(around.hosts)
+    found |= {image.parent for image in images}
     return sorted(map(str, found))

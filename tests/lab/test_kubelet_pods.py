@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import secrets
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -12,6 +13,10 @@ from typing import Any
 import psutil
 import pytest
 
+from gpuclusters.domain.isolation import TENANT_LABEL
+from gpuclusters.domain.ladder_pods import REACH
+from gpuclusters.domain.proof import Trial
+from gpuclusters.domain.proof_jobs import LABEL, PROGRAMS
 from lab import kata_runtime, tools
 from lab.control_plane import NodeSpec
 from lab.control_plane.kube import KubeApi
@@ -178,6 +183,44 @@ def fetch(address: str, path: str = "/") -> bytes:
         return b""
     finally:
         connection.close()
+
+
+@pytest.mark.attack(
+    by="a tenant",
+    tries="have a played node run a program of its own as the computer's user",
+    stopped_by="in tenants' namespaces the lab's kubelet plays every pod and runs none",
+)
+@pytest.mark.parametrize("way", ["our image", "a program's pod", "a proof"])
+def test_no_pod_of_a_tenant_is_a_process_of_this_computer(
+    kube_api: KubeCluster, kubelet: KubeletStandIn, tmp_path: Path, way: str
+) -> None:
+    name, mark = f"test-{secrets.token_hex(5)}", tmp_path / "run"
+    body = {"metadata": {"name": name, "labels": {TENANT_LABEL: "acme"}}}
+    write = f"open({str(mark)!r}, 'w')"
+    pod = pod_on(kubelet.name, command=["python", "-c", write])
+    if way == "our image":
+        pod["spec"]["containers"][0]["image"] = f"{IMAGE}:1"
+    elif way == "a program's pod":
+        pod["metadata"]["labels"] = {LABEL: REACH}
+    else:
+        pod["metadata"]["labels"] = {LABEL: Trial.MATMUL.value}
+        pod["spec"]["volumes"] = [{"name": "v", "configMap": {"name": "program"}}]
+    core = f"/api/v1/namespaces/{name}"
+    with kube_api.api() as client:
+        post(client, "/api/v1/namespaces", body)
+        try:
+            eventually(lambda: client.request("GET", f"{core}/serviceaccounts/default")[0] == 200)
+            program = {"metadata": {"name": "program"}, "data": {PROGRAMS[Trial.MATMUL]: write}}
+            post(client, f"{core}/configmaps", program)
+            post(client, f"{core}/pods", pod)
+            eventually(is_ready(client, f"{core}/pods/p"))
+            assert "simulated container" in kubectl(kube_api, "logs", "-n", name, "p")
+            client.delete(f"{core}/pods/p")
+            # Once it is gone, whatever it ran has ended.
+            eventually(lambda: client.request("GET", f"{core}/pods/p")[0] == 404)
+        finally:
+            client.delete(f"/api/v1/namespaces/{name}")
+    assert not mark.exists()
 
 
 def test_a_pod_of_our_image_is_a_process_with_all_that_its_spec_names(

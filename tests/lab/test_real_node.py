@@ -105,6 +105,30 @@ def test_limits_are_set_in_the_cgroups_of_the_node(lab: RealLab, namespace: str)
     assert str(32 << 20) in limits
 
 
+@pytest.mark.attack(
+    by="whoever may make pods on a real node of the lab",
+    tries="write as root into the computer's /opt, /home and /root from a container",
+    stopped_by="the node's folders are copies in memory",
+)
+def test_root_in_a_hostpath_pod_writes_nothing_on_the_computer(
+    lab: RealLab, namespace: str
+) -> None:
+    name = f"by-a-pod-{lab.token}"
+    places = ("/opt", "/home", "/root")
+    mounts = [{"name": p[1:], "mountPath": f"/machine{p}"} for p in places]
+    volumes = [{"name": p[1:], "hostPath": {"path": p}} for p in places]
+    write = "; ".join(f"echo here > /machine{p}/{name}" for p in places)
+    lab.pod(
+        namespace,
+        "writes",
+        f"{write}; cat /machine/*/{name}; sleep 1000",
+        container={"volumeMounts": mounts},
+        volumes=volumes,
+    )
+    eventually(lambda: lab.logs(namespace, "writes") == "here\n" * 3, "what it wrote")
+    assert [place for place in places if Path(place, name).exists()] == []
+
+
 def test_a_pod_reaches_the_api_server_as_itself(lab: RealLab, namespace: str) -> None:
     lab.pod(namespace, "client", "sleep 1000")
     lab.ready(namespace, "client")

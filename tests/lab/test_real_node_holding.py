@@ -198,7 +198,7 @@ def test_an_answer_that_comes_too_late_is_nobody_elses(monkeypatch: pytest.Monke
 def test_a_program_that_ends_while_others_are_reaped_is_seen_to_have_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    node = FirstProcess(RealNodeFolder(tmp_path), {"keep": []})
+    node = FirstProcess(RealNodeFolder(tmp_path), {"read": [], "written": []})
     program = Program("kubelet", [], tmp_path / "kubelet.log", "", "")
     program.pid = 41
     node._programs["kubelet"] = program
@@ -236,7 +236,7 @@ def test_containerd_is_tried_until_it_serves_kubelets(
 
     async def served() -> bool:
         node, containerd = (
-            FirstProcess(RealNodeFolder(tmp_path), {"keep": []}),
+            FirstProcess(RealNodeFolder(tmp_path), {"read": [], "written": []}),
             Containerd(tmp_path),
         )
         containerd.start()
@@ -255,7 +255,7 @@ def test_a_containerd_that_somebody_stops_while_it_is_tried_stays_stopped(
 
     async def stopped() -> bool:
         node, containerd = (
-            FirstProcess(RealNodeFolder(tmp_path), {"keep": []}),
+            FirstProcess(RealNodeFolder(tmp_path), {"read": [], "written": []}),
             Containerd(tmp_path),
         )
         node._programs["containerd"] = containerd
