@@ -13,7 +13,7 @@ From the outside in, one module per noun:
   destroy and refresh with the program, and what earlier runs have left undone.
 - `plugins`, `attached`, `connection`, `provider`, `providers`, `resource_provider`,
   `stack_reference`: processes that serve resources, and which of them serves what.
-- `keeper`, `journal`: the stored state, around every step. `reporter`: events and counts.
+- `keeper`: the stored state, around every step. `reporter`: events and counts.
 - Values: `values`, `wire`, `assets`, `state`, `goal`, `urn`, `aliases`, `paths`, `diff`, `graph`,
   `targets`, `answers` (of providers), `messages` (Pulumi's wording).
 """

@@ -87,7 +87,7 @@ class Deployment:
             request=request,
             base=base,
             registry=self._registry,
-            keeper=Keeper(stored, None if request.preview else store),
+            keeper=Keeper(stored, None if request.preview else store.save),
             reporter=reporter,
         )
         if request.pending_creates != Answers():

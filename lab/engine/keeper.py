@@ -1,85 +1,62 @@
-"""Keeps the stored state in step with the deployment: what is begun, what is done."""
+"""Keeps the stored state in step with the deployment: what is begun, what is done.
+
+The state is written whole around each step, as Pulumi does on a file backend.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import threading
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 from lab.engine import urn as urns
-from lab.engine.journal import Base, Begin, End, Entry, Merge, Pending
+from lab.engine.pending import CREATING
 from lab.engine.state import PendingOperation, ResourceState, Snapshot
 from lab.engine.usererror import UserError
-
-
-class Recorder(Protocol):
-    """Where a deployment writes down what it does."""
-
-    def record(
-        self, entries: Sequence[Entry[ResourceState]], snapshot: Callable[[], Snapshot]
-    ) -> None:
-        """Write down what happened; returns when it would survive whatever happens next.
-
-        Entries are taken over even if this raises: the next call writes them too. `snapshot`
-        gives the whole state, all entries included.
-        """
-
-    def fold(
-        self, entries: Sequence[Entry[ResourceState]], snapshot: Callable[[], Snapshot]
-    ) -> None:
-        """Write down the last entries, and put everything into the state itself."""
-
-
-class Rewriting:
-    """Writes the whole state each time: what Pulumi does on a file backend without a journal."""
-
-    def __init__(self, save: Callable[[Snapshot], None]) -> None:
-        self._save = save
-
-    def record(
-        self,
-        entries: Sequence[Entry[ResourceState]],  # noqa: ARG002 (the snapshot has them)
-        snapshot: Callable[[], Snapshot],
-    ) -> None:
-        """See `Recorder`."""
-        self._save(snapshot())
-
-    fold = record
 
 
 class Keeper:
     """Merges what a deployment has done so far with the state it started from.
 
-    Entries and snapshots hold copies, so running steps may go on changing their states.
+    What the run has finished comes first, in that order, then what it has not touched, in the old
+    order: both are in dependency order, and so is the whole. What is merged are copies that
+    nobody changes, so running steps may go on changing their states.
     """
 
-    def __init__(self, base: Snapshot, recorder: Recorder | None) -> None:
-        """Starts from `base`, whose states the deployment works on. A preview records nothing."""
-        self._recorder = recorder
+    def __init__(self, base: Snapshot, save: Callable[[Snapshot], None] | None) -> None:
+        """Starts from `base`, whose states the deployment works on.
+
+        `save` replaces the stored state and returns when the new one would survive whatever
+        happens next; a preview has none.
+        """
+        self._save = save
         self._lock = threading.RLock()
         self._writing = threading.Lock()
-        self._operations: dict[int, int] = {}
-        self._begun = 0
-        self._waiting: list[Entry[ResourceState]] = []
+        self._renames: dict[str, str] = {}
+        self._running: dict[int, PendingOperation] = {}
         self._version = 0
-        self._written = 0
+        self._written = -1
         self._over = False
         self._start(base)
-        self._merge = Merge(*_copied(base))
 
     def _start(self, base: Snapshot) -> None:
         self._base = base
         self._numbers = {id(state): number for number, state in enumerate(base.resources)}
-        self._next = len(base.resources)
         # Numbers go by identity, so what has one has to live as long as they do.
         self._alive: list[ResourceState] = []
+        self._states = [state.copy() for state in base.resources]
+        self._front: list[int] = []
+        self._gone: set[int] = set()
+        self._kept: set[int] = set()
+        # A create that was cut off may have made something: only a refresh can tell. The next
+        # run finds out by itself about everything else that was cut off.
+        self._inherited = [op for op in base.pending_operations if op.type == CREATING]
 
     def rebase(self, base: Snapshot) -> None:
         """Go on from another base (after a refresh); nothing may have been recorded yet."""
         with self._lock:
             self._start(base)
-            self._note(Base(*_copied(base)))
+            self._version += 1
         self._write()
 
     def begin(self, operation: str, state: ResourceState) -> None:
@@ -88,19 +65,19 @@ class Keeper:
         Raises:
             UserError: it cannot be written down, so it must not be done.
         """
-        if self._recorder is None:
+        if self._save is None:
             return
         if self._over:
             raise UserError("the run is over: nothing can be begun any more")
         with self._lock:
-            self._begun += 1
-            self._operations[id(state)] = self._begun
-            self._note(Begin(self._begun, Pending(operation, state.copy())))
+            self._running[id(state)] = PendingOperation(state.copy(), operation)
+            self._version += 1
         try:
             self._write()
         except Exception:
             with self._lock:
-                self._note(End(operation=self._operations.pop(id(state))))
+                del self._running[id(state)]
+                self._version += 1
             raise
 
     def end(
@@ -118,21 +95,16 @@ class Keeper:
         longer there, `changed` old states with a new mark, `new` is what there is now.
         """
         with self._lock:
-            numbers = self._numbers
-            self._note(
-                End(
-                    operation=None
-                    if operation is None
-                    else self._operations.pop(id(operation), None),
-                    removed=tuple(numbers[id(s)] for s in done if id(s) in numbers),
-                    changed={numbers[id(s)]: _copy(s) for s in changed if id(s) in numbers},
-                    new=None if new is None else _copy(new),
-                    renames={} if new is None else dict.fromkeys(new.aliases, new.urn),
-                )
-            )
+            if operation is not None:
+                self._running.pop(id(operation), None)
+            self._gone.update(self._numbers[id(s)] for s in done if id(s) in self._numbers)
+            self._change(changed)
             if new is not None:
-                self._number(new, self._next)
-                self._next += 1
+                self._front.append(len(self._states))
+                self._number(new, len(self._states))
+                self._states.append(_copy(new))
+                self._renames.update(dict.fromkeys(new.aliases, new.urn))
+            self._version += 1
         if save:
             self._write()
 
@@ -141,82 +113,76 @@ class Keeper:
         with self._lock:
             number = self._numbers[id(old)]
             self._number(new, number)
-            self._note(End(kept=number))
+            self._front.append(number)
+            self._kept.add(number)
+            self._version += 1
 
     def change(self, state: ResourceState) -> None:
         """Record that a state has changed which is recorded already, and save."""
         with self._lock:
-            number = self._numbers.get(id(state))
-            if number is not None:
-                self._note(End(changed={number: _copy(state)}))
+            self._change([state])
+            self._version += 1
         self._write()
 
+    def _change(self, states: Sequence[ResourceState]) -> None:
+        for state in states:
+            if id(state) in self._numbers:
+                self._states[self._numbers[id(state)]] = _copy(state)
+
     def flush(self) -> None:
-        """Put everything that was recorded into the stored state itself: the run is over.
+        """Write down what has not been saved for its own sake: the run is over.
 
         Calls that were given up may still come back; what they say is not recorded any more.
         """
-        if self._recorder is None:
+        if self._save is None:
             return
         with self._writing:
             self._over = True
-            entries, version = self._take()
-            self._recorder.fold(entries, self.snapshot)
-            self._written = version
+            self._save_once(self._save)
 
     def snapshot(self) -> Snapshot:
-        """The state as of now."""
+        """The state as of now; the same object stands for what has not changed since before."""
         with self._lock:
-            names = self._merge.renames
-            resources = self._merge.resources
-            operations = self._merge.pending
+            names = self._renames
+            done = [n for n in self._front if n not in self._gone]
+            rest = [
+                number
+                for number in range(len(self._base.resources))
+                if number not in self._gone and number not in self._kept
+            ]
+            resources = [self._states[n] for n in (*done, *rest)]
+            operations = (*self._running.values(), *self._inherited)
         return dataclasses.replace(
             self._base,
             resources=tuple(_renamed(r, names) for r in resources) if names else tuple(resources),
-            pending_operations=tuple(
-                PendingOperation(op.resource, op.type, op.extra) for op in operations
-            ),
+            pending_operations=operations,
         )
 
     def _number(self, state: ResourceState, number: int) -> None:
         self._numbers[id(state)] = number
         self._alive.append(state)
 
-    def _note(self, entry: Entry[ResourceState]) -> None:
-        self._merge.apply(entry)
-        self._version += 1
-        if self._recorder is not None:
-            self._waiting.append(entry)
-
-    def _take(self) -> tuple[list[Entry[ResourceState]], int]:
-        with self._lock:
-            entries, self._waiting = self._waiting, []
-            return entries, self._version
-
     def _write(self) -> None:
-        if self._recorder is None:
+        if self._save is None:
             return
         with self._lock:
             wanted = self._version
         # Steps that end while another one is being written down share the next write.
         with self._writing:
-            if self._over or self._written >= wanted:
-                return
-            entries, version = self._take()
-            self._recorder.record(entries, self.snapshot)
+            if not self._over and self._written < wanted:
+                self._save_once(self._save)
+
+    def _save_once(self, save: Callable[[Snapshot], None]) -> None:
+        with self._lock:
+            version, snapshot = self._version, self.snapshot()
+        if self._written != version:
+            save(snapshot)
             self._written = version
 
 
 def _copy(state: ResourceState) -> ResourceState:
     # Former names are told once, as renames; in the state everything has its present name.
     return dataclasses.replace(state, aliases=()) if state.aliases else state.copy()
-
-
-def _copied(
-    base: Snapshot,
-) -> tuple[tuple[ResourceState, ...], tuple[Pending[ResourceState], ...]]:
-    pending = (Pending(op.type, op.resource, op.extra) for op in base.pending_operations)
-    return tuple(state.copy() for state in base.resources), tuple(pending)
 
 
 def _renamed(state: ResourceState, names: dict[str, str]) -> ResourceState:

@@ -8,7 +8,6 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, Protocol
 
-from lab.engine.keeper import Recorder
 from lab.engine.pending import Answers
 from lab.engine.state import Snapshot
 
@@ -83,11 +82,14 @@ class Request:
     run_environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
-class SnapshotStore(Recorder, Protocol):
+class SnapshotStore(Protocol):
     """Where the state lives."""
 
     def load(self) -> Snapshot:
         """The last recorded snapshot; an empty one for a new stack."""
+
+    def save(self, snapshot: Snapshot) -> None:
+        """Replace the state; returns when it would survive whatever happens next."""
 
 
 class StackOutputs(Protocol):

@@ -1,7 +1,4 @@
-"""Runs the engine and writes down what it took: `measured.py FILE [--rewriting] ARGUMENT…`.
-
-With `--rewriting` the whole state is written around every step, as Pulumi does on a file backend.
-"""
+"""Runs the engine and writes down what it took: `measured.py FILE ARGUMENT…`."""
 
 from __future__ import annotations
 
@@ -11,11 +8,6 @@ import pathlib
 import resource
 import runpy
 import sys
-from collections.abc import Callable
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from lab.engine.state import Snapshot
 
 
 def measure(file: pathlib.Path) -> None:
@@ -40,18 +32,6 @@ def measure(file: pathlib.Path) -> None:
     file.write_text(json.dumps(taken))
 
 
-def rewrite() -> None:
-    from lab.engine.backend.store import CheckpointStore
-
-    def save(self: CheckpointStore, _entries: object, snapshot: Callable[[], Snapshot]) -> None:
-        self.save(snapshot())
-
-    CheckpointStore.record = CheckpointStore.fold = save  # type: ignore[assignment, method-assign]
-
-
 atexit.register(measure, pathlib.Path(sys.argv[1]))
 sys.argv = ["lab.engine", *sys.argv[2:]]
-if "--rewriting" in sys.argv:
-    sys.argv.remove("--rewriting")
-    rewrite()
 runpy.run_module("lab.engine", run_name="__main__")

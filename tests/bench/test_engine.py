@@ -1,9 +1,8 @@
 """What the embedded engine costs; ratios within one run.
 
-Nothing here passes or fails by time. `make bench` prints the tables. Beside the engine stand the
-SDK alone, registering the same resources under mocks, and the engine with the state rewritten
-around every step. `GPU_CLUSTERS_BENCH` says how many resources (2,000), `GPU_CLUSTERS_BENCH_MANY`
-how many in the table of memory (10,000).
+Nothing here passes or fails by time. `make bench` prints the tables. Beside the engine stands the
+SDK alone, registering the same resources under mocks. `GPU_CLUSTERS_BENCH` says how many resources
+(2,000), `GPU_CLUSTERS_BENCH_MANY` how many in the table of memory (10,000).
 """
 
 from __future__ import annotations
@@ -152,8 +151,6 @@ def test_the_cost_of_a_run(project: Project, capsys: pytest.CaptureFixture[str])
         ("preview, nothing changes", project.run("preview")),
         ("refresh", project.run("refresh", "--yes", "--skip-preview")),
         ("destroy", project.run("destroy", "--yes", "--skip-preview")),
-        ("create, state rewritten", project.run(*UP, "--rewriting")),
-        ("nothing changes, rewritten", project.run(*UP, "--rewriting")),
     ]
     rows = [*head(base), *(taken.row(name, base) for name, taken in runs)]
     show(capsys, f"{COUNT} dynamic resources; bytes and memory are the engine's", rows)

@@ -27,7 +27,7 @@ from lab.engine.drafts import Drafts
 from lab.engine.events import Event, ResourceOutputs
 from lab.engine.executor import CancelledError, Executor
 from lab.engine.goal import Goal
-from lab.engine.keeper import Keeper, Recorder, Rewriting
+from lab.engine.keeper import Keeper
 from lab.engine.planner import Planner
 from lab.engine.providers import Handle
 from lab.engine.refresh import refresh
@@ -245,9 +245,6 @@ class Stack:
             self.stored, resources=tuple(r.copy() for r in self.stored.resources)
         )
 
-    def recorder(self) -> Recorder:
-        return Rewriting(self.save)
-
     def up(self, *program: Thing, **options: object) -> Ended:
         return self._run(program, "up", options)
 
@@ -279,7 +276,7 @@ class Stack:
             request=request,
             base=base,
             registry=MemoryRegistry(self.memory, preview=request.preview),  # type: ignore[arg-type]
-            keeper=Keeper(base, None if request.preview else self.recorder()),
+            keeper=Keeper(base, None if request.preview else self.save),
             reporter=reporter,
         )
         executor = Executor(session, parallel=1, continue_on_error=request.continue_on_error)

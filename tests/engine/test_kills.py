@@ -79,7 +79,6 @@ def test_a_run_killed_again_and_again_loses_nothing_and_repeats_nothing(engine: 
         engine.end()
         (engine.world / "reached").unlink()
         files = bucket(engine)
-        assert files.exists(DEV.journal)
         found = checkpoints.read(files, DEV)
         ended = [line.split()[1] for line in calls(engine) if line.startswith("end")]
         made = [r["urn"].split("::")[-1] for r in found.resources if "test:Thing" in r["urn"]]
@@ -90,7 +89,6 @@ def test_a_run_killed_again_and_again_loses_nothing_and_repeats_nothing(engine: 
         refused = engine.up(expect=1)
         assert "currently locked" in refused
         engine.run("cancel", "--yes", "--stack", "dev")
-        assert not files.exists(DEV.journal)
     engine.env.pop("STOP_IN")
     engine.up()
     assert sorted(set(engine.names()) & set("abcde")) == list("abcde")
@@ -103,6 +101,7 @@ def test_a_run_killed_again_and_again_loses_nothing_and_repeats_nothing(engine: 
 @pytest.mark.timeout(200)
 def test_a_disk_that_is_full_stops_a_run_before_it_does_anything(engine: Engine) -> None:
     files = bucket(engine)
+    (engine.folder / "world.py").write_text(WORLD.replace("2000", "400_000"))
 
     def limit() -> None:
         # No file may become larger than this: that is what a full disk looks like to a writer.
@@ -153,8 +152,10 @@ def test_a_small_disk_that_fills_up_keeps_what_was_finished(engine: Engine, tmp_
         found = checkpoints.read(bucket(engine), DEV)
         made = {r["urn"].split("::")[-1] for r in found.resources if "test:Thing" in r["urn"]}
         assert 0 < len(made) < 300
-        assert made == ended
-        assert found.pending_operations == []
+        # What ended when nothing could be written any more is known as begun.
+        cut_off = {op["resource"]["urn"].split("::")[-1] for op in found.pending_operations}
+        assert made <= ended <= made | cut_off
+        assert len(cut_off) <= 1
     finally:
         engine.end()
         subprocess.run(["umount", str(state)], check=True)

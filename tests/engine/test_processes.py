@@ -15,7 +15,6 @@ import pytest
 
 from lab.engine import deployment
 from lab.engine.events import Event, Summary
-from lab.engine.keeper import Rewriting
 from lab.engine.leash import Leash
 from lab.engine.plugins import PluginError, PluginProcess
 from lab.engine.request import Cancellation, Request
@@ -237,11 +236,10 @@ def test_ctrl_c_twice_gives_up_a_call_that_hangs_and_keeps_it_pending(engine: En
     assert [op["type"] for op in engine.state()["pending_operations"]] == ["creating"]
 
 
-class FullDisk(Rewriting):
+class FullDisk:
     """A store that can save a few times only."""
 
     def __init__(self, room: int) -> None:
-        super().__init__(self.save)
         self.room = room
         self.stored = Snapshot()
 

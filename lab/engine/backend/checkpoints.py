@@ -1,13 +1,11 @@
-"""States of stacks: reading them with what is still in a journal, opening, and replacing them."""
+"""States of stacks: reading, opening, and replacing them."""
 
 from __future__ import annotations
 
 import dataclasses
-import time
 from collections.abc import Callable
 from typing import Any
 
-from lab.engine.backend import journalentries, journalfile
 from lab.engine.backend.bucket import Bucket
 from lab.engine.backend.envelope import (
     CURRENT_VERSION,
@@ -18,115 +16,44 @@ from lab.engine.backend.envelope import (
     to_text,
 )
 from lab.engine.backend.layout import StackReference
-from lab.engine.journal import JournalError
 from lab.engine.secrets import SecretsManager, StableEncrypter
 from lab.engine.state import (
     PendingOperation,
     ResourceState,
     Snapshot,
     StateError,
-    new_manifest,
 )
 from lab.engine.usererror import UserError
 from lab.engine.values import Plaintext
 
 __all__ = ["CURRENT_VERSION", "Checkpoint"]
 
-_TRIES = 5
-
 
 def read(bucket: Bucket, stack: StackReference) -> Checkpoint:
-    """The state of a stack as of now: its file, and the steps of a journal beside it.
-
-    Nothing is written. A run may be going on, so what is read may be outdated at once.
+    """The state of a stack as of now. A run may be going on, so it may be outdated at once.
 
     Raises:
         UserError: it is not there, damaged, or of a version that is not understood.
     """
-    for attempt in range(_TRIES):
-        try:
-            checkpoint = parse(bucket.read(stack.checkpoint))
-        except EnvelopeError as error:
-            raise corrupt(bucket, stack, str(error)) from error
-        if not checkpoint.journal:
-            return checkpoint
-        records = _records(bucket, stack, checkpoint.journal)
-        if records is not None:
-            break
-        # A run that is going on has put its journal away since the state was read.
-        time.sleep(0.02 * attempt)
-    else:
-        raise UserError(
-            f"the last steps of stack {stack.name} are in {bucket.path(stack.journal)}, which is"
-            " not there or belongs to another run; put it back beside the state, or give up those"
-            " steps with `stack import` of an older state"
-        )
     try:
-        deployment = journalentries.fold(checkpoint.deployment or {}, records)
-    except (JournalError, KeyError, TypeError, AttributeError, ValueError) as error:
-        raise UserError(
-            f"the journal {bucket.path(stack.journal)} does not fit its state ({error}); nothing was"
-            " changed. Restore both files from the same moment"
-        ) from error
-    return dataclasses.replace(checkpoint, deployment=deployment)
-
-
-def _records(bucket: Bucket, stack: StackReference, id_: str) -> list[Any] | None:
-    """The entries of a journal; None if it is not that one."""
-    path = bucket.path(stack.journal)
-    if not path.exists():
-        return None
-    records = journalfile.scan(bucket.read(stack.journal), path).records
-    if not records or not isinstance(records[0], dict) or records[0].get("id") != id_:
-        return None
-    if records[0].get("journal") != journalentries.FORMAT:
-        raise UserError(
-            f"the journal {path} has format {records[0].get('journal')!r}, which this release does"
-            " not understand; fold it with the release that wrote it: `stack export`"
-        )
-    return records[1:]
+        return parse(bucket.read(stack.checkpoint))
+    except EnvelopeError as error:
+        raise corrupt(bucket, stack, str(error)) from error
 
 
 def write(bucket: Bucket, stack: StackReference, checkpoint: Checkpoint) -> None:
     """Replace the state of a stack; the one before stays as ``.bak``.
 
-    A journal that was folded into `checkpoint`, or is given up, goes.
-
     Raises:
         UserError: it cannot be written; what was there before is still there.
     """
     keep_previous(bucket, stack)
-    replace(bucket, stack, dataclasses.replace(checkpoint, journal=""))
-    journalfile.remove(bucket.path(stack.journal))
+    replace(bucket, stack, checkpoint, to_text(checkpoint.deployment))
 
 
-def fold(bucket: Bucket, stack: StackReference) -> Checkpoint:
-    """Put the steps of a journal into the state; the caller holds the lock.
-
-    Raises:
-        UserError: the state cannot be read or written; nothing is lost.
-    """
-    checkpoint = read(bucket, stack)
-    if not checkpoint.journal:
-        return checkpoint
-    deployment = dict(checkpoint.deployment or {})
-    deployment["manifest"] = new_manifest(deployment.get("manifest"))
-    folded = dataclasses.replace(checkpoint, deployment=deployment, journal="")
-    replace(bucket, stack, folded)
-    journalfile.remove(bucket.path(stack.journal))
-    return folded
-
-
-def replace(
-    bucket: Bucket,
-    stack: StackReference,
-    checkpoint: Checkpoint,
-    latest: str | None = None,
-) -> None:
-    """Replace the file of a state; `latest` is the deployment as text, if there is one already."""
-    text = to_text(checkpoint.deployment) if latest is None else latest
-    content = render(str(stack), checkpoint, text).encode()
-    bucket.write(stack.checkpoint, content)
+def replace(bucket: Bucket, stack: StackReference, checkpoint: Checkpoint, latest: str) -> None:
+    """Replace the file of a state at once; `latest` is the deployment as text."""
+    bucket.write(stack.checkpoint, render(str(stack), checkpoint, latest).encode())
 
 
 def keep_previous(bucket: Bucket, stack: StackReference) -> None:

@@ -9,12 +9,6 @@ from typing import Any
 
 CURRENT_VERSION = 3
 KNOWN_VERSIONS = (3, 4)
-JOURNAL_FEATURE = "lab-engine-journal"
-"""Stands among the features of a state while steps are in a journal beside it.
-
-Version 4 with a feature that a CLI does not know is Pulumi's own way to say that it must not use
-a state: the real one refuses it by this name, whatever became of the lock.
-"""
 
 
 class EnvelopeError(ValueError):
@@ -26,8 +20,7 @@ class Checkpoint:
     """A state file, secrets encrypted; `deployment` is None if never set.
 
     `features` are what a reader has to understand. `extra` and `beside` are fields that nobody
-    knows: in the file, and beside the deployment. `journal` is the id of a journal whose steps
-    are in `deployment` already, but not in the file yet.
+    knows: in the file, and beside the deployment.
     """
 
     version: int
@@ -35,7 +28,6 @@ class Checkpoint:
     features: tuple[str, ...] = ()
     extra: Mapping[str, Any] = field(default_factory=dict)
     beside: Mapping[str, Any] = field(default_factory=dict)
-    journal: str = ""
 
     @property
     def resources(self) -> list[Mapping[str, Any]]:
@@ -77,37 +69,25 @@ def parse(content: bytes) -> Checkpoint:
         )
     if not isinstance(features, list) or not all(isinstance(f, str) for f in features):
         raise EnvelopeError("has 'features' that are not a list of texts")
-    journal = document.get("journal") if JOURNAL_FEATURE in features else None
-    if isinstance(journal, dict):
-        version = journal.get("version")
-    elif JOURNAL_FEATURE in features:
-        raise EnvelopeError("does not say which journal belongs to it")
     deployment = inner.get("latest")
     check_shape(deployment)
-    known = ("version", "checkpoint", "features", *(("journal",) if journal else ()))
     return Checkpoint(
-        version=int(version or CURRENT_VERSION),
+        version=version,
         deployment=deployment,
-        features=tuple(f for f in features if f != JOURNAL_FEATURE),
-        extra={k: v for k, v in document.items() if k not in known},
+        features=tuple(features),
+        extra={k: v for k, v in document.items() if k not in ("version", "checkpoint", "features")},
         beside={k: v for k, v in inner.items() if k not in ("stack", "latest")},
-        journal=str(journal.get("id")) if journal else "",
     )
 
 
 def render(stack: str, checkpoint: Checkpoint, latest: str) -> str:
     """The text of a state file; `latest` is the deployment as JSON text."""
-    version, features = checkpoint.version, list(checkpoint.features)
-    extra = dict(checkpoint.extra)
-    if checkpoint.journal:
-        extra["journal"] = {"id": checkpoint.journal, "version": version}
-        version, features = 4, [*features, JOURNAL_FEATURE]
-    parts = [f'"version":{version}']
-    if features:
-        parts.append(f'"features":{to_text(features)}')
+    parts = [f'"version":{checkpoint.version}']
+    if checkpoint.features:
+        parts.append(f'"features":{to_text(list(checkpoint.features))}')
     inner = "".join(f",{to_text(k)}:{to_text(v)}" for k, v in checkpoint.beside.items())
     parts.append(f'"checkpoint":{{"stack":{to_text(stack)},"latest":{latest}{inner}}}')
-    parts += [f"{to_text(k)}:{to_text(v)}" for k, v in extra.items()]
+    parts += [f"{to_text(k)}:{to_text(v)}" for k, v in checkpoint.extra.items()]
     return "{" + ",".join(parts) + "}"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,11 +9,11 @@ from typing import Any
 
 import yaml
 
-from lab.engine.backend import checkpoints, history, journalfile
+from lab.engine.backend import checkpoints, history
 from lab.engine.backend.bucket import Bucket
 from lab.engine.backend.envelope import CURRENT_VERSION, Checkpoint
 from lab.engine.backend.layout import META, STACKS, StackReference
-from lab.engine.backend.locks import held, locked, release_all
+from lab.engine.backend.locks import locked, release_all
 from lab.engine.usererror import ExitCode, UserError
 
 STACK_TYPE = "pulumi:pulumi:Stack"
@@ -102,21 +101,13 @@ class FileBackend:
             checkpoints.write(self.bucket, stack, Checkpoint(CURRENT_VERSION, deployment))
 
     def checkpoint(self, stack: StackReference) -> Checkpoint:
-        """The state of a stack, with all steps of a run that is going on or was cut off.
-
-        What a run that was cut off has left beside the state is put into it, unless a lock says
-        that the run may still be going on.
+        """The state of a stack.
 
         Raises:
             UserError: there is no such stack, or its state is damaged.
         """
         self.require(stack)
-        checkpoint = checkpoints.read(self.bucket, stack)
-        if checkpoint.journal and not held(self.bucket, stack):
-            # To look at a state has to be possible where it cannot be written as well.
-            with contextlib.suppress(UserError), locked(self.bucket, stack):
-                return checkpoints.fold(self.bucket, stack)
-        return checkpoint
+        return checkpoints.read(self.bucket, stack)
 
     def replace(
         self, stack: StackReference, deployment: Mapping[str, Any], seen: Checkpoint
@@ -128,7 +119,7 @@ class FileBackend:
         """
         self.require(stack)
         with locked(self.bucket, stack):
-            now = checkpoints.fold(self.bucket, stack)
+            now = checkpoints.read(self.bucket, stack)
             if (now.resources, now.pending_operations) != (
                 seen.resources, seen.pending_operations,
             ):  # fmt: skip
@@ -146,13 +137,9 @@ class FileBackend:
             checkpoints.write(self.bucket, stack, checkpoint)
 
     def cancel(self, stack: StackReference) -> int:
-        """Remove all locks of a stack; gives their number.
-
-        What the run that held them has done is put into the state.
-        """
-        count = release_all(self.bucket, stack)
-        self.checkpoint(stack)
-        return count
+        """Remove all locks of a stack; gives their number."""
+        self.require(stack)
+        return release_all(self.bucket, stack)
 
     def remove(self, stack: StackReference, *, force: bool, backups: bool) -> None:
         """Remove a stack with its history.
@@ -162,7 +149,7 @@ class FileBackend:
         """
         with locked(self.bucket, stack):
             # With force a state that nobody can read any more goes as well.
-            resources = [] if force else checkpoints.fold(self.bucket, stack).resources
+            resources = [] if force else checkpoints.read(self.bucket, stack).resources
             only_root = len(resources) == 1 and resources[0].get("type") == STACK_TYPE
             if resources and not only_root:
                 raise UserError(
@@ -175,7 +162,6 @@ class FileBackend:
             else:
                 self.bucket.copy(stack.checkpoint, f"{stack.checkpoint}.bak")
             self.bucket.delete(stack.checkpoint)
-            journalfile.remove(self.bucket.path(stack.journal))
             self.bucket.delete(stack.tags)
             self.bucket.delete_folder(stack.history)
         self.bucket.delete_folder(stack.locks)

@@ -29,11 +29,6 @@ class StackReference:
         return f"{STACKS}/{self.project}/{self.name}.json"
 
     @property
-    def journal(self) -> str:
-        """What a run has done since the state was written; the ending keeps it apart from states."""
-        return f"{self.checkpoint}.journal"
-
-    @property
     def tags(self) -> str:
         """The tags; the ending keeps them apart from states."""
         return f"{STACKS}/{self.project}/{self.name}.pulumi-tags"

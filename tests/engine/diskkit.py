@@ -1,21 +1,18 @@
-"""A stack whose state is on disk, and what its journal held after each write."""
+"""A stack whose state is on disk, and what was there after each write."""
 
 from __future__ import annotations
 
 import base64
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from lab.engine.backend import checkpoints
 from lab.engine.backend.filebackend import FileBackend
 from lab.engine.backend.layout import StackReference
 from lab.engine.backend.store import CheckpointStore
-from lab.engine.journal import Entry
-from lab.engine.keeper import Recorder
 from lab.engine.secrets import PassphraseCrypter, SecretsManager
-from lab.engine.state import ResourceState, Snapshot
+from lab.engine.state import Snapshot
 from tests.engine.enginekit import Stack
 
 DEV = StackReference("memory", "dev")
@@ -31,44 +28,15 @@ def manager() -> SecretsManager:
 
 @dataclasses.dataclass(frozen=True)
 class Moment:
-    """What was on the disk, and what had been done, when a write of the journal had returned."""
+    """What was on the disk, and what had been done, when a write of the state had returned."""
 
     state: bytes
-    journal: bytes
     snapshot: Snapshot
     objects: frozenset[str]
 
     @property
     def pending(self) -> set[tuple[str, str]]:
         return {(op.type, op.resource.name) for op in self.snapshot.pending_operations}
-
-
-class Watched:
-    """A recorder that takes down each moment."""
-
-    def __init__(self, stack: DiskStack, store: CheckpointStore) -> None:
-        self._stack, self._store = stack, store
-
-    def record(
-        self, entries: Sequence[Entry[ResourceState]], snapshot: Callable[[], Snapshot]
-    ) -> None:
-        self._store.record(entries, snapshot)
-        files = self._stack.backend.bucket
-        if not files.exists(DEV.journal):
-            return  # all that was recorded is in the state
-        self._stack.moments.append(
-            Moment(
-                files.read(DEV.checkpoint),
-                files.read(DEV.journal).rstrip(b"\0"),
-                snapshot(),
-                frozenset(self._stack.memory.objects),
-            )
-        )
-
-    def fold(
-        self, entries: Sequence[Entry[ResourceState]], snapshot: Callable[[], Snapshot]
-    ) -> None:
-        self._store.fold(entries, snapshot)
 
 
 class DiskStack(Stack):
@@ -91,18 +59,12 @@ class DiskStack(Stack):
         self.stored = self._store.load()
         return self.stored
 
-    def recorder(self) -> Recorder:
-        return Watched(self, self._store)
-
-    @property
-    def journal(self) -> Path:
-        return self.backend.bucket.path(DEV.journal)
+    def save(self, snapshot: Snapshot) -> None:
+        self._store.save(snapshot)
+        self.moments.append(
+            Moment(self.state.read_bytes(), snapshot, frozenset(self.memory.objects))
+        )
 
     @property
     def state(self) -> Path:
         return self.backend.bucket.path(DEV.checkpoint)
-
-    def put(self, state: bytes, journal: bytes) -> None:
-        """Lay files down as a kill would have left them."""
-        self.state.write_bytes(state)
-        self.journal.write_bytes(journal)
