@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -21,6 +22,7 @@ from caas.api.jwks import AGAIN_SECONDS, IssuerKeys
 from caas.api.kube import SECONDS, Kube
 from caas.api.limits import RateLimit, StrangerLimit
 from caas.api.openapi import DESCRIPTION, describe
+from caas.api.page import content_security_policy, page
 from caas.api.problems import CONTENT_TYPE, Problem, ProblemError
 from caas.api.store import Store
 from caas.api.streams import LogStreams
@@ -76,6 +78,7 @@ def create_app(
         version="1",
         description=DESCRIPTION,
         lifespan=life,
+        docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
         openapi_tags=[
@@ -98,6 +101,7 @@ def create_app(
     app.include_router(routes.router)
     _refusals(app)
     describe(app)
+    _for_people(app)
     rate = RateLimit(settings.api.requests_per_second, settings.api.burst, time.monotonic)
     gate = Gate(
         app,
@@ -138,6 +142,18 @@ class _Reachable:
                     self._answers = False
                 self._asked = time.monotonic()
             return self._answers
+
+
+def _for_people(app: FastAPI) -> None:
+    made = functools.cache(lambda: page(app.openapi()))
+
+    @app.get("/docs", include_in_schema=False)
+    async def docs() -> Response:
+        return Response(
+            made(),
+            media_type="text/html",
+            headers={"Content-Security-Policy": content_security_policy()},
+        )
 
 
 class Condition:

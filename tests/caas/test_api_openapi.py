@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
+import hashlib
 import secrets
 import threading
 import time
 from collections.abc import Iterator
+from html.parser import HTMLParser
 from itertools import permutations
 from typing import Any, cast
 
@@ -197,10 +200,96 @@ def test_examples_fit_their_schemas() -> None:
     }
 
 
-def test_the_page_for_people_is_there() -> None:
+class Page(HTMLParser):
+    """What a browser would make of a page; fails where tags do not match."""
+
+    VOID = frozenset({"meta", "br"})
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.styles: list[str] = []
+        self._open: list[str] = []
+        self.feed(text)
+        self.close()
+        assert self._open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in self.VOID:
+            self._open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self._open[-1:] == ["style"]:
+            self.styles.append(data)
+        self.text += data
+
+
+@pytest.mark.attack(
+    by="whoever holds another site, or the way to it",
+    tries="run a script on the API's origin through the page of its description",
+    stopped_by="the page has no script and loads nothing; its Content-Security-Policy allows its own style alone",
+)
+def test_the_page_for_people_loads_nothing() -> None:
     async def act(api: Api) -> None:
         answer = await api.client.get("/docs")
         assert answer.status_code == 200
-        assert "/openapi.json" in answer.text
+        assert answer.headers["Content-Type"] == "text/html; charset=utf-8"
+        seen = Page(answer.text)
+        assert {tag for tag, _ in seen.tags} <= {
+            "html",
+            "head",
+            "meta",
+            "title",
+            "style",
+            "body",
+            "h1",
+            "h2",
+            "h3",
+            "p",
+            "a",
+            "ul",
+            "li",
+            "table",
+            "tr",
+            "th",
+            "td",
+            "code",
+            "span",
+        }
+        allowed = {"href", "id", "class", "lang", "charset", "name", "content"}
+        assert {name for _, attributes in seen.tags for name in attributes} <= allowed
+        (style,) = seen.styles
+        assert "url(" not in style
+        assert "@import" not in style
+        digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+        assert answer.headers["Content-Security-Policy"] == (
+            f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; "
+            "form-action 'none'; frame-ancestors 'none'"
+        )
+        places = {f"#{attributes['id']}" for _, attributes in seen.tags if "id" in attributes}
+        links = {attributes["href"] for tag, attributes in seen.tags if tag == "a"}
+        assert links <= places | {"/openapi.json"}
+        assert "/openapi.json" in links
+
+    play(act)
+
+
+def test_the_page_for_people_says_what_the_description_does() -> None:
+    async def act(api: Api) -> None:
+        said = Page((await api.client.get("/docs")).text).text
+        for path, operations in described()["paths"].items():
+            for method, operation in operations.items():
+                assert f"{method.upper()}{path}" in said
+                assert operation["summary"] in said
+        for name, schema in described()["components"]["schemas"].items():
+            assert name in said
+            for field, one in schema.get("properties", {}).items():
+                assert field in said
+                assert one.get("description", "").replace("`", "") in said
 
     play(act)
