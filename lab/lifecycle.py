@@ -26,6 +26,7 @@ from lab import (
     real_nodes,
     usernetes,
 )
+from lab.control_plane import pki
 from lab.control_plane.kube import KubeApi
 from lab.control_plane.layout import Layout
 from lab.control_plane.ports import kept
@@ -37,7 +38,12 @@ from lab.spec import LabSpec, remember, with_known
 Report = Callable[[str], None]
 
 INVENTORY = "inventory.json"
-INVENTORY_VERSION = 2
+INVENTORY_VERSION = 3
+AUTHORITY = "ca.crt"
+"""Certificate of the lab's authority, for those who call what it serves."""
+API_CERTIFICATE = Path("api") / "tls.crt"
+"""What the API of a `caas` cluster shows in the lab; its key lies beside it."""
+_API = pki.Client("api", "gpu-clusters-api")
 MARK = "lab.json"
 """What makes a folder a lab; only a folder with this file is ever removed."""
 
@@ -100,6 +106,9 @@ def start(folder: Path, spec: LabSpec, report: Report) -> None:
             )
         else:
             usernetes.stop(folder / "usernetes")
+        _publish(folder / AUTHORITY, Layout.of(folder).certificate(pki.CA).read_bytes())
+        # Its pods have addresses of their own; tenants come by a name of this machine's loopback.
+        pki.keep(Layout.of(folder), folder / API_CERTIFICATE, _API, names=["localhost"])
         # Where machines are reached is known now: those of real nodes have moved into their networks.
         endpoints = hosts.status(folder / "hosts").hosts
         inventory = _inventory(folder, spec.name, endpoints, control.kubeconfig, issued)
@@ -149,6 +158,10 @@ def _inventory(
         "bmc-password": str(HostsFolder(folder / "hosts").bmc_password),
         "issuer": issued.url,
         **({"issuer-keys": keys} if issued.keys_url else {}),
+        "api": {
+            "certificate": str(folder / API_CERTIFICATE),
+            "private-key": str((folder / API_CERTIFICATE).with_suffix(".key")),
+        },
         "golden-firmware": GOLDEN,
         "hosts": {
             name: {

@@ -27,7 +27,7 @@ from gpuclusters.domain import isolation, lease_resource, pull_secret, tenancy_r
 from gpuclusters.domain.program_accounts import Program
 from gpuclusters.domain.program_network import Place, Reach
 from gpuclusters.providers.node_maintenance import NodeMaintenance
-from stacks import caas_rke2, kata, machines, reach
+from stacks import caas_api, caas_rke2, kata, machines, reach
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,10 +87,16 @@ def build(config: CaasConfig, secrets: Secrets) -> Outputs:
     closed = ProgramNetwork(
         "program-network",
         ProgramNetworkArgs(
-            system=system, reach=_reach(config, secrets), monitored=config.programs.monitoring
+            system=system,
+            reach=_reach(config, secrets),
+            monitored=config.programs.monitoring,
+            callers=caas_api.callers(config),
         ),
         in_cluster,
     )
+    home = system.homes[Program.API].namespace
+    certificate = caas_api.certificate(config, secrets, home, in_cluster)
+    shown = [certificate] if certificate is not None else []
     programs = Programs(
         "programs",
         ProgramsArgs(
@@ -98,12 +104,26 @@ def build(config: CaasConfig, secrets: Secrets) -> Outputs:
             replicas=config.programs.replicas,
             nodes=[node.name for node in cluster.nodes],
             system=system,
+            certificate=(
+                certificate.secret
+                if certificate is not None and caas_api.ends_tls_itself(config)
+                else None
+            ),
+            balanced=caas_api.balanced(config),
             image_pull_secret=config.programs.image_pull_secret,
             # Programs go before Kata: its VMs hold what they lease.
-            requires=[api, closed, *chain.from_iterable(ready.values()), runtime, *installed],
+            requires=[
+                api,
+                closed,
+                *shown,
+                *chain.from_iterable(ready.values()),
+                runtime,
+                *installed,
+            ],
         ),
         in_cluster,
     )
+    caas_api.expose(config, certificate, programs, home, in_cluster)
     if config.programs.monitoring:
         Monitoring("monitoring", MonitoringArgs(system=system), in_cluster)
     for node in cluster.nodes:

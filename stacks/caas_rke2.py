@@ -89,6 +89,7 @@ def _settings(config: CaasConfig, cluster: Rke2Kubernetes) -> Settings:
         kube_proxy_replacement=config.network.kube_proxy_replacement,
         socket_lb_host_namespace_only=config.network.socket_lb_host_namespace_only,
         dns_proxy=config.network.dns_proxy,
+        ingress_controller=getattr(config.api.exposure, "ingress_class", None) == "cilium",
         kubelet_drop_in=drop_ins.kubelet(
             runtime_request_timeout_seconds=boot_profile(config).kubelet_request_timeout
         ),

@@ -1,4 +1,4 @@
-"""`/docs`: the API's description for people, made from its OpenAPI document. No script, nothing from elsewhere."""
+"""`/docs`: the API's description for people, made from its OpenAPI document; no script, nothing foreign."""
 
 from __future__ import annotations
 

@@ -13,6 +13,7 @@ from gpuclusters.domain.program_accounts import Program
 
 _SETTINGS_FOLDER = "/etc/gpu-clusters"
 _SECRETS_FOLDER = "/etc/gpu-clusters-secrets"
+_TLS_FOLDER = "/etc/gpu-clusters-tls"
 _SCRATCH_FOLDER = "/tmp"  # noqa: S108 - an emptyDir of the pod
 _START_SECONDS = 120
 """How long a program may take until it answers for the first time."""
@@ -50,6 +51,8 @@ class ProgramArgs:
     serves: int | None = None
     """Where it answers those it is there for, if it is a server."""
     system: System
+    certificate: pulumi.Input[str] | None = None
+    """Name of a Secret with the certificate that it shows; None: it serves plain HTTP."""
     image_pull_secret: str | None = None
     reads_secrets: bool = False
     host_folders: Sequence[HostFolder] = ()
@@ -93,6 +96,12 @@ def pod_template(args: ProgramArgs) -> dict[str, Any]:
         # Readable for the pod's group: the program is not root.
         secret = {"secret_name": args.system.secrets, "default_mode": 0o440}
         volumes.append({"name": "secrets", "secret": secret})
+    if args.certificate is not None:
+        environment["GPU_CLUSTERS_API_TLS"] = {"value": _TLS_FOLDER}
+        mounts.append({"name": "tls", "mount_path": _TLS_FOLDER, "read_only": True})
+        # The whole folder and no single files: only so it changes when the certificate is renewed.
+        secret = {"secret_name": args.certificate, "default_mode": 0o440}
+        volumes.append({"name": "tls", "secret": secret})
     for folder in args.host_folders:
         where = f"{folder.path}/{folder.socket}" if folder.socket else folder.path
         environment[folder.variable] = {"value": where}

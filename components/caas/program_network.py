@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 
@@ -33,6 +34,8 @@ class ProgramNetworkArgs:
     reach: pulumi.Input[Reach]
     monitored: bool
     """Whether the Prometheus Operator collects their metrics."""
+    callers: Sequence[str] = ()
+    """Networks outside of the cluster from which the API is called."""
 
 
 class ProgramNetwork(pulumi.ComponentResource):
@@ -43,7 +46,11 @@ class ProgramNetwork(pulumi.ComponentResource):
     ) -> None:
         super().__init__("gpu-clusters:caas:ProgramNetwork", name, None, opts)
         reach = pulumi.Output.from_input(args.reach)
-        made = reach.apply(lambda known: policies(known, PORTS, monitored=args.monitored))
+        made = reach.apply(
+            lambda known: policies(
+                known, PORTS, monitored=args.monitored, callers=list(args.callers)
+            )
+        )
         for program, home in args.system.homes.items():
             CustomResource(
                 f"{name}-{program}",

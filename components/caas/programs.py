@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,6 +45,10 @@ class ProgramsArgs:
     nodes: Sequence[str]
     """The nodes whose GPUs are handed out."""
     system: System
+    certificate: pulumi.Input[str] | None = None
+    """Name of the Secret with the API's certificate, where the API itself ends TLS."""
+    balanced: Mapping[str, str] | None = None
+    """Annotations of the API's Service where that is of type LoadBalancer; None: it is not."""
     image_pull_secret: str | None = None
     requires: Sequence[pulumi.Resource] = ()
     """What must exist before the programs start: the kinds they watch, the rules they rely on."""
@@ -55,7 +59,9 @@ class Programs(pulumi.ComponentResource):
 
     controllers: Deployment
     api_service: pulumi.Output[str]
-    """Name of the API's Service; what stands before it ends TLS."""
+    """Name of the API's Service."""
+    api_port: int
+    """Its port: 443 where the API itself ends TLS, else 80."""
 
     def __init__(
         self, name: str, args: ProgramsArgs, opts: pulumi.ResourceOptions | None = None
@@ -66,17 +72,31 @@ class Programs(pulumi.ComponentResource):
         self.controllers = self._deployment(
             self._program(Program.CONTROLLERS, CONTROLLERS_PORT, reads_secrets=True, memory="512Mi")
         )
-        api = self._deployment(self._program(Program.API, API_METRICS_PORT, serves=API_PORT))
+        api = self._deployment(
+            self._program(
+                Program.API, API_METRICS_PORT, serves=API_PORT, certificate=args.certificate
+            )
+        )
         self._daemon_set(
             self._program(Program.DEVICE_PLUGIN, DEVICE_PLUGIN_PORT, host_folders=KUBELET_FOLDERS)
         )
+        self.api_port = 80 if args.certificate is None else 443
+        port: Any = {
+            "name": "http" if args.certificate is None else "https",
+            "port": self.api_port,
+            "target_port": SERVES,
+        }
+        spec: Any = {"selector": labels(Program.API), "ports": [port]}
+        if args.balanced is not None:
+            # Of a client whose address is lost on the way, the API could not count the connections.
+            spec |= {"type": "LoadBalancer", "external_traffic_policy": "Local"}
+        metadata: Any = self._metadata(Program.API)
+        if args.balanced:
+            metadata["annotations"] = dict(args.balanced)
         service = Service(
             f"{name}-api-service",
-            metadata=self._metadata(Program.API),
-            spec={
-                "selector": labels(Program.API),
-                "ports": [{"name": "http", "port": 80, "target_port": SERVES}],
-            },
+            metadata=metadata,
+            spec=spec,
             # A Service is waited for until it has endpoints. Without the Deployment, which may have failed,
             # or not have been begun because something else had, that would be ten minutes for nothing.
             opts=pulumi.ResourceOptions(parent=self, depends_on=[api]),

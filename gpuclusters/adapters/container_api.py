@@ -16,7 +16,7 @@ _TIMEOUT = urllib3.Timeout(connect=5.0, read=30.0)
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Status and body; a body that is no JSON is None."""
+    """Status and body; a body that is no JSON is text."""
 
     status: int
     body: Any
@@ -33,10 +33,20 @@ class Answer:
 class ContainerApi:
     """One API, called with whatever token the caller gives."""
 
-    def __init__(self, url: str, *, ca_certificate: str | None = None) -> None:
+    def __init__(
+        self, url: str, *, ca_certificate: str | None = None, address: str | None = None
+    ) -> None:
+        """`ca_certificate` is text in PEM; `address` is where to connect, if not where the name leads."""
         self._url = url.rstrip("/")
+        options: dict[str, Any] = {}
+        self._at = self._url
+        if address is not None:
+            named = urllib3.util.parse_url(self._url)
+            self._at = named._replace(host=address).url
+            if named.scheme == "https":
+                options = {"assert_hostname": named.host, "server_hostname": named.host}
         self._pool = urllib3.PoolManager(
-            timeout=_TIMEOUT, retries=False, ca_cert_data=ca_certificate
+            timeout=_TIMEOUT, retries=False, ca_cert_data=ca_certificate, **options
         )
 
     @property
@@ -45,19 +55,26 @@ class ContainerApi:
         return f"API {self._url}"
 
     def call(
-        self, method: str, path: str, token: str | None, body: Mapping[str, Any] | None = None
+        self,
+        method: str,
+        path: str,
+        token: str | None,
+        body: Mapping[str, Any] | None = None,
+        *,
+        second_token: str | None = None,
     ) -> Answer:
-        """Send one request.
+        """Send one request; with a second token it has two headers `Authorization`.
 
         Raises:
             UnreachableError: nobody answered.
         """
-        headers = {"Accept": "application/json"}
-        if token is not None:
-            headers["Authorization"] = f"Bearer {token}"
+        headers = urllib3.HTTPHeaderDict({"Accept": "application/json"})
+        for one in (token, second_token):
+            if one is not None:
+                headers.add("Authorization", f"Bearer {one}")
         try:
             response = self._pool.request(
-                method, self._url + path, headers=headers, json=None if body is None else dict(body)
+                method, self._at + path, headers=headers, json=None if body is None else dict(body)
             )
         except urllib3.exceptions.HTTPError as error:
             raise UnreachableError(
@@ -69,4 +86,4 @@ class ContainerApi:
         try:
             return Answer(response.status, json.loads(response.data))
         except ValueError:
-            return Answer(response.status, None)
+            return Answer(response.status, response.data.decode(errors="replace"))

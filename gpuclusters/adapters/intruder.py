@@ -10,6 +10,7 @@ import base64
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any
 
 from gpuclusters.adapters.container_api import Answer, ContainerApi
@@ -32,6 +33,11 @@ _ELSEWHERE = (
     "kubernetes.default.svc.cluster.local/api:1",
 )
 """Images at addresses and local names, which a machine reaches and a tenant must not."""
+_ANYONE = "anyone on the network"
+_OPERATION = ("/metrics", "/healthz", "/readyz")
+"""What is for monitoring and kubelets."""
+_FLOOD = 600
+"""Requests without a token until one must have been limited: 50 at once are taken by each copy of the API."""
 _NOBODY = "c-00000000000000000000"
 
 
@@ -67,6 +73,7 @@ def attack(target: Target) -> Iterator[Finding]:
         yield from _network(target, tenant, tenancy)
         yield from _api(target, tenant, tenancy, others)
     yield from _leases(target)
+    yield from _strangers(target)
 
 
 def _ready(tenant: str, tenancy: Mapping[str, Any]) -> Finding:
@@ -185,6 +192,27 @@ def _api(
         yield Finding("api", tenant, "misuse the public API", Outcome.NOT_TRIED, str(error))
 
 
+def _strangers(target: Target) -> Iterator[Finding]:
+    """What anybody who reaches the API would try. The flood is last: the API limits us afterwards."""
+    api = target.api
+    if api is None:
+        return
+    try:
+        for path in _OPERATION:
+            answer = api.call("GET", path, None)
+            outcome = Outcome.SUCCEEDED if answer.status == HTTPStatus.OK else Outcome.REFUSED
+            yield Finding("api", _ANYONE, f"read {path} of the API", outcome, answer.said)
+        sent, limited = 0, False
+        while sent < _FLOOD and not limited:
+            answer = api.call("GET", "/v1/containers", None)
+            sent, limited = sent + 1, answer.status == HTTPStatus.TOO_MANY_REQUESTS
+        outcome = Outcome.REFUSED if limited else Outcome.SUCCEEDED
+        said = f"{answer.said}; after {sent} requests"
+        yield Finding("api", _ANYONE, "ask without a token as often as it likes", outcome, said)
+    except AdapterError as error:
+        yield Finding("api", _ANYONE, "misuse the public API", Outcome.NOT_TRIED, str(error))
+
+
 def _api_attempts(
     target: Target,
     api: ContainerApi,
@@ -204,7 +232,11 @@ def _api_attempts(
         ("come with a token whose tenant was changed", _changed(token, target.tenant_claim)),
     ):
         answer = api.call("GET", "/v1/containers", bad)
-        yield finding(attempt, answer, refused=answer.status == 401)
+        # Limited is refused too: others without a token may have asked from the same address.
+        yield finding(attempt, answer, refused=answer.status in (401, 429))
+    second = next((target.tokens[name] for name in others if name in target.tokens), token)
+    answer = api.call("GET", "/v1/containers", token, second_token=second)
+    yield finding("come with two tokens at once", answer, refused=answer.status == 400)
 
     sound = image.example(sources)
     # Of what the operator lists an attempt proves nothing.

@@ -7,23 +7,36 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from gpuclusters.adapters.container_api import ContainerApi
 from gpuclusters.adapters.kubernetes_objects import KubernetesObjects
 from gpuclusters.cli.project import Project
 from gpuclusters.config.caas import CaasConfig
+from gpuclusters.config.caas_secrets import lab_ends_tls
 from gpuclusters.domain.container import POD
-from lab import issuer, kubelet, nodes, real_nodes
+from lab import issuer, kubelet, lifecycle, nodes, real_nodes
 
 _LABEL = ("app.kubernetes.io/name", "gpu-clusters-api")
 _PORT = 8080
-_SERVICE, _SERVICE_PORT = "api", 80
+_SERVICE = "api"
 _HOURS = 24
+
+
+@dataclass(frozen=True, slots=True)
+class ApiAddress:
+    """How the API in a lab is called."""
+
+    url: str
+    authority: Path | None
+    """File with the certificate of the authority that its own is of; None: it speaks plain HTTP."""
+    address: str | None = None
+    """Where it is, if not where the name in `url` leads to."""
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
     """Where the API is, and a file with a token for each tenant."""
 
-    url: str | None
+    api: ApiAddress | None
     """None: no copy of the API is ready."""
     tokens: Mapping[str, Path]
 
@@ -43,11 +56,25 @@ def open_access(project: Project, config: CaasConfig) -> Access:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "w") as file:
             file.write(text)
-    return Access(api_url(project.lab_folder, config), tokens)
+    return Access(api_address(project.lab_folder, config), tokens)
 
 
-def api_url(lab: Path, config: CaasConfig) -> str | None:
-    """Address of the API in the lab of a folder; None if no copy of it is ready.
+def container_api(lab: Path, config: CaasConfig) -> ContainerApi | None:
+    """The API in the lab of a folder, to be called; None if no copy of it is ready.
+
+    Raises:
+        AdapterError: the API server is not reached.
+        NodesError: the real nodes, in which it runs, do not answer.
+    """
+    found = api_address(lab, config)
+    if found is None:
+        return None
+    authority = found.authority.read_text(encoding="utf-8") if found.authority else None
+    return ContainerApi(found.url, ca_certificate=authority, address=found.address)
+
+
+def api_address(lab: Path, config: CaasConfig) -> ApiAddress | None:
+    """Where the API is in the lab of a folder; None if no copy of it is ready.
 
     Raises:
         AdapterError: the API server is not reached.
@@ -57,12 +84,16 @@ def api_url(lab: Path, config: CaasConfig) -> str | None:
     address = _ready_pod(kubeconfig, config)
     if address is None:
         return None
+    secure = lab_ends_tls(config)
+    authority = lab / lifecycle.AUTHORITY if secure else None
+    scheme = "https" if secure else "http"
     if kubelet.is_process(address):
-        return f"http://{kubelet.reachable(address)}:{_PORT}"
-    port = nodes.entrance(
-        lab / real_nodes.FOLDER, config.programs.namespace, _SERVICE, _SERVICE_PORT
-    )
-    return f"http://127.0.0.1:{port}"
+        # Each pod has an address of its own, for which no certificate could be.
+        return ApiAddress(f"{scheme}://localhost:{_PORT}", authority, kubelet.reachable(address))
+    service_port = 443 if secure else 80
+    folder = lab / real_nodes.FOLDER
+    port = nodes.entrance(folder, config.programs.namespace, _SERVICE, service_port)
+    return ApiAddress(f"{scheme}://localhost:{port}", authority)
 
 
 def _ready_pod(kubeconfig: str, config: CaasConfig) -> str | None:

@@ -126,10 +126,15 @@ def _node_table(project: Project, stack: str, outputs: Mapping[str, Any]) -> Tab
 
 
 def _curls(project: Project, access: Access) -> Iterator[tuple[str, str]]:
-    if access.url is None or not access.tokens:
+    if access.api is None or not access.tokens:
         return
     token = _relative(project, f"tokens/{next(iter(access.tokens))}")
-    call = f'curl -s -H "Authorization: Bearer $(cat {token})" {access.url}/v1'
+    options = [f'-H "Authorization: Bearer $(cat {token})"']
+    if access.api.authority:
+        options.append(f"--cacert {_relative(project, access.api.authority.name)}")
+    if access.api.address:
+        options.append(f"--connect-to ::{access.api.address}:")
+    call = f"curl -s {' '.join(options)} {access.api.url}/v1"
     ask = """'{"image": "registry.example.com/train:1", "gpus": 2}'"""
     yield f"{call}/capacity", "what a tenant may have, and what is free"
     yield (

@@ -9,7 +9,7 @@ from gpuclusters.adapters.container_api import ContainerApi
 from gpuclusters.adapters.intruder import Target, attack
 from gpuclusters.adapters.kubernetes_objects import KubernetesObjects
 from gpuclusters.cli import lab_nodes
-from gpuclusters.cli.access import api_url
+from gpuclusters.cli.access import container_api
 from gpuclusters.cli.errors import RunError, UnreadableFileError, WrongOptionError
 from gpuclusters.cli.project import Project
 from gpuclusters.cli.verify_access import admin_kubeconfig, lab_inventory
@@ -54,7 +54,12 @@ def run(
     target = (
         _lab_target(project, config, api)
         if in_lab
-        else _target(config, admin_kubeconfig(kubeconfig), api, dict(map(_token, tokens)))
+        else _target(
+            config,
+            admin_kubeconfig(kubeconfig),
+            ContainerApi(api) if api else None,
+            dict(map(_token, tokens)),
+        )
     )
     found = IsolationEvidence(
         about=about(target.objects.version(), remarks(project, config)),
@@ -80,15 +85,18 @@ def _lab_target(project: Project, config: CaasConfig, api: str | None) -> Target
         tenant.name: issuer.token(folder, tenant.name, _TOKEN_SECONDS) for tenant in config.tenants
     }
     text = inventory.kubeconfig.read_text(encoding="utf-8")
-    return _target(config, text, api or api_url(project.lab_folder, config), tokens)
+    found = ContainerApi(api) if api else container_api(project.lab_folder, config)
+    return _target(config, text, found, tokens)
 
 
-def _target(config: CaasConfig, kubeconfig: str, api: str | None, tokens: dict[str, str]) -> Target:
+def _target(
+    config: CaasConfig, kubeconfig: str, api: ContainerApi | None, tokens: dict[str, str]
+) -> Target:
     return Target(
         objects=KubernetesObjects(kubeconfig),
         accounts=config.programs.accounts,
         node=config.nodes[0].name,
-        api=ContainerApi(api) if api else None,
+        api=api,
         tokens=tokens,
         tenant_claim=config.api.tenant_claim,
     )

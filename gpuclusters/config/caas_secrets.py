@@ -6,10 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 import pulumi
+from pulumi.runtime import config as runtime_config
 
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.errors import ConfigError
-from gpuclusters.config.fault import Fault
+from gpuclusters.config.exposure import GivenCertificate
+from gpuclusters.config.fault import HIDDEN, Fault
 from gpuclusters.config.hosts import LabHosts
 from gpuclusters.config.inventory import Inventory, resolve_hosts, resolve_servers
 from gpuclusters.config.kubernetes import LabKubernetes, Rke2Kubernetes
@@ -21,7 +23,8 @@ from gpuclusters.config.secrets import (
     unknown,
     unused,
 )
-from gpuclusters.config.stack import SECRET_KEYS
+from gpuclusters.config.stack import NAMESPACE, SECRET_KEYS
+from gpuclusters.domain import certificate
 from gpuclusters.domain.recycle import RecyclePolicy
 
 
@@ -46,6 +49,11 @@ class Secrets:
     """Password of the management controllers; None if nobody asks them."""
     tenant_registry_credentials: pulumi.Output[str] | None
     """YAML, `username` and `password` by tenant and registry; None if no registry wants one."""
+    api_certificate: pulumi.Input[str] | None
+    """Chain of the API's certificate, as PEM text; None if the API has none, or cert-manager makes it. No
+    secret."""
+    api_private_key: pulumi.Output[str] | None
+    """Its key, as PEM text."""
     issuer: pulumi.Input[str]
     """OpenID issuer whose tokens the API accepts. No secret."""
     issuer_keys: pulumi.Input[Mapping[str, str]] | None
@@ -92,6 +100,7 @@ def read(config: CaasConfig, inventory: Inventory | None, file: str) -> Secrets:
         if pulling
         else None
     )
+    api_key = _api_private_key(config, reader, needed=needed)
     tokens = [reader.read(key) if _makes_cluster(config) else None for key in _TOKENS]
     if reader.faults or controller_key is None:
         raise ConfigError(reader.faults)
@@ -103,6 +112,8 @@ def read(config: CaasConfig, inventory: Inventory | None, file: str) -> Secrets:
         agent_token=tokens[1],
         bmc_password=password,
         tenant_registry_credentials=registries,
+        api_certificate=_api_certificate(config, inventory),
+        api_private_key=api_key,
         issuer=_issuer(config, inventory),
         issuer_keys=_issuer_keys(config, inventory),
         golden_firmware=_golden_firmware(config, inventory),
@@ -116,7 +127,7 @@ def warnings(config: CaasConfig, file: str) -> Iterable[Fault]:
     known = (*_READ, _REGISTRIES, *(_TOKENS if _makes_cluster(config) else ()))
     why = {key: "the cluster type is caas" for key in SECRET_KEYS if key not in known}
     why |= {
-        key: f"caas.{'kubernetes' if key == 'kubeconfig' else 'hosts'}.source is lab"
+        key: f"caas.{'kubernetes' if key in _OF_CLUSTER else 'hosts'}.source is lab"
         for key in _in_lab(config)
     }
     if _makes_cluster(config):
@@ -125,10 +136,60 @@ def warnings(config: CaasConfig, file: str) -> Iterable[Fault]:
         why.setdefault("bmc-password", "caas.leases.recycle-policy is not full")
     if not any(tenant.images.registry_auth for tenant in config.tenants):
         why[_REGISTRIES] = "no tenant's images.registry-auth names a registry"
+    if given_certificate(config) is None:
+        why.setdefault("api-private-key", "caas.api.exposure names no given certificate")
     return unused(file, why)
 
 
-_READ = ("kubeconfig", "ssh-private-key", "controller-ssh-private-key", "bmc-password")
+def lab_ends_tls(config: CaasConfig) -> bool:
+    """Whether the API shows a certificate of the lab."""
+    return isinstance(config.kubernetes, LabKubernetes) and config.api.exposure is None
+
+
+def given_certificate(config: CaasConfig) -> GivenCertificate | None:
+    """The certificate that the configuration gives."""
+    stated = getattr(config.api.exposure, "certificate", None)
+    return stated if isinstance(stated, GivenCertificate) else None
+
+
+def _api_certificate(config: CaasConfig, inventory: Inventory | None) -> pulumi.Input[str] | None:
+    if lab_ends_tls(config):
+        return inventory.api_certificate.read_text(encoding="utf-8") if inventory else unknown()
+    given = given_certificate(config)
+    return given.chain if given else None
+
+
+def _api_private_key(
+    config: CaasConfig, reader: SecretReader, *, needed: bool
+) -> pulumi.Output[str] | None:
+    key = "api-private-key"
+    if lab_ends_tls(config):
+        return reader.read(key)
+    given = given_certificate(config)
+    if given is None:
+        return None
+    why = "while caas.api.exposure.certificate.source is given" if needed else None
+    known = len(reader.faults)
+    read = reader.read(key, needed=why)
+    text = runtime_config.get_config(f"{NAMESPACE}:{key}")
+    if text is None or len(reader.faults) > known:
+        return read
+    try:
+        fits = certificate.fits(certificate.read(given.chain), text)
+    except ValueError:
+        reader.wrong(key, "is not a private key in PEM without a passphrase", HIDDEN)
+    else:
+        if not fits:
+            wrong = "is not the key of the certificate in caas.api.exposure.certificate.chain"
+            reader.wrong(key, wrong, HIDDEN)
+    return read
+
+
+_READ = (
+    *("kubeconfig", "ssh-private-key", "controller-ssh-private-key", "bmc-password"),
+    "api-private-key",
+)
+_OF_CLUSTER = ("kubeconfig", "api-private-key")
 _REGISTRIES = "tenant-registry-credentials"
 _TOKENS = ("server-token", "agent-token")
 _NEEDED = {
@@ -145,7 +206,7 @@ def _in_lab(config: CaasConfig) -> list[str]:
         key
         for key in _READ
         if isinstance(
-            config.kubernetes if key == "kubeconfig" else config.hosts, LabKubernetes | LabHosts
+            config.kubernetes if key in _OF_CLUSTER else config.hosts, LabKubernetes | LabHosts
         )
     ]
 

@@ -17,7 +17,7 @@ from gpuclusters.config.nodes import Node
 LAB_FOLDER_VARIABLE = "GPU_CLUSTERS_LAB"
 LAB_FOLDER = ".lab"
 INVENTORY = "inventory.json"
-_VERSION = 2
+_VERSION = 3
 _START = "run `make up` or `gpu-clusters lab start`"
 
 
@@ -65,6 +65,9 @@ class Inventory:
     bmc_password: Path
     issuer: str
     """OpenID issuer of the lab."""
+    api_certificate: Path
+    """What the API of a `caas` cluster shows."""
+    api_private_key: Path
     golden_firmware: Mapping[str, tuple[str, ...]]
     """Versions that the simulated machines were made with, by prefix of the inventory item."""
     hosts: Mapping[str, ResolvedHost]
@@ -110,6 +113,8 @@ def _inventory(document: Any) -> Inventory:
         ssh_private_key=Path(document["ssh-private-key"]),
         bmc_password=Path(document["bmc-password"]),
         issuer=str(document["issuer"]),
+        api_certificate=Path(document["api"]["certificate"]),
+        api_private_key=Path(document["api"]["private-key"]),
         golden_firmware={
             str(item): tuple(map(str, versions))
             for item, versions in document["golden-firmware"].items()

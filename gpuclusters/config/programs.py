@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from ipaddress import IPv4Network, IPv6Network
 from typing import Any
 
 import yaml
@@ -10,6 +11,7 @@ import yaml
 from caas import settings
 from gpuclusters.config.boot import boot_profile
 from gpuclusters.config.caas import CaasConfig
+from gpuclusters.config.exposure import GatewayExposure, IngressExposure
 from gpuclusters.config.plan import CaasPlan, NodePlan
 from gpuclusters.domain.lease import Limits
 
@@ -91,12 +93,21 @@ def settings_file(
             burst=api.burst,
             max_containers=api.max_containers,
             connections_per_address=api.connections_per_address,
-            proxies=api.proxies,
+            proxies=_proxies(config),
             max_body_bytes=api.max_body_kib * 1024,
         ),
     )
     document = made.model_dump(mode="json", by_alias=True, exclude_none=True)
     return yaml.safe_dump(document, sort_keys=False, width=110)
+
+
+def _proxies(config: CaasConfig) -> tuple[IPv4Network | IPv6Network, ...]:
+    if config.api.proxies:
+        return config.api.proxies
+    if isinstance(config.api.exposure, IngressExposure | GatewayExposure):
+        # Their controllers run as pods, with the network of pods or of their node.
+        return (config.kubernetes.pod_cidr, *config.network.node_cidrs)
+    return ()
 
 
 def _host(

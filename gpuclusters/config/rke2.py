@@ -177,8 +177,8 @@ class Rke2Common(Section):
         "rke2-traefik-crd",
         "rke2-security-responder",
     )
-    """Charts of RKE2 that are not installed: the API of this program brings its own way in, and nothing of
-    the cluster is reported to RKE2's makers (rke2-security-responder, from v1.37)."""
+    """Charts of RKE2 that are not installed. An Ingress of class nginx or traefik needs theirs;
+    rke2-security-responder (from v1.37) reports on the cluster to RKE2's makers."""
     deny_external_ips: Flag = True
     """Whether the API server refuses services with external IPs, by which one tenant could take traffic of
     another. Cilium from 1.19 has no switch for them."""

@@ -56,6 +56,7 @@ def cilium(
     kube_proxy_replacement: bool,
     socket_lb_host_namespace_only: bool,
     dns_proxy: bool,
+    ingress_controller: bool = False,
 ) -> Cilium:
     """Cilium as its chart is told, from the section and from what belongs to the network."""
     return Cilium(
@@ -66,6 +67,7 @@ def cilium(
         encryption=stated.encryption,
         mtu=stated.mtu,
         host_firewall=stated.host_firewall,
+        ingress_controller=ingress_controller,
     )
 
 
@@ -76,6 +78,7 @@ def settings(
     kube_proxy_replacement: bool,
     socket_lb_host_namespace_only: bool,
     dns_proxy: bool,
+    ingress_controller: bool,
     kubelet_drop_in: str | None,
     containerd_drop_in: str | None,
     kubelet_arguments: Sequence[str] = (),
@@ -88,6 +91,7 @@ def settings(
         kube_proxy_replacement: of Cilium.
         socket_lb_host_namespace_only: of Cilium.
         dns_proxy: of Cilium.
+        ingress_controller: of Cilium.
         kubelet_drop_in: KubeletConfiguration beside RKE2's own.
         containerd_drop_in: configuration of containerd, version 3, beside RKE2's own.
         kubelet_arguments: `kubelet-arg`, beside what the section asks for.
@@ -104,6 +108,7 @@ def settings(
             kube_proxy_replacement=kube_proxy_replacement,
             socket_lb_host_namespace_only=socket_lb_host_namespace_only,
             dns_proxy=dns_proxy,
+            ingress_controller=ingress_controller,
         ),
         kubelet_arguments=(*gates, *kubelet_arguments),
         kubelet_drop_in=kubelet_drop_in,

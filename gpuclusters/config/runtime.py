@@ -18,6 +18,7 @@ from gpuclusters.config.base import (
     https_url,
     refusal,
 )
+from gpuclusters.config.exposure import Exposure
 from gpuclusters.domain import naming, program_accounts
 from gpuclusters.domain.program_accounts import Accounts
 
@@ -69,8 +70,12 @@ class Api(Section):
     connections_per_address: Count = 64
     """Connections that one client's address may have at once."""
     proxies: tuple[Network, ...] = ()
-    """Networks of the proxies through which tenants come, such as an ingress: their connections do not count
-    as one client's, and their X-Forwarded-For is believed."""
+    """Networks of the proxies through which tenants come: their connections do not count as one client's, and
+    their X-Forwarded-For is believed. By default those of pods and nodes, where an ingress or a gateway
+    stands before the API, and none where nothing does."""
+    exposure: Exposure | None = None
+    """How tenants reach the API over TLS. Stated for existing clusters; the lab's API has a certificate of
+    the lab."""
     max_body_kib: Annotated[Integer, Field(ge=1, le=1024)] = 64
     """The largest request, in KiB."""
 

@@ -26,6 +26,7 @@ _SET = {
         "run `pulumi config set --secret controller-ssh-private-key < controllers_ed25519`"
     ),
     "bmc-password": "run `pulumi config set --secret bmc-password < bmc-password.txt`",
+    "api-private-key": "run `pulumi config set --secret api-private-key < api.key`",
     "server-token": "run `pulumi config set --secret server-token < server-token.txt`",
     "agent-token": "run `pulumi config set --secret agent-token < agent-token.txt`",
     "registry-credentials": (
@@ -41,6 +42,7 @@ _LOOKS_LIKE = {
     "ssh-private-key": ("a private key in PEM", _KEY_SIGNS),
     "controller-ssh-private-key": ("a private key in PEM", _KEY_SIGNS),
     "bmc-password": ("a password", ()),
+    "api-private-key": ("a private key in PEM", _KEY_SIGNS),
     "server-token": ("a token", ()),
     "agent-token": ("a token", ()),
     "registry-credentials": ("`username` and `password` by registry", ("username", "password")),
@@ -104,14 +106,15 @@ class SecretReader:
         text = runtime_config.get_config(f"{NAMESPACE}:{key}")
         if text is None:
             if needed is not None:
-                self._wrong(key, f"is missing, {needed}", NOTHING)
+                self.wrong(key, f"is missing, {needed}", NOTHING)
             return None
         what, signs = _LOOKS_LIKE[key]
         if not text.strip() or not all(sign in text for sign in signs):
-            self._wrong(key, f"is not the text of {what}", HIDDEN)
+            self.wrong(key, f"is not the text of {what}", HIDDEN)
         return pulumi.Config(NAMESPACE).get_secret(key)
 
-    def _wrong(self, key: str, wrong: str, got: str) -> None:
+    def wrong(self, key: str, wrong: str, got: str) -> None:
+        """Add a fault."""
         self.faults.append(Fault(self.file, (key,), wrong, got, _SET[key], FaultKind.SECRET.id))
 
     def _of_lab(self, key: str) -> pulumi.Output[str] | None:
@@ -120,6 +123,7 @@ class SecretReader:
         path = {
             "kubeconfig": self.inventory.kubeconfig,
             "bmc-password": self.inventory.bmc_password,
+            "api-private-key": self.inventory.api_private_key,
         }.get(key, self.inventory.ssh_private_key)
         return self._of_file(path)
 

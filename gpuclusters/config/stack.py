@@ -95,6 +95,7 @@ SECTIONS: Mapping[ClusterType, SectionKind] = {
 
 SECRET_KEYS = (
     *("kubeconfig", "ssh-private-key", "controller-ssh-private-key", "bmc-password"),
+    "api-private-key",
     *("server-token", "agent-token", "registry-credentials", "tenant-registry-credentials"),
 )
 """Secrets of all cluster types; which of them a stack needs is told by its section."""

@@ -72,7 +72,11 @@ class Ports:
 
 
 def policies(
-    reach: Reach, ports: Mapping[Program, Ports], *, monitored: bool
+    reach: Reach,
+    ports: Mapping[Program, Ports],
+    *,
+    monitored: bool,
+    callers: Sequence[str] = (),
 ) -> Mapping[Program, Spec]:
     """The `spec` of each program's CiliumNetworkPolicy, in the program's namespace.
 
@@ -80,6 +84,8 @@ def policies(
         reach: whom the programs connect to.
         ports: what each answers at.
         monitored: whether somebody collects metrics.
+        callers: networks outside of the cluster from which the API is called, by whatever stands before it
+            or by its tenants.
     """
     machines = (*reach.machines, *reach.management_controllers)
     out = {
@@ -91,14 +97,14 @@ def policies(
         program: {
             "endpointSelector": {},
             # A rule that is empty opens nothing, and closes its direction.
-            "ingress": [{}, *_ingress(ports[program], monitored=monitored)],
+            "ingress": [{}, *_ingress(ports[program], callers, monitored=monitored)],
             "egress": [{"toEntities": ["kube-apiserver"]}, *out[program]],
         }
         for program in Program
     }
 
 
-def _ingress(ports: Ports, *, monitored: bool) -> list[Spec]:
+def _ingress(ports: Ports, callers: Sequence[str], *, monitored: bool) -> list[Spec]:
     rules: list[Spec] = []
     if ports.serves is not None:
         # Whatever stands before the API: pods that are no tenant's, Cilium's own ingress, or a proxy on
@@ -107,6 +113,10 @@ def _ingress(ports: Ports, *, monitored: bool) -> list[Spec]:
         pods = {"matchExpressions": [_NO_TENANT, _ANY_NAMESPACE]}
         rules.append({"fromEndpoints": [pods], "toPorts": serves})
         rules.append({"fromEntities": ["ingress", *_NODES], "toPorts": serves})
+        if callers:
+            # No pod is in a range for Cilium, whatever its address.
+            ranges = [{"cidr": caller} for caller in callers]
+            rules.append({"fromCIDRSet": ranges, "toPorts": serves})
     if monitored:
         collectors = {"matchLabels": COLLECTOR, "matchExpressions": [_NO_TENANT, _ANY_NAMESPACE]}
         rules.append({"fromEndpoints": [collectors], "toPorts": _ports(ports.metrics)})

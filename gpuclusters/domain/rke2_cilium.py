@@ -50,6 +50,8 @@ class Cilium:
     encryption: Encryption = Encryption.NONE
     mtu: int | None = None
     host_firewall: bool = False
+    ingress_controller: bool = False
+    """Serve Ingresses of the class cilium."""
 
 
 def values(cilium: Cilium) -> dict[str, Any]:
@@ -76,6 +78,8 @@ def values(cilium: Cilium) -> dict[str, Any]:
         chosen |= {"k8sServiceHost": "localhost", "k8sServicePort": str(API_PORT)}
     if cilium.encryption is Encryption.WIREGUARD:
         chosen["encryption"] = {"enabled": True, "type": "wireguard"}
+    if cilium.ingress_controller:
+        chosen["ingressController"] = {"enabled": True}
     if cilium.mtu is not None:
         chosen["MTU"] = cilium.mtu
     return chosen

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -66,12 +67,12 @@ def ensure(layout: Layout, now: datetime.datetime | None = None) -> list[str]:
     now = now or datetime.datetime.now(datetime.UTC)
     layout.pki.mkdir(parents=True, exist_ok=True, mode=0o700)
     made = []
-    if not _is_good(layout, CA, now):
+    if not _is_good(layout, layout.certificate(CA), now):
         _write(layout, CA, *_make_authority(now))
         made.append(CA)
     authority = _load_authority(layout)
     for name in (SERVING, *(client.name for client in CLIENTS)):
-        if made[:1] == [CA] or not _is_good(layout, name, now):
+        if made[:1] == [CA] or not _is_good(layout, layout.certificate(name), now):
             _write(layout, name, *_make_leaf(name, authority, now))
             made.append(name)
     if not layout.key(SERVICE_ACCOUNT).exists() or not _public_key(layout).exists():
@@ -103,15 +104,25 @@ def issue(
     write_atomic(certificate_file, made.public_bytes(serialization.Encoding.PEM))
 
 
+def keep(layout: Layout, certificate_file: Path, client: Client, *, names: Sequence[str]) -> None:
+    """As `issue`, unless there is one of this authority that lasts for another 60 days."""
+    now = datetime.datetime.now(datetime.UTC)
+    if not _is_good(layout, certificate_file, now):
+        certificate_file.parent.mkdir(mode=0o700, exist_ok=True)
+        issue(layout, certificate_file, client, names=names)
+
+
 def _public_key(layout: Layout) -> Path:
     return layout.pki / f"{SERVICE_ACCOUNT}.pub"
 
 
-def _is_good(layout: Layout, name: str, now: datetime.datetime) -> bool:
+def _is_good(layout: Layout, file: Path, now: datetime.datetime) -> bool:
     try:
-        certificate = x509.load_pem_x509_certificate(layout.certificate(name).read_bytes())
-        key = serialization.load_pem_private_key(layout.key(name).read_bytes(), None)
-    except (FileNotFoundError, ValueError):
+        certificate = x509.load_pem_x509_certificate(file.read_bytes())
+        key = serialization.load_pem_private_key(file.with_suffix(".key").read_bytes(), None)
+        authority = x509.load_pem_x509_certificate(layout.certificate(CA).read_bytes())
+        certificate.verify_directly_issued_by(authority)
+    except (FileNotFoundError, ValueError, InvalidSignature):
         return False
     expires = certificate.not_valid_after_utc
     return (

@@ -26,8 +26,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from components.caas.program import LABEL
 from components.caas.programs import API_METRICS_PORT, CONTROLLERS_PORT, DEVICE_PLUGIN_PORT
-from gpuclusters.adapters.container_api import ContainerApi
-from gpuclusters.cli.access import api_url
+from gpuclusters.cli.access import container_api
 from gpuclusters.cli.project import Project
 from gpuclusters.cli.stack_config import read_valid
 from lab.hosts import tenant
@@ -100,10 +99,10 @@ class Tenants:
 
     def __init__(self, dev: Checkout) -> None:
         config = read_valid(Project(dev.folder, dev.lab), "dev").section
-        url = api_url(dev.lab, config)
-        assert url is not None
+        api = container_api(dev.lab, config)
+        assert api is not None
         self._dev = dev
-        self._api = ContainerApi(url)
+        self._api = api
         self._random = random.Random(7)
         self._made: list[tuple[float, str, str]] = []
 

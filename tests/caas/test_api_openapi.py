@@ -232,7 +232,7 @@ class Page(HTMLParser):
 @pytest.mark.attack(
     by="whoever holds another site, or the way to it",
     tries="run a script on the API's origin through the page of its description",
-    stopped_by="the page has no script and loads nothing; its Content-Security-Policy allows its own style alone",
+    stopped_by="the page has no script and loads nothing; its policy allows its own style alone",
 )
 def test_the_page_for_people_loads_nothing() -> None:
     async def act(api: Api) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import time
-import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Any, TypeVar
 
 from gpuclusters.adapters.container_api import Answer, ContainerApi
 from gpuclusters.adapters.kubernetes_objects import path_of
-from gpuclusters.cli.access import api_url
+from gpuclusters.cli.access import container_api
 from gpuclusters.cli.project import Project
 from gpuclusters.cli.stack_config import read_valid
 from gpuclusters.config.caas import CaasConfig
@@ -53,7 +52,7 @@ class Tenants:
     """The dev stack, with its API as each tenant calls it."""
 
     dev: Checkout
-    url: str
+    api: ContainerApi
     real: bool
 
     @staticmethod
@@ -61,13 +60,9 @@ class Tenants:
         """Those of a stack that is up."""
         config = read_valid(Project(dev.folder, dev.lab), "dev").section
         assert isinstance(config, CaasConfig)
-        url = api_url(dev.lab, config)
-        assert url is not None
-        return Tenants(dev, url, real=dev.nodes == "real")
-
-    @property
-    def api(self) -> ContainerApi:
-        return ContainerApi(self.url)
+        api = container_api(dev.lab, config)
+        assert api is not None
+        return Tenants(dev, api, real=dev.nodes == "real")
 
     def call(self, who: str, method: str, path: str, body: Any = None) -> Answer:
         token = (self.dev.lab / "tokens" / who).read_text()
@@ -136,17 +131,12 @@ def looks_into_its_container(cluster: Tenants, who: str, container: str) -> None
     listed = cluster.dev.kubectl_text("exec", "-n", namespace, container, "--", "ls", "/dev/vfio")
     assert set(listed.split()) == {*groups, "vfio"}
     # Its log streams through our API.
-    request = urllib.request.Request(
-        f"{cluster.url}/v1/containers/{container}/logs",
-        headers={"Authorization": f"Bearer {(cluster.dev.lab / 'tokens' / who).read_text()}"},
-    )
-
-    def said() -> str:
-        with urllib.request.urlopen(request, timeout=PATIENCE_SECONDS) as answer:
-            return str(answer.read().decode())
-
+    log = f"/v1/containers/{container}/logs"
     # It runs a moment before it says so.
-    eventually(lambda: "stand-in" in said(), "what the container says in its log")
+    eventually(
+        lambda: "stand-in" in str(cluster.call(who, "GET", log).body),
+        "what the container says in its log",
+    )
 
 
 def every_output_says_once_what_stands_for_kata(cluster: Tenants, tmp_path: Path) -> None:

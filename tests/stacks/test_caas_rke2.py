@@ -19,7 +19,9 @@ VERSION = "v1.35.7+rke2r1"
 TYPE = ":Rke2Node"
 
 
-def stack(*agents: str, version: str = VERSION, **settings: Any) -> Recorder:
+def stack(
+    *agents: str, version: str = VERSION, api: dict[str, Any] | None = None, **settings: Any
+) -> Recorder:
     """The stack with three servers in the lab and these machines."""
     kubernetes = {
         "source": "rke2",
@@ -29,7 +31,9 @@ def stack(*agents: str, version: str = VERSION, **settings: Any) -> Recorder:
         "registration-address": "10.20.0.100",
         **settings,
     }
-    return declared(document(kubernetes, agents), preview=True)
+    keys = document(kubernetes, agents)
+    keys["caas"]["api"] = api or {}
+    return declared(keys, preview=True)
 
 
 def document(kubernetes: dict[str, Any], agents: Sequence[str]) -> dict[str, Any]:
@@ -78,6 +82,16 @@ def test_cilium_is_told_what_the_network_section_says() -> None:
     values = yaml.safe_load(yaml.safe_load(files[rke2_cilium.PATH])["spec"]["valuesContent"])
     assert values["kubeProxyReplacement"] is True
     assert values["socketLB"]["hostNamespaceOnly"] is True
+    assert "ingressController" not in values
+
+
+def test_cilium_serves_the_ingress_that_the_api_is_given() -> None:
+    certificate = {"source": "cert-manager", "issuer": "letsencrypt"}
+    exposure = {"kind": "ingress", "host": "api.example.com", "certificate": certificate}
+    made = stack("hgx-01", api={"exposure": {**exposure, "ingress-class": "cilium"}})
+    files = nodes(made)["cp-1-rke2"]["files"]
+    values = yaml.safe_load(yaml.safe_load(files[rke2_cilium.PATH])["spec"]["valuesContent"])
+    assert values["ingressController"] == {"enabled": True}
 
 
 def test_kubelet_and_containerd_are_told_through_rke2_and_by_nobody_else() -> None:

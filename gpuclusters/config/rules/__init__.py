@@ -7,6 +7,7 @@ section; which part of it must be readable for the rule to run stands in its `ne
 from gpuclusters.config.rules import (
     cluster,
     device,
+    exposure,
     fabric,
     handover,
     machine,
@@ -39,6 +40,7 @@ CAAS_RULES: tuple[Rule, ...] = (
     *machine.RULES,
     *preparation.RULES,
     *handover.RULES,
+    *exposure.RULES,
     *rke2.RULES,
     *rke2_servers.RULES,
 )

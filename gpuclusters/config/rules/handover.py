@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.fault import NOTHING, Flaw, show
 from gpuclusters.config.hosts import ExistingHosts
-from gpuclusters.config.kubernetes import LabKubernetes
+from gpuclusters.config.lab import uses_lab
 from gpuclusters.config.rules.rule import rule
 from gpuclusters.domain.recycle import RecyclePolicy
 
@@ -66,7 +66,7 @@ def firmware_can_be_read(config: CaasConfig) -> Iterable[Flaw]:
 @rule(23, needs=["programs", "kubernetes", "hosts"])
 def programs_have_an_image(config: CaasConfig) -> Iterable[Flaw]:
     """A cluster that you have gets the programs as an image that you built."""
-    if _is_real(config) and config.programs.image is None:
+    if not uses_lab(config) and config.programs.image is None:
         yield Flaw(
             ("programs", "image"),
             f"is missing while kubernetes.source is {config.kubernetes.source}",
@@ -78,20 +78,13 @@ def programs_have_an_image(config: CaasConfig) -> Iterable[Flaw]:
 @rule(23, needs=["api", "kubernetes", "hosts"])
 def api_knows_its_issuer(config: CaasConfig) -> Iterable[Flaw]:
     """Without an issuer nobody could be let in."""
-    if _is_real(config) and config.api.issuer is None:
+    if not uses_lab(config) and config.api.issuer is None:
         yield Flaw(
             ("api", "issuer"),
             f"is missing while kubernetes.source is {config.kubernetes.source}",
             NOTHING,
             "write the address of your OpenID issuer: https://id.example.com",
         )
-
-
-def _is_real(config: CaasConfig) -> bool:
-    """Whether machines and cluster are other ones than those of the lab."""
-    return isinstance(config.hosts, ExistingHosts) and not isinstance(
-        config.kubernetes, LabKubernetes
-    )
 
 
 RULES = (

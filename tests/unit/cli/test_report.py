@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from gpuclusters.cli.access import Access
+from gpuclusters.cli.access import Access, ApiAddress
 from gpuclusters.cli.project import Project
 from gpuclusters.cli.report import of_caas, show
 
@@ -22,11 +22,18 @@ def test_where_a_token_is_gets_printed_and_not_the_token(tmp_path: Path) -> None
     lab = tmp_path / ".lab"
     (lab / "tokens").mkdir(parents=True)
     (lab / "tokens" / "acme").write_text("a-token-of-acme")
-    access = Access("http://127.0.0.1:1", {"acme": lab / "tokens" / "acme"})
+    access = Access(
+        ApiAddress("https://localhost:8080", lab / "ca.crt", "127.66.0.1"),
+        {"acme": lab / "tokens" / "acme"},
+    )
     said = io.StringIO()
 
     summary = of_caas(Project(tmp_path, lab), "dev", {}, access)
     show(Console(file=said, width=200), summary, unchanged=True)
 
     assert ".lab/tokens/acme, good for a day" in said.getvalue()
+    assert (
+        "--cacert .lab/ca.crt --connect-to ::127.66.0.1: https://localhost:8080/v1"
+        in said.getvalue()
+    )
     assert "a-token-of-acme" not in said.getvalue()

@@ -174,7 +174,13 @@ def _programs(draw: st.DrawFn, *, existing: bool) -> dict[str, Any]:
         return {"leases": draw(recycling)} if draw(_flags) else {}
     return {
         "leases": draw(recycling),
-        "api": {"issuer": "https://id.example.com", "audience": "gpus", "max-containers": 5},
+        "api": {
+            "issuer": "https://id.example.com",
+            "audience": "gpus",
+            "max-containers": 5,
+            "exposure": {"kind": "external"},
+            "proxies": ["192.0.2.128/25"],
+        },
         "programs": {
             "image": "registry.example.com/gpu-clusters@sha256:" + "0" * 64,
             "replicas": draw(st.integers(1, 3)),

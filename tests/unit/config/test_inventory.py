@@ -22,12 +22,16 @@ from tests.unit.config.documents import accepted, base, caas
 
 def _inventory(folder: Path, **changes: Any) -> Path:
     document = {
-        "version": 2,
+        "version": 3,
         "name": "dev",
         "kubeconfig": str(folder / "kubeconfig"),
         "ssh-private-key": str(folder / "id_ed25519"),
         "bmc-password": str(folder / "bmc-password"),
         "issuer": "http://127.0.0.1:4000",
+        "api": {
+            "certificate": str(folder / "api.crt"),
+            "private-key": str(folder / "api.key"),
+        },
         "golden-firmware": {"HGX_FW_GPU": ["1.0"]},
         "hosts": {
             name: {

@@ -15,6 +15,7 @@ from pulumi.runtime import mocks
 
 from gpuclusters.config.errors import ConfigError
 from gpuclusters.config.loader import Loaded, load
+from tests.fixtures.authority import Authority
 from tests.unit.config.documents import base, caas, patched
 
 EXISTING = caas(
@@ -83,6 +84,8 @@ def _lab(folder: Path, **more: Any) -> Path:
     (folder / "kubeconfig").write_text("kind: Config")
     (folder / "key").write_text("PEM")
     (folder / "bmc-password").write_text("calvin")
+    (folder / "api.crt").write_text("CHAIN")
+    (folder / "api.key").write_text("KEY")
     bmc = {"url": "https://127.0.0.1:5000", "user": "reader", "certificate": "PEM"}
     host = {
         "address": "127.0.0.1",
@@ -92,12 +95,16 @@ def _lab(folder: Path, **more: Any) -> Path:
         "bmc": bmc,
     }
     inventory = {
-        "version": 2,
+        "version": 3,
         "name": "dev",
         "kubeconfig": str(folder / "kubeconfig"),
         "ssh-private-key": str(folder / "key"),
         "bmc-password": str(folder / "bmc-password"),
         "issuer": "http://127.0.0.1:4000",
+        "api": {
+            "certificate": str(folder / "api.crt"),
+            "private-key": str(folder / "api.key"),
+        },
         "golden-firmware": {"HGX_FW_GPU": ["1.0"]},
         "hosts": {"hgx-01": host, "hgx-02": host},
         **more,
@@ -192,9 +199,56 @@ def test_a_lab_brings_issuer_golden_firmware_and_bmcs(tmp_path: Path) -> None:
     assert secrets.golden_firmware == {"HGX_FW_GPU": ("1.0",)}
     assert _settled(secrets.bmc_password) == ("calvin", True, True)
     assert _settled(secrets.controller_ssh_private_key) == ("PEM", True, True)
+    assert secrets.api_certificate == "CHAIN"
+    assert _settled(secrets.api_private_key) == ("KEY", True, True)
     bmc = secrets.hosts["hgx-01"].bmc
     assert isinstance(bmc, dict)
     assert bmc["url"] == "https://127.0.0.1:5000"
+
+
+def _with_certificate(chain: str) -> Any:
+    given = {"source": "given", "chain": chain}
+    exposure = {"kind": "load-balancer", "host": "api.example.com", "certificate": given}
+    return patched(EXISTING, {"caas": {"api": {"exposure": exposure}}})
+
+
+def test_a_given_certificate_has_its_key(tmp_path: Path) -> None:
+    chain, key = Authority(tmp_path).pair(["api.example.com"])
+    secrets = _load(tmp_path, _with_certificate(chain), {**NEEDED, "api-private-key": key}).secrets
+    assert secrets.api_certificate == chain
+    assert _settled(secrets.api_private_key) == (key, True, True)
+
+
+@pytest.mark.parametrize(
+    ("key", "wrong"),
+    [
+        (None, "is missing, while caas.api.exposure.certificate.source is given (got nothing)"),
+        ("of another", "is not the key of the certificate in caas.api.exposure.certificate.chain"),
+        (
+            "-----BEGIN PRIVATE KEY-----\nx\n-----END PRIVATE KEY-----\n",
+            "is not a private key in PEM without a passphrase",
+        ),
+        ("hunter2", "is not the text of a private key in PEM"),
+    ],
+)
+def test_a_given_certificate_without_its_key_is_refused(
+    tmp_path: Path, key: str | None, wrong: str
+) -> None:
+    chain, _ = Authority(tmp_path).pair(["api.example.com"])
+    if key == "of another":
+        key = Authority(tmp_path).pair(["api.example.com"])[1]
+    secrets = NEEDED if key is None else {**NEEDED, "api-private-key": key}
+    with pytest.raises(ConfigError) as refused:
+        _load(tmp_path, _with_certificate(chain), secrets)
+    (fault,) = refused.value.faults
+    assert str(fault).startswith(f"Pulumi.dev.yaml: api-private-key: {wrong}")
+    assert "hunter2" not in str(fault)
+
+
+def test_a_key_that_belongs_to_no_certificate_is_warned_of(tmp_path: Path) -> None:
+    _, key = Authority(tmp_path).pair(["api.example.com"])
+    loaded = _load(tmp_path, EXISTING, {**NEEDED, "api-private-key": key})
+    assert loaded.warnings[-1].path == ("api-private-key",)
 
 
 def test_a_lab_says_where_pods_fetch_the_keys_of_its_issuer_and_only_of_its_own(
