@@ -73,7 +73,7 @@ def attack(target: Target) -> Iterator[Finding]:
         yield from _network(target, tenant, tenancy)
         yield from _api(target, tenant, tenancy, others)
     yield from _leases(target)
-    yield from _strangers(target)
+    yield from strangers(target)
 
 
 def _ready(tenant: str, tenancy: Mapping[str, Any]) -> Finding:
@@ -192,7 +192,7 @@ def _api(
         yield Finding("api", tenant, "misuse the public API", Outcome.NOT_TRIED, str(error))
 
 
-def _strangers(target: Target) -> Iterator[Finding]:
+def strangers(target: Target) -> Iterator[Finding]:
     """What anybody who reaches the API would try. The flood is last: the API limits us afterwards."""
     api = target.api
     if api is None:
