@@ -6,12 +6,11 @@ import json
 import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlparse
 
 import yaml
 
+from gpuclusters.adapters import state_locks
 from gpuclusters.cli import engine as engines
 from gpuclusters.cli.diagnosis import Diagnosis, failure, warning, well
 from gpuclusters.cli.errors import UsageError
@@ -19,13 +18,13 @@ from gpuclusters.cli.project import Project
 from gpuclusters.config.fault import render_path
 from gpuclusters.config.stack import NAMESPACE, StackConfig
 from gpuclusters.config.stack_file import check_stack_file
+from gpuclusters.domain.unfinished import Fate
 from lab.engine.secrets import open_manager, read_passphrase
 from lab.engine.usererror import UserError
 
 CONFIGURATION, BACKEND, SECRETS = "configuration", "backend", "secrets"
 _SECONDS = 60
 _LONGEST = 300
-_BACKEND_VARIABLE = "PULUMI_BACKEND_URL"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +101,7 @@ def configuration(project: Project, stack: str) -> tuple[StackConfig | None, lis
 
 def backend(stack: Stack) -> Iterator[Diagnosis]:
     """Whether the state can be had, is free, and nothing of an interrupted run is left in it."""
-    folder = _folder(stack.env)
+    folder = state_locks.folder_of(state_locks.backend_url(stack.project.folder, stack.env))
     if folder is not None and not folder.exists():
         yield well(BACKEND, f"no state in {folder} yet; `up` makes it")
         return
@@ -111,18 +110,22 @@ def backend(stack: Stack) -> Iterator[Diagnosis]:
         yield failure(
             BACKEND,
             f"the state cannot be had: {said}",
-            f"`pulumi login`, or set {_BACKEND_VARIABLE}",
+            f"`pulumi login`, or set {state_locks.BACKEND_VARIABLE}",
         )
         return
     if not any(entry["name"].split("/")[-1] == stack.name for entry in known):
         yield well(BACKEND, f"reachable; there is no stack {stack.name} yet")
         return
-    locks = list(_locks(folder, stack.name)) if folder else []
-    for holder in locks:
+    for lock, fate in (
+        state_locks.locks(folder, stack.project.name, stack.name) if folder is not None else ()
+    ):
+        dead = fate is Fate.DEAD
         yield warning(
             BACKEND,
-            f"locked by {holder}",
-            f"wait for it; if it is dead: `pulumi cancel --stack {stack.name}`",
+            f"locked by {lock.holder}" + (", which runs no more" if dead else ""),
+            "`gpu-clusters up` lets go of it"
+            if dead
+            else f"wait for it; if it is dead: `pulumi cancel --stack {stack.name}`",
         )
     yield from _state(stack)
 
@@ -143,25 +146,8 @@ def _state(stack: Stack) -> Iterator[Diagnosis]:
         yield warning(
             BACKEND,
             f"{len(pending)} operations of an interrupted run are pending ({names})",
-            "`gpu-clusters up --refresh` looks at what became of them",
+            "`gpu-clusters up` finds out what became of them",
         )
-
-
-def _folder(env: Mapping[str, str]) -> Path | None:
-    """The folder of a file backend; None for others, which lock on their own."""
-    url = urlparse(env.get(_BACKEND_VARIABLE, ""))
-    if url.scheme != "file":
-        return None
-    return Path(unquote(url.netloc + url.path)).expanduser()
-
-
-def _locks(folder: Path, stack: str) -> Iterator[str]:
-    for path in sorted((folder / ".pulumi" / "locks").glob(f"*/*/{stack}/*.json")):
-        try:
-            lock = json.loads(path.read_text(encoding="utf-8"))
-            yield f"{lock['username']}@{lock['hostname']}, process {lock['pid']}, since {lock['timestamp']}"
-        except (OSError, ValueError, KeyError, TypeError):
-            yield f"a file that says nothing ({path})"
 
 
 def secrets(stack: Stack) -> tuple[StackSecrets, list[Diagnosis]]:

@@ -121,3 +121,24 @@ class NoInitError(RunError):
 
     Do: its own message stands above; `gpu-clusters doctor` looks at the backend.
     """
+
+
+class StackLockedError(RunError):
+    """Another run holds the lock of the stack, or may: one that runs, or one of another computer.
+
+    Do: wait for it. Where you know that it is dead, give the command that the message ends with.
+    """
+
+
+class UnfinishedRunError(RunError):
+    """A run that was killed left something that the next one cannot get past; nothing was changed.
+
+    Do: `gpu-clusters up --repair`, or the commands that the message lists.
+    """
+
+
+class NotRepairedError(RunError):
+    """What a killed run left was found, and its repair failed.
+
+    Do: correct what the message says, then run the same command again, or give the commands that it lists.
+    """

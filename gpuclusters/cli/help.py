@@ -30,6 +30,7 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
     "up": (
         ("gpu-clusters up", "the stack dev, in the lab"),
         ("gpu-clusters up --stack prod --refresh", "also put back what others changed"),
+        ("gpu-clusters up --stack prod --repair", "after a run that was killed"),
     ),
     "preview": (
         ("gpu-clusters preview --diff", "every property, before and after"),

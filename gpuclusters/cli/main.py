@@ -52,9 +52,20 @@ Refresh = Annotated[
 
 
 @app.command()
-def up(stack_name: Stack = "dev", refresh: Refresh = False) -> None:
-    """Make what the configuration says; the lab is started first if the stack lives in it."""
-    raise typer.Exit(stack.up(Project.find(), stack_name, refresh=refresh))
+def up(
+    stack_name: Stack = "dev",
+    refresh: Refresh = False,
+    repair: Annotated[
+        bool,
+        typer.Option("--repair", help="Repair what a killed run left, without asking."),
+    ] = False,
+) -> None:
+    """Make what the configuration says; the lab is started first if the stack lives in it.
+
+    What a run that was killed left is looked for first: a lock, creates that were cut off, Helm releases
+    that nobody can change. In the lab it is repaired; elsewhere you are asked, or `--repair` says yes.
+    """
+    raise typer.Exit(stack.up(Project.find(), stack_name, refresh=refresh, repair=repair))
 
 
 @app.command()

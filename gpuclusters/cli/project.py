@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import yaml
+
 from gpuclusters.cli.errors import NoProjectError, NoStackError
 from gpuclusters.config.inventory import LAB_FOLDER, LAB_FOLDER_VARIABLE
 
@@ -19,6 +21,12 @@ class Project:
 
     folder: Path
     lab_folder: Path
+
+    @property
+    def name(self) -> str:
+        """Of the project, as `Pulumi.yaml` says."""
+        document = yaml.safe_load((self.folder / "Pulumi.yaml").read_text(encoding="utf-8"))
+        return str(document["name"])
 
     @classmethod
     def find(cls, start: Path | None = None, env: Mapping[str, str] = os.environ) -> Project:

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from gpuclusters.cli import engine as engines
 from gpuclusters.cli import lab as lab_command
+from gpuclusters.cli import repair as repairing
 from gpuclusters.cli import report
 from gpuclusters.cli.access import open_access
 from gpuclusters.cli.errors import NoInitError
@@ -65,15 +66,17 @@ def open_session(project: Project, stack: str) -> Session:
     return Session(project, stack, config, engines.choose(), env)
 
 
-def up(project: Project, stack: str, *, refresh: bool) -> int:
-    """Make what the configuration says; gives the exit code."""
+def up(project: Project, stack: str, *, refresh: bool, repair: bool) -> int:
+    """Make what the configuration says, after what a killed run left is repaired; gives the exit code."""
     session = open_session(project, stack)
     console = Console(highlight=False)
     console.print(session.engine.line, soft_wrap=True)
     if not session.in_lab:
+        repairing.repair(session, console, asked_for=repair)
         return session.call("up", *(["--refresh"] if refresh else []))
     note = lab_command.start_for(project, stack, session.config, console)
     ensure_stack(session)
+    repairing.repair(session, console, asked_for=repair)
     code = session.call("up", "--yes", "--skip-preview", *(["--refresh"] if refresh else []))
     if code == 0:
         report.show(console, _summary(session), unchanged=_unchanged(session))

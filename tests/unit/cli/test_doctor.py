@@ -182,7 +182,7 @@ def test_a_state_with_a_lock_and_an_interrupted_run_is_told(project: Project) ->
     before = sorted(p for p in state.rglob("*") if p.is_file())
     found = list(doctor_stack.backend(stack))
     texts = "\n".join(d.text for d in found)
-    assert "locked by ann@desk, process 42, since 2026-11-21T10:00:00Z" in texts
+    assert "locked by process 42 of ann@desk since 2026-11-21 10:00:00 +0000" in texts
     assert "pending (creating hgx-01-kubelet)" in texts
     assert diagnosis.exit_code(found) == 1
     assert sorted(p for p in state.rglob("*") if p.is_file()) == before

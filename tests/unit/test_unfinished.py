@@ -1,0 +1,188 @@
+"""What a killed run left is told apart by what its lock, the state and Helm's records say."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from gpuclusters.domain import unfinished
+from gpuclusters.domain.helm_release import Revision
+from gpuclusters.domain.unfinished import (
+    ClearCreates,
+    Fate,
+    ForgetRevisions,
+    Lock,
+    Look,
+    Process,
+    Remove,
+    Resource,
+)
+
+# As Pulumi 3.272 writes it: `time.Time` of Go in JSON.
+LOCK = (
+    '{"pid":4711,"username":"ann","hostname":"desk","timestamp":"2026-11-22T10:00:00.123456789Z"}'
+)
+TAKEN = datetime(2026, 11, 22, 10, 0, tzinfo=UTC)
+BEFORE = TAKEN - timedelta(seconds=1)
+LATER = TAKEN + timedelta(hours=3)
+
+
+@pytest.mark.parametrize(
+    ("here", "process", "fate"),
+    [
+        ("desk", None, Fate.DEAD),
+        ("desk", Process(BEFORE, is_engine=True), Fate.RUNS),
+        # Somebody runs it by another name: it began before it took the lock.
+        ("desk", Process(BEFORE, is_engine=False), Fate.RUNS),
+        # The number was given to somebody else.
+        ("desk", Process(LATER, is_engine=False), Fate.DEAD),
+        # The clock was set forward, and so the engine seems to have begun later.
+        ("desk", Process(LATER, is_engine=True), Fate.RUNS),
+        ("another", None, Fate.ELSEWHERE),
+        ("another", Process(LATER, is_engine=False), Fate.ELSEWHERE),
+    ],
+)
+def test_a_lock_is_dead_only_if_its_run_is_known_to_be(
+    here: str, process: Process | None, fate: Fate
+) -> None:
+    assert unfinished.fate(unfinished.read_lock("f", LOCK), here, process) is fate
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", LOCK.replace("4711", '"x"'), LOCK[:40]])
+def test_a_lock_that_says_nothing_is_somebodys(text: str) -> None:
+    assert unfinished.fate(unfinished.read_lock("f", text), "desk", None) is Fate.UNREADABLE
+
+
+def test_a_lock_without_a_process_is_somebodys() -> None:
+    lock = unfinished.read_lock("f", LOCK.replace("4711", "0"))
+    assert unfinished.fate(lock, "desk", None) is Fate.UNREADABLE
+
+
+def test_who_held_a_dead_lock_is_said_in_one_line() -> None:
+    fault = unfinished.lock_fault(unfinished.read_lock("f", LOCK))
+    assert "process 4711 of ann@desk since 2026-11-22 10:00:00" in fault.found
+    assert "\n" not in fault.found
+    assert Lock("f").pid == 0
+
+
+def release(**inputs: str) -> Resource:
+    urn = "urn:pulumi:dev::p::kubernetes:helm.sh/v3:Release::kata"
+    return Resource(urn, unfinished.RELEASE, "provider::id", inputs)
+
+
+def records(*statuses: str) -> list[Revision]:
+    return [
+        Revision(f"sh.helm.release.v1.kata.v{n}", n, status, "4.1.0")
+        for n, status in enumerate(statuses, 1)
+    ]
+
+
+def secrets(*numbers: int) -> tuple[str, ...]:
+    return tuple(f"sh.helm.release.v1.kata.v{n}" for n in numbers)
+
+
+@pytest.mark.parametrize(
+    ("statuses", "in_state", "forgotten"),
+    [
+        # Not in the state: a plain `helm install` refuses the name whatever the status is.
+        (["pending-install"], False, (1,)),
+        (["failed"], False, (1,)),
+        (["deployed"], False, (1,)),
+        (["superseded", "pending-upgrade"], False, (1, 2)),
+        # In the state: the revision before is what the next upgrade begins with.
+        (["deployed", "pending-upgrade"], True, (2,)),
+        (["superseded", "deployed", "pending-rollback"], True, (3,)),
+    ],
+)
+def test_only_records_of_what_was_cut_off_are_forgotten(
+    statuses: list[str], in_state: bool, forgotten: tuple[int, ...]
+) -> None:
+    fault = unfinished.release_fault(
+        release(name="kata", namespace="kube-system"), records(*statuses), in_state=in_state
+    )
+    assert fault is not None
+    assert fault.repair == ForgetRevisions("provider::id", "kube-system", secrets(*forgotten))
+    (command,) = fault.by_hand
+    assert command.arguments[-len(forgotten) :] == secrets(*forgotten)
+
+
+@pytest.mark.parametrize("statuses", [[], ["deployed"], ["failed"], ["superseded", "deployed"]])
+def test_a_release_that_can_be_upgraded_is_left_alone(statuses: list[str]) -> None:
+    assert unfinished.release_fault(release(), records(*statuses), in_state=True) is None
+
+
+def test_a_removal_that_was_cut_off_is_carried_to_its_end() -> None:
+    fault = unfinished.release_fault(release(), records("uninstalling"), in_state=True)
+    assert fault is not None
+    assert fault.repair == Remove(release().urn)
+
+
+def exported(*creating: tuple[str, str], resources: list[dict[str, object]] | None = None):
+    operations = [
+        {
+            "type": "creating",
+            "resource": {"urn": f"urn:pulumi:dev::p::{kind}::{name}", "type": kind},
+        }
+        for kind, name in creating
+    ]
+    gone = {"type": "deleting", "resource": {"urn": "urn:pulumi:dev::p::x:y:Z::z", "type": "x:y:Z"}}
+    return {
+        "deployment": {
+            "resources": resources or [],
+            # Those that are no creates are dropped by the next run itself.
+            "pending_operations": [*operations, gone],
+        }
+    }
+
+
+def test_a_create_that_finds_what_is_there_is_cleared_and_another_is_looked_at() -> None:
+    state = unfinished.read_state(
+        exported(
+            ("pulumi-python:dynamic/gpu:HostBoot", "boot"),
+            ("kubernetes:core/v1:Namespace", "system"),
+            ("kubernetes:helm.sh/v3:Release", "kata"),
+            ("command:remote:Command", "packages"),
+            ("gcp:compute/network:Network", "net"),
+        )
+    )
+    faults = unfinished.create_faults(state)
+    repairs = [type(fault.repair) for fault in faults]
+    assert repairs == [*[ClearCreates] * 4, Look]
+    assert not unfinished.can_be_repaired(faults)
+    assert unfinished.can_be_repaired(faults[:-1])
+
+
+def test_a_release_that_the_state_has_is_not_taken_for_a_lost_one() -> None:
+    here = {"urn": "urn:pulumi:dev::p::kubernetes:helm.sh/v3:Release::kata",
+            "type": "kubernetes:helm.sh/v3:Release"}  # fmt: skip
+    # As after a later run that had made it: the note of the first create stays all the same.
+    made = unfinished.read_state(
+        exported(("kubernetes:helm.sh/v3:Release", "kata"), resources=[here])
+    )
+    assert made.lost_releases == ()
+    assert len(made.releases) == 1
+    lost = unfinished.read_state(exported(("kubernetes:helm.sh/v3:Release", "kata")))
+    assert [one.name for one in lost.lost_releases] == ["kata"]
+
+
+def test_a_kubeconfig_is_read_through_the_marks_of_secrets() -> None:
+    mark = {unfinished.SECRET_MARK: "1b47061264138c4ac30d75fd1eb44270"}
+    inner = {**mark, "plaintext": '"the kubeconfig"'}
+    import json
+
+    outer = {**mark, "plaintext": json.dumps(inner)}
+    urn = "urn:pulumi:dev::p::pulumi:providers:kubernetes::cluster"
+    state = unfinished.read_state(
+        exported(
+            resources=[
+                {
+                    "urn": urn,
+                    "type": "pulumi:providers:kubernetes",
+                    "id": "1-2",
+                    "inputs": {"kubeconfig": outer},
+                }
+            ]
+        )
+    )
+    assert state.kubeconfigs == {f"{urn}::1-2": "the kubeconfig"}
