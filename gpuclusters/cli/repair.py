@@ -7,6 +7,7 @@ command ends and says what to type.
 from __future__ import annotations
 
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -227,9 +228,12 @@ def command_line(session: Session, command: Command) -> str:
             if name in session.env:
                 variables[name] = session.env[name]
     words = [f"{name}={shlex.quote(value)}" for name, value in variables.items()]
-    words += [shlex.join(_program(session.engine.command))]
+    words.append(_program(session))
     return " ".join([*words, shlex.join([*command.arguments, "--stack", session.stack])])
 
 
-def _program(command: Sequence[str]) -> Sequence[str]:
-    return command if len(command) > 1 else ["pulumi"]
+def _program(session: Session) -> str:
+    """The engine as it is typed: by its name where that finds it."""
+    program, *rest = session.engine.command
+    found = shutil.which("pulumi", path=session.env.get("PATH"))
+    return "pulumi" if program == found else shlex.join([program, *rest])

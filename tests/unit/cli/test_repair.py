@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -25,9 +26,9 @@ from gpuclusters.cli.stack_config import read_valid
 from lab import tools
 
 ROOT = Path(__file__).resolve().parents[3]
-FILES = ("Pulumi.yaml", "Pulumi.dev.yaml", "Pulumi.rke2-a100.yaml", "gpuclusters", "__main__.py")
 STACK = "urn:pulumi:{0}::gpu-clusters::"
 EMBEDDED = engines.Engine(engines.Kind.EMBEDDED, (sys.executable, "-m", "lab.engine"), "a test")
+MANIFEST = {"time": "2026-11-22T10:00:00Z", "magic": "", "version": "v3.272.0"}
 CHART = """
 apiVersion: v1
 kind: ConfigMap
@@ -48,7 +49,9 @@ class Here:
     def __init__(self, folder: Path, stack: str) -> None:
         project = folder / "project"
         project.mkdir()
-        for name in FILES:
+        for path in ROOT.glob("Pulumi.*"):
+            shutil.copy(path, project)  # the engine writes into it
+        for name in ("gpuclusters", "__main__.py"):
             (project / name).symlink_to(ROOT / name)
         self.state = folder / "lab" / "state"
         self.state.mkdir(parents=True)
@@ -91,15 +94,19 @@ class Here:
     def put(self, resources: list[Mapping[str, Any]], creating: list[Mapping[str, Any]]) -> None:
         """A state as a killed run leaves it."""
         root = STACK.format(self.stack) + f"pulumi:pulumi:Stack::gpu-clusters-{self.stack}"
-        document = json.loads(self.engine("stack", "export"))
-        document["deployment"]["resources"] = [
+        # In the file: an import drops what is pending.
+        path = self.state / f".pulumi/stacks/gpu-clusters/{self.stack}.json"
+        document = json.loads(path.read_text())
+        latest = document["checkpoint"].get("latest") or {}
+        latest["resources"] = [
             {"urn": root, "custom": False, "type": "pulumi:pulumi:Stack"},
             *({"parent": root, **one} for one in resources),
         ]
-        document["deployment"]["pending_operations"] = [
+        latest["pending_operations"] = [
             {"type": "creating", "resource": {"parent": root, **one}} for one in creating
         ]
-        self.engine("stack", "import", input=json.dumps(document))
+        document["checkpoint"]["latest"] = {"manifest": MANIFEST, **latest}
+        path.write_text(json.dumps(document))
 
     def pending(self) -> list[str]:
         document = json.loads(self.engine("stack", "export"))
