@@ -11,7 +11,7 @@ import contextlib
 import os
 import shlex
 import threading
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, TypeVar
@@ -25,6 +25,7 @@ from gpuclusters.adapters.errors import (
     InvalidAnswerError,
     UnreachableError,
 )
+from gpuclusters.adapters.machine_lock import MachineLock
 from gpuclusters.adapters.ssh_connect import CONNECT_ATTEMPTS, connect
 from gpuclusters.domain.connection import HostConnection
 
@@ -74,6 +75,25 @@ class SshHost:
         """Held while a change must not overlap with another one on this host."""
         return pool().lock(self.connection)
 
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[None]:
+        """Have the machine for changes, alone: within, no other process that asks for it has it.
+
+        Raises:
+            MachineBusyError: somebody else has it, and keeps it.
+            AdapterError: not reached.
+        """
+        lock = pool().writer(self.connection)
+        pool().run(lock.enter(self._link))
+        try:
+            yield
+        finally:
+            pool().call(lock.leave)
+
+    async def _link(self) -> asyncssh.SSHClientConnection:
+        tried = "take the machine's lock"
+        return await pool().link(self.connection, self._credentials, tried, self._connect_attempts)
+
     def run(
         self,
         argv: Sequence[str],
@@ -97,17 +117,28 @@ class SshHost:
         Raises:
             AdapterError: not reached, not allowed in, broken off, timed out, too much output.
         """
-        with_sudo = as_root and self.connection.user != "root"
-        command = shlex.join(["sudo", "-n", *argv] if with_sudo else argv)
+        becoming = "sudo -n " if as_root and self.connection.user != "root" else ""
+        command = shlex.join(argv)
         attempts = READ_ATTEMPTS if repeatable else 1
         timeout = max(self._timeout, timeout_seconds or 0)
         while True:
             attempts -= 1
             try:
-                return pool().run(self._execute(command, tried, stdin, timeout))
+                held = "" if repeatable else self._held(as_root=as_root)
+                return pool().run(
+                    self._execute(f"{becoming}{held}{command}", tried, stdin, timeout)
+                )
             except UnreachableError as error:
                 if attempts <= 0 or not isinstance(error, BrokenOffError):
                     raise
+
+    def _held(self, *, as_root: bool) -> str:
+        """What a command that changes something begins with; takes the lock again if it fell meanwhile."""
+        lock = pool().known_writer(self.connection)
+        if lock is None:
+            return ""
+        pool().run(lock.renew(self._link))
+        return lock.prefix if as_root else ""
 
     async def _execute(self, command: str, tried: str, stdin: bytes, timeout: float) -> Completed:
         link = await pool().link(self.connection, self._credentials, tried, self._connect_attempts)
@@ -195,6 +226,7 @@ class SshPool:
         self._loop = asyncio.new_event_loop()
         self._links: dict[HostConnection, asyncio.Task[asyncssh.SSHClientConnection]] = {}
         self._locks: dict[str, threading.Lock] = {}
+        self._writers: dict[str, MachineLock] = {}
         self._guard = threading.Lock()
         # Daemon: a provider process ends without telling, and nothing here has to be saved.
         threading.Thread(target=self._loop.run_forever, name="ssh", daemon=True).start()
@@ -207,6 +239,25 @@ class SshPool:
         """The host's lock."""
         with self._guard:
             return self._locks.setdefault(connection.host, threading.Lock())
+
+    def call(self, act: Callable[[], None]) -> None:
+        """Do something small in the event loop, and wait until it is done."""
+
+        async def once() -> None:
+            act()
+
+        self.run(once())
+
+    def writer(self, connection: HostConnection) -> MachineLock:
+        """The lock that this process takes on the machine itself; one, whoever logs in."""
+        with self._guard:
+            if connection.host not in self._writers:
+                self._writers[connection.host] = MachineLock(connection.place)
+            return self._writers[connection.host]
+
+    def known_writer(self, connection: HostConnection) -> MachineLock | None:
+        """The same, if it was ever asked for."""
+        return self._writers.get(connection.host)
 
     async def link(
         self,

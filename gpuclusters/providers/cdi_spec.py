@@ -22,6 +22,7 @@ class CdiSpecProvider(KeptProvider[CdiSpecInputs]):
     """Keeps one CDI file; ours carry an annotation that says so."""
 
     model = CdiSpecInputs
+    changes_machine = True
     identity = frozenset({"connection.host", "path"})
 
     def ensure(self, inputs: CdiSpecInputs, before: Properties) -> Properties:

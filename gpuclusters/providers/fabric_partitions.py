@@ -21,6 +21,7 @@ class FabricPartitionsProvider(KeptProvider[FabricInputs]):
     """Keeps the whole active set of a board; a partition in use is never deactivated."""
 
     model = FabricInputs
+    changes_machine = True
     identity = frozenset({"connection.host", "board", "baseboard"})
 
     def ensure(self, inputs: FabricInputs, before: Properties) -> Properties:

@@ -22,6 +22,7 @@ class GpuDriverProvider(KeptProvider[GpuDriverInputs]):
     """Keeps the driver of one host; another version is an update in place, with a restart where needed."""
 
     model = GpuDriverInputs
+    changes_machine = True
     identity = frozenset({"connection.host"})
 
     def diff(self, id_: str, olds: Properties, news: Properties) -> DiffResult:

@@ -22,6 +22,7 @@ class HostBootProvider(KeptProvider[HostBootInputs]):
     """Keeps the arguments and files of one host."""
 
     model = HostBootInputs
+    changes_machine = True
     identity = frozenset({"connection.host"})
 
     def ensure(self, inputs: HostBootInputs, before: Properties) -> Properties:

@@ -21,6 +21,7 @@ class HostFileProvider(KeptProvider[HostFileSpec]):
     """Keeps one file; a file with equal content counts as ours."""
 
     model = HostFileSpec
+    changes_machine = True
     identity = frozenset({"connection.host", "path"})
     # Files may hold tokens; engines mask a secret input, but not a message.
     sensitive = frozenset({"content"})

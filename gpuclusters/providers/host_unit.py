@@ -22,6 +22,7 @@ class HostUnitProvider(KeptProvider[HostUnitInputs]):
     """Keeps one unit: its file, enabled or not, running or not."""
 
     model = HostUnitInputs
+    changes_machine = True
     identity = frozenset({"connection.host", "unit"})
 
     def ensure(self, inputs: HostUnitInputs, before: Properties) -> Properties:

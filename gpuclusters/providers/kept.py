@@ -8,7 +8,7 @@ live as outputs and as inputs, so that a refresh shows drift and the next previe
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -26,7 +26,9 @@ from pydantic import BaseModel, ValidationError
 from gpuclusters.adapters.errors import UnreachableError
 from gpuclusters.domain import adoption
 from gpuclusters.providers import edge
+from gpuclusters.providers.engine_watch import end_with_engine
 from gpuclusters.providers.failures import InvalidStateError, explained, leave_out_frames
+from gpuclusters.providers.hosts import host
 from gpuclusters.providers.side_by_side import make_room
 
 SSH_KEY_CONFIG = "gpu-clusters:ssh-private-key"
@@ -58,12 +60,15 @@ class KeptProvider(ResourceProvider, Generic[I]):
     """Inputs whose change makes another thing of it: a replacement."""
     sensitive: ClassVar[frozenset[str]] = frozenset()
     """Inputs whose value is never shown."""
+    changes_machine: ClassVar[bool] = False
+    """Whether it changes the machine that its input `connection` leads to; it then has that one alone."""
     ssh_key: object = None
 
     def configure(self, req: ConfigureRequest) -> None:
         """Take the SSH key from the stack's configuration; whether it is needed shows later."""
         leave_out_frames()
         make_room()
+        end_with_engine()
         self.ssh_key = req.config.get(SSH_KEY_CONFIG)
 
     def check(self, _olds: Properties, news: Properties) -> CheckResult:
@@ -93,16 +98,19 @@ class KeptProvider(ResourceProvider, Generic[I]):
         """Find or make it."""
         with self._explained("create", props):
             inputs = self._parsed(props)
-            if getattr(inputs, ADOPT, False):
-                kind = type(self).__name__.removesuffix("Provider")
-                adoption.require_alike(f"{kind} {inputs.natural_id}", self.differences(inputs))
-            outputs = self.ensure(inputs, {})
+            with self._alone(inputs):
+                if getattr(inputs, ADOPT, False):
+                    kind = type(self).__name__.removesuffix("Provider")
+                    adoption.require_alike(f"{kind} {inputs.natural_id}", self.differences(inputs))
+                outputs = self.ensure(inputs, {})
             return CreateResult(inputs.natural_id, {**_bare(props), **outputs})
 
     def update(self, _id: str, olds: Properties, news: Properties) -> UpdateResult:
         """Bring it to the new inputs, knowing what was made before."""
         with self._explained("update", olds, news):
-            outputs = self.ensure(self._parsed(news), edge.plain(olds))
+            inputs = self._parsed(news)
+            with self._alone(inputs):
+                outputs = self.ensure(inputs, edge.plain(olds))
             return UpdateResult({**_bare(news), **outputs})
 
     def read(self, id_: str, props: Properties) -> ReadResult:
@@ -123,7 +131,9 @@ class KeptProvider(ResourceProvider, Generic[I]):
         """Remove it; absent is fine."""
         with self._explained("delete", props):
             try:
-                self.remove(self._parsed(props), edge.plain(props))
+                inputs = self._parsed(props)
+                with self._alone(inputs):
+                    self.remove(inputs, edge.plain(props))
             except UnreachableError as error:
                 way_out = (
                     "if it is gone for good, take this resource out with `pulumi state delete`"
@@ -154,6 +164,12 @@ class KeptProvider(ResourceProvider, Generic[I]):
     def remove(self, inputs: I, before: Properties) -> None:
         """Remove what `ensure` made."""
         raise NotImplementedError
+
+    def _alone(self, inputs: Any) -> AbstractContextManager[None]:
+        """Nobody else changes the machine meanwhile, not even what a killed run has left at work there."""
+        if not self.changes_machine:
+            return nullcontext()
+        return host(inputs.connection, self.ssh_key).writing()
 
     def _parsed(self, props: Properties) -> Any:
         try:

@@ -22,6 +22,7 @@ class Rke2NodeProvider(KeptProvider[Rke2NodeInputs]):
     """Keeps one host in its cluster; another release or configuration is an update in place."""
 
     model = Rke2NodeInputs
+    changes_machine = True
     identity = frozenset({"connection.host", "cluster", "node_name", "role"})
     sensitive = frozenset({"token", "agent_token"})
 

@@ -21,6 +21,7 @@ class RootlessHostProvider(KeptProvider[RootlessHostInputs]):
     """Keeps the host as a node needs it; another version of Docker is an update in place."""
 
     model = RootlessHostInputs
+    changes_machine = True
     identity = frozenset({"connection.host", "account"})
 
     def ensure(self, inputs: RootlessHostInputs, before: Properties) -> Properties:  # noqa: ARG002

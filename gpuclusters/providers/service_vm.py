@@ -21,6 +21,7 @@ class ServiceVmProvider(KeptProvider[ServiceVmInputs]):
     """Keeps one VM; ours carries a mark in its metadata. It never restarts while a GPU is held."""
 
     model = ServiceVmInputs
+    changes_machine = True
     identity = frozenset({"connection.host", "name", "network.name", "network.bridge"})
 
     def ensure(self, inputs: ServiceVmInputs, before: Properties) -> Properties:

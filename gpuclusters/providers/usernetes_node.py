@@ -28,6 +28,7 @@ class UsernetesNodeProvider(KeptProvider[UsernetesNodeInputs]):
     """Keeps one host in its cluster; another image is an update in place, another number a new node."""
 
     model = UsernetesNodeInputs
+    changes_machine = True
     identity = frozenset({"connection.host", "account", "cluster", "role", "node_name", "number"})
 
     def check(self, olds: Properties, news: Properties) -> CheckResult:

@@ -23,6 +23,7 @@ class VfioBindingProvider(KeptProvider[VfioBindingInputs]):
     """Keeps a list of functions, and the unit that binds them."""
 
     model = VfioBindingInputs
+    changes_machine = True
     identity = frozenset({"connection.host"})
 
     def ensure(self, inputs: VfioBindingInputs, before: Properties) -> Properties:

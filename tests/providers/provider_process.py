@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -142,9 +143,12 @@ def provider_process(
         for k, v in os.environ.items()
         if k not in ("SSH_AUTH_SOCK", "GPU_CLUSTERS_SSH_KEY_FILE", "PYTEST_CURRENT_TEST")
     }
+    # It ends when nobody answers at the engine's address any more.
+    engine = socket.create_server(("127.0.0.1", 0))
+    address = f"127.0.0.1:{engine.getsockname()[1]}"
     with stderr.open("a") as said:
         process = subprocess.Popen(
-            [sys.executable, "-u", "-m", "pulumi.dynamic", "127.0.0.1:1"],
+            [sys.executable, "-u", "-m", "pulumi.dynamic", address],
             cwd=PROJECT,
             stdout=subprocess.PIPE,
             stderr=said,
@@ -163,5 +167,6 @@ def provider_process(
     finally:
         process.kill()
         process.wait()
+        engine.close()
         if process.stdout is not None:
             process.stdout.close()

@@ -1,0 +1,169 @@
+"""One writer at a time on a machine: a lock there that names its holder and falls with its connection.
+
+Who changes a machine holds `/run/gpu-clusters/writer` by a command in a session of the same SSH connection
+(`scripts/host/hold_machine.sh`). When the process or the connection ends, that command's input ends, and so
+does the lock; nothing has to be tidied up. What the process had started on the machine may go on for a while,
+because sshd does not end a command whose client is gone. So each command that changes something runs under
+a shared lock on `/run/gpu-clusters/work`, and the next writer waits for those too.
+
+Reading takes no lock, and a step that has the machine keeps it for the next one for a few seconds: a lock
+costs one command for a row of steps. Without root, the account's own folder stands for /run: then two
+accounts do not see each other, and neither can change what is the other's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import getpass
+import os
+import shlex
+import socket
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+
+import asyncssh
+
+from gpuclusters.adapters.errors import BusyError, CommandFailedError, UnreachableError
+
+PATIENCE_SECONDS = 15
+"""For another writer, and again for what the last one left running. Longer than `LINGER_SECONDS`."""
+LINGER_SECONDS = 3.0
+SLACK_SECONDS = 20.0
+"""For a busy machine to start the command."""
+LOCKED = 75
+_SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "host" / "hold_machine.sh"
+
+Connect = Callable[[], Awaitable[asyncssh.SSHClientConnection]]
+
+
+class MachineBusyError(BusyError):
+    """Another run changes the machine, or a command that one has left there still runs.
+
+    Do: wait for it, or end it; then run again.
+    """
+
+
+class MachineLock:
+    """The lock of one machine, for all steps of this process. Used within the event loop of SSH alone."""
+
+    def __init__(self, place: str) -> None:
+        self._place = place
+        self._guard = asyncio.Lock()
+        self._users = 0
+        self._holding: asyncssh.SSHClientProcess[str] | None = None
+        self._folder = ""
+        self._letting_go: asyncio.Task[None] | None = None
+
+    @property
+    def prefix(self) -> str:
+        """What a root command that changes something begins with; empty where nobody holds the lock."""
+        if not self._users or not self._folder.startswith("/run/"):
+            return ""
+        # Not inherited: what the command leaves in the background is no change under way.
+        return f"flock --shared --close {self._folder}/work "
+
+    async def enter(self, connect: Connect) -> None:
+        """One step more has the machine.
+
+        Raises:
+            MachineBusyError: somebody else has it.
+            AdapterError: not reached, or there is no `flock`.
+        """
+        if self._letting_go is not None:
+            self._letting_go.cancel()
+            self._letting_go = None
+        self._users += 1
+        try:
+            await self.renew(connect)
+        except BaseException:
+            self.leave()
+            raise
+
+    def leave(self) -> None:
+        """One step less; the lock stays for a moment, for the next."""
+        self._users -= 1
+        if not self._users:
+            self._letting_go = asyncio.create_task(self._let_go())
+
+    async def renew(self, connect: Connect) -> None:
+        """Take the lock again if it fell with a connection, as when the machine was restarted."""
+        async with self._guard:
+            if not self._users or (self._holding is not None and not self._has_fallen()):
+                return
+            self._holding = await self._take(await connect())
+
+    def _has_fallen(self) -> bool:
+        holding = self._holding
+        return holding is None or holding.is_closing() or holding.exit_status is not None
+
+    async def _let_go(self) -> None:
+        await asyncio.sleep(LINGER_SECONDS)
+        async with self._guard:
+            if self._holding is not None:
+                with contextlib.suppress(OSError):
+                    self._holding.stdin.write_eof()
+                self._holding = None
+
+    async def _take(self, link: asyncssh.SSHClientConnection) -> asyncssh.SSHClientProcess[str]:
+        tried = "take the machine's lock"
+        script = shlex.join(["sh", "-c", _text(), "sh", _me(), str(PATIENCE_SECONDS)])
+        # Exit status 1 is sudo's: the account may not, and changes only what is its own.
+        command = script
+        if link.get_extra_info("username") != "root":
+            command = f"sudo -n {script}; [ $? != 1 ] || exec {script}"
+        try:
+            holding = await link.create_process(command)
+            async with asyncio.timeout(2 * PATIENCE_SECONDS + SLACK_SECONDS):
+                said = (await holding.stdout.readline()).strip()
+        except (OSError, asyncssh.Error) as error:
+            raise UnreachableError(
+                self._place,
+                tried,
+                f"the connection broke off ({str(error) or type(error).__name__})",
+                "check the host and its network, then run again",
+            ) from error
+        word, _, rest = said.partition(" ")
+        if word == "ready":
+            self._folder = rest
+            return holding
+        who = rest or "somebody who does not say who"
+        if word == "held":
+            raise MachineBusyError(
+                self._place,
+                tried,
+                f"it is being changed by {who}",
+                "wait for that run, or end it, then run again",
+            )
+        if word == "busy":
+            raise MachineBusyError(
+                self._place,
+                tried,
+                f"a command of an earlier run is still at work there ({who})",
+                "wait for it, or end it: `fuser -v /run/gpu-clusters/work` names it; then run again",
+            )
+        words = " ".join((await holding.stderr.read()).split())
+        raise CommandFailedError(
+            self._place, tried, words or "no answer", "see that `flock` (util-linux) is installed"
+        )
+
+
+def _me() -> str:
+    """Who holds the lock, for somebody who waits for it."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = str(os.getuid())
+    stack = os.environ.get("PULUMI_STACK")
+    of = f" (stack {stack})" if stack else ""
+    now = datetime.now(UTC)
+    return f"process {os.getpid()} of {user}@{socket.gethostname()}{of} since {now:%Y-%m-%d %H:%M:%S} UTC"
+
+
+@cache
+def _text() -> str:
+    """The script without its comments, which nobody needs in a process list."""
+    lines = _SCRIPT.read_text(encoding="utf-8").splitlines()
+    return "\n".join(line for line in lines if line and not line.startswith("#"))
