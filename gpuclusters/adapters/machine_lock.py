@@ -26,17 +26,14 @@ from pathlib import Path
 
 import asyncssh
 
-from gpuclusters.adapters.errors import BusyError, CommandFailedError, UnreachableError
+from gpuclusters.adapters.errors import BusyError, CommandTimeoutError, UnreachableError
 
 PATIENCE_SECONDS = 15
 """For another writer, and again for what the last one left running. Longer than `LINGER_SECONDS`."""
 LINGER_SECONDS = 3.0
-SLACK_SECONDS = 20.0
-"""For a busy machine to start the command."""
-LOCKED = 75
 _SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "host" / "hold_machine.sh"
 
-Connect = Callable[[], Awaitable[asyncssh.SSHClientConnection]]
+Connect = Callable[[str], Awaitable[asyncssh.SSHClientConnection]]
 
 
 class MachineBusyError(BusyError):
@@ -49,8 +46,9 @@ class MachineBusyError(BusyError):
 class MachineLock:
     """The lock of one machine, for all steps of this process. Used within the event loop of SSH alone."""
 
-    def __init__(self, place: str) -> None:
+    def __init__(self, place: str, timeout_seconds: float) -> None:
         self._place = place
+        self._timeout = timeout_seconds
         self._guard = asyncio.Lock()
         self._users = 0
         self._holding: asyncssh.SSHClientProcess[str] | None = None
@@ -65,8 +63,12 @@ class MachineLock:
         # Not inherited: what the command leaves in the background is no change under way.
         return f"flock --shared --close {self._folder}/work "
 
-    async def enter(self, connect: Connect) -> None:
+    async def enter(self, connect: Connect, tried: str) -> None:
         """One step more has the machine.
+
+        Args:
+            connect: gives the open connection, for what is tried.
+            tried: what the step is about to do, in the words of an error.
 
         Raises:
             MachineBusyError: somebody else has it.
@@ -77,7 +79,7 @@ class MachineLock:
             self._letting_go = None
         self._users += 1
         try:
-            await self.renew(connect)
+            await self.renew(connect, tried)
         except BaseException:
             self.leave()
             raise
@@ -88,12 +90,12 @@ class MachineLock:
         if not self._users:
             self._letting_go = asyncio.create_task(self._let_go())
 
-    async def renew(self, connect: Connect) -> None:
+    async def renew(self, connect: Connect, tried: str) -> None:
         """Take the lock again if it fell with a connection, as when the machine was restarted."""
         async with self._guard:
             if not self._users or (self._holding is not None and not self._has_fallen()):
                 return
-            self._holding = await self._take(await connect())
+            self._holding = await self._take(await connect(tried), tried)
 
     def _has_fallen(self) -> bool:
         holding = self._holding
@@ -107,8 +109,9 @@ class MachineLock:
                     self._holding.stdin.write_eof()
                 self._holding = None
 
-    async def _take(self, link: asyncssh.SSHClientConnection) -> asyncssh.SSHClientProcess[str]:
-        tried = "take the machine's lock"
+    async def _take(
+        self, link: asyncssh.SSHClientConnection, tried: str
+    ) -> asyncssh.SSHClientProcess[str]:
         script = shlex.join(["sh", "-c", _text(), "sh", _me(), str(PATIENCE_SECONDS)])
         # Exit status 1 is sudo's: the account may not, and changes only what is its own.
         command = script
@@ -116,8 +119,25 @@ class MachineLock:
             command = f"sudo -n {script}; [ $? != 1 ] || exec {script}"
         try:
             holding = await link.create_process(command)
-            async with asyncio.timeout(2 * PATIENCE_SECONDS + SLACK_SECONDS):
-                said = (await holding.stdout.readline()).strip()
+            async with asyncio.timeout(self._timeout):
+                word = (await holding.stdout.readline()).strip()
+            if word == "begun":
+                async with asyncio.timeout(2 * PATIENCE_SECONDS + self._timeout):
+                    word, _, rest = (await holding.stdout.readline()).strip().partition(" ")
+                if word == "ready":
+                    self._folder = rest
+                    return holding
+                if word in ("held", "busy"):
+                    raise self._busy(word, rest or "somebody who does not say who", tried)
+            words = " ".join((await holding.stderr.read()).split())
+            await holding.wait_closed()
+        except TimeoutError as error:
+            raise CommandTimeoutError(
+                self._place,
+                tried,
+                f"the command that takes the machine's lock did not end within {self._timeout:g} s",
+                "look on the host for what it waits for; the step can simply be run again",
+            ) from error
         except (OSError, asyncssh.Error) as error:
             raise UnreachableError(
                 self._place,
@@ -125,29 +145,21 @@ class MachineLock:
                 f"the connection broke off ({str(error) or type(error).__name__})",
                 "check the host and its network, then run again",
             ) from error
-        word, _, rest = said.partition(" ")
-        if word == "ready":
-            self._folder = rest
-            return holding
-        who = rest or "somebody who does not say who"
+        # Imported late: scripts are sent by what this is a part of.
+        from gpuclusters.adapters.scripts import error_of
+
+        raise error_of(self._place, tried, holding.exit_status, words)
+
+    def _busy(self, word: str, who: str, tried: str) -> MachineBusyError:
         if word == "held":
-            raise MachineBusyError(
-                self._place,
-                tried,
-                f"it is being changed by {who}",
-                "wait for that run, or end it, then run again",
+            problem = f"the machine is being changed by {who}"
+            remedy = "wait for that run, or end it, then run again"
+        else:
+            problem = f"a command that another run has left there is still at work ({who})"
+            remedy = (
+                "wait for it, or end it: `fuser -v /run/gpu-clusters/work` names it; then run again"
             )
-        if word == "busy":
-            raise MachineBusyError(
-                self._place,
-                tried,
-                f"a command of an earlier run is still at work there ({who})",
-                "wait for it, or end it: `fuser -v /run/gpu-clusters/work` names it; then run again",
-            )
-        words = " ".join((await holding.stderr.read()).split())
-        raise CommandFailedError(
-            self._place, tried, words or "no answer", "see that `flock` (util-linux) is installed"
-        )
+        return MachineBusyError(self._place, tried, problem, remedy)
 
 
 def _me() -> str:

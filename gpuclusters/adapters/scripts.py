@@ -107,14 +107,19 @@ _KNOWN: Mapping[str, tuple[type[AdapterError], str]] = {
 def command_error(host: SshHost, tried: str, completed: Completed) -> AdapterError:
     """The error for a command that failed, with its last words."""
     words = last_lines(completed.stderr) or last_lines(completed.stdout.decode(errors="replace"))
+    return error_of(host.place, tried, completed.status, words)
+
+
+def error_of(place: str, tried: str, status: int | None, words: str) -> AdapterError:
+    """The error for a command that failed, from its exit status and its last words."""
     said = f": {words}" if words else ""
     for sign, (kind, remedy) in _KNOWN.items():
         if sign in words:
-            return kind(host.place, tried, f"exit status {completed.status}{said}", remedy)
+            return kind(place, tried, f"exit status {status}{said}", remedy)
     remedy = "run the command by hand on the host"
-    if completed.status == 127:
+    if status == 127:
         remedy = "install the command on the host"
-    return CommandFailedError(host.place, tried, f"exit status {completed.status}{said}", remedy)
+    return CommandFailedError(place, tried, f"exit status {status}{said}", remedy)
 
 
 def explained(error: AdapterError, area: str) -> AdapterError:

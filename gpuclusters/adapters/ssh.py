@@ -76,22 +76,24 @@ class SshHost:
         return pool().lock(self.connection)
 
     @contextlib.contextmanager
-    def writing(self) -> Iterator[None]:
+    def writing(self, tried: str) -> Iterator[None]:
         """Have the machine for changes, alone: within, no other process that asks for it has it.
+
+        Args:
+            tried: what is about to be done, in the words of an error.
 
         Raises:
             MachineBusyError: somebody else has it, and keeps it.
             AdapterError: not reached.
         """
-        lock = pool().writer(self.connection)
-        pool().run(lock.enter(self._link))
+        lock = pool().writer(self.connection, self._timeout)
+        pool().run(lock.enter(self._link, tried))
         try:
             yield
         finally:
             pool().call(lock.leave)
 
-    async def _link(self) -> asyncssh.SSHClientConnection:
-        tried = "take the machine's lock"
+    async def _link(self, tried: str) -> asyncssh.SSHClientConnection:
         return await pool().link(self.connection, self._credentials, tried, self._connect_attempts)
 
     def run(
@@ -124,7 +126,7 @@ class SshHost:
         while True:
             attempts -= 1
             try:
-                held = "" if repeatable else self._held(as_root=as_root)
+                held = "" if repeatable else self._held(tried, as_root=as_root)
                 return pool().run(
                     self._execute(f"{becoming}{held}{command}", tried, stdin, timeout)
                 )
@@ -132,16 +134,16 @@ class SshHost:
                 if attempts <= 0 or not isinstance(error, BrokenOffError):
                     raise
 
-    def _held(self, *, as_root: bool) -> str:
+    def _held(self, tried: str, *, as_root: bool) -> str:
         """What a command that changes something begins with; takes the lock again if it fell meanwhile."""
         lock = pool().known_writer(self.connection)
         if lock is None:
             return ""
-        pool().run(lock.renew(self._link))
+        pool().run(lock.renew(self._link, tried))
         return lock.prefix if as_root else ""
 
     async def _execute(self, command: str, tried: str, stdin: bytes, timeout: float) -> Completed:
-        link = await pool().link(self.connection, self._credentials, tried, self._connect_attempts)
+        link = await self._link(tried)
         try:
             async with asyncio.timeout(timeout):
                 return await self._communicate(link, command, tried, stdin)
@@ -248,11 +250,11 @@ class SshPool:
 
         self.run(once())
 
-    def writer(self, connection: HostConnection) -> MachineLock:
+    def writer(self, connection: HostConnection, timeout_seconds: float) -> MachineLock:
         """The lock that this process takes on the machine itself; one, whoever logs in."""
         with self._guard:
             if connection.host not in self._writers:
-                self._writers[connection.host] = MachineLock(connection.place)
+                self._writers[connection.host] = MachineLock(connection.place, timeout_seconds)
             return self._writers[connection.host]
 
     def known_writer(self, connection: HostConnection) -> MachineLock | None:

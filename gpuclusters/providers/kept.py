@@ -169,7 +169,7 @@ class KeptProvider(ResourceProvider, Generic[I]):
         """Nobody else changes the machine meanwhile, not even what a killed run has left at work there."""
         if not self.changes_machine:
             return nullcontext()
-        return host(inputs.connection, self.ssh_key).writing()
+        return host(inputs.connection, self.ssh_key).writing(f"change {inputs.natural_id}")
 
     def _parsed(self, props: Properties) -> Any:
         try:

@@ -1,9 +1,10 @@
 #!/bin/sh
 # Holds the machine for one writer until its own standard input ends, and then lets go of it.
 # Arguments: who this is, in words; seconds to wait for another.
-# Prints "ready FOLDER", or "held WORDS" or "busy WORDS" with exit status 75: another writer, or a command of
+# Prints "begun", then "ready FOLDER", or "held WORDS" or "busy WORDS" with exit status 75: another writer, or a command of
 # the one before that outlived its connection, which goes on as long as its lock on `work` is there.
 set -eu
+echo begun
 if [ "$(id -u)" = 0 ]; then
     folder=/run/gpu-clusters
 else

@@ -59,6 +59,8 @@ class ProviderProcess:
     process: subprocess.Popen[str]
     stub: provider_pb2_grpc.ResourceProviderStub
     stderr: Path
+    engine: socket.socket
+    """Listens at what the process takes for the engine's address."""
     tokens: dict[type, str] = field(default_factory=dict)
 
     def check(self, kind: type[ResourceProvider], news: Properties) -> dict[str, str]:
@@ -163,7 +165,7 @@ def provider_process(
             args = struct_pb2.Struct()
             args.update(config or {})
             stub.Configure(provider_pb2.ConfigureRequest(args=args))
-            yield ProviderProcess(process, stub, stderr)
+            yield ProviderProcess(process, stub, stderr, engine)
     finally:
         process.kill()
         process.wait()
