@@ -53,6 +53,9 @@ def recording(host: SimulatedHost, answers: list[Answer]) -> Iterator[dict[str, 
     """A machine that hands every command on to `host` and writes its answers down; gives its connection."""
 
     async def hand_on(process: asyncssh.SSHServerProcess[bytes]) -> None:
+        if _takes_the_machine(process):
+            await _give_the_machine(process)
+            return
         given = await process.stdin.read()
         async with host.connect() as real:
             done = await real.run(process.command, input=given, encoding=None)
@@ -111,6 +114,10 @@ async def _machines(pipe: Connection, count: int) -> None:
     for number in range(count):
 
         async def answer(process: asyncssh.SSHServerProcess[bytes], number: int = number) -> None:
+            if _takes_the_machine(process):
+                await asyncio.sleep(part.late)
+                await _give_the_machine(process)
+                return
             await process.stdin.read()
             place = part.asked.get(number, 0)
             part.asked[number] = place + 1
@@ -137,6 +144,17 @@ async def _listen(key: asyncssh.SSHKey, handler: Any) -> asyncssh.SSHAcceptor:
         process_factory=handler,
         encoding=None,
     )
+
+
+def _takes_the_machine(process: asyncssh.SSHServerProcess[bytes]) -> bool:
+    """Whether the command holds the machine's lock until its input ends (`hold_machine.sh`)."""
+    return "flock -w" in (process.command or "")
+
+
+async def _give_the_machine(process: asyncssh.SSHServerProcess[bytes]) -> None:
+    process.stdout.write(b"begun\nready /run/gpu-clusters\n")
+    await process.stdin.read()
+    process.exit(0)
 
 
 def _say(process: asyncssh.SSHServerProcess[bytes], answer: Answer) -> None:

@@ -104,16 +104,16 @@ class Checkout:
             [str(self.warm.engine), *more], {**self.engine_env, **self.warm.variables}
         )
 
-    def start_engine(self, *args: str) -> subprocess.Popen[str]:
-        """Start the embedded engine on the dev stack in a process group of its own.
+    def start(self, *args: str) -> subprocess.Popen[str]:
+        """Start `gpu-clusters` in a process group of its own.
 
         It gets ahead of whoever reads what it prints by a few lines only: who waits for one and is slow to
         act on it finds the run where it was.
         """
         return subprocess.Popen(
-            [sys.executable, "-m", "lab.engine", *args, "--stack", "dev"],
+            [sys.executable, "-m", "gpuclusters.cli", *args],
             cwd=self.folder,
-            env=self.engine_env,
+            env={**self.env, "PYTHONUNBUFFERED": "1"},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -1,9 +1,10 @@
-"""Runs of the engine that are killed, and the ones that carry on."""
+"""Runs of `gpu-clusters up` that are killed, and the ones that carry on."""
 
 from __future__ import annotations
 
 import contextlib
-import json
+import re
+import shlex
 import signal
 import subprocess
 import time
@@ -11,12 +12,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from lab import tools
-from tests.e2e.conftest import SILENCE_SECONDS, Checkout, kill_all, told
+import psutil
 
-STARTS, ENDS = "resourcePreEvent", "resOutputsEvent"
+from tests.docs.pages import DOCS, blocks
+from tests.e2e.conftest import SILENCE_SECONDS, Checkout, kubectl, told
+
+STARTS = "(creating|updating|deleting|replacing|creating replacement|deleting original)"
+ENDS = "(created|updated|deleted|replaced|created replacement|deleted original)"
+STEP = re.compile(rf"^ [-+~]+ +(?P<type>\S+) (?P<name>\S+) (?P<words>{STARTS}|{ENDS})\b")
 AGAIN = "To terminate immediately, press ^C again"
-CHANGES = {"create", "update", "replace", "create-replacement", "delete-replaced", "delete"}
+ENGINE = "lab.engine"
+ORPHAN_SECONDS = 20.0
+"""A second, and as much as a busy computer takes."""
 
 
 @dataclass(frozen=True)
@@ -26,53 +33,63 @@ class Kill:
     kind: str
     """The resource's class."""
     what: Literal["engine", "everything", "ctrl-c"] = "engine"
-    """The engine alone (program and providers go on for a while, as after a crash), these too, or nothing:
+    """The command and the engine (program and providers find out, as after a crash), these too, or nothing:
     Ctrl-C twice, after which the run ends without waiting for what is under way."""
     seconds: float = 0
     """How long the step is at work by then."""
     event: str = STARTS
+    by_hand: bool = False
+    """Whether it is repaired with the commands of docs/recover.md, or by the next `gpu-clusters up`."""
 
 
 def kill_at(process: subprocess.Popen[str], kills: Sequence[Kill]) -> Kill | None:
     """End a run at the first of these; None if it ended by itself before."""
-    by_event = {(kill.event, kill.kind): kill for kill in kills}
     said = list[str]()
     lines = told(process)
     for line in lines:
         said.append(line)
-        kill = next((k for one in _steps(line) if (k := by_event.get(one))), None)
+        kill = next((one for one in kills if _is_at(line, one)), None)
         if kill is None:
             continue
         time.sleep(kill.seconds)
         _end(process, kill, lines)
         # Of the last steps only a line or two are left to say: then it may have been quicker.
         return kill if process.wait(SILENCE_SECONDS) else None
-    assert process.wait() == 0, "".join(said[-20:])
+    assert process.wait() == 0, "".join(said[-60:])
     return None
 
 
-def _steps(line: str) -> list[tuple[str, str]]:
-    """The event and the resource's class, if a line tells of a change."""
-    with contextlib.suppress(ValueError):
-        for event, about in json.loads(line).items():
-            metadata = about.get("metadata", {}) if event in (STARTS, ENDS) else {}
-            if metadata.get("op") in CHANGES:
-                return [(event, metadata["urn"].split("::")[2].rsplit(":", 1)[-1])]
-    return []
+def _is_at(line: str, kill: Kill) -> bool:
+    step = STEP.match(line)
+    return (
+        step is not None
+        and step["type"].rsplit(":", 1)[-1] == kill.kind
+        and re.fullmatch(kill.event, step["words"]) is not None
+    )
 
 
 def _end(process: subprocess.Popen[str], kill: Kill, lines: Iterator[str]) -> None:
-    if kill.what == "everything":
-        kill_all(process)
-    elif kill.what == "engine":
-        process.kill()
-    else:
-        process.send_signal(signal.SIGINT)
+    engine = next(
+        child
+        for child in psutil.Process(process.pid).children()
+        if ENGINE in child.cmdline() and "up" in child.cmdline()
+    )
+    beneath = engine.children(recursive=True)
+    if kill.what == "ctrl-c":
+        for one in (engine, psutil.Process(process.pid)):
+            one.send_signal(signal.SIGINT)
         for line in lines:
             # Two signals at once may come as one.
             if AGAIN in line:
-                process.send_signal(signal.SIGINT)
+                engine.send_signal(signal.SIGINT)
             assert "Traceback" not in line
+    else:
+        also = beneath if kill.what == "everything" else []
+        for one in (*also, engine, psutil.Process(process.pid)):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                one.kill()
+    _, alive = psutil.wait_procs(beneath, ORPHAN_SECONDS)
+    assert not alive, f"these go on without their engine: {[one.cmdline() for one in alive]}"
 
 
 def up_through_kills(dev: Checkout, kills: Sequence[Kill]) -> list[Kill]:
@@ -80,41 +97,52 @@ def up_through_kills(dev: Checkout, kills: Sequence[Kill]) -> list[Kill]:
 
     What began and ended while the last moments of a run were let pass is met no more.
     """
-    started = dev.run("lab", "start")
-    assert started.returncode == 0, started.stdout + started.stderr
-    (dev.lab / "state").mkdir(exist_ok=True)
-    assert dev.engine("stack", "init").returncode == 0
     left, finished = list(kills), 0
-    while killed := kill_at(dev.start_engine("up", "--yes", "--skip-preview", "--json"), left):
+    while killed := kill_at(dev.start("up"), left):
         left.remove(killed)
+        locks = list((dev.lab / "state" / ".pulumi" / "locks").rglob("*.json"))
         if killed.what == "ctrl-c":
-            locks = dev.lab / "state" / ".pulumi" / "locks"
-            assert not list(locks.rglob("*.json")), "a run that was told to end holds its lock"
+            assert not locks, "a run that was told to end holds its lock"
         else:
-            assert dev.engine("cancel", "--yes").returncode == 0
-        free_release_names(dev)
+            assert len(locks) == 1, "a killed run leaves its lock"
+        if killed.by_hand:
+            by_hand(dev)
         assert finished <= len(dev.state()), "a finished step was lost"
         finished = len(dev.state())
+    assert not list((dev.lab / "state" / ".pulumi" / "locks").rglob("*.json"))
     return [kill for kill in kills if kill not in left]
 
 
-def free_release_names(dev: Checkout) -> None:
-    """Uninstall the releases that Helm has and the state has not: their names are in use for ever.
+def by_hand(dev: Checkout) -> None:
+    """What docs/recover.md says, as it says it, but for the last line, the `up`."""
+    commands = [
+        shlex.split(line.replace("--stack prod", ""))
+        for line in documented()
+        if not line.startswith("pulumi up ")
+    ]
+    assert {"cancel", "refresh", "delete"} <= {command[1] for command in commands}
+    for program, *arguments in commands:
+        if program == "pulumi":
+            done = dev.engine(*arguments)
+        else:
+            done = subprocess.run(
+                [str(kubectl()), *arguments, "--kubeconfig", str(dev.lab / "kubeconfig")],
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+        assert done.returncode == 0, f"{program} {arguments}: {done.stdout}{done.stderr}"
 
-    Everything else that a killed run has begun is found by the next one.
-    """
-    known = {
-        resource.get("id") for resource in dev.state() if resource["type"].endswith(":Release")
-    }
-    for release in json.loads(_helm(dev, "list", "--all-namespaces", "--output", "json")):
-        name, namespace = release["name"], release["namespace"]
-        if f"{namespace}/{name}" not in known:
-            _helm(dev, "uninstall", name, "--namespace", namespace, "--wait")
 
-
-def _helm(dev: Checkout, *arguments: str) -> str:
-    command = [str(tools.resolve("helm")), *arguments]
-    command += ["--kubeconfig", str(dev.lab / "kubeconfig")]
-    done = subprocess.run(command, env=dev.env, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+def documented() -> list[str]:
+    """The commands below "By hand" in docs/recover.md."""
+    page = DOCS / "recover.md"
+    lines = page.read_text(encoding="utf-8").splitlines()
+    begin = lines.index("### By hand")
+    end = next(n for n, line in enumerate(lines) if n > begin and line.startswith("## "))
+    return [
+        line
+        for block in blocks(page)
+        if begin < block.line < end
+        for line in block.text.splitlines()
+    ]
