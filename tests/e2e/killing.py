@@ -38,8 +38,9 @@ class Kill:
     seconds: float = 0
     """How long the step is at work by then."""
     event: str = STARTS
-    by_hand: bool = False
-    """Whether it is repaired with the commands of docs/recover.md, or by the next `gpu-clusters up`."""
+    by_hand: str = ""
+    """Repaired with the commands of docs/recover.md, given for this release (`NAMESPACE/NAME`); else the next
+    `gpu-clusters up` does it."""
 
 
 def kill_at(process: subprocess.Popen[str], kills: Sequence[Kill]) -> Kill | None:
@@ -106,20 +107,23 @@ def up_through_kills(dev: Checkout, kills: Sequence[Kill]) -> list[Kill]:
         else:
             assert len(locks) == 1, "a killed run leaves its lock"
         if killed.by_hand:
-            by_hand(dev)
+            by_hand(dev, killed.by_hand)
         assert finished <= len(dev.state()), "a finished step was lost"
         finished = len(dev.state())
     assert not list((dev.lab / "state" / ".pulumi" / "locks").rglob("*.json"))
     return [kill for kill in kills if kill not in left]
 
 
-def by_hand(dev: Checkout) -> None:
-    """What docs/recover.md says, as it says it, but for the last line, the `up`."""
-    commands = [
-        shlex.split(line.replace("--stack prod", ""))
-        for line in documented()
-        if not line.startswith("pulumi up ")
-    ]
+def by_hand(dev: Checkout, release: str) -> None:
+    """What docs/recover.md says, as it says it, for this release; but for the last line, the `up`."""
+    namespace, name = release.split("/")
+    of_page = {"--stack prod": "", "kata-system": namespace, "name=kata-deploy": f"name={name}"}
+    for theirs in of_page:
+        assert any(theirs in line for line in documented()), theirs
+    lines = documented()
+    for theirs, ours in of_page.items():
+        lines = [line.replace(theirs, ours) for line in lines]
+    commands = [shlex.split(line) for line in lines if not line.startswith("pulumi up ")]
     assert {"cancel", "refresh", "delete"} <= {command[1] for command in commands}
     for program, *arguments in commands:
         if program == "pulumi":

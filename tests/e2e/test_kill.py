@@ -33,7 +33,7 @@ KILLS = (
     Kill("HostFile", "engine", event=ENDS),
     Kill("HostBoot", "everything", seconds=1),  # the machine is on its way down
     Kill("ServiceVm", "ctrl-c"),
-    Kill("FabricPartitions", "engine", by_hand=True),
+    Kill("FabricPartitions", "engine", by_hand="kata-system/kata-deploy"),
     Kill("Release", "everything", seconds=0.5),  # Helm is at work
     Kill("TenancyPolicy", "engine"),
 )

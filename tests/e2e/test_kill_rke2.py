@@ -22,7 +22,7 @@ KILLS = (
     Kill("Rke2Node", "everything", seconds=1),  # the first server is at its installation
     Kill("GpuDriver", "engine"),
     Kill("Rke2Node", "engine", event=ENDS),  # others join
-    Kill("Release", "everything", seconds=0.5, by_hand=True),
+    Kill("Release", "everything", seconds=0.5, by_hand="gpu-operator/gpu-operator"),
     Kill("MigLayout", "engine"),
 )
 GPU = {"gpu": {"product": "a100-sxm4-80gb", "count": 8}}
