@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import typer
 from rich.console import Console
 
-from gpuclusters.adapters import state_locks
+from gpuclusters.adapters import orphans, state_locks
 from gpuclusters.adapters.errors import AdapterError
 from gpuclusters.adapters.helm_records import HelmRecords
 from gpuclusters.cli.errors import NotRepairedError, StackLockedError, UnfinishedRunError
@@ -25,6 +25,7 @@ from gpuclusters.domain import unfinished
 from gpuclusters.domain.unfinished import (
     ClearCreates,
     Command,
+    EndProvider,
     Fate,
     Fault,
     ForgetRevisions,
@@ -54,7 +55,12 @@ def repair(session: Session, console: Console, *, asked_for: bool) -> None:
         NotRepairedError: a repair failed.
     """
     # First the locks: while one is there the embedded engine leaves its journal out of the state.
-    _mend(session, console, _dead_locks(session), allowed=asked_for)
+    locks = _dead_locks(session)
+    if locks:
+        # Before the locks: with them a run that is killed here is found again.
+        gone = orphans.orphans(session.project.folder, session.env)
+        locks = [*map(unfinished.provider_fault, gone), *locks]
+    _mend(session, console, locks, allowed=asked_for)
     state = _state(session)
     if state is not None:
         _mend(session, console, _faults(state, console), allowed=asked_for, state=state)
@@ -166,6 +172,8 @@ def _acts(
     clears = False
     for fault in faults:
         match fault.repair:
+            case EndProvider(orphan):
+                acts.append(partial(orphans.end, orphan))
             case RemoveLock(file):
                 acts.append(partial(state_locks.remove, file))
             case ForgetRevisions(provider, namespace, secrets):

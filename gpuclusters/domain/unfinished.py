@@ -1,10 +1,11 @@
 """What a killed run leaves behind, and what is done about it. Pure: facts in, faults with their repairs out.
 
-A run that is killed leaves up to three things that the next one cannot get past by itself:
+A run that is killed leaves up to four things that the next one cannot get past by itself:
 
 - **a lock** in a file backend (`pkg/backend/diy/lock.go` of Pulumi). It says host, user, process and time.
   It is dead only if it was taken on this computer and its process is gone. A lock of another computer, or
   one that cannot be read, may be alive, and nobody here can know.
+- **providers** that do not notice for some minutes, and go on with what they were doing.
 - **pending creates** in the state: Pulumi keeps each until somebody says what became of it
   (`pkg/backend/snapshot.go`). Other pending operations are dropped by the next run. What a create of this
   program had made is found by the next one: dynamic resources read, compare and act, Kubernetes objects
@@ -110,6 +111,15 @@ def fate(lock: Lock, here: str, process: Process | None) -> Fate:
 
 
 @dataclass(frozen=True, slots=True)
+class Orphan:
+    """A provider's process whose engine is gone."""
+
+    pid: int
+    began: float
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class Resource:
     """A resource of a state, or of an operation that is pending in it."""
 
@@ -206,6 +216,13 @@ class RemoveLock:
 
 
 @dataclass(frozen=True, slots=True)
+class EndProvider:
+    """End a provider whose engine is gone, and wait until it has ended."""
+
+    orphan: Orphan
+
+
+@dataclass(frozen=True, slots=True)
 class ForgetRevisions:
     """Remove records of Helm, and nothing that the release made."""
 
@@ -231,7 +248,7 @@ class Look:
     """Nothing here can tell: somebody has to look."""
 
 
-Repair = RemoveLock | ForgetRevisions | Remove | ClearCreates | Look
+Repair = RemoveLock | EndProvider | ForgetRevisions | Remove | ClearCreates | Look
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,6 +269,16 @@ def lock_fault(lock: Lock) -> Fault:
         "the lock is removed",
         RemoveLock(lock.file),
         (_pulumi("cancel", "--yes"),),
+    )
+
+
+def provider_fault(orphan: Orphan) -> Fault:
+    """A provider that goes on without its engine."""
+    return Fault(
+        f"the provider {orphan.name} of the killed run is still at work (process {orphan.pid})",
+        "it is told to end, and waited for",
+        EndProvider(orphan),
+        (Command("kill", (str(orphan.pid),)),),
     )
 
 

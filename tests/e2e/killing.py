@@ -76,6 +76,7 @@ def _end(process: subprocess.Popen[str], kill: Kill, lines: Iterator[str]) -> No
         if ENGINE in child.cmdline() and "up" in child.cmdline()
     )
     beneath = engine.children(recursive=True)
+    ours = [one for one in beneath if "pulumi.dynamic" in one.cmdline()]
     if kill.what == "ctrl-c":
         for one in (engine, psutil.Process(process.pid)):
             one.send_signal(signal.SIGINT)
@@ -89,8 +90,8 @@ def _end(process: subprocess.Popen[str], kill: Kill, lines: Iterator[str]) -> No
         for one in (*also, engine, psutil.Process(process.pid)):
             with contextlib.suppress(psutil.NoSuchProcess):
                 one.kill()
-    _, alive = psutil.wait_procs(beneath, ORPHAN_SECONDS)
-    assert not alive, f"these go on without their engine: {[one.cmdline() for one in alive]}"
+    _, alive = psutil.wait_procs(ours, ORPHAN_SECONDS)
+    assert not alive, "dynamic providers go on without their engine"
 
 
 def up_through_kills(dev: Checkout, kills: Sequence[Kill]) -> list[Kill]:
@@ -111,7 +112,22 @@ def up_through_kills(dev: Checkout, kills: Sequence[Kill]) -> list[Kill]:
         assert finished <= len(dev.state()), "a finished step was lost"
         finished = len(dev.state())
     assert not list((dev.lab / "state" / ".pulumi" / "locks").rglob("*.json"))
+    _, alive = psutil.wait_procs(_providers(dev), ORPHAN_SECONDS)
+    assert not alive, f"these go on without their engine: {[one.cmdline() for one in alive]}"
     return [kill for kill in kills if kill not in left]
+
+
+def _providers(dev: Checkout) -> list[psutil.Process]:
+    """Providers of the checkout, whoever has started them."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            words = " ".join(process.cmdline())
+            if ("pulumi.dynamic" in words or "lab.providers." in words) and (
+                process.environ().get("GPU_CLUSTERS_LAB") == str(dev.lab)
+            ):
+                found.append(process)
+    return found
 
 
 def by_hand(dev: Checkout, release: str) -> None:

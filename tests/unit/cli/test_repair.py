@@ -159,6 +159,40 @@ def test_in_the_lab_a_dead_lock_is_let_go(in_lab: Here, dead: int) -> None:
     assert not lock.exists()
 
 
+def test_a_provider_that_goes_on_without_its_engine_is_ended_before_the_lock_goes(
+    in_lab: Here, dead: int, closed_port: int
+) -> None:
+    def provider(port: int, folder: Path) -> subprocess.Popen[bytes]:
+        code = "import time; time.sleep(600)"
+        words = [sys.executable, "-c", code, "/opt/pulumi-resource-kubernetes"]
+        return subprocess.Popen([*words, f"127.0.0.1:{port}"], cwd=folder, env=in_lab.session.env)
+
+    with socket.create_server(("127.0.0.1", 0)) as engine:
+        folder = in_lab.session.project.folder
+        left = provider(closed_port, folder)
+        others = [
+            provider(engine.getsockname()[1], folder),  # its engine lives
+            provider(closed_port, folder.parent),  # of another project
+        ]
+        try:
+            assert in_lab.repair() == ""
+            assert left.poll() is None, "without a dead lock nobody has looked"
+            lock = in_lab.lock(pid=dead)
+            first, second = in_lab.repair().splitlines()
+            assert (
+                f"pulumi-resource-kubernetes of the killed run is still at work (process {left.pid})"
+                in first
+            )
+            assert "locked" in second
+            assert left.poll() is not None
+            assert not lock.exists()
+            assert [one.poll() for one in others] == [None, None]
+        finally:
+            for one in (left, *others):
+                one.kill()
+                one.wait()
+
+
 def test_a_lock_of_a_run_that_lives_is_never_taken(in_lab: Here, dead: int) -> None:
     alive, gone = in_lab.lock(), in_lab.lock(pid=dead)
     with pytest.raises(StackLockedError, match=f"process {os.getpid()} of ann@.* which runs"):
