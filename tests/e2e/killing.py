@@ -139,7 +139,9 @@ def by_hand(dev: Checkout, release: str) -> None:
     lines = documented()
     for theirs, ours in of_page.items():
         lines = [line.replace(theirs, ours) for line in lines]
-    commands = [shlex.split(line) for line in lines if not line.startswith("pulumi up ")]
+    # Not `ps`, which looks at all of this computer, and not the `up`, which the caller begins.
+    skipped = ("ps ", "pulumi up ")
+    commands = [shlex.split(line) for line in lines if not line.startswith(skipped)]
     assert {"cancel", "refresh", "delete"} <= {command[1] for command in commands}
     for program, *arguments in commands:
         if program == "pulumi":
