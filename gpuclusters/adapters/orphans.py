@@ -1,7 +1,7 @@
 """Providers that outlive a killed engine: found by the engine's address, at which nobody answers any more.
 
 An engine gives each provider its address as the last argument. Ours end with it; plugins of Pulumi
-ask for it every five minutes (`sdk/go/pulumi/provider/main.go`), and meanwhile go on with what they were doing.
+ask for it every five minutes (`sdk/go/pulumi/provider/main.go`), and go on with what they were doing.
 """
 
 from __future__ import annotations

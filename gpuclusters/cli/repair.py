@@ -54,7 +54,7 @@ def repair(session: Session, console: Console, *, asked_for: bool) -> None:
         UnfinishedRunError: something has to be repaired, and nobody said that it may.
         NotRepairedError: a repair failed.
     """
-    # First the locks: while one is there the embedded engine leaves its journal out of the state.
+    # First the locks: nothing else of the state can be changed while one is there.
     locks = _dead_locks(session)
     if locks:
         # Before the locks: with them a run that is killed here is found again.
