@@ -54,7 +54,13 @@ def test_a_list_allows_nothing_beside_its_paths(written: str) -> None:
     [
         *("registry.example.com/x", "registry.example.com/:1", "registry.example.com./x:1"),
         *("registry.example.com/x:1\n", "[::1]:5000/x:1", "registry.example.com/x@sha256:0"),
-        *("a:1:2/x:1", "registry..example.com/x:1", "user@registry.example.com/x:1", ""),
+        *(
+            "a:1:2/x:1",
+            "localhost:1:2/x:1",
+            "registry..example.com/x:1",
+            "user@registry.example.com/x:1",
+            "",
+        ),
     ],
 )
 @pytest.mark.parametrize("sources", [(), cases.LISTED, ("registry.example.com",)])
