@@ -52,7 +52,10 @@ def _look(main: int, file: Path) -> None:
         before, own = now, time.thread_time()
         if now - written >= WRITE_AFTER_SECONDS:
             written = now
-            file.write_text(json.dumps({"arguments": sys.orig_argv, "seconds": dict(seen)}))
+            # Whole or not at all: the process may be ended in the middle of it.
+            new = file.with_suffix(".new")
+            new.write_text(json.dumps({"arguments": sys.orig_argv, "seconds": dict(seen)}))
+            new.replace(file)
 
 
 _file = Path(os.environ["GPU_CLUSTERS_BENCH_SAMPLES"], f"{os.getpid()}.json")
