@@ -14,8 +14,8 @@ from lab.tools.errors import ToolError
 from lab.tools.go_program import GoProgram
 from lab.tools.report import Report
 
-VERSION: Final = "1.20.0"
-"""Of the release that GPU Operator v26.7.0 brings."""
+VERSION: Final = "1.20.1"
+"""The newest of the release that GPU Operator v26.7 brings."""
 SOURCES: Final = Path(__file__).parent / "toolkit_sources"
 """One folder with go.mod and go.sum for each version that is pinned."""
 NAMES: Final = ("nvidia-ctk", "nvidia-cdi-hook", "nvidia-container-runtime")

@@ -9,7 +9,11 @@ case $* in
     eval "$(sed -n -e 's/^Environment=/export /p' "$unit")"
     sed -n -e 's/^ExecStart=//p' "$unit" >/run/commands
     while read -r command; do
-        eval "$command" </dev/null >&2
+        # systemd ignores that a command with `-` before it fails.
+        case $command in
+        -*) eval "${command#-}" </dev/null >&2 || true ;;
+        *) eval "$command" </dev/null >&2 ;;
+        esac
     done </run/commands
     ;;
 esac
