@@ -104,16 +104,17 @@ class Checkout:
             [str(self.warm.engine), *more], {**self.engine_env, **self.warm.variables}
         )
 
-    def start(self, *args: str) -> subprocess.Popen[str]:
-        """Start `gpu-clusters` in a process group of its own.
+    def start(self, *args: str, engine: bool = False) -> subprocess.Popen[str]:
+        """Start `gpu-clusters`, or the embedded engine on the dev stack, in a process group of its own.
 
         It gets ahead of whoever reads what it prints by a few lines only: who waits for one and is slow to
         act on it finds the run where it was.
         """
+        command = ["lab.engine", *args, "--stack", "dev"] if engine else ["gpuclusters.cli", *args]
         return subprocess.Popen(
-            [sys.executable, "-m", "gpuclusters.cli", *args],
+            [sys.executable, "-m", *command],
             cwd=self.folder,
-            env={**self.env, "PYTHONUNBUFFERED": "1"},
+            env={**(self.engine_env if engine else self.env), "PYTHONUNBUFFERED": "1"},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -70,15 +70,16 @@ def _is_at(line: str, kill: Kill) -> bool:
 
 
 def _end(process: subprocess.Popen[str], kill: Kill, lines: Iterator[str]) -> None:
+    command = psutil.Process(process.pid)
     engine = next(
-        child
-        for child in psutil.Process(process.pid).children()
-        if ENGINE in child.cmdline() and "up" in child.cmdline()
+        one
+        for one in (command, *command.children())
+        if ENGINE in one.cmdline() and "up" in one.cmdline()
     )
     beneath = engine.children(recursive=True)
     ours = [one for one in beneath if "pulumi.dynamic" in one.cmdline()]
     if kill.what == "ctrl-c":
-        for one in (engine, psutil.Process(process.pid)):
+        for one in {engine, command}:
             one.send_signal(signal.SIGINT)
         for line in lines:
             # Two signals at once may come as one.
@@ -87,7 +88,7 @@ def _end(process: subprocess.Popen[str], kill: Kill, lines: Iterator[str]) -> No
             assert "Traceback" not in line
     else:
         also = beneath if kill.what == "everything" else []
-        for one in (*also, engine, psutil.Process(process.pid)):
+        for one in (*also, engine, command):
             with contextlib.suppress(psutil.NoSuchProcess):
                 one.kill()
     _, alive = psutil.wait_procs(ours, ORPHAN_SECONDS)
@@ -100,7 +101,8 @@ def up_through_kills(dev: Checkout, kills: Sequence[Kill]) -> list[Kill]:
     What began and ended while the last moments of a run were let pass is met no more.
     """
     left, finished = list(kills), 0
-    while killed := kill_at(dev.start("up"), left):
+    process = dev.start("up")
+    while killed := kill_at(process, left):
         left.remove(killed)
         locks = list((dev.lab / "state" / ".pulumi" / "locks").rglob("*.json"))
         if killed.what == "ctrl-c":
@@ -111,6 +113,12 @@ def up_through_kills(dev: Checkout, kills: Sequence[Kill]) -> list[Kill]:
             by_hand(dev, killed.by_hand)
         assert finished <= len(dev.state()), "a finished step was lost"
         finished = len(dev.state())
+        # By hand all of it: as somebody carries on who has `pulumi` alone.
+        process = (
+            dev.start("up", "--yes", "--skip-preview", engine=True)
+            if killed.by_hand
+            else dev.start("up")
+        )
     assert not list((dev.lab / "state" / ".pulumi" / "locks").rglob("*.json"))
     _, alive = psutil.wait_procs(_providers(dev), ORPHAN_SECONDS)
     assert not alive, f"these go on without their engine: {[one.cmdline() for one in alive]}"
@@ -131,7 +139,7 @@ def _providers(dev: Checkout) -> list[psutil.Process]:
 
 
 def by_hand(dev: Checkout, release: str) -> None:
-    """What docs/recover.md says, as it says it, for this release; but for the last line, the `up`."""
+    """What docs/recover.md says, as it says it, for this release; but for the `up`, which comes next."""
     namespace, name = release.split("/")
     of_page = {"--stack prod": "", "kata-system": namespace, "name=kata-deploy": f"name={name}"}
     for theirs in of_page:
