@@ -30,11 +30,6 @@ def name_of(urn: str) -> str:
     return urn.split("::", 3)[3]
 
 
-def is_urn(text: str) -> bool:
-    """Whether the text has the parts of a URN."""
-    return text.startswith(_PREFIX) and text.count("::") >= 3
-
-
 def is_stack(urn: str) -> bool:
     """Whether this is the root stack."""
     return qualified_type(urn) == STACK_TYPE

@@ -7,7 +7,7 @@ from typing import Any
 
 from lab.providers import paths
 from lab.providers.calls import Kind
-from lab.providers.values import Secret, Unknown, contains_unknown
+from lab.providers.values import Secret, contains_unknown
 
 Changes = dict[paths.Path, Kind]
 
@@ -70,8 +70,3 @@ def _uncovered(value: Any) -> Any:
     while isinstance(value, Secret):
         value = value.value
     return value
-
-
-def is_unknown(value: Any) -> bool:
-    """Whether a value itself, secret or not, is not known yet."""
-    return isinstance(_uncovered(value), Unknown)

@@ -118,7 +118,7 @@ def _export(arguments: argparse.Namespace) -> int:
     document = exported(checkpoint, deployment)
     text = json.dumps(document, indent=4, ensure_ascii=False) + "\n"
     if arguments.file:
-        write_result(arguments.file, text, private=True)
+        write_result(arguments.file, text)
     else:
         sys.stdout.write(text)
     return 0

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from lab.engine.atomicfile import write_bytes, write_text
+from lab.engine.atomicfile import write_bytes
 from lab.engine.usererror import UserError
 
 
@@ -27,8 +27,8 @@ def print_json(document: Any, *, indent: int = 2) -> None:
     print()
 
 
-def write_result(name: str, text: str, *, private: bool = False) -> None:
-    """Write a file in a folder that is there; `private`: one that nobody else may read.
+def write_result(name: str, text: str) -> None:
+    """Write a file that nobody else may read, in a folder that is there.
 
     Raises:
         UserError: the folder is not there, or the file cannot be written.
@@ -36,7 +36,4 @@ def write_result(name: str, text: str, *, private: bool = False) -> None:
     path = Path(name)
     if not path.absolute().parent.is_dir():
         raise UserError(f"could not write {path}: there is no folder {path.parent}")
-    if private:
-        write_bytes(path, text.encode())
-    else:
-        write_text(path, text)
+    write_bytes(path, text.encode())
