@@ -15,7 +15,7 @@ from pulumi_command import remote
 from components import script
 from components.host_connection import HostConnection
 from gpuclusters.providers.host_boot import HostBoot
-from gpuclusters.providers.vfio_binding import VfioBinding
+from gpuclusters.vfio.resource import VfioBinding
 
 
 @dataclass(frozen=True, kw_only=True)

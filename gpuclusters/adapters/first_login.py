@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpuclusters.adapters.errors import AdapterError, DeniedError, UnreachableError
 from gpuclusters.adapters.scripts import run_script
 from gpuclusters.adapters.ssh import SshHost
-from gpuclusters.domain.ports import Clock
+from gpuclusters.core.converge import Clock
 
 PAUSE_SECONDS = 5.0
 

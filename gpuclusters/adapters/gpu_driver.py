@@ -9,11 +9,11 @@ from gpuclusters.adapters.host_boot import UPDATE_SECONDS, SshBootHost
 from gpuclusters.adapters.node_files import SshNodeFiles
 from gpuclusters.adapters.scripts import explained, run_script
 from gpuclusters.adapters.ssh import Completed, SshHost
+from gpuclusters.core.converge import Clock
 from gpuclusters.domain import gpu_driver
 from gpuclusters.domain.gpu_driver import LiveDriver
 from gpuclusters.domain.gpu_driver_packages import Packages
 from gpuclusters.domain.host_boot import BootMethod
-from gpuclusters.domain.ports import Clock
 
 # A gigabyte over a slow mirror, and modules that are built for several kernels.
 INSTALL_SECONDS = 2400.0

@@ -24,8 +24,8 @@ class SystemClock:
         time.sleep(seconds)
 
 
-class StandardError:
-    """`Journal` on standard error: the engine shows it, though not beside the resource."""
+class StderrReporter:
+    """`Reporter` on standard error: the engine shows it, though not beside the resource."""
 
     def note(self, line: str) -> None:
         """One line, in one write, so that lines of several threads stay whole."""

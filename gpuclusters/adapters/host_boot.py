@@ -17,6 +17,7 @@ from gpuclusters.adapters.errors import (
 )
 from gpuclusters.adapters.scripts import run_script
 from gpuclusters.adapters.ssh import SshHost
+from gpuclusters.core.converge import Clock
 from gpuclusters.domain.host_boot import (
     ARGUMENTS_FILE,
     GRUB_FILE,
@@ -25,7 +26,6 @@ from gpuclusters.domain.host_boot import (
     BootState,
 )
 from gpuclusters.domain.kernel_command_line import split
-from gpuclusters.domain.ports import Clock
 from gpuclusters.domain.reconcile_boot import FoundFile, LoaderChange
 
 # An initramfs for every installed kernel, on a machine with slow disks.

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from gpuclusters.adapters import proof_programs
 from gpuclusters.adapters.cluster_jobs import ClusterJobs
-from gpuclusters.adapters.here import StandardError, SystemClock
+from gpuclusters.adapters.here import StderrReporter, SystemClock
 from gpuclusters.cli.errors import RunError, UsageError, WrongOptionError
 from gpuclusters.cli.project import Project
 from gpuclusters.cli.verify_access import admin_kubeconfig, lab_inventory
@@ -48,7 +48,7 @@ def run(
     wanted = inputs(config, text, _level(config, level))
     cluster = ClusterJobs(text)
     texts = proof_programs.texts()
-    found = proof_run.run(wanted, cluster, SystemClock(), StandardError(), texts)
+    found = proof_run.run(wanted, cluster, SystemClock(), StderrReporter(), texts)
     checks = list(found.checks)
     kind = rke2_cluster_plan.monitoring(config)
     if kind is not Monitoring.NONE:

@@ -14,7 +14,7 @@ from gpuclusters.adapters import proof_programs
 from gpuclusters.adapters.cluster_jobs import ClusterJobs
 from gpuclusters.adapters.credentials import SshCredentials
 from gpuclusters.adapters.errors import AdapterError
-from gpuclusters.adapters.here import StandardError, SystemClock
+from gpuclusters.adapters.here import StderrReporter, SystemClock
 from gpuclusters.adapters.ssh import SshHost
 from gpuclusters.cli import verify_hosts
 from gpuclusters.cli.errors import RunError, WrongOptionError
@@ -68,7 +68,7 @@ def run(
     if not proof.proven(checks):
         checks += ladder.above(HOST_RUNGS[-1], highest, "the hosts' rungs do not hold")
     elif highest >= CLUSTER_RUNGS[0]:
-        found = ladder_run.run(wanted, cluster, SystemClock(), StandardError(), texts)
+        found = ladder_run.run(wanted, cluster, SystemClock(), StderrReporter(), texts)
         checks += found.checks
         remarks, observed = found.remarks, found.observed
     part = wanted.training

@@ -11,7 +11,7 @@ from gpuclusters.config.plan import board, preset
 from gpuclusters.config.preparation import PACKAGES
 from gpuclusters.domain import host_boot, huge_pages
 from gpuclusters.domain.host_boot import RebootPolicy
-from gpuclusters.domain.vfio import NVSWITCH_PCI_ID, VfioFunction, board_functions
+from gpuclusters.vfio.model import NVSWITCH_PCI_ID, VfioFunction, board_functions
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from gpuclusters.domain import cdi, gpu_driver_plan, service_vm_state, vfio
+from gpuclusters.domain import cdi, gpu_driver_plan, service_vm_state
 from gpuclusters.domain.adoption import value
 from gpuclusters.domain.cdi import CdiSpecInputs
 from gpuclusters.domain.gpu_driver import GpuDriverInputs, LiveDriver
@@ -20,7 +20,6 @@ from gpuclusters.domain.host_file import HostFileSpec, sha256_of
 from gpuclusters.domain.ports import LiveFile, PciFunction
 from gpuclusters.domain.reconcile_boot import FoundFile
 from gpuclusters.domain.service_vm_state import LiveVm, WantedVm
-from gpuclusters.domain.vfio import FoundFunction, VfioBindingInputs
 
 
 def file(spec: HostFileSpec, live: LiveFile | None) -> Iterator[str]:
@@ -115,20 +114,6 @@ def boot(inputs: HostBootInputs, state: BootState, found: Mapping[str, FoundFile
     begun = set(state.ours) >= set(inputs.kernel_arguments)
     if missing and not begun:
         yield f"the running kernel lacks {' '.join(missing)}"
-
-
-def bindings(
-    inputs: VfioBindingInputs,
-    found: Mapping[str, FoundFunction],
-    files: Mapping[str, tuple[str, LiveFile | None]],
-) -> Iterator[str]:
-    """Functions that are on another driver; files in our places that say something else."""
-    begun = files.get(vfio.LIST_PATH, ("", None))[1]
-    if begun is None or begun.content != files[vfio.LIST_PATH][0].encode():
-        yield from vfio.drift(inputs.functions, found)
-    for path, (content, live) in files.items():
-        if live is not None and live.sha256 != sha256_of(content.encode()):
-            yield f"{path} has other content (sha256 {live.sha256[:12]})"
 
 
 def service_vm(want: WantedVm, live: LiveVm) -> Iterator[str]:

@@ -80,7 +80,7 @@ def labelled(error: BaseException) -> str:
 
 def with_id(text: str, id_: str | None) -> str:
     """A message with its id at the end of its first line."""
-    if id_ is None:
+    if not id_:
         return text
     first, newline, rest = text.partition("\n")
     return f"{first} [{id_}]{newline}{rest}"

@@ -35,7 +35,7 @@ def require_modules(spec: FabricInputs, fabric: Fabric) -> None:
     reading = fabric.modules.read(sorted(configured.values()))
     require_map(fabric.modules.place, configured, reading)
     if in_use := unread(configured, reading):
-        fabric.journal.note(
+        fabric.reporter.note(
             f"{fabric.manager.place}: GPUs {listed(in_use)} are in use, so that they could not be "
             "asked in which module they sit; taken as configured"
         )

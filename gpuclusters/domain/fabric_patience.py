@@ -6,16 +6,10 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
+from gpuclusters.core.converge import Clock, Reporter
 from gpuclusters.domain.fabric_codes import NO_CONNECTION, PASSING_CODES, FabricError
 from gpuclusters.domain.fabric_state import FabricInputs
-from gpuclusters.domain.ports import (
-    Clock,
-    FabricManager,
-    Journal,
-    LivePartition,
-    ModuleMap,
-    PciDevices,
-)
+from gpuclusters.domain.ports import FabricManager, LivePartition, ModuleMap, PciDevices
 
 # A fabric manager with eight GPUs and four switches initialises within a minute; the second one
 # is for a service VM under load.
@@ -36,7 +30,7 @@ class Fabric:
     manager: FabricManager
     pci: PciDevices
     clock: Clock
-    journal: Journal
+    reporter: Reporter
     modules: ModuleMap | None = None
 
 

@@ -59,7 +59,7 @@ def restore(spec: FabricInputs, fabric: Fabric, applied: Sequence[int]) -> LiveT
     """Tell the fabric manager what is active, also that nothing is, and look whether it took it in."""
     fabric.manager.set_activated(applied)
     live = fabric.manager.partitions()
-    fabric.journal.note(
+    fabric.reporter.note(
         f"{fabric.manager.place}: the fabric manager had forgotten what is active; "
         f"told it: partitions {listed(applied) or 'none'}"
     )

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from gpuclusters.core.converge import Clock, Reporter
 from gpuclusters.domain.gcp_compute import Compute, Instance, Refused, ZoneRefusal
 from gpuclusters.domain.gcp_machine import OWNER_LABEL, GcpMachineInputs, body
-from gpuclusters.domain.ports import Clock, Journal
 from gpuclusters.domain.refusals import RefusalError
 
 RUNNING = "RUNNING"
@@ -21,7 +21,9 @@ POLL_SECONDS = 2.0
 _LONGEST_REASON = 300
 
 
-def ensure(wanted: GcpMachineInputs, compute: Compute, clock: Clock, journal: Journal) -> Instance:
+def ensure(
+    wanted: GcpMachineInputs, compute: Compute, clock: Clock, reporter: Reporter
+) -> Instance:
     """The machine, running: found, started or made.
 
     Raises:
@@ -30,7 +32,7 @@ def ensure(wanted: GcpMachineInputs, compute: Compute, clock: Clock, journal: Jo
     """
     found = locate(wanted, compute)
     if found is None:
-        zone = _make(wanted, compute, journal)
+        zone = _make(wanted, compute, reporter)
     else:
         zone = found.zone
         _bring_up(wanted, found, compute, clock)
@@ -96,7 +98,7 @@ def drift(wanted: GcpMachineInputs, live: Instance) -> dict[str, Any]:
     }
 
 
-def _make(wanted: GcpMachineInputs, compute: Compute, journal: Journal) -> str:
+def _make(wanted: GcpMachineInputs, compute: Compute, reporter: Reporter) -> str:
     """The zone that made it."""
     said: dict[str, ZoneRefusal] = {}
     for zone in wanted.zones:
@@ -106,7 +108,7 @@ def _make(wanted: GcpMachineInputs, compute: Compute, journal: Journal) -> str:
             said[zone] = refused
             if refused.kind is Refused.OTHER:
                 break  # the next zone would say the same
-            journal.note(f"{wanted.name}: {zone} has none ({refused.kind.value}); trying the next")
+            reporter.note(f"{wanted.name}: {zone} has none ({refused.kind.value}); trying the next")
         else:
             return zone
     raise _nowhere(wanted, said)

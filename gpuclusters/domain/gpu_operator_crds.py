@@ -16,9 +16,10 @@ from typing import Any, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from gpuclusters.core.converge import Clock
 from gpuclusters.domain.custom_resource import Name
 from gpuclusters.domain.gpu_operator import CRD
-from gpuclusters.domain.ports import Clock, ObjectKind
+from gpuclusters.domain.ports import ObjectKind
 from gpuclusters.domain.refusals import RefusalError
 
 MANAGER = "gpu-clusters-crds"

@@ -7,11 +7,12 @@ from typing import Any, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from gpuclusters.core.converge import Clock, Reporter
 from gpuclusters.domain import gpu_readiness, patient
 from gpuclusters.domain.custom_resource import Name
 from gpuclusters.domain.gpu_operator import CLUSTER_POLICY, DAEMON_SET, EVENT, NAMESPACE
 from gpuclusters.domain.gpu_readiness import Snapshot, Wait
-from gpuclusters.domain.ports import Clock, ClusterObjects, Journal
+from gpuclusters.domain.ports import ClusterObjects
 from gpuclusters.domain.refusals import RefusalError
 from gpuclusters.domain.tenancy_objects import NODE, POD
 
@@ -90,7 +91,7 @@ def outputs(snapshot: Snapshot, inputs: ReadinessInputs) -> dict[str, Any]:
 
 
 def wait(
-    inputs: ReadinessInputs, cluster: Watched, clock: Clock, journal: Journal
+    inputs: ReadinessInputs, cluster: Watched, clock: Clock, reporter: Reporter
 ) -> Mapping[str, Any]:
     """Wait until every node has what it must.
 
@@ -116,7 +117,7 @@ def wait(
         timeout_seconds=inputs.timeout_seconds,
         poll_seconds=POLL_SECONDS,
         clock=clock,
-        journal=journal,
+        reporter=reporter,
         looks=LOOKS,
     )
     if not waits:

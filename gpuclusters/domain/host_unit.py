@@ -7,9 +7,10 @@ from typing import Annotated, Protocol
 
 from pydantic import AfterValidator, BaseModel, ConfigDict
 
+from gpuclusters.core.converge import Reporter
 from gpuclusters.domain.connection import HostConnection
 from gpuclusters.domain.host_file import check_content, sha256_of
-from gpuclusters.domain.ports import Journal, NodeFiles
+from gpuclusters.domain.ports import NodeFiles
 from gpuclusters.domain.refusals import RefusalError
 from gpuclusters.domain.text import matches
 
@@ -81,7 +82,7 @@ def ensure(
     inputs: HostUnitInputs,
     files: NodeFiles,
     units: HostUnits,
-    journal: Journal,
+    reporter: Reporter,
     *,
     written: str | None,
 ) -> str:
@@ -104,7 +105,7 @@ def ensure(
                 "remove it, choose another name, or make it equal",
             )
         if live.sha256 != written:
-            journal.note(f"{files.place}: {inputs.unit}: its file was changed; put back")
+            reporter.note(f"{files.place}: {inputs.unit}: its file was changed; put back")
     state = units.state(inputs.unit)
     if same and not state.stale and not differences(inputs, state):
         return digest

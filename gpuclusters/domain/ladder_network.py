@@ -6,13 +6,13 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gpuclusters.core.converge import Clock, Reporter
 from gpuclusters.domain import known_errors
 from gpuclusters.domain.gpu_operator import EVENT
 from gpuclusters.domain.gpu_readiness_pods import blocked, is_ready
 from gpuclusters.domain.ladder import Rung, failed, passed
 from gpuclusters.domain.ladder_inputs import LadderInputs
 from gpuclusters.domain.ladder_pods import REACH
-from gpuclusters.domain.ports import Clock, Journal
 from gpuclusters.domain.proof import Check
 from gpuclusters.domain.proof_pod import CONTAINER, LABEL
 from gpuclusters.domain.proof_port import JobCluster
@@ -39,7 +39,7 @@ def watch(
     inputs: LadderInputs,
     cluster: JobCluster,
     clock: Clock,
-    journal: Journal,
+    reporter: Reporter,
     timeout_seconds: float,
 ) -> Sequence[Check]:
     """Wait until every pod has said what it reached, or the time is over; a check for each node."""
@@ -58,7 +58,7 @@ def watch(
             return [judge(answer) for answer in _by_node(answers)]
         waits = _waits(cluster, inputs.namespace, pods, answers)
         if waits and waits != said:
-            journal.note(f"{cluster.place}: rung 6 waits: {waits}")
+            reporter.note(f"{cluster.place}: rung 6 waits: {waits}")
             said = waits
         if clock.now() - started > timeout_seconds:
             break

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from gpuclusters.core.converge import Clock, Reporter
 from gpuclusters.domain import (
     known_errors,
     ladder,
@@ -23,7 +24,7 @@ from gpuclusters.domain import (
 from gpuclusters.domain.ladder import Rung, failed, passed
 from gpuclusters.domain.ladder_inputs import WHOLE, LadderInputs, smoke
 from gpuclusters.domain.ladder_pods import SERVICE, STATEFUL_SET
-from gpuclusters.domain.ports import Clock, Journal, ObjectKind
+from gpuclusters.domain.ports import ObjectKind
 from gpuclusters.domain.proof import Check, Outcome
 from gpuclusters.domain.proof_pod import CONFIG_MAP, JOB
 from gpuclusters.domain.proof_port import JobCluster
@@ -48,7 +49,7 @@ class _Climb:
     inputs: LadderInputs
     cluster: JobCluster
     clock: Clock
-    journal: Journal
+    reporter: Reporter
     started: float
     checks: list[Check] = field(default_factory=list)
 
@@ -67,7 +68,7 @@ def run(
     inputs: LadderInputs,
     cluster: JobCluster,
     clock: Clock,
-    journal: Journal,
+    reporter: Reporter,
     texts: Mapping[str, str],
     *,
     strict: bool = True,
@@ -78,7 +79,7 @@ def run(
         inputs: what is to be shown.
         cluster: where.
         clock: to wait by.
-        journal: told what is waited for.
+        reporter: told what is waited for.
         texts: the programs of scripts/proof, by file name.
         strict: whether a node that nobody configured is a fault. In an `up` that takes a node away it is
             still there: Pulumi deletes last.
@@ -86,7 +87,7 @@ def run(
     Raises:
         AdapterError: the cluster is not reached, or refuses.
     """
-    one = _Climb(inputs, cluster, clock, journal, clock.now())
+    one = _Climb(inputs, cluster, clock, reporter, clock.now())
     _step(
         one, Rung.NODES, lambda: _settled(one, _registered if strict else ladder_nodes.registered)
     )
@@ -160,7 +161,7 @@ def _settled(
         timeout_seconds=one.patience(one.inputs.settle_seconds),
         poll_seconds=POLL_SECONDS,
         clock=one.clock,
-        journal=one.journal,
+        reporter=one.reporter,
     )
     return checks
 
@@ -174,7 +175,7 @@ def _network(one: _Climb, programs: str) -> Sequence[Check]:
             one.inputs,
             one.cluster,
             one.clock,
-            one.journal,
+            one.reporter,
             one.patience(smoke(one.inputs).timeout_seconds),
         )
     finally:
@@ -197,7 +198,7 @@ def _vector_add(one: _Climb, programs: str) -> Sequence[Check]:
             jobs,
             timeout_seconds=one.patience(part.timeout_seconds),
             clock=one.clock,
-            journal=one.journal,
+            reporter=one.reporter,
         )
     finally:
         for job in jobs.values():
@@ -234,7 +235,7 @@ def _training(one: _Climb, programs: str) -> Sequence[Check]:
             {"cluster": name},
             timeout_seconds=one.patience(part.patience_seconds(one.inputs.pods)),
             clock=one.clock,
-            journal=one.journal,
+            reporter=one.reporter,
         )
         seconds = duration(one.cluster.get(JOB, name, space))
     finally:

@@ -9,9 +9,10 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from gpuclusters.core.converge import Clock, Reporter
 from gpuclusters.domain.custom_resource import GROUP, Name
 from gpuclusters.domain.lease_resource import GPU_LEASE, HELD, WAITING_FOR_NODE, Phase
-from gpuclusters.domain.ports import Clock, ClusterObjects, Journal
+from gpuclusters.domain.ports import ClusterObjects
 from gpuclusters.domain.refusals import RefusalError
 from gpuclusters.domain.tenancy_objects import NODE, POD
 
@@ -67,7 +68,7 @@ class Duty:
 
 
 def begin(
-    inputs: MaintenanceInputs, cluster: ClusterObjects, clock: Clock, journal: Journal
+    inputs: MaintenanceInputs, cluster: ClusterObjects, clock: Clock, reporter: Reporter
 ) -> Duty:
     """Cordon the node, end its containers if asked, and wait until no GPU of it is anybody's.
 
@@ -87,7 +88,7 @@ def begin(
         leases = _leases(cluster, inputs.node)
         if inputs.drain is Drain.EVICT:
             for namespace, pod in sorted(_holders(leases) - evicted):
-                journal.note(f"{place}: ends pod {namespace}/{pod}")
+                reporter.note(f"{place}: ends pod {namespace}/{pod}")
                 cluster.delete(POD, pod, namespace)
                 evicted.add((namespace, pod))
         duty = _duty(leases, cordoned=True)
@@ -96,7 +97,7 @@ def begin(
         if clock.now() - started + POLL_SECONDS > inputs.timeout_seconds:
             break
         if duty.busy != told:
-            journal.note(f"{place}: waits for {len(duty.busy)} GPUs: {', '.join(duty.busy)}")
+            reporter.note(f"{place}: waits for {len(duty.busy)} GPUs: {', '.join(duty.busy)}")
             told = duty.busy
         clock.sleep(POLL_SECONDS)
     raise RefusalError(

@@ -17,10 +17,11 @@ from typing import Any, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from gpuclusters.core.converge import Clock, Reporter
 from gpuclusters.domain.custom_resource import Name
 from gpuclusters.domain.gpu_operator import MIG_LABEL, MIG_STATE_LABEL, NAMESPACE, RESOURCE_PREFIX
 from gpuclusters.domain.mig_layout import DISABLED
-from gpuclusters.domain.ports import Clock, ClusterObjects, Journal, ObjectKind
+from gpuclusters.domain.ports import ClusterObjects, ObjectKind
 from gpuclusters.domain.refusals import RefusalError
 from gpuclusters.domain.tenancy_objects import NODE, POD
 
@@ -87,7 +88,7 @@ class MigState:
         return {"current": self.layout, "state": self.state, "allocatable": dict(self.offered)}
 
 
-def ensure(inputs: MigInputs, cluster: MigCluster, clock: Clock, journal: Journal) -> MigState:
+def ensure(inputs: MigInputs, cluster: MigCluster, clock: Clock, reporter: Reporter) -> MigState:
     """Ask for the layout unless the node has it, and wait until it is done.
 
     Raises:
@@ -100,8 +101,8 @@ def ensure(inputs: MigInputs, cluster: MigCluster, clock: Clock, journal: Journa
     if found.has(inputs.layout, inputs.expected):
         return found
     if found.layout != inputs.layout:
-        _ask(inputs, cluster, journal, place, found)
-    return _settled(inputs, cluster, clock, journal, place, found)
+        _ask(inputs, cluster, reporter, place, found)
+    return _settled(inputs, cluster, clock, reporter, place, found)
 
 
 def observe(inputs: MigInputs, cluster: ClusterObjects) -> MigState | None:
@@ -135,7 +136,7 @@ def has_drifted(outputs: Mapping[str, Any], layout: str, expected: Mapping[str, 
     return not found.has(layout, expected)
 
 
-def release(inputs: MigInputs, cluster: MigCluster, journal: Journal) -> None:
+def release(inputs: MigInputs, cluster: MigCluster, reporter: Reporter) -> None:
     """Give the label up: the operator puts its own default there. Refuses while pods use the GPUs.
 
     Raises:
@@ -144,7 +145,7 @@ def release(inputs: MigInputs, cluster: MigCluster, journal: Journal) -> None:
     found = observe(inputs, cluster)
     if found is None or found.layout != inputs.layout:
         return
-    _free(inputs, cluster, journal, f"{cluster.place}: node {inputs.node}")
+    _free(inputs, cluster, reporter, f"{cluster.place}: node {inputs.node}")
     cluster.take(NODE, _body(inputs.node, {}), manager=MANAGER)
 
 
@@ -161,14 +162,14 @@ def users(pods: Sequence[Mapping[str, Any]], node: str, namespace: str) -> list[
 
 
 def _ask(
-    inputs: MigInputs, cluster: MigCluster, journal: Journal, place: str, found: MigState
+    inputs: MigInputs, cluster: MigCluster, reporter: Reporter, place: str, found: MigState
 ) -> None:
-    _free(inputs, cluster, journal, place)
+    _free(inputs, cluster, reporter, place)
     cluster.take(NODE, _body(inputs.node, {MIG_LABEL: inputs.layout}), manager=MANAGER)
-    journal.note(f"{place}: {found.layout or 'no layout'} → {inputs.layout}")
+    reporter.note(f"{place}: {found.layout or 'no layout'} → {inputs.layout}")
 
 
-def _free(inputs: MigInputs, cluster: MigCluster, journal: Journal, place: str) -> None:
+def _free(inputs: MigInputs, cluster: MigCluster, reporter: Reporter, place: str) -> None:
     held = users(cluster.list(POD), inputs.node, inputs.namespace)
     if held and not inputs.evict:
         names = ", ".join(f"{namespace}/{name}" for namespace, name in held)
@@ -180,7 +181,7 @@ def _free(inputs: MigInputs, cluster: MigCluster, journal: Journal, place: str) 
             "wait until they have ended, or say that they may be ended (`evict`)",
         )
     for namespace, name in held:
-        journal.note(f"{place}: ends pod {namespace}/{name}")
+        reporter.note(f"{place}: ends pod {namespace}/{name}")
         cluster.delete(POD, name, namespace)
 
 
@@ -188,7 +189,7 @@ def _settled(
     inputs: MigInputs,
     cluster: MigCluster,
     clock: Clock,
-    journal: Journal,
+    reporter: Reporter,
     place: str,
     before: MigState,
 ) -> MigState:
@@ -200,7 +201,7 @@ def _settled(
             raise RefusalError(place, "the node left the cluster", "bring it back, then run again")
         if now.layout == DISABLED != inputs.layout and not before.layout:
             # The operator's first label, set without having seen ours. From here on it leaves labels alone.
-            _ask(inputs, cluster, journal, place, now)
+            _ask(inputs, cluster, reporter, place, now)
             before, moved = now, _is_moved(inputs, now)
             continue
         moved = moved or now.state != before.state

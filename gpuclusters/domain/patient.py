@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from gpuclusters.domain.ports import Clock, Journal
+from gpuclusters.core.converge import Clock, Reporter
 
 
 @dataclass(slots=True)
 class Telling:
     """Says what is waited for, once per change."""
 
-    journal: Journal
+    reporter: Reporter
     place: str
     said: tuple[str, ...] = field(default=())
 
@@ -20,7 +20,7 @@ class Telling:
         """These are waited for now."""
         if lines != self.said and lines:
             more = f" and {len(lines) - 3} more" if len(lines) > 3 else ""
-            self.journal.note(f"{self.place}: waits for {'; '.join(lines[:3])}{more}")
+            self.reporter.note(f"{self.place}: waits for {'; '.join(lines[:3])}{more}")
         self.said = lines
 
 
@@ -31,7 +31,7 @@ def until(
     timeout_seconds: float,
     poll_seconds: float,
     clock: Clock,
-    journal: Journal,
+    reporter: Reporter,
     looks: int = 1,
 ) -> tuple[str, ...]:
     """Look again and again until nothing is missing; answers what still is when the time is over.
@@ -42,10 +42,10 @@ def until(
         timeout_seconds: how long; there is always one look.
         poll_seconds: between two looks.
         clock: to wait by.
-        journal: told what is waited for, once per change.
+        reporter: told what is waited for, once per change.
         looks: looks in a row that must find nothing missing.
     """
-    telling, started, found = Telling(journal, place), clock.now(), 0
+    telling, started, found = Telling(reporter, place), clock.now(), 0
     while True:
         missing = tuple(look())
         found = 0 if missing else found + 1

@@ -7,10 +7,10 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from gpuclusters.core.converge import Clock, Reporter
 from gpuclusters.domain import ladder_nodes, patient
 from gpuclusters.domain.custom_resource import Name
 from gpuclusters.domain.ladder import Rung
-from gpuclusters.domain.ports import Clock, Journal
 from gpuclusters.domain.proof import Check, Outcome
 from gpuclusters.domain.proof_port import JobCluster
 from gpuclusters.domain.refusals import RefusalError
@@ -52,7 +52,7 @@ def look(inputs: GateInputs, cluster: JobCluster) -> dict[str, Any]:
 
 
 def wait(
-    inputs: GateInputs, cluster: JobCluster, clock: Clock, journal: Journal
+    inputs: GateInputs, cluster: JobCluster, clock: Clock, reporter: Reporter
 ) -> Mapping[str, Any]:
     """Wait until every node offers what it must.
 
@@ -72,7 +72,7 @@ def wait(
         timeout_seconds=inputs.timeout_seconds,
         poll_seconds=POLL_SECONDS,
         clock=clock,
-        journal=journal,
+        reporter=reporter,
     )
     if not left:
         return told

@@ -164,23 +164,6 @@ class FabricChange:
     """What leases have marked, as of the same moment as the table."""
 
 
-class Clock(Protocol):
-    """Time, so that waiting can be tested without waiting."""
-
-    def now(self) -> float:
-        """Seconds, only for differences."""
-
-    def sleep(self, seconds: float) -> None:
-        """Wait."""
-
-
-class Journal(Protocol):
-    """Where a step says what an operator should see beside the result."""
-
-    def note(self, line: str) -> None:
-        """One line."""
-
-
 class ClusterObjects(Protocol):
     """Objects of one Kubernetes cluster, as plain mappings. Absence is None."""
 

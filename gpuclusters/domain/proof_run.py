@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from gpuclusters.core.converge import Clock, Reporter
 from gpuclusters.domain import gpu_readiness, proof, proof_jobs, proof_stress, proof_verdict
 from gpuclusters.domain.gpu_readiness_wait import read
-from gpuclusters.domain.ports import Clock, Journal
 from gpuclusters.domain.proof import LEVEL_OF, Check, Level, Outcome, Trial
 from gpuclusters.domain.proof_inputs import ProofInputs, ProofNode
 from gpuclusters.domain.proof_jobs import JOB
@@ -43,7 +43,7 @@ class _Run:
     inputs: ProofInputs
     cluster: JobCluster
     clock: Clock
-    journal: Journal
+    reporter: Reporter
     texts: Mapping[str, str]
     started: float
     checks: list[Check] = field(default_factory=list)
@@ -58,7 +58,7 @@ def run(
     inputs: ProofInputs,
     cluster: JobCluster,
     clock: Clock,
-    journal: Journal,
+    reporter: Reporter,
     texts: Mapping[str, str],
 ) -> Result:
     """Climb to the level that is asked for.
@@ -69,13 +69,13 @@ def run(
         inputs: what is to be shown.
         cluster: where.
         clock: to wait by.
-        journal: told what is waited for.
+        reporter: told what is waited for.
         texts: the programs of scripts/proof, by file name.
 
     Raises:
         AdapterError: the cluster is not reached, or refuses.
     """
-    one = _Run(inputs, cluster, clock, journal, texts, clock.now())
+    one = _Run(inputs, cluster, clock, reporter, texts, clock.now())
     one.checks += _offered(inputs, cluster)
     observed = observe(inputs, cluster)
     if inputs.tests and proof.proven(one.checks):
@@ -139,7 +139,7 @@ def _step(one: _Run, test: Trial, config_map: str) -> None:
             jobs,
             timeout_seconds=min(getattr(part, "timeout_seconds", 0.0), one.left_seconds),
             clock=one.clock,
-            journal=one.journal,
+            reporter=one.reporter,
         )
         seen = _seen(one, ended) if test is Trial.LOAD and _all_ended(ended) else {}
     finally:

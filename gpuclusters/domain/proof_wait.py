@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gpuclusters.core.converge import Clock, Reporter
 from gpuclusters.domain.gpu_operator import EVENT
 from gpuclusters.domain.gpu_readiness_pods import blocked
-from gpuclusters.domain.ports import Clock, Journal
 from gpuclusters.domain.proof_jobs import CONTAINER, JOB
 from gpuclusters.domain.proof_port import JobCluster
 from gpuclusters.domain.tenancy_objects import POD
@@ -43,7 +43,7 @@ def wait(
     *,
     timeout_seconds: float,
     clock: Clock,
-    journal: Journal,
+    reporter: Reporter,
 ) -> Mapping[str, Ended]:
     """How each Job ended, by node.
 
@@ -53,7 +53,7 @@ def wait(
         jobs: name of the Job by node.
         timeout_seconds: their own deadline.
         clock: to wait by.
-        journal: told what blocks a Job, once per change.
+        reporter: told what blocks a Job, once per change.
     """
     ended: dict[str, Ended] = {}
     held: dict[str, str] = {}
@@ -73,7 +73,7 @@ def wait(
                 continue
             why = _why(job, those, events)
             if why and why != held.get(node):
-                journal.note(f"{cluster.place}: proof on {node} waits: {why}")
+                reporter.note(f"{cluster.place}: proof on {node} waits: {why}")
             held[node] = why or held.get(node, "")
         if len(ended) == len(jobs):
             return ended

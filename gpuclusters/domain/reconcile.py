@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gpuclusters.core.converge import Reporter
 from gpuclusters.domain import cdi
 from gpuclusters.domain.cdi import CdiSpecInputs
 from gpuclusters.domain.host_file import HostFileSpec, sha256_of
 from gpuclusters.domain.module_map import MapSource, require_map
-from gpuclusters.domain.ports import Journal, LiveFile, ModuleMap, NodeFiles, PciDevices
+from gpuclusters.domain.ports import LiveFile, ModuleMap, NodeFiles, PciDevices
 from gpuclusters.domain.refusals import RefusalError
 
 # A runtime reads CDI specs as root; nobody else has to write them.
@@ -17,14 +18,14 @@ CDI_OWNER = "root:root"
 
 
 def ensure_file(
-    spec: HostFileSpec, files: NodeFiles, journal: Journal, *, written: str | None
+    spec: HostFileSpec, files: NodeFiles, reporter: Reporter, *, written: str | None
 ) -> str:
     """Bring the file to what the spec says; answers its sha256.
 
     Args:
         spec: the file.
         files: the host.
-        journal: hears of drift that is put back and of files taken over.
+        reporter: hears of drift that is put back and of files taken over.
         written: sha256 of what this resource wrote last, None when it has written nothing yet.
 
     Raises:
@@ -43,7 +44,7 @@ def ensure_file(
                 "move it away, or make it equal",
             )
         if live.sha256 != written:
-            journal.note(_drift_note(files.place, spec.path))
+            reporter.note(_drift_note(files.place, spec.path))
     return files.write(spec.path, content, mode=spec.mode, owner=spec.owner)
 
 
@@ -78,7 +79,7 @@ def ensure_cdi(
     spec: CdiSpecInputs,
     files: NodeFiles,
     pci: PciDevices,
-    journal: Journal,
+    reporter: Reporter,
     *,
     written: str | None,
     modules: ModuleMap | None = None,
@@ -89,7 +90,7 @@ def ensure_cdi(
         spec: kind and devices.
         files: the host's files.
         pci: the host's PCI functions.
-        journal: hears of drift that is put back and of files taken over.
+        reporter: hears of drift that is put back and of files taken over.
         written: sha256 of what this resource wrote last, None when it has written nothing yet.
         modules: where the GPUs say they sit; devices named by module must be in that one.
 
@@ -124,9 +125,9 @@ def ensure_cdi(
                 "move it away, or take it over (adopt), if it hands out the same",
             )
         if written is None and not ours:
-            journal.note(f"{files.place}: {spec.path}: taken over; it was not ours")
+            reporter.note(f"{files.place}: {spec.path}: taken over; it was not ours")
         elif written is not None and live.sha256 != written:
-            journal.note(_drift_note(files.place, spec.path))
+            reporter.note(_drift_note(files.place, spec.path))
     return CdiResult(
         content, files.write(spec.path, content.encode(), mode=CDI_MODE, owner=CDI_OWNER)
     )

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from gpuclusters.core.converge import Reporter
 from gpuclusters.domain import host_boot, huge_pages, kernel_command_line
 from gpuclusters.domain.host_boot import (
     BootMethod,
@@ -15,7 +16,7 @@ from gpuclusters.domain.host_boot import (
     RebootPolicy,
 )
 from gpuclusters.domain.host_file import sha256_of
-from gpuclusters.domain.ports import Journal, NodeFiles
+from gpuclusters.domain.ports import NodeFiles
 from gpuclusters.domain.refusals import RefusalError
 
 MODE, OWNER = "0644", "root:root"
@@ -66,7 +67,7 @@ def ensure(
     inputs: HostBootInputs,
     host: BootHost,
     files: NodeFiles,
-    journal: Journal,
+    reporter: Reporter,
     *,
     before: Sequence[str],
 ) -> BootState:
@@ -76,7 +77,7 @@ def ensure(
         inputs: arguments and files.
         host: its boot.
         files: its files.
-        journal: hears of drift that is put back and of a reboot.
+        reporter: hears of drift that is put back and of a reboot.
         before: files that this resource wrote before.
 
     Raises:
@@ -89,7 +90,7 @@ def ensure(
     todo = host_boot.plan(inputs, state)
     if todo.reboot_for and inputs.reboot is RebootPolicy.ALLOW:
         _refuse_users(host.place, state, todo)
-    written = _write_files(inputs, found, files, journal, before)
+    written = _write_files(inputs, found, files, reporter, before)
     _apply(inputs, state, todo, written, host, files)
     if not todo.reboot_for:
         return _proven(inputs, host.place, host.state(())[0])
@@ -101,7 +102,7 @@ def ensure(
             "reboot it when nothing runs there (`sudo systemctl reboot`), then run again; or set "
             "preparation.reboot: allow",
         )
-    journal.note(f"{host.place}: rebooting: the running kernel lacks {missing}")
+    reporter.note(f"{host.place}: rebooting: the running kernel lacks {missing}")
     host.reboot(state.boot_id, inputs.reboot_timeout_seconds)
     return _proven(inputs, host.place, host.state(())[0])
 
@@ -130,7 +131,7 @@ def drift(
     return tuple(said)
 
 
-def remove(inputs: HostBootInputs, host: BootHost, files: NodeFiles, journal: Journal) -> None:
+def remove(inputs: HostBootInputs, host: BootHost, files: NodeFiles, reporter: Reporter) -> None:
     """Take our arguments and files away; they are in effect until the next boot. Absent is fine."""
     state, found = host.state(sorted(inputs.files))
     for path in sorted(inputs.files):
@@ -155,7 +156,9 @@ def remove(inputs: HostBootInputs, host: BootHost, files: NodeFiles, journal: Jo
     files.remove(host_boot.ARGUMENTS_FILE)
     files.remove(host_boot.INITRAMFS_STAMP)
     if present:
-        journal.note(f"{host.place}: kernel arguments are taken out; the next boot is without them")
+        reporter.note(
+            f"{host.place}: kernel arguments are taken out; the next boot is without them"
+        )
 
 
 def _refuse(
@@ -215,7 +218,7 @@ def _write_files(
     inputs: HostBootInputs,
     found: Mapping[str, FoundFile],
     files: NodeFiles,
-    journal: Journal,
+    reporter: Reporter,
     before: Sequence[str],
 ) -> frozenset[str]:
     """Write what differs and remove what is no longer asked for; answers what was touched."""
@@ -224,7 +227,7 @@ def _write_files(
         if _same(found[path], content):
             continue
         if path in before and found[path].digest is not None:
-            journal.note(f"{files.place}: {path}: written again")
+            reporter.note(f"{files.place}: {path}: written again")
         files.write(path, content.encode(), mode=MODE, owner=OWNER)
         touched.add(path)
     for path in sorted(set(before) - set(inputs.files)):

@@ -94,7 +94,7 @@ def ensure_partitions(spec: FabricInputs, fabric: Fabric, *, applied: Sequence[i
     found = [*fabric_health.warnings(spec.partition_table, ensured.live, unsupported)]
     found += ensured.warnings
     for warning in found:
-        fabric.journal.note(f"{fabric.manager.place}: {warning}")
+        fabric.reporter.note(f"{fabric.manager.place}: {warning}")
     return Ensured(ensured.live, wanted, tuple(found), ensured.left)
 
 
@@ -116,7 +116,7 @@ def _ensured(
             "find out who else changes partitions of this board, then run again",
         )
     if left:
-        fabric.journal.note(
+        fabric.reporter.note(
             f"{fabric.manager.place}: partitions {listed(left)} are left to the leases of this "
             "machine, which are recycling GPUs of them or have them in quarantine"
         )

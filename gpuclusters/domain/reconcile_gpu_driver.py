@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from gpuclusters.core.converge import Clock, Reporter
 from gpuclusters.domain import (
     adoption_host,
     gpu_driver_packages,
@@ -15,7 +16,6 @@ from gpuclusters.domain.gpu_driver import DriverSource, GpuDriverInputs, LiveDri
 from gpuclusters.domain.gpu_driver_packages import Packages
 from gpuclusters.domain.gpu_driver_plan import Plan
 from gpuclusters.domain.gpu_driver_refusals import before_changing
-from gpuclusters.domain.ports import Clock, Journal
 from gpuclusters.domain.reconcile_rke2 import answering
 from gpuclusters.domain.refusals import RefusalError
 from gpuclusters.domain.rke2_ports import Control
@@ -72,7 +72,7 @@ def ensure(
     host: DriverHost,
     servers: Sequence[Control],
     clock: Clock,
-    journal: Journal,
+    reporter: Reporter,
 ) -> LiveDriver:
     """Bring the driver of a host to its inputs.
 
@@ -81,7 +81,7 @@ def ensure(
         host: the host.
         servers: of the cluster that the host may be a node of already: they drain it.
         clock: for waiting.
-        journal: hears of restarts.
+        reporter: hears of restarts.
 
     Raises:
         RefusalError: it must not be done, or the driver does not serve all GPUs in the end.
@@ -106,7 +106,7 @@ def ensure(
             _close(inputs, answering(servers, clock))
             drained = True
             continue
-        _act(inputs, host, live, _installable(packages), todo, journal)
+        _act(inputs, host, live, _installable(packages), todo, reporter)
     raise RefusalError(
         host.place,
         f"the driver is not at rest after {_ROUNDS} rounds: {'; '.join(_left(inputs, host))}",
@@ -152,7 +152,7 @@ def _act(
     live: LiveDriver,
     packages: Packages | None,
     todo: Plan,
-    journal: Journal,
+    reporter: Reporter,
 ) -> None:
     """One round, up to a restart."""
     for path, text in sorted(todo.write.items()):
@@ -164,7 +164,7 @@ def _act(
     if todo.hold:
         host.hold(live.family, todo.hold)
     if todo.reboot:
-        journal.note(f"{host.place}: restarting: {todo.reboot}")
+        reporter.note(f"{host.place}: restarting: {todo.reboot}")
         host.reboot(live.boot_id, inputs.reboot_timeout_seconds)
         return
     if todo.load:

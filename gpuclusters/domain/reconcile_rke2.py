@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gpuclusters.core.converge import Clock, Reporter
 from gpuclusters.domain import known_errors, rke2
-from gpuclusters.domain.ports import Clock, Journal
 from gpuclusters.domain.refusals import RefusalError
 from gpuclusters.domain.rke2 import Role
 from gpuclusters.domain.rke2_node import ClusterNode, LiveHost, Rke2NodeInputs, taint_changes
@@ -52,7 +52,7 @@ def ensure_node(
     control: Control,
     others: Sequence[Control],
     clock: Clock,
-    journal: Journal,
+    reporter: Reporter,
     *,
     before: Mapping[str, Any],
 ) -> LiveHost:
@@ -64,7 +64,7 @@ def ensure_node(
         control: a server to ask; the host itself where it makes the cluster.
         others: further servers, only looked at before a cluster is made.
         clock: for waiting.
-        journal: hears of what is put back.
+        reporter: hears of what is put back.
         before: outputs of the last time, empty at the first.
 
     Raises:
@@ -95,7 +95,7 @@ def ensure_node(
     for path, content in changed.items():
         ours = (before.get("written") or {}).get(path)
         if ours is not None and live.digests.get(path) not in (None, ours):
-            journal.note(f"{host.place}: {path} was changed by somebody else; it is put back")
+            reporter.note(f"{host.place}: {path} was changed by somebody else; it is put back")
         host.write(path, content, mode=_PRIVATE)
     if live.version != inputs.version:
         host.install(inputs.version, inputs.artifacts, cis=inputs.cis)

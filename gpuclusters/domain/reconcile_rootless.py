@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+from gpuclusters.core.converge import Reporter
 from gpuclusters.domain import rootless_files as files
 from gpuclusters.domain import rootless_packages, rootless_refusals
-from gpuclusters.domain.ports import Journal
 from gpuclusters.domain.refusals import RefusalError
 from gpuclusters.domain.rootless_facts import LiveRootless
 from gpuclusters.domain.rootless_inputs import RootlessHostInputs
@@ -82,7 +82,7 @@ class RootlessHost(Protocol):
         """Take out what we brought."""
 
 
-def ensure(inputs: RootlessHostInputs, host: RootlessHost, journal: Journal) -> LiveRootless:
+def ensure(inputs: RootlessHostInputs, host: RootlessHost, reporter: Reporter) -> LiveRootless:
     """Bring a host to its inputs.
 
     Raises:
@@ -101,7 +101,7 @@ def ensure(inputs: RootlessHostInputs, host: RootlessHost, journal: Journal) -> 
             return live
         for step in Step:
             if step in steps:
-                _act(step, inputs, host, live, journal)
+                _act(step, inputs, host, live, reporter)
         done |= steps
     raise RefusalError(
         host.place,
@@ -132,7 +132,7 @@ def _act(
     inputs: RootlessHostInputs,
     host: RootlessHost,
     live: LiveRootless,
-    journal: Journal,
+    reporter: Reporter,
 ) -> None:
     uid = live.uid or 0
     match step:
@@ -164,7 +164,7 @@ def _act(
             host.set_up(live)
         case Step.RESTART:
             if live.engine.containers:
-                journal.note(
+                reporter.note(
                     f"{host.place}: Docker of {inputs.account} starts anew; its containers stop for a moment"
                 )
             host.restart(live)

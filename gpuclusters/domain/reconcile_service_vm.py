@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from gpuclusters.core.converge import Clock, Reporter
 from gpuclusters.domain import adoption_host, domain_xml, service_vm_health
 from gpuclusters.domain.fabric_state import FabricError
-from gpuclusters.domain.ports import Clock, FabricManager, Journal, PciDevices
+from gpuclusters.domain.ports import FabricManager, PciDevices
 from gpuclusters.domain.refusals import RefusalError
 from gpuclusters.domain.service_vm import ServiceVmInputs
 from gpuclusters.domain.service_vm_guest import Guest
@@ -32,7 +33,7 @@ class ServiceVmPorts:
     fabric: FabricManager
     pci: PciDevices
     clock: Clock
-    journal: Journal
+    reporter: Reporter
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,7 @@ def ensure(
     _require_unused(vm, ports, plan, live)
     if known and not plan.empty:
         for words in plan.words:
-            ports.journal.note(f"{place}: {words}; put right")
+            ports.reporter.note(f"{place}: {words}; put right")
     _act(want, plan, live, ports)
     health = service_vm_health.wait(vm, ports.host, ports.fabric, ports.clock)
     guest = ports.host.ask_guest()
@@ -89,7 +90,7 @@ def ensure(
             "driver to that",
         )
     if not guest.answered:
-        ports.journal.note(
+        ports.reporter.note(
             f"{place}: does not let its host in over SSH ({guest.problem}); the version of the fabric "
             "manager is what its console says"
         )
@@ -266,7 +267,7 @@ def _end(vm: ServiceVmInputs, ports: ServiceVmPorts, live: LiveVm) -> None:
         if ports.host.shut_down(patience):
             return
         left -= patience
-    ports.journal.note(
+    ports.reporter.note(
         f"{ports.host.place}: service VM {vm.name} did not shut down within "
         f"{vm.shutdown_timeout_seconds} s; switched off"
     )

@@ -8,11 +8,12 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from gpuclusters.core.converge import Clock
 from gpuclusters.domain import adoption, tenancy_conditions
 from gpuclusters.domain.custom_resource import Name
 from gpuclusters.domain.isolation import BASELINE, POLICY
 from gpuclusters.domain.lease_resource import GPU_LEASE
-from gpuclusters.domain.ports import Clock, ClusterObjects
+from gpuclusters.domain.ports import ClusterObjects
 from gpuclusters.domain.program_accounts import TENANTS_PROGRAMS, tenant_role
 from gpuclusters.domain.refusals import RefusalError
 from gpuclusters.domain.tenancy_fault import Fault, absent

@@ -138,7 +138,7 @@ def _prepare(
         host.claim(inputs.natural_id, machine, inputs.release, host_ip, variables)
     if steps.fetch:
         if live.source and not steps.leave:
-            site.journal.note(
+            site.reporter.note(
                 f"{host.place}: the files of Usernetes are not those of the tag; brought anew"
             )
         host.fetch(inputs.source)
@@ -148,7 +148,7 @@ def _prepare(
         return live if is_marked and steps.is_empty else host.inspect()
     is_worker = inputs.control is not None
     if steps.recreate:
-        site.journal.note(f"{host.place}: the node container is made anew: {steps.recreate}")
+        site.reporter.note(f"{host.place}: the node container is made anew: {steps.recreate}")
         if node is not None and is_worker:
             drain(site, node, "another container")
         _make(site, "take the node container down", "down", seconds=STEP_TIMEOUT_SECONDS)
@@ -161,7 +161,7 @@ def _prepare(
 
 
 def _leave(site: Site, why: str, live: LiveNode, node: ClusterNode | None) -> None:
-    site.journal.note(f"{site.host.place}: the node is removed first: {why}")
+    site.reporter.note(f"{site.host.place}: the node is removed first: {why}")
     if node is not None and not is_image_of_another(site.inputs, live):
         drain(site, node, "replacement")
         site.control.delete(site.inputs.node_name)
@@ -171,7 +171,7 @@ def _leave(site: Site, why: str, live: LiveNode, node: ClusterNode | None) -> No
 def _set_up_gpus(site: Site, faults: Sequence[str]) -> None:
     """The GPUs in the node, of which something is off."""
     tried = f"set up the GPUs in node {site.inputs.node_name}"
-    site.journal.note(f"{site.host.place}: {'; '.join(faults)}; the GPUs are set up again")
+    site.reporter.note(f"{site.host.place}: {'; '.join(faults)}; the GPUs are set up again")
     try:
         site.host.set_up_gpus()
     except MakeFailedError as error:

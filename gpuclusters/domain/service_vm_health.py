@@ -11,8 +11,9 @@ import re
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from gpuclusters.core.converge import Clock
 from gpuclusters.domain.fabric_state import FabricError
-from gpuclusters.domain.ports import Clock, FabricManager
+from gpuclusters.domain.ports import FabricManager
 from gpuclusters.domain.refusals import RefusalError
 from gpuclusters.domain.service_vm import ServiceVmInputs
 from gpuclusters.domain.service_vm_guest import Guest

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gpuclusters.core.converge import Clock, Reporter
 from gpuclusters.domain import known_errors
 from gpuclusters.domain.known_errors import last_words
-from gpuclusters.domain.ports import Clock, Journal
 from gpuclusters.domain.usernetes_cluster import (
     CONTROL_PLANE,
     ClusterNode,
@@ -39,7 +39,7 @@ class Site:
     control: NodeControl
     """Asked on the host itself where it is the control plane."""
     clock: Clock
-    journal: Journal
+    reporter: Reporter
 
 
 def require_answer(control: NodeControl, clock: Clock) -> None:
@@ -145,7 +145,7 @@ def _sync(site: Site) -> None:
     try:
         site.control.sync()
     except MakeFailedError as error:
-        site.journal.note(
+        site.reporter.note(
             f"{site.control.place}: `make sync-external-ip` failed ({last_words(error.said)}); tried again"
         )
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from gpuclusters.core.codes import Severity
 from gpuclusters.drift.finding import Finding, Unseen
-from gpuclusters.drift.kind import Severity
 from gpuclusters.drift.kinds import KINDS
 from gpuclusters.drift.report import Looked, Report, report
 from gpuclusters.review.plan import Action

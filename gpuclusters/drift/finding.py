@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field, replace
 
-from gpuclusters.drift.kind import Group, Kind, Severity
+from gpuclusters.core.codes import Severity
+from gpuclusters.drift.kind import Group, Kind
 from gpuclusters.drift.kinds import KINDS
 from gpuclusters.review.secrets import masked_text
 from gpuclusters.review.text import cut, visible

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from gpuclusters.drift.engine import Seen
 from gpuclusters.drift.finding import Finding
-from gpuclusters.drift.sentences import property_lines, rules_of, texts, told
+from gpuclusters.drift.sentences import Reader, property_lines, rules_of, texts, told
 
 _UNIT = r"(?P<what>\S+\.(?:service|timer)) is "
 _BOOT: Final = rules_of(
@@ -16,12 +16,6 @@ _BOOT: Final = rules_of(
     (r"the next boot would not have", "kernel-command-line-changed"),
     (r"the running kernel lacks", "kernel-arguments-missing"),
     (r"", "boot-not-settled"),
-)
-_VFIO: Final = rules_of(
-    (r"(?P<what>/\S+) (?:is gone|was changed)", "vfio-file-changed"),
-    (_UNIT, "unit-changed"),
-    (r"(?P<what>[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.\d)", "vfio-unbound"),
-    (r"", "vfio-unbound"),
 )
 _VM: Final = rules_of(
     (r"the unit that starts the VM", "unit-changed"),
@@ -59,9 +53,22 @@ def boot(seen: Seen, *, up: bool | None) -> Iterator[Finding]:
     yield from told(seen, _BOOT, up=up, fallback="kernel and boot files")
 
 
-def vfio(seen: Seen, *, up: bool | None) -> Iterator[Finding]:
-    """VfioBinding: functions on vfio-pci, now and at every boot."""
-    yield from told(seen, _VFIO, up=up, fallback="PCI functions")
+def converging(area: str) -> Reader:
+    """A resource that tells its drift as findings of an area."""
+
+    def read(seen: Seen, *, up: bool | None) -> Iterator[Finding]:
+        what = seen.old.name
+        if seen.new is None:
+            yield Finding(f"{area}.missing", seen.host, what, up=up, urn=seen.urn)
+            return
+        for one in seen.new.outputs.get("drift") or ():
+            about = one["path"][-1] if one["path"] else what
+            declared = "as left by `up`"
+            yield Finding(
+                one["code"], seen.host, about, declared, one["problem"], up=up, urn=seen.urn
+            )
+
+    return read
 
 
 def machine(seen: Seen, *, up: bool | None) -> Iterator[Finding]:

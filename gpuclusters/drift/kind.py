@@ -5,21 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-
-class Severity(StrEnum):
-    """How bad it is."""
-
-    CRITICAL = "critical"
-    """Isolation, a tenant or GPUs are hit, or may be."""
-    WARNING = "warning"
-    """Works for now, and is not what was declared."""
-    NOTICE = "notice"
-    """Worth to know."""
-
-    @property
-    def rank(self) -> int:
-        """0 is worst."""
-        return list(Severity).index(self)
+from gpuclusters.core.codes import Severity
 
 
 class Group(StrEnum):

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from gpuclusters.drift.kind import Group, Kind, Severity
+from gpuclusters.core import codes
+from gpuclusters.core.codes import Severity
+from gpuclusters.drift.kind import Group, Kind
 
 _C, _W, _N = Severity.CRITICAL, Severity.WARNING, Severity.NOTICE
 _UP = "`gpu-clusters up --refresh`"
@@ -32,8 +34,6 @@ _HOSTS = (
     Kind("unit-changed", Group.HOSTS, _W, "a systemd unit is not as declared", _LOOK_ON),
     Kind("host-file-changed", Group.HOSTS, _W, "a file was changed", _LOOK_ON),
     Kind("host-file-missing", Group.HOSTS, _W, "a file is gone", _LOOK_ON),
-    Kind("vfio-unbound", Group.HOSTS, _C, "a function is not on vfio-pci", _LOOK_ON),
-    Kind("vfio-file-changed", Group.HOSTS, _W, "what binds functions at boot was changed", _LOOK_ON),
     Kind("cdi-file-missing", Group.HOSTS, _C, "the CDI file is gone: no container gets a GPU", _LOOK_ON),
     Kind("cdi-file-changed", Group.HOSTS, _C, "the CDI file was changed", _LOOK_ON),
     Kind("partition-inactive", Group.HOSTS, _C, "a declared partition is not active", _LOOK_ON),
@@ -141,7 +141,12 @@ _STACK = (
     Kind("resource-changed", Group.STACK, _W, "a resource is not as it was left", _UP),
 )  # fmt: skip
 
+_CODES = (
+    Kind(id_, Group.HOSTS, code.severity, code.means.rstrip("."), code.do)
+    for id_, code in codes.listed().items()
+    if code.severity
+)
 KINDS: Final[Mapping[str, Kind]] = {
-    kind.id: kind for kind in (*_HOSTS, *_CLUSTER, *_TENANTS, *_HELM, *_STACK)
+    kind.id: kind for kind in (*_HOSTS, *_CLUSTER, *_TENANTS, *_HELM, *_STACK, *_CODES)
 }
 """By id."""

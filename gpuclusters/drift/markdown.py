@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from gpuclusters.core.codes import Severity
 from gpuclusters.drift.finding import Finding
-from gpuclusters.drift.kind import Group, Severity
+from gpuclusters.drift.kind import Group
 from gpuclusters.drift.report import Report
 from gpuclusters.review.blocks import Block, Weighted
 from gpuclusters.review.limits import fit

@@ -7,15 +7,16 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Final
 
+from gpuclusters.core.codes import Severity
 from gpuclusters.drift.finding import Finding, Unseen, clean, harmless
-from gpuclusters.drift.kind import Group, Severity
+from gpuclusters.drift.kind import Group
 from gpuclusters.review.plan import Action
 
 CLEAN, DRIFTED, BLIND = 0, 1, 2
 """Exit codes."""
 
 _SAID_BETTER: Final[Mapping[str, tuple[str, ...]]] = {
-    "preflight.not-on-vfio": ("vfio-unbound",),
+    "preflight.not-on-vfio": ("vfio.unbound",),
 }
 """Findings of the preflight that others tell with more words, on the same machine."""
 

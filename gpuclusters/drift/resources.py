@@ -6,21 +6,14 @@ Another cluster type adds its own readers to `READERS`; nothing else here knows 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from gpuclusters.drift import cluster_resources, host_resources, usernetes_resources
 from gpuclusters.drift.engine import Seen, View
 from gpuclusters.drift.finding import Finding
-from gpuclusters.drift.sentences import property_lines
+from gpuclusters.drift.sentences import Reader, property_lines
 
 _DYNAMIC = "pulumi-python:dynamic/gpu:"
-
-
-class Reader(Protocol):
-    """What a resource tells."""
-
-    def __call__(self, seen: Seen, *, up: bool | None) -> Iterator[Finding]:
-        """Findings, none where it is as declared."""
 
 
 def _silent(seen: Seen, *, up: bool | None) -> Iterator[Finding]:  # noqa: ARG001
@@ -30,7 +23,7 @@ def _silent(seen: Seen, *, up: bool | None) -> Iterator[Finding]:  # noqa: ARG00
 
 READERS: Final[Mapping[str, Reader]] = {
     f"{_DYNAMIC}HostBoot": host_resources.boot,
-    f"{_DYNAMIC}VfioBinding": host_resources.vfio,
+    f"{_DYNAMIC}VfioBinding": host_resources.converging("vfio"),
     f"{_DYNAMIC}Preflight": host_resources.machine,
     f"{_DYNAMIC}FleetPreflight": _silent,
     f"{_DYNAMIC}CdiSpec": host_resources.cdi,

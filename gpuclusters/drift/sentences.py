@@ -8,12 +8,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from gpuclusters.drift.engine import Seen
 from gpuclusters.drift.finding import Finding
 from gpuclusters.review.diffing import differences
 from gpuclusters.review.plan import Action, Resource, Step
+
+
+class Reader(Protocol):
+    """What a resource tells."""
+
+    def __call__(self, seen: Seen, *, up: bool | None) -> Iterator[Finding]:
+        """Findings, none where it is as declared."""
+
 
 Rules = Sequence[tuple[re.Pattern[str], str]]
 """Kind by the words; the first that fits. A group `what` names the file, function or unit."""
@@ -28,7 +36,6 @@ _WANTED: Final[Mapping[str, str]] = {
     "kernel-command-line-changed": "all its arguments at every boot",
     "kernel-arguments-missing": "all its arguments in the running kernel",
     "boot-file-missing": "the file, as written by `up`",
-    "vfio-unbound": "on vfio-pci",
     "unit-changed": "enabled and active",
     "rke2-unit-changed": "active",
 }

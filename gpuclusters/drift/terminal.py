@@ -5,8 +5,9 @@ from __future__ import annotations
 from rich.console import Console
 from rich.markup import escape
 
+from gpuclusters.core.codes import Severity
 from gpuclusters.drift.finding import Finding
-from gpuclusters.drift.kind import Group, Severity
+from gpuclusters.drift.kind import Group
 from gpuclusters.drift.markdown import HEADINGS
 from gpuclusters.drift.report import Report
 

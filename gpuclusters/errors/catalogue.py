@@ -28,6 +28,7 @@ def _collected() -> Iterator[Entry]:
         sites.classes(),
         findings.doctor(),
         findings.drift(),
+        findings.listed(),
         findings.policy(),
     )
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from gpuclusters.core import codes
+from gpuclusters.core.codes import Severity as DriftSeverity
 from gpuclusters.domain.fabric_codes import CODES, id_of
 from gpuclusters.domain.preflight_catalogue import KINDS
 from gpuclusters.domain.preflight_kind import PREFIX
 from gpuclusters.domain.preflight_kind import Severity as PreflightSeverity
-from gpuclusters.drift.kind import Severity as DriftSeverity
 from gpuclusters.drift.kinds import KINDS as DRIFT
 from gpuclusters.errors import source
 from gpuclusters.errors.entry import MESSAGE_SAYS, Category, Entry
@@ -69,6 +70,8 @@ def fabric() -> Iterator[Entry]:
 def drift() -> Iterator[Entry]:
     """What is not as it was declared."""
     for kind in DRIFT.values():
+        if kind.id in codes.listed():
+            continue
         do = re.sub(r"\{\w+\}", source.GAP, kind.do)
         yield Entry(
             kind.id,
@@ -77,6 +80,14 @@ def drift() -> Iterator[Entry]:
             (do or "`gpu-clusters up --refresh` puts it back.",),
             warning=kind.severity is not DriftSeverity.CRITICAL,
         )
+
+
+def listed() -> Iterator[Entry]:
+    """Codes of `core/codes`."""
+    for id_, code in codes.listed().items():
+        do = re.sub(r"\{\w+\}", source.GAP, code.do)
+        warning = code.severity is DriftSeverity.NOTICE
+        yield Entry(id_, Category.STEP, (code.means,), (do,), source=code.source, warning=warning)
 
 
 def policy() -> Iterator[Entry]:

@@ -27,7 +27,7 @@ class CdiSpecProvider(KeptProvider[CdiSpecInputs]):
 
     def ensure(self, inputs: CdiSpecInputs, before: Properties) -> Properties:
         """Write the file unless it is as the devices ask for."""
-        from gpuclusters.adapters.here import StandardError
+        from gpuclusters.adapters.here import StderrReporter
         from gpuclusters.adapters.module_map import SshModuleMap
 
         files, pci = self._reach(inputs)
@@ -35,7 +35,7 @@ class CdiSpecProvider(KeptProvider[CdiSpecInputs]):
             inputs,
             files,
             pci,
-            StandardError(),
+            StderrReporter(),
             written=before.get("sha256"),
             modules=SshModuleMap(host(inputs.connection, self.ssh_key)),
         )

@@ -71,7 +71,7 @@ class FabricPartitionsProvider(KeptProvider[FabricInputs]):
 
 def _fabric(inputs: FabricInputs, reached: SshHost) -> reconcile_fabric.Fabric:
     from gpuclusters.adapters.fabric_manager import SshFabricManager
-    from gpuclusters.adapters.here import StandardError, SystemClock
+    from gpuclusters.adapters.here import StderrReporter, SystemClock
     from gpuclusters.adapters.module_map import SshModuleMap
     from gpuclusters.adapters.pci_devices import SshPciDevices
 
@@ -79,7 +79,7 @@ def _fabric(inputs: FabricInputs, reached: SshHost) -> reconcile_fabric.Fabric:
         SshFabricManager(reached, inputs.board, inputs.fabric_manager_host),
         SshPciDevices(reached, with_users=True),
         SystemClock(),
-        StandardError(),
+        StderrReporter(),
         SshModuleMap(reached),
     )
 

@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from gpuclusters.adapters.errors import AdapterError
+from gpuclusters.core.finding import Refused
 from gpuclusters.domain.error_id import labelled
 from gpuclusters.domain.fabric_state import FabricError
 from gpuclusters.domain.refusals import RefusalError
@@ -54,7 +55,7 @@ class InvalidStateError(Exception):
 
 
 # Errors whose text is written for the user. All others are defects of this program.
-FOR_THE_USER = (AdapterError, FabricError, JoinError, RefusalError, InvalidStateError)
+FOR_THE_USER = (AdapterError, Refused, FabricError, JoinError, RefusalError, InvalidStateError)
 
 
 @contextmanager

@@ -31,13 +31,13 @@ class FleetPreflightProvider(KeptProvider[FleetInputs]):
 
     def ensure(self, inputs: FleetInputs, before: Properties) -> Properties:
         """Look at machines that are new, and stop if anything is in the way on any of them."""
-        from gpuclusters.adapters.here import StandardError
+        from gpuclusters.adapters.here import StderrReporter
 
         machines = to_look_at(inputs, before)
         verdicts = self._verdicts(machines)
         for name, verdict in verdicts.items():
             for line in _warnings(verdict):
-                StandardError().note(f"{name}: warning: {line}")
+                StderrReporter().note(f"{name}: warning: {line}")
         reports = [text for name, verdict in verdicts.items() if (text := _report(name, verdict))]
         if reports:
             raise FleetError(reports, len(machines))

@@ -61,9 +61,9 @@ class GcpMachineProvider(KeptProvider[GcpMachineInputs]):
 
     def ensure(self, inputs: GcpMachineInputs, before: Properties) -> Properties:  # noqa: ARG002
         """The machine, running."""
-        from gpuclusters.adapters.here import StandardError, SystemClock
+        from gpuclusters.adapters.here import StderrReporter, SystemClock
 
-        live = gcp_placement.ensure(inputs, self.google.compute(), SystemClock(), StandardError())
+        live = gcp_placement.ensure(inputs, self.google.compute(), SystemClock(), StderrReporter())
         return _outputs(inputs, live)
 
     def observe(self, inputs: GcpMachineInputs, before: Properties) -> Live | None:  # noqa: ARG002

@@ -31,11 +31,11 @@ class GpuDriverProvider(KeptProvider[GpuDriverInputs]):
 
     def ensure(self, inputs: GpuDriverInputs, before: Properties) -> Properties:  # noqa: ARG002
         """Install, restart, prove; or only what of it is missing."""
-        from gpuclusters.adapters.here import StandardError, SystemClock
+        from gpuclusters.adapters.here import StderrReporter, SystemClock
 
         reached = self._reach(inputs)
         live = reconcile_gpu_driver.ensure(
-            inputs, reached, self._servers(inputs), SystemClock(), StandardError()
+            inputs, reached, self._servers(inputs), SystemClock(), StderrReporter()
         )
         return reconcile_gpu_driver.outputs(inputs, live)
 

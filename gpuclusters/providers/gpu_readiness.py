@@ -27,10 +27,10 @@ class GpuReadinessProvider(KeptProvider[ReadinessInputs]):
     def ensure(self, inputs: ReadinessInputs, before: Properties) -> Properties:  # noqa: ARG002
         """Wait."""
         from gpuclusters.adapters.gpu_readiness import PatientCluster
-        from gpuclusters.adapters.here import StandardError, SystemClock
+        from gpuclusters.adapters.here import StderrReporter, SystemClock
 
         cluster = PatientCluster(inputs.kubeconfig)
-        return dict(gpu_readiness_wait.wait(inputs, cluster, SystemClock(), StandardError()))
+        return dict(gpu_readiness_wait.wait(inputs, cluster, SystemClock(), StderrReporter()))
 
     def observe(self, inputs: ReadinessInputs, before: Properties) -> Live | None:  # noqa: ARG002
         """The GPUs as they are now."""

@@ -27,11 +27,11 @@ class HostBootProvider(KeptProvider[HostBootInputs]):
 
     def ensure(self, inputs: HostBootInputs, before: Properties) -> Properties:
         """Write what differs, and reboot when the kernel lacks something."""
-        from gpuclusters.adapters.here import StandardError
+        from gpuclusters.adapters.here import StderrReporter
 
         boot, files = self._reach(inputs)
         state = reconcile_boot.ensure(
-            inputs, boot, files, StandardError(), before=sorted(before.get("files") or {})
+            inputs, boot, files, StderrReporter(), before=sorted(before.get("files") or {})
         )
         return _outputs(state, ())
 
@@ -53,9 +53,9 @@ class HostBootProvider(KeptProvider[HostBootInputs]):
 
     def remove(self, inputs: HostBootInputs, before: Properties) -> None:  # noqa: ARG002
         """Take out what we have set, for the next boot."""
-        from gpuclusters.adapters.here import StandardError
+        from gpuclusters.adapters.here import StderrReporter
 
-        reconcile_boot.remove(inputs, *self._reach(inputs), StandardError())
+        reconcile_boot.remove(inputs, *self._reach(inputs), StderrReporter())
 
     def _reach(self, inputs: HostBootInputs) -> tuple[SshBootHost, SshNodeFiles]:
         from gpuclusters.adapters.here import SystemClock

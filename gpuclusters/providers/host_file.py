@@ -28,10 +28,10 @@ class HostFileProvider(KeptProvider[HostFileSpec]):
 
     def ensure(self, inputs: HostFileSpec, before: Properties) -> Properties:
         """Write the file unless it is as it must be."""
-        from gpuclusters.adapters.here import StandardError
+        from gpuclusters.adapters.here import StderrReporter
 
         digest = reconcile.ensure_file(
-            inputs, self._files(inputs), StandardError(), written=before.get("sha256")
+            inputs, self._files(inputs), StderrReporter(), written=before.get("sha256")
         )
         return {"sha256": digest}
 

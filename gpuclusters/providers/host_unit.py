@@ -27,11 +27,11 @@ class HostUnitProvider(KeptProvider[HostUnitInputs]):
 
     def ensure(self, inputs: HostUnitInputs, before: Properties) -> Properties:
         """Write, enable and start what is not as it must be."""
-        from gpuclusters.adapters.here import StandardError
+        from gpuclusters.adapters.here import StderrReporter
 
         files, units = self._reach(inputs)
         digest = host_unit.ensure(
-            inputs, files, units, StandardError(), written=before.get("sha256")
+            inputs, files, units, StderrReporter(), written=before.get("sha256")
         )
         return {"sha256": digest}
 

@@ -26,10 +26,10 @@ class MigLayoutProvider(KeptProvider[MigInputs]):
 
     def ensure(self, inputs: MigInputs, before: Properties) -> Properties:  # noqa: ARG002
         """Label the node and wait."""
-        from gpuclusters.adapters.here import StandardError, SystemClock
+        from gpuclusters.adapters.here import StderrReporter, SystemClock
 
         cluster = _cluster(inputs)
-        return mig_node.ensure(inputs, cluster, SystemClock(), StandardError()).outputs()
+        return mig_node.ensure(inputs, cluster, SystemClock(), StderrReporter()).outputs()
 
     def differences(self, inputs: MigInputs) -> Sequence[str]:
         """Of a layout that the node is asked for already."""
@@ -48,9 +48,9 @@ class MigLayoutProvider(KeptProvider[MigInputs]):
 
     def remove(self, inputs: MigInputs, before: Properties) -> None:  # noqa: ARG002
         """Give the label up."""
-        from gpuclusters.adapters.here import StandardError
+        from gpuclusters.adapters.here import StderrReporter
 
-        mig_node.release(inputs, _cluster(inputs), StandardError())
+        mig_node.release(inputs, _cluster(inputs), StderrReporter())
 
 
 def _cluster(inputs: MigInputs) -> KubernetesObjects:

@@ -25,9 +25,9 @@ class NodeMaintenanceProvider(KeptProvider[MaintenanceInputs]):
 
     def ensure(self, inputs: MaintenanceInputs, before: Properties) -> Properties:  # noqa: ARG002
         """Cordon the node and wait until its GPUs are nobody's."""
-        from gpuclusters.adapters.here import StandardError, SystemClock
+        from gpuclusters.adapters.here import StderrReporter, SystemClock
 
-        duty = maintenance.begin(inputs, _cluster(inputs), SystemClock(), StandardError())
+        duty = maintenance.begin(inputs, _cluster(inputs), SystemClock(), StderrReporter())
         return duty.outputs()
 
     def observe(self, inputs: MaintenanceInputs, before: Properties) -> Live | None:  # noqa: ARG002

@@ -25,9 +25,9 @@ class PluginGateProvider(KeptProvider[GateInputs]):
 
     def ensure(self, inputs: GateInputs, before: Properties) -> Properties:  # noqa: ARG002
         """Wait."""
-        from gpuclusters.adapters.here import StandardError, SystemClock
+        from gpuclusters.adapters.here import StderrReporter, SystemClock
 
-        return dict(plugin_gate.wait(inputs, _cluster(inputs), SystemClock(), StandardError()))
+        return dict(plugin_gate.wait(inputs, _cluster(inputs), SystemClock(), StderrReporter()))
 
     def observe(self, inputs: GateInputs, before: Properties) -> Live | None:  # noqa: ARG002
         """The GPUs as they are offered now."""

@@ -23,12 +23,12 @@ class PreflightProvider(KeptProvider[PreflightInputs]):
 
     def ensure(self, inputs: PreflightInputs, before: Properties) -> Properties:  # noqa: ARG002
         """Look, and stop if anything is in the way; warnings are said and kept."""
-        from gpuclusters.adapters.here import StandardError
+        from gpuclusters.adapters.here import StderrReporter
 
         facts = self._facts(inputs)
         verdict = preflight.judge(facts, inputs.expects, inputs.stage)
         for finding in verdict.warnings:
-            StandardError().note(f"{inputs.connection.place}: warning: {finding.line}")
+            StderrReporter().note(f"{inputs.connection.place}: warning: {finding.line}")
         if verdict.failures:
             raise preflight.PreflightError(inputs.connection.place, inputs.stage, verdict.findings)
         return dict(preflight.outputs(facts, inputs.expects, verdict))

@@ -29,11 +29,11 @@ class ProofRunProvider(ProofProvider[ProofInputs]):
     def show(self, inputs: ProofInputs, cluster: ClusterJobs) -> Result:
         """Run all checks up to the level."""
         from gpuclusters.adapters import proof_programs
-        from gpuclusters.adapters.here import StandardError, SystemClock
+        from gpuclusters.adapters.here import StderrReporter, SystemClock
         from gpuclusters.domain import proof_run
 
         return proof_run.run(
-            inputs, cluster, SystemClock(), StandardError(), proof_programs.texts()
+            inputs, cluster, SystemClock(), StderrReporter(), proof_programs.texts()
         )
 
     def look(self, inputs: ProofInputs, cluster: ClusterJobs) -> Mapping[str, Mapping[str, str]]:

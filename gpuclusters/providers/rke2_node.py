@@ -45,14 +45,14 @@ class Rke2NodeProvider(KeptProvider[Rke2NodeInputs]):
 
     def ensure(self, inputs: Rke2NodeInputs, before: Properties) -> Properties:
         """Install, configure, join; or only what of it is missing."""
-        from gpuclusters.adapters.here import StandardError, SystemClock
+        from gpuclusters.adapters.here import StderrReporter, SystemClock
 
         reached = self._host(inputs)
         others = self._others(inputs)
         clock = SystemClock()
         control = reached.control() if inputs.first else reconcile_rke2.answering(others, clock)
         live = reconcile_rke2.ensure_node(
-            inputs, reached, control, others, clock, StandardError(), before=before
+            inputs, reached, control, others, clock, StderrReporter(), before=before
         )
         return self._outputs(inputs, reached, live)
 
@@ -83,12 +83,12 @@ class Rke2NodeProvider(KeptProvider[Rke2NodeInputs]):
         reconcile_rke2.remove_node(inputs, self._host(inputs), self._others(inputs), SystemClock())
 
     def _outputs(self, inputs: Rke2NodeInputs, reached: SshRke2Host, live: Any) -> Properties:
-        from gpuclusters.adapters.here import StandardError
+        from gpuclusters.adapters.here import StderrReporter
 
         outputs = rke2_state.outputs(inputs, live)
         warning = rke2_state.certificate_warning(inputs, live)
         if warning is not None:
-            StandardError().note(warning)
+            StderrReporter().note(warning)
         outputs["kubeconfig"] = ""
         if inputs.first and outputs["joined"]:
             outputs["kubeconfig"] = rke2_kubeconfig.readdressed(

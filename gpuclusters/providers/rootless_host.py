@@ -26,9 +26,9 @@ class RootlessHostProvider(KeptProvider[RootlessHostInputs]):
 
     def ensure(self, inputs: RootlessHostInputs, before: Properties) -> Properties:  # noqa: ARG002
         """Prepare, start, prove; or only what of it is missing."""
-        from gpuclusters.adapters.here import StandardError
+        from gpuclusters.adapters.here import StderrReporter
 
-        live = reconcile_rootless.ensure(inputs, self._reach(inputs), StandardError())
+        live = reconcile_rootless.ensure(inputs, self._reach(inputs), StderrReporter())
         return reconcile_rootless.outputs(inputs, live)
 
     def observe(self, inputs: RootlessHostInputs, before: Properties) -> Live | None:  # noqa: ARG002

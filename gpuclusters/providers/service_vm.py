@@ -63,7 +63,7 @@ class ServiceVmProvider(KeptProvider[ServiceVmInputs]):
 
 def _ports(inputs: ServiceVmInputs, reached: SshHost) -> reconcile_service_vm.ServiceVmPorts:
     from gpuclusters.adapters.fabric_manager import SshFabricManager
-    from gpuclusters.adapters.here import StandardError, SystemClock
+    from gpuclusters.adapters.here import StderrReporter, SystemClock
     from gpuclusters.adapters.pci_devices import SshPciDevices
     from gpuclusters.adapters.service_vm import SshServiceVm
 
@@ -72,7 +72,7 @@ def _ports(inputs: ServiceVmInputs, reached: SshHost) -> reconcile_service_vm.Se
         SshFabricManager(reached, inputs.name, inputs.fabric_manager.bind_address),
         SshPciDevices(reached, with_users=True),
         SystemClock(),
-        StandardError(),
+        StderrReporter(),
     )
 
 

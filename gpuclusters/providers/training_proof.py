@@ -29,11 +29,11 @@ class TrainingProofProvider(ProofProvider[LadderInputs]):
     def show(self, inputs: LadderInputs, cluster: ClusterJobs) -> Result:
         """Climb."""
         from gpuclusters.adapters import proof_programs
-        from gpuclusters.adapters.here import StandardError, SystemClock
+        from gpuclusters.adapters.here import StderrReporter, SystemClock
         from gpuclusters.domain import ladder_run
 
         texts = proof_programs.texts(ladder_run.PROGRAMS)
-        return ladder_run.run(inputs, cluster, SystemClock(), StandardError(), texts, strict=False)
+        return ladder_run.run(inputs, cluster, SystemClock(), StderrReporter(), texts, strict=False)
 
     def look(self, inputs: LadderInputs, cluster: ClusterJobs) -> Mapping[str, Mapping[str, str]]:
         """Each node as it is: which one, its kubelet, its GPUs."""

@@ -82,11 +82,11 @@ class UsernetesNodeProvider(KeptProvider[UsernetesNodeInputs]):
         remove_node(self._site(inputs))
 
     def _site(self, inputs: UsernetesNodeInputs) -> Site:
-        from gpuclusters.adapters.here import StandardError, SystemClock
+        from gpuclusters.adapters.here import StderrReporter, SystemClock
         from gpuclusters.domain.usernetes_node_wait import Site
 
         return Site(
-            inputs, self._host(inputs), self._control(inputs), SystemClock(), StandardError()
+            inputs, self._host(inputs), self._control(inputs), SystemClock(), StderrReporter()
         )
 
     def _host(self, inputs: UsernetesNodeInputs) -> SshNodeHost:

@@ -10,7 +10,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpuclusters.domain import host_boot, kernel_command_line, vfio
+from gpuclusters.domain import host_boot, kernel_command_line
+from gpuclusters.vfio import decide as vfio
+from gpuclusters.vfio.model import NVSWITCH_PCI_ID, VfioFunction, board_functions
 from lab.hosts import driver_condition, memory_pages
 from lab.hosts.board import Board
 from lab.hosts.kernel import COMMAND_LINE, VFIO
@@ -67,14 +69,14 @@ def make(host: Host) -> None:
     machine.save()
 
 
-def functions(board: Board) -> tuple[vfio.VfioFunction, ...]:
+def functions(board: Board) -> tuple[VfioFunction, ...]:
     """What belongs to vfio-pci on this board."""
     gpus = board.gpus
     claimed = [d for d in board.devices if d.driver == VFIO and d.module is None]
-    switches = [d for d in claimed if f"{d.vendor}:{d.device}" == vfio.NVSWITCH_PCI_ID]
+    switches = [d for d in claimed if f"{d.vendor}:{d.device}" == NVSWITCH_PCI_ID]
     extra = [d for d in claimed if d not in switches]
     first = next(iter(gpus.values()))
-    return vfio.board_functions(
+    return board_functions(
         gpus={module: device.address for module, device in gpus.items()},
         gpu_pci_id=f"{first.vendor}:{first.device}",
         switches=[d.address for d in switches],

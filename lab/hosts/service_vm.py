@@ -16,7 +16,7 @@ import yaml
 from gpuclusters.domain import fabric_manager_config
 from gpuclusters.domain.domain_xml import pci_address
 from gpuclusters.domain.service_vm import LAB_IMAGE
-from gpuclusters.domain.vfio import NVSWITCH_PCI_ID
+from gpuclusters.vfio.model import NVSWITCH_PCI_ID
 from lab.hosts import service_vm_guest
 from lab.hosts.board import PciDevice
 from lab.hosts.faults import Faults

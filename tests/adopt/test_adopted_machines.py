@@ -6,7 +6,7 @@ import pytest
 
 from gpuclusters.providers.gpu_driver import GpuDriverProvider
 from gpuclusters.providers.host_boot import HostBootProvider
-from gpuclusters.providers.vfio_binding import VfioBindingProvider
+from gpuclusters.vfio.resource import VfioBindingProvider
 from tests.fixtures.hosts import Hosts
 from tests.providers import test_gpu_driver as drivers
 from tests.providers import test_prepared_hosts as prepared
@@ -42,7 +42,7 @@ def test_a_machine_whose_gpus_are_not_passed_through_is_not_taken_over(
     bare, ready = *hosts(1, condition="bare"), *hosts(1)
     provider = start_provider(bare)
     bare.forget()
-    with pytest.raises(StepFailed, match=f"{prepared.GPU} is on "):
+    with pytest.raises(StepFailed, match=f"{prepared.GPU} is in use on driver nouveau"):
         provider.create(VfioBindingProvider, prepared.vfio_inputs(bare, adopt=True))
     with pytest.raises(StepFailed, match="the running kernel lacks intel_iommu=on"):
         provider.create(HostBootProvider, prepared.boot_inputs(bare, adopt=True))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gpuclusters.core.converge import Clock
 from gpuclusters.domain import rke2_config
-from gpuclusters.domain.ports import Clock
 from gpuclusters.domain.reconcile_rke2 import ensure_node
 from gpuclusters.domain.rke2 import Role
 from gpuclusters.domain.rke2_node import Artifacts, ClusterNode, LiveHost, Rke2NodeInputs

@@ -78,12 +78,12 @@ def test_the_same_thing_is_told_once_with_all_that_is_known_of_it() -> None:
     (told,) = report("s", lines).findings
     assert (told.found, told.details) == ("2 differences", ("a", "b"))
     better = [
-        finding("vfio-unbound", what="0000:86:00.0"),
+        finding("vfio.unbound", what="0000:86:00.0"),
         finding("machine-unfit", what="preflight.not-on-vfio"),
         finding("machine-unfit", "hgx-02", what="preflight.not-on-vfio"),
     ]
     assert {(f.id, f.where) for f in report("s", better).findings} == {
-        ("vfio-unbound", "hgx-01"),
+        ("vfio.unbound", "hgx-01"),
         ("machine-unfit", "hgx-02"),
     }
 
@@ -183,7 +183,7 @@ def test_what_is_no_report_is_refused(value: Any) -> None:
 
 def test_every_kind_says_what_to_do_and_no_placeholder_is_left() -> None:
     for kind in KINDS.values():
-        assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", kind.id)
+        assert re.fullmatch(r"[a-z0-9]+([.-][a-z0-9]+)*", kind.id)
         one = Finding(kind.id, "W", "T", "D", "F")
         assert one.remedy, kind.id
         assert "{" not in one.remedy, kind.id

@@ -20,9 +20,6 @@ SENTENCES: list[tuple[str, str, str, str]] = [
     ("HostBoot", "the next boot would not have all arguments", "kernel-command-line-changed", ""),
     ("HostBoot", "the running kernel lacks intel_iommu=on", "kernel-arguments-missing", ""),
     ("HostBoot", "the initramfs was not built with these files", "boot-not-settled", ""),
-    ("VfioBinding", "0000:86:00.0 is on no driver", "vfio-unbound", "0000:86:00.0"),
-    ("VfioBinding", "/etc/gpu-clusters/vfio was changed", "vfio-file-changed", "/etc/gpu-clusters/vfio"),
-    ("VfioBinding", "gpu-clusters-vfio.service is disabled and active", "unit-changed", "vfio.service"),
     ("ServiceVm", "the VM does not run", "fabric-manager-not-ready", ""),
     ("ServiceVm", "the unit that starts the VM is not enabled", "unit-changed", ""),
     ("ServiceVm", "domain: disk vda is missing", "service-vm-changed", ""),
@@ -67,7 +64,7 @@ def test_the_sentences_are_those_of_the_domain() -> None:
     texts = " ".join(
         (DOMAIN / f"{name}.py").read_text()
         for name in (
-            "reconcile_boot", "reconcile_vfio", "vfio", "service_vm_state", "gpu_driver_plan", "rke2_state",
+            "reconcile_boot", "service_vm_state", "gpu_driver_plan", "rke2_state",
             "reconcile_rootless", "rootless_missing", "usernetes_node_live", "usernetes_node_state",
         )
     )  # fmt: skip
@@ -129,6 +126,20 @@ def test_a_mig_layout_and_the_findings_of_a_preflight() -> None:
     )
     (three,) = found("Preflight", {}, {"findings": []}, {"findings": [line]})
     assert (three.id, three.do) == ("driver-replaced", "remove the driver from the host")
+
+
+def test_a_finding_of_a_provider_keeps_its_code() -> None:
+    drift = {
+        "code": "vfio.unbound",
+        "problem": "0000:86:00.0 is on no driver",
+        "path": ["0000:86:00.0"],
+    }
+    (one,) = found("VfioBinding", {}, {"drift": []}, {"drift": [drift]})
+    assert (one.id, one.where, one.what) == ("vfio.unbound", "hgx-01", "0000:86:00.0")
+    assert one.found == "0000:86:00.0 is on no driver"
+    assert "hgx-01" in one.remedy
+    (gone,) = found("VfioBinding", {}, {"drift": []}, None)
+    assert (gone.id, gone.what) == ("vfio.missing", "x")
 
 
 def test_a_resource_that_nobody_knows_still_tells_that_it_drifted() -> None:

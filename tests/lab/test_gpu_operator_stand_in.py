@@ -28,7 +28,7 @@ import yaml
 import lab.kubelet
 from gpuclusters.adapters.gpu_operator_chart import crd_documents
 from gpuclusters.adapters.gpu_readiness import PatientCluster
-from gpuclusters.adapters.here import StandardError, SystemClock
+from gpuclusters.adapters.here import StderrReporter, SystemClock
 from gpuclusters.adapters.kubernetes_objects import KubernetesObjects
 from gpuclusters.domain import gpu_operator_crds, gpu_readiness_wait, mig_node
 from gpuclusters.domain.gpu_operator import CLUSTER_POLICY, DAEMON_SET, UPGRADE_LABEL
@@ -142,7 +142,7 @@ class World:
             timeout_seconds=seconds,
         )
         return gpu_readiness_wait.wait(
-            inputs, PatientCluster(self.kubeconfig), Quick(), StandardError()
+            inputs, PatientCluster(self.kubeconfig), Quick(), StderrReporter()
         )
 
     def refused(self, *words: str) -> str:
@@ -348,7 +348,7 @@ def test_another_layout_of_one_node_leaves_the_other_untouched(world: World) -> 
     before = world.labels(second)
     slices = {"nvidia.com/mig-1g.10gb": 56, "nvidia.com/gpu": 0}
     divided = world.mig(first, "all-1g.10gb", slices)
-    state = mig_node.ensure(divided, world.objects, Quick(), StandardError())
+    state = mig_node.ensure(divided, world.objects, Quick(), StderrReporter())
     assert state.outputs()["state"] == "success"
     assert world.machines.states[first].mig == dict.fromkeys(range(8), ("1g.10gb",) * 7)
     assert world.machines.states[second].mig == {}
@@ -358,11 +358,11 @@ def test_another_layout_of_one_node_leaves_the_other_untouched(world: World) -> 
             world.mig(second, "all-9g.99gb", {"nvidia.com/gpu": 8}),
             world.objects,
             Quick(),
-            StandardError(),
+            StderrReporter(),
         )
     for node in world.nodes:
         whole = world.mig(node, "all-disabled", {"nvidia.com/gpu": 8})
-        mig_node.ensure(whole, world.objects, Quick(), StandardError())
+        mig_node.ensure(whole, world.objects, Quick(), StderrReporter())
     world.ready({"nvidia.com/gpu": 8})
 
 

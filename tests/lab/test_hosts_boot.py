@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from gpuclusters.domain import vfio
+from gpuclusters.vfio import decide as vfio
 from lab.hosts import faults
 from lab.hosts.boot import DOWN_SECONDS
 from tests.fixtures.hosts import Hosts, SimulatedHost

@@ -40,7 +40,7 @@ class Reconciled(ClusterJobs):
 
 
 @dataclass
-class Journal:
+class Reporter:
     lines: list[str] = field(default_factory=list)
     told: Callable[[str], object] = len
 
@@ -55,7 +55,7 @@ class World:
     nodes: tuple[str, ...]
     namespace: str
     operator: str
-    journal: Journal = field(default_factory=Journal)
+    reporter: Reporter = field(default_factory=Reporter)
 
     def inputs(self, **changes: Any) -> ProofInputs:
         given: dict[str, Any] = {
@@ -76,7 +76,7 @@ class World:
 
     def run(self, **changes: Any) -> proof_run.Result:
         wanted = self.inputs(**changes)
-        return proof_run.run(wanted, self.cluster, Quick(), self.journal, texts())
+        return proof_run.run(wanted, self.cluster, Quick(), self.reporter, texts())
 
     def left(self) -> list[str]:
         kinds = (JOB, CONFIG_MAP, POD)
@@ -202,14 +202,14 @@ def test_gpus_that_somebody_holds_are_waited_for_by_name(
                 "PATCH", f"{jobs}/{name}", soon, content_type="application/merge-patch+json"
             )
 
-        world.journal.told = end
+        world.reporter.told = end
         result = world.run()
     assert not result.proven
     (failed,) = [check for check in result.checks if check.outcome != "passed"]
     assert failed.subject == world.nodes[0]
     assert "DeadlineExceeded" in failed.said
     assert "Insufficient nvidia.com/gpu" in failed.said
-    assert any("Insufficient nvidia.com/gpu" in line for line in world.journal.lines)
+    assert any("Insufficient nvidia.com/gpu" in line for line in world.reporter.lines)
     with kube_api.api() as api:
         api.delete(f"{space}/holder")
         until(lambda: api.request("GET", f"{space}/holder")[0] == 404)

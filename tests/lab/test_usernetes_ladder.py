@@ -67,7 +67,7 @@ class Own(ClusterJobs):
 
 
 @dataclass
-class Journal:
+class Reporter:
     lines: list[str] = field(default_factory=list)
 
     def note(self, line: str) -> None:
@@ -127,7 +127,9 @@ class World:
 
     def climb(self, rung: int = 9, **changes: Any) -> Result:
         found = texts(ladder_run.PROGRAMS)
-        return ladder_run.run(self.inputs(rung, **changes), self.cluster, Quick(), Journal(), found)
+        return ladder_run.run(
+            self.inputs(rung, **changes), self.cluster, Quick(), Reporter(), found
+        )
 
     def gate(self, seconds: int = 150) -> dict[str, Any]:
         wanted = GateInputs(
@@ -136,7 +138,7 @@ class World:
             expected=dict.fromkeys(self.nodes, GPUS),
             timeout_seconds=seconds,
         )
-        return dict(plugin_gate.wait(wanted, self.cluster, Quick(), Journal()))
+        return dict(plugin_gate.wait(wanted, self.cluster, Quick(), Reporter()))
 
 
 @pytest.fixture(scope="module")

@@ -21,14 +21,13 @@ import pytest
 
 from gpuclusters.adapters.credentials import find_credentials
 from gpuclusters.adapters.errors import AdapterError
-from gpuclusters.adapters.here import StandardError, SystemClock
+from gpuclusters.adapters.here import StderrReporter, SystemClock
 from gpuclusters.adapters.host_boot import SshBootHost
 from gpuclusters.adapters.host_units import SshHostUnits
 from gpuclusters.adapters.node_files import SshNodeFiles
 from gpuclusters.adapters.scripts import run_script
 from gpuclusters.adapters.service_vm import SshServiceVm, scripts
 from gpuclusters.adapters.ssh import Completed, SshHost
-from gpuclusters.adapters.vfio_functions import SshVfioHost
 from gpuclusters.domain import domain_xml, host_boot, reconcile_boot
 from gpuclusters.domain.connection import HostConnection
 from gpuclusters.domain.host_boot import HostBootInputs
@@ -36,7 +35,8 @@ from gpuclusters.domain.host_unit import UnitState
 from gpuclusters.domain.refusals import RefusalError
 from gpuclusters.domain.service_vm import IMAGE_FOLDER, STATE_FOLDER, ServiceVmInputs
 from gpuclusters.domain.service_vm_state import WantedVm, compare, wanted
-from gpuclusters.domain.vfio import VfioFunction
+from gpuclusters.vfio.host import inspect
+from gpuclusters.vfio.model import VfioFunction
 from tests.fixtures.hosts import SimulatedHost
 from tests.providers.test_prepared_hosts import boot_inputs
 from tests.providers.test_service_vm_on_hosts import wanted as inputs_of
@@ -251,7 +251,7 @@ STEPS: Mapping[str, Step] = {
         f"echo > /sys/bus/pci/devices/{GPU}/driver_override; "
         f"echo {GPU} > /sys/bus/pci/devices/{GPU}/driver/unbind",
         lambda w: script(w, "vfio_bind", "bind", FUNCTION.entry),
-        lambda w: SshVfioHost(w.host).inspect([FUNCTION])[GPU].driver == "vfio-pci",
+        lambda w: inspect(w.host, [FUNCTION])[GPU].driver == "vfio-pci",
         f"basename $(readlink /sys/bus/pci/devices/{GPU}/driver); "
         f"cat /sys/bus/pci/devices/{GPU}/driver_override",
         2,
@@ -259,8 +259,8 @@ STEPS: Mapping[str, Step] = {
     "functions that are given back": Step(
         f"echo vfio-pci > /sys/bus/pci/devices/{GPU}/driver_override; "
         f"echo {GPU} > /sys/bus/pci/drivers_probe",
-        lambda w: SshVfioHost(w.host).release([FUNCTION]),
-        lambda w: SshVfioHost(w.host).inspect([FUNCTION])[GPU].driver != "vfio-pci",
+        lambda w: script(w, "vfio_bind", "release", FUNCTION.entry),
+        lambda w: inspect(w.host, [FUNCTION])[GPU].driver != "vfio-pci",
         f"readlink /sys/bus/pci/devices/{GPU}/driver; cat /sys/bus/pci/devices/{GPU}/driver_override",
         2,
     ),
@@ -348,7 +348,7 @@ def test_what_a_machine_boots_with_is_finished_by_the_next_run(
         with pytest.raises(
             RefusalError, match="it is set for the next boot, and reboots are refused"
         ):
-            reconcile_boot.ensure(inputs, boot, files, StandardError(), before=())
+            reconcile_boot.ensure(inputs, boot, files, StderrReporter(), before=())
 
     act()
     undisturbed = machine.sudo(truth).stdout

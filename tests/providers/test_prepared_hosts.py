@@ -11,10 +11,11 @@ import pytest
 from gpuclusters.adapters.errors import AdapterError, UnreachableError
 from gpuclusters.adapters.host_boot import SshBootHost
 from gpuclusters.adapters.ssh import Completed, SshHost
-from gpuclusters.domain import host_boot, vfio
+from gpuclusters.domain import host_boot
 from gpuclusters.providers.host_boot import HostBootProvider
 from gpuclusters.providers.host_unit import HostUnitProvider
-from gpuclusters.providers.vfio_binding import VfioBindingProvider
+from gpuclusters.vfio import decide as vfio
+from gpuclusters.vfio.resource import VfioBindingProvider
 from lab.hosts import faults
 from tests.fixtures.hosts import SimulatedHost
 from tests.providers.conftest import StartProvider
@@ -236,8 +237,8 @@ def test_a_function_that_came_off_and_a_disabled_unit_are_put_back(
     made = provider.create(VfioBindingProvider, vfio_inputs(bare))
     bare.sudo(f"echo {GPU} > /sys/bus/pci/drivers/vfio-pci/unbind; systemctl disable {vfio.UNIT}")
     live = provider.read(VfioBindingProvider, made)
-    assert f"{GPU} is on no driver" in live.outputs["drift"]
-    assert any("disabled" in said for said in live.outputs["drift"])
+    drift = {(one["code"], one["path"][0]) for one in live.outputs["drift"]}
+    assert drift == {("vfio.unbound", GPU), ("vfio.unit-inactive", vfio.UNIT)}
     assert provider.diff(VfioBindingProvider, live.outputs, vfio_inputs(bare)).changes
     provider.update(VfioBindingProvider, made, vfio_inputs(bare))
     assert driver(bare, GPU) == "vfio-pci"

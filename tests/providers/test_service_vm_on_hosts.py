@@ -13,7 +13,7 @@ from gpuclusters.domain.service_vm import IMAGE_FOLDER, LAB_IMAGE, STATE_FOLDER
 from gpuclusters.providers.fabric_partitions import FabricPartitionsProvider
 from gpuclusters.providers.host_boot import HostBootProvider
 from gpuclusters.providers.service_vm import ServiceVmProvider
-from gpuclusters.providers.vfio_binding import VfioBindingProvider
+from gpuclusters.vfio.resource import VfioBindingProvider
 from lab.hosts import faults, service_vm_faults
 from tests.fixtures.hosts import Hosts, SimulatedHost
 from tests.fixtures.tenancies import until

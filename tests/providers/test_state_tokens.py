@@ -37,7 +37,7 @@ from gpuclusters.providers.ssh_host_key import SshHostKey, SshHostKeyProvider
 from gpuclusters.providers.tenancy_policy import TenancyPolicy, TenancyPolicyProvider
 from gpuclusters.providers.training_proof import TrainingProof, TrainingProofProvider
 from gpuclusters.providers.usernetes_node import UsernetesNode, UsernetesNodeProvider
-from gpuclusters.providers.vfio_binding import VfioBinding, VfioBindingProvider
+from gpuclusters.vfio.resource import VfioBinding, VfioBindingProvider
 
 GOLDEN = {
     CdiSpecProvider: ("gpuclusters.providers.cdi_spec", "CdiSpecProvider"),
@@ -63,7 +63,7 @@ GOLDEN = {
     GpuDriverProvider: ("gpuclusters.providers.gpu_driver", "GpuDriverProvider"),
     HostBootProvider: ("gpuclusters.providers.host_boot", "HostBootProvider"),
     HostUnitProvider: ("gpuclusters.providers.host_unit", "HostUnitProvider"),
-    VfioBindingProvider: ("gpuclusters.providers.vfio_binding", "VfioBindingProvider"),
+    VfioBindingProvider: ("gpuclusters.vfio.resource", "VfioBindingProvider"),
     HostFileProvider: ("gpuclusters.providers.host_file", "HostFileProvider"),
     NodeMaintenanceProvider: (
         "gpuclusters.providers.node_maintenance",

@@ -16,9 +16,9 @@ from gpuclusters.domain.ports import ObjectKind
 from gpuclusters.domain.proof_pod import JOB, LABEL
 from gpuclusters.domain.tenancy_objects import NAMESPACE, NODE, POD
 from gpuclusters.domain.usernetes_cluster import HOST_IP
-from tests.unit.proof_world import Clock, Journal
+from tests.unit.proof_world import Clock, Reporter
 
-__all__ = ["Clock", "Journal"]
+__all__ = ["Clock", "Reporter"]
 NODES = ("a", "b")
 UUIDS = ("GPU-11111111-2222-4333-8444-555555555555", "GPU-66666666-7777-4888-8999-aaaaaaaaaaaa")
 IMAGE = "registry.example.com/train:1.0"

@@ -82,7 +82,7 @@ class Clock:
 
 
 @dataclass
-class Journal:
+class Reporter:
     lines: list[str] = field(default_factory=list)
 
     def note(self, line: str) -> None:

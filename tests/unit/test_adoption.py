@@ -15,17 +15,14 @@ from gpuclusters.domain import (
     mig_node,
     reconcile_tenancy,
     rke2_adoption,
-    vfio,
 )
 from gpuclusters.domain.host_boot import BootMethod, BootState, HostBootInputs
 from gpuclusters.domain.host_file import sha256_of
-from gpuclusters.domain.ports import LiveFile
 from gpuclusters.domain.reconcile_boot import FoundFile
 from gpuclusters.domain.reconcile_gpu_driver import packages_of
 from gpuclusters.domain.refusals import RefusalError
 from gpuclusters.domain.rke2 import Role
 from gpuclusters.domain.rke2_node import LiveHost, Rke2NodeInputs
-from gpuclusters.domain.vfio import FoundFunction, VfioBindingInputs
 from tests.unit import test_gpu_driver_rules as drivers
 from tests.unit import test_rke2 as rke2_hosts
 from tests.unit import test_tenancy_proof as tenancies
@@ -196,31 +193,6 @@ def test_a_boot_is_taken_over_only_if_nothing_would_have_to_boot_anew() -> None:
     assert told == [
         f"{path} has other content (sha256 111111111111)",
         "the running kernel lacks intel_iommu=on",
-    ]
-
-
-def test_functions_on_another_driver_are_no_binding_to_take_over() -> None:
-    address, pci_id = "0000:0f:00.0", "10de:2330"
-    inputs = VfioBindingInputs.model_validate(
-        {"connection": drivers.CONNECTION, "functions": [{"address": address, "pci_id": pci_id}]}
-    )
-
-    def found(driver: str) -> dict[str, FoundFunction]:
-        return {
-            address: FoundFunction(
-                address, present=True, pci_id=pci_id, pci_class="030200", driver=driver
-            )
-        }
-
-    assert list(adoption_host.bindings(inputs, found("vfio-pci"), {"/a": ("x", None)})) == []
-    ours = vfio.render_list(inputs.functions)
-    begun = LiveFile(ours.encode(), sha256=sha256_of(ours.encode()), mode="0644", owner="root:root")
-    listed = {vfio.LIST_PATH: (ours, begun)}
-    assert list(adoption_host.bindings(inputs, found("nvidia"), listed)) == []
-    file = LiveFile(b"y", sha256=sha256_of(b"y"), mode="0644", owner="root:root")
-    assert list(adoption_host.bindings(inputs, found("nvidia"), {"/a": ("x", file)})) == [
-        f"{address} is on nvidia",
-        f"/a has other content (sha256 {file.sha256[:12]})",
     ]
 
 

@@ -19,8 +19,8 @@ from tests.unit.ladder_world import (
     TRAINED,
     UUIDS,
     Clock,
-    Journal,
     LadderCluster,
+    Reporter,
     host,
     inputs,
     listing,
@@ -54,7 +54,7 @@ def info(**changes: Any) -> str:
 
 def climb(cluster: LadderCluster, rung: int = 9, *, strict: bool = True, **changes: Any) -> Result:
     wanted = inputs(rung, **changes)
-    return ladder_run.run(wanted, cluster, Clock(), Journal(), TEXTS, strict=strict)
+    return ladder_run.run(wanted, cluster, Clock(), Reporter(), TEXTS, strict=strict)
 
 
 def whole(said: str, cluster: LadderCluster) -> list[Check]:
@@ -227,7 +227,7 @@ def test_time_runs_out_for_the_whole_climb() -> None:
     cluster = LadderCluster(pending="0/2 nodes are available")
     clock = Clock()
     wanted = inputs(9, timeout_seconds=30)
-    result = ladder_run.run(wanted, cluster, clock, Journal(), TEXTS)
+    result = ladder_run.run(wanted, cluster, clock, Reporter(), TEXTS)
     assert not result.proven
     assert 30 <= clock.time < 60
 
@@ -257,9 +257,9 @@ def test_the_gate_waits_and_then_names_node_rung_and_cause() -> None:
     wanted = GateInputs(
         cluster="v100", kubeconfig="secret", expected={"a": 2, "b": 2}, timeout_seconds=60
     )
-    clock, journal = Clock(), Journal()
+    clock, reporter = Clock(), Reporter()
     with pytest.raises(RefusalError) as refused:
-        plugin_gate.wait(wanted, cluster, clock, journal)
+        plugin_gate.wait(wanted, cluster, clock, reporter)
     text = str(refused.value)
     assert "rung 7 does not hold after 60 s" in text
     assert "node b: nvidia.com/gpu: 0, wanted 2; pod plugin-b on b: container" in text
@@ -267,7 +267,7 @@ def test_the_gate_waits_and_then_names_node_rung_and_cause() -> None:
     assert "node a" not in text
     assert "secret" not in text
     assert clock.time >= 58
-    assert len(journal.lines) == 1, "what is waited for is told once"
+    assert len(reporter.lines) == 1, "what is waited for is told once"
     cluster.gpus["b"] = "2"
-    told = plugin_gate.wait(wanted, cluster, clock, journal)
+    told = plugin_gate.wait(wanted, cluster, clock, reporter)
     assert told == {"allocatable": {"a": 2, "b": 2}, "missing": []}

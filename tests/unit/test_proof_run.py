@@ -22,7 +22,7 @@ from tests.unit.proof_world import (
     TEXTS,
     Clock,
     FakeCluster,
-    Journal,
+    Reporter,
     diag,
     line,
     product,
@@ -49,9 +49,9 @@ def inputs(level: str = "L4", **changes: Any) -> ProofInputs:
 
 
 def run(
-    cluster: FakeCluster, wanted: ProofInputs, journal: Journal | None = None
+    cluster: FakeCluster, wanted: ProofInputs, reporter: Reporter | None = None
 ) -> proof_run.Result:
-    return proof_run.run(wanted, cluster, Clock(), journal or Journal(), TEXTS)
+    return proof_run.run(wanted, cluster, Clock(), reporter or Reporter(), TEXTS)
 
 
 def outcomes(result: proof_run.Result) -> list[tuple[str, str, str]]:
@@ -164,13 +164,13 @@ def test_what_a_job_waits_for_is_told_and_is_the_reason_when_its_time_is_over() 
             "containerStatuses": [{"name": "proof", "image": IMAGE, "state": {"waiting": waiting}}],
         }
     )
-    journal = Journal()
-    result = run(cluster, inputs("L1"), journal)
+    reporter = Reporter()
+    result = run(cluster, inputs("L1"), reporter)
     failed = result.checks[-1]
     assert failed.outcome is Outcome.FAILED
     assert failed.said.startswith("not over after 600 s: pod proof-matmul-n0-")
     assert "ImagePullBackOff: Back-off pulling image: not found" in failed.said
-    (told,) = journal.lines
+    (told,) = reporter.lines
     assert "proof on n0 waits: pod proof-matmul-n0-" in told
 
 
@@ -184,7 +184,7 @@ def test_the_whole_proof_has_an_end_too() -> None:
             self.time += 25
             return self.time
 
-    late = proof_run.run(inputs(timeout_seconds=60), FakeCluster(), Slow(), Journal(), TEXTS)
+    late = proof_run.run(inputs(timeout_seconds=60), FakeCluster(), Slow(), Reporter(), TEXTS)
     assert late.checks[-1].outcome is Outcome.NOT_TRIED
     assert late.checks[-1].said == "the 60 s for the whole proof are over"
     assert not late.proven

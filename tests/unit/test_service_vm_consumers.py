@@ -20,9 +20,10 @@ import pytest
 import yaml
 
 from gpuclusters.adapters.service_vm import FOLDER
-from gpuclusters.domain import domain_xml, vfio
+from gpuclusters.domain import domain_xml
 from gpuclusters.domain.platforms import PRESETS, Platform
 from gpuclusters.domain.service_vm_state import PROGRAM, UNIT, UNITS
+from gpuclusters.vfio import decide as vfio
 from tests.fixtures.debian import libraries, unpacked
 from tests.unit.test_service_vm import domain, inputs, seed
 

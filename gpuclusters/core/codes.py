@@ -1,0 +1,66 @@
+"""Every code of a finding, with what it means and what to do: `codes/<area>.yaml`, each listed once."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from enum import StrEnum
+from functools import cache
+from pathlib import Path
+
+import yaml
+from pydantic import BaseModel, ConfigDict
+
+FOLDER = Path(__file__).with_name("codes")
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class Severity(StrEnum):
+    """How bad drift is."""
+
+    CRITICAL = "critical"
+    """Isolation, a tenant or GPUs are hit, or may be."""
+    WARNING = "warning"
+    """Works for now, and is not what was declared."""
+    NOTICE = "notice"
+    """Worth to know."""
+
+    @property
+    def rank(self) -> int:
+        """0 is worst."""
+        return list(Severity).index(self)
+
+
+class Code(BaseModel):
+    """What is told about a code by `gpu-clusters explain` and docs/errors.md."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    means: str
+    do: str = "Do what the message says."
+    """May name `{where}` and `{what}`."""
+    source: str = ""
+    """Who says so, where it is a vendor's rule."""
+    severity: Severity | None = None
+    """How bad it is as drift; None where it is not found as drift."""
+
+
+@cache
+def listed() -> Mapping[str, Code]:
+    """All codes, by area and name.
+
+    Raises:
+        ValueError: a code stands in two files, or in the file of another area.
+    """
+    found: dict[str, Code] = {}
+    for file in sorted(FOLDER.glob("*.yaml")):
+        rows: Mapping[str, object] = yaml.load(file.read_text("utf-8"), Loader=_LOADER)  # noqa: S506
+        for name, row in sorted(rows.items()):
+            found[f"{file.stem}.{name}"] = Code.model_validate(row)
+    return found
+
+
+def nearest(wrong: str) -> str | None:
+    """The code that was probably meant."""
+    near = difflib.get_close_matches(wrong.strip("[] ").lower(), listed(), n=1, cutoff=0.5)
+    return near[0] if near else None

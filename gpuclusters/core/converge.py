@@ -1,0 +1,144 @@
+"""One loop for every capability: observe, find, do a step, look again, until nothing is left to repair."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+from gpuclusters.core.finding import Finding, Level, Refused
+
+L = TypeVar("L")
+L_co = TypeVar("L_co", covariant=True)
+ROUNDS = 12
+
+
+class Reporter(Protocol):
+    """Hears what is done while a step runs."""
+
+    def note(self, line: str) -> None:
+        """One line for the user."""
+
+
+class Clock(Protocol):
+    """Time, to wait by."""
+
+    def now(self) -> float:
+        """Seconds of a clock that only goes forward."""
+
+    def sleep(self, seconds: float) -> None:
+        """Wait."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step(Generic[L]):
+    """What repairs the findings that name it."""
+
+    run: Callable[[L, Sequence[Finding]], None]
+    """Told what was observed, and the findings that it repairs."""
+    look: bool = True
+    """Whether what it brings decides what the following steps find, so that they wait for another look."""
+    repeatable: bool = False
+    """Whether it may run again when its findings are still there."""
+
+
+class Capability(Protocol[L]):
+    """One thing on one target that is brought to its inputs and kept there."""
+
+    @property
+    def target(self) -> str:
+        """The host or object as errors name it."""
+
+    @property
+    def steps(self) -> Mapping[str, Step[L]]:
+        """By name, in the order in which they are done."""
+
+    def observe(self) -> L:
+        """What is there now; changes nothing."""
+
+    def findings(self, live: L) -> Iterable[Finding]:
+        """How what is there differs from the inputs, and what forbids to change it."""
+
+
+def converge(capability: Capability[L], reporter: Reporter, *, made_before: bool = False) -> L:
+    """Bring a target to its inputs; answers what was observed last.
+
+    A step runs once, unless it says that it may run again; what it left is an error with the finding's
+    remedy. An interrupted run is carried on by the next one, since nothing but the target tells how far it
+    came.
+
+    Args:
+        capability: the target and its inputs.
+        reporter: hears of drift that is put back, if this was made before.
+        made_before: whether this resource has brought the target to its inputs before.
+
+    Raises:
+        Refused: with all blocking findings at once, or with what a step did not repair.
+    """
+    done: set[str] = set()
+    found: Sequence[Finding] = ()
+    for _ in range(ROUNDS):
+        live = capability.observe()
+        found = [f for f in capability.findings(live) if f.level is not Level.WARN]
+        raise_if_not_converged(capability, [f for f in found if f.level is Level.BLOCK])
+        repairs = [f for f in found if f.level is Level.REPAIR]
+        stuck = {n for n in done if not capability.steps[n].repeatable}
+        raise_if_not_converged(capability, [f for f in repairs if f.step in stuck])
+        if not repairs:
+            return live
+        if made_before and not done:
+            for finding in repairs:
+                reporter.note(f"{capability.target}: {finding.problem}; put back")
+        for name, step in capability.steps.items():
+            mine = [f for f in repairs if f.step == name]
+            if mine:
+                step.run(live, mine)
+                done.add(name)
+                if step.look:
+                    break
+    raise Refused(capability.target, found)
+
+
+def raise_if_not_converged(capability: Capability[Any], found: Sequence[Finding]) -> None:
+    """Refuse with these findings, if there are any."""
+    if found:
+        raise Refused(capability.target, found)
+
+
+def poll(
+    look: Callable[[], Sequence[Finding]],
+    *,
+    target: str,
+    timeout_seconds: float,
+    poll_seconds: float,
+    clock: Clock,
+    reporter: Reporter,
+    looks: int = 1,
+) -> Sequence[Finding]:
+    """Look again and again until nothing is found; answers what is still there when the time is over.
+
+    Args:
+        look: what is not as it should be now. A BLOCK that waiting cannot mend ends it at once.
+        target: as notes name it.
+        timeout_seconds: how long; there is always one look.
+        poll_seconds: between two looks.
+        clock: to wait by.
+        reporter: told what is waited for, once per change.
+        looks: looks in a row that must find nothing.
+    """
+    started, clean = clock.now(), 0
+    told: tuple[str, ...] = ()
+    while True:
+        found = list(look())
+        clean = 0 if found else clean + 1
+        if clean >= looks:
+            return ()
+        lines = tuple(finding.problem for finding in found)
+        if lines and lines != told:
+            more = f" and {len(lines) - 3} more" if len(lines) > 3 else ""
+            reporter.note(f"{target}: waiting for: {'; '.join(lines[:3])}{more}")
+        told = lines
+        over = clock.now() - started + poll_seconds > timeout_seconds
+        if found and (over or any(f.level is Level.BLOCK for f in found)):
+            return found
+        clock.sleep(poll_seconds)

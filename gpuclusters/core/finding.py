@@ -1,0 +1,74 @@
+"""A fault is a value: what is wrong, where, how bad it is, and which step repairs it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+Path = tuple[str | int, ...]
+
+
+class Level(StrEnum):
+    """What a finding does to `up`."""
+
+    BLOCK = "block"
+    """Nothing is changed while it is there."""
+    REPAIR = "repair"
+    """`up` repairs it; between two runs it is drift."""
+    WARN = "warn"
+    """It is told and stops nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is not as it should be."""
+
+    code: str
+    """Names the fault, like `vfio.unbound`; listed with its meaning in `core/codes`."""
+    problem: str
+    """What is wrong, with what was found, as the rest of a sentence that begins with the target."""
+    remedy: str = ""
+    """What to do, in the imperative; for a REPAIR, what to do when the repair did not help."""
+    path: Path = ()
+    """What it is about: configuration keys, a file, a unit, a PCI address."""
+    level: Level = Level.BLOCK
+    step: str = ""
+    """The step of the capability that repairs it."""
+    missing: bool = False
+    """Nothing is there at all: making it takes nothing over that somebody else made."""
+
+    def __str__(self) -> str:
+        said = f"{self.problem}; {self.remedy}" if self.remedy else self.problem
+        return f"{said} [{self.code}]"
+
+    def to_output(self) -> dict[str, Any]:
+        """As it stands among the outputs of a resource."""
+        path = [str(part) for part in self.path]
+        return {"code": self.code, "problem": self.problem, "path": path}
+
+
+class Refused(Exception):  # noqa: N818 (what happened, not what kind of error it is)
+    """We will not do this; the step that refused has changed nothing.
+
+    Attributes:
+        target: host, board or cluster object, as the user writes it.
+        findings: every reason, at least one.
+    """
+
+    error_id = ""
+    """None of its own: its text has the codes."""
+
+    def __init__(self, target: str, findings: Iterable[Finding]) -> None:
+        self.target = target
+        self.findings = tuple(findings)
+        super().__init__(target, self.findings)
+
+    def __str__(self) -> str:
+        return "\n".join(f"{self.target}: {finding}" for finding in self.findings)
+
+
+def refused(target: str, code: str, problem: str, remedy: str) -> Refused:
+    """A refusal for one reason."""
+    return Refused(target, [Finding(code, problem, remedy)])

@@ -1,0 +1,117 @@
+"""What is kept by `converge`: the provider's half, and the resource class made of the model of its inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
+
+import pulumi
+from pulumi.dynamic import Resource
+from pydantic import BaseModel
+
+from gpuclusters.core.converge import Capability, converge
+from gpuclusters.core.finding import Finding
+from gpuclusters.providers.hosts import host
+from gpuclusters.providers.kept import I, KeptProvider, Live, Properties
+
+if TYPE_CHECKING:
+    from gpuclusters.adapters.ssh import SshHost
+
+L = TypeVar("L")
+DRIFT = "drift"
+
+
+class HostCapability(Capability[L], Protocol[L]):
+    """A capability of a host as a resource keeps it."""
+
+    def differences(self, live: L) -> Iterable[Finding]:
+        """What of the findings forbids to take over what is there."""
+
+    def remove(self) -> None:
+        """Take away what was made; absent is fine."""
+
+
+class ConvergingProvider(KeptProvider[I], Generic[I, L]):
+    """A provider says what its capability is and what of the live state are outputs."""
+
+    changes_machine = True
+
+    def capability(self, inputs: I, before: Properties, host: SshHost) -> HostCapability[L]:
+        """What brings this host to these inputs; `before` is empty on creation."""
+        raise NotImplementedError
+
+    def outputs(self, inputs: I, live: L) -> Properties:
+        """Outputs beside `drift`."""
+        raise NotImplementedError
+
+    def is_absent(self, live: L) -> bool:
+        """Whether nothing of it is there any more."""
+        raise NotImplementedError
+
+    def live_inputs(self, inputs: I, live: L) -> Properties:  # noqa: ARG002
+        """Inputs that would describe what is there, as far as it can be said in inputs."""
+        return {}
+
+    def ensure(self, inputs: I, before: Properties) -> Properties:
+        """Converge."""
+        from gpuclusters.adapters.here import StderrReporter
+
+        capability = self._capability(inputs, before)
+        live = converge(capability, StderrReporter(), made_before=bool(before))
+        return {**self.outputs(inputs, live), DRIFT: []}
+
+    def observe(self, inputs: I, before: Properties) -> Live | None:  # noqa: ARG002
+        """What is there, with everything that differs as `drift`."""
+        capability = self._capability(inputs, {})
+        live = capability.observe()
+        if self.is_absent(live):
+            return None
+        drift = [finding.to_output() for finding in capability.findings(live)]
+        return Live({**self.outputs(inputs, live), DRIFT: drift}, self.live_inputs(inputs, live))
+
+    def has_drifted(self, outputs: Properties) -> bool:
+        """Whether a refresh found something changed."""
+        return bool(outputs.get(DRIFT))
+
+    def differences(self, inputs: I) -> Sequence[str]:
+        """In words, what forbids to take over what is there."""
+        capability = self._capability(inputs, {})
+        return [finding.problem for finding in capability.differences(capability.observe())]
+
+    def remove(self, inputs: I, before: Properties) -> None:  # noqa: ARG002
+        """Take it away."""
+        self._capability(inputs, {}).remove()
+
+    def _capability(self, inputs: I, before: Properties) -> HostCapability[L]:
+        connection = inputs.connection  # type: ignore[attr-defined]
+        return self.capability(inputs, before, host(connection, self.ssh_key))
+
+
+class ConvergingResource(Resource, module="gpu", name="ConvergingResource"):
+    """Inputs are the fields of the provider's model, outputs are the annotations."""
+
+    provider: ClassVar[type[ConvergingProvider[Any, Any]]]
+    drift: pulumi.Output[Sequence[Mapping[str, Any]]]
+    """Findings of the last refresh: code, problem, path; empty after `up`."""
+
+    def __init__(
+        self, name: str, opts: pulumi.ResourceOptions | None = None, **inputs: pulumi.Input[Any]
+    ) -> None:
+        super().__init__(self.provider(), name, properties(type(self), inputs), opts)
+
+
+def properties(kind: type[Resource], inputs: Mapping[str, pulumi.Input[Any]]) -> Properties:
+    """Inputs, checked by name, and outputs that are not known yet.
+
+    Raises:
+        TypeError: an input is not one of the model, or one without a default is missing.
+    """
+    model: type[BaseModel] = kind.provider.model  # type: ignore[attr-defined]
+    fields = model.model_fields
+    wrong = [name for name in inputs if name not in fields]
+    wrong += [n for n, field in fields.items() if field.is_required() and n not in inputs]
+    if wrong:
+        raise TypeError(f"{kind.__name__}: unknown or missing inputs: {', '.join(wrong)}")
+    bases = [base for base in kind.__mro__ if issubclass(base, Resource) and base is not Resource]
+    known = {n for base in bases for n in vars(base).get("__annotations__", ()) if n != "provider"}
+    return {**inputs, **dict.fromkeys(sorted(known - set(inputs)))}

@@ -1,0 +1,126 @@
+"""Functions that belong to vfio-pci on a host, over SSH, by the script that its unit runs at boot too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from gpuclusters.adapters.errors import InvalidAnswerError
+from gpuclusters.adapters.host_units import SshHostUnits
+from gpuclusters.adapters.node_files import SshNodeFiles
+from gpuclusters.adapters.scripts import FOLDER, run_script
+from gpuclusters.adapters.ssh import SshHost
+from gpuclusters.core.converge import Step
+from gpuclusters.core.finding import Finding, Refused
+from gpuclusters.vfio import decide
+from gpuclusters.vfio.decide import UNIT, LiveBinding
+from gpuclusters.vfio.model import FoundFunction, VfioBindingInputs, VfioFunction
+
+_RELEASE_SECONDS = 300.0
+_FIELDS = 9
+
+
+class VfioCapability:
+    """The functions of one host; `before` are those that this resource had bound before."""
+
+    def __init__(
+        self, inputs: VfioBindingInputs, host: SshHost, before: Sequence[VfioFunction]
+    ) -> None:
+        self._inputs = inputs
+        self._gone = [old for old in before if old.address not in inputs.addresses]
+        self._host = host
+        self._files, self._units = SshNodeFiles(host), SshHostUnits(host)
+        script, unit = (FOLDER / "vfio_bind.sh").read_text(), (FOLDER / UNIT).read_text()
+        self._wanted = decide.wanted_files(inputs, script, unit)
+        self.target = host.place
+        self.steps = {
+            "files": Step(self._write, look=False),
+            "release": Step(lambda _live, _found: self._release(self._gone), look=False),
+            "bind": Step(self._bind),
+        }
+
+    def observe(self) -> LiveBinding:
+        """Functions, files and unit."""
+        return LiveBinding(
+            inspect(self._host, [*self._inputs.functions, *self._gone]),
+            {file.path: self._files.read(file.path) for file in self._wanted},
+            self._units.state(UNIT),
+        )
+
+    def findings(self, live: LiveBinding) -> Iterable[Finding]:
+        """See `decide.findings`."""
+        return decide.findings(self._inputs, self._gone, self._wanted, live)
+
+    def differences(self, live: LiveBinding) -> Iterable[Finding]:
+        """See `decide.differences`."""
+        return decide.differences([*self.findings(live)], self._wanted, live)
+
+    def remove(self) -> None:
+        """Give all functions back and take our files away; what is gone is done.
+
+        Raises:
+            Refused: a virtual machine has one of them. Nothing is changed then.
+        """
+        live = self.observe()
+        bound = [f for f in self._inputs.functions if decide.is_it(f, live.functions[f.address])]
+        used = [f for f in bound if live.functions[f.address].driver == decide.DRIVER]
+        used = [f for f in used if live.functions[f.address].users]
+        if used:
+            found = live.functions
+            raise Refused(self.target, [decide.in_use(f, found[f.address]) for f in used])
+        self._units.remove(UNIT)
+        ours = {p for p, file in live.files.items() if file and decide.OURS in file.content}
+        for path in ours - {decide.SCRIPT_PATH}:
+            self._files.remove(path)
+        self._release(bound)
+        if decide.SCRIPT_PATH in ours:  # last: it is what gives back
+            self._files.remove(decide.SCRIPT_PATH)
+
+    def _write(self, _live: LiveBinding, found: Sequence[Finding]) -> None:
+        paths = {finding.path[0] for finding in found}
+        for file in self._wanted:
+            if file.path in paths:
+                content = file.content.encode()
+                self._files.write(file.path, content, mode=file.mode, owner="root:root")
+
+    def _bind(self, _live: LiveBinding, _found: Sequence[Finding]) -> None:
+        self._units.apply(UNIT, enabled=True, active=True, restart=True)
+
+    def _release(self, functions: Sequence[VfioFunction]) -> None:
+        if functions:
+            run_script(
+                self._host,
+                "vfio_bind",
+                ["release", *(f.entry for f in functions)],
+                tried=f"give back {', '.join(f.address for f in functions)}",
+                timeout_seconds=_RELEASE_SECONDS,
+            )
+
+
+def inspect(host: SshHost, functions: Sequence[VfioFunction]) -> Mapping[str, FoundFunction]:
+    """What the kernel says now about each address, in one round trip."""
+    tried = f"look at the PCI functions {', '.join(f.address for f in functions)}"
+    entries = [f.entry for f in functions]
+    done = run_script(host, "vfio_bind", ["inspect", *entries], tried=tried, repeatable=True)
+    lines = [line.split(" ") for line in done.stdout.decode(errors="replace").splitlines()]
+    found = {words[0]: _found(words) for words in lines if len(words) == _FIELDS}
+    if set(found) != {f.address for f in functions}:
+        problem = "not every function was answered for"
+        raise InvalidAnswerError(host.place, tried, problem, "run again")
+    return found
+
+
+def _found(words: Sequence[str]) -> FoundFunction:
+    address, there, pci_id, pci_class, driver, group, override, header, users = words
+    if there != "yes":
+        return FoundFunction(address, present=False)
+    return FoundFunction(
+        address,
+        present=True,
+        pci_id=pci_id,
+        pci_class=pci_class,
+        driver=None if driver == "-" else driver,
+        iommu_group=None if group == "-" else group,
+        override=None if override == "-" else override,
+        header=header,
+        users=() if users == "-" else tuple(users.split(",")),
+    )
