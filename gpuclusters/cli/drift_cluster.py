@@ -27,7 +27,7 @@ from gpuclusters.drift.report import Looked
 
 ALL = "the cluster"
 """What is told where it cannot be reached."""
-_TENANCY = "pulumi-python:dynamic/gpu:TenancyPolicy"
+_TENANCY = "gpu-clusters:gpu:TenancyPolicy"
 Part = Callable[[ClusterLook, View, Expected], Found]
 
 

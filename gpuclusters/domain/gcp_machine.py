@@ -52,6 +52,17 @@ class BootDisk(BaseModel):
     type: str = "pd-balanced"
 
 
+class GoogleAccess(BaseModel):
+    """What the stack's configuration says of how Google Cloud is reached."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    endpoint: str = ""
+    impersonate: str = ""
+    refused: tuple[str, ...] = ()
+    """Keys with credentials of the stack, which would be another account than ours."""
+
+
 class GcpMachineInputs(BaseModel):
     """What one machine is made of."""
 
@@ -78,6 +89,7 @@ class GcpMachineInputs(BaseModel):
     """Address of the account that the machine acts as."""
     scopes: tuple[str, ...] = ()
     user_data: str = Field(repr=False)
+    google: GoogleAccess = GoogleAccess()
     """cloud-init's; holds the machine's host key, and is secret."""
     deletion_protection: bool = False
     create_timeout_seconds: Annotated[int, Field(ge=30, le=3600)] = 600

@@ -12,6 +12,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 from gpuclusters.domain.gcp_compute import Quota
+from gpuclusters.domain.gcp_machine import GoogleAccess
 from gpuclusters.domain.gcp_machines import Provisioning, attachable, machine_type
 from gpuclusters.domain.refusals import RefusalError
 
@@ -31,6 +32,7 @@ class GcpQuotaInputs(BaseModel):
     owner: str
     machines: Annotated[dict[str, dict[str, float]], Field(min_length=1)]
     """By name on Google Cloud: amounts by metric."""
+    google: GoogleAccess = GoogleAccess()
 
     @property
     def natural_id(self) -> str:

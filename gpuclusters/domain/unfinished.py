@@ -34,7 +34,7 @@ RELEASE = "kubernetes:helm.sh/v3:Release"
 ROOT = "pulumi:pulumi:Stack"
 SECRET_MARK = "4dabf18193072939515e22adb298388d"  # noqa: S105  (of Pulumi: says that a value is secret)
 
-FOUND_AGAIN = ("pulumi-python:dynamic", "kubernetes:", "command:")
+FOUND_AGAIN = ("gpu-clusters:gpu:", "kubernetes:", "command:")
 """Types whose create finds what an earlier one has made, or can be run again."""
 
 CLOCK_SECONDS = 5.0

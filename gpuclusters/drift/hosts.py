@@ -31,7 +31,7 @@ def connections(view: View) -> Mapping[str, HostConnection]:
     """How each machine of the stack is reached, by name, as its resources have it."""
     found: dict[str, HostConnection] = {}
     for resource in view.states.values():
-        if not resource.type.startswith("pulumi-python:dynamic/gpu:"):
+        if not resource.type.startswith("gpu-clusters:gpu:"):
             continue
         stated = resource.at("connection")
         if isinstance(stated, Mapping) and all(stated.get(key) for key in _CONNECTION):

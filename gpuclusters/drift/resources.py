@@ -12,8 +12,8 @@ from gpuclusters.drift import cluster_resources, host_resources, usernetes_resou
 from gpuclusters.drift.engine import Seen, View
 from gpuclusters.drift.finding import Finding
 from gpuclusters.drift.sentences import Reader, property_lines
-
-_DYNAMIC = "pulumi-python:dynamic/gpu:"
+from gpuclusters.review.plan import KEPT as _DYNAMIC
+from gpuclusters.review.plan import is_component
 
 
 def _silent(seen: Seen, *, up: bool | None) -> Iterator[Finding]:  # noqa: ARG001
@@ -58,7 +58,7 @@ def reader_of(type_: str) -> Reader:
 
 def general(seen: Seen, *, up: bool | None) -> Iterator[Finding]:
     """A resource of which nothing more is known: its own sentences about drift, else its inputs."""
-    if seen.old.type.startswith(("pulumi:", "gpu-clusters:")):
+    if seen.old.type.startswith("pulumi:") or is_component(seen.old.type):
         return  # components and providers are nowhere but in the state
     where, what = seen.host or "stack", f"{seen.old.kind} {seen.old.name}"
     if seen.new is None:

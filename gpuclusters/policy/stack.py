@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 STACK_TYPE = "pulumi:pulumi:Stack"
-DYNAMIC = "pulumi-python:dynamic/gpu:"
+DYNAMIC = "gpu-clusters:gpu:"
 
 
 @dataclass(frozen=True, slots=True)

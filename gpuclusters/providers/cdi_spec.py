@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pulumi
-from pulumi.dynamic import Resource
 
 from gpuclusters.domain import adoption_host, cdi, reconcile
 from gpuclusters.domain.cdi import CdiSpecInputs
 from gpuclusters.providers.hosts import host
 from gpuclusters.providers.kept import KeptProvider, Live, Properties
+from gpuclusters.providers.resource import Resource
 
 if TYPE_CHECKING:
     from gpuclusters.adapters.node_files import SshNodeFiles
@@ -123,4 +123,4 @@ class CdiSpec(Resource, module="gpu", name="CdiSpec"):
             "qualified_names": None,
             "drift": None,
         }
-        super().__init__(CdiSpecProvider(), name, properties, opts)
+        super().__init__(name, properties, opts)

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
 import pulumi
-from pulumi.dynamic import Resource
 from pydantic import BaseModel
 
 from gpuclusters.core.converge import Capability, converge
 from gpuclusters.core.finding import Finding
 from gpuclusters.providers.hosts import host
 from gpuclusters.providers.kept import I, KeptProvider, Live, Properties
+from gpuclusters.providers.resource import Resource
 
 if TYPE_CHECKING:
     from gpuclusters.adapters.ssh import SshHost
@@ -97,7 +97,7 @@ class ConvergingResource(Resource, module="gpu", name="ConvergingResource"):
     def __init__(
         self, name: str, opts: pulumi.ResourceOptions | None = None, **inputs: pulumi.Input[Any]
     ) -> None:
-        super().__init__(self.provider(), name, properties(type(self), inputs), opts)
+        super().__init__(name, properties(type(self), inputs), opts)
 
 
 def properties(kind: type[Resource], inputs: Mapping[str, pulumi.Input[Any]]) -> Properties:

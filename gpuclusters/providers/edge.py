@@ -12,7 +12,6 @@ from pydantic import BaseModel, ValidationError
 
 from gpuclusters.domain.error_id import with_id
 
-PROVIDER_KEY = "__provider"
 INVALID_INPUT = "invalid-input"
 """Id of everything that is wrong with the inputs of a resource."""
 
@@ -22,7 +21,7 @@ def plain(value: Any) -> Any:
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, Mapping):
-        return {k: plain(v) for k, v in value.items() if k != PROVIDER_KEY}
+        return {k: plain(v) for k, v in value.items()}
     if isinstance(value, list | tuple):
         return [plain(v) for v in value]
     return value

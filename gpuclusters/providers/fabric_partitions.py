@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pulumi
-from pulumi.dynamic import Resource
 
 from gpuclusters.domain import adoption, fabric_health, reconcile_fabric
 from gpuclusters.domain.fabric_state import FabricInputs
 from gpuclusters.providers.hosts import host
 from gpuclusters.providers.kept import KeptProvider, Live, Properties
+from gpuclusters.providers.resource import Resource
 
 if TYPE_CHECKING:
     from gpuclusters.adapters.ssh import SshHost
@@ -181,4 +181,4 @@ class FabricPartitions(Resource, module="gpu", name="FabricPartitions"):
             "warnings": None,
         }
         properties |= {key: value for key, value in given.items() if value is not None}
-        super().__init__(FabricPartitionsProvider(), name, properties, opts)
+        super().__init__(name, properties, opts)

@@ -1,12 +1,6 @@
-"""How a failed step reaches the user: one sentence, no secret, no traceback.
+"""How a failed step reaches the user: in our words, without a secret.
 
-The SDK's provider process answers a failed call with `traceback.format_exc()`, and there is no
-supported way to answer with a message alone. Two properties of Python shorten it to our sentence:
-`sys.tracebacklimit = 0` leaves the frames out, and the last line is the name of the class, a colon
-and the text, where the name of a class that says it is built in stands without its module. So the
-class is named after where it happened, and the line reads as it should. The price: other dynamic
-providers in the same process lose their frames too. A defect of ours still leaves its traceback on
-the provider's standard error.
+A defect of ours leaves its traceback on the provider's standard error.
 """
 
 from __future__ import annotations
@@ -30,24 +24,7 @@ SECRET_KEY = re.compile(r"token|password|secret|key-data|certificate-data", re.I
 
 
 class StepError(Exception):
-    """What the engine shows for a failed step; made by `step_error`."""
-
-
-def step_error(sentence: str) -> StepError:
-    """The error of which Python prints just this sentence, which begins with "where: "."""
-    where, colon, rest = sentence.partition(": ")
-    if not colon:
-        where, rest = "failed", sentence
-    kind = type(where, (StepError,), {"__module__": "builtins"})
-    error: StepError = kind(rest)
-    return error
-
-
-def leave_out_frames() -> None:
-    """In the SDK's provider process, and only there, answer failures without frames."""
-    spec = getattr(sys.modules.get("__main__"), "__spec__", None)
-    if spec is not None and spec.name == "pulumi.dynamic.__main__":
-        sys.tracebacklimit = 0
+    """What the engine shows for a failed step."""
 
 
 class InvalidStateError(Exception):
@@ -68,11 +45,13 @@ def explained(step: str, secrets: Iterable[str]) -> Iterator[None]:
     """
     try:
         yield
+    except StepError:
+        raise
     except FOR_THE_USER as error:
-        raise step_error(scrubbed(labelled(error), secrets)) from None
+        raise StepError(scrubbed(labelled(error), secrets)) from None
     except Exception as error:  # noqa: BLE001 (the last place that can keep secrets out of it)
         sys.stderr.write(scrubbed("".join(traceback.format_exception(error)), secrets))
-        raise step_error(
+        raise StepError(
             f"{step}: a defect in this program "
             f"({type(error).__name__}: {scrubbed(str(error), secrets)}); "
             "report it together with the traceback on the provider's standard error [defect]"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pulumi
-from pulumi.dynamic import Resource
 
 from gpuclusters.domain.first_login import FirstLoginInputs
 from gpuclusters.providers.kept import KeptProvider, Live, Properties
+from gpuclusters.providers.resource import Resource
 
 
 class FirstLoginProvider(KeptProvider[FirstLoginInputs]):
@@ -58,4 +58,4 @@ class FirstLogin(Resource, module="gpu", name="FirstLogin"):
             "timeout_seconds": timeout_seconds,
             "reached": None,
         }
-        super().__init__(FirstLoginProvider(), name, properties, opts)
+        super().__init__(name, properties, opts)

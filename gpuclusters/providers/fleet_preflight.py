@@ -11,7 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pulumi
-from pulumi.dynamic import Resource
 
 from gpuclusters.adapters.errors import AdapterError
 from gpuclusters.domain import preflight
@@ -19,6 +18,7 @@ from gpuclusters.domain.preflight_expects import Stage
 from gpuclusters.domain.preflight_fleet import FleetError, FleetInputs, FleetMachine, to_look_at
 from gpuclusters.providers.hosts import host
 from gpuclusters.providers.kept import KeptProvider, Live, Properties
+from gpuclusters.providers.resource import Resource
 
 AT_A_TIME = 64
 
@@ -139,4 +139,4 @@ class FleetPreflight(Resource, module="gpu", name="FleetPreflight"):
             "warnings": None,
             "findings": None,
         }
-        super().__init__(FleetPreflightProvider(), name, properties, opts)
+        super().__init__(name, properties, opts)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pulumi
-from pulumi.dynamic import ConfigureRequest, DiffResult, Resource
+from pulumi.dynamic import DiffResult
 
 from gpuclusters.domain import gcp_placement
 from gpuclusters.domain.gcp_compute import Instance
 from gpuclusters.domain.gcp_machine import GcpMachineInputs
-from gpuclusters.providers.google_cloud import GoogleCloud
+from gpuclusters.providers.google_cloud import access, compute
 from gpuclusters.providers.kept import KeptProvider, Live, Properties
+from gpuclusters.providers.resource import Resource
 
 ONCE = ("user_data", "create_timeout_seconds")
 """What matters while a machine is made. Later a difference is none: cloud-init reads its data once, and a new
@@ -43,12 +44,6 @@ class GcpMachineProvider(KeptProvider[GcpMachineInputs]):
         }
     )
     sensitive = frozenset({"user_data"})
-    google: GoogleCloud = GoogleCloud()
-
-    def configure(self, req: ConfigureRequest) -> None:
-        """Take what the configuration says of Google Cloud; nothing is reached yet."""
-        super().configure(req)
-        self.google = GoogleCloud.of(req)
 
     def diff(self, _id: str, olds: Properties, news: Properties) -> DiffResult:
         """Compare all but what matters once; pure."""
@@ -63,19 +58,19 @@ class GcpMachineProvider(KeptProvider[GcpMachineInputs]):
         """The machine, running."""
         from gpuclusters.adapters.here import StderrReporter, SystemClock
 
-        live = gcp_placement.ensure(inputs, self.google.compute(), SystemClock(), StderrReporter())
+        live = gcp_placement.ensure(inputs, compute(inputs.google), SystemClock(), StderrReporter())
         return _outputs(inputs, live)
 
     def observe(self, inputs: GcpMachineInputs, before: Properties) -> Live | None:  # noqa: ARG002
         """The machine as it is."""
-        live = gcp_placement.locate(inputs, self.google.compute())
+        live = gcp_placement.locate(inputs, compute(inputs.google))
         if live is None:
             return None
         return Live(_outputs(inputs, live), gcp_placement.drift(inputs, live))
 
     def remove(self, inputs: GcpMachineInputs, before: Properties) -> None:  # noqa: ARG002
         """Delete it."""
-        gcp_placement.remove(inputs, self.google.compute())
+        gcp_placement.remove(inputs, compute(inputs.google))
 
 
 def _outputs(inputs: GcpMachineInputs, live: Instance) -> Properties:
@@ -109,4 +104,4 @@ class GcpMachine(Resource, module="gpu", name="GcpMachine"):
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
         outputs = ("zone", "status", "instance_id", "internal_address", "address")
-        super().__init__(GcpMachineProvider(), name, {**inputs, **dict.fromkeys(outputs)}, opts)
+        super().__init__(name, {"google": access(), **inputs, **dict.fromkeys(outputs)}, opts)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pulumi
-from pulumi.dynamic import ConfigureRequest, Resource
 
 from gpuclusters.domain import gcp_quota
 from gpuclusters.domain.gcp_quota import GcpQuotaInputs
-from gpuclusters.providers.google_cloud import GoogleCloud
+from gpuclusters.providers.google_cloud import access, compute
 from gpuclusters.providers.kept import KeptProvider, Live, Properties
+from gpuclusters.providers.resource import Resource
 
 
 class GcpQuotaProvider(KeptProvider[GcpQuotaInputs]):
@@ -18,18 +18,12 @@ class GcpQuotaProvider(KeptProvider[GcpQuotaInputs]):
 
     model = GcpQuotaInputs
     identity = frozenset({"project", "region", "owner"})
-    google: GoogleCloud = GoogleCloud()
-
-    def configure(self, req: ConfigureRequest) -> None:
-        """Take what the configuration says of Google Cloud; nothing is reached yet."""
-        super().configure(req)
-        self.google = GoogleCloud.of(req)
 
     def ensure(self, inputs: GcpQuotaInputs, before: Properties) -> Properties:  # noqa: ARG002
         """All machines that are missing may be made."""
-        compute = self.google.compute()
-        existing = {one.name for one in compute.owned(inputs.project, inputs.owner)}
-        quotas = compute.quotas(inputs.project, inputs.region)
+        api = compute(inputs.google)
+        existing = {one.name for one in api.owned(inputs.project, inputs.owner)}
+        quotas = api.quotas(inputs.project, inputs.region)
         return {"needed": gcp_quota.require(inputs, existing, quotas)}
 
     def observe(self, inputs: GcpQuotaInputs, before: Properties) -> Live | None:  # noqa: ARG002
@@ -61,6 +55,7 @@ class GcpQuota(Resource, module="gpu", name="GcpQuota"):
             "region": region,
             "owner": owner,
             "machines": machines,
+            "google": access(),
             "needed": None,
         }
-        super().__init__(GcpQuotaProvider(), name, properties, opts)
+        super().__init__(name, properties, opts)

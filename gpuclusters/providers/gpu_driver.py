@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import pulumi
-from pulumi.dynamic import DiffResult, Resource
+from pulumi.dynamic import DiffResult
 
 from gpuclusters.domain import reconcile_gpu_driver
 from gpuclusters.domain.gpu_driver import GpuDriverInputs
 from gpuclusters.providers.hosts import host
 from gpuclusters.providers.kept import KeptProvider, Live, Properties
+from gpuclusters.providers.resource import Resource
 
 if TYPE_CHECKING:
     from gpuclusters.adapters.gpu_driver import SshDriverHost
@@ -146,4 +147,4 @@ class GpuDriver(Resource, module="gpu", name="GpuDriver"):
         }
         if adopt:
             properties["adopt"] = True
-        super().__init__(GpuDriverProvider(), name, properties, opts)
+        super().__init__(name, properties, opts)

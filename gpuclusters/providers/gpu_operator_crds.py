@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import pulumi
-from pulumi.dynamic import Resource
 
 from gpuclusters.domain import gpu_operator_crds
 from gpuclusters.domain.gpu_operator_crds import CrdInputs
 from gpuclusters.providers.kept import KeptProvider, Live, Properties
+from gpuclusters.providers.resource import Resource
 
 if TYPE_CHECKING:
     from gpuclusters.adapters.kubernetes_objects import KubernetesObjects
@@ -111,4 +111,4 @@ class GpuOperatorCrds(Resource, module="gpu", name="GpuOperatorCrds"):
             "stale": None,
             "marks": None,
         }
-        super().__init__(GpuOperatorCrdsProvider(), name, properties, opts)
+        super().__init__(name, properties, opts)

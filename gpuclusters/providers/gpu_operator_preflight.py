@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pulumi
-from pulumi.dynamic import Resource
 
 from gpuclusters.domain import gpu_operator_preflight
 from gpuclusters.domain.gpu_operator_preflight import OperatorPreflightInputs
 from gpuclusters.providers.kept import KeptProvider, Live, Properties
+from gpuclusters.providers.resource import Resource
 
 if TYPE_CHECKING:
     from gpuclusters.adapters.kubernetes_objects import KubernetesObjects
@@ -100,4 +100,4 @@ class GpuOperatorPreflight(Resource, module="gpu", name="GpuOperatorPreflight"):
             "findings": None,
             "installed": None,
         }
-        super().__init__(GpuOperatorPreflightProvider(), name, properties, opts)
+        super().__init__(name, properties, opts)

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pulumi
-from pulumi.dynamic import Resource
 
 from gpuclusters.domain import gpu_readiness_wait
 from gpuclusters.domain.gpu_operator import NAMESPACE
 from gpuclusters.domain.gpu_readiness_wait import DEFAULT_TIMEOUT_SECONDS, ReadinessInputs
 from gpuclusters.providers.kept import KeptProvider, Live, Properties
+from gpuclusters.providers.resource import Resource
 
 if TYPE_CHECKING:
     from gpuclusters.adapters.kubernetes_objects import KubernetesObjects
@@ -98,4 +98,4 @@ class GpuReadiness(Resource, module="gpu", name="GpuReadiness"):
             "reason": None,
             "missing": None,
         }
-        super().__init__(GpuReadinessProvider(), name, properties, opts)
+        super().__init__(name, properties, opts)

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pulumi
-from pulumi.dynamic import Resource
 
 from gpuclusters.domain import adoption_host, reconcile_boot
 from gpuclusters.domain.host_boot import BootState, HostBootInputs
 from gpuclusters.providers.hosts import host
 from gpuclusters.providers.kept import KeptProvider, Live, Properties
+from gpuclusters.providers.resource import Resource
 
 if TYPE_CHECKING:
     from gpuclusters.adapters.host_boot import SshBootHost
@@ -108,4 +108,4 @@ class HostBoot(Resource, module="gpu", name="HostBoot"):
             "kernel_command_line": None,
             "drift": None,
         }
-        super().__init__(HostBootProvider(), name, properties, opts)
+        super().__init__(name, properties, opts)

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import pulumi
-from pulumi.dynamic import Resource
 
 from gpuclusters.domain import adoption_host, reconcile
 from gpuclusters.domain.host_file import MAX_CONTENT_BYTES, HostFileSpec
 from gpuclusters.providers.hosts import host
 from gpuclusters.providers.kept import KeptProvider, Live, Properties
+from gpuclusters.providers.resource import Resource
 
 if TYPE_CHECKING:
     from gpuclusters.adapters.node_files import SshNodeFiles
@@ -90,4 +90,4 @@ class HostFile(Resource, module="gpu", name="HostFile"):
             "adopt": adopt,
             "sha256": None,
         }
-        super().__init__(HostFileProvider(), name, properties, opts)
+        super().__init__(name, properties, opts)

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import pulumi
-from pulumi.dynamic import Resource
 
 from gpuclusters.domain import adoption_host, host_unit
 from gpuclusters.domain.host_unit import HostUnitInputs
 from gpuclusters.providers.hosts import host
 from gpuclusters.providers.kept import KeptProvider, Live, Properties
+from gpuclusters.providers.resource import Resource
 
 if TYPE_CHECKING:
     from gpuclusters.adapters.host_units import SshHostUnits
@@ -99,4 +99,4 @@ class HostUnit(Resource, module="gpu", name="HostUnit"):
             "adopt": adopt,
             "sha256": None,
         }
-        super().__init__(HostUnitProvider(), name, properties, opts)
+        super().__init__(name, properties, opts)

@@ -26,10 +26,8 @@ from pydantic import BaseModel, ValidationError
 from gpuclusters.adapters.errors import UnreachableError
 from gpuclusters.domain import adoption
 from gpuclusters.providers import edge
-from gpuclusters.providers.engine_watch import end_with_engine
-from gpuclusters.providers.failures import InvalidStateError, explained, leave_out_frames
+from gpuclusters.providers.failures import InvalidStateError, explained
 from gpuclusters.providers.hosts import host
-from gpuclusters.providers.side_by_side import make_room
 
 SSH_KEY_CONFIG = "gpu-clusters:ssh-private-key"
 ADOPT = "adopt"
@@ -52,9 +50,6 @@ class Live:
 class KeptProvider(ResourceProvider, Generic[I]):
     """Base of the providers. It holds no state but what `configure` is told."""
 
-    # Nothing secret is captured, so the reference to the class stays readable in the state.
-    serialize_as_secret_always = False
-
     model: ClassVar[type[BaseModel]]
     identity: ClassVar[frozenset[str]]
     """Inputs whose change makes another thing of it: a replacement."""
@@ -66,9 +61,6 @@ class KeptProvider(ResourceProvider, Generic[I]):
 
     def configure(self, req: ConfigureRequest) -> None:
         """Take the SSH key from the stack's configuration; whether it is needed shows later."""
-        leave_out_frames()
-        make_room()
-        end_with_engine()
         self.ssh_key = req.config.get(SSH_KEY_CONFIG)
 
     def check(self, _olds: Properties, news: Properties) -> CheckResult:
@@ -103,7 +95,7 @@ class KeptProvider(ResourceProvider, Generic[I]):
                     kind = type(self).__name__.removesuffix("Provider")
                     adoption.require_alike(f"{kind} {inputs.natural_id}", self.differences(inputs))
                 outputs = self.ensure(inputs, {})
-            return CreateResult(inputs.natural_id, {**_bare(props), **outputs})
+            return CreateResult(inputs.natural_id, {**props, **outputs})
 
     def update(self, _id: str, olds: Properties, news: Properties) -> UpdateResult:
         """Bring it to the new inputs, knowing what was made before."""
@@ -111,7 +103,7 @@ class KeptProvider(ResourceProvider, Generic[I]):
             inputs = self._parsed(news)
             with self._alone(inputs):
                 outputs = self.ensure(inputs, edge.plain(olds))
-            return UpdateResult({**_bare(news), **outputs})
+            return UpdateResult({**news, **outputs})
 
     def read(self, id_: str, props: Properties) -> ReadResult:
         """What is live; gone is an empty id."""
@@ -125,7 +117,7 @@ class KeptProvider(ResourceProvider, Generic[I]):
                 # What is live cannot be said in inputs. Kept in the state it would leave a
                 # resource that can be neither read nor deleted; the outputs tell of the drift.
                 inputs = known
-            return ReadResult(id_, {**_bare(props), **inputs, **live.outputs}, inputs)
+            return ReadResult(id_, {**props, **inputs, **live.outputs}, inputs)
 
     def delete(self, _id: str, props: Properties) -> None:
         """Remove it; absent is fine."""
@@ -186,10 +178,6 @@ class KeptProvider(ResourceProvider, Generic[I]):
             secrets.append(self.ssh_key)
         name = type(self).__name__.removesuffix("Provider")
         return explained(f"{step} {name}", secrets)
-
-
-def _bare(properties: Properties) -> Properties:
-    return {k: v for k, v in properties.items() if k != edge.PROVIDER_KEY}
 
 
 def _at(properties: Properties, path: str) -> Any:

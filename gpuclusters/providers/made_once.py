@@ -10,7 +10,6 @@ from pulumi.dynamic import CheckResult, DiffResult, ReadResult, ResourceProvider
 class MadeOnceProvider(ResourceProvider):
     """Everything but the making; only another owner has other secrets."""
 
-    serialize_as_secret_always = False
     owner: ClassVar[str]
     """Input that says whose they are."""
 
@@ -30,11 +29,11 @@ class MadeOnceProvider(ResourceProvider):
 
     def update(self, _id: str, olds: dict[str, Any], _news: dict[str, Any]) -> UpdateResult:
         """Nothing changes in place."""
-        return UpdateResult({k: v for k, v in olds.items() if k != "__provider"})
+        return UpdateResult(dict(olds))
 
     def read(self, id_: str, props: dict[str, Any]) -> ReadResult:
         """They live in the state alone."""
-        return ReadResult(id_, {k: v for k, v in props.items() if k != "__provider"})
+        return ReadResult(id_, dict(props))
 
     def delete(self, _id: str, _props: dict[str, Any]) -> None:
         """Forgotten with the state."""

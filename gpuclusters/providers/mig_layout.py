@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pulumi
-from pulumi.dynamic import Resource
 
 from gpuclusters.domain import mig_node
 from gpuclusters.domain.gpu_operator import NAMESPACE
 from gpuclusters.domain.mig_node import DEFAULT_TIMEOUT_SECONDS, MigInputs
 from gpuclusters.providers.kept import KeptProvider, Live, Properties
+from gpuclusters.providers.resource import Resource
 
 if TYPE_CHECKING:
     from gpuclusters.adapters.kubernetes_objects import KubernetesObjects
@@ -116,4 +116,4 @@ class MigLayout(Resource, module="gpu", name="MigLayout"):
         }
         if adopt:
             properties["adopt"] = True
-        super().__init__(MigLayoutProvider(), name, properties, opts)
+        super().__init__(name, properties, opts)

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import pulumi
-from pulumi.dynamic import Resource
 
 from gpuclusters.domain import maintenance
 from gpuclusters.domain.maintenance import DEFAULT_TIMEOUT_SECONDS, MaintenanceInputs
 from gpuclusters.providers.kept import KeptProvider, Live, Properties
+from gpuclusters.providers.resource import Resource
 
 if TYPE_CHECKING:
     from gpuclusters.adapters.kubernetes_objects import KubernetesObjects
@@ -93,4 +93,4 @@ class NodeMaintenance(Resource, module="gpu", name="NodeMaintenance"):
             "busy": None,
             "quarantined": None,
         }
-        super().__init__(NodeMaintenanceProvider(), name, properties, opts)
+        super().__init__(name, properties, opts)

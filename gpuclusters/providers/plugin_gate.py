@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pulumi
-from pulumi.dynamic import Resource
 
 from gpuclusters.domain import plugin_gate
 from gpuclusters.domain.plugin_gate import DEFAULT_TIMEOUT_SECONDS, GateInputs
 from gpuclusters.providers.kept import KeptProvider, Live, Properties
+from gpuclusters.providers.resource import Resource
 
 if TYPE_CHECKING:
     from gpuclusters.adapters.cluster_jobs import ClusterJobs
@@ -88,4 +88,4 @@ class PluginGate(Resource, module="gpu", name="PluginGate"):
             "allocatable": None,
             "missing": None,
         }
-        super().__init__(PluginGateProvider(), name, properties, opts)
+        super().__init__(name, properties, opts)

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pulumi
-from pulumi.dynamic import Resource
 
 from gpuclusters.domain import preflight
 from gpuclusters.domain.preflight_expects import PreflightInputs
 from gpuclusters.domain.preflight_facts import HostFacts
 from gpuclusters.providers.hosts import host
 from gpuclusters.providers.kept import KeptProvider, Live, Properties
+from gpuclusters.providers.resource import Resource
 
 
 class PreflightProvider(KeptProvider[PreflightInputs]):
@@ -100,4 +100,4 @@ class Preflight(Resource, module="gpu", name="Preflight"):
             "warnings": None,
             "findings": None,
         }
-        super().__init__(PreflightProvider(), name, properties, opts)
+        super().__init__(name, properties, opts)

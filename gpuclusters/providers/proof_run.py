@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pulumi
-from pulumi.dynamic import Resource
 
 from gpuclusters.domain.proof_inputs import ProofInputs
 from gpuclusters.domain.proof_kept import OUTPUTS
 from gpuclusters.providers.proof_provider import ProofProvider, Shown
+from gpuclusters.providers.resource import Resource
 
 if TYPE_CHECKING:
     from gpuclusters.adapters.cluster_jobs import ClusterJobs
@@ -103,4 +103,4 @@ class ProofRun(Shown, Resource, module="gpu", name="ProofRun"):
             "simulated": simulated,
             **dict.fromkeys(OUTPUTS),
         }
-        super().__init__(ProofRunProvider(), name, properties, opts)
+        super().__init__(name, properties, opts)

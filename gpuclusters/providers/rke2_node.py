@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pulumi
-from pulumi.dynamic import CheckFailure, CheckResult, DiffResult, Resource
+from pulumi.dynamic import CheckFailure, CheckResult, DiffResult
 
 from gpuclusters.domain import reconcile_rke2, rke2, rke2_adoption, rke2_kubeconfig, rke2_state
 from gpuclusters.domain.rke2_node import Rke2NodeInputs
 from gpuclusters.providers import edge
 from gpuclusters.providers.hosts import host
 from gpuclusters.providers.kept import KeptProvider, Live, Properties
+from gpuclusters.providers.resource import Resource
 
 if TYPE_CHECKING:
     from gpuclusters.adapters.rke2_host import SshRke2Control, SshRke2Host
@@ -200,6 +201,4 @@ class Rke2Node(Resource, module="gpu", name="Rke2Node"):
         if agent_token is not None:
             properties["agent_token"] = pulumi.Output.secret(agent_token)
         secret = pulumi.ResourceOptions(additional_secret_outputs=["kubeconfig"])
-        super().__init__(
-            Rke2NodeProvider(), name, properties, pulumi.ResourceOptions.merge(opts, secret)
-        )
+        super().__init__(name, properties, pulumi.ResourceOptions.merge(opts, secret))

@@ -6,9 +6,10 @@ import secrets
 from typing import Any
 
 import pulumi
-from pulumi.dynamic import CreateResult, Resource
+from pulumi.dynamic import CreateResult
 
 from gpuclusters.providers.made_once import MadeOnceProvider
+from gpuclusters.providers.resource import Resource
 
 BYTES = 32
 
@@ -48,7 +49,6 @@ class Rke2Tokens(Resource, module="gpu", name="Rke2Tokens"):
     ) -> None:
         secret = pulumi.ResourceOptions(additional_secret_outputs=["server", "agent"])
         super().__init__(
-            Rke2TokensProvider(),
             name,
             {"cluster": cluster, "server": None, "agent": None},
             pulumi.ResourceOptions.merge(opts, secret),

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pulumi
-from pulumi.dynamic import Resource
 
 from gpuclusters.domain import reconcile_rootless
 from gpuclusters.domain.rootless_inputs import DEFAULT_PROBE_IMAGE, RootlessHostInputs
 from gpuclusters.providers.hosts import host
 from gpuclusters.providers.kept import KeptProvider, Live, Properties
+from gpuclusters.providers.resource import Resource
 
 if TYPE_CHECKING:
     from gpuclusters.adapters.rootless_host import SshRootlessHost
@@ -77,7 +77,6 @@ class RootlessHost(Resource, module="gpu", name="RootlessHost"):
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
         super().__init__(
-            RootlessHostProvider(),
             name,
             {
                 "connection": connection,

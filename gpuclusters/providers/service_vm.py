@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pulumi
-from pulumi.dynamic import Resource
 
 from gpuclusters.domain import reconcile_service_vm, service_vm_health
 from gpuclusters.domain.service_vm import MEMORY_MIB, NAME, VCPUS, ServiceVmInputs
 from gpuclusters.providers.hosts import host
 from gpuclusters.providers.kept import KeptProvider, Live, Properties
+from gpuclusters.providers.resource import Resource
 
 if TYPE_CHECKING:
     from gpuclusters.adapters.ssh import SshHost
@@ -180,4 +180,4 @@ class ServiceVm(Resource, module="gpu", name="ServiceVm"):
             "ssh_host_key": None,
             "drift": None,
         }
-        super().__init__(ServiceVmProvider(), resource_name, properties, opts)
+        super().__init__(resource_name, properties, opts)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pulumi
-from pulumi.dynamic import CreateResult, Resource
+from pulumi.dynamic import CreateResult
 
 from gpuclusters.providers.made_once import MadeOnceProvider
+from gpuclusters.providers.resource import Resource
 
 
 class SshHostKeyProvider(MadeOnceProvider):
@@ -47,7 +48,6 @@ class SshHostKey(Resource, module="gpu", name="SshHostKey"):
     ) -> None:
         secret = pulumi.ResourceOptions(additional_secret_outputs=["private_key"])
         super().__init__(
-            SshHostKeyProvider(),
             name,
             {"machine": machine, "private_key": None, "public_key": None},
             pulumi.ResourceOptions.merge(opts, secret),

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pulumi
-from pulumi.dynamic import Resource
 
 from gpuclusters.domain import reconcile_tenancy
 from gpuclusters.domain.reconcile_tenancy import DEFAULT_TIMEOUT_SECONDS, TenancyInputs
 from gpuclusters.providers.kept import KeptProvider, Live, Properties
+from gpuclusters.providers.resource import Resource
 
 if TYPE_CHECKING:
     from gpuclusters.adapters.kubernetes_objects import KubernetesObjects
@@ -119,4 +119,4 @@ class TenancyPolicy(Resource, module="gpu", name="TenancyPolicy"):
         }
         if adopt:
             properties["adopt"] = True
-        super().__init__(TenancyPolicyProvider(), name, properties, opts)
+        super().__init__(name, properties, opts)

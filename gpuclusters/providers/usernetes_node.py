@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pulumi
-from pulumi.dynamic import CheckFailure, CheckResult, DiffResult, Resource
+from pulumi.dynamic import CheckFailure, CheckResult, DiffResult
 from pydantic import ValidationError
 
 from gpuclusters.domain import usernetes_cluster
@@ -15,6 +15,7 @@ from gpuclusters.domain.usernetes_node_refusals import release_problem
 from gpuclusters.providers import edge
 from gpuclusters.providers.hosts import host
 from gpuclusters.providers.kept import KeptProvider, Live, Properties
+from gpuclusters.providers.resource import Resource
 
 if TYPE_CHECKING:
     from gpuclusters.adapters.usernetes_control import SshNodeControl
@@ -224,6 +225,4 @@ class UsernetesNode(Resource, module="gpu", name="UsernetesNode"):
         stated = {"control": control, "cluster_id": cluster_id, "host_ip": host_ip, "api": api}
         properties |= {key: value for key, value in stated.items() if value is not None}
         secret = pulumi.ResourceOptions(additional_secret_outputs=["kubeconfig"])
-        super().__init__(
-            UsernetesNodeProvider(), name, properties, pulumi.ResourceOptions.merge(opts, secret)
-        )
+        super().__init__(name, properties, pulumi.ResourceOptions.merge(opts, secret))

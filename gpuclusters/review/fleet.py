@@ -9,10 +9,9 @@ from functools import lru_cache
 from typing import Any
 
 from gpuclusters.domain.fabric import TABLES, Baseboard, LayoutError, plan_layout, table_for
-from gpuclusters.review.plan import STACK_TYPE, Plan, Resource
+from gpuclusters.review.plan import KEPT as DYNAMIC
+from gpuclusters.review.plan import OURS, Plan, Resource, is_component
 
-OURS = "gpu-clusters:"
-DYNAMIC = "pulumi-python:dynamic/gpu:"
 INSTANCE = "gcp:compute/instance:Instance"
 RENTED = f"{DYNAMIC}GcpMachine"
 """A machine of Google Cloud that finds its zone by itself."""
@@ -86,7 +85,7 @@ def fleet(plan: Plan, *, after: bool) -> Mapping[str, Cluster]:
     clusters: dict[str, Cluster] = {}
     for resource in found:
         type_ = cluster_type(plan, resource)
-        if type_ is None or resource.type.startswith(OURS):
+        if type_ is None or is_component(resource.type):
             continue
         name = names.get(type_) or configured.get(type_, {}).get("name") or plan.stack
         cluster = clusters.setdefault(f"{type_} {name}", Cluster(type_, name))
@@ -100,7 +99,7 @@ def cluster_type(plan: Plan, resource: Resource) -> str | None:
     """`caas`, `rke2`, `usernetes`, `gcp`: of the outermost component around a resource; None outside."""
     type_ = None
     for parent in (resource, *plan.parents(resource)):
-        if parent.type.startswith(OURS) and parent.type != STACK_TYPE:
+        if is_component(parent.type):
             known = parent.type.split(":")[1]
             type_ = known if known != _SHARED else type_
     if type_ is None and resource.type.startswith((DYNAMIC, INSTANCE)):

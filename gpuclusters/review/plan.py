@@ -10,6 +10,13 @@ from typing import Any
 
 STACK_TYPE = "pulumi:pulumi:Stack"
 PROVIDER_PREFIX = "pulumi:providers:"
+OURS, KEPT = "gpu-clusters:", "gpu-clusters:gpu:"
+"""Prefixes of what this program declares, and of what its own provider keeps; the rest are components."""
+
+
+def is_component(type_: str) -> bool:
+    """Whether a type is one of our groupings and no thing of its own."""
+    return type_.startswith(OURS) and not type_.startswith(KEPT)
 
 
 class PlanError(Exception):
@@ -139,7 +146,7 @@ class Step:
     @property
     def is_component(self) -> bool:
         """Whether this is one of our groupings and no thing of its own."""
-        return self.type.startswith("gpu-clusters:") or self.type == STACK_TYPE
+        return is_component(self.type) or self.type == STACK_TYPE
 
     @property
     def is_provider(self) -> bool:
@@ -209,7 +216,7 @@ class Plan:
         """Cluster types of the components of ours that an action concerns."""
         found: dict[Action, set[str]] = {}
         for step in self.steps:
-            if step.type.startswith("gpu-clusters:"):
+            if is_component(step.type):
                 found.setdefault(step.action, set()).add(step.type.split(":")[1])
         return {action: frozenset(types) for action, types in found.items()}
 

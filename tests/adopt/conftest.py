@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 
@@ -24,7 +25,9 @@ def warm() -> Iterator[Warm]:
 
 @pytest.fixture
 def project(shell: Shell, warm: Warm, monkeypatch: pytest.MonkeyPatch) -> Shell:
-    (shell.folder / "Pulumi.yaml").write_text("name: gpu-clusters\nruntime: python\n")
+    plugin = {"name": "gpu-clusters", "path": str(DOCS.parent / "gpuclusters/providers")}
+    document = {"name": "gpu-clusters", "runtime": "python", "plugins": {"providers": [plugin]}}
+    (shell.folder / "Pulumi.yaml").write_text(json.dumps(document))
     monkeypatch.setenv("PYTHONPATH", str(DOCS.parent))
     monkeypatch.setenv("PULUMI_PYTHON_CMD", str(warm.python))
     monkeypatch.setenv("PATH", f"{warm.python.parent}{os.pathsep}{os.environ['PATH']}")

@@ -27,7 +27,7 @@ connection = json.loads(Path("machine.json").read_text())
 
 """
 RENAME = [command for _, command in commands("state-surgery.md", "Rename in a program")]
-URN = "urn:pulumi:dev::gpu-clusters::gpu-clusters:example:{}$pulumi-python:dynamic/gpu:HostFile::{}"
+URN = "urn:pulumi:dev::gpu-clusters::gpu-clusters:example:{}$gpu-clusters:gpu:HostFile::{}"
 
 
 @pytest.fixture

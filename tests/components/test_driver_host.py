@@ -29,8 +29,8 @@ def test_a_host_has_one_resource_and_asks_every_server_but_itself(preview: bool)
         lambda: declare(control=servers, nvswitch=True, may_reboot=False), preview=preview
     )
     assert engine.types() == [
+        "gpu-clusters:gpu:GpuDriver",
         "gpu-clusters:rke2:DriverHost",
-        "pulumi-python:dynamic/gpu:GpuDriver",
     ]
     (driver,) = engine.of("GpuDriver").values()
     assert [one["host"] for one in driver["control"]] == ["server-1"]

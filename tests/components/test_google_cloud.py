@@ -85,10 +85,10 @@ def test_what_a_cluster_on_google_cloud_is_made_of(lab: Recorder) -> None:
         "gpu-clusters:gcp:GcpNetwork",
         "gpu-clusters:gcp:GcpPool",
         *["gpu-clusters:gcp:GpuMachine"] * 3,
-        *["pulumi-python:dynamic/gpu:FirstLogin"] * 3,
-        *["pulumi-python:dynamic/gpu:GcpMachine"] * 3,
-        "pulumi-python:dynamic/gpu:GcpQuota",
-        *["pulumi-python:dynamic/gpu:SshHostKey"] * 3,
+        *["gpu-clusters:gpu:FirstLogin"] * 3,
+        *["gpu-clusters:gpu:GcpMachine"] * 3,
+        "gpu-clusters:gpu:GcpQuota",
+        *["gpu-clusters:gpu:SshHostKey"] * 3,
         "pulumi:providers:gcp",
     ]
 

@@ -26,14 +26,14 @@ RESOURCES = [
     "command:remote:Command",  # kubelet and containerd read their drop-ins
     "gpu-clusters:caas:GpuHost",
     "gpu-clusters:caas:HostPreparation",
-    "pulumi-python:dynamic/gpu:CdiSpec",
-    "pulumi-python:dynamic/gpu:FabricPartitions",
-    "pulumi-python:dynamic/gpu:HostBoot",
-    "pulumi-python:dynamic/gpu:HostFile",
-    "pulumi-python:dynamic/gpu:HostFile",
-    "pulumi-python:dynamic/gpu:Preflight",
-    "pulumi-python:dynamic/gpu:ServiceVm",
-    "pulumi-python:dynamic/gpu:VfioBinding",
+    "gpu-clusters:gpu:CdiSpec",
+    "gpu-clusters:gpu:FabricPartitions",
+    "gpu-clusters:gpu:HostBoot",
+    "gpu-clusters:gpu:HostFile",
+    "gpu-clusters:gpu:HostFile",
+    "gpu-clusters:gpu:Preflight",
+    "gpu-clusters:gpu:ServiceVm",
+    "gpu-clusters:gpu:VfioBinding",
 ]
 BESIDES = 3
 """What other components declare for one machine: labels, the look at its Kata, its maintenance."""
@@ -124,7 +124,7 @@ def test_no_command_runs_on_a_host_that_cannot_prove_who_it_is(preview: bool) ->
 
 def test_everything_that_reaches_the_host_knows_its_key() -> None:
     engine = declared()
-    reaching = [r for r in engine.seen if "dynamic" in r.type]
+    reaching = [r for r in engine.seen if r.type.startswith("gpu-clusters:gpu:")]
     assert {r.inputs["connection"]["host_key"] for r in reaching} == {"ssh-ed25519 AAAA"}
 
 

@@ -42,8 +42,8 @@ def test_a_machine_has_three_resources_however_many_gpus_it_has(preview: bool) -
     assert engine.types() == [
         "command:remote:Command",
         "gpu-clusters:caas:HostPreparation",
-        "pulumi-python:dynamic/gpu:HostBoot",
-        "pulumi-python:dynamic/gpu:VfioBinding",
+        "gpu-clusters:gpu:HostBoot",
+        "gpu-clusters:gpu:VfioBinding",
     ]
     (binding,) = engine.of("VfioBinding").values()
     assert len(binding["functions"]) == 9

@@ -38,9 +38,9 @@ def cluster(**changes: Any) -> Recorder:
 
 def test_a_cluster_is_one_resource_for_each_host_and_one_for_the_tokens() -> None:
     assert sorted(cluster().types()) == [
+        *["gpu-clusters:gpu:Rke2Node"] * 6,
+        "gpu-clusters:gpu:Rke2Tokens",
         "gpu-clusters:rke2:Rke2Cluster",
-        *["pulumi-python:dynamic/gpu:Rke2Node"] * 6,
-        "pulumi-python:dynamic/gpu:Rke2Tokens",
     ]
 
 

@@ -25,9 +25,9 @@ def declared(**changes: Any) -> dict[str, Any]:
         "operator": "v26.7.0",
     }
     recorder = record(lambda: Proof("proof", ProofArgs(**(args | changes))))
-    assert recorder.types() == ["gpu-clusters:rke2:Proof", "pulumi-python:dynamic/gpu:ProofRun"]
+    assert recorder.types() == ["gpu-clusters:gpu:ProofRun", "gpu-clusters:rke2:Proof"]
     (inputs,) = recorder.of(":ProofRun").values()
-    return {k: v for k, v in inputs.items() if k != "__provider" and v is not None}
+    return {k: v for k, v in inputs.items() if v is not None}
 
 
 def test_what_a_component_declares_the_provider_takes() -> None:

@@ -42,14 +42,14 @@ def declare(**changes: Any) -> RootlessHost:
 def test_a_host_has_its_driver_and_its_docker(preview: bool) -> None:
     engine = record(declare, preview=preview)
     assert engine.types() == [
+        "gpu-clusters:gpu:GpuDriver",
+        "gpu-clusters:gpu:RootlessHost",
         "gpu-clusters:usernetes:RootlessHost",
-        "pulumi-python:dynamic/gpu:GpuDriver",
-        "pulumi-python:dynamic/gpu:RootlessHost",
     ]
     ((name, driver),) = engine.of("GpuDriver").items()
     assert name == "v100-1-driver"
     assert (driver["modules"], driver["reboot"], driver["gpus"]) == ("proprietary", "never", 4)
-    ((name, prepared),) = engine.of("dynamic/gpu:RootlessHost").items()
+    ((name, prepared),) = engine.of("gpu-clusters:gpu:RootlessHost").items()
     assert name == "v100-1-rootless"
     versions = version_set("current")
     assert (prepared["docker"], prepared["container_toolkit"]) == (
@@ -63,7 +63,7 @@ def test_a_host_has_its_driver_and_its_docker(preview: bool) -> None:
 def test_a_driver_that_is_there_is_checked_alone() -> None:
     engine = record(lambda: declare(driver=None, sudo=False))
     assert engine.of("GpuDriver") == {}
-    assert list(engine.of("dynamic/gpu:RootlessHost")) == ["v100-1-rootless"]
+    assert list(engine.of("gpu-clusters:gpu:RootlessHost")) == ["v100-1-rootless"]
 
 
 def test_without_sudo_no_driver_is_installed() -> None:

@@ -48,8 +48,8 @@ def cluster(*workers: UsernetesHost, **changes: Any) -> Recorder:
 def test_a_cluster_is_one_resource_for_each_host() -> None:
     recorder = cluster(host("v-2", 2), host("v-3", 3))
     assert sorted(recorder.types()) == [
+        *["gpu-clusters:gpu:UsernetesNode"] * 3,
         "gpu-clusters:usernetes:UsernetesCluster",
-        *["pulumi-python:dynamic/gpu:UsernetesNode"] * 3,
     ]
     nodes = recorder.of(NODE)
     assert [nodes[f"v-{n}-node"]["role"] for n in (1, 2, 3)] == [

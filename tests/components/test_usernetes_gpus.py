@@ -43,7 +43,7 @@ def proof(**changes: Any) -> Recorder:
 
 def of(recorder: Recorder, kind: str) -> dict[str, Any]:
     (inputs,) = recorder.of(kind).values()
-    return {k: v for k, v in inputs.items() if k != "__provider" and v is not None}
+    return {k: v for k, v in inputs.items() if v is not None}
 
 
 def test_the_plugin_is_pinned_fails_fast_and_names_gpus_as_the_node_does() -> None:
@@ -100,10 +100,10 @@ def test_the_gate_takes_what_the_component_declares_and_tells_of_drift() -> None
 def test_the_proof_is_one_resource_whose_inputs_are_the_ladders() -> None:
     recorder = proof(vector_add={"timeout_seconds": 60})
     assert recorder.types() == [
+        "gpu-clusters:gpu:TrainingProof",
         "gpu-clusters:usernetes:TrainingProof",
-        "pulumi-python:dynamic/gpu:TrainingProof",
     ]
-    inputs = of(recorder, "dynamic/gpu:TrainingProof")
+    inputs = of(recorder, "gpu-clusters:gpu:TrainingProof")
     assert TrainingProofProvider().check({}, inputs).failures == []
     wanted = LadderInputs.model_validate(inputs)
     assert wanted.vector_add.timeout_seconds == 60

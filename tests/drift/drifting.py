@@ -8,7 +8,7 @@ from typing import Any
 
 from gpuclusters.drift.finding import Finding
 
-DYNAMIC = "pulumi-python:dynamic/gpu:"
+DYNAMIC = "gpu-clusters:gpu:"
 CONNECTION = {
     "host": "hgx-01",
     "address": "192.0.2.1",

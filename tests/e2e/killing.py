@@ -77,7 +77,7 @@ def _end(process: subprocess.Popen[str], kill: Kill, lines: Iterator[str]) -> No
         if ENGINE in one.cmdline() and "up" in one.cmdline()
     )
     beneath = engine.children(recursive=True)
-    ours = [one for one in beneath if "pulumi.dynamic" in one.cmdline()]
+    ours = [one for one in beneath if "gpuclusters.providers.server" in one.cmdline()]
     if kill.what == "ctrl-c":
         for one in {engine, command}:
             one.send_signal(signal.SIGINT)
@@ -131,7 +131,7 @@ def _providers(dev: Checkout) -> list[psutil.Process]:
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             words = " ".join(process.cmdline())
-            if ("pulumi.dynamic" in words or "lab.providers." in words) and (
+            if ("gpuclusters.providers.server" in words or "lab.providers." in words) and (
                 process.environ().get("GPU_CLUSTERS_LAB") == str(dev.lab)
             ):
                 found.append(process)

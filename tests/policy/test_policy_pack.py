@@ -22,7 +22,7 @@ from tests.review.catalogue import handmade
 pytestmark = pytest.mark.timeout(600)
 
 UNKNOWN = "04da6b54-80e4-46f7-96ec-b56ff0331ba9"
-DYNAMIC = "pulumi-python:dynamic/gpu:"
+DYNAMIC = "gpu-clusters:gpu:"
 LEVELS = analyzer_pb2.EnforcementLevel
 SIGNATURE = "4dabf18193072939515e22adb298388d"
 SECRET = "1b47061264138c4ac30d75fd1eb44270"

@@ -12,7 +12,7 @@ from gpuclusters.policy.settings import configured
 from gpuclusters.policy.stack import Stack, Subject
 from tests.review.catalogue import handmade
 
-DYNAMIC = "pulumi-python:dynamic/gpu:"
+DYNAMIC = "gpu-clusters:gpu:"
 CHART = "kubernetes:helm.sh/v3:Release"
 POD = "kubernetes:apps/v1:Deployment"
 BOARD = f"{DYNAMIC}FabricPartitions"

@@ -1,14 +1,13 @@
-"""The SDK's own provider process, spoken to over gRPC as the engine does."""
+"""Our provider's process, spoken to over gRPC as the engine does."""
 
 from __future__ import annotations
 
 import os
 import socket
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +15,10 @@ import grpc
 from google.protobuf import struct_pb2
 from google.protobuf.json_format import MessageToDict
 from pulumi.dynamic import ResourceProvider
-from pulumi.dynamic.dynamic import serialize_provider
 from pulumi.runtime.proto import provider_pb2, provider_pb2_grpc
 
 PROJECT = Path(__file__).resolve().parents[2]
+PLUGIN = PROJECT / "gpuclusters/providers/pulumi-resource-gpu-clusters"
 _STEP_SECONDS = 900
 """More than any step is given to join."""
 UNKNOWN = "04da6b54-80e4-46f7-96ec-b56ff0331ba9"
@@ -61,12 +60,11 @@ class ProviderProcess:
     stderr: Path
     engine: socket.socket
     """Listens at what the process takes for the engine's address."""
-    tokens: dict[type, str] = field(default_factory=dict)
 
     def check(self, kind: type[ResourceProvider], news: Properties) -> dict[str, str]:
         """Failures by property; "" as the property of rules about several."""
         answer = self._call(
-            "Check", provider_pb2.CheckRequest(olds=None, news=self._struct(kind, news))
+            "Check", provider_pb2.CheckRequest(urn=_urn(kind), olds=None, news=_struct(news))
         )
         return {f.property: f.reason for f in answer.failures}
 
@@ -74,7 +72,7 @@ class ProviderProcess:
         answer = self._call(
             "Diff",
             provider_pb2.DiffRequest(
-                id="id", olds=self._struct(kind, olds), news=self._struct(kind, news)
+                urn=_urn(kind), id="id", olds=_struct(olds), news=_struct(news)
             ),
         )
         return Difference(
@@ -85,7 +83,7 @@ class ProviderProcess:
 
     def create(self, kind: type[ResourceProvider], news: Properties) -> Made:
         answer = self._call(
-            "Create", provider_pb2.CreateRequest(properties=self._struct(kind, news))
+            "Create", provider_pb2.CreateRequest(urn=_urn(kind), properties=_struct(news))
         )
         return Made(answer.id, _plain(answer.properties))
 
@@ -93,7 +91,7 @@ class ProviderProcess:
         answer = self._call(
             "Update",
             provider_pb2.UpdateRequest(
-                id=made.id, olds=self._struct(kind, made.outputs), news=self._struct(kind, news)
+                urn=_urn(kind), id=made.id, olds=_struct(made.outputs), news=_struct(news)
             ),
         )
         return Made(made.id, _plain(answer.properties))
@@ -101,14 +99,16 @@ class ProviderProcess:
     def read(self, kind: type[ResourceProvider], made: Made) -> Read:
         answer = self._call(
             "Read",
-            provider_pb2.ReadRequest(id=made.id, properties=self._struct(kind, made.outputs)),
+            provider_pb2.ReadRequest(urn=_urn(kind), id=made.id, properties=_struct(made.outputs)),
         )
         return Read(answer.id, _plain(answer.properties), _plain(answer.inputs))
 
     def delete(self, kind: type[ResourceProvider], made: Made) -> None:
         self._call(
             "Delete",
-            provider_pb2.DeleteRequest(id=made.id, properties=self._struct(kind, made.outputs)),
+            provider_pb2.DeleteRequest(
+                urn=_urn(kind), id=made.id, properties=_struct(made.outputs)
+            ),
         )
 
     def kill(self) -> None:
@@ -121,18 +121,19 @@ class ProviderProcess:
         except grpc.RpcError as error:
             raise StepFailed(error.details()) from None
 
-    def _struct(self, kind: type[ResourceProvider], properties: Properties) -> struct_pb2.Struct:
-        if kind not in self.tokens:
-            self.tokens[kind] = serialize_provider(kind())
-        struct = struct_pb2.Struct()
-        struct.update({**properties, "__provider": self.tokens[kind]})
-        return struct
+
+def _urn(kind: type[ResourceProvider]) -> str:
+    return f"urn:pulumi:dev::gpu-clusters::gpu-clusters:gpu:{kind.__name__.removesuffix('Provider')}::x"
+
+
+def _struct(properties: Properties) -> struct_pb2.Struct:
+    struct = struct_pb2.Struct()
+    struct.update(properties)
+    return struct
 
 
 def _plain(struct: struct_pb2.Struct) -> Properties:
-    values = MessageToDict(struct)
-    values.pop("__provider", None)
-    return values
+    return MessageToDict(struct)
 
 
 @contextmanager
@@ -150,12 +151,12 @@ def provider_process(
     address = f"127.0.0.1:{engine.getsockname()[1]}"
     with stderr.open("a") as said:
         process = subprocess.Popen(
-            [sys.executable, "-u", "-m", "pulumi.dynamic", address],
+            [PLUGIN, address],
             cwd=PROJECT,
             stdout=subprocess.PIPE,
             stderr=said,
             text=True,
-            env=clean | {"PULUMI_PROJECT": "gpu-clusters"} | dict(environment or {}),
+            env=clean | {"PULUMI_RUNTIME_VIRTUALENV": ".venv"} | dict(environment or {}),
         )
     try:
         assert process.stdout is not None

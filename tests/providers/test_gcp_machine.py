@@ -53,11 +53,16 @@ class World:
     cloud: Cloud
     process: ProviderProcess
 
+    @property
+    def google(self) -> Properties:
+        """The input that leads to the double."""
+        return {"google": {"endpoint": self.cloud.url}}
+
     def create(self, **changes: Any) -> Made:
-        return self.process.create(GcpMachineProvider, MACHINE | changes)
+        return self.process.create(GcpMachineProvider, MACHINE | self.google | changes)
 
     def update(self, made: Made, **changes: Any) -> Made:
-        return self.process.update(GcpMachineProvider, made, MACHINE | changes)
+        return self.process.update(GcpMachineProvider, made, MACHINE | self.google | changes)
 
 
 @pytest.fixture(scope="module")
@@ -65,8 +70,7 @@ def shared_world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     stderr = tmp_path_factory.mktemp("gcp") / "provider.err"
     with compute_double() as cloud:
         environment = {"GOOGLE_OAUTH_ACCESS_TOKEN": TOKEN}
-        config = {"gcp:computeCustomEndpoint": cloud.url}
-        with provider_process(stderr, environment, config) as process:
+        with provider_process(stderr, environment) as process:
             yield World(cloud, process)
 
 
@@ -132,7 +136,7 @@ def test_what_is_wrong_with_the_machine_is_not_tried_in_the_next_zone(world: Wor
 
 def test_a_machine_stays_where_it_is_whatever_the_order_of_zones(world: World) -> None:
     made = world.create()
-    news = MACHINE | {"zones": [C, B]}
+    news = MACHINE | world.google | {"zones": [C, B]}
     difference = world.process.diff(GcpMachineProvider, made.outputs, news)
     assert (difference.changes, difference.replaces) == (True, [])
     updated = world.update(made, zones=[C, B])
@@ -159,7 +163,7 @@ def test_a_machine_of_somebody_else_is_left_alone(
     with pytest.raises(StepFailed, match=f"a machine of that name in {C}, and it {whose}"):
         world.create()
     assert not world.cloud.inserts()
-    world.process.delete(GcpMachineProvider, Made("p/lab-gpu-1", MACHINE))
+    world.process.delete(GcpMachineProvider, Made("p/lab-gpu-1", MACHINE | world.google))
     assert (C, "lab-gpu-1") in world.cloud.instances
 
 
@@ -175,9 +179,9 @@ def test_the_second_preview_is_empty_and_a_new_version_of_the_boot_data_is_no_ch
     world: World,
 ) -> None:
     made = world.create()
-    same = world.process.diff(GcpMachineProvider, made.outputs, MACHINE)
+    same = world.process.diff(GcpMachineProvider, made.outputs, MACHINE | world.google)
     assert not same.changes
-    other = MACHINE | {"user_data": "#cloud-config\nnew: version\n"}
+    other = MACHINE | world.google | {"user_data": "#cloud-config\nnew: version\n"}
     assert not world.process.diff(GcpMachineProvider, made.outputs, other).changes
 
 
@@ -193,8 +197,10 @@ def test_the_second_preview_is_empty_and_a_new_version_of_the_boot_data_is_no_ch
 def test_what_makes_another_machine_of_it_is_a_replacement(
     world: World, change: Properties, replaced: str
 ) -> None:
-    made = Made("p/lab-gpu-1", MACHINE)
-    difference = world.process.diff(GcpMachineProvider, made.outputs, MACHINE | change)
+    made = Made("p/lab-gpu-1", MACHINE | world.google)
+    difference = world.process.diff(
+        GcpMachineProvider, made.outputs, MACHINE | world.google | change
+    )
     assert difference.replaces == [replaced]
     assert difference.delete_before_replace
 
@@ -204,7 +210,12 @@ def test_labels_tags_and_protection_change_in_place(world: World) -> None:
     live = world.cloud.instances[(A, "lab-gpu-1")]
     live["labels"]["goog-ops-agent-policy"] = "v2"
     change = {"labels": {"team": "ops"}, "tags": ["lab", "new"], "deletion_protection": True}
-    assert world.process.diff(GcpMachineProvider, made.outputs, MACHINE | change).replaces == []
+    assert (
+        world.process.diff(
+            GcpMachineProvider, made.outputs, MACHINE | world.google | change
+        ).replaces
+        == []
+    )
     world.update(made, **change)
     assert live["labels"] == {
         "team": "ops",
@@ -232,12 +243,12 @@ def test_deleting_twice_is_fine(world: World) -> None:
 def test_a_refresh_sees_what_changed_and_what_is_gone(world: World) -> None:
     made = world.create()
     quiet = world.process.read(GcpMachineProvider, made)
-    assert not world.process.diff(GcpMachineProvider, quiet.outputs, MACHINE).changes
+    assert not world.process.diff(GcpMachineProvider, quiet.outputs, MACHINE | world.google).changes
     live = world.cloud.instances[(A, "lab-gpu-1")]
     live["labels"] = {"gpu-clusters-owner": "gpu-clusters-lab"}
     live["machineType"] = f"zones/{A}/machineTypes/n1-standard-4"
     seen = world.process.read(GcpMachineProvider, made)
-    difference = world.process.diff(GcpMachineProvider, seen.outputs, MACHINE)
+    difference = world.process.diff(GcpMachineProvider, seen.outputs, MACHINE | world.google)
     assert difference.replaces == ["machine_type"]
     world.cloud.instances.clear()
     assert world.process.read(GcpMachineProvider, made).id == ""
@@ -248,7 +259,9 @@ def test_a_spot_machine_that_was_taken_back_is_started_again(world: World) -> No
     made = world.create(**spot)
     world.cloud.instances[(A, "lab-gpu-1")]["status"] = "TERMINATED"
     seen = world.process.read(GcpMachineProvider, made)
-    assert world.process.diff(GcpMachineProvider, seen.outputs, MACHINE | spot).changes
+    assert world.process.diff(
+        GcpMachineProvider, seen.outputs, MACHINE | world.google | spot
+    ).changes
     world.cloud.refuses[A] = STOCK
     with pytest.raises(StepFailed, match=f"it is stopped in {A}, where its disk is, and does not"):
         world.update(made, **spot)
@@ -322,7 +335,7 @@ def test_all_shortages_of_quota_at_once_before_the_first_machine(world: World) -
     world.cloud.quotas |= {"NVIDIA_V100_GPUS": (2, 1), "CPUS": (72, 8)}
     world.cloud.project_quotas |= {"GPUS_ALL_REGIONS": (0, 0)}
     with pytest.raises(StepFailed) as failed:
-        world.process.create(GcpQuotaProvider, wanted | {"machines": machines})
+        world.process.create(GcpQuotaProvider, wanted | world.google | {"machines": machines})
     assert str(failed.value).strip() == (
         "project p, region us-central1: the quota does not suffice for 2 machines: GPUS_ALL_REGIONS"
         " needs 2 more and 0 of 0 are free; NVIDIA_V100_GPUS needs 2 more and 1 of 2 are free; ask for"
@@ -330,9 +343,9 @@ def test_all_shortages_of_quota_at_once_before_the_first_machine(world: World) -
     )
     world.cloud.quotas["NVIDIA_V100_GPUS"] = (3, 1)
     world.cloud.project_quotas["GPUS_ALL_REGIONS"] = (3, 1)
-    made = world.process.create(GcpQuotaProvider, wanted | {"machines": machines})
+    made = world.process.create(GcpQuotaProvider, wanted | world.google | {"machines": machines})
     assert made.outputs["needed"]["CPUS"] == 16
-    news = wanted | {"machines": machines}
+    news = wanted | world.google | {"machines": machines}
     assert not world.process.diff(GcpQuotaProvider, made.outputs, news).changes
 
 
@@ -346,29 +359,28 @@ def test_a_host_key_is_made_once(world: World) -> None:
 
 
 def test_without_credentials_the_user_is_told_how_to_get_some(world: World, tmp_path: Any) -> None:
-    config = {"gcp:computeCustomEndpoint": world.cloud.url}
     nothing = {"GOOGLE_APPLICATION_CREDENTIALS": str(tmp_path / "no.json"), "NO_GCE_CHECK": "true"}
     with (
-        provider_process(tmp_path / "err", nothing, config) as process,
+        provider_process(tmp_path / "err", nothing) as process,
         pytest.raises(StepFailed, match="Google Cloud: could not find credentials"),
     ):
-        process.create(GcpMachineProvider, MACHINE)
+        process.create(GcpMachineProvider, MACHINE | world.google)
     assert not world.cloud.calls
 
 
 def test_credentials_in_the_configuration_are_refused(world: World, tmp_path: Any) -> None:
-    config = {"gcp:computeCustomEndpoint": world.cloud.url, "gcp:credentials": "{}"}
+    google = {"endpoint": world.cloud.url, "refused": ["gcp:credentials"]}
     with (
-        provider_process(tmp_path / "err", {}, config) as process,
+        provider_process(tmp_path / "err", {}) as process,
         pytest.raises(StepFailed, match="has gcp:credentials, which reach Pulumi's provider and"),
     ):
-        process.create(GcpMachineProvider, MACHINE)
+        process.create(GcpMachineProvider, MACHINE | {"google": google})
 
 
 def test_a_token_is_not_sent_over_plain_http_to_another_computer(tmp_path: Any) -> None:
-    config = {"gcp:computeCustomEndpoint": "http://compute.example.com/compute/v1/"}
+    google = {"endpoint": "http://compute.example.com/compute/v1/"}
     with (
-        provider_process(tmp_path / "err", {"GOOGLE_OAUTH_ACCESS_TOKEN": TOKEN}, config) as process,
+        provider_process(tmp_path / "err", {"GOOGLE_OAUTH_ACCESS_TOKEN": TOKEN}) as process,
         pytest.raises(StepFailed, match="it is not https"),
     ):
-        process.create(GcpMachineProvider, MACHINE)
+        process.create(GcpMachineProvider, MACHINE | {"google": google})

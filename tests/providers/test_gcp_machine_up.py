@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from tests.engine.warmkit import warm_engine
 from tests.providers.compute_double import TOKEN, Cloud, compute_double
 
 ROOT = Path(__file__).resolve().parents[2]
+PLUGIN = ROOT / "gpuclusters/providers"
 A, B = "us-central1-a", "us-central1-b"
 STOCK = ("ZONE_RESOURCE_POOL_EXHAUSTED", "The zone does not have enough resources available")
 PROGRAM = """
@@ -67,7 +69,9 @@ class Runs:
 
 @pytest.fixture
 def runs(tmp_path: Path) -> Iterator[Runs]:
-    (tmp_path / "Pulumi.yaml").write_text("name: machines\nruntime: python\n")
+    plugin = {"name": "gpu-clusters", "path": str(PLUGIN)}
+    project = {"name": "machines", "runtime": "python", "plugins": {"providers": [plugin]}}
+    (tmp_path / "Pulumi.yaml").write_text(json.dumps(project))
     (tmp_path / "__main__.py").write_text(PROGRAM)
     (tmp_path / "state").mkdir()
     environment = {
@@ -76,6 +80,7 @@ def runs(tmp_path: Path) -> Iterator[Runs]:
         "PULUMI_CONFIG_PASSPHRASE": "p",
         "PULUMI_HOME": str(tmp_path / "home"),
         "PYTHONPATH": str(ROOT),
+        "PULUMI_PYTHON_CMD": sys.executable,
         "GOOGLE_OAUTH_ACCESS_TOKEN": TOKEN,
     }
     with compute_double() as cloud, warm_engine() as warm:

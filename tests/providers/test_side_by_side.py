@@ -14,7 +14,7 @@ from tests.providers.conftest import StartProvider
 from tests.providers.provider_process import StepFailed
 
 HANGING = 6
-"""More than the four calls at a time that the SDK's process begins with."""
+"""More than the four calls at a time that the SDK's own process would take."""
 
 
 def test_a_step_is_taken_while_others_hang(

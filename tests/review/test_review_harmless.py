@@ -21,7 +21,7 @@ from gpuclusters.review.text import code, prose, visible
 from tests.review.catalogue import handmade
 from tests.review.reviewing import comment, reviewed
 
-FILE = "pulumi-python:dynamic/gpu:HostFile"
+FILE = "gpu-clusters:gpu:HostFile"
 HOSTILE = (
     "</details><script>alert(1)</script>",
     "```\n</details>\n# owned",
@@ -82,7 +82,7 @@ def test_a_hostile_name_stays_a_name(name: str) -> None:
         ),
         handmade.step(
             "create",
-            "pulumi-python:dynamic/gpu:TenancyPolicy",
+            "gpu-clusters:gpu:TenancyPolicy",
             "t",
             None,
             {"tenant": name, "cluster": name},
@@ -113,7 +113,7 @@ def test_a_hostile_name_is_text_in_the_page(name: str) -> None:
         "devices": [{"name": "1"}],
     }
     found = reviewed(
-        handmade.step("create", "pulumi-python:dynamic/gpu:CdiSpec", name, None, machine),
+        handmade.step("create", "gpu-clusters:gpu:CdiSpec", name, None, machine),
         handmade.step("create", *handmade.CLUSTER, None, {}),
     )
     tags = Tags()

@@ -14,7 +14,7 @@ from tests.review.catalogue import handmade, loading
 from tests.review.reviewing import plan_of
 
 RECORDED = Path(__file__).parents[1] / "engine/reference/scenarios"
-HOST = "pulumi-python:dynamic/gpu:HostFile"
+HOST = "gpu-clusters:gpu:HostFile"
 
 
 def refusal(text: str) -> str:

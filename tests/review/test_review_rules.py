@@ -13,7 +13,7 @@ from gpuclusters.review.review import review
 from tests.review.catalogue import handmade, loading
 from tests.review.reviewing import plan, plan_of, reviewed
 
-DYNAMIC = "pulumi-python:dynamic/gpu:"
+DYNAMIC = "gpu-clusters:gpu:"
 
 
 def told(*steps: dict[str, object], rules: tuple[Rule, ...] = RULES) -> tuple[Finding, ...]:

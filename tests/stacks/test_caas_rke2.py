@@ -160,7 +160,7 @@ def test_the_embedded_engine_previews_it_before_anything_is_there(tmp_path: Path
     said = engine("preview", "--stack", "t", "--non-interactive")
     for line in (
         "gpu-clusters:rke2:Rke2Cluster dev create",
-        "dynamic/gpu:Rke2Node cp-1-rke2 create",
-        "dynamic/gpu:Rke2Node hgx-01-rke2 create",
+        "gpu-clusters:gpu:Rke2Node cp-1-rke2 create",
+        "gpu-clusters:gpu:Rke2Node hgx-01-rke2 create",
     ):
         assert line in said

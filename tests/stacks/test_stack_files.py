@@ -74,7 +74,7 @@ def test_secrets_reach_only_those_who_need_them() -> None:
         "kubernetes:core/v1:Secret",
         "pulumi:providers:kubernetes",
         "command:remote:Command",
-        "pulumi-python:dynamic/gpu:TenancyPolicy",
+        "gpu-clusters:gpu:TenancyPolicy",
     }
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import traceback
 from typing import Any
 
 import pytest
@@ -19,7 +18,7 @@ from gpuclusters.domain.host_file import HostFileSpec
 from gpuclusters.providers import edge
 from gpuclusters.providers.cdi_spec import CdiSpecProvider
 from gpuclusters.providers.fabric_partitions import FabricPartitionsProvider
-from gpuclusters.providers.failures import StepError, explained, scrubbed, step_error
+from gpuclusters.providers.failures import StepError, explained, scrubbed
 from gpuclusters.providers.host_file import HostFileProvider
 from gpuclusters.providers.tenancy_policy import TenancyPolicyProvider
 
@@ -146,13 +145,6 @@ def test_secrets_are_taken_out_whole_by_line_and_by_value() -> None:
     shown = scrubbed(text, [kubeconfig])
     assert "abcdefghijklmnop" not in shown
     assert shown.endswith("[secret] at https://192.0.2.9:6443")
-
-
-@pytest.mark.parametrize("sentence", ["hgx-01 (192.0.2.1:22): could not: do it", "a: b"])
-def test_python_prints_a_failed_step_as_the_sentence_itself(sentence: str) -> None:
-    error = step_error(sentence)
-    assert traceback.format_exception_only(error) == [f"{sentence}\n"]
-    assert traceback.format_exception_only(step_error("no place")) == ["failed: no place\n"]
 
 
 def test_a_defect_is_called_one_and_its_traceback_goes_to_standard_error(

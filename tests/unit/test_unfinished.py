@@ -139,7 +139,7 @@ def exported(*creating: tuple[str, str], resources: list[dict[str, object]] | No
 def test_a_create_that_finds_what_is_there_is_cleared_and_another_is_looked_at() -> None:
     state = unfinished.read_state(
         exported(
-            ("pulumi-python:dynamic/gpu:HostBoot", "boot"),
+            ("gpu-clusters:gpu:HostBoot", "boot"),
             ("kubernetes:core/v1:Namespace", "system"),
             ("kubernetes:helm.sh/v3:Release", "kata"),
             ("command:remote:Command", "packages"),

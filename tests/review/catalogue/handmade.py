@@ -99,8 +99,8 @@ def driver(host: str, version: str) -> dict[str, Any]:
     return {"connection": connection(host), "version": version, "modules": "open", "gpus": 8}
 
 
-NODE = "pulumi-python:dynamic/gpu:Rke2Node"
-DRIVER = "pulumi-python:dynamic/gpu:GpuDriver"
+NODE = "gpu-clusters:gpu:Rke2Node"
+DRIVER = "gpu-clusters:gpu:GpuDriver"
 RELEASE = "kubernetes:helm.sh/v3:Release"
 INSTANCE = "gcp:compute/instance:Instance"
 FIREWALL = "gcp:compute/firewall:Firewall"
@@ -295,7 +295,7 @@ def found_different_on_the_machine() -> dict[str, Any]:
     """What a refresh has written into the outputs."""
     entry = step(
         "update",
-        "pulumi-python:dynamic/gpu:HostFile",
+        "gpu-clusters:gpu:HostFile",
         "gpu-01-limits",
         {
             "connection": connection("gpu-01"),

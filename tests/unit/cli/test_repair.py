@@ -238,8 +238,8 @@ def test_elsewhere_nothing_is_changed_until_somebody_says_so(elsewhere: Here, de
 
 def test_creates_that_were_cut_off_are_cleared_without_a_look_at_machines(elsewhere: Here) -> None:
     # None of these could be read: there is neither a machine nor a cluster.
-    names = {"boot": "pulumi-python:dynamic/gpu:HostBoot", "ns": "kubernetes:core/v1:Namespace"}
-    kept = elsewhere.resource("pulumi-python:dynamic/gpu:HostFile", "made", id="x", outputs={})
+    names = {"boot": "gpu-clusters:gpu:HostBoot", "ns": "kubernetes:core/v1:Namespace"}
+    kept = elsewhere.resource("gpu-clusters:gpu:HostFile", "made", id="x", outputs={})
     elsewhere.put([], [elsewhere.resource(kind, name) for name, kind in names.items()])
     assert sorted(elsewhere.pending()) == sorted(names)
     with pytest.raises(UnfinishedRunError, match="refresh --yes --clear-pending-creates"):

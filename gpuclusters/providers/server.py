@@ -1,0 +1,209 @@
+"""Our provider, served to Pulumi's engine over gRPC: `python -m gpuclusters.providers.server ENGINE`.
+
+It answers as many calls at a time as the engine makes (`--parallel`), where the SDK's process for dynamic
+providers answers four; it says what went wrong in our words alone; and it ends with its engine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import wraps
+from importlib import import_module
+from typing import Any, TypeVar
+
+import grpc
+from google.protobuf import empty_pb2
+from pulumi.dynamic import Config, ConfigureRequest, ResourceProvider
+from pulumi.runtime import Settings, configure, rpc
+from pulumi.runtime._grpc_settings import _GRPC_CHANNEL_OPTIONS
+from pulumi.runtime.proto import plugin_pb2, provider_pb2, provider_pb2_grpc
+
+from gpuclusters.providers.engine_watch import end_with_engine
+from gpuclusters.providers.failures import StepError, explained
+from gpuclusters.providers.resource import PACKAGE
+
+CALLS = 256
+"""At a time, more than any `--parallel` that one computer's engine is given; an idle thread costs nothing."""
+VERSION = "1.0.0"
+CONFIGURATION = frozenset({"ssh-private-key"})
+"""Keys of the stack that the provider reads. Others of its namespace are not kept in the provider's state."""
+
+PROVIDERS: Mapping[str, str] = {
+    "CdiSpec": "gpuclusters.providers.cdi_spec:CdiSpecProvider",
+    "FabricPartitions": "gpuclusters.providers.fabric_partitions:FabricPartitionsProvider",
+    "FirstLogin": "gpuclusters.providers.first_login:FirstLoginProvider",
+    "FleetPreflight": "gpuclusters.providers.fleet_preflight:FleetPreflightProvider",
+    "GcpMachine": "gpuclusters.providers.gcp_machine:GcpMachineProvider",
+    "GcpQuota": "gpuclusters.providers.gcp_quota:GcpQuotaProvider",
+    "GpuDriver": "gpuclusters.providers.gpu_driver:GpuDriverProvider",
+    "GpuOperatorCrds": "gpuclusters.providers.gpu_operator_crds:GpuOperatorCrdsProvider",
+    "GpuOperatorPreflight": "gpuclusters.providers.gpu_operator_preflight:GpuOperatorPreflightProvider",
+    "GpuReadiness": "gpuclusters.providers.gpu_readiness:GpuReadinessProvider",
+    "HostBoot": "gpuclusters.providers.host_boot:HostBootProvider",
+    "HostFile": "gpuclusters.providers.host_file:HostFileProvider",
+    "HostUnit": "gpuclusters.providers.host_unit:HostUnitProvider",
+    "MigLayout": "gpuclusters.providers.mig_layout:MigLayoutProvider",
+    "NodeMaintenance": "gpuclusters.providers.node_maintenance:NodeMaintenanceProvider",
+    "PluginGate": "gpuclusters.providers.plugin_gate:PluginGateProvider",
+    "Preflight": "gpuclusters.providers.preflight:PreflightProvider",
+    "ProofRun": "gpuclusters.providers.proof_run:ProofRunProvider",
+    "Rke2Node": "gpuclusters.providers.rke2_node:Rke2NodeProvider",
+    "Rke2Tokens": "gpuclusters.providers.rke2_tokens:Rke2TokensProvider",
+    "RootlessHost": "gpuclusters.providers.rootless_host:RootlessHostProvider",
+    "ServiceVm": "gpuclusters.providers.service_vm:ServiceVmProvider",
+    "SshHostKey": "gpuclusters.providers.ssh_host_key:SshHostKeyProvider",
+    "TenancyPolicy": "gpuclusters.providers.tenancy_policy:TenancyPolicyProvider",
+    "TrainingProof": "gpuclusters.providers.training_proof:TrainingProofProvider",
+    "UsernetesNode": "gpuclusters.providers.usernetes_node:UsernetesNodeProvider",
+    "VfioBinding": "gpuclusters.vfio.resource:VfioBindingProvider",
+}
+"""Who keeps a type; the types stand in users' state."""
+
+Properties = dict[str, Any]
+R = TypeVar("R")
+
+
+def _answered(call: Callable[..., R]) -> Callable[..., R]:
+    """A call that fails with our sentence."""
+
+    @wraps(call)
+    def wrapper(self: Servicer, request: Any, context: grpc.ServicerContext) -> R:
+        try:
+            with explained(f"{call.__name__} {getattr(request, 'urn', '')}", ()):
+                return call(self, request, context)
+        except StepError as error:
+            context.abort(grpc.StatusCode.UNKNOWN, str(error))
+            raise
+
+    return wrapper
+
+
+class Servicer(provider_pb2_grpc.ResourceProviderServicer):
+    """Takes calls apart and hands them to the provider of the type."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._config: Properties = {}
+        self._providers: dict[str, ResourceProvider] = {}
+        self._lock = threading.Lock()
+
+    def GetPluginInfo(self, _request: Any, _context: Any) -> plugin_pb2.PluginInfo:  # noqa: N802
+        """Its version."""
+        return plugin_pb2.PluginInfo(version=VERSION)
+
+    def CheckConfig(self, request: Any, _context: Any) -> provider_pb2.CheckResponse:  # noqa: N802
+        """Keep what is read."""
+        given = rpc.deserialize_properties(request.news, True)  # noqa: FBT003
+        kept = {key: value for key, value in given.items() if key in CONFIGURATION}
+        return provider_pb2.CheckResponse(inputs=_struct(kept))
+
+    def DiffConfig(self, _request: Any, _context: Any) -> provider_pb2.DiffResponse:  # noqa: N802
+        """Another key does not replace the provider."""
+        return provider_pb2.DiffResponse(changes=provider_pb2.DiffResponse.DIFF_NONE)
+
+    def Configure(self, request: Any, _context: Any) -> provider_pb2.ConfigureResponse:  # noqa: N802
+        """Take the configuration of the stack."""
+        given = rpc.deserialize_properties(request.args)
+        self._config = {
+            f"{PACKAGE}:{k.rpartition(':')[2]}": rpc.unwrap_rpc_secret(v) for k, v in given.items()
+        }
+        return provider_pb2.ConfigureResponse(acceptSecrets=False)
+
+    @_answered
+    def Check(self, request: Any, _context: Any) -> provider_pb2.CheckResponse:  # noqa: N802
+        """Validate inputs."""
+        news = rpc.deserialize_properties(request.news, True)  # noqa: FBT003
+        olds = rpc.deserialize_properties(request.olds, True)  # noqa: FBT003
+        result = self._provider(request.urn).check(olds, news)
+        failures = [
+            provider_pb2.CheckFailure(property=f.property, reason=f.reason) for f in result.failures
+        ]
+        return provider_pb2.CheckResponse(inputs=_struct(result.inputs), failures=failures)
+
+    @_answered
+    def Diff(self, request: Any, _context: Any) -> provider_pb2.DiffResponse:  # noqa: N802
+        """Compare inputs with what was made."""
+        news = rpc.deserialize_properties(request.news, True)  # noqa: FBT003
+        olds = rpc.deserialize_properties(request.olds, True)  # noqa: FBT003
+        result = self._provider(request.urn).diff(request.id, olds, news)
+        answer = provider_pb2.DiffResponse
+        return answer(
+            changes=answer.DIFF_SOME if result.changes else answer.DIFF_NONE,
+            replaces=result.replaces or (),
+            deleteBeforeReplace=bool(result.delete_before_replace),
+        )
+
+    @_answered
+    def Create(self, request: Any, _context: Any) -> provider_pb2.CreateResponse:  # noqa: N802
+        """Make it."""
+        props = rpc.deserialize_properties(request.properties)
+        result = self._provider(request.urn).create(props)
+        return provider_pb2.CreateResponse(id=result.id, properties=_struct(result.outs or {}))
+
+    @_answered
+    def Update(self, request: Any, _context: Any) -> provider_pb2.UpdateResponse:  # noqa: N802
+        """Bring it to other inputs."""
+        olds = rpc.deserialize_properties(request.olds)
+        news = rpc.deserialize_properties(request.news)
+        result = self._provider(request.urn).update(request.id, olds, news)
+        return provider_pb2.UpdateResponse(properties=_struct(result.outs or {}))
+
+    @_answered
+    def Read(self, request: Any, _context: Any) -> provider_pb2.ReadResponse:  # noqa: N802
+        """Look what is there."""
+        # A refresh tells the outputs; `.get()` tells nothing but inputs.
+        given = request.properties if request.properties.fields else request.inputs
+        props = rpc.deserialize_properties(given)
+        result = self._provider(request.urn).read(request.id, props)
+        inputs = None if result.inputs is None else _struct(result.inputs)
+        outs = _struct(result.outs or {})
+        return provider_pb2.ReadResponse(id=result.id or "", properties=outs, inputs=inputs)
+
+    @_answered
+    def Delete(self, request: Any, _context: Any) -> empty_pb2.Empty:  # noqa: N802
+        """Remove it."""
+        props = rpc.deserialize_properties(request.properties)
+        self._provider(request.urn).delete(request.id, props)
+        return empty_pb2.Empty()
+
+    def Cancel(self, _request: Any, _context: Any) -> empty_pb2.Empty:  # noqa: N802
+        """Steps that have begun are finished; the engine begins no others."""
+        return empty_pb2.Empty()
+
+    def _provider(self, urn: str) -> ResourceProvider:
+        configure(self._settings)  # of this thread
+        name = urn.split("::")[2].rpartition("$")[2].rpartition(":")[2]
+        with self._lock:
+            if name not in self._providers:
+                module, _, kind = PROVIDERS[name].partition(":")
+                provider: ResourceProvider = getattr(import_module(module), kind)()
+                config = Config(raw_config=self._config, project_name=PACKAGE)
+                provider.configure(ConfigureRequest(config=config))
+                self._providers[name] = provider
+            return self._providers[name]
+
+
+def _struct(properties: Mapping[str, Any]) -> Any:
+    return asyncio.run(rpc.serialize_properties(dict(properties), {}))
+
+
+def main() -> None:
+    """Serve until the engine has ended."""
+    settings = Settings(project=PACKAGE, stack="stack", organization="organization")
+    pool = ThreadPoolExecutor(max_workers=CALLS)
+    server = grpc.server(pool, options=_GRPC_CHANNEL_OPTIONS)
+    provider_pb2_grpc.add_ResourceProviderServicer_to_server(Servicer(settings), server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    sys.stdout.write(f"{port}\n")
+    sys.stdout.flush()
+    end_with_engine(sys.argv[-1])
+    server.wait_for_termination()
+
+
+if __name__ == "__main__":
+    main()
