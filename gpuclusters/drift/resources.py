@@ -12,8 +12,7 @@ from gpuclusters.drift import cluster_resources, host_resources, usernetes_resou
 from gpuclusters.drift.engine import Seen, View
 from gpuclusters.drift.finding import Finding
 from gpuclusters.drift.sentences import Reader, property_lines
-from gpuclusters.review.plan import KEPT as _DYNAMIC
-from gpuclusters.review.plan import is_component
+from gpuclusters.review.plan import KEPT, is_component
 
 
 def _silent(seen: Seen, *, up: bool | None) -> Iterator[Finding]:  # noqa: ARG001
@@ -22,22 +21,22 @@ def _silent(seen: Seen, *, up: bool | None) -> Iterator[Finding]:  # noqa: ARG00
 
 
 READERS: Final[Mapping[str, Reader]] = {
-    f"{_DYNAMIC}HostBoot": host_resources.boot,
-    f"{_DYNAMIC}VfioBinding": host_resources.converging("vfio"),
-    f"{_DYNAMIC}Preflight": host_resources.machine,
-    f"{_DYNAMIC}FleetPreflight": _silent,
-    f"{_DYNAMIC}CdiSpec": host_resources.cdi,
-    f"{_DYNAMIC}HostFile": host_resources.file,
-    f"{_DYNAMIC}HostUnit": host_resources.unit,
-    f"{_DYNAMIC}ServiceVm": host_resources.service_vm,
-    f"{_DYNAMIC}FabricPartitions": host_resources.fabric,
-    f"{_DYNAMIC}GpuDriver": host_resources.driver,
-    f"{_DYNAMIC}Rke2Node": host_resources.rke2,
-    f"{_DYNAMIC}RootlessHost": usernetes_resources.host,
-    f"{_DYNAMIC}UsernetesNode": usernetes_resources.node,
-    f"{_DYNAMIC}MigLayout": cluster_resources.mig,
-    f"{_DYNAMIC}GpuReadiness": cluster_resources.readiness,
-    f"{_DYNAMIC}TenancyPolicy": _silent,
+    f"{KEPT}HostBoot": host_resources.boot,
+    f"{KEPT}VfioBinding": host_resources.converging("vfio"),
+    f"{KEPT}Preflight": host_resources.machine,
+    f"{KEPT}FleetPreflight": _silent,
+    f"{KEPT}CdiSpec": host_resources.cdi,
+    f"{KEPT}HostFile": host_resources.file,
+    f"{KEPT}HostUnit": host_resources.unit,
+    f"{KEPT}ServiceVm": host_resources.service_vm,
+    f"{KEPT}FabricPartitions": host_resources.fabric,
+    f"{KEPT}GpuDriver": host_resources.driver,
+    f"{KEPT}Rke2Node": host_resources.rke2,
+    f"{KEPT}RootlessHost": usernetes_resources.host,
+    f"{KEPT}UsernetesNode": usernetes_resources.node,
+    f"{KEPT}MigLayout": cluster_resources.mig,
+    f"{KEPT}GpuReadiness": cluster_resources.readiness,
+    f"{KEPT}TenancyPolicy": _silent,
     cluster_resources.HELM_RELEASE: cluster_resources.release,
 }
 """By type of resource."""

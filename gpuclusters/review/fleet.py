@@ -9,20 +9,20 @@ from functools import lru_cache
 from typing import Any
 
 from gpuclusters.domain.fabric import TABLES, Baseboard, LayoutError, plan_layout, table_for
-from gpuclusters.review.plan import KEPT as DYNAMIC
+from gpuclusters.review.plan import KEPT as KEPT
 from gpuclusters.review.plan import OURS, Plan, Resource, is_component
 
 INSTANCE = "gcp:compute/instance:Instance"
-RENTED = f"{DYNAMIC}GcpMachine"
+RENTED = f"{KEPT}GcpMachine"
 """A machine of Google Cloud that finds its zone by itself."""
 _SHARED = "shared"
 _NAMING = {
-    f"{DYNAMIC}TenancyPolicy": "caas",
-    f"{DYNAMIC}FleetPreflight": "caas",
-    f"{DYNAMIC}Rke2Node": "rke2",
-    f"{DYNAMIC}GpuReadiness": "rke2",
-    f"{DYNAMIC}MigLayout": "rke2",
-    f"{DYNAMIC}UsernetesNode": "usernetes",
+    f"{KEPT}TenancyPolicy": "caas",
+    f"{KEPT}FleetPreflight": "caas",
+    f"{KEPT}Rke2Node": "rke2",
+    f"{KEPT}GpuReadiness": "rke2",
+    f"{KEPT}MigLayout": "rke2",
+    f"{KEPT}UsernetesNode": "usernetes",
 }
 """Which resources state the name of their cluster, and of what type it is."""
 _MACHINE_COMPONENTS = {"GpuHost", "HostPreparation"}
@@ -102,7 +102,7 @@ def cluster_type(plan: Plan, resource: Resource) -> str | None:
         if is_component(parent.type):
             known = parent.type.split(":")[1]
             type_ = known if known != _SHARED else type_
-    if type_ is None and resource.type.startswith((DYNAMIC, INSTANCE)):
+    if type_ is None and resource.type.startswith((KEPT, INSTANCE)):
         # Some of ours are in no component: what looks at the whole fleet, for example.
         types = plan.cluster_types.get(plan.by_urn[resource.urn].action, frozenset())
         type_ = min(types, default=None)
@@ -116,7 +116,7 @@ def host_of(plan: Plan, resource: Resource) -> str | None:
         return host
     if resource.type in (INSTANCE, RENTED):
         return resource.text("name") or resource.name
-    if resource.type == f"{DYNAMIC}MigLayout":
+    if resource.type == f"{KEPT}MigLayout":
         return resource.text("node")
     for parent in plan.parents(resource):
         if parent.kind in _MACHINE_COMPONENTS:
@@ -129,13 +129,13 @@ def gpus_of(resource: Resource) -> int:
     if resource.type == INSTANCE:
         cards = resource.at("guestAccelerators")
         return sum(_number(card.get("count")) for card in cards or [] if isinstance(card, Mapping))
-    if resource.type == f"{DYNAMIC}CdiSpec":
+    if resource.type == f"{KEPT}CdiSpec":
         devices = resource.at("devices")
         return len(devices) if isinstance(devices, list) else 0
     gpus = resource.at("gpus")
     if isinstance(gpus, Mapping | list):
         return len(gpus)
-    return _number(gpus) if resource.type.startswith(DYNAMIC) else 0
+    return _number(gpus) if resource.type.startswith(KEPT) else 0
 
 
 def partitions_of(resource: Resource) -> dict[int, tuple[int, ...]]:
@@ -175,7 +175,7 @@ def _table(resource: Resource) -> Mapping[int, tuple[int, ...]]:
 
 
 def _take(cluster: Cluster, plan: Plan, resource: Resource) -> None:
-    if resource.type == f"{DYNAMIC}TenancyPolicy":
+    if resource.type == f"{KEPT}TenancyPolicy":
         cluster.tenants[resource.text("tenant") or resource.name] = _number(
             resource.at("spec", "gpus")
         )
@@ -185,13 +185,13 @@ def _take(cluster: Cluster, plan: Plan, resource: Resource) -> None:
         return
     machine = cluster.machine(host)
     machine.gpus = max(machine.gpus, gpus_of(resource))
-    if resource.type == f"{DYNAMIC}FabricPartitions":
+    if resource.type == f"{KEPT}FabricPartitions":
         machine.partitions = partitions_of(resource)
         machine.kind = resource.text("baseboard") or machine.kind
     elif resource.type in (INSTANCE, RENTED):
         stated = resource.text("machineType") or resource.text("machine_type")
         machine.kind = stated or machine.kind
-    elif resource.type in (f"{DYNAMIC}Rke2Node", f"{DYNAMIC}UsernetesNode"):
+    elif resource.type in (f"{KEPT}Rke2Node", f"{KEPT}UsernetesNode"):
         machine.role = resource.text("role") or machine.role
 
 

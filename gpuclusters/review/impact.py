@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 from gpuclusters.review import impact_cluster as cluster
 from gpuclusters.review import impact_machines as machines
 from gpuclusters.review import impact_usernetes as usernetes
-from gpuclusters.review.fleet import DYNAMIC, INSTANCE, RENTED, fleet
+from gpuclusters.review.fleet import INSTANCE, RENTED, fleet
 from gpuclusters.review.impact_case import Case, Facts, Impact, Rule, Weight, verb
-from gpuclusters.review.plan import Action, Plan, Step
+from gpuclusters.review.plan import KEPT, Action, Plan, Step
 from gpuclusters.review.text import listed, plural
 
 __all__ = ["Impact", "Weight", "impacts"]
@@ -80,8 +80,8 @@ def _of(facts: Facts, step: Step) -> Iterable[Impact]:
 
 
 def _by_prefix(type_: str) -> Rule | None:
-    if type_.startswith(DYNAMIC):
-        kind = type_.removeprefix(DYNAMIC)
+    if type_.startswith(KEPT):
+        kind = type_.removeprefix(KEPT)
         if "Driver" in kind:
             return machines.driver
         if kind in ("HostFile", "HostUnit", "Preflight", "FleetPreflight"):
@@ -92,21 +92,21 @@ def _by_prefix(type_: str) -> Rule | None:
 
 
 _MACHINE = "gpu-clusters:caas:GpuHost"
-_WHEN_MADE: Mapping[str, Rule] = {f"{DYNAMIC}NodeMaintenance": machines.maintenance}
+_WHEN_MADE: Mapping[str, Rule] = {f"{KEPT}NodeMaintenance": machines.maintenance}
 """What takes something down by being made."""
 _RULES: Mapping[str, Rule] = {
-    f"{DYNAMIC}TenancyPolicy": cluster.tenancy,
-    f"{DYNAMIC}FabricPartitions": machines.partitions,
-    f"{DYNAMIC}CdiSpec": machines.machine_lost,
-    f"{DYNAMIC}ServiceVm": machines.service_vm,
-    f"{DYNAMIC}HostBoot": machines.boot,
-    f"{DYNAMIC}VfioBinding": machines.vfio,
-    f"{DYNAMIC}Rke2Node": machines.rke2_node,
-    f"{DYNAMIC}UsernetesNode": usernetes.node,
-    f"{DYNAMIC}RootlessHost": usernetes.host,
-    f"{DYNAMIC}Rke2Tokens": cluster.data("and no machine can join with the old tokens"),
-    f"{DYNAMIC}NodeMaintenance": machines.maintenance,
-    f"{DYNAMIC}MigLayout": machines.mig_layout,
+    f"{KEPT}TenancyPolicy": cluster.tenancy,
+    f"{KEPT}FabricPartitions": machines.partitions,
+    f"{KEPT}CdiSpec": machines.machine_lost,
+    f"{KEPT}ServiceVm": machines.service_vm,
+    f"{KEPT}HostBoot": machines.boot,
+    f"{KEPT}VfioBinding": machines.vfio,
+    f"{KEPT}Rke2Node": machines.rke2_node,
+    f"{KEPT}UsernetesNode": usernetes.node,
+    f"{KEPT}RootlessHost": usernetes.host,
+    f"{KEPT}Rke2Tokens": cluster.data("and no machine can join with the old tokens"),
+    f"{KEPT}NodeMaintenance": machines.maintenance,
+    f"{KEPT}MigLayout": machines.mig_layout,
     INSTANCE: machines.instance,
     RENTED: machines.instance,
     "command:remote:Command": cluster.command,
