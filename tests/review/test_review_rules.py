@@ -13,7 +13,7 @@ from gpuclusters.review.review import review
 from tests.review.catalogue import handmade, loading
 from tests.review.reviewing import plan, plan_of, reviewed
 
-DYNAMIC = "gpu-clusters:gpu:"
+KEPT = "gpu-clusters:gpu:"
 
 
 def told(*steps: dict[str, object], rules: tuple[Rule, ...] = RULES) -> tuple[Finding, ...]:
@@ -21,7 +21,7 @@ def told(*steps: dict[str, object], rules: tuple[Rule, ...] = RULES) -> tuple[Fi
 
 
 def test_what_was_there_before_is_told_apart_from_what_is_new() -> None:
-    board = f"{DYNAMIC}FabricPartitions"
+    board = f"{KEPT}FabricPartitions"
     steps = handmade.same(board, "old", {}), handmade.step("create", board, "new", None, {})
     assert [(f.name, f.new) for f in told(*steps)] == [("new", True), ("old", False)]
     off = configured(RULES, {"partition-protect": "disabled"}, "test")
@@ -69,7 +69,7 @@ def test_a_machine_that_looks_for_its_zone_is_counted_and_priced() -> None:
         handmade.step("create", "gpu-clusters:gcp:Pool", "pool", None, {}),
         handmade.step(
             "create",
-            f"{DYNAMIC}GcpMachine",
+            f"{KEPT}GcpMachine",
             "v100-0",
             None,
             machine,
@@ -90,7 +90,7 @@ def test_another_mig_layout_needs_the_gpus_free() -> None:
         *handmade.rke2(),
         handmade.step(
             "update",
-            f"{DYNAMIC}MigLayout",
+            f"{KEPT}MigLayout",
             "m",
             old,
             {**old, "layout": "all-1g.10gb"},

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from gpuclusters.review.fleet import DYNAMIC
+from gpuclusters.review.plan import KEPT
 from tests.review.catalogue.handmade import Inputs, connection, plan, sides, step
 
 CLUSTER = ("gpu-clusters:usernetes:UsernetesCluster", "v100")
-NODE = f"{DYNAMIC}UsernetesNode"
-HOST = f"{DYNAMIC}RootlessHost"
+NODE = f"{KEPT}UsernetesNode"
+HOST = f"{KEPT}RootlessHost"
 
 
 def component(host: str) -> tuple[str, str]:
