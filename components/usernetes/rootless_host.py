@@ -16,7 +16,7 @@ from components.host_connection import HostConnection
 from gpuclusters.domain.rootless_driver import WantedDriver
 from gpuclusters.domain.usernetes_versions import VersionSet
 from gpuclusters.providers.gpu_driver import GpuDriver
-from gpuclusters.providers.rootless_host import RootlessHost as PreparedHost
+from gpuclusters.rootless.resource import RootlessHost as PreparedHost
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

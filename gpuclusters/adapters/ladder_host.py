@@ -8,7 +8,7 @@ from gpuclusters.adapters.ssh import SshHost
 from gpuclusters.domain import ladder_host
 from gpuclusters.domain.ladder import HOST_RUNGS, Rung
 from gpuclusters.domain.ladder_host import HostAnswers
-from gpuclusters.domain.rootless_inputs import DEFAULT_PROBE_IMAGE
+from gpuclusters.rootless.model import DEFAULT_PROBE_IMAGE
 
 PROGRAM = "ladder.sh"
 TIMEOUT_SECONDS = 600.0

@@ -6,10 +6,22 @@ import base64
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from typing import TypeVar
 
-from gpuclusters.adapters.errors import AdapterError, CommandFailedError, DeniedError, DiskFullError
+from pydantic import ValidationError
+
+from gpuclusters.adapters.errors import (
+    AdapterError,
+    CommandFailedError,
+    DeniedError,
+    DiskFullError,
+    InvalidAnswerError,
+)
 from gpuclusters.adapters.ssh import Completed, SshHost
+from gpuclusters.core.facts import Facts
 from gpuclusters.domain import known_errors
+
+F = TypeVar("F", bound=Facts)
 
 FOLDER = Path(__file__).resolve().parents[2] / "scripts" / "host"
 ERROR_LINES = 20
@@ -43,6 +55,8 @@ def run_script(
     accept: Sequence[int] = (0,),
     timeout_seconds: float | None = None,
     account: str = "",
+    environment: Sequence[str] = (),
+    area: str = "",
 ) -> Completed:
     """Run a script on the host, as root as a rule, in one round trip.
 
@@ -59,13 +73,16 @@ def run_script(
         accept: exit statuses that are no failure.
         timeout_seconds: how long it may take at least; None for a script that is quick.
         account: who runs it instead of root. `sudo` is needed only where we log in as somebody else.
+        environment: `NAME=value` for the script; never a secret.
+        area: whose `known_errors` say what a failure means.
 
     Raises:
         AdapterError: the host was not reached, or the script failed.
     """
     text = "".join([*map(_text, after), script_text(name, content)])
+    variables = ("env", *environment) if environment else ()
     completed = host.run(
-        [*_becoming(host, account), "sh", "-s", "--", *arguments],
+        [*_becoming(host, account), *variables, "sh", "-s", "--", *arguments],
         tried=tried,
         stdin=text.encode(),
         repeatable=repeatable,
@@ -73,8 +90,23 @@ def run_script(
         as_root=not account,
     )
     if completed.status not in accept:
-        raise command_error(host, tried, completed)
+        error = command_error(host, tried, completed)
+        raise explained(error, area) if area else error
     return completed
+
+
+def read_facts(model: type[F], host: SshHost, text: str, *, tried: str) -> F:
+    """What an inspect script printed on the host, as its model.
+
+    Raises:
+        InvalidAnswerError: a value cannot be.
+    """
+    try:
+        return model.parse(text)
+    except ValidationError as error:
+        first = error.errors()[0]
+        problem = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+        raise InvalidAnswerError(host.place, tried, problem, "look at the host") from error
 
 
 def _becoming(host: SshHost, account: str) -> Sequence[str]:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 
 from rich.console import Console
 from rich.markup import escape
 
+from gpuclusters.core import finding
+from gpuclusters.core.finding import Finding
 from gpuclusters.domain import error_id
 
 
@@ -57,6 +59,15 @@ def warning(area: str, text: str, fix: str, name: str = "") -> Diagnosis:
 def failure(area: str, text: str, fix: str, name: str = "") -> Diagnosis:
     """`up` would stop here."""
     return Diagnosis(area, Level.FAILURE, text, fix, name or error_id.of_caller("failure"))
+
+
+def of_findings(area: str, found: Iterable[Finding]) -> Iterator[Diagnosis]:
+    """What `up` would refuse is a failure, what it would repair a warning."""
+    for one in found:
+        if one.level is finding.Level.REPAIR:
+            yield warning(area, one.problem, "`gpu-clusters up --refresh` puts it back", one.code)
+        else:
+            yield failure(area, one.problem, one.remedy, one.code)
 
 
 def worst(found: Iterable[Diagnosis]) -> Level:

@@ -13,7 +13,7 @@ from gpuclusters.adapters.here import SystemClock
 from gpuclusters.adapters.rke2_host import SshRke2Host
 from gpuclusters.adapters.ssh import SshHost
 from gpuclusters.cli import doctor_machines
-from gpuclusters.cli.diagnosis import Diagnosis, failure, warning, well
+from gpuclusters.cli.diagnosis import Diagnosis, failure, of_findings, warning, well
 from gpuclusters.cli.doctor_hosts import error_name
 from gpuclusters.cli.doctor_stack import StackSecrets
 from gpuclusters.config.inventory import Inventory, ResolvedHost
@@ -21,6 +21,7 @@ from gpuclusters.config.rke2_cluster import Rke2Config, machine_names
 from gpuclusters.config.rke2_cluster_driver import HostDriver
 from gpuclusters.domain.gpu_driver import LiveDriver
 from gpuclusters.domain.rke2_node import LiveHost
+from gpuclusters.driver import decide as driver
 
 _EXPIRES_SOON = timedelta(days=30)
 
@@ -62,16 +63,16 @@ def _look(machine: ResolvedHost, wanted: Wanted, credentials: SshCredentials) ->
     host = SshHost(doctor_machines.connection(machine), credentials, connect_attempts=1)
     try:
         rke2 = SshRke2Host(host).inspect([])
-        driver = SshDriverHost(host, SystemClock()).inspect() if wanted.gpus else None
+        gpus = SshDriverHost(host, SystemClock()).inspect() if wanted.gpus else None
     except AdapterError as error:
         return [failure(machine.name, error.problem, error.remedy, error_name(error))]
     problems = list(of_rke2(machine.name, rke2, wanted.version))
-    if driver is not None:
-        problems += of_driver(machine.name, driver, wanted)
+    if gpus is not None:
+        problems += of_driver(machine.name, gpus, wanted)
     if problems:
         return problems
     release = f"RKE2 {rke2.version}" if rke2.version else "bare, can be prepared"
-    with_gpus = f", {len(driver.gpus)} GPUs, driver {driver.loaded or 'none yet'}" if driver else ""
+    with_gpus = f", {len(gpus.gpus)} GPUs, driver {gpus.loaded or 'none yet'}" if gpus else ""
     return [well(machine.name, release + with_gpus)]
 
 
@@ -106,10 +107,8 @@ def of_rke2(name: str, live: LiveHost, version: str) -> Iterator[Diagnosis]:
 
 def of_driver(name: str, live: LiveDriver, wanted: Wanted) -> Iterator[Diagnosis]:
     """What is not well about the GPUs of a machine and their driver."""
-    if len(live.gpus) != wanted.gpus:
-        text = f"{len(live.gpus)} NVIDIA GPUs are on its bus, the configuration says {wanted.gpus}"
-        fix = "lspci -d 10de: on it; correct pools, or have the machine repaired"
-        yield failure(name, text, fix, "driver.gpu-count")
+    counted = driver.gpu_count(len(live.gpus), wanted.gpus, seen_by="the PCI bus")
+    yield from of_findings(name, counted)
     if live.nouveau:
         text = "nouveau has the GPUs"
         yield warning(

@@ -6,19 +6,19 @@ from collections.abc import Iterator
 
 from gpuclusters.adapters.credentials import SshCredentials
 from gpuclusters.adapters.errors import AdapterError
-from gpuclusters.adapters.rootless_host import SshRootlessHost
+from gpuclusters.adapters.here import StderrReporter
 from gpuclusters.adapters.ssh import SshHost
 from gpuclusters.cli import doctor_machines
-from gpuclusters.cli.diagnosis import Diagnosis, failure, warning, well
+from gpuclusters.cli.diagnosis import Diagnosis, failure, of_findings, well
 from gpuclusters.cli.doctor_hosts import error_name
 from gpuclusters.cli.doctor_stack import StackSecrets
 from gpuclusters.config import usernetes_plan
 from gpuclusters.config.inventory import Inventory, ResolvedHost
 from gpuclusters.config.usernetes import UsernetesConfig
-from gpuclusters.domain import reconcile_rootless, rootless_missing, rootless_refusals
-from gpuclusters.domain.refusals import RefusalError
-from gpuclusters.domain.rootless_facts import LiveRootless
-from gpuclusters.domain.rootless_inputs import RootlessHostInputs
+from gpuclusters.core.finding import Level
+from gpuclusters.rootless import decide
+from gpuclusters.rootless.host import RootlessCapability
+from gpuclusters.rootless.model import LiveRootless, RootlessHostInputs
 
 
 def examine(
@@ -49,7 +49,7 @@ def _look(
     )
     host = SshHost(inputs.connection, credentials, connect_attempts=1)
     try:
-        live = SshRootlessHost(host, inputs).inspect()
+        live = RootlessCapability(inputs, host, StderrReporter()).observe()
     except AdapterError as error:
         return [failure(machine.name, error.problem, error.remedy, error_name(error))]
     installs = usernetes_plan.driver(config) is not None
@@ -70,18 +70,14 @@ def of_host(
     if installs_driver and not live.module:
         yield well(name, "no driver yet, can be prepared")
         return
-    lacks = rootless_missing.missing(inputs, live)
-    try:
-        rootless_refusals.before_changing(inputs, live, lacks)
-    except RefusalError as refusal:
-        yield failure(name, refusal.problem, refusal.remedy, "rootless.refused")
-        return
-    if not reconcile_rootless.is_there(inputs, live):
-        yield well(name, f"driver {live.module}, {len(live.gpus)} GPUs, can be prepared")
-        return
-    problems = reconcile_rootless.drift(inputs, live)
-    for problem in problems:
-        yield warning(name, problem, "`gpu-clusters up --refresh` puts it back", "rootless.drift")
-    if not problems:
-        engine = live.engine.version
-        yield well(name, f"rootless Docker {engine}, {len(live.gpus)} GPUs, driver {live.module}")
+    found = list(decide.findings(inputs, live))
+    blocking = [one for one in found if one.level is Level.BLOCK]
+    if blocking:
+        yield from of_findings(name, blocking)
+    elif decide.is_absent(inputs, live):
+        yield well(name, f"driver {live.module}, {len(live.gpu)} GPUs, can be prepared")
+    elif found:
+        yield from of_findings(name, found)
+    else:
+        engine = live.docker_info.version
+        yield well(name, f"rootless Docker {engine}, {len(live.gpu)} GPUs, driver {live.module}")

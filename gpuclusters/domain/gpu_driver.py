@@ -245,6 +245,6 @@ def parse_live(text: str) -> LiveDriver:
         node="node" in single,
         initramfs=single.get("initramfs", ""),
         applied=single.get("applied", ""),
-        digests={path: digest for digest, _, path in files},
+        digests={path: digest for path, _, digest in files},
         free_mib=int(single.get("free-mib", "1000000")),
     )

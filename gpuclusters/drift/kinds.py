@@ -57,8 +57,6 @@ _HOSTS = (
     Kind("rke2-unit-changed", Group.HOSTS, _C, "RKE2 does not run", _LOOK_ON),
     Kind("rke2-changed", Group.HOSTS, _W, "RKE2 is not as it was left", _LOOK_ON),
     Kind("rootless-docker-down", Group.HOSTS, _C, "its rootless Docker does not work", _LOOK_ON),
-    Kind("rootless-host-changed", Group.HOSTS, _W, "is not prepared as it was", _LOOK_ON),
-    Kind("rootless-missing", Group.HOSTS, _C, "rootless Docker is gone from it", _LOOK_ON),
     Kind("node-container-down", Group.HOSTS, _C, "the node container does not run", _LOOK_ON),
     Kind("node-container-changed", Group.HOSTS, _W, "the node container is not as declared", _LOOK_ON),
     Kind("node-container-gpus-changed", Group.HOSTS, _C, "the node container has not its host's GPUs",

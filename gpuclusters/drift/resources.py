@@ -32,7 +32,7 @@ READERS: Final[Mapping[str, Reader]] = {
     f"{KEPT}FabricPartitions": host_resources.fabric,
     f"{KEPT}GpuDriver": host_resources.driver,
     f"{KEPT}Rke2Node": host_resources.rke2,
-    f"{KEPT}RootlessHost": usernetes_resources.host,
+    f"{KEPT}RootlessHost": host_resources.converging("rootless"),
     f"{KEPT}UsernetesNode": usernetes_resources.node,
     f"{KEPT}MigLayout": cluster_resources.mig,
     f"{KEPT}GpuReadiness": cluster_resources.readiness,

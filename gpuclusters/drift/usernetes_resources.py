@@ -9,13 +9,6 @@ from gpuclusters.drift.engine import Seen
 from gpuclusters.drift.finding import Finding
 from gpuclusters.drift.sentences import rules_of, told
 
-_HOST: Final = rules_of(
-    (r"the daemon of the account does not run", "rootless-docker-down"),
-    (r"user@\S+\.service is ", "rootless-docker-down"),
-    (r"nvidia-smi shows \d+ of \d+ GPUs", "gpu-missing"),
-    (r"(?P<what>/\S+) differs", "rootless-host-changed"),
-    (r"", "rootless-host-changed"),
-)
 _NODE: Final = rules_of(
     (r"the rootless Docker of \S+ does not answer", "rootless-docker-down"),
     (r"the node container is (?!made)", "node-container-down"),
@@ -26,17 +19,6 @@ _NODE: Final = rules_of(
     (r"(?P<what>\S+) of the overlay differs", "node-container-changed"),
     (r"", "node-container-changed"),
 )
-
-
-def host(seen: Seen, *, up: bool | None) -> Iterator[Finding]:
-    """RootlessHost: what an account needs to run containers that see all GPUs."""
-    if seen.new is None:
-        account = str(seen.old.at("account"))
-        yield Finding(
-            "rootless-missing", seen.host, account, "prepared", "nothing of it", up=up, urn=seen.urn
-        )
-        return
-    yield from told(seen, _HOST, up=up, fallback="rootless Docker")
 
 
 def node(seen: Seen, *, up: bool | None) -> Iterator[Finding]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, runtime_checkable
 
 import pulumi
 from pydantic import BaseModel
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from gpuclusters.adapters.ssh import SshHost
 
 L = TypeVar("L")
+L_contra = TypeVar("L_contra", contravariant=True)
 DRIFT = "drift"
 
 
@@ -29,6 +30,14 @@ class HostCapability(Capability[L], Protocol[L]):
 
     def remove(self) -> None:
         """Take away what was made; absent is fine."""
+
+
+@runtime_checkable
+class Provable(Protocol[L_contra]):
+    """A capability that is tried once nothing is left to repair."""
+
+    def prove(self, live: L_contra) -> None:
+        """Refuse if it does not serve what it was made for."""
 
 
 class ConvergingProvider(KeptProvider[I], Generic[I, L]):
@@ -44,7 +53,7 @@ class ConvergingProvider(KeptProvider[I], Generic[I, L]):
         """Outputs beside `drift`."""
         raise NotImplementedError
 
-    def is_absent(self, live: L) -> bool:
+    def is_absent(self, inputs: I, live: L) -> bool:
         """Whether nothing of it is there any more."""
         raise NotImplementedError
 
@@ -58,13 +67,15 @@ class ConvergingProvider(KeptProvider[I], Generic[I, L]):
 
         capability = self._capability(inputs, before)
         live = converge(capability, StderrReporter(), made_before=bool(before))
+        if isinstance(capability, Provable):
+            capability.prove(live)
         return {**self.outputs(inputs, live), DRIFT: []}
 
     def observe(self, inputs: I, before: Properties) -> Live | None:  # noqa: ARG002
         """What is there, with everything that differs as `drift`."""
         capability = self._capability(inputs, {})
         live = capability.observe()
-        if self.is_absent(live):
+        if self.is_absent(inputs, live):
             return None
         drift = [finding.to_output() for finding in capability.findings(live)]
         return Live({**self.outputs(inputs, live), DRIFT: drift}, self.live_inputs(inputs, live))

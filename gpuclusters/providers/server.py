@@ -53,7 +53,7 @@ PROVIDERS: Mapping[str, str] = {
     "ProofRun": "gpuclusters.providers.proof_run:ProofRunProvider",
     "Rke2Node": "gpuclusters.providers.rke2_node:Rke2NodeProvider",
     "Rke2Tokens": "gpuclusters.providers.rke2_tokens:Rke2TokensProvider",
-    "RootlessHost": "gpuclusters.providers.rootless_host:RootlessHostProvider",
+    "RootlessHost": "gpuclusters.rootless.resource:RootlessHostProvider",
     "ServiceVm": "gpuclusters.providers.service_vm:ServiceVmProvider",
     "SshHostKey": "gpuclusters.providers.ssh_host_key:SshHostKeyProvider",
     "TenancyPolicy": "gpuclusters.providers.tenancy_policy:TenancyPolicyProvider",

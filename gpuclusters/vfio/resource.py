@@ -38,7 +38,7 @@ class VfioBindingProvider(ConvergingProvider[VfioBindingInputs, "LiveBinding"]):
         groups = {a: f.iommu_group for a, f in sorted(found.items()) if f.iommu_group is not None}
         return {"iommu_groups": groups}
 
-    def is_absent(self, live: LiveBinding) -> bool:
+    def is_absent(self, inputs: VfioBindingInputs, live: LiveBinding) -> bool:  # noqa: ARG002
         """Whether nothing of ours is on the host."""
         return not any(live.files.values())
 

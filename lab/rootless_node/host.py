@@ -11,15 +11,15 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from gpuclusters.domain import rootless_facts, rootless_files
-from gpuclusters.domain.rootless_facts import LEAST_IDS, LiveRootless
-from gpuclusters.domain.rootless_missing import next_range
+from gpuclusters.rootless import files
+from gpuclusters.rootless.decide import LEAST_IDS, next_range
+from gpuclusters.rootless.model import LiveRootless
 from lab.rootless_node import delegation
 from lab.rootless_node.configuration import PLUGINS
 from lab.rootless_node.machine import PrivateMachine
 from lab.rootless_node.model import DATA, LIBEXEC, RootlessNodeError, RootlessSpec
 
-SCRIPTS = rootless_files.SCRIPTS.parent
+SCRIPTS = files.SCRIPTS.parent
 _HERE = Path(__file__).parent / "programs"
 _PLACED = {
     _HERE / "launch.sh": f"{LIBEXEC}/launch.sh",
@@ -66,7 +66,7 @@ def prepare(machine: PrivateMachine, spec: RootlessSpec, groups: tuple[Path, ...
     machine.output("ldconfig")
     machine.script(SCRIPTS / "host/account.sh", "create", spec.account)
     live = _seen(machine, spec.account)
-    if not live.subuids or not live.subgids:
+    if not live.subuid or not live.subgid:
         first = str(next_range(live))
         machine.script(SCRIPTS / "host/account.sh", "ids", spec.account, first, str(LEAST_IDS))
         live = _seen(machine, spec.account)
@@ -87,4 +87,4 @@ def give(path: Path, owner: int) -> None:
 
 
 def _seen(machine: PrivateMachine, account: str) -> LiveRootless:
-    return rootless_facts.parse_host(machine.script(SCRIPTS / "host/inspect.sh", account, "tun"))
+    return LiveRootless.parse(machine.script(SCRIPTS / "host/inspect.sh", account, "tun"))

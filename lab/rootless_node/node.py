@@ -13,7 +13,7 @@ from pathlib import Path
 
 import psutil
 
-from gpuclusters.domain.rootless_facts import LiveRootless
+from gpuclusters.rootless.model import LiveRootless
 from lab.nodes import cgroups
 from lab.rootless_node import delegation
 from lab.rootless_node.machine import PrivateMachine

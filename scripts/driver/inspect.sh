@@ -1,6 +1,6 @@
 #!/bin/sh
 # Print what is known of NVIDIA's driver on this host, one "key value" per line; changes nothing.
-# Usage: sh -s -- FILE...      prints "file SHA256 PATH" for each of these that is there.
+# Usage: sh -s -- FILE...      prints "file PATH SHA256" for each of these that is there.
 set -eu
 LC_ALL=C
 export LC_ALL
@@ -42,7 +42,7 @@ for device in /sys/bus/pci/devices/*; do
     esac
 done
 for module in nouveau nova_core; do
-    [ ! -d "/sys/module/$module" ] || say nouveau "$module"
+    [ ! -d "/sys/module/$module" ] || say nouveau yes
 done
 [ ! -r /proc/driver/nvidia/version ] || say nvrm "$(head -n 1 /proc/driver/nvidia/version)"
 if version=$(modinfo -F version nvidia 2>/dev/null) && [ -n "$version" ]; then
@@ -96,7 +96,7 @@ set_states() {
     shift
     for state_of; do
         case $state_of in
-        active | activating) say node "$state_of" ;;
+        active | activating) say node yes ;;
         esac
     done
 }
@@ -134,7 +134,7 @@ done
 for path; do
     if [ -f "$path" ]; then
         sum=$(sha256sum <"$path")
-        say file "${sum%% *} $path"
+        say file "$path ${sum%% *}"
     fi
 done
 least=""

@@ -31,9 +31,6 @@ SENTENCES: list[tuple[str, str, str, str]] = [
     ("GpuDriver", "the fabric manager is inactive", "fabric-manager-not-ready", ""),
     ("Rke2Node", "/etc/rancher/a.yaml differs", "rke2-config-changed", "/etc/rancher/a.yaml"),
     ("Rke2Node", "rke2-agent is failed", "rke2-unit-changed", "rke2-agent"),
-    ("RootlessHost", "the daemon of the account does not run", "rootless-docker-down", ""),
-    ("RootlessHost", "nvidia-smi shows 3 of 4 GPUs", "gpu-missing", ""),
-    ("RootlessHost", "/etc/subuid differs", "rootless-host-changed", "/etc/subuid"),
     ("UsernetesNode", "the node container is exited", "node-container-down", "Node"),
     ("UsernetesNode", "the node container is made of another image", "node-container-changed", ""),
     ("UsernetesNode", "the node container has other GPUs than its host", "node-container-gpus-changed", ""),
@@ -65,14 +62,14 @@ def test_the_sentences_are_those_of_the_domain() -> None:
         (DOMAIN / f"{name}.py").read_text()
         for name in (
             "reconcile_boot", "service_vm_state", "gpu_driver_plan", "rke2_state",
-            "reconcile_rootless", "rootless_missing", "usernetes_node_live", "usernetes_node_state",
+            "usernetes_node_live", "usernetes_node_state",
         )
     )  # fmt: skip
     for part in (
         "is gone", "was changed", "the next boot would not have", "the running kernel lacks",
         "the VM does not run", "the unit that starts the VM", "the kernel runs", "no driver",
         "GPUs are on the bus", "nouveau is loaded", "packages are not there", "the fabric manager is",
-        " differs", "the daemon of the account does not run", "nvidia-smi shows", "the node container is",
+        " differs", "the node container is",
         "the node container has other GPUs", "the node is not Ready", "of the overlay differs",
         "is on the disk", "is installed on the host",
     ):  # fmt: skip

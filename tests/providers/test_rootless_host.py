@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from gpuclusters.domain import rootless_files
 from gpuclusters.providers.gpu_driver import GpuDriverProvider
-from gpuclusters.providers.rootless_host import RootlessHostProvider
+from gpuclusters.rootless import files
+from gpuclusters.rootless.resource import RootlessHostProvider
 from lab.hosts import faults
 from lab.hosts import rootless_faults as rootless
 from lab.hosts.model import USER
@@ -54,8 +54,8 @@ class Kept:
 
     def drift(self) -> list[str]:
         """What a refresh says."""
-        said: list[str] = self.provider.read(RootlessHostProvider, self.made).outputs["drift"]
-        return said
+        found = self.provider.read(RootlessHostProvider, self.made).outputs["drift"]
+        return [f"{one['problem']} [{one['code']}]" for one in found]
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +99,7 @@ def test_a_bare_machine_gets_driver_and_rootless_docker_and_loses_them_again(
     assert {"nvidia.com/gpu=all", f"nvidia.com/gpu={made.outputs['gpu_uuids'][0]}"} <= set(
         runs.cdi_devices
     )
-    assert set(runs.controllers) == set(rootless_files.CONTROLLERS)
+    assert set(runs.controllers) == set(files.CONTROLLERS)
     assert host.run("systemctl is-active docker.service").stdout == "inactive\n"
     held = host.run("apt-mark showhold").stdout.split()
     assert {"linux-image-generic", "docker-ce", "libnvidia-container1"} <= set(held)
@@ -375,7 +375,7 @@ def test_an_administrator_is_told_all_commands_and_they_are_enough(
     # What the account did is taken out; what the administrator did stays.
     provider.delete(RootlessHostProvider, made)
     assert not engine(host).running
-    assert host.path(rootless_files.SYSCTL_FILE).exists()
+    assert host.path(files.SYSCTL_FILE).exists()
 
 
 def test_inputs_that_cannot_be_are_refused_before_anything_is_reached(ready: Kept) -> None:

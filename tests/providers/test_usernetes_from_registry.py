@@ -31,10 +31,10 @@ from gpuclusters.domain.connection import HostConnection
 from gpuclusters.domain.gpu_operator import EVENT
 from gpuclusters.domain.gpu_readiness_pods import blocked, is_ready
 from gpuclusters.domain.ladder import Rung
-from gpuclusters.domain.rootless_inputs import DEFAULT_PROBE_IMAGE
 from gpuclusters.domain.tenancy_objects import NAMESPACE, NODE, POD, SERVICE_ACCOUNT
-from gpuclusters.providers.rootless_host import RootlessHostProvider
 from gpuclusters.providers.usernetes_node import UsernetesNodeProvider
+from gpuclusters.rootless.model import DEFAULT_PROBE_IMAGE
+from gpuclusters.rootless.resource import RootlessHostProvider
 from lab.control_plane import NodeSpec
 from lab.hosts.model import HostsError, HostSpec
 from tests.fixtures.control_plane import KubeCluster

@@ -16,10 +16,11 @@ from typing import Any
 import pytest
 import yaml
 
-from gpuclusters.domain import known_errors, rootless_facts, rootless_files
+from gpuclusters.domain import known_errors
 from gpuclusters.domain.cdi_rules import faults_in
-from gpuclusters.domain.rootless_facts import LiveRootless
 from gpuclusters.domain.usernetes_versions import version_set
+from gpuclusters.rootless import files
+from gpuclusters.rootless.model import LiveRootless
 from tests.fixtures import go_programs
 from tests.fixtures.debian import unpacked
 from tests.rootless import gpu_layer
@@ -29,7 +30,7 @@ from tests.unit.test_containerd_reads import MODULE, PINNED, pinned
 
 pytestmark = pytest.mark.timeout(3 * go_programs.BUILD_SECONDS)
 
-SCRIPTS = rootless_files.SCRIPTS
+SCRIPTS = files.SCRIPTS
 NODE_GPUS = SCRIPTS.parent / "overlay/node-gpus.sh"
 HERE = Path(__file__).parent
 CONTAINER = HERE / "container.sh"
@@ -319,9 +320,7 @@ def test_a_container_that_names_a_gpu_of_before_is_refused_in_words_we_know(
 def host_of(machine: PrivateMachine, *uuids: str) -> LiveRootless:
     """What the inspection says."""
     environment = {"GPU_UUIDS": ",".join(uuids)}
-    return rootless_facts.parse_host(
-        machine.script(SCRIPTS / "inspect.sh", "root", "tun", **environment)
-    )
+    return LiveRootless.parse(machine.script(SCRIPTS / "inspect.sh", "root", "tun", **environment))
 
 
 def test_the_hosts_runtime_is_set_to_cdi_whatever_it_was(node: Node) -> None:
@@ -347,8 +346,8 @@ def test_the_hosts_specification_follows_its_gpus(node: Node) -> None:
     for uuids in ((FIRST, SECOND), (OTHER,)):
         machine.script(SCRIPTS / "toolkit.sh", "cdi", GPU_UUIDS=",".join(uuids))
         live = host_of(machine, *uuids)
-        assert (live.static_cdi, live.gpus) == (False, uuids)
-        assert live.uuid_names | {f"{KIND}=all", f"{KIND}=0"} <= live.cdi
+        assert (live.static_cdi, live.gpu) == (False, uuids)
+        assert live.wanted_devices | {f"{KIND}=0"} <= live.cdi
         assert not any(f"{KIND}={gone}" in live.cdi for gone in {FIRST, OTHER} - set(uuids))
     assert "devices: []" in machine.read(f"{SPECIFICATION}.replaced-by-gpu-clusters")
     assert faults_in(yaml.safe_load(machine.read(REFRESHED))) == []

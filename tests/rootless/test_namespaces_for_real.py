@@ -11,14 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from gpuclusters.domain import known_errors, rootless_facts, rootless_files
-from gpuclusters.domain.rootless_facts import LEAST_IDS, LiveRootless
-from gpuclusters.domain.rootless_missing import next_range
+from gpuclusters.domain import known_errors
+from gpuclusters.rootless import files
+from gpuclusters.rootless.decide import LEAST_IDS, next_range
+from gpuclusters.rootless.model import LiveRootless
 from lab import rootless_node
 from tests.fixtures.debian import unpacked
 from tests.rootless.private_machine import PrivateMachine, needed, private_machine
 
-SCRIPTS = rootless_files.SCRIPTS
+SCRIPTS = files.SCRIPTS
 PACKAGES = rootless_node.PACKAGES
 
 
@@ -36,12 +37,12 @@ def machine() -> Iterator[PrivateMachine]:
 
 def looked_at(machine: PrivateMachine, account: str) -> LiveRootless:
     """What our two inspections say."""
-    live = rootless_facts.parse_host(machine.script(SCRIPTS / "inspect.sh", account, "tun"))
-    run = f"/run/user/{live.uid}"
+    host = machine.script(SCRIPTS / "inspect.sh", account, "tun")
+    run = f"/run/user/{LiveRootless.parse(host).uid}"
     said = machine.script(
         SCRIPTS / "inspect-account.sh", account=account, XDG_RUNTIME_DIR=run, DOCKER_HOST=""
     )
-    return rootless_facts.with_account(live, said)
+    return LiveRootless.parse(host + said)
 
 
 def without_range(machine: PrivateMachine, account: str) -> LiveRootless:
@@ -76,8 +77,8 @@ def test_an_account_of_ours_is_root_in_its_namespace_and_itself_outside(
     live = with_range(machine, "alice")
     assert (live.local, live.home, live.namespaces) == (True, "/home/alice", "")
     assert live.rootlesskit == "/usr/bin/rootlesskit"
-    (first, count), uid = live.subuids[0], live.uid
-    assert (live.subgids, count) == (live.subuids, LEAST_IDS)
+    (first, count), uid = live.subuid[0], live.uid
+    assert (live.subgid, count) == (live.subuid, LEAST_IDS)
     make = "cd; id -u; cat /proc/self/uid_map; touch own other last; chown 33:44 other; chown $0:$0 last"
     said = machine.output("rootlesskit", "sh", "-c", make, str(count), account="alice")
     words = said.split()
@@ -152,7 +153,7 @@ def test_without_newuidmap_the_inspection_says_why_there_is_no_namespace(
 
 def test_slirp4netns_gives_the_network_that_our_unit_asks_for(machine: PrivateMachine) -> None:
     with_the_systems_range(machine, "grace")
-    asked = dict(re.findall(r"ROOTLESSKIT_(NET|MTU)=(\S+)", rootless_files.user_drop_in()))
+    asked = dict(re.findall(r"ROOTLESSKIT_(NET|MTU)=(\S+)", files.user_drop_in()))
     shows = "cat /sys/class/net/tap0/mtu /etc/resolv.conf; cat /proc/net/dev"
     # The rest is what dockerd-rootless.sh adds by itself.
     said = machine.output(

@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 from gpuclusters.domain.ladder_inputs import WHOLE
-from gpuclusters.domain.rootless_facts import LEAST_IDS
+from gpuclusters.rootless.decide import LEAST_IDS
 from lab.nodes import cgroups
 from lab.nodes.network import token
 from lab.rootless_node import RootlessNodeError
@@ -97,7 +97,7 @@ def test_all_of_it_belongs_to_an_account_that_is_not_root(lab: RootlessLab, name
     )
     lab.cluster.ready(namespace, "user")
     account = lab.node.live.uid
-    (first, count) = lab.node.live.subuids[0]
+    (first, count) = lab.node.live.subuid[0]
     assert count == LEAST_IDS
     assert account is not None
     # An id in the namespace is one of the range outside, 0 the account's own. `pause` is 65535.

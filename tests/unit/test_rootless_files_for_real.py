@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from gpuclusters.domain import rootless_facts, rootless_files
 from gpuclusters.domain.host_file import sha256_of
+from gpuclusters.rootless import files
+from gpuclusters.rootless.model import LiveRootless
 
 
 def test_systemd_reads_our_unit_without_a_word(tmp_path: Path) -> None:
@@ -21,19 +22,19 @@ def test_systemd_reads_our_unit_without_a_word(tmp_path: Path) -> None:
     # What it comes after has to be known, and the account's daemon is not this machine's.
     for name in ("nvidia-cdi-refresh.service", "systemd-logind.service"):
         (tmp_path / name).write_text("[Service]\nType=oneshot\nExecStart=true\n")
-    unit = tmp_path / rootless_files.BOOT_UNIT
-    unit.write_text(rootless_files.boot_unit("ubuntu"))
+    unit = tmp_path / files.BOOT_UNIT
+    unit.write_text(files.boot_unit("ubuntu"))
     done = subprocess.run(
         [program, "verify", "--man=no", str(unit)], capture_output=True, text=True, check=False
     )
-    ours = [line for line in done.stderr.splitlines() if rootless_files.BOOT_UNIT in line]
+    ours = [line for line in done.stderr.splitlines() if files.BOOT_UNIT in line]
     assert ours == []
     assert "--machine=ubuntu@.host restart docker.service" in unit.read_text()
 
 
 def test_what_an_administrator_types_writes_the_file(tmp_path: Path) -> None:
-    for path, text in rootless_files.host_files("ubuntu").items():
-        command = rootless_files.write_command(f"{tmp_path}{path}", text)
+    for path, text in files.host_files("ubuntu").items():
+        command = files.write_command(f"{tmp_path}{path}", text)
         subprocess.run(["sh", "-c", command], check=True)
         written = (tmp_path / path[1:]).read_text().splitlines()
         assert written == [line for line in text.splitlines() if line and line[0] not in "#/"]
@@ -42,7 +43,7 @@ def test_what_an_administrator_types_writes_the_file(tmp_path: Path) -> None:
 def test_a_machine_is_looked_at_whatever_is_installed_on_it() -> None:
     if not Path("/etc/os-release").exists():
         pytest.skip("this is no Linux")
-    script = rootless_files.SCRIPTS / "inspect.sh"
+    script = files.SCRIPTS / "inspect.sh"
     name = pwd.getpwuid(os.getuid()).pw_name
     done = subprocess.run(
         ["sh", str(script), name, "tun no_such_module", "/etc/os-release", "/no/such/file"],
@@ -50,10 +51,10 @@ def test_a_machine_is_looked_at_whatever_is_installed_on_it() -> None:
         text=True,
         check=True,
     )
-    live = rootless_facts.parse_host(done.stdout)
+    live = LiveRootless.parse(done.stdout)
     assert (live.uid, live.architecture) == (os.getuid(), os.uname().machine)
-    assert "no_such_module" in live.modules
-    assert live.digests == {"/etc/os-release": sha256_of(Path("/etc/os-release").read_bytes())}
+    assert "no_such_module" in live.module_missing
+    assert live.file == {"/etc/os-release": sha256_of(Path("/etc/os-release").read_bytes())}
     # The files themselves say which ranges are taken: all of them, whoever has them.
     lines = [
         line.split(":")

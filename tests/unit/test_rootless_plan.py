@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from gpuclusters.domain import (
-    rootless_facts,
-    rootless_files,
-    rootless_packages,
-    rootless_refusals,
-)
+from gpuclusters.core import codes
+from gpuclusters.core.finding import Finding, Level
 from gpuclusters.domain.host_file import sha256_of
-from gpuclusters.domain.refusals import RefusalError
-from gpuclusters.domain.rootless_facts import Engine, LiveRootless
-from gpuclusters.domain.rootless_inputs import RootlessHostInputs
-from gpuclusters.domain.rootless_missing import missing, next_range
-from gpuclusters.domain.rootless_steps import Step
+from gpuclusters.rootless import decide, files, packages
+from gpuclusters.rootless.decide import next_range
+from gpuclusters.rootless.model import Engine, LiveRootless, RootlessHostInputs, parse_engine
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIB2VsYfSZ7zKZLPgK4x0cVqIvKOHfXBxTTLfcGSGz3Sb"
 INPUTS = RootlessHostInputs.model_validate(
@@ -36,15 +29,12 @@ UUIDS = ("GPU-a", "GPU-b")
 CDI = frozenset({"nvidia.com/gpu=GPU-a", "nvidia.com/gpu=GPU-b", "nvidia.com/gpu=all"})
 
 
-def good() -> LiveRootless:
-    """A host that lacks nothing."""
-    files = {
-        **rootless_files.host_files("ubuntu"),
-        **rootless_files.account_files("/home/ubuntu", None),
-    }
-    packages = {
+def good(**changes: Any) -> LiveRootless:
+    """A host that lacks nothing, but for the changes."""
+    wanted = {**files.host_files("ubuntu"), **files.account_files("/home/ubuntu", None)}
+    there = {
         name: version.replace("*", "1~ubuntu") or "1"
-        for name, version in rootless_packages.wanted(INPUTS).items()
+        for name, version in packages.wanted(INPUTS).items()
     } | {
         "linux-image-gcp": "6.8",
         "linux-image-6.8.0-1021-gcp": "6.8",
@@ -57,29 +47,28 @@ def good() -> LiveRootless:
         cgroup="v2",
         uid=1000,
         home="/home/ubuntu",
-        subuids=((100_000, 65_536),),
-        subgids=((100_000, 65_536),),
-        packages=packages,
-        digests={p: sha256_of(t.encode()) for p, t in files.items()},
-        applied=rootless_files.host_digest("ubuntu"),
-        sysctl={rootless_files.RP_FILTER: "0", rootless_files.PORT_START: "0"},
+        local=True,
+        subuid=((100_000, 65_536),),
+        subgid=((100_000, 65_536),),
+        package=there,
+        file={p: sha256_of(t.encode()) for p, t in wanted.items()},
+        applied=files.host_digest("ubuntu"),
+        sysctl={files.RP_FILTER: "0", files.PORT_START: "0"},
         linger=True,
         manager="active",
-        controllers=frozenset(rootless_files.CONTROLLERS),
+        controllers=frozenset(files.CONTROLLERS),
         runtime_mode="cdi",
-        refresh="enabled",
+        enabled=dict.fromkeys((*files.REFRESH_UNITS, files.BOOT_UNIT), "enabled"),
         cdi=CDI,
-        boot_unit="enabled",
         module="580.178.04",
         licence="NVIDIA",
         volta=True,
-        gpus=UUIDS,
+        gpu=UUIDS,
         smi=0,
         bus=True,
         user_unit=True,
         user_enabled=True,
-        daemon_json=rootless_files.daemon_configuration(None),
-        engine=Engine(
+        docker_info=Engine(
             version="29.7.2",
             rootless=True,
             runtimes=frozenset({"runc", "nvidia"}),
@@ -88,127 +77,206 @@ def good() -> LiveRootless:
             devices=CDI,
         ),
     )
-    return replace(live, held=frozenset(rootless_packages.held(live)))
+    held = frozenset(packages.to_hold(live))
+    text = files.daemon_configuration(None)
+    return live.model_copy(update={"held": held, "daemon_json": text, **changes})
+
+
+def found_in(live: LiveRootless, inputs: RootlessHostInputs = INPUTS) -> list[Finding]:
+    """All findings; each has a code that is listed, and can be told as drift."""
+    found = [*decide.findings(inputs, live)]
+    assert all(codes.listed()[one.code].severity for one in found)
+    return found
 
 
 def test_a_host_that_lacks_nothing_is_left_alone() -> None:
-    assert missing(INPUTS, good()) == ()
-    rootless_refusals.before_changing(INPUTS, good(), ())
+    assert found_in(good()) == []
 
 
 @pytest.mark.parametrize(
-    ("changes", "step", "words"),
+    ("changes", "step", "code", "words"),
     [
-        ({"uid": None}, Step.ACCOUNT, "there is no account ubuntu"),
-        ({"packages": {}}, Step.PACKAGES, "docker-ce-rootless-extras"),
-        ({"modules": frozenset({"vxlan"})}, Step.FILES, "not loaded: vxlan"),
+        ({"uid": None}, "account", "account-missing", "there is no account ubuntu"),
+        ({"package": {}}, "packages", "packages", "docker-ce-rootless-extras"),
         (
-            {"sysctl": {rootless_files.RP_FILTER: "1", rootless_files.PORT_START: "0"}},
-            Step.FILES,
+            {"module_missing": frozenset({"vxlan"})},
+            "files",
+            "kernel-modules",
+            "not loaded: vxlan",
+        ),
+        (
+            {"sysctl": {files.RP_FILTER: "1", files.PORT_START: "0"}},
+            "files",
+            "kernel-parameters",
             "rp_filter is 1",
         ),
-        ({"digests": {}}, Step.FILES, "user@.service.d/gpu-clusters-usernetes.conf differs"),
-        ({"applied": "old"}, Step.FILES, "have not taken effect"),
         (
-            {"boot_unit": "disabled"},
-            Step.FILES,
+            {"file": {}},
+            "files",
+            "file-changed",
+            "user@.service.d/gpu-clusters-usernetes.conf differs",
+        ),
+        ({"applied": "old"}, "files", "files-not-applied", "have not taken effect"),
+        (
+            {"enabled": dict.fromkeys(files.REFRESH_UNITS, "enabled")},
+            "files",
+            "boot-unit",
             "after a restart the daemon would not see the GPUs",
         ),
-        ({"held": frozenset()}, Step.HOLD, "linux-image-6.8.0-1021-gcp, linux-image-gcp"),
-        ({"rootful": frozenset({"docker.socket"})}, Step.ROOTFUL, "root without a word"),
-        ({"subuids": ()}, Step.IDS, "getsubids ubuntu"),
-        ({"subgids": ((100_000, 1000),)}, Step.IDS, "no 65536 subordinate ids"),
-        ({"linger": False}, Step.LINGER, "would end when it logs out"),
+        (
+            {"held": frozenset()},
+            "hold",
+            "not-held",
+            "linux-image-6.8.0-1021-gcp, linux-image-gcp",
+        ),
+        (
+            {"enabled": {**good().enabled, "docker.socket": "enabled"}},
+            "rootful",
+            "docker-as-root",
+            "root without a word",
+        ),
+        ({"subuid": ()}, "ids", "subordinate-ids", "getsubids ubuntu"),
+        ({"subgid": ((100_000, 1000),)}, "ids", "subordinate-ids", "no 65536 subordinate ids"),
+        ({"linger": False}, "linger", "not-lingering", "would end when it logs out"),
         (
             {"controllers": frozenset({"memory", "pids"})},
-            Step.MANAGER,
+            "manager",
+            "delegation",
             "the controllers cpu cpuset io are not delegated",
         ),
-        ({"bus": False}, Step.MANAGER, "no bus at /run/user/1000/bus"),
-        ({"runtime_mode": "legacy"}, Step.RUNTIME, "BPF_CGROUP_DEVICE"),
-        ({"no_cgroups": True}, Step.RUNTIME, "has no-cgroups"),
-        ({"static_cdi": True}, Step.CDI, "nobody writes anew"),
-        ({"cdi": frozenset()}, Step.CDI, "unresolvable CDI devices nvidia.com/gpu=all"),
-        ({"gpus": ("GPU-c", "GPU-d")}, Step.CDI, "names other GPUs"),
+        ({"manager": "failed"}, "manager", "user-manager", "user@1000.service is failed"),
+        ({"bus": False}, "manager", "user-bus", "no bus at /run/user/1000/bus"),
+        ({"runtime_mode": "legacy"}, "runtime", "runtime-mode", "BPF_CGROUP_DEVICE"),
+        ({"no_cgroups": True}, "runtime", "runtime-mode", "has no-cgroups"),
+        ({"static_cdi": True}, "cdi", "cdi", "nobody writes anew"),
+        ({"cdi": frozenset()}, "cdi", "cdi", "unresolvable CDI devices nvidia.com/gpu=all"),
+        ({"gpu": ("GPU-c", "GPU-d")}, "cdi", "cdi", "names other GPUs"),
         (
             {"cdi": frozenset({"nvidia.com/gpu=0", "nvidia.com/gpu=all"})},
-            Step.CDI,
+            "cdi",
+            "cdi",
             "unresolvable CDI devices nvidia.com/gpu=GPU-",
         ),
-        ({"refresh": "disabled"}, Step.CDI, "units that write the CDI specification are disabled"),
-        ({"daemon_json": "{}"}, None, ""),
-        ({"user_unit": False}, Step.SETUP, "is not set up for ubuntu"),
-        ({"engine": Engine()}, Step.RESTART, "does not run"),
+        (
+            {"enabled": {**good().enabled, files.REFRESH_UNITS[1]: "disabled"}},
+            "cdi",
+            "cdi",
+            "units that write the CDI specification are disabled",
+        ),
+        ({"user_unit": False}, "setup", "not-set-up", "is not set up for ubuntu"),
+        ({"docker_info": Engine()}, "restart", "daemon-down", "does not run"),
     ],
 )
 def test_what_a_host_lacks_is_said_and_has_a_step(
-    changes: dict[str, Any], step: Step | None, words: str
+    changes: dict[str, Any], step: str, code: str, words: str
 ) -> None:
-    found = missing(INPUTS, replace(good(), **changes))
-    if step is None:
-        assert found == ()  # the file's digest decides, not what was read of it
-        return
-    assert step in {one.step for one in found}
+    found = [one for one in found_in(good(**changes)) if one.code == f"rootless.{code}"]
+    assert (step, Level.REPAIR) in {(one.step, one.level) for one in found}
     assert words in "; ".join(one.problem for one in found)
 
 
+def test_a_file_of_the_account_is_judged_by_its_digest_alone() -> None:
+    assert found_in(good(daemon_json="{}")) == []
+
+
 @pytest.mark.parametrize(
-    ("engine", "words"),
+    ("engine", "code", "words"),
     [
-        ({"rootless": False}, "not rootless"),
-        ({"version": "28.5.2"}, "Docker 28.5.2 runs, and 29.7.2 is installed"),
-        ({"runtimes": frozenset({"runc"})}, "does not list the runtime nvidia"),
-        ({"default_runtime": "nvidia"}, "beside its default nvidia"),
-        ({"devices": frozenset()}, "does not see the CDI devices"),
+        ({"rootless": False}, "daemon-not-rootless", "not rootless"),
+        (
+            {"version": "28.5.2"},
+            "daemon-version",
+            "Docker 28.5.2 runs, and 29.7.2 is installed",
+        ),
+        ({"runtimes": frozenset({"runc"})}, "daemon-runtime", "does not list the runtime nvidia"),
+        ({"default_runtime": "nvidia"}, "daemon-runtime", "beside its default nvidia"),
+        ({"devices": frozenset()}, "daemon-without-gpus", "does not see the CDI devices"),
     ],
 )
-def test_a_daemon_that_is_not_as_it_must_be_starts_anew(engine: dict[str, Any], words: str) -> None:
-    live = good()
-    (found,) = missing(INPUTS, replace(live, engine=replace(live.engine, **engine)))
-    assert found.step is Step.RESTART
+def test_a_daemon_that_is_not_as_it_must_be_is_restarted(
+    engine: dict[str, Any], code: str, words: str
+) -> None:
+    changed = good().docker_info.model_copy(update=engine)
+    (found,) = found_in(good(docker_info=changed))
+    assert (found.step, found.code) == ("restart", f"rootless.{code}")
     assert words in found.problem
 
 
 @pytest.mark.parametrize(
-    ("changes", "words"),
+    ("changes", "code", "words"),
     [
-        ({"system": "debian"}, "only Ubuntu is prepared"),
-        ({"architecture": "aarch64"}, "its processor is aarch64"),
-        ({"cgroup": "v1"}, "systemd.unified_cgroup_hierarchy=0"),
-        ({"free_mib": 900, "user_unit": False}, "900 MiB free where ubuntu keeps images"),
-        ({"ports": frozenset({6443}), "user_unit": False}, "port 6443 already"),
-        ({"licence": "Dual MIT/GPL"}, "a V100 works with the proprietary one alone"),
-        ({"module": "595.91.07"}, "580 is the last branch for V100"),
-        ({"smi": 9, "smi_said": "no driver"}, "nvidia-smi ended with 9 (no driver)"),
-        ({"gpus": ("GPU-a",)}, "nvidia-smi shows 1 GPUs and 2 are declared"),
-        ({"local": False}, "enable-oslogin=FALSE"),
-        ({"uid": 3_000_000_000}, "comes from OS Login"),
-        ({"uid": 0}, "ubuntu is root there"),
-        ({"rootful_containers": ("web",)}, "has 1 containers (web): somebody uses it"),
-        ({"nerdctl": True}, "conflicts with containerd-rootless.sh"),
+        ({"system": "debian"}, "rootless.system", "only Ubuntu is prepared"),
+        ({"architecture": "aarch64"}, "rootless.architecture", "its processor is aarch64"),
+        ({"cgroup": "v1"}, "rootless.cgroup-v1", "systemd.unified_cgroup_hierarchy=0"),
         (
-            {"namespaces": "fork/exec /proc/self/exe: permission denied", "restricted": True},
+            {"free_mib": 900, "user_unit": False},
+            "rootless.disk-full",
+            "900 MiB free where ubuntu keeps images",
+        ),
+        (
+            {"ports": frozenset({6443}), "user_unit": False},
+            "rootless.port-taken",
+            "port 6443 already",
+        ),
+        (
+            {"licence": "Dual MIT/GPL"},
+            "driver.modules-unfit",
+            "a V100 works with the proprietary one alone",
+        ),
+        ({"module": "595.91.07"}, "driver.branch-unfit", "580 is the last branch for V100"),
+        (
+            {"smi": 9, "smi_said": "no driver"},
+            "driver.not-serving",
+            "nvidia-smi ended with 9 (no driver)",
+        ),
+        ({"gpu": ("GPU-a",)}, "driver.gpu-count", "nvidia-smi shows 1 GPUs and 2 are declared"),
+        ({"local": False}, "rootless.account-of-directory", "enable-oslogin=FALSE"),
+        ({"uid": 3_000_000_000}, "rootless.account-of-directory", "comes from OS Login"),
+        ({"uid": 0}, "rootless.account-root", "ubuntu is root there"),
+        (
+            {"rootful_container": ("web",)},
+            "rootless.docker-in-use",
+            "has 1 containers (web): somebody uses it",
+        ),
+        ({"nerdctl": True}, "rootless.nerdctl", "conflicts with containerd-rootless.sh"),
+        (
+            {
+                "namespaces": "fork/exec /proc/self/exe: permission denied",
+                "sysctl": {
+                    **good().sysctl,
+                    "kernel.apparmor_restrict_unprivileged_userns": "1",
+                },
+            },
+            "rootless.user-namespaces",
             "apparmor_parser -r /etc/apparmor.d/rootlesskit",
         ),
         (
             {"namespaces": "permission denied", "rootlesskit": "/home/ubuntu/bin/rootlesskit"},
+            "rootless.user-namespaces",
             "and not /home/ubuntu/bin/rootlesskit",
         ),
-        ({"daemon_json": "{"}, "/home/ubuntu/.config/docker/daemon.json is not JSON"),
+        (
+            {"daemon_json": "{"},
+            "rootless.daemon-json-unreadable",
+            "/home/ubuntu/.config/docker/daemon.json is not JSON",
+        ),
     ],
 )
-def test_what_speaks_against_a_host_is_refused_with_a_remedy(
-    changes: dict[str, Any], words: str
+def test_what_forbids_to_prepare_a_host_has_a_remedy(
+    changes: dict[str, Any], code: str, words: str
 ) -> None:
-    with pytest.raises(RefusalError) as refused:
-        rootless_refusals.before_changing(INPUTS, replace(good(), **changes), ())
-    assert words in str(refused.value)
+    (found,) = [one for one in found_in(good(**changes)) if one.level is Level.BLOCK]
+    assert found.code == code
+    assert words in f"{found.problem}; {found.remedy}"
+    assert found.remedy
 
 
-def test_a_manager_with_containers_is_not_started_anew() -> None:
-    live = replace(good(), controllers=frozenset(), engine=replace(good().engine, containers=2))
-    with pytest.raises(RefusalError, match="2 containers of the account run"):
-        rootless_refusals.before_changing(INPUTS, live, missing(INPUTS, live))
+def test_a_manager_with_containers_is_not_restarted() -> None:
+    engine = good().docker_info.model_copy(update={"containers": 2})
+    found = found_in(good(controllers=frozenset(), docker_info=engine))
+    assert [one.code for one in found if one.level is Level.BLOCK] == [
+        "rootless.containers-running"
+    ]
 
 
 def test_an_administrator_gets_one_command_for_each_thing() -> None:
@@ -218,13 +286,16 @@ def test_an_administrator_gets_one_command_for_each_thing() -> None:
         architecture="x86_64",
         uid=1000,
         home="/home/ubuntu",
-        modules=frozenset(rootless_files.MODULES),
-        gpus=UUIDS,
+        local=True,
+        module_missing=frozenset(files.MODULES),
+        gpu=UUIDS,
         smi=0,
     )
-    lacks = missing(inputs, bare)
-    assert all(one.command for one in lacks)
-    said = "; ".join(remedy for _, remedy in rootless_refusals.administrator(lacks))
+    found = found_in(bare, inputs)
+    assert {one.level for one in found} == {Level.BLOCK}
+    assert all("administrator to run: `" in one.remedy for one in found)
+    assert not any("run: ``" in one.remedy for one in found)
+    said = "; ".join(one.remedy for one in found)
     for words in (
         "'docker-ce=5:29.7.2-*'",
         "usermod --add-subuids 100000-165535 --add-subgids 100000-165535 ubuntu",
@@ -254,40 +325,39 @@ def test_new_ranges_come_after_those_of_everybody() -> None:
     ],
 )
 def test_the_daemons_configuration_keeps_what_is_not_ours(there: str | None, wanted: Any) -> None:
-    body = json.loads(rootless_files.daemon_configuration(there))
+    body = json.loads(files.daemon_configuration(there))
     assert {k: body[k] for k in wanted} == wanted
     assert body.get("default-runtime") != "nvidia"
     assert body["runtimes"]["nvidia"]["path"] == "nvidia-container-runtime"
     text = json.dumps(body)
-    assert rootless_files.daemon_configuration(text) == text  # what fits is not written anew
+    assert files.daemon_configuration(text) == text  # what fits is not written anew
 
 
 @pytest.mark.parametrize("there", ["[]", "{", '"x"'])
 def test_a_configuration_that_cannot_be_read_is_not_written_over(there: str) -> None:
     with pytest.raises(ValueError, match=r"daemon\.json"):
-        rootless_files.daemon_configuration(there)
+        files.daemon_configuration(there)
 
 
 def test_two_inspections_make_one_host() -> None:
-    live = rootless_facts.parse_host(
+    live = LiveRootless.parse(
         "system ubuntu\nuid 1000\nhome /home/ubuntu\nlocal yes\nsubuid 100000 65536\ntaken 100000 65536\n"
         "package docker-ce 5:29.7.2-1\nheld docker-ce\nlinger yes\nmanager active\ncontrollers cpu memory\n"
-        "sysctl net.ipv4.ip_unprivileged_port_start 0\n"
-        "sysctl kernel.apparmor_restrict_unprivileged_userns 1\n"
+        "sysctl net.ipv4.ip_unprivileged_port_start 0\nfile /etc/a aa\n"
+        "active docker.service inactive\nenabled docker.service disabled\n"
         "runtime-mode cdi\ncdi nvidia.com/gpu=all\ngpu GPU-a\nsmi 0\nports 22 6443\nvolta yes\n"
-    )
-    assert (live.uid, live.local, live.restricted, live.volta) == (1000, True, True, True)
-    assert live.subuids == ((100_000, 65_536),)
-    assert live.ports == {22, 6443}
-    live = rootless_facts.with_account(
-        live,
         "bus yes\nrootlesskit /usr/bin/rootlesskit\nuser-unit yes\nuser-enabled enabled\n"
-        "daemon-json e30=\n"
+        "daemon-json e30=\nfile /home/ubuntu/b aa\n"
         'docker-info {"ServerVersion": "29.7.2", "SecurityOptions": ["name=rootless"], "Runtimes": {"runc": '
         '{}}, "DefaultRuntime": "runc", "CDISpecDirs": ["/var/run/cdi"], "DiscoveredDevices": [{"Source": '
-        '"cdi", "ID": "nvidia.com/gpu=all"}], "ContainersRunning": 1}\n',
+        '"cdi", "ID": "nvidia.com/gpu=all"}], "ContainersRunning": 1}\n'
     )
+    assert (live.uid, live.local, live.volta, live.smi) == (1000, True, True, 0)
+    assert live.subuid == ((100_000, 65_536),)
+    assert live.ports == {22, 6443}
+    assert live.controllers == {"cpu", "memory"}
+    assert live.file == {"/etc/a": "aa", "/home/ubuntu/b": "aa"}
     assert (live.bus, live.user_enabled, live.daemon_json) == (True, True, "{}")
-    assert live.engine.rootless
-    assert live.engine.devices == {"nvidia.com/gpu=all"}
-    assert rootless_facts.parse_engine('{"ServerErrors": ["no"]}') == Engine()
+    assert (live.docker_info.rootless, live.docker_info.containers) == (True, 1)
+    assert live.docker_info.devices == {"nvidia.com/gpu=all"}
+    assert parse_engine('{"ServerErrors": ["no"]}') == Engine()

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Print what an account knows of its rootless Docker, one "key value" per line; changes nothing. Runs as the account,
 # with XDG_RUNTIME_DIR and DOCKER_HOST of its own: neither a shell of sudo's nor one of SSH's has them.
-# Usage: sh -s -- FILE...      prints "file SHA256 PATH" for each of these files that is there.
+# Usage: sh -s -- FILE...      prints "file PATH SHA256" for each of these files that is there.
 set -eu
 LC_ALL=C
 export LC_ALL
@@ -38,6 +38,6 @@ fi
 for path; do
     if [ -f "$path" ]; then
         sum=$(sha256sum <"$path")
-        say file "${sum%% *} $path"
+        say file "$path ${sum%% *}"
     fi
 done

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Print what is known of a host that runs rootless Docker, one "key value" per line; changes nothing. It needs no
 # root, and says less without.
-# Usage: sh -s -- ACCOUNT "MODULE..." FILE...    prints "file SHA256 PATH" for each of these files that is there.
+# Usage: sh -s -- ACCOUNT "MODULE..." FILE...    prints "file PATH SHA256" for each of these files that is there.
 set -eu
 LC_ALL=C
 export LC_ALL
@@ -131,6 +131,6 @@ done
 for path; do
     if [ -f "$path" ]; then
         sum=$(sha256sum <"$path")
-        say file "${sum%% *} $path"
+        say file "$path ${sum%% *}"
     fi
 done

@@ -1,4 +1,4 @@
-"""The files of a host that runs rootless Docker, root's and the account's, and their text. Pure.
+"""The files of a host that runs rootless Docker, root's and the account's, and their text.
 
 Sources: Usernetes (`init-host/init-host.root.sh`: modules, sysctl; delegation in `hack/`),
 systemd.resource-control(5), systemd-system.conf(5), moby
@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 from string import Template
 from typing import Any
@@ -132,7 +133,7 @@ def daemon_configuration(there: str | None) -> str:
     return json.dumps(wanted, indent=2) + "\n"
 
 
-def differing(wanted: dict[str, str], digests: dict[str, str]) -> list[str]:
+def differing(wanted: dict[str, str], digests: Mapping[str, str]) -> list[str]:
     """Paths of files that are not as they must be."""
     return [p for p, text in sorted(wanted.items()) if digests.get(p) != sha256_of(text.encode())]
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from gpuclusters.domain.rootless_facts import LiveRootless
-from gpuclusters.domain.rootless_inputs import RootlessHostInputs
+from gpuclusters.rootless.model import LiveRootless, RootlessHostInputs
 
 TOOLKIT = (
     "nvidia-container-toolkit",
@@ -44,7 +43,7 @@ def missing(inputs: RootlessHostInputs, live: LiveRootless) -> dict[str, str]:
     return {
         name: version
         for name, version in wanted(inputs).items()
-        if not _fits(live.packages.get(name), version)
+        if not _fits(live.package.get(name), version)
     }
 
 
@@ -54,7 +53,7 @@ def _fits(has: str | None, version: str) -> bool:
     return has.startswith(version[:-1]) if version.endswith("*") else not version or has == version
 
 
-def held(live: LiveRootless) -> list[str]:
+def to_hold(live: LiveRootless) -> list[str]:
     """Those that must not be upgraded by themselves: daemon, toolkit, and the kernel of the driver.
 
     The kernel's names differ by cloud; all that are installed count, as only these can be upgraded.
@@ -62,10 +61,10 @@ def held(live: LiveRootless) -> list[str]:
     pinned = [*_DOCKER, "containerd.io", *TOOLKIT]
     kernels = [
         name
-        for name in live.packages
+        for name in live.package
         if _KERNEL.fullmatch(name) and not (_numbered(name) and live.kernel not in name)
     ]
-    return sorted({*(name for name in pinned if name in live.packages), *kernels})
+    return sorted({*(name for name in pinned if name in live.package), *kernels})
 
 
 def _numbered(name: str) -> bool:
@@ -74,7 +73,7 @@ def _numbered(name: str) -> bool:
 
 def not_held(live: LiveRootless) -> list[str]:
     """Those of them that are not held."""
-    return [name for name in held(live) if name not in live.held]
+    return [name for name in to_hold(live) if name not in live.held]
 
 
 def install_command(missing_ones: Mapping[str, str]) -> str:

@@ -1,0 +1,65 @@
+"""What the inspect scripts print: one `key value` per line, read into a model."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from typing import Annotated, Any, Self, get_args, get_origin
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict
+
+
+def _kebab(name: str) -> str:
+    return name.replace("_", "-")
+
+
+def _is_yes(value: Any) -> Any:
+    return (
+        bool({"yes", "true", "enabled"} & set(value.split()[-1:]))
+        if isinstance(value, str)
+        else value
+    )
+
+
+Yes = Annotated[bool, BeforeValidator(_is_yes)]
+"""Whether the last line of the key says `yes`, `true` or `enabled`."""
+
+
+class Facts(BaseModel):
+    """A field is named like its key, with `_` for `-`; its type says how the lines of the key are read.
+
+    A mapping has an entry for each line (first word, all after it), a set the words of all lines, a tuple an
+    item for each line (a tuple of tuples: its words). Anything else is all lines as one. A key without a line
+    leaves the default.
+    """
+
+    model_config = ConfigDict(
+        frozen=True, alias_generator=_kebab, validate_by_name=True, validate_by_alias=True
+    )
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read what a script printed.
+
+        Raises:
+            ValidationError: a value is not of the type of its field.
+        """
+        said: dict[str, list[str]] = defaultdict(list)
+        for line in text.splitlines():
+            key, _, value = line.partition(" ")
+            said[key].append(value.strip())
+        keys = {field.alias or name: field.annotation for name, field in cls.model_fields.items()}
+        return cls.model_validate({k: _read(keys[k], said[k]) for k in said if k in keys})
+
+
+def _read(kind: Any, lines: Sequence[str]) -> Any:
+    origin, items = get_origin(kind), get_args(kind)
+    if origin is Mapping:
+        return {first: rest for first, _, rest in (line.partition(" ") for line in lines)}
+    if origin in (frozenset, AbstractSet):
+        return frozenset(word for line in lines for word in line.split())
+    if origin is tuple:
+        words = get_origin(items[0]) is tuple or hasattr(items[0], "_fields")
+        return tuple(tuple(line.split()) if words else line for line in lines)
+    return " ".join(lines)

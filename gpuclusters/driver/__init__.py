@@ -1,0 +1,1 @@
+"""NVIDIA's driver on a host."""

@@ -1,0 +1,1 @@
+"""A host whose account runs rootless Docker with GPUs."""

@@ -1,0 +1,224 @@
+"""A host with rootless Docker over SSH, by the scripts in `scripts/usernetes/host`."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from gpuclusters.adapters.scripts import read_facts, run_script
+from gpuclusters.adapters.ssh import SshHost
+from gpuclusters.core.converge import Reporter, Step
+from gpuclusters.core.finding import Finding, refused
+from gpuclusters.rootless import decide, files, packages
+from gpuclusters.rootless.model import LiveRootless, RootlessHostInputs
+
+# Some hundred megabytes over a slow mirror, and their installation.
+INSTALL_SECONDS = 1800.0
+# The first container pulls its image.
+GATE_SECONDS = 600.0
+
+
+class RootlessCapability:
+    """Rootless Docker of one account on one host."""
+
+    def __init__(self, inputs: RootlessHostInputs, host: SshHost, reporter: Reporter) -> None:
+        self._inputs = inputs
+        self._host = host
+        self._reporter = reporter
+        self.target = host.place
+        account = inputs.account
+        self.steps = {
+            "account": _step(
+                lambda _: self._run(f"create {account}", "account", ["create", account])
+            ),
+            "packages": _step(self._install),
+            "files": _step(self._write),
+            "rootful": _step(
+                lambda _: self._run("switch Docker as root off", "rootful", ["off"], 300.0)
+            ),
+            "hold": _step(self._hold),
+            "ids": _step(self._add_ids),
+            "linger": _step(
+                lambda live: self._run(
+                    f"let {account} linger", "account", ["linger", account, str(live.uid)]
+                )
+            ),
+            "runtime": _step(
+                lambda _: self._run("set NVIDIA's runtime to CDI", "toolkit", ["runtime"])
+            ),
+            "cdi": _step(
+                lambda _: self._run("write the CDI specification", "toolkit", ["cdi"], 180.0)
+            ),
+            "manager": _step(self._restart_manager, look=True),
+            "configuration": _step(self._configure),
+            "setup": _step(
+                lambda live: self._own(live, "set up rootless Docker", "engine", ["setup"], 300.0),
+                look=True,
+            ),
+            "restart": _step(self._restart, look=True),
+        }
+
+    def observe(self) -> LiveRootless:
+        """The host as root where we may be, then what only the account knows."""
+        account, own = self._inputs.account, (files.DAEMON_JSON, files.USER_DROP_IN)
+        arguments = [account, " ".join(files.MODULES), *files.host_files(account)]
+        tried = "look at the host"
+        text = self._run(tried, "inspect", arguments, repeatable=True)
+        live = read_facts(LiveRootless, self._host, text, tried=tried)
+        if live.uid is None or live.manager != "active":
+            return live
+        paths = [f"{live.home}/{name}" for name in own]
+        tried = f"look at Docker of {account}"
+        text += self._own(live, tried, "inspect-account", paths, repeatable=True)
+        return read_facts(LiveRootless, self._host, text, tried=tried)
+
+    def findings(self, live: LiveRootless) -> Iterable[Finding]:
+        """See `decide.findings`."""
+        return decide.findings(self._inputs, live)
+
+    def differences(self, live: LiveRootless) -> Iterable[Finding]:
+        """A host is prepared whoever prepared it before."""
+        return [one for one in self.findings(live) if not one.step]
+
+    def prove(self, live: LiveRootless) -> None:
+        """A container sees all GPUs, which is more than being installed. Once for each boot and set of GPUs.
+
+        Raises:
+            Refused: it does not.
+        """
+        stamp = self._inputs.stamp(live)
+        if live.passed == stamp and self._inputs.sudo:
+            return
+        tried = "run a container with all GPUs"
+        image = self._inputs.probe_image
+        said = self._own(live, tried, "engine", ["gate", image], GATE_SECONDS)
+        seen = [uuid for uuid in live.gpu if uuid in said]
+        if len(seen) < len(live.gpu):
+            raise refused(
+                self.target,
+                "rootless.container-without-gpus",
+                f"a container with nvidia.com/gpu=all sees {len(seen)} of {len(live.gpu)} GPUs: "
+                f"{' '.join(said.split())[:300] or 'nvidia-smi said nothing'}",
+                "look at `nvidia-ctk cdi list` there, and at the devices /dev/nvidia*",
+            )
+        if self._inputs.sudo:
+            self._run("mark the host", "finish", [stamp])
+
+    def remove(self) -> None:
+        """Stop the account's daemon and take out what we brought; the account stays."""
+        live = self.observe()
+        if live.uid is not None and live.manager == "active":
+            data = "remove" if self._inputs.remove_data else "keep"
+            tried = "take rootless Docker out"
+            self._own(live, tried, "engine", ["remove", data], INSTALL_SECONDS)
+        if self._inputs.sudo:
+            paths = [*files.host_files(self._inputs.account)]
+            self._run("take out what was prepared", "remove", paths, INSTALL_SECONDS)
+
+    def _install(self, live: LiveRootless) -> None:
+        missing = packages.missing(self._inputs, live)
+        wanted = [f"{name}={version}" for name, version in missing.items()]
+        self._run(f"install {', '.join(missing)}", "packages", wanted, INSTALL_SECONDS)
+
+    def _hold(self, live: LiveRootless) -> None:
+        names = packages.not_held(live)
+        self._run(f"hold {', '.join(names)}", "hold", names, 300.0)
+
+    def _add_ids(self, live: LiveRootless) -> None:
+        account, first = self._inputs.account, str(decide.next_range(live))
+        tried = f"give {account} subordinate ids"
+        self._run(tried, "account", ["ids", account, first, str(decide.LEAST_IDS)])
+
+    def _restart_manager(self, live: LiveRootless) -> None:
+        uid = str(live.uid)
+        self._run(f"restart user@{uid}.service", "account", ["restart", uid], 180.0)
+
+    def _write(self, live: LiveRootless) -> None:
+        """All differing files in one round trip, then modules, parameters and units."""
+        account = self._inputs.account
+        wanted = files.host_files(account)
+        paths = files.differing(wanted, live.file)
+        if paths:
+            coded = {path: base64.b64encode(wanted[path].encode()).decode() for path in paths}
+            content = "".join(f"{path} {text}\n" for path, text in coded.items())
+            tried = f"write {', '.join(paths)}"
+            self._run(tried, "write-files", [], content=content.encode())
+        digest, modules = files.host_digest(account), " ".join(files.MODULES)
+        tried = "let the files in /etc take effect"
+        self._run(tried, "apply", [digest, files.BOOT_UNIT, modules])
+
+    def _configure(self, live: LiveRootless) -> None:
+        """The account's files, by the account: folders on the way are its own too."""
+        wanted = files.account_files(live.home, live.daemon_json)
+        for path in files.differing(wanted, live.file):
+            self._own(
+                live,
+                f"write {path}",
+                "host/write_file",
+                [path, "0644", f"{self._inputs.account}:"],
+                content=wanted[path].encode(),
+            )
+
+    def _restart(self, live: LiveRootless) -> None:
+        if live.docker_info.containers:
+            self._reporter.note(
+                f"{self.target}: restarting Docker of {self._inputs.account}; its containers stop for a "
+                "moment"
+            )
+        self._own(live, "start rootless Docker", "engine", ["restart"], 300.0)
+
+    def _run(
+        self,
+        tried: str,
+        name: str,
+        arguments: Sequence[str],
+        seconds: float | None = None,
+        **how: Any,
+    ) -> str:
+        """A script as root; as whoever logs in where an administrator prepares the host."""
+        account = "" if self._inputs.sudo else self._host.connection.user
+        return self._script(name, arguments, tried, seconds, account=account, **how)
+
+    def _own(
+        self,
+        live: LiveRootless,
+        tried: str,
+        name: str,
+        arguments: Sequence[str],
+        seconds: float | None = None,
+        **how: Any,
+    ) -> str:
+        """A script as the account, with the environment that only its own login would give it."""
+        folder = live.runtime_directory
+        environment = (
+            f"HOME={live.home}",
+            f"XDG_RUNTIME_DIR={folder}",
+            f"DBUS_SESSION_BUS_ADDRESS=unix:path={folder}/bus",
+            f"DOCKER_HOST=unix://{folder}/docker.sock",
+        )
+        account = self._inputs.account
+        return self._script(
+            name, arguments, tried, seconds, account=account, environment=environment, **how
+        )
+
+    def _script(
+        self, name: str, arguments: Sequence[str], tried: str, seconds: float | None, **how: Any
+    ) -> str:
+        done = run_script(
+            self._host,
+            name if "/" in name else f"usernetes/host/{name}",
+            arguments,
+            tried=tried,
+            timeout_seconds=seconds,
+            area="rootless",
+            **how,
+        )
+        return done.stdout.decode(errors="replace")
+
+
+def _step(run: Callable[[LiveRootless], object], *, look: bool = False) -> Step[LiveRootless]:
+    def _only_live(live: LiveRootless, _found: Sequence[Finding]) -> None:
+        run(live)
+
+    return Step(_only_live, look=look)
