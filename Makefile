@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help up down preview test test-long test-again check bench schema docs policy protos goldens lock clean
+.PHONY: help up down preview test test-long check bench schema docs policy protos goldens lock clean
 
 help:  ## What there is to call
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,9 +39,6 @@ test: $(READY)  ## Every test that needs neither cloud nor GPU, real nodes or mi
 
 test-long: $(READY)  ## The others: labs that are killed and broken, and real nodes (Linux with root)
 	@$(BIN)/pytest -m '(long or real_node) and not (bench or gpu or cloud)'
-
-test-again: $(READY)  ## The tests that failed last, one by one
-	@$(BIN)/pytest -n 0 --last-failed --last-failed-no-failures none -v -m 'not (bench or gpu or cloud)'
 
 check: $(READY)  ## Format, lint, types, layers, shell scripts
 	@$(BIN)/ruff format --check .

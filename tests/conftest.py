@@ -32,6 +32,7 @@ pytest_plugins = [
     "tests.fixtures.tenancies",
     "tests.fixtures.accounts",
     "tests.fixtures.kubelet",
+    "tests.fixtures.skips",
 ]
 
 

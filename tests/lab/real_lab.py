@@ -235,11 +235,8 @@ def real_lab(
     """
     token = secrets.token_hex(4)
     names = tuple(f"real-{token}-{number}" for number in range(count))
-    try:
-        kubectl = tools.ensure([*nodes.TOOLS, "kubectl"])["kubectl"]
-        basic = images.basic(print)
-    except tools.ToolError as error:
-        pytest.skip(f"no real nodes: {error}")
+    kubectl = tools.ensure([*nodes.TOOLS, "kubectl"])["kubectl"]
+    basic = images.basic(print)
     # Below the folder of the run: whatever happens to this process, the nodes end when that is removed.
     folder = Path(tempfile.mkdtemp(prefix="real-", dir=cluster.folder))
     given = {name: devices(name) for name in names} if devices else {}

@@ -37,10 +37,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.fixture
 def folder(shared: Path) -> Path:
     """One host, served; what a test stopped or killed is started again. A test leaves the host as it was."""
-    try:
-        lab.hosts.start(shared, ONE)
-    except HostsError as error:
-        pytest.skip(f"no simulated hosts here: {error}")
+    lab.hosts.start(shared, ONE)
     return shared
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from lab import images, nodes, tools
+from lab import images, nodes
 from lab.nodes.configuration import KATA_STAND_IN_ROOT
 from tests.fixtures.control_plane import KubeCluster
 from tests.lab.real_gpus import IMAGE, RESOURCE, TABLE, RealGpus, fake_devices, real_gpus
@@ -28,10 +28,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def gpus(kube_api: KubeCluster) -> Iterator[RealGpus]:
-    try:
-        programs = images.caas(f"docker.io/{IMAGE}", print)
-    except tools.ToolError as error:
-        pytest.skip(f"no image of our programs: {error}")
+    programs = images.caas(f"docker.io/{IMAGE}", print)
     with real_lab(
         kube_api, 1, devices=lambda _: fake_devices(), archives=[programs.archive]
     ) as lab:

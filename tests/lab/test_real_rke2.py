@@ -34,7 +34,6 @@ from lab.hosts import HostSpec, real_machine
 from lab.hosts.folder import HostsFolder
 from lab.nodes import RunningNode, command_in
 from lab.nodes.rke2 import CONFIGURATION, CONTAINERD
-from lab.tools.errors import ToolError
 from tests.fixtures.control_plane import KubeCluster
 from tests.fixtures.hosts import SimulatedHost
 from tests.lab.real_lab import (
@@ -145,11 +144,8 @@ class World:
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     folder = tmp_path_factory.mktemp("rke2") / "lab"
-    try:
-        programs = tools.ensure([*nodes.TOOLS, "kubectl", "helm"])
-        archives = (*images.basic(print), images.stand_in(print).archive)
-    except ToolError as error:
-        pytest.skip(f"no real nodes: {error}")
+    programs = tools.ensure([*nodes.TOOLS, "kubectl", "helm"])
+    archives = (*images.basic(print), images.stand_in(print).archive)
     specs = [HostSpec(SERVER, "plain-server"), HostSpec(AGENT, "plain-gpu-a100")]
     own = [NodeSpec(s.name, {}, nodes.OWN_CAPACITY, nodes.OWN_CAPACITY) for s in specs]
     with ExitStack() as stack:
@@ -187,10 +183,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 @pytest.fixture(scope="module")
 def toolkit_files() -> dict[str, Path]:
     """NVIDIA's programs."""
-    try:
-        return dict(toolkit_programs.ensure(print))
-    except ToolError as error:
-        pytest.skip(f"NVIDIA's container toolkit cannot be had here: {error}")
+    return dict(toolkit_programs.ensure(print))
 
 
 def test_hosts_that_joined_are_nodes_as_their_configuration_says(world: World) -> None:

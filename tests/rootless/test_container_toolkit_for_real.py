@@ -21,8 +21,8 @@ from gpuclusters.domain.cdi_rules import faults_in
 from gpuclusters.domain.usernetes_versions import version_set
 from gpuclusters.rootless import files
 from gpuclusters.rootless.model import LiveRootless
+from lab.tools.debian_packages import unpacked
 from tests.fixtures import go_programs
-from tests.fixtures.debian import unpacked
 from tests.rootless import gpu_layer
 from tests.rootless.private_machine import PrivateMachine, needed, private_machine
 from tests.rootless.test_namespaces_for_real import PACKAGES

@@ -16,7 +16,7 @@ from gpuclusters.rootless import files
 from gpuclusters.rootless.decide import LEAST_IDS, next_range
 from gpuclusters.rootless.model import LiveRootless
 from lab import rootless_node
-from tests.fixtures.debian import unpacked
+from lab.tools.debian_packages import unpacked
 from tests.rootless.private_machine import PrivateMachine, needed, private_machine
 
 SCRIPTS = files.SCRIPTS

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import threading
 from collections.abc import Iterator
@@ -20,8 +19,6 @@ from gpuclusters.adapters.errors import NoCredentialsError
 from gpuclusters.adapters.google_credentials import GoogleCredentials
 
 KEY_FILE = "GOOGLE_APPLICATION_CREDENTIALS"
-LIBRARY = importlib.util.find_spec("google.auth") is not None
-needs_library = pytest.mark.skipif(not LIBRARY, reason="google-auth is not installed")
 
 
 @dataclass
@@ -92,7 +89,6 @@ def test_without_the_library_it_is_said_what_to_install(monkeypatch: pytest.Monk
         GoogleCredentials(environment={}).token()
 
 
-@needs_library
 def test_a_key_file_is_turned_into_a_token_once(
     tmp_path: Path, issuer: Issuer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -102,7 +98,6 @@ def test_a_key_file_is_turned_into_a_token_once(
     assert len(issuer.asked) == 1
 
 
-@needs_library
 def test_credentials_that_are_not_there_name_the_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

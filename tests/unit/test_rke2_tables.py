@@ -32,6 +32,7 @@ from gpuclusters.domain.gpu_operator_values import ContainerDriver, Wish
 from gpuclusters.domain.gpu_products import Architecture
 from gpuclusters.domain.monitoring_stack import Monitoring
 from gpuclusters.domain.rke2_matrix import ModulesPolicy, OperatingSystem
+from lab import tools
 
 CHART = os.environ.get("GPU_OPERATOR_CHART", "")
 """A chart of NVIDIA's by path, unpacked or as an archive, for who has one."""
@@ -339,7 +340,6 @@ def test_images_for_a_mirror_name_the_drivers_operating_system() -> None:
 
 
 @pytest.mark.skipif(not CHART, reason="no chart: set GPU_OPERATOR_CHART to one of NVIDIA's by path")
-@pytest.mark.skipif(shutil.which("helm") is None, reason="helm is not on PATH")
 def test_a_chart_by_path_renders_with_our_values_and_has_every_key(tmp_path: Path) -> None:
     path = Path(CHART)
     if path.suffix == ".tgz":
@@ -353,7 +353,7 @@ def test_a_chart_by_path_renders_with_our_values_and_has_every_key(tmp_path: Pat
     file = tmp_path / "values.yaml"
     file.write_text(yaml.safe_dump(ours))
     done = subprocess.run(
-        ["helm", "template", "gpu-operator", str(path), "--values", str(file)],
+        [tools.resolve("helm"), "template", "gpu-operator", str(path), "--values", str(file)],
         capture_output=True,
         text=True,
         check=False,

@@ -24,7 +24,8 @@ from gpuclusters.domain import domain_xml
 from gpuclusters.domain.platforms import PRESETS, Platform
 from gpuclusters.domain.service_vm_state import PROGRAM, UNIT, UNITS
 from gpuclusters.vfio import decide as vfio
-from tests.fixtures.debian import libraries, unpacked
+from lab.tools.debian_packages import unpacked
+from tests.fixtures.debian import libraries
 from tests.unit.test_service_vm import domain, inputs, seed
 
 PACKAGES = {
