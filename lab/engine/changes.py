@@ -150,7 +150,6 @@ class UpdateStep(Step):
             timeout = new.custom_timeouts.get("update", 0)
             new.outputs = provider.update(wanted, timeout=timeout, preview=session.preview)
         except InitFailedError as error:
-            new.id = error.id or new.id
             new.outputs, new.init_errors = error.outputs, error.reasons
             raise
 

@@ -235,11 +235,12 @@ class Deployment:
         self._server.stop(None)
         self._registry.close()
         self._flush()
-        if self._executor.errored:
-            kind = "preview" if self._request.preview else "update"
+        kind = "preview" if self._request.preview else "update"
+        # A plan that was given up has said why; one with errors that went on says so at its end.
+        given_up = self._failed or self._registrar.refused
+        if self._executor.errored or (self._session.saw_error and not given_up):
             self._reporter.say("error", f"{kind} failed")
         elif self._cancel.requested.is_set():
-            kind = "preview" if self._request.preview else "update"
             self._reporter.say("error", f"{kind} canceled")
         self._reporter.emit(
             Summary(

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
-from lab.engine import urn as urns
 from lab.engine.answers import Comparison, InitFailedError
 from lab.engine.diff import Changes, Diff
 from lab.engine.events import StepOp
@@ -83,7 +83,8 @@ def refresh(session: Session, targets: Targets, executor: Executor) -> None:
     if executor.terminated.is_set():
         return
     found = {id(s.old): (None if s.gone else s.new) for s in steps}
-    resources = _repair([found.get(id(r), r) for r in session.base.resources])
+    olds = session.base.resources
+    resources = _repair(olds, [found.get(id(r), r) for r in olds])
     base = dataclasses.replace(
         session.base,
         resources=resources,
@@ -100,16 +101,23 @@ def _pending(session: Session) -> tuple[PendingOperation, ...]:
     return session.base.pending_operations
 
 
-def _repair(found: list[ResourceState | None]) -> tuple[ResourceState, ...]:
+def _repair(
+    olds: Sequence[ResourceState], found: Sequence[ResourceState | None]
+) -> tuple[ResourceState, ...]:
     """The resources that are there, without references to those that are not."""
     resources: list[ResourceState] = []
     there: set[str] = set()
-    for state in found:
+    # For each resource the nearest that is left: itself, or what took the place of its parent.
+    nearest = {"": ""}
+    for old, state in zip(olds, found, strict=True):
         if state is None:
+            nearest.setdefault(old.urn, nearest.get(old.parent, ""))
             continue
         _strip(state, there)
+        state.parent = nearest.get(state.parent, "")
         resources.append(state)
         there.add(state.urn)
+        nearest[state.urn] = state.urn
     return tuple(resources)
 
 
@@ -123,5 +131,3 @@ def _strip(state: ResourceState, there: set[str]) -> None:
     state.property_dependencies = {key: kept for key, kept in left.items() if kept}
     if state.deleted_with and state.deleted_with not in there:
         state.deleted_with = ""
-    if state.parent and state.parent not in there:
-        state.parent = next((u for u in there if urns.is_stack(u)), "")

@@ -100,6 +100,19 @@ def test_a_preview_says_which_outputs_change(engine: Engine) -> None:
     assert "Outputs:" not in engine.run("preview", expect=1)
 
 
+def test_a_plan_that_meets_a_protected_resource_is_told_as_failed(engine: Engine) -> None:
+    program = "from things import *\nThing('a', opts=pulumi.ResourceOptions(protect=True"
+    engine.program(f"{program}))\n")
+    engine.up()
+    engine.program(f"{program}, replace_on_changes=['what']))\n".replace("'a',", "'a', 'other',"))
+    output = engine.run("preview", expect=1)
+    assert "unable to replace resource" in output
+    assert "error: preview failed" in output
+    output = engine.up(expect=1)
+    assert "unable to replace resource" in output
+    assert "update failed" not in output
+
+
 def test_what_a_program_logs_for_developers_is_shown_to_them(engine: Engine) -> None:
     engine.program("import pulumi\npulumi.log.debug('inner workings')\n")
     assert "inner workings" not in engine.run("preview")

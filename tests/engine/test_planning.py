@@ -241,6 +241,15 @@ def test_refresh_takes_in_what_somebody_else_changed_and_removed(stack: Stack) -
     assert not faults(ended.snapshot)
 
 
+def test_a_refresh_hands_children_of_what_is_gone_to_the_next_parent_above(stack: Stack) -> None:
+    stack.up(Thing("a"), Thing("b", parent="a"), Thing("c", parent="b"), Thing("d", parent="c"))
+    for gone in ("b@2", "c@3"):
+        del stack.memory.objects[gone]
+    ended = stack.refresh()
+    assert ended.state("d").parent == ended.state("a").urn
+    assert not faults(ended.snapshot)
+
+
 @pytest.mark.parametrize("delete_first", [False, True])
 def test_a_crash_at_any_save_is_made_up_for_by_the_next_run(*, delete_first: bool) -> None:
     """Whenever the engine is killed, the next run gets where it was going."""

@@ -131,7 +131,8 @@ def test_an_update_that_half_failed_is_tried_again(stack: Stack) -> None:
     for _ in range(2):
         failed = stack.up(Thing("a", text="new"))
         assert not failed.ok
-        assert failed.state("a").outputs["text"] == "new"
+        state = failed.state("a")
+        assert (state.id, state.inputs["text"], state.outputs["text"]) == ("a@1", "new", "new")
         assert failed.state("a").init_errors == ("not ready",)
     stack.memory.unhealthy.clear()
     assert stack.up(Thing("a", text="new")).changes == {"same": 1, "update": 1}
