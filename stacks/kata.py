@@ -13,6 +13,11 @@ from components.caas.kata_runtime import KataRuntimeArgs
 from components.caas.tenant_storage import TenantStorage, TenantStorageArgs
 from components.chart import Chart
 from components.host_connection import HostConnection
+from gpuclusters.boot.guest_profile import (
+    GUEST_BASE_MIB,
+    install_at_once,
+    install_timeout_seconds,
+)
 from gpuclusters.config.boot import boot_profile
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.charts import Chart as ChartSource
@@ -21,11 +26,6 @@ from gpuclusters.config.kata import GuestImage
 from gpuclusters.config.plan import namespace
 from gpuclusters.config.tenants import Tenant
 from gpuclusters.domain import csi_chart, kata_chart, quantity
-from gpuclusters.domain.boot_profile import (
-    GUEST_BASE_MIB,
-    install_at_once,
-    install_timeout_seconds,
-)
 from gpuclusters.domain.kata import PASSTHROUGH, WORKLOAD_LABEL
 from gpuclusters.domain.kata_configuration import (
     KUBELET_ROOT,

@@ -14,7 +14,7 @@ from pulumi_command import remote
 
 from components import script
 from components.host_connection import HostConnection
-from gpuclusters.providers.host_boot import HostBoot
+from gpuclusters.boot.resource import HostBoot
 from gpuclusters.vfio.resource import VfioBinding
 
 
@@ -25,9 +25,9 @@ class HostPreparationArgs:
     connection: HostConnection
     private_key: pulumi.Input[str] | None
     kernel_arguments: Sequence[str]
-    """All that must be on the kernel's command line (`domain.host_boot.kernel_arguments`)."""
+    """All that must be on the kernel's command line (`boot.model.kernel_arguments`)."""
     files: Mapping[str, str]
-    """Files of modprobe, sysctl and limits by path (`domain.host_boot.host_files`)."""
+    """Files of modprobe, sysctl and limits by path (`boot.model.host_files`)."""
     vfio_functions: Sequence[Mapping[str, str]]
     """What belongs to vfio-pci: `address`, `pci_id` and `pci_class` of each; all three must agree."""
     huge_pages_1g_by_numa_node: Mapping[int, int] = field(default_factory=dict)

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gpuclusters.adapters.errors import CommandFailedError
-from gpuclusters.adapters.host_boot import UPDATE_SECONDS, SshBootHost
 from gpuclusters.adapters.node_files import SshNodeFiles
 from gpuclusters.adapters.scripts import explained, run_script
 from gpuclusters.adapters.ssh import Completed, SshHost
+from gpuclusters.boot.decide import BootMethod
+from gpuclusters.boot.host import reboot, update
 from gpuclusters.core.converge import Clock
 from gpuclusters.domain import gpu_driver
 from gpuclusters.domain.gpu_driver import LiveDriver
 from gpuclusters.domain.gpu_driver_packages import Packages
-from gpuclusters.domain.host_boot import BootMethod
 
 # A gigabyte over a slow mirror, and modules that are built for several kernels.
 INSTALL_SECONDS = 2400.0
@@ -27,7 +27,7 @@ class SshDriverHost:
     def __init__(self, host: SshHost, clock: Clock) -> None:
         self._host = host
         self._files = SshNodeFiles(host)
-        self._boot = SshBootHost(host, clock)
+        self._clock = clock
 
     @property
     def place(self) -> str:
@@ -50,13 +50,7 @@ class SshDriverHost:
     def build_initramfs(self, family: str, digest: str) -> None:
         """For all kernels; the note is made when it is done."""
         method = BootMethod.GRUB_FOLDER if family == "debian" else BootMethod.GRUBBY
-        run_script(
-            self._host,
-            "boot_update",
-            [method, "no", digest, f"{gpu_driver.STATE}/initramfs", "no", "no", "", ""],
-            tried="build the initramfs without nouveau",
-            timeout_seconds=UPDATE_SECONDS,
-        )
+        update(self._host, method, initramfs=digest, stamp=f"{gpu_driver.STATE}/initramfs")
 
     def install(self, family: str, packages: Packages) -> None:
         """Exactly these versions."""
@@ -78,7 +72,7 @@ class SshDriverHost:
 
     def reboot(self, boot_id: str, timeout_seconds: int) -> None:
         """Back when the host answers with another boot id."""
-        self._boot.reboot(boot_id, timeout_seconds)
+        reboot(self._host, self._clock, boot_id, timeout_seconds)
 
     def load(self) -> None:
         """Load the module."""

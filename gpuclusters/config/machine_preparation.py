@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from gpuclusters.boot.model import RebootPolicy, host_files, kernel_arguments
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.nodes import Node
 from gpuclusters.config.plan import board, preset
 from gpuclusters.config.preparation import PACKAGES
-from gpuclusters.domain import host_boot, huge_pages
-from gpuclusters.domain.host_boot import RebootPolicy
 from gpuclusters.vfio.model import NVSWITCH_PCI_ID, VfioFunction, board_functions
 
 
@@ -38,15 +37,15 @@ def machine_preparation(config: CaasConfig, node: Node) -> MachinePreparation:
         extra_functions=its.extra_functions,
         extra_pci_id=known.extra_pci_id,
     )
-    pages = huge_pages.by_node(node.hugepages_gib_per_numa_node or ())
+    pages = dict(enumerate(node.hugepages_gib_per_numa_node or ()))
     return MachinePreparation(
-        kernel_arguments=host_boot.kernel_arguments(
+        kernel_arguments=kernel_arguments(
             cpu=said.cpu,
             huge_pages_1g_by_numa_node=pages,
             early_claim=[f.pci_id for f in functions] if said.early_claim else (),
             extra=said.extra_kernel_arguments,
         ),
-        files=host_boot.host_files(
+        files=host_files(
             disable_idle_d3=said.disable_idle_d3,
             dma_entry_limit=said.dma_entry_limit,
             inotify_instances=said.inotify_instances,

@@ -7,9 +7,9 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
+from gpuclusters.boot import command_line
+from gpuclusters.boot.model import Cpu, RebootPolicy
 from gpuclusters.config.base import Count, Flag, Integer, Section, Text, refusal
-from gpuclusters.domain import kernel_command_line
-from gpuclusters.domain.host_boot import Cpu, RebootPolicy
 
 PACKAGES = (
     "qemu-system-x86",
@@ -26,7 +26,7 @@ PACKAGES = (
 
 def _argument(value: str) -> str:
     try:
-        return kernel_command_line.check(value)
+        return command_line.check(value)
     except ValueError:
         raise refusal(
             "is not one kernel argument",

@@ -14,11 +14,8 @@ from gpuclusters.domain.adoption import value
 from gpuclusters.domain.cdi import CdiSpecInputs
 from gpuclusters.domain.gpu_driver import GpuDriverInputs, LiveDriver
 from gpuclusters.domain.gpu_driver_packages import Packages
-from gpuclusters.domain.host_boot import BootState, HostBootInputs
-from gpuclusters.domain.host_boot import plan as boot_plan
 from gpuclusters.domain.host_file import HostFileSpec, sha256_of
 from gpuclusters.domain.ports import LiveFile, PciFunction
-from gpuclusters.domain.reconcile_boot import FoundFile
 from gpuclusters.domain.service_vm_state import LiveVm, WantedVm
 
 
@@ -102,18 +99,6 @@ def unit(
     if live.sha256 != sha256_of(content.encode()):
         yield f"{path} has other content (sha256 {live.sha256[:12]})"
     yield from differences
-
-
-def boot(inputs: HostBootInputs, state: BootState, found: Mapping[str, FoundFile]) -> Iterator[str]:
-    """Files that are there and differ; kernel arguments that would need another boot."""
-    for path, content in sorted(inputs.files.items()):
-        digest = found[path].digest
-        if digest is not None and digest != sha256_of(content.encode()):
-            yield f"{path} has other content (sha256 {digest[:12]})"
-    missing = boot_plan(inputs, state).reboot_for
-    begun = set(state.ours) >= set(inputs.kernel_arguments)
-    if missing and not begun:
-        yield f"the running kernel lacks {' '.join(missing)}"
 
 
 def service_vm(want: WantedVm, live: LiveVm) -> Iterator[str]:

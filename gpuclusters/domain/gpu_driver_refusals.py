@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpuclusters.domain import kernel_command_line
+from gpuclusters.boot import command_line
 from gpuclusters.domain.gpu_driver import (
     DriverSource,
     Gpu,
@@ -81,7 +81,7 @@ def _machine(inputs: GpuDriverInputs, live: LiveDriver) -> Iterator[Finding]:
             f"it has {live.switches} NVSwitches and {'some are' if inputs.nvswitch else 'none is'} declared",
             "correct the pool's gpu.nvswitch: GPUs behind switches do not start without the fabric manager",
         )
-    blocked = kernel_command_line.effective(kernel_command_line.split(live.command_line))
+    blocked = command_line.effective(command_line.split(live.command_line))
     taken = [gpu.address for gpu in live.gpus if gpu.driver == _VFIO]
     if "nvidia" in blocked.get("module_blacklist", "").split(",") or taken:
         yield (

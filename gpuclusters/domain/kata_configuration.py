@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from gpuclusters.domain.boot_profile import GUEST_BASE_MIB, BootProfile
+from gpuclusters.boot.guest_profile import GUEST_BASE_MIB, BootProfile
 from gpuclusters.domain.kata import Installation, Shim
 
 KUBELET_ROOT: Final = "/var/lib/kubelet"

@@ -10,13 +10,6 @@ from gpuclusters.drift.finding import Finding
 from gpuclusters.drift.sentences import Reader, property_lines, rules_of, texts, told
 
 _UNIT = r"(?P<what>\S+\.(?:service|timer)) is "
-_BOOT: Final = rules_of(
-    (r"(?P<what>/\S+) is gone", "boot-file-missing"),
-    (r"(?P<what>/\S+) was changed", "boot-file-changed"),
-    (r"the next boot would not have", "kernel-command-line-changed"),
-    (r"the running kernel lacks", "kernel-arguments-missing"),
-    (r"", "boot-not-settled"),
-)
 _VM: Final = rules_of(
     (r"the unit that starts the VM", "unit-changed"),
     (r"the VM does not run", "fabric-manager-not-ready"),
@@ -46,11 +39,6 @@ _PREFLIGHT: Final = {
     "preflight.function-missing": "gpu-missing",
 }
 """What a preflight finds that has a name of its own here."""
-
-
-def boot(seen: Seen, *, up: bool | None) -> Iterator[Finding]:
-    """HostBoot: kernel arguments and what belongs to them."""
-    yield from told(seen, _BOOT, up=up, fallback="kernel and boot files")
 
 
 def converging(area: str) -> Reader:

@@ -21,7 +21,7 @@ def _silent(seen: Seen, *, up: bool | None) -> Iterator[Finding]:  # noqa: ARG00
 
 
 READERS: Final[Mapping[str, Reader]] = {
-    f"{KEPT}HostBoot": host_resources.boot,
+    f"{KEPT}HostBoot": host_resources.converging("boot"),
     f"{KEPT}VfioBinding": host_resources.converging("vfio"),
     f"{KEPT}Preflight": host_resources.machine,
     f"{KEPT}FleetPreflight": _silent,

@@ -33,9 +33,6 @@ def rules_of(*pairs: tuple[str, str]) -> Rules:
 
 
 _WANTED: Final[Mapping[str, str]] = {
-    "kernel-command-line-changed": "all its arguments at every boot",
-    "kernel-arguments-missing": "all its arguments in the running kernel",
-    "boot-file-missing": "the file, as written by `up`",
     "unit-changed": "enabled and active",
     "rke2-unit-changed": "active",
 }

@@ -71,9 +71,9 @@ class ConvergingProvider(KeptProvider[I], Generic[I, L]):
             capability.prove(live)
         return {**self.outputs(inputs, live), DRIFT: []}
 
-    def observe(self, inputs: I, before: Properties) -> Live | None:  # noqa: ARG002
+    def observe(self, inputs: I, before: Properties) -> Live | None:
         """What is there, with everything that differs as `drift`."""
-        capability = self._capability(inputs, {})
+        capability = self._capability(inputs, before)
         live = capability.observe()
         if self.is_absent(inputs, live):
             return None

@@ -43,7 +43,7 @@ PROVIDERS: Mapping[str, str] = {
     "GpuOperatorCrds": "gpuclusters.providers.gpu_operator_crds:GpuOperatorCrdsProvider",
     "GpuOperatorPreflight": "gpuclusters.providers.gpu_operator_preflight:GpuOperatorPreflightProvider",
     "GpuReadiness": "gpuclusters.providers.gpu_readiness:GpuReadinessProvider",
-    "HostBoot": "gpuclusters.providers.host_boot:HostBootProvider",
+    "HostBoot": "gpuclusters.boot.resource:HostBootProvider",
     "HostFile": "gpuclusters.providers.host_file:HostFileProvider",
     "HostUnit": "gpuclusters.providers.host_unit:HostUnitProvider",
     "MigLayout": "gpuclusters.providers.mig_layout:MigLayoutProvider",

@@ -10,7 +10,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpuclusters.domain import host_boot, kernel_command_line
+from gpuclusters.boot import command_line
+from gpuclusters.boot import model as host_boot
 from gpuclusters.vfio import decide as vfio
 from gpuclusters.vfio.model import NVSWITCH_PCI_ID, VfioFunction, board_functions
 from lab.hosts import driver_condition, memory_pages
@@ -42,7 +43,7 @@ def make(host: Host) -> None:
         (root / "etc/default/grub.d").mkdir(parents=True, exist_ok=True)
     prepared = machine.condition == "prepared" and machine.board.passes_gpus_on
     arguments = host_boot.kernel_arguments(cpu=host_boot.Cpu.INTEL, huge_pages_1g_by_numa_node={})
-    ours = " ".join(kernel_command_line.additions(OTHERS, arguments)) if prepared else ""
+    ours = " ".join(command_line.additions(OTHERS, arguments)) if prepared else ""
     line = " ".join(f"{boot_loader.FIXED} {OTHERS} {ours} {_BY_HAND}".split())
     _write(
         root / "etc/default/grub",
@@ -87,7 +88,7 @@ def functions(board: Board) -> tuple[VfioFunction, ...]:
 
 def _prepare(host: Host, arguments: tuple[str, ...], *, rocky: bool) -> None:
     machine, root = host.machine, host.folder.root
-    ours = kernel_command_line.additions(OTHERS, arguments)
+    ours = command_line.additions(OTHERS, arguments)
     files = dict(host_boot.host_files())
     if rocky:
         files[host_boot.ARGUMENTS_FILE] = host_boot.render_arguments_file(ours)

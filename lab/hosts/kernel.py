@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from gpuclusters.domain import kernel_command_line
+from gpuclusters.boot import command_line
 from lab.hosts import driver as nvidia
 from lab.hosts import memory_pages, vfio_nodes
 from lab.hosts.board import PciDevice
@@ -45,7 +45,7 @@ class Kernel:
     @property
     def has_iommu(self) -> bool:
         """Whether the IOMMU is on."""
-        said = kernel_command_line.effective(kernel_command_line.split(self.command_line))
+        said = command_line.effective(command_line.split(self.command_line))
         return any("on" in said.get(key, "").split(",") for key in ("intel_iommu", "amd_iommu"))
 
     def boot(self, line: str, blacklisted: frozenset[str]) -> None:
@@ -85,13 +85,13 @@ class Kernel:
     @property
     def blocked(self) -> frozenset[str]:
         """Modules that the command line forbids to load at all, or by themselves."""
-        said = kernel_command_line.effective(kernel_command_line.split(self.command_line))
+        said = command_line.effective(command_line.split(self.command_line))
         names = f"{said.get('module_blacklist', '')},{said.get('modprobe.blacklist', '')}"
         return frozenset(name for name in names.replace("-", "_").split(",") if name)
 
     def refuses(self, module: str) -> bool:
         """Whether `module_blacklist=` forbids this module even to root."""
-        said = kernel_command_line.effective(kernel_command_line.split(self.command_line))
+        said = command_line.effective(command_line.split(self.command_line))
         return module in said.get("module_blacklist", "").replace("-", "_").split(",")
 
     def load(self, module: str) -> None:
@@ -207,7 +207,7 @@ class Kernel:
         if override is not None:
             return override == driver
         if driver == VFIO:
-            said = kernel_command_line.effective(kernel_command_line.split(self.command_line))
+            said = command_line.effective(command_line.split(self.command_line))
             ids = [*self._ids(), *said.get("vfio_pci.ids", "").split(",")]
             return f"{device.vendor}:{device.device}" in ids
         if driver == NOUVEAU:

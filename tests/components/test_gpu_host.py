@@ -10,7 +10,8 @@ from components.caas.gpu_host import GpuHost, GpuHostArgs, RuntimeDropIns
 from components.caas.host_preparation import HostPreparationArgs
 from components.caas.service_vm import ServiceVmArgs
 from components.host_connection import HostConnection
-from gpuclusters.domain import drop_ins, host_boot
+from gpuclusters.boot import model as host_boot
+from gpuclusters.domain import drop_ins
 from gpuclusters.domain.service_vm import LAB_IMAGE
 from gpuclusters.domain.topology import Board
 from gpuclusters.vfio import model as vfio

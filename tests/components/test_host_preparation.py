@@ -9,7 +9,7 @@ import pytest
 
 from components.caas.host_preparation import HostPreparation, HostPreparationArgs
 from components.host_connection import HostConnection
-from gpuclusters.domain import host_boot
+from gpuclusters.boot import model as host_boot
 from gpuclusters.vfio import model as vfio
 from tests.components.recorder import record
 

@@ -15,11 +15,6 @@ DOMAIN = Path(__file__).resolve().parents[2] / "gpuclusters" / "domain"
 ON_HOST = {"connection": CONNECTION}
 
 SENTENCES: list[tuple[str, str, str, str]] = [
-    ("HostBoot", "/etc/modules-load.d/x.conf is gone", "boot-file-missing", "/etc/modules-load.d/x.conf"),
-    ("HostBoot", "/etc/x was changed", "boot-file-changed", "/etc/x"),
-    ("HostBoot", "the next boot would not have all arguments", "kernel-command-line-changed", ""),
-    ("HostBoot", "the running kernel lacks intel_iommu=on", "kernel-arguments-missing", ""),
-    ("HostBoot", "the initramfs was not built with these files", "boot-not-settled", ""),
     ("ServiceVm", "the VM does not run", "fabric-manager-not-ready", ""),
     ("ServiceVm", "the unit that starts the VM is not enabled", "unit-changed", ""),
     ("ServiceVm", "domain: disk vda is missing", "service-vm-changed", ""),
@@ -61,12 +56,11 @@ def test_the_sentences_are_those_of_the_domain() -> None:
     texts = " ".join(
         (DOMAIN / f"{name}.py").read_text()
         for name in (
-            "reconcile_boot", "service_vm_state", "gpu_driver_plan", "rke2_state",
+            "service_vm_state", "gpu_driver_plan", "rke2_state",
             "usernetes_node_live", "usernetes_node_state",
         )
     )  # fmt: skip
     for part in (
-        "is gone", "was changed", "the next boot would not have", "the running kernel lacks",
         "the VM does not run", "the unit that starts the VM", "the kernel runs", "no driver",
         "GPUs are on the bus", "nouveau is loaded", "packages are not there", "the fabric manager is",
         " differs", "the node container is",

@@ -87,7 +87,7 @@ def by_hand_on_the_machines(dev: Checkout) -> set[Drifted]:
         ("cdi-file-missing", "hgx-02", CDI),
         ("vfio.unbound", "hgx-02", "0000:86:00.0"),
         ("vfio.unit-inactive", "hgx-02", "gpu-clusters-vfio.service"),
-        ("kernel-command-line-changed", "hgx-02", ""),
+        ("boot.next-arguments", "hgx-02", ""),
         ("reboot-pending", "hgx-02", ""),
         ("fabric-manager-restarted", "hgx-02", "fabric-manager"),
     }

@@ -17,8 +17,8 @@ import pytest
 import lab.hosts
 from gpuclusters.adapters.credentials import SshCredentials
 from gpuclusters.adapters.here import SystemClock
-from gpuclusters.adapters.host_boot import SshBootHost
 from gpuclusters.adapters.ssh import SshHost
+from gpuclusters.boot.host import reboot
 from gpuclusters.domain import drop_ins
 from gpuclusters.domain.connection import HostConnection
 from lab import images, nodes, tools
@@ -165,7 +165,7 @@ def test_a_reboot_over_ssh_is_one_of_the_node_and_its_pods_run_again(
     journal.clear(one.hosts, one.name)
     key = SshCredentials("test", private_key=one.host.client_key.read_text())
     reached = SshHost(HostConnection(**one.host.connection), key)
-    SshBootHost(reached, SystemClock()).reboot(boot.strip(), _BOOT_SECONDS)
+    reboot(reached, SystemClock(), boot.strip(), _BOOT_SECONDS)
     assert one.host.run(_BOOT_ID).stdout != boot
     assert nodes.status(one.lab.folder).nodes[one.name].pid != pid
     assert one.endpoint.port == 22

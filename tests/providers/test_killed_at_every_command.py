@@ -22,17 +22,19 @@ import pytest
 from gpuclusters.adapters.credentials import find_credentials
 from gpuclusters.adapters.errors import AdapterError
 from gpuclusters.adapters.here import StderrReporter, SystemClock
-from gpuclusters.adapters.host_boot import SshBootHost
 from gpuclusters.adapters.host_units import SshHostUnits
 from gpuclusters.adapters.node_files import SshNodeFiles
 from gpuclusters.adapters.scripts import run_script
 from gpuclusters.adapters.service_vm import SshServiceVm, scripts
 from gpuclusters.adapters.ssh import Completed, SshHost
-from gpuclusters.domain import domain_xml, host_boot, reconcile_boot
+from gpuclusters.boot import model as host_boot
+from gpuclusters.boot.host import BootCapability
+from gpuclusters.boot.model import HostBootInputs
+from gpuclusters.core.converge import converge
+from gpuclusters.core.finding import Refused
+from gpuclusters.domain import domain_xml
 from gpuclusters.domain.connection import HostConnection
-from gpuclusters.domain.host_boot import HostBootInputs
 from gpuclusters.domain.host_unit import UnitState
-from gpuclusters.domain.refusals import RefusalError
 from gpuclusters.domain.service_vm import IMAGE_FOLDER, STATE_FOLDER, ServiceVmInputs
 from gpuclusters.domain.service_vm_state import WantedVm, compare, wanted
 from gpuclusters.vfio.host import inspect
@@ -333,7 +335,7 @@ def test_what_a_machine_boots_with_is_finished_by_the_next_run(
         find_credentials(machine.client_key.read_text()),
     )
     inputs = HostBootInputs.model_validate(boot_inputs(machine, huge_pages_1g={}, reboot="refuse"))
-    boot, files = SshBootHost(host, SystemClock()), SshNodeFiles(host)
+    boot = BootCapability(inputs, host, (), SystemClock(), StderrReporter())
     undo = (
         f"rm -f {' '.join(inputs.files)} {host_boot.GRUB_FILE} {host_boot.INITRAMFS_STAMP}; "
         "printf 'fs.inotify.max_user_instances = 1\\n' > /tmp/old; sysctl -p /tmp/old; update-grub; "
@@ -345,10 +347,8 @@ def test_what_a_machine_boots_with_is_finished_by_the_next_run(
     )
 
     def act() -> None:
-        with pytest.raises(
-            RefusalError, match="it is set for the next boot, and reboots are refused"
-        ):
-            reconcile_boot.ensure(inputs, boot, files, StderrReporter(), before=())
+        with pytest.raises(Refused, match="it is set for the next boot, and reboots are refused"):
+            converge(boot, StderrReporter())
 
     act()
     undisturbed = machine.sudo(truth).stdout

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from gpuclusters.domain import host_boot
+from gpuclusters.boot import model as host_boot
+from gpuclusters.boot.resource import HostBootProvider
 from gpuclusters.domain.service_vm import IMAGE_FOLDER, LAB_IMAGE, STATE_FOLDER
 from gpuclusters.providers.fabric_partitions import FabricPartitionsProvider
-from gpuclusters.providers.host_boot import HostBootProvider
 from gpuclusters.providers.service_vm import ServiceVmProvider
 from gpuclusters.vfio.resource import VfioBindingProvider
 from lab.hosts import faults, service_vm_faults

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,9 +15,6 @@ from gpuclusters.domain import (
     reconcile_tenancy,
     rke2_adoption,
 )
-from gpuclusters.domain.host_boot import BootMethod, BootState, HostBootInputs
-from gpuclusters.domain.host_file import sha256_of
-from gpuclusters.domain.reconcile_boot import FoundFile
 from gpuclusters.domain.reconcile_gpu_driver import packages_of
 from gpuclusters.domain.refusals import RefusalError
 from gpuclusters.domain.rke2 import Role
@@ -164,36 +160,6 @@ def test_a_driver_is_taken_over_only_if_it_is_this_one() -> None:
     assert "the kernel runs driver 580.178.04" in other
     assert any("proprietary" in words for words in driver(by_hand, modules="proprietary"))
     assert "1 of 2 GPUs are on the bus" in driver(by_hand, gpus=2)
-
-
-def test_a_boot_is_taken_over_only_if_nothing_would_have_to_boot_anew() -> None:
-    text = "# Written by gpu-clusters; changes are put back.\nblacklist nouveau\n"
-    inputs = HostBootInputs.model_validate(
-        {
-            "connection": drivers.CONNECTION,
-            "kernel_arguments": ["intel_iommu=on"],
-            "files": {"/etc/modprobe.d/gpu-clusters.conf": text},
-            "adopt": True,
-        }
-    )
-    (path,) = inputs.files
-    found = {path: FoundFile(sha256_of(text.encode()))}
-
-    def state(running: str) -> BootState:
-        return BootState("b", running, BootMethod.GRUB_FOLDER, running, (), running, "")
-
-    assert list(adoption_host.boot(inputs, state("quiet intel_iommu=on"), found)) == []
-    assert (
-        list(adoption_host.boot(inputs, state("quiet intel_iommu=on"), {path: FoundFile(None)}))
-        == []
-    )
-    begun = dataclasses.replace(state("quiet"), ours=("intel_iommu=on",))
-    assert list(adoption_host.boot(inputs, begun, found)) == [], "a run of ours was interrupted"
-    told = list(adoption_host.boot(inputs, state("quiet"), {path: FoundFile("1" * 64)}))
-    assert told == [
-        f"{path} has other content (sha256 111111111111)",
-        "the running kernel lacks intel_iommu=on",
-    ]
 
 
 class OneObject:

@@ -6,8 +6,8 @@ import tomllib
 
 import pytest
 
+from gpuclusters.boot.guest_profile import BootProfile, Guest
 from gpuclusters.domain import kata_chart
-from gpuclusters.domain.boot_profile import BootProfile, Guest
 from gpuclusters.domain.kata import DeploymentMode, Installation, Shim
 from gpuclusters.domain.kata_configuration import ShimConfiguration
 

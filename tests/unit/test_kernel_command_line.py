@@ -6,17 +6,18 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from gpuclusters.domain import huge_pages, kernel_command_line
-from gpuclusters.domain.host_boot import Cpu, kernel_arguments
-from gpuclusters.domain.kernel_command_line import (
+from gpuclusters.boot.command_line import (
     additions,
     check,
     conflicts,
     effective,
+    huge_page_arguments,
     lacking,
+    pages_by_node,
     shared_names,
     split,
 )
+from gpuclusters.boot.model import Cpu, kernel_arguments
 
 OTHERS = st.lists(
     st.sampled_from(
@@ -97,7 +98,7 @@ def test_an_argument_of_others_is_never_overridden(others: str, wanted: str, the
 
 
 def test_pages_of_a_size_that_others_reserve_are_a_conflict_because_the_first_counts() -> None:
-    wanted = huge_pages.arguments({0: 8, 1: 8})
+    wanted = huge_page_arguments({0: 8, 1: 8})
     assert conflicts("hugepagesz=1G hugepages=4", wanted)
     assert not conflicts("hugepagesz=2M hugepages=4", wanted)
     assert conflicts("hugepagesz=1024M hugepages=1:8,0:8", wanted) == ()
@@ -117,28 +118,25 @@ def test_what_a_shell_would_read_is_no_argument(argument: str) -> None:
 
 @given(st.dictionaries(st.integers(0, 7), st.integers(0, 2048), max_size=8))
 def test_huge_pages_are_found_again_in_what_is_written(pages: dict[int, int]) -> None:
-    arguments = huge_pages.arguments(pages)
+    arguments = huge_page_arguments(pages)
     wanted = {node: count for node, count in pages.items() if count}
     if not wanted:
         assert arguments == ()
         return
     value = effective(arguments)[f"hugepages@{1 << 30}"]
-    assert huge_pages.parse(value) == wanted
-    assert huge_pages.missing(wanted, wanted) == {}
-    assert huge_pages.missing(wanted, {}) == wanted
+    assert pages_by_node(value) == wanted
 
 
 def test_a_plain_number_of_pages_says_nothing_about_nodes() -> None:
-    assert huge_pages.parse("512") is None
-    assert huge_pages.by_node([4, 8]) == {0: 4, 1: 8}
+    assert pages_by_node("512") is None
     with pytest.raises(ValueError, match="no negative number"):
-        huge_pages.arguments({0: -1})
+        huge_page_arguments({0: -1})
 
 
 def test_every_argument_that_we_set_is_one() -> None:
     arguments = kernel_arguments(
         cpu=Cpu.AMD, huge_pages_1g_by_numa_node={0: 1}, early_claim=["10de:2330"]
     )
-    assert [kernel_command_line.check(argument) for argument in arguments] == list(arguments)
+    assert [check(argument) for argument in arguments] == list(arguments)
     assert "amd_iommu=on" in arguments
     assert "vfio-pci.ids=10de:2330" in arguments

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from gpuclusters.boot.command_line import key_of
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.fault import Flaw, show
 from gpuclusters.config.rules.rule import rule
-from gpuclusters.domain.kernel_command_line import key_of
 
 _SET_ELSEWHERE = {
     "amd_iommu": "preparation.cpu",

@@ -1,12 +1,13 @@
 """Rows 5, 7 and 13: patience for VMs that boot for minutes, what they are made of, and versions.
 
-Timeouts that the configuration does not state are derived and fit each other; see `domain.boot_profile`.
+Timeouts that the configuration does not state are derived and fit each other; see `boot.guest_profile`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+from gpuclusters.boot.guest_profile import GUEST_BASE_MIB
 from gpuclusters.config.boot import boot_profile
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.fault import Flaw, Path, show
@@ -14,7 +15,6 @@ from gpuclusters.config.kata import Snapshotter
 from gpuclusters.config.kubernetes import ContainerdConfigVersion
 from gpuclusters.config.plan import share
 from gpuclusters.config.rules.rule import rule
-from gpuclusters.domain.boot_profile import GUEST_BASE_MIB
 from gpuclusters.domain.sizing import GIB
 from gpuclusters.domain.versions import (
     CONTAINERD_CDI_ALWAYS,

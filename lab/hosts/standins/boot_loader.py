@@ -7,7 +7,7 @@ machine boots with next time (`boot.py`).
 
 from __future__ import annotations
 
-from gpuclusters.domain.kernel_command_line import key_of, split
+from gpuclusters.boot.command_line import key_of, split
 from lab.hosts.standins.call import Answer, Call
 
 GRUB_CONFIG = "/boot/grub/grub.cfg"

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from gpuclusters.boot.guest_profile import BootProfile, Guest
 from gpuclusters.domain import kata_chart
-from gpuclusters.domain.boot_profile import BootProfile, Guest
 from gpuclusters.domain.kata import KATA_LABEL, DeploymentMode, Installation, Shim
 from gpuclusters.domain.kata_configuration import ShimConfiguration
 from tests.lab.providers.plugin import Plugin, StepError, urn

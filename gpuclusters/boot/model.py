@@ -1,6 +1,6 @@
-"""What a host has to boot with so that its GPUs can be passed through: arguments, files, and when to reboot.
+"""What a host has to boot with so that its GPUs can be passed through: arguments and files.
 
-Pure. The sources of each setting:
+The sources of each setting:
 
 - `intel_iommu=on` / `amd_iommu=on iommu=pt`: NVIDIA's GPU Operator with Kata and the kernel's VFIO
   documentation: without an IOMMU there are no groups, and `pt` spares the host's own devices the mapping;
@@ -8,20 +8,19 @@ Pure. The sources of each setting:
   its documentation of Kata, "host must have no NVIDIA driver"; `module_blacklist=` holds even against an
   explicit modprobe, files in modprobe.d only against automatic loading;
 - `softdep nvidia pre: vfio-pci`: vfio-pci is there before any NVIDIA module could be;
-- pages of 1 GiB: see `huge_pages`;
+- pages of 1 GiB: see `command_line`;
 - `vfio_iommu_type1 dma_entry_limit`: the kernel's default of 65535 mappings for each VM.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from gpuclusters.domain import huge_pages, kernel_command_line
+from gpuclusters.boot import command_line
 from gpuclusters.domain.connection import HostConnection
 from gpuclusters.domain.host_file import check_content, check_path, sha256_of
 
@@ -96,7 +95,7 @@ def kernel_arguments(
     return (
         f"{cpu}_iommu=on",
         "iommu=pt",
-        *huge_pages.arguments(huge_pages_1g_by_numa_node),
+        *command_line.huge_page_arguments(huge_pages_1g_by_numa_node),
         f"module_blacklist={','.join(BLOCKED_MODULES)}",
         *claim,
         *extra,
@@ -178,7 +177,7 @@ class HostBootInputs(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     connection: HostConnection
-    kernel_arguments: tuple[Annotated[str, AfterValidator(kernel_command_line.check)], ...]
+    kernel_arguments: tuple[Annotated[str, AfterValidator(command_line.check)], ...]
     files: Annotated[Mapping[str, str], AfterValidator(_check_files)] = Field(default_factory=dict)
     huge_pages_1g: Annotated[Mapping[str, int], AfterValidator(_check_pages)] = Field(
         default_factory=dict
@@ -192,78 +191,6 @@ class HostBootInputs(BaseModel):
     def natural_id(self) -> str:
         """`host/boot`."""
         return f"{self.connection.host}/boot"
-
-    @property
-    def pages(self) -> Mapping[int, int]:
-        """Pages of 1 GiB by NUMA node."""
-        return {int(node): count for node, count in self.huge_pages_1g.items()}
-
-    @property
-    def initramfs_digest(self) -> str:
-        """Digest of the files that have to be in the initramfs."""
-        return initramfs_digest(self.files)
-
-
-@dataclass(frozen=True, slots=True)
-class BootState:
-    """What a host boots with, as found now."""
-
-    boot_id: str
-    running: str
-    """/proc/cmdline."""
-    method: BootMethod | None
-    others: str
-    """What the next boot would get without our part."""
-    ours: tuple[str, ...]
-    """What we have added to it."""
-    next_boot: str
-    """The line that the boot loader will really pass: written by update-grub or grubby."""
-    initramfs: str
-    """Digest of the files with which we last built the initramfs; empty: never."""
-    loader_behind: bool = False
-    """Whether our part was written after the boot loader was told last."""
-    sysctl_behind: bool = False
-    """Whether the kernel has other values than our file says: written, then cut off before it was loaded."""
-    units_behind: bool = False
-    """Whether systemd has not read our drop-ins yet."""
-    huge_pages_1g: Mapping[int, int] = field(default_factory=dict)
-    device_users: tuple[int, ...] | None = ()
-    """Processes that hold a VFIO group or device open: virtual machines. None: nobody could tell."""
-
-
-@dataclass(frozen=True, slots=True)
-class BootPlan:
-    """What has to be done on a host, in this order."""
-
-    add: tuple[str, ...]
-    """Our part of the line."""
-    write_arguments: bool
-    update_loader: bool
-    update_initramfs: bool
-    reboot_for: tuple[str, ...]
-    """Arguments that the running kernel lacks."""
-
-    @property
-    def changes_the_host(self) -> bool:
-        """Whether anything is to be written."""
-        return self.write_arguments or self.update_loader or self.update_initramfs
-
-
-def plan(inputs: HostBootInputs, state: BootState) -> BootPlan:
-    """Compare; `state` must be free of conflicts."""
-    add = kernel_command_line.additions(state.others, inputs.kernel_arguments)
-    stale = [argument for argument in state.ours if argument not in add]
-    lacking_next = kernel_command_line.lacking(state.next_boot, inputs.kernel_arguments)
-    return BootPlan(
-        add=add,
-        write_arguments=state.ours != add,
-        update_loader=state.loader_behind
-        or state.ours != add
-        or bool(lacking_next)
-        or _has(state.next_boot, stale),
-        update_initramfs=state.initramfs != inputs.initramfs_digest,
-        reboot_for=kernel_command_line.lacking(state.running, inputs.kernel_arguments),
-    )
 
 
 def render_grub_file(arguments: Sequence[str]) -> str:
@@ -281,10 +208,6 @@ def render_grub_file(arguments: Sequence[str]) -> str:
 def render_arguments_file(arguments: Sequence[str]) -> str:
     """Our note of what grubby was told."""
     return _lines([MARK, *arguments])
-
-
-def _has(line: str, arguments: Sequence[str]) -> bool:
-    return bool(set(kernel_command_line.split(line)) & set(arguments))
 
 
 def _lines(lines: Sequence[str]) -> str:

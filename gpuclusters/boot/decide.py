@@ -1,0 +1,183 @@
+"""How a host's boot differs from its inputs, and what forbids to change it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from gpuclusters.boot import command_line
+from gpuclusters.boot.model import SYSCTL_FILE, HostBootInputs, RebootPolicy, initramfs_digest
+from gpuclusters.core.finding import Finding, Level
+from gpuclusters.domain.host_file import sha256_of
+
+MODE, OWNER = "0644", "root:root"
+WRITE, REBOOT = "write", "reboot"
+_AGAIN = "see what else changes the boot of this host, then run again"
+_BOOTED = (
+    "look which entry the boot loader starts (`grub-editenv list`, /boot/grub/grub.cfg), then run "
+    "again"
+)
+
+
+class BootMethod(StrEnum):
+    """How a host's boot loader is told about arguments."""
+
+    GRUB_FOLDER = "grub.d"
+    """Debian and Ubuntu: a file in /etc/default/grub.d, then update-grub."""
+    GRUBBY = "grubby"
+    """The RHEL family: grubby, which changes every entry and what new kernels get."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundFile:
+    """A file on the host; `digest` is None when it is not there."""
+
+    digest: str | None
+    mode: str = ""
+    owner: str = ""
+    ours: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BootState:
+    """What a host boots with, as found now."""
+
+    boot_id: str
+    running: str
+    """/proc/cmdline."""
+    method: BootMethod | None
+    others: str
+    """What the next boot would get without our part."""
+    ours: tuple[str, ...]
+    """What we have added to it."""
+    next_boot: str
+    """The line that the boot loader will really pass: written by update-grub or grubby."""
+    initramfs: str
+    """Digest of the files with which we last built the initramfs; empty: never."""
+    loader_behind: bool = False
+    """Whether our part was written after the boot loader was told last."""
+    sysctl_behind: bool = False
+    """Whether the kernel has other values than our file says."""
+    units_behind: bool = False
+    """Whether systemd has not read our drop-ins yet."""
+    huge_pages_1g: Mapping[int, int] = field(default_factory=dict)
+    device_users: tuple[int, ...] | None = ()
+    """Processes that hold a VFIO group or device open: virtual machines. None: nobody could tell."""
+    files: Mapping[str, FoundFile] = field(default_factory=dict)
+
+
+def findings(inputs: HostBootInputs, before: Sequence[str], state: BootState) -> Iterator[Finding]:
+    """How a host differs from its inputs; `before` are files that were written before."""
+    if state.method is None:
+        problem = (
+            "its boot loader is neither GRUB with /etc/default/grub nor one that grubby manages"
+        )
+        remedy = f"set these kernel arguments by hand: {' '.join(inputs.kernel_arguments)}"
+        yield Finding("boot.loader-unknown", problem, remedy)
+        return
+    conflicts = [*_conflicts(inputs, state)]
+    yield from conflicts
+    for path, content in sorted(inputs.files.items()):
+        yield from _file(path, content, state.files[path], ours=path in before)
+    for path in sorted(set(before) - set(inputs.files)):
+        if state.files[path].ours:
+            yield _repair("boot.file-left", f"{path} is still there", path)
+    if not conflicts and not follows(inputs, state):
+        problem = "the next boot would not have all arguments"
+        yield _repair("boot.next-arguments", problem, missing=True)
+    if SYSCTL_FILE in inputs.files and state.sysctl_behind:
+        problem = f"the kernel has other values than {SYSCTL_FILE} says"
+        yield _repair("boot.sysctl", problem, SYSCTL_FILE, missing=True)
+    if state.units_behind:
+        problem = "systemd has not read the drop-ins of units"
+        yield _repair("boot.units", problem, missing=True)
+    if state.initramfs != initramfs_digest(inputs.files):
+        problem = "the initramfs was not built with these files"
+        yield _repair("boot.initramfs", problem, missing=True)
+    yield from _running(inputs, state)
+
+
+def additions(inputs: HostBootInputs, state: BootState) -> tuple[str, ...]:
+    """Our part of the line; `state` must be free of conflicts."""
+    return command_line.additions(state.others, inputs.kernel_arguments)
+
+
+def follows(inputs: HostBootInputs, state: BootState) -> bool:
+    """Whether the next boot has exactly our part, and the boot loader knows it."""
+    add = additions(inputs, state)
+    stale = set(state.ours) - set(add)
+    return (
+        state.ours == add
+        and not state.loader_behind
+        and not command_line.lacking(state.next_boot, inputs.kernel_arguments)
+        and stale.isdisjoint(command_line.split(state.next_boot))
+    )
+
+
+def _conflicts(inputs: HostBootInputs, state: BootState) -> Iterator[Finding]:
+    for conflict in command_line.conflicts(state.others, inputs.kernel_arguments):
+        problem = (
+            f"the boot configuration says {conflict.theirs}, which contradicts {conflict.ours}"
+        )
+        remedy = "take it out of /etc/default/grub, or out of preparation"
+        yield Finding("boot.conflict", problem, remedy, (conflict.theirs,))
+    if state.method is BootMethod.GRUBBY:
+        for name in command_line.shared_names(state.others, additions(inputs, state)):
+            problem = f"{name} is on the command line with another value, which grubby would replace for good"
+            remedy = "take it out with `grubby --remove-args`"
+            yield Finding("boot.conflict", problem, remedy, (name,))
+
+
+def _file(path: str, content: str, found: FoundFile, *, ours: bool) -> Iterator[Finding]:
+    if found.digest is None:
+        yield _repair("boot.file-missing", f"{path} is gone", path, missing=True)
+    elif (found.digest, found.mode, found.owner) == (sha256_of(content.encode()), MODE, OWNER):
+        return
+    elif found.ours or ours:
+        yield _repair("boot.file-changed", f"{path} was changed", path)
+    else:
+        remedy = "move it away, or make it equal"
+        yield Finding("boot.file-foreign", f"{path} is not ours", remedy, (path,))
+
+
+def _running(inputs: HostBootInputs, state: BootState) -> Iterator[Finding]:
+    """What only another boot can change, and what forbids it."""
+    lacking = command_line.lacking(state.running, inputs.kernel_arguments)
+    if lacking:
+        words = " ".join(lacking)
+        begun = set(state.ours) >= set(inputs.kernel_arguments)
+        yield Finding(
+            "boot.running-arguments",
+            f"the running kernel lacks {words}",
+            _BOOTED,
+            level=Level.REPAIR,
+            step=REBOOT,
+            missing=begun,
+        )
+        if inputs.reboot is RebootPolicy.ALLOW and state.device_users != ():
+            yield _in_use(words, state.device_users)
+        return
+    for node, count in sorted(inputs.huge_pages_1g.items()):
+        reserved = state.huge_pages_1g.get(int(node), 0)
+        if reserved < count:
+            yield Finding(
+                "boot.huge-pages",
+                f"the kernel reserved {reserved} huge pages of 1 GiB on NUMA node {node}, not {count}",
+                "lower hugepages-gib-per-numa-node, or look for memory that the machine lacks",
+                (f"node{node}",),
+            )
+
+
+def _in_use(words: str, users: Sequence[int] | None) -> Finding:
+    if users is None:
+        problem = "it cannot be told whether a virtual machine uses a GPU: fuser is not installed"
+        return Finding("boot.users-unknown", problem, "install psmisc, then run again")
+    pids = ", ".join(map(str, users))
+    problem = f"needs a reboot for {words}, but processes {pids} use passed-through devices"
+    return Finding("boot.in-use", problem, "drain the node, then run again")
+
+
+def _repair(code: str, problem: str, path: str = "", *, missing: bool = False) -> Finding:
+    where = (path,) if path else ()
+    return Finding(code, problem, _AGAIN, where, Level.REPAIR, WRITE, missing)

@@ -1,0 +1,276 @@
+"""The boot of a host over SSH: its state, its boot loader, a reboot that is waited for."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Sequence
+
+from gpuclusters.adapters.errors import (
+    AdapterError,
+    BusyError,
+    CommandFailedError,
+    CommandTimeoutError,
+    DeniedError,
+    HostKeyMismatchError,
+    InvalidAnswerError,
+    UnreachableError,
+)
+from gpuclusters.adapters.node_files import SshNodeFiles
+from gpuclusters.adapters.scripts import facts, run_script
+from gpuclusters.adapters.ssh import SshHost
+from gpuclusters.boot import decide, model
+from gpuclusters.boot.command_line import split
+from gpuclusters.boot.decide import MODE, OWNER, BootMethod, BootState, FoundFile
+from gpuclusters.boot.model import HostBootInputs, RebootPolicy
+from gpuclusters.core.converge import Clock, Reporter, Step
+from gpuclusters.core.finding import Finding, refused
+
+# An initramfs for every installed kernel, on a machine with slow disks.
+UPDATE_SECONDS = 900.0
+POLL_SECONDS = 0.5
+_IN_USE, _CANNOT_TELL = 6, 7
+_FILE_FIELDS = 5
+
+
+class BootCapability:
+    """The boot of one host; `before` are the files that this resource had written before."""
+
+    def __init__(
+        self,
+        inputs: HostBootInputs,
+        host: SshHost,
+        before: Iterable[str],
+        clock: Clock,
+        reporter: Reporter,
+    ) -> None:
+        self._inputs, self._host, self._before = inputs, host, sorted(before)
+        self._files = SshNodeFiles(host)
+        self._clock, self._reporter = clock, reporter
+        self.target = host.place
+        self.steps = {decide.WRITE: Step(self._write), decide.REBOOT: Step(self._reboot)}
+
+    def observe(self) -> BootState:
+        """What it boots with, and our files."""
+        return inspect(self._host, sorted({*self._inputs.files, *self._before}))
+
+    def findings(self, live: BootState) -> Iterable[Finding]:
+        """See `decide.findings`."""
+        return decide.findings(self._inputs, self._before, live)
+
+    def differences(self, live: BootState) -> Iterable[Finding]:
+        """Other files, and what would need another boot; what is not there is only added."""
+        return [one for one in self.findings(live) if not one.missing]
+
+    def remove(self) -> None:
+        """Take our arguments and files away; they are in effect until the next boot."""
+        live = self.observe()
+        for path, file in sorted(live.files.items()):
+            if file.ours:
+                self._files.remove(path)
+        if live.method is None:
+            return
+        added = {*live.ours, *decide.additions(self._inputs, live)}
+        present = added & set(split(live.next_boot))
+        if live.method is BootMethod.GRUB_FOLDER:
+            self._files.remove(model.GRUB_FILE)
+        if live.ours or present or live.initramfs:
+            update(
+                self._host,
+                live.method,
+                loader=bool(live.ours or present),
+                removed=live.ours,
+                initramfs="" if live.initramfs else None,
+                reload_units=True,
+            )
+        self._files.remove(model.ARGUMENTS_FILE)
+        self._files.remove(model.INITRAMFS_STAMP)
+        if present:
+            self._reporter.note(
+                f"{self.target}: kernel arguments are taken out; the next boot is without them"
+            )
+
+    def _write(self, live: BootState, found: Sequence[Finding]) -> None:
+        """Files, then boot loader, initramfs and what can take effect at once."""
+        assert live.method is not None  # noqa: S101 (blocks)
+        touched = {str(one.path[0]) for one in found if one.path}
+        for path in sorted(touched):
+            content = self._inputs.files.get(path)
+            if content is None:
+                self._files.remove(path)
+            else:
+                self._files.write(path, content.encode(), mode=MODE, owner=OWNER)
+        loader = any(one.code == "boot.next-arguments" for one in found)
+        add = decide.additions(self._inputs, live)
+        stale = tuple(argument for argument in live.ours if argument not in add)
+        if loader and live.method is BootMethod.GRUB_FOLDER:
+            self._put(model.GRUB_FILE, model.render_grub_file(add))
+        elif loader:
+            # Both, until grubby has done it: whatever is on the line by us can be found again.
+            self._put(model.ARGUMENTS_FILE, model.render_arguments_file([*add, *stale]))
+        digest = model.initramfs_digest(self._inputs.files)
+        update(
+            self._host,
+            live.method,
+            loader=loader,
+            removed=stale,
+            added=add,
+            initramfs=digest if live.initramfs != digest else None,
+            sysctl=model.SYSCTL_FILE
+            if model.SYSCTL_FILE in touched & {*self._inputs.files}
+            else "",
+            reload_units=live.units_behind or any(p.startswith("/etc/systemd/") for p in touched),
+        )
+        if stale and live.method is BootMethod.GRUBBY:
+            self._put(model.ARGUMENTS_FILE, model.render_arguments_file(add))
+
+    def _put(self, path: str, text: str) -> None:
+        self._files.write(path, text.encode(), mode=MODE, owner=OWNER)
+
+    def _reboot(self, live: BootState, found: Sequence[Finding]) -> None:
+        (one,) = found
+        if self._inputs.reboot is RebootPolicy.REFUSE:
+            raise refused(
+                self.target,
+                "boot.reboot-refused",
+                f"{one.problem}; it is set for the next boot, and reboots are refused",
+                "reboot it when nothing runs there (`sudo systemctl reboot`), then run again; or set "
+                "preparation.reboot: allow",
+            )
+        self._reporter.note(f"{self.target}: rebooting: {one.problem}")
+        reboot(self._host, self._clock, live.boot_id, self._inputs.reboot_timeout_seconds)
+
+
+def inspect(host: SshHost, paths: Sequence[str]) -> BootState:
+    """What a host boots with, and these files, in one round trip."""
+    tried = "look at what it boots with"
+    arguments = [model.GRUB_FILE, model.ARGUMENTS_FILE, model.INITRAMFS_STAMP, *paths]
+    done = run_script(host, "boot_state", arguments, tried=tried, repeatable=True)
+    said = facts(done.stdout)
+    files = dict(_file(line) for line in said.get("file", ()))
+    if "boot_id" not in said or set(files) != set(paths):
+        raise InvalidAnswerError(host.place, tried, "the answer is not whole", "run again")
+
+    def last(key: str) -> str:
+        return said.get(key, [""])[-1].strip()
+
+    method = None if last("method") == "none" else BootMethod(last("method"))
+    ours, following, users = split(last("ours")), last("next"), last("users")
+    return BootState(
+        boot_id=last("boot_id"),
+        running=last("running"),
+        method=method,
+        others=" ".join(word for word in split(following) if word not in ours)
+        if method is BootMethod.GRUBBY
+        else last("others"),
+        ours=ours,
+        next_boot=following,
+        initramfs=last("initramfs"),
+        loader_behind="behind" in said,
+        sysctl_behind="sysctl" in said,
+        units_behind="units" in said,
+        huge_pages_1g={int(n): int(c) for n, c in map(str.split, said.get("pages", ()))},
+        device_users=None
+        if users == "unknown"
+        else tuple(sorted({int(word) for word in users.split() if word.isdecimal()})),
+        files=files,
+    )
+
+
+def _file(line: str) -> tuple[str, FoundFile]:
+    digest, mode, owner, marked, path = line.split(" ", _FILE_FIELDS - 1)
+    if digest == "-":
+        return path, FoundFile(None)
+    return path, FoundFile(digest, mode.zfill(4), owner, ours=marked == "ours")
+
+
+def update(
+    host: SshHost,
+    method: BootMethod,
+    *,
+    loader: bool = False,
+    removed: Sequence[str] = (),
+    added: Sequence[str] = (),
+    initramfs: str | None = None,
+    stamp: str = model.INITRAMFS_STAMP,
+    sysctl: str = "",
+    reload_units: bool = False,
+) -> None:
+    """Make the boot loader, the initramfs and the running system follow the files.
+
+    Args:
+        host: where.
+        method: how its boot loader is told.
+        loader: whether it is told, of what was `removed` and `added`.
+        removed: see `loader`.
+        added: see `loader`.
+        initramfs: digest to note in `stamp` after a build; None: no build.
+        stamp: see `initramfs`.
+        sysctl: a file to load now.
+        reload_units: whether systemd reads its files again.
+    """
+    run_script(
+        host,
+        "boot_update",
+        [
+            method,
+            "yes" if loader else "no",
+            "no" if initramfs is None else initramfs,
+            stamp,
+            sysctl or "no",
+            "yes" if reload_units else "no",
+            " ".join(removed),
+            " ".join(added),
+        ],
+        tried="set what it boots with",
+        timeout_seconds=UPDATE_SECONDS,
+    )
+
+
+def reboot(host: SshHost, clock: Clock, boot_id: str, timeout_seconds: int) -> None:
+    """Reboot unless a device is in use; back when the host answers with another boot id."""
+    tried = "reboot"
+    with contextlib.suppress(UnreachableError, CommandTimeoutError):
+        # The connection breaks, sooner or later than the answer comes; what counts is the boot id.
+        done = run_script(host, "reboot", [], tried=tried, accept=(0, _IN_USE, _CANNOT_TELL))
+        if done.status:
+            raise BusyError(
+                host.place,
+                tried,
+                done.stderr.strip() or "fuser is not installed",
+                "end the virtual machines there, then run again",
+            )
+    deadline = clock.now() + timeout_seconds
+    while True:
+        # The last look begins after the deadline: we may have stood still while the host did not.
+        is_late = clock.now() >= deadline
+        now, last = _boot_id(host)
+        if now not in {None, boot_id}:
+            return
+        if is_late:
+            break
+        clock.sleep(POLL_SECONDS)
+    if last is not None:
+        raise UnreachableError(
+            host.place,
+            tried,
+            f"it did not come back within {timeout_seconds} s ({last.problem})",
+            "look at its console through the BMC, and run again when it is up",
+        )
+    raise CommandFailedError(
+        host.place,
+        tried,
+        f"it still runs the same boot after {timeout_seconds} s",
+        "look on the host what keeps it from going down (`systemctl list-jobs`), then run again",
+    )
+
+
+def _boot_id(host: SshHost) -> tuple[str | None, AdapterError | None]:
+    tried = "see whether it is back"
+    try:
+        done = host.run(["cat", "/proc/sys/kernel/random/boot_id"], tried=tried)
+    except HostKeyMismatchError:
+        raise
+    # Denied: until a machine is up, only root may log in (pam_nologin).
+    except (UnreachableError, CommandTimeoutError, DeniedError) as error:
+        return None, error
+    return done.stdout.decode(errors="replace").strip() or None, None
