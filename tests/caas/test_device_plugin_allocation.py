@@ -252,7 +252,9 @@ def test_many_requests_two_plugins_and_restarts_never_give_a_gpu_twice(seed: int
                 await asyncio.sleep(0)
                 rng.choice(tasks).cancel()
         tasks.append(asyncio.create_task(disturb()))
-        await asyncio.gather(*tasks, return_exceptions=True)
+        ended = await asyncio.gather(*tasks, return_exceptions=True)
+        failed = [one for one in ended if isinstance(one, Exception)]
+        assert not failed, f"requests end with an answer or are cut off: {failed}"
 
     asyncio.run(act())
     given = [device for answer in answers for device in answer]

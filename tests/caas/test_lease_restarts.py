@@ -141,6 +141,7 @@ def test_two_controllers_at_once_lease_no_gpu_twice(kube_api: KubeCluster, names
                 await lab.all_free()
                 acme = await lab.tenant()
                 pods = [await lab.pod(acme, size) for size in (4, 2, 2, 1)]
+                admitted: set[str] = set()
                 for _ in range(40):
                     holders: dict[int, str] = {}
                     for body in await lab.cluster.list(GPU_LEASE):
@@ -152,6 +153,7 @@ def test_two_controllers_at_once_lease_no_gpu_twice(kube_api: KubeCluster, names
                                 uid = holder["podUid"]
                                 (pod,) = [p for p in pods if p["metadata"]["uid"] == uid]
                                 await lab.allocate(pod)
+                    admitted |= set(holders.values())
                     for pod in pods:
                         uid = pod["metadata"]["uid"]
                         size = int(
@@ -159,6 +161,7 @@ def test_two_controllers_at_once_lease_no_gpu_twice(kube_api: KubeCluster, names
                         )
                         assert sum(u == uid for u in holders.values()) <= size
                     await asyncio.sleep(0.05)
+                assert len(admitted) >= 2, "nothing was leased while it was looked at"
                 for pod in pods:
                     await lab.delete(pod)
                     await lab.allocate(pod, allocated=False)

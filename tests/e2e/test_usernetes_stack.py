@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -55,7 +56,9 @@ def test_bare_machines_become_a_cluster_of_one_account_without_privileges(
 def test_no_kubeconfig_and_no_token_stand_in_clear_in_the_state(cluster: Checkout) -> None:
     exported = cluster.engine("stack", "export").stdout
     assert "client-key-data" not in exported
-    for path in (cluster.lab / "state").rglob("*.json"):
+    kept = list((cluster.lab / "state").rglob("*.json"))
+    assert kept
+    for path in kept:
         text = path.read_text(errors="replace")
         assert "client-key-data" not in text, path
         assert "kubeadm join" not in text, path
@@ -70,4 +73,5 @@ def test_destroy_ends_the_cluster_and_takes_its_node_from_each_machine(cluster: 
     assert offered(cluster) == {}
     for host in MACHINES:
         containers = cluster.on_host(host, f"{AS_OWNER} docker ps -a 2>&1 || true")
+        assert re.search("CONTAINER ID|not found|Cannot connect", containers), containers
         assert "usernetes-node" not in containers

@@ -7,6 +7,7 @@ import datetime
 import errno
 import json
 import os
+import re
 import socket
 import ssl
 import threading
@@ -225,7 +226,11 @@ def test_every_process_listens_on_loopback_only_and_points_into_the_lab(layout: 
     lines = command_lines(layout, PORTS, {name: Path("/bin") / name for name in PROCESSES})
     for name, line in lines.items():
         assert any(f"{layout.root}/" in argument for argument in line), name
-        assert not any("0.0.0.0" in argument for argument in line), name
+        flags = dict(argument.partition("=")[::2] for argument in line if argument.startswith("--"))
+        listens = {k: v for k, v in flags.items() if re.search("listen-.*urls|address$", k)}
+        assert listens, f"{name} listens everywhere unless it is told where"
+        for flag, value in listens.items():
+            assert re.match(r"(https://)?127\.0\.0\.1(:|$)|InternalIP$", value), (name, flag, value)
 
 
 def test_no_secret_is_on_a_command_line(layout: Layout) -> None:
