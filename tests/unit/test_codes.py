@@ -1,0 +1,54 @@
+"""Codes are listed once, and what is listed is what the program says."""
+
+from __future__ import annotations
+
+import ast
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from gpuclusters.core import codes
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDERS = ("gpuclusters", "components", "stacks", "caas", "lab")
+CODE = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*\.[a-z0-9]+(-[a-z0-9]+)*")
+
+
+@cache
+def nodes() -> tuple[ast.AST, ...]:
+    files = [file for folder in FOLDERS for file in (ROOT / folder).rglob("*.py")]
+    return tuple(node for file in files for node in ast.walk(ast.parse(file.read_text())))
+
+
+@cache
+def texts() -> frozenset[str]:
+    return frozenset(
+        node.value
+        for node in nodes()
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    )
+
+
+@pytest.mark.parametrize("code", sorted(codes.listed()))
+def test_a_code_is_said_somewhere_and_explained_in_sentences(code: str) -> None:
+    assert CODE.fullmatch(code)
+    area, _, fault = code.partition(".")
+    assert {code, fault} & texts() or fault == "missing", f"listed in {area}.yaml, and said nowhere"
+    told = codes.listed()[code]
+    assert told.means.endswith((".", "!", "`")), told.means
+    assert told.do.endswith((".", "!", "`")), told.do
+
+
+def test_every_code_that_is_said_is_listed() -> None:
+    said = {
+        node.args[position].value
+        for node in nodes()
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+        for position in [{"Finding": 0, "refused": 1}.get(node.func.id, 99)]
+        if position < len(node.args) and isinstance(node.args[position], ast.Constant)
+    }
+    dotted = {code for code in said if isinstance(code, str) and CODE.fullmatch(code)}
+    assert dotted
+    assert dotted - set(codes.listed()) == set()

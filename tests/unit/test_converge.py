@@ -1,0 +1,157 @@
+"""The one loop: what it does in which order, what it refuses, and how it waits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from gpuclusters.core.converge import Step, converge, poll
+from gpuclusters.core.finding import Finding, Level, Refused, refused
+
+
+class Notes(list[str]):
+    def note(self, line: str) -> None:
+        self.append(line)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def now(self) -> float:
+        return self.seconds
+
+    def sleep(self, seconds: float) -> None:
+        self.seconds += seconds
+
+
+class Machine:
+    """Parts that are broken, each repaired by the step of its name; `stays` are not repaired by it."""
+
+    target = "hgx-01"
+
+    def __init__(
+        self, *broken: str, blocked: str = "", stays: dict[str, int] | None = None
+    ) -> None:
+        self.broken = set(broken)
+        self.blocked = blocked
+        self.stays = dict(stays or {})
+        self.done: list[str] = []
+        self.looks = 0
+        self.steps = {
+            "files": Step(self._repair, look=False),
+            "unit": Step(self._repair),
+            "reboot": Step(self._repair, repeatable=True),
+        }
+
+    def observe(self) -> frozenset[str]:
+        self.looks += 1
+        return frozenset(self.broken)
+
+    def findings(self, live: frozenset[str]) -> list[Finding]:
+        found = [
+            Finding("a.broken", f"{part} is broken", "look", (part,), Level.REPAIR, part)
+            for part in sorted(live)
+        ]
+        if self.blocked:
+            found.append(Finding("a.in-use", self.blocked, "end it"))
+        return [*found, Finding("a.old", "is old", level=Level.WARN)]
+
+    def _repair(self, _live: frozenset[str], found: Sequence[Finding]) -> None:
+        for finding in found:
+            self.done.append(finding.step)
+            if self.stays.get(finding.step, 0):
+                self.stays[finding.step] -= 1
+            else:
+                self.broken.discard(finding.step)
+
+
+def test_nothing_is_done_where_nothing_is_wrong() -> None:
+    machine = Machine()
+    assert converge(machine, Notes()) == frozenset()
+    assert (machine.done, machine.looks) == ([], 1)
+
+
+def test_steps_are_done_in_their_order_with_a_look_where_one_decides_the_next() -> None:
+    machine = Machine("reboot", "unit", "files")
+    converge(machine, Notes())
+    assert machine.done == ["files", "unit", "reboot"]
+    assert machine.looks == 3, "files and unit after one look, reboot after another, and the last"
+
+
+def test_what_blocks_is_refused_with_all_reasons_before_anything_is_done() -> None:
+    machine = Machine("files", blocked="a GPU is in use")
+    with pytest.raises(Refused) as caught:
+        converge(machine, Notes())
+    assert str(caught.value) == "hgx-01: a GPU is in use; end it [a.in-use]"
+    assert machine.done == []
+
+
+def test_a_step_that_does_not_help_is_done_once_and_told_with_its_remedy() -> None:
+    machine = Machine("unit", stays={"unit": 9})
+    with pytest.raises(Refused, match=r"hgx-01: unit is broken; look \[a.broken\]"):
+        converge(machine, Notes())
+    assert machine.done == ["unit"]
+
+
+def test_a_repeatable_step_is_done_again_and_not_for_ever() -> None:
+    machine = Machine("reboot", stays={"reboot": 2})
+    converge(machine, Notes())
+    assert machine.done == ["reboot"] * 3
+    with pytest.raises(Refused):
+        converge(Machine("reboot", stays={"reboot": 99}), Notes())
+
+
+def test_drift_that_is_put_back_is_told_once_and_first_steps_are_not() -> None:
+    notes = Notes()
+    converge(Machine("files", "unit"), notes, made_before=True)
+    assert notes == ["hgx-01: files is broken; put back", "hgx-01: unit is broken; put back"]
+    first = Notes()
+    converge(Machine("files"), first)
+    assert first == []
+
+
+def waited(
+    answers: Sequence[str], *, timeout: float = 60, looks: int = 1
+) -> tuple[str, Clock, Notes]:
+    """What is left after looks that find these problems, one after the other, and then the last for ever."""
+    left, clock, notes = list(answers), Clock(), Notes()
+
+    def look() -> list[Finding]:
+        said = left.pop(0) if len(left) > 1 else left[0]
+        level = Level.BLOCK if said.startswith("!") else Level.REPAIR
+        return [Finding("a.b", said, level=level)] if said else []
+
+    found = poll(
+        look, target="node", timeout_seconds=timeout, poll_seconds=5, clock=clock, reporter=notes,
+        looks=looks,
+    )  # fmt: skip
+    return ",".join(f.problem for f in found), clock, notes
+
+
+def test_it_waits_until_nothing_is_found_and_tells_each_change_once() -> None:
+    left, clock, notes = waited(["not there", "not there", "not ready", ""])
+    assert (left, clock.seconds) == ("", 15)
+    assert notes == ["node: waiting for: not there", "node: waiting for: not ready"]
+
+
+def test_it_answers_what_is_left_when_the_time_is_over() -> None:
+    left, clock, _ = waited(["never"], timeout=20)
+    assert (left, clock.seconds) == ("never", 20)
+
+
+def test_what_waiting_cannot_mend_ends_it_at_once() -> None:
+    left, clock, _ = waited(["not there", "!failed"])
+    assert (left, clock.seconds) == ("!failed", 5)
+
+
+def test_several_looks_in_a_row_have_to_find_nothing() -> None:
+    left, clock, _ = waited(["", "flaps", "", ""], looks=2)
+    assert (left, clock.seconds) == ("", 15)
+
+
+def test_every_reason_of_a_refusal_is_a_line_with_its_code() -> None:
+    findings = [Finding("a.b", "one", "do this"), Finding("a.c", "two")]
+    assert str(Refused("hgx-01", findings)) == "hgx-01: one; do this [a.b]\nhgx-01: two [a.c]"
+    assert str(refused("x", "a.b", "one", "do")) == "x: one; do [a.b]"
