@@ -17,9 +17,8 @@ from components.host_connection import HostConnection
 from gpuclusters.domain import rke2_config
 from gpuclusters.domain.rke2 import Role
 from gpuclusters.domain.rke2_config import Settings
-from gpuclusters.domain.rke2_plan import Join, join_order
-from gpuclusters.providers.rke2_node import Rke2Node
-from gpuclusters.providers.rke2_tokens import Rke2Tokens
+from gpuclusters.rke2.model import Join, join_order
+from gpuclusters.rke2.resource import Rke2Node, Rke2Tokens
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -62,12 +62,13 @@ def failure(area: str, text: str, fix: str, name: str = "") -> Diagnosis:
 
 
 def of_findings(area: str, found: Iterable[Finding]) -> Iterator[Diagnosis]:
-    """What `up` would refuse is a failure, what it would repair a warning."""
+    """What `up` would refuse is a failure, all else a warning."""
     for one in found:
-        if one.level is finding.Level.REPAIR:
-            yield warning(area, one.problem, "`gpu-clusters up --refresh` puts it back", one.code)
-        else:
+        if one.level is finding.Level.BLOCK:
             yield failure(area, one.problem, one.remedy, one.code)
+        else:
+            puts_back = "`gpu-clusters up --refresh` puts it back"
+            yield warning(area, one.problem, puts_back if one.step else one.remedy, one.code)
 
 
 def worst(found: Iterable[Diagnosis]) -> Level:

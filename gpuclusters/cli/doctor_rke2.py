@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 
 from gpuclusters.adapters.credentials import SshCredentials
 from gpuclusters.adapters.errors import AdapterError
 from gpuclusters.adapters.gpu_driver import SshDriverHost
 from gpuclusters.adapters.here import SystemClock
-from gpuclusters.adapters.rke2_host import SshRke2Host
 from gpuclusters.adapters.ssh import SshHost
 from gpuclusters.cli import doctor_machines
 from gpuclusters.cli.diagnosis import Diagnosis, failure, of_findings, warning, well
@@ -19,19 +17,23 @@ from gpuclusters.cli.doctor_stack import StackSecrets
 from gpuclusters.config.inventory import Inventory, ResolvedHost
 from gpuclusters.config.rke2_cluster import Rke2Config, machine_names
 from gpuclusters.config.rke2_cluster_driver import HostDriver
+from gpuclusters.core.finding import Finding
 from gpuclusters.domain.gpu_driver import LiveDriver
-from gpuclusters.domain.rke2_node import LiveHost
+from gpuclusters.domain.rke2 import Role, parse_version
 from gpuclusters.driver import decide as driver
-
-_EXPIRES_SOON = timedelta(days=30)
+from gpuclusters.rke2 import decide
+from gpuclusters.rke2.host import SshRke2Host
+from gpuclusters.rke2.model import LiveHost
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """What a machine should be."""
 
+    role: Role
     version: str
     """Release of RKE2."""
+    selinux: bool
     gpus: int
     host_driver: bool
     """Whether the driver is the host's own."""
@@ -56,7 +58,16 @@ def _wanted(config: Rke2Config) -> dict[str, Wanted]:
         node: pool.gpu.count for pool in config.pools if pool.gpu is not None for node in pool.nodes
     }
     own = isinstance(config.driver, HostDriver)
-    return {name: Wanted(config.version, gpus.get(name, 0), own) for name in machine_names(config)}
+    return {
+        name: Wanted(
+            Role.SERVER if name in config.servers else Role.AGENT,
+            config.version,
+            config.selinux,
+            gpus.get(name, 0),
+            own,
+        )
+        for name in machine_names(config)
+    }
 
 
 def _look(machine: ResolvedHost, wanted: Wanted, credentials: SshCredentials) -> list[Diagnosis]:
@@ -66,7 +77,7 @@ def _look(machine: ResolvedHost, wanted: Wanted, credentials: SshCredentials) ->
         gpus = SshDriverHost(host, SystemClock()).inspect() if wanted.gpus else None
     except AdapterError as error:
         return [failure(machine.name, error.problem, error.remedy, error_name(error))]
-    problems = list(of_rke2(machine.name, rke2, wanted.version))
+    problems = [*of_findings(machine.name, of_rke2(rke2, wanted))]
     if gpus is not None:
         problems += of_driver(machine.name, gpus, wanted)
     if problems:
@@ -76,33 +87,15 @@ def _look(machine: ResolvedHost, wanted: Wanted, credentials: SshCredentials) ->
     return [well(machine.name, release + with_gpus)]
 
 
-def of_rke2(name: str, live: LiveHost, version: str) -> Iterator[Diagnosis]:
-    """What is not well about RKE2 on a machine."""
-    if live.firewalld:
-        text = "firewalld runs, which cuts the pods' network"
-        yield failure(name, text, "systemctl disable --now firewalld", "rke2.firewalld")
-    if live.nm_cloud_setup:
-        text = "nm-cloud-setup is on, which takes the routes of pods away"
-        fix = "systemctl disable --now nm-cloud-setup.service nm-cloud-setup.timer, and restart"
-        yield failure(name, text, fix, "rke2.nm-cloud-setup")
-    if not live.default_route:
-        text = "has no default route, without which RKE2 does not start"
-        yield failure(name, text, "add one; a dummy interface will do", "rke2.default-route")
-    if not live.version:
-        return
-    if live.version != version:
-        text = f"has RKE2 {live.version}, the configuration says {version}"
-        yield warning(name, text, "`gpu-clusters up` upgrades it in place", "rke2.version")
-    stopped = [role.value for role, state in live.active.items() if state == "failed"]
-    if stopped:
-        unit = f"rke2-{stopped[0]}"
-        yield failure(name, f"{unit} has failed", f"journalctl -u {unit}", "rke2.unit")
-    if live.expires:
-        end = datetime.fromisoformat(live.expires.replace("Z", "+00:00"))
-        if end.replace(tzinfo=end.tzinfo or UTC) - datetime.now(UTC) < _EXPIRES_SOON:
-            text = f"its first certificate ends on {live.expires}"
-            fix = "restart RKE2 on it: it renews them when it starts"
-            yield warning(name, text, fix, "rke2.certificates")
+def of_rke2(live: LiveHost, wanted: Wanted) -> Iterator[Finding]:
+    """What `up` would find on a machine, and what it would put right."""
+    yield from decide.machine(live, selinux=wanted.selinux)
+    if not live.version and not live.owner:
+        yield from decide.bare_machine(wanted.role, live)
+    elif live.version:
+        yield from decide.release(live, parse_version(wanted.version))
+        yield from decide.unit(wanted.role, live)
+    yield from decide.certificate(wanted.role, live)
 
 
 def of_driver(name: str, live: LiveDriver, wanted: Wanted) -> Iterator[Diagnosis]:

@@ -21,7 +21,7 @@ from gpuclusters.config.base import (
 from gpuclusters.config.hosts import Address, HostKey
 from gpuclusters.domain import rke2
 from gpuclusters.domain.rke2_cilium import Encryption, PolicyEnforcement
-from gpuclusters.domain.rke2_plan import MOST_AGENTS_AT_ONCE
+from gpuclusters.rke2.model import MOST_AGENTS_AT_ONCE
 
 RELEASES = "https://github.com/rancher/rke2/releases/download"
 

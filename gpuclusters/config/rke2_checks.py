@@ -11,7 +11,7 @@ from ipaddress import AddressValueError, IPv4Address, IPv4Network
 
 from gpuclusters.config.fault import NOTHING, Flaw, Path, render_path, show, show_values
 from gpuclusters.config.rke2 import Rke2Common
-from gpuclusters.domain.rke2_plan import SERVER_COUNTS
+from gpuclusters.rke2.model import SERVER_COUNTS
 
 NODE_PREFIX = 24
 """Each node takes a /24 of the pods' range (node-cidr-mask-size of the controller manager)."""

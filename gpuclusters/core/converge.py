@@ -69,7 +69,7 @@ def converge(capability: Capability[L], reporter: Reporter, *, made_before: bool
 
     Args:
         capability: the target and its inputs.
-        reporter: hears of drift that is put back, if this was made before.
+        reporter: hears of drift that is put back, if this was made before, and of warnings.
         made_before: whether this resource has brought the target to its inputs before.
 
     Raises:
@@ -79,12 +79,14 @@ def converge(capability: Capability[L], reporter: Reporter, *, made_before: bool
     found: Sequence[Finding] = ()
     for _ in range(ROUNDS):
         live = capability.observe()
-        found = [f for f in capability.findings(live) if f.level is not Level.WARN]
+        found = list(capability.findings(live))
         raise_if_not_converged(capability, [f for f in found if f.level is Level.BLOCK])
         repairs = [f for f in found if f.level is Level.REPAIR]
         stuck = {n for n in done if not capability.steps[n].repeatable}
         raise_if_not_converged(capability, [f for f in repairs if f.step in stuck])
         if not repairs:
+            for finding in found:
+                reporter.note(f"{capability.target}: {finding}")
             return live
         if made_before and not done:
             for finding in repairs:
@@ -96,7 +98,7 @@ def converge(capability: Capability[L], reporter: Reporter, *, made_before: bool
                 done.add(name)
                 if step.look:
                     break
-    raise Refused(capability.target, found)
+    raise Refused(capability.target, [f for f in found if f.level is not Level.WARN])
 
 
 def raise_if_not_converged(capability: Capability[Any], found: Sequence[Finding]) -> None:
@@ -114,6 +116,7 @@ def poll(
     clock: Clock,
     reporter: Reporter,
     looks: int = 1,
+    first_seconds: float | None = None,
 ) -> Sequence[Finding]:
     """Look again and again until nothing is found; answers what is still there when the time is over.
 
@@ -125,8 +128,9 @@ def poll(
         clock: to wait by.
         reporter: told what is waited for, once per change.
         looks: looks in a row that must find nothing.
+        first_seconds: the first pause, from which the others double up to `poll_seconds`.
     """
-    started, clean = clock.now(), 0
+    started, clean, pause = clock.now(), 0, first_seconds or poll_seconds
     told: tuple[str, ...] = ()
     while True:
         found = list(look())
@@ -138,7 +142,8 @@ def poll(
             more = f" and {len(lines) - 3} more" if len(lines) > 3 else ""
             reporter.note(f"{target}: waiting for: {'; '.join(lines[:3])}{more}")
         told = lines
-        over = clock.now() - started + poll_seconds > timeout_seconds
+        over = clock.now() - started + pause > timeout_seconds
         if found and (over or any(f.level is Level.BLOCK for f in found)):
             return found
-        clock.sleep(poll_seconds)
+        clock.sleep(pause if found else poll_seconds)
+        pause = min(2 * pause, poll_seconds)

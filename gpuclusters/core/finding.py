@@ -46,7 +46,8 @@ class Finding:
     def to_output(self) -> dict[str, Any]:
         """As it stands among the outputs of a resource."""
         path = [str(part) for part in self.path]
-        return {"code": self.code, "problem": self.problem, "path": path}
+        level = str(self.level)
+        return {"code": self.code, "problem": self.problem, "path": path, "level": level}
 
 
 class Refused(Exception):  # noqa: N818 (what happened, not what kind of error it is)

@@ -16,9 +16,8 @@ from gpuclusters.domain.gpu_driver import DriverSource, GpuDriverInputs, LiveDri
 from gpuclusters.domain.gpu_driver_packages import Packages
 from gpuclusters.domain.gpu_driver_plan import Plan
 from gpuclusters.domain.gpu_driver_refusals import before_changing
-from gpuclusters.domain.reconcile_rke2 import answering
 from gpuclusters.domain.refusals import RefusalError
-from gpuclusters.domain.rke2_ports import Control
+from gpuclusters.rke2.control import Control, answering
 
 _ROUNDS = 6
 """Drain, restart for a kernel, install, restart for nouveau, fabric manager; and one that finds nothing."""
@@ -86,7 +85,7 @@ def ensure(
     Raises:
         RefusalError: it must not be done, or the driver does not serve all GPUs in the end.
         AdapterError: a step failed; running again goes on.
-        JoinError: no server answers that could drain it.
+        Refused: no server answers that could drain it.
     """
     drained = False
     for _ in range(_ROUNDS):
@@ -100,10 +99,10 @@ def ensure(
             if live.applied != inputs.digest:
                 host.finish(inputs.digest)
             if live.node and servers:
-                _open(inputs, answering(servers, clock))
+                _open(inputs, answering(servers, clock, reporter))
             return live
         if todo.disturbs and live.node and not drained:
-            _close(inputs, answering(servers, clock))
+            _close(inputs, answering(servers, clock, reporter))
             drained = True
             continue
         _act(inputs, host, live, _installable(packages), todo, reporter)

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
-from gpuclusters.domain.rke2_ports import JoinError
 from gpuclusters.domain.usernetes_cluster import ClusterNode
 from gpuclusters.domain.usernetes_join import Invitation
 from gpuclusters.domain.usernetes_node import SourceArchive
@@ -117,8 +116,17 @@ class NodeControl(Protocol):
         """Delete the node."""
 
 
-class UsernetesNodeError(JoinError):
+class UsernetesNodeError(Exception):
     """A node did not get where it should: which, how far it came, why, and what to do."""
+
+    def __init__(self, where: str, tried: str, problem: str, remedy: str) -> None:
+        super().__init__(where, tried, problem, remedy)
+        self.problem = problem
+        self.remedy = remedy
+        self._text = f"{where}: could not {tried}: {problem}; {remedy}"
+
+    def __str__(self) -> str:
+        return self._text
 
 
 class MakeFailedError(Exception):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
+from gpuclusters.core.finding import Level
 from gpuclusters.drift.engine import Seen
 from gpuclusters.drift.finding import Finding
 from gpuclusters.drift.sentences import Reader, property_lines, rules_of, texts, told
@@ -27,11 +28,6 @@ _DRIVER: Final = rules_of(
     (r"(?P<what>/\S+) differs", "driver-changed"),
     (r"", "driver-changed"),
 )
-_RKE2: Final = rules_of(
-    (r"(?P<what>/\S+) differs", "rke2-config-changed"),
-    (r"(?P<what>rke2-\w+(?:\.service)?) is ", "rke2-unit-changed"),
-    (r"", "rke2-changed"),
-)
 _PREFLIGHT: Final = {
     "preflight.driver-loaded": "driver-replaced",
     "preflight.driver-installed": "driver-replaced",
@@ -51,9 +47,16 @@ def converging(area: str) -> Reader:
             return
         for one in seen.new.outputs.get("drift") or ():
             about = one["path"][-1] if one["path"] else what
-            declared = "as left by `up`"
+            # What blocks `up`, or is only told, is nothing that `up` puts back.
+            back = up if one["level"] == Level.REPAIR else up and False
             yield Finding(
-                one["code"], seen.host, about, declared, one["problem"], up=up, urn=seen.urn
+                one["code"],
+                seen.host,
+                about,
+                "as left by `up`",
+                one["problem"],
+                up=back,
+                urn=seen.urn,
             )
 
     return read
@@ -221,20 +224,6 @@ def driver(seen: Seen, *, up: bool | None) -> Iterator[Finding]:
             up=up,
             urn=seen.urn,
         )
-
-
-def rke2(seen: Seen, *, up: bool | None) -> Iterator[Finding]:
-    """Rke2Node: a server or an agent."""
-    version = str(seen.old.at("version"))
-    if seen.new is None:
-        yield Finding("rke2-missing", seen.host, "RKE2", version, "no RKE2", up=up, urn=seen.urn)
-        return
-    found = str(seen.new.outputs.get("installed_version") or "")
-    if found and found != version:
-        yield Finding(
-            "rke2-version-changed", seen.host, "RKE2", version, found, up=up, urn=seen.urn
-        )
-    yield from told(seen, _RKE2, up=up, fallback="RKE2")
 
 
 def _numbers(value: Any) -> set[int]:

@@ -46,17 +46,12 @@ _HOSTS = (
          "`lspci -d 10de:` and `dmesg` on {where}; have the machine repaired"),
     Kind("firmware-changed", Group.HOSTS, _C, "firmware is not of the golden set",
          "find out who flashed it; flash the accepted version, or accept this one in leases.golden-firmware"),
-    Kind("rke2-config-changed", Group.HOSTS, _W, "a file of RKE2 was changed", _LOOK_ON),
-    Kind("rke2-version-changed", Group.HOSTS, _W, "RKE2 is of another release", _LOOK_ON),
-    Kind("rke2-unit-changed", Group.HOSTS, _C, "RKE2 does not run", _LOOK_ON),
-    Kind("rke2-changed", Group.HOSTS, _W, "RKE2 is not as it was left", _LOOK_ON),
     Kind("rootless-docker-down", Group.HOSTS, _C, "its rootless Docker does not work", _LOOK_ON),
     Kind("node-container-down", Group.HOSTS, _C, "the node container does not run", _LOOK_ON),
     Kind("node-container-changed", Group.HOSTS, _W, "the node container is not as declared", _LOOK_ON),
     Kind("node-container-gpus-changed", Group.HOSTS, _C, "the node container has not its host's GPUs",
          _LOOK_ON),
     Kind("usernetes-missing", Group.HOSTS, _C, "the node is gone from it", _LOOK_ON),
-    Kind("rke2-missing", Group.HOSTS, _C, "RKE2 is gone from it", _LOOK_ON),
 )  # fmt: skip
 
 _CLUSTER = (

@@ -34,7 +34,6 @@ def rules_of(*pairs: tuple[str, str]) -> Rules:
 
 _WANTED: Final[Mapping[str, str]] = {
     "unit-changed": "enabled and active",
-    "rke2-unit-changed": "active",
 }
 
 

@@ -9,7 +9,7 @@ import pulumi
 from pydantic import BaseModel
 
 from gpuclusters.core.converge import Capability, converge
-from gpuclusters.core.finding import Finding
+from gpuclusters.core.finding import Finding, Level
 from gpuclusters.providers.hosts import host
 from gpuclusters.providers.kept import I, KeptProvider, Live, Properties
 from gpuclusters.providers.resource import Resource
@@ -69,7 +69,12 @@ class ConvergingProvider(KeptProvider[I], Generic[I, L]):
         live = converge(capability, StderrReporter(), made_before=bool(before))
         if isinstance(capability, Provable):
             capability.prove(live)
-        return {**self.outputs(inputs, live), DRIFT: []}
+        return self.kept(inputs, capability, live)
+
+    def kept(self, inputs: I, capability: HostCapability[L], live: L) -> Properties:
+        """All outputs, with what is found as `drift`: after `up` that is warnings at most."""
+        drift = [finding.to_output() for finding in capability.findings(live)]
+        return {**self.outputs(inputs, live), DRIFT: drift}
 
     def observe(self, inputs: I, before: Properties) -> Live | None:
         """What is there, with everything that differs as `drift`."""
@@ -77,12 +82,11 @@ class ConvergingProvider(KeptProvider[I], Generic[I, L]):
         live = capability.observe()
         if self.is_absent(inputs, live):
             return None
-        drift = [finding.to_output() for finding in capability.findings(live)]
-        return Live({**self.outputs(inputs, live), DRIFT: drift}, self.live_inputs(inputs, live))
+        return Live(self.kept(inputs, capability, live), self.live_inputs(inputs, live))
 
     def has_drifted(self, outputs: Properties) -> bool:
-        """Whether a refresh found something changed."""
-        return bool(outputs.get(DRIFT))
+        """Whether a refresh found something that `up` repairs, or refuses."""
+        return any(one["level"] != Level.WARN for one in outputs.get(DRIFT) or ())
 
     def differences(self, inputs: I) -> Sequence[str]:
         """In words, what forbids to take over what is there."""
@@ -103,7 +107,7 @@ class ConvergingResource(Resource, module="gpu", name="ConvergingResource"):
 
     provider: ClassVar[type[ConvergingProvider[Any, Any]]]
     drift: pulumi.Output[Sequence[Mapping[str, Any]]]
-    """Findings of the last refresh: code, problem, path; empty after `up`."""
+    """Findings of the last refresh: code, problem, path, level; empty after `up`."""
 
     def __init__(
         self, name: str, opts: pulumi.ResourceOptions | None = None, **inputs: pulumi.Input[Any]

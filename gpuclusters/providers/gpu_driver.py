@@ -16,7 +16,7 @@ from gpuclusters.providers.resource import Resource
 
 if TYPE_CHECKING:
     from gpuclusters.adapters.gpu_driver import SshDriverHost
-    from gpuclusters.adapters.rke2_host import SshRke2Control
+    from gpuclusters.rke2.host import SshRke2Control
 
 
 class GpuDriverProvider(KeptProvider[GpuDriverInputs]):
@@ -66,7 +66,7 @@ class GpuDriverProvider(KeptProvider[GpuDriverInputs]):
         return SshDriverHost(host(inputs.connection, self.ssh_key), SystemClock())
 
     def _servers(self, inputs: GpuDriverInputs) -> list[SshRke2Control]:
-        from gpuclusters.adapters.rke2_host import SshRke2Control
+        from gpuclusters.rke2.host import SshRke2Control
 
         return [SshRke2Control(host(one, self.ssh_key)) for one in inputs.control]
 

@@ -5,13 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gpuclusters.core.converge import Clock
+from gpuclusters.core.converge import Clock, converge
 from gpuclusters.domain import rke2_config
-from gpuclusters.domain.reconcile_rke2 import ensure_node
+from gpuclusters.domain.host_file import sha256_of
 from gpuclusters.domain.rke2 import Role
-from gpuclusters.domain.rke2_node import Artifacts, ClusterNode, LiveHost, Rke2NodeInputs
-from gpuclusters.domain.rke2_plan import Join
-from gpuclusters.domain.rke2_ports import Progress
+from gpuclusters.rke2.host import Rke2Capability, SshRke2Control, SshRke2Host
+from gpuclusters.rke2.model import (
+    Artifacts,
+    ClusterNode,
+    Join,
+    LiveHost,
+    Progress,
+    Rke2NodeInputs,
+)
 
 VERSION = "v1.35.7+rke2r1"
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f"
@@ -33,7 +39,7 @@ class OwnClock:
         self._now += seconds
 
 
-class Machine:
+class Machine(SshRke2Host):
     """A host and its cluster: each call takes `latency`, joining takes `seconds` from the start on."""
 
     place = "bench"
@@ -41,68 +47,86 @@ class Machine:
     def __init__(self, clock: Clock, latency: float, seconds: float) -> None:
         self._clock, self._latency, self._seconds = clock, latency, seconds
         self._begun: float | None = None
-        self._applied = self._owner = ""
+        self._applied = self._owner = self._version = ""
+        self._role: Role | None = None
+        self._digests: dict[str, str] = {}
         self.calls = self.polls = 0
 
-    def _call(self) -> None:
+    def call(self) -> None:
         self.calls += 1
         self._clock.sleep(self._latency)
 
     @property
-    def _is_up(self) -> bool:
+    def is_up(self) -> bool:
         return self._begun is not None and self._clock.now() >= self._begun + self._seconds
 
     def inspect(self, paths: Sequence[str]) -> LiveHost:
-        self._call()
-        return LiveHost(owner=self._owner, applied=self._applied, architecture="x86_64")
+        self.call()
+        return LiveHost(
+            owner=self._owner,
+            applied=self._applied,
+            architecture="x86_64",
+            version=self._version,
+            active={role: "active" for role in [self._role] if role and self.is_up},
+            digests=self._digests,
+        )
 
     def unreachable(self, address: str) -> str:
-        self._call()
+        self.call()
         return ""
 
     def claim(self, owner: str) -> None:
-        self._call()
+        self.call()
         self._owner = owner
 
     def fetch(self, version: str, artifacts: Artifacts) -> None:
-        self._call()
+        self.call()
 
     def prepare(self, *, cis: bool) -> None:
-        self._call()
+        self.call()
 
-    def write(self, path: str, content: str, *, mode: str) -> None:
-        self._call()
+    def write(self, path: str, content: str) -> None:
+        self.call()
+        self._digests[path] = sha256_of(content.encode())
 
     def remove(self, path: str) -> None:
-        self._call()
+        self.call()
 
     def install(self, version: str, artifacts: Artifacts, *, cis: bool) -> None:
-        self._call()
+        self.call()
+        self._version = version
 
     def start(self, role: Role) -> str:
-        self._call()
-        self._begun = self._clock.now()
+        self.call()
+        self._begun, self._role = self._clock.now(), role
         return ""
 
     def progress(self, role: Role, since: str) -> Progress:
         self.polls += 1
-        self._call()
-        return Progress("active" if self._is_up else "activating", 0, "")
+        self.call()
+        return Progress("active" if self.is_up else "activating", 0, "")
 
     def finish(self, digest: str) -> None:
-        self._call()
+        self.call()
         self._applied = digest
 
     def kubeconfig(self) -> str:
-        raise NotImplementedError
+        return ""
 
-    def uninstall(self) -> None:
-        raise NotImplementedError
+    def control(self) -> Servers:
+        return Servers(self)
 
-    # As the servers know it.
+
+class Servers(SshRke2Control):
+    """The cluster as the servers know it."""
+
+    place = "bench"
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
 
     def clock(self) -> int:
-        self._call()
+        self._machine.call()
         return 0
 
     def is_installed(self) -> bool:
@@ -112,21 +136,16 @@ class Machine:
         return True
 
     def node(self, name: str) -> ClusterNode | None:
-        self._call()
-        if not self._is_up:
+        self._machine.call()
+        if not self._machine.is_up:
             return None
         return ClusterNode(
             ready=True, version=VERSION, labels={}, unschedulable=False, drained_for=""
         )
 
     def servers(self) -> Mapping[str, ClusterNode]:
-        self._call()
+        self._machine.call()
         return {}
-
-    def drain(self, name: str, reason: str, timeout_seconds: int) -> None: ...
-    def uncordon(self, name: str) -> None: ...
-    def label(self, name: str, labels: Mapping[str, str | None]) -> None: ...
-    def delete(self, name: str) -> None: ...
 
 
 class Silent:
@@ -164,6 +183,6 @@ def inputs(join: Join) -> Rke2NodeInputs:
 def run(join: Join, clock: Clock, latency: float, seconds: float) -> Machine:
     """Join one host; the machine afterwards."""
     machine = Machine(clock, latency, seconds)
-    # A server that makes the cluster has no node to be found before it runs.
-    ensure_node(inputs(join), machine, machine, [], clock, Silent(), before={})
+    others = [machine.control()]
+    converge(Rke2Capability(inputs(join), machine, others, clock, Silent(), before={}), Silent())
     return machine

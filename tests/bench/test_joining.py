@@ -14,7 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pytest
 
 from gpuclusters.adapters.here import SystemClock
-from gpuclusters.domain.rke2_plan import Join, join_order, rounds
+from gpuclusters.rke2.model import Join, join_order, rounds
 from tests.bench import joining
 
 pytestmark = pytest.mark.bench

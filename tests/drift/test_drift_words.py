@@ -24,14 +24,11 @@ SENTENCES: list[tuple[str, str, str, str]] = [
     ("GpuDriver", "nouveau is loaded", "driver-replaced", ""),
     ("GpuDriver", "packages are not held: a", "driver-changed", ""),
     ("GpuDriver", "the fabric manager is inactive", "fabric-manager-not-ready", ""),
-    ("Rke2Node", "/etc/rancher/a.yaml differs", "rke2-config-changed", "/etc/rancher/a.yaml"),
-    ("Rke2Node", "rke2-agent is failed", "rke2-unit-changed", "rke2-agent"),
     ("UsernetesNode", "the node container is exited", "node-container-down", "Node"),
     ("UsernetesNode", "the node container is made of another image", "node-container-changed", ""),
     ("UsernetesNode", "the node container has other GPUs than its host", "node-container-gpus-changed", ""),
     ("UsernetesNode", "the node is not Ready: x", "node-not-ready", ""),
     ("UsernetesNode", "a.yaml of the overlay differs", "node-container-changed", "a.yaml"),
-    ("Rke2Node", "it has not joined with its present configuration", "rke2-changed", ""),
 ]  # fmt: skip
 
 
@@ -56,8 +53,7 @@ def test_the_sentences_are_those_of_the_domain() -> None:
     texts = " ".join(
         (DOMAIN / f"{name}.py").read_text()
         for name in (
-            "service_vm_state", "gpu_driver_plan", "rke2_state",
-            "usernetes_node_live", "usernetes_node_state",
+            "service_vm_state", "gpu_driver_plan", "usernetes_node_live", "usernetes_node_state",
         )
     )  # fmt: skip
     for part in (
@@ -124,6 +120,7 @@ def test_a_finding_of_a_provider_keeps_its_code() -> None:
         "code": "vfio.unbound",
         "problem": "0000:86:00.0 is on no driver",
         "path": ["0000:86:00.0"],
+        "level": "repair",
     }
     (one,) = found("VfioBinding", {}, {"drift": []}, {"drift": [drift]})
     assert (one.id, one.where, one.what) == ("vfio.unbound", "hgx-01", "0000:86:00.0")
@@ -131,6 +128,14 @@ def test_a_finding_of_a_provider_keeps_its_code() -> None:
     assert "hgx-01" in one.remedy
     (gone,) = found("VfioBinding", {}, {"drift": []}, None)
     assert (gone.id, gone.what) == ("vfio.missing", "x")
+
+
+def test_what_stops_up_is_not_said_to_be_put_back() -> None:
+    drift = {"code": "rke2.firewalld", "problem": "firewalld runs", "path": [], "level": "block"}
+    view = engine.read(resource("Rke2Node", "x", ON_HOST, {"drift": []}, {"drift": [drift]}))
+    (one,) = resources.findings(view)
+    assert one.id == "rke2.firewalld"
+    assert "up --refresh" not in one.remedy
 
 
 def test_a_resource_that_nobody_knows_still_tells_that_it_drifted() -> None:

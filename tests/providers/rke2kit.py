@@ -10,8 +10,8 @@ from typing import Any
 
 from gpuclusters.domain import rke2_config
 from gpuclusters.domain.rke2 import Role
-from gpuclusters.domain.rke2_plan import Join, join_order
-from gpuclusters.providers.rke2_node import Rke2NodeProvider
+from gpuclusters.rke2.model import Join, join_order
+from gpuclusters.rke2.resource import Rke2NodeProvider
 from lab.hosts import rke2_release
 from lab.hosts.rke2_cluster import Clusters
 from tests.fixtures.hosts import SimulatedHost

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from gpuclusters.domain import rke2
-from gpuclusters.providers.rke2_node import Rke2NodeProvider
+from gpuclusters.rke2.resource import Rke2NodeProvider
 from lab.hosts import faults, rke2_release
 from lab.hosts.hardware_faults import DiskNearlyFull
 from tests.fixtures.hosts import Hosts, SimulatedHost
@@ -46,6 +46,11 @@ def agent(hosts: Hosts) -> SimulatedHost:
 def starts(host: SimulatedHost) -> int:
     """How often RKE2 was joined with on the host."""
     return sum(entry.get("action") == "joined" for entry in host.journal("rke2"))
+
+
+def codes(outputs: dict[str, Any]) -> list[str]:
+    """What a refresh found."""
+    return [one["code"] for one in outputs["drift"]]
 
 
 def given_up(cluster: Cluster, host: SimulatedHost, words: str) -> str:
@@ -226,7 +231,7 @@ def test_a_release_whose_containerd_reads_no_drop_ins_is_named(
     config = agent.path("/var/lib/rancher/rke2/agent/etc/containerd/config.toml")
     config.write_text("version = 3\n")
     read = small.provider.read(Rke2NodeProvider, made)
-    assert read.outputs["drift"] == [f"containerd does not read {rke2.CONTAINERD_DROP_IN}"]
+    assert codes(read.outputs) == ["rke2.drop-in-ignored"]
 
 
 def test_a_stub_of_a_template_is_refused_before_rke2_comes_to_the_host(
@@ -282,7 +287,9 @@ def test_what_somebody_changed_is_drift_and_is_put_back(small: Cluster) -> None:
     server = small.servers[0]
     server.path(rke2.CONFIG).write_text("node-name: other\n")
     read = small.provider.read(Rke2NodeProvider, small.made[server.name])
-    assert read.outputs["drift"] == [f"{rke2.CONFIG} differs"]
+    assert [(one["code"], one["path"]) for one in read.outputs["drift"]] == [
+        ("rke2.file-changed", [rke2.CONFIG])
+    ]
     news = small.inputs(server)
     assert small.provider.diff(Rke2NodeProvider, read.outputs, news).changes
     small.made[server.name] = Made(read.id, read.outputs)

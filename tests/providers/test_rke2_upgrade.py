@@ -11,7 +11,7 @@ import pytest
 
 from gpuclusters.domain import gpu_driver, rke2
 from gpuclusters.providers.gpu_driver import GpuDriverProvider
-from gpuclusters.providers.rke2_node import Rke2NodeProvider
+from gpuclusters.rke2.resource import Rke2NodeProvider
 from lab.hosts import faults
 from tests.fixtures.hosts import Hosts, SimulatedHost
 from tests.providers.conftest import StartProvider

@@ -13,12 +13,12 @@ from gpuclusters.domain import (
     adoption_host,
     mig_node,
     reconcile_tenancy,
-    rke2_adoption,
 )
 from gpuclusters.domain.reconcile_gpu_driver import packages_of
 from gpuclusters.domain.refusals import RefusalError
 from gpuclusters.domain.rke2 import Role
-from gpuclusters.domain.rke2_node import LiveHost, Rke2NodeInputs
+from gpuclusters.rke2 import adopt
+from gpuclusters.rke2.model import LiveHost, Rke2NodeInputs
 from tests.unit import test_gpu_driver_rules as drivers
 from tests.unit import test_rke2 as rke2_hosts
 from tests.unit import test_tenancy_proof as tenancies
@@ -50,9 +50,9 @@ def node(**changes: Any) -> Rke2NodeInputs:
 def rke2(
     inputs: Rke2NodeInputs, live: LiveHost, *documents: Mapping[str, Any], token: str = ""
 ) -> list[str]:
-    paths = (rke2_adoption.CONFIG_FILE, f"{rke2_adoption.CONFIG_FOLDER}/10-more.yaml")
+    paths = (adopt.CONFIG_FILE, f"{adopt.CONFIG_FOLDER}/10-more.yaml")
     files = {p: yaml.safe_dump(dict(d)).encode() for p, d in zip(paths, documents, strict=False)}
-    return list(rke2_adoption.differences(inputs, live, files, token))
+    return [one.problem for one in adopt.differences(inputs, live, files, token)]
 
 
 def running(role: Role = Role.AGENT, **more: Any) -> LiveHost:
@@ -124,18 +124,18 @@ def test_tokens_are_compared_and_never_told() -> None:
 
 
 def test_a_configuration_that_cannot_be_read_is_named_without_its_content() -> None:
-    files = {rke2_adoption.CONFIG_FILE: b"token: [hunter2"}
-    (told,) = rke2_adoption.differences(node(), running(), files, "")
-    assert told == "/etc/rancher/rke2/config.yaml is not YAML"
+    files = {adopt.CONFIG_FILE: b"token: [hunter2"}
+    (told,) = adopt.differences(node(), running(), files, "")
+    assert told.problem == "/etc/rancher/rke2/config.yaml is not YAML"
 
 
 def test_a_list_that_a_fragment_adds_to_is_one_list() -> None:
     documents = {
-        rke2_adoption.CONFIG_FILE: b"tls-san: a\n",
-        f"{rke2_adoption.CONFIG_FOLDER}/20.yaml": b"tls-san+: [c]\n",
-        f"{rke2_adoption.CONFIG_FOLDER}/10.yaml": b"tls-san+: [b]\ncni: cilium\n",
+        adopt.CONFIG_FILE: b"tls-san: a\n",
+        f"{adopt.CONFIG_FOLDER}/20.yaml": b"tls-san+: [c]\n",
+        f"{adopt.CONFIG_FOLDER}/10.yaml": b"tls-san+: [b]\ncni: cilium\n",
     }
-    assert rke2_adoption.configuration(documents) == {"tls-san": ["a", "b", "c"], "cni": "cilium"}
+    assert adopt.configuration(documents) == {"tls-san": ["a", "b", "c"], "cni": "cilium"}
 
 
 def driver(live: Any, **changes: Any) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,20 +10,26 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpuclusters.core.finding import Level
 from gpuclusters.domain import (
     rke2,
     rke2_cilium,
     rke2_config,
-    rke2_kubeconfig,
     rke2_matrix,
-    rke2_refusals,
-    rke2_state,
 )
-from gpuclusters.domain.refusals import RefusalError
 from gpuclusters.domain.rke2 import Role, parse_version
 from gpuclusters.domain.rke2_cilium import Cilium, Encryption
-from gpuclusters.domain.rke2_node import ClusterNode, LiveHost, Rke2NodeInputs, taint_changes
-from gpuclusters.domain.rke2_plan import join_order, rounds
+from gpuclusters.rke2 import decide
+from gpuclusters.rke2.model import (
+    ClusterNode,
+    LiveCluster,
+    LiveHost,
+    LiveNode,
+    Rke2NodeInputs,
+    join_order,
+    rounds,
+    taint_changes,
+)
 from lab.hosts import rke2_release
 
 SETTINGS = rke2_config.Settings(registration_address="10.20.0.100")
@@ -197,18 +202,16 @@ def test_the_kubeconfig_leads_to_the_servers_address() -> None:
         "contexts": [{"name": "default", "context": {"cluster": "default", "user": "default"}}],
         "current-context": "default",
     }
-    made = yaml.safe_load(
-        rke2_kubeconfig.readdressed(yaml.safe_dump(body), "api.example.com", name="c")
-    )
+    inputs = node(registration_address="api.example.com")
+    made = yaml.safe_load(decide.readdressed(yaml.safe_dump(body), inputs))
     assert made["clusters"] == [
         {"name": "c", "cluster": {"server": "https://api.example.com:6443"}}
     ]
     assert made["contexts"] == [{"name": "c", "context": {"cluster": "c", "user": "c"}}]
-    assert "https://[fd00::1]:6443" in rke2_kubeconfig.readdressed(
-        yaml.safe_dump(body), "fd00::1", name="c"
-    )
+    other = node(registration_address="fd00::1")
+    assert "https://[fd00::1]:6443" in decide.readdressed(yaml.safe_dump(body), other)
     with pytest.raises(ValueError, match="not a kubeconfig"):
-        rke2_kubeconfig.readdressed("{}", "x", name="c")
+        decide.readdressed("{}", node())
 
 
 def node(**changes: Any) -> Rke2NodeInputs:
@@ -249,140 +252,92 @@ def test_inputs_that_cannot_be_right(changes: dict[str, Any], said: str) -> None
         node(**changes)
 
 
-class Server:
-    """A control plane that answers as told."""
-
-    place = "cp-1 (10.20.0.1:22)"
-
-    def __init__(
-        self, time: int = 0, nodes: Mapping[str, ClusterNode] | None = None, *, up: bool = True
-    ) -> None:
-        self._time, self._nodes, self._up = time, nodes or {}, up
-
-    def clock(self) -> int:
-        return self._time
-
-    def is_installed(self) -> bool:
-        return True
-
-    def is_ready(self) -> bool:
-        return self._up
-
-    def node(self, name: str) -> ClusterNode | None:
-        return self._nodes.get(name)
-
-    def servers(self) -> Mapping[str, ClusterNode]:
-        return self._nodes
-
-    def drain(self, name: str, reason: str, timeout_seconds: int) -> None: ...
-    def uncordon(self, name: str) -> None: ...
-    def label(self, name: str, labels: Mapping[str, str | None]) -> None: ...
-    def taint(self, name: str, changes: Sequence[str]) -> None: ...
-    def delete(self, name: str) -> None: ...
+READY = ClusterNode(
+    ready=True, version="v1.35.7+rke2r1", labels={}, unschedulable=False, drained_for=""
+)
 
 
-def ready(version: str = "v1.35.7+rke2r1") -> ClusterNode:
-    return ClusterNode(ready=True, version=version, labels={}, unschedulable=False, drained_for="")
+def blocks(
+    inputs: Rke2NodeInputs, live: LiveHost, cluster: LiveCluster | None = None
+) -> dict[str, str]:
+    """What keeps a host out, by code."""
+    found = decide.findings(inputs, {}, LiveNode(live, cluster or LiveCluster()))
+    return {one.code: str(one) for one in found if one.level is Level.BLOCK}
+
+
+AGENTS = [
+    ("default-route", LiveHost(default_route=False), "no default route"),
+    ("foreign", LiveHost(version="v1.35.7+rke2r1", method="tar"), "adopt"),
+    ("rpm", LiveHost(owner="c/hgx-01", method="rpm"), "RPM packages"),
+    ("other-owner", LiveHost(owner="other/hgx-01"), "belongs to other/hgx-01"),
+    ("other-role", LiveHost(active={Role.SERVER: "active"}), "runs as server"),
+    ("selinux-policy", LiveHost(selinux="Enforcing"), "rke2-selinux"),
+    ("architecture", LiveHost(architecture="aarch64"), "x86_64"),
+    ("other-cluster", LiveHost(running=("kubelet.service",)), "kubeadm reset"),
+    ("docker", LiveHost(running=("docker.service",)), "its FORWARD policy is DROP"),
+    ("port-in-use", LiveHost(ports=frozenset({22, 10250})), "port 10250 already"),
+    ("cgroup-v1", LiveHost(cgroup="v1"), "unified_cgroup_hierarchy"),
+    ("disk-space", LiveHost(free_mib=900), "900 MiB are free"),
+    ("apparmor-parser", LiveHost(apparmor_parser=False), "apparmor_parser"),
+    ("kernel-modules-extra", LiveHost(kernel_modules_extra=False), "kernel-modules-extra"),
+    ("firewalld", LiveHost(firewalld=True), "firewalld"),
+    ("nm-cloud-setup", LiveHost(nm_cloud_setup=True), "nm-cloud-setup.timer"),
+    ("containerd-template", LiveHost(stubs=("/x/config-v3.toml.tmpl",)), '{{ template "base" . }}'),
+    ("upgrade-path", LiveHost(owner="c/hgx-01", version="v1.36.0+rke2r1"), "no downgrade"),
+]
+
+
+@pytest.mark.parametrize(("code", "live", "said"), AGENTS, ids=[row[0] for row in AGENTS])
+def test_what_keeps_a_host_out_is_named(code: str, live: LiveHost, said: str) -> None:
+    found = blocks(node(), live)
+    assert list(found) == [f"rke2.{code}"]
+    assert said in found[f"rke2.{code}"]
+
+
+def test_a_server_needs_more_ports_and_selinux_has_to_be_on() -> None:
+    inputs = node(role="server", selinux=True)
+    found = blocks(inputs, LiveHost(ports=frozenset({6443, 2379}), selinux="Disabled"))
+    assert "port 2379, 6443 already" in found["rke2.port-in-use"]
+    assert "SELinux is off" in found["rke2.selinux-off"]
 
 
 @pytest.mark.parametrize(
-    ("inputs", "live", "known", "server", "said"),
+    ("changes", "cluster", "code", "said"),
     [
-        (node(), LiveHost(default_route=False), None, Server(), ["no default route"]),
-        (node(), LiveHost(clock=100), None, Server(time=200), ["100 s apart", "timedatectl"]),
+        ({}, LiveCluster(clock=200), "clock", "100 s apart"),
+        ({}, LiveCluster(node=None, unreachable="9345 is closed"), "unreachable", "9345 and 6443"),
+        ({}, LiveCluster(node=READY), "node-exists", "kubectl delete node"),
         (
-            node(),
-            LiveHost(),
-            ready(),
-            Server(),
-            ["has a node hgx-01 already", "kubectl delete node"],
-        ),
-        (node(), LiveHost(version="v1.35.7+rke2r1", method="tar"), None, Server(), ["adopt"]),
-        (
-            node(),
-            LiveHost(version="v1.35.7+rke2r1", method="rpm"),
-            None,
-            Server(),
-            ["RPM packages"],
-        ),
-        (node(), LiveHost(owner="other/hgx-01"), None, Server(), ["belongs to other/hgx-01"]),
-        (node(), LiveHost(active={Role.SERVER: "active"}), None, Server(), ["runs as server"]),
-        (node(selinux=True), LiveHost(selinux="Disabled"), None, Server(), ["SELinux is off"]),
-        (node(), LiveHost(selinux="Enforcing"), None, Server(), ["rke2-selinux"]),
-        (node(), LiveHost(architecture="aarch64"), None, Server(), ["x86_64"]),
-        (node(), LiveHost(running=("kubelet.service",)), None, Server(), ["kubeadm reset"]),
-        (
-            node(),
-            LiveHost(running=("docker.service",)),
-            None,
-            Server(),
-            ["its FORWARD policy is DROP"],
-        ),
-        (node(), LiveHost(ports=frozenset({22, 10250})), None, Server(), ["port 10250 already"]),
-        (
-            node(role="server"),
-            LiveHost(ports=frozenset({6443, 2379})),
-            None,
-            Server(),
-            ["port 2379, 6443 already"],
-        ),
-        (node(), LiveHost(cgroup="v1"), None, Server(), ["unified_cgroup_hierarchy"]),
-        (node(), LiveHost(free_mib=900), None, Server(), ["900 MiB are free"]),
-        (node(), LiveHost(apparmor_parser=False), None, Server(), ["apparmor_parser"]),
-        (node(), LiveHost(kernel_modules_extra=False), None, Server(), ["kernel-modules-extra"]),
-        (
-            node(version="v1.36.3+rke2r1"),
-            LiveHost(),
-            None,
-            Server(nodes={"cp-1": ready()}),
-            ["cp-1", "servers are upgraded first"],
+            {"version": "v1.36.3+rke2r1"},
+            LiveCluster(servers={"cp-1": READY}),
+            "version-skew",
+            "servers are upgraded first",
         ),
         (
-            node(),
-            LiveHost(stubs=("/x/config-v3.toml.tmpl",)),
-            None,
-            Server(),
-            ["/x/config-v3.toml.tmpl takes the place", '{{ template "base" . }}'],
-        ),
-        (
-            node(),
-            LiveHost(firewalld=True, nm_cloud_setup=True),
-            None,
-            Server(),
-            ["firewalld", "nm-cloud-setup"],
+            {"role": "server", "first": True},
+            LiveCluster(rival="cp-1 (10.20.0.1:22)"),
+            "second-cluster",
+            "the cluster lives on cp-1",
         ),
     ],
 )
-def test_what_speaks_against_a_host_is_said_before_it_is_touched(
-    inputs: Rke2NodeInputs,
-    live: LiveHost,
-    known: ClusterNode | None,
-    server: Server,
-    said: Sequence[str],
+def test_what_in_the_cluster_keeps_a_host_out_is_named(
+    changes: dict[str, Any], cluster: LiveCluster, code: str, said: str
 ) -> None:
-    with pytest.raises(RefusalError) as refused:
-        rke2_refusals.before_joining(inputs, live, known, server, [])
-    for words in said:
-        assert words in str(refused.value)
-
-
-def test_a_second_cluster_with_the_same_token_is_not_made() -> None:
-    first = node(role="server", first=True)
-    with pytest.raises(RefusalError, match="the cluster lives on cp-1"):
-        rke2_refusals.before_joining(first, LiveHost(), None, Server(up=False), [Server()])
-    # The other servers are not there yet, or are down with the whole cluster.
-    rke2_refusals.before_joining(first, LiveHost(), None, Server(up=False), [Server(up=False)])
+    found = blocks(node(**changes), LiveHost(clock=100), cluster)
+    assert list(found) == [f"rke2.{code}"]
+    assert said in found[f"rke2.{code}"]
 
 
 def test_a_host_that_is_right_is_not_refused() -> None:
-    rke2_refusals.before_joining(node(), LiveHost(architecture="x86_64"), None, Server(), [])
+    assert not blocks(node(), LiveHost(architecture="x86_64"))
     # What RKE2 itself brings is no obstacle to going on with it.
     ours = LiveHost(owner="c/hgx-01", ports=frozenset({10250}), free_mib=900)
-    rke2_refusals.before_joining(node(), ours, None, Server(), [])
+    assert not blocks(node(), ours)
     taken_over = LiveHost(version="v1.35.7+rke2r1", method="tar", ports=frozenset({10250}))
-    rke2_refusals.before_joining(node(adopt=True), taken_over, None, Server(), [])
+    assert not blocks(node(adopt=True), taken_over)
     # One of ours that was interrupted while its node was already there.
-    rke2_refusals.before_joining(node(), LiveHost(owner="c/hgx-01"), ready(), Server(), [])
+    assert not blocks(node(), LiveHost(owner="c/hgx-01"), LiveCluster(node=READY))
 
 
 @pytest.mark.parametrize(
@@ -396,8 +351,8 @@ def test_a_host_that_is_right_is_not_refused() -> None:
 )
 def test_certificates_that_end_soon_are_warned_of(expires: str, said: str | None) -> None:
     live = LiveHost(clock=1795392000, expires=expires)  # 2026-11-23
-    warning = rke2_state.certificate_warning(node(), live)
-    assert (said in warning) if said and warning else warning is said
+    found = [one.problem for one in decide.certificate(Role.AGENT, live)]
+    assert (said in found[0]) if said else found == []
 
 
 @pytest.mark.parametrize(

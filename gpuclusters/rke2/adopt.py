@@ -11,11 +11,12 @@ from typing import Any
 
 import yaml
 
+from gpuclusters.core.finding import Finding
 from gpuclusters.domain import rke2, rke2_config
 from gpuclusters.domain.adoption import tree
 from gpuclusters.domain.host_file import sha256_of
 from gpuclusters.domain.rke2 import Role
-from gpuclusters.domain.rke2_node import LiveHost, Rke2NodeInputs
+from gpuclusters.rke2.model import LiveHost, Rke2NodeInputs
 
 CONFIG_FILE = "/etc/rancher/rke2/config.yaml"
 CONFIG_FOLDER = f"{CONFIG_FILE}.d"
@@ -65,8 +66,8 @@ def configuration(documents: Mapping[str, bytes]) -> dict[str, Any]:
 
 def differences(
     inputs: Rke2NodeInputs, live: LiveHost, documents: Mapping[str, bytes], server_token: str
-) -> Iterator[str]:
-    """In words, how the RKE2 of a host is not what is declared; nothing where there is none.
+) -> Iterator[Finding]:
+    """How the RKE2 of a host is not what is declared; nothing where there is none.
 
     Args:
         inputs: what is declared.
@@ -74,6 +75,13 @@ def differences(
         documents: its configuration files by path.
         server_token: content of the file in which a server keeps its token; empty if there is none.
     """
+    for problem in _differences(inputs, live, documents, server_token):
+        yield Finding("rke2.foreign", problem)
+
+
+def _differences(
+    inputs: Rke2NodeInputs, live: LiveHost, documents: Mapping[str, bytes], server_token: str
+) -> Iterator[str]:
     if not live.version or live.owner == inputs.natural_id:
         return
     if live.owner:

@@ -1,10 +1,10 @@
-"""One host of an RKE2 cluster: what it must be, what it is, and what has to be done about it. Pure."""
+"""One host of an RKE2 cluster: its inputs, and what is found on it."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated, Any
@@ -17,9 +17,9 @@ from gpuclusters.domain.host_file import check_path
 from gpuclusters.domain.rke2 import Role, Version, parse_version
 from gpuclusters.domain.text import matches
 
-LONGEST_CLOCK_DIFFERENCE_SECONDS = 30
-"""More, and certificates that a server has just made are not valid yet on the host."""
 SHORTEST_TOKEN = 16
+DRAINED = "gpu-clusters.dev/drained-for"
+"""Annotation of a node that was closed for an upgrade, so that a later run opens it again."""
 
 
 class Source(StrEnum):
@@ -205,6 +205,41 @@ class ClusterNode:
     """As `key=value:effect`."""
 
 
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """A unit that is starting."""
+
+    active: str
+    restarts: int
+    journal: str
+    """Its lines since the start."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LiveCluster:
+    """The cluster as a host that joins it has to know it."""
+
+    node: ClusterNode | None = None
+    """The node of this host's name."""
+    unreachable: str = ""
+    """Why the registration address does not answer from the host; empty if it does."""
+    clock: int | None = None
+    """Time of the server that was asked; None where it does not matter."""
+    servers: Mapping[str, ClusterNode] = field(default_factory=dict)
+    """By node name; only where their releases matter."""
+    rival: str = ""
+    """A server on which the cluster lives that this host would make a second time."""
+
+
+@dataclass(frozen=True, slots=True)
+class LiveNode:
+    """A host, and its cluster where that was asked."""
+
+    host: LiveHost
+    cluster: LiveCluster | None = None
+    kubeconfig: str = ""
+
+
 def parse_live(text: str) -> LiveHost:
     """What `scripts/rke2/inspect.sh` printed: `key value` lines."""
     single: dict[str, str] = {}
@@ -306,5 +341,54 @@ def _slot(taint: str) -> str:
     return f"{key.partition('=')[0]}:{effect}"
 
 
-DRAINED = "gpu-clusters.dev/drained-for"
-"""Annotation of a node that was closed for an upgrade, so that a later run knows to open it again."""
+# The order in which hosts join and are upgraded (RKE2's documentation of high availability): the first server
+# until its API answers, then the other servers one at a time (each is an etcd learner first), then agents.
+
+MOST_AGENTS_AT_ONCE = 50
+"""RKE2's documentation advises against more joining at the same time."""
+SERVER_COUNTS = (1, 3, 5)
+"""An even number tolerates no more failures than one less; more than five slow every write of etcd."""
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """One host's turn."""
+
+    host: str
+    role: Role
+    first: bool
+    """Whether it makes the cluster instead of joining one."""
+    after: str | None
+    """The host that must have joined before."""
+
+
+def join_order(
+    servers: Sequence[str], agents: Sequence[str], agents_at_once: int
+) -> tuple[Join, ...]:
+    """Every host with the one it waits for.
+
+    Agents follow each other in a sliding window: each waits for the one that many places before it, so that
+    never more than `agents_at_once` are on their way, and a slow one holds up one place instead of a batch.
+
+    Raises:
+        ValueError: no server, a name twice, or a window below 1.
+    """
+    names = [*servers, *agents]
+    if not servers or len(set(names)) != len(names) or agents_at_once < 1:
+        raise ValueError("a cluster needs a server, names that differ and a window of at least 1")
+    order = [
+        Join(name, Role.SERVER, first=n == 0, after=servers[n - 1] if n else None)
+        for n, name in enumerate(servers)
+    ]
+    for n, name in enumerate(agents):
+        after = servers[-1] if n < agents_at_once else agents[n - agents_at_once]
+        order.append(Join(name, Role.AGENT, first=False, after=after))
+    return tuple(order)
+
+
+def rounds(order: Sequence[Join]) -> int:
+    """How many hosts join one after another on the longest path: the least time, in joins."""
+    depth: dict[str, int] = {}
+    for join in order:
+        depth[join.host] = 1 + (depth[join.after] if join.after is not None else 0)
+    return max(depth.values(), default=0)

@@ -1,0 +1,402 @@
+"""What keeps a host from its place in an RKE2 cluster, and what has to be repaired. Pure.
+
+Sources: RKE2's requirements (cgroups, AppArmor, RHEL 10, ports), known issues (firewalld, NetworkManager,
+nm-cloud-setup) and hardening guide; Kubernetes' version skew policy; etcd's hardware guide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+import yaml
+
+from gpuclusters.core.finding import Finding, Level
+from gpuclusters.domain import known_errors, rke2
+from gpuclusters.domain.host_file import sha256_of
+from gpuclusters.domain.rke2 import API_PORT, SUPERVISOR_PORT, Role, Version, parse_version
+from gpuclusters.rke2.model import (
+    ClusterNode,
+    LiveCluster,
+    LiveHost,
+    LiveNode,
+    Progress,
+    Rke2NodeInputs,
+    taint_changes,
+)
+
+CERTIFICATE_DAYS = 90
+"""A start of RKE2 renews certificates that end within so many days, and nothing else does."""
+LONGEST_CLOCK_DIFFERENCE_SECONDS = 30
+"""More, and certificates that a server has just made are not valid yet on the host."""
+LEAST_FREE_MIB = 15 * 1024
+"""The images of a release unpacked take some 8 GiB; the kubelet evicts pods from 85 % on."""
+LEAST_INOTIFY_INSTANCES = 8192
+"""What `rke2_config.INOTIFY` sets."""
+KUBELET_PORT = 10250
+_ETCD_PORTS = (2379, 2380)
+_OTHER_CLUSTERS = ("k3s.service", "k3s-agent.service", "kubelet.service")
+_UNINSTALL = "run `rke2-uninstall.sh` there first"
+
+
+def findings(
+    inputs: Rke2NodeInputs, before: Mapping[str, Any], live: LiveNode
+) -> Iterator[Finding]:
+    """How a host differs from its inputs; `before` are the inputs of the last time, empty at the first."""
+    host, cluster = live.host, live.cluster
+    yield from machine(host, selinux=inputs.selinux)
+    yield from _installed(inputs, host)
+    # Where RKE2 is already, its own ports and files would speak against it.
+    if not host.owner and not host.version:
+        yield from bare_machine(inputs.role, host)
+    if cluster is not None:
+        yield from _cluster(inputs, host, cluster)
+    yield from certificate(inputs.role, host)
+    yield from _host_repairs(inputs, host)
+    if cluster is not None:
+        yield from _node_repairs(inputs, before, cluster.node)
+
+
+def machine(live: LiveHost, *, selinux: bool) -> Iterator[Finding]:
+    """What no host with RKE2 may be, at any time."""
+    if live.architecture not in ("", "x86_64"):
+        problem = f"its processor is {live.architecture}"
+        yield Finding("rke2.architecture", problem, "use an x86_64 machine")
+    if not live.default_route:
+        problem = "it has no default route, without which RKE2 does not start"
+        remedy = "add one; in a closed network that of a dummy interface is enough"
+        yield Finding("rke2.default-route", problem, remedy)
+    if live.firewalld:
+        problem = "firewalld runs, which drops the traffic of pods"
+        remedy = "`systemctl disable --now firewalld`; close ports with Cilium's host firewall or nftables"
+        yield Finding("rke2.firewalld", problem, remedy)
+    if live.nm_cloud_setup:
+        problem = "nm-cloud-setup is enabled, which changes the routes of pods"
+        remedy = "`systemctl disable --now nm-cloud-setup.service nm-cloud-setup.timer` and reboot"
+        yield Finding("rke2.nm-cloud-setup", problem, remedy)
+    if selinux and live.selinux == "Disabled":
+        problem = "selinux is asked for and SELinux is off"
+        yield Finding("rke2.selinux-off", problem, "switch it on, or leave selinux out")
+    if live.selinux == "Enforcing" and not live.selinux_policy:
+        problem = "SELinux enforces and the policy of RKE2 is not installed"
+        remedy = "install the package rke2-selinux from rpm.rancher.io"
+        yield Finding("rke2.selinux-policy", problem, remedy)
+    if live.stubs:
+        problem = (
+            f"{', '.join(live.stubs)} takes the place of all that RKE2 writes for containerd, which then "
+            "does not start"
+        )
+        remedy = (
+            'remove it, or begin it with {{ template "base" . }}; a container toolkit left it there'
+        )
+        yield Finding("rke2.containerd-template", problem, remedy, live.stubs)
+
+
+def bare_machine(role: Role, live: LiveHost) -> Iterator[Finding]:
+    """What keeps RKE2 from a host on which there is none yet."""
+    others = [unit for unit in live.running if unit in _OTHER_CLUSTERS]
+    if others:
+        problem = f"{', '.join(others)} runs there: the host is a node of another cluster"
+        remedy = (
+            "drain and reset it first (`k3s-uninstall.sh`, `kubeadm reset` and `systemctl disable --now "
+            "kubelet`)"
+        )
+        yield Finding("rke2.other-cluster", problem, remedy)
+    wanted = [KUBELET_PORT]
+    if role is Role.SERVER:
+        wanted += [API_PORT, SUPERVISOR_PORT, *_ETCD_PORTS]
+    taken = sorted(live.ports & set(wanted))
+    if taken and not others:
+        ports = ", ".join(map(str, taken))
+        problem = f"something listens on port {ports} already, which RKE2 needs"
+        yield Finding("rke2.port-in-use", problem, "find it with `ss -ltnp` and stop it")
+    if "docker.service" in live.running:
+        problem = (
+            "docker runs there, and its FORWARD policy is DROP: no packet of a pod gets through"
+        )
+        remedy = (
+            "`systemctl disable --now docker.service docker.socket`; RKE2 brings its own containerd"
+        )
+        yield Finding("rke2.docker", problem, remedy)
+    if live.cgroup == "v1":
+        problem = "it runs cgroup v1, which Kubernetes does not support any more"
+        yield Finding("rke2.cgroup-v1", problem, "boot with `systemd.unified_cgroup_hierarchy=1`")
+    if live.free_mib < LEAST_FREE_MIB:
+        problem = f"{live.free_mib} MiB are free in /var/lib/rancher; images need {LEAST_FREE_MIB}"
+        yield Finding("rke2.disk-space", problem, "free space there, or mount a larger disk")
+    if not live.apparmor_parser:
+        problem = "its kernel has AppArmor and apparmor_parser is not installed, so that no container starts"
+        remedy = "install the package apparmor (SLES: apparmor-parser)"
+        yield Finding("rke2.apparmor-parser", problem, remedy)
+    if not live.kernel_modules_extra:
+        problem = "the kernel modules of iptables are not installed"
+        remedy = "`dnf install kernel-modules-extra`, and reboot if a newer kernel came with it"
+        yield Finding("rke2.kernel-modules-extra", problem, remedy)
+
+
+def release(live: LiveHost, wanted: Version) -> Iterator[Finding]:
+    """Another release than wanted: whether one may follow the other."""
+    if live.version == str(wanted):
+        return
+    installed = live.release()
+    problem = rke2.step_problem(installed, wanted) if installed is not None else None
+    if problem is not None:
+        yield Finding("rke2.upgrade-path", problem, "change version")
+    else:
+        is_ = f"RKE2 is {live.version}" if live.version else "RKE2 is not installed"
+        yield _join("rke2.version", f"{is_} instead of {wanted}")
+
+
+def certificate(role: Role, live: LiveHost) -> Iterator[Finding]:
+    """Certificates that end soon."""
+    if not live.expires or not live.clock:
+        return
+    ends = datetime.fromisoformat(live.expires)
+    days = (ends - datetime.fromtimestamp(live.clock, UTC)).days
+    if days < CERTIFICATE_DAYS:
+        state = (
+            f"end on {ends:%Y-%m-%d}, in {days} days" if days >= 0 else f"ended on {ends:%Y-%m-%d}"
+        )
+        problem = f"its certificates {state}; RKE2 renews them when it starts"
+        remedy = f"`sudo systemctl restart {role.unit}`, one host after the other"
+        yield Finding("rke2.certificate-expires", problem, remedy, level=Level.WARN)
+
+
+def unit(role: Role, live: LiveHost) -> Iterator[Finding]:
+    """RKE2 does not run."""
+    if not is_active(live, role):
+        state = live.active.get(role) or "not there"
+        yield _join("rke2.unit-inactive", f"{role.unit} is {state}", role.unit)
+
+
+def is_active(live: LiveHost, role: Role) -> bool:
+    """Whether RKE2 runs on the host in this role."""
+    return live.active.get(role) == "active"
+
+
+def differing(inputs: Rke2NodeInputs, live: LiveHost) -> dict[str, str]:
+    """Content of files that are not as they must be, tokens among them."""
+    wanted = {**inputs.contents(), rke2.TOKENS: inputs.tokens()}
+    return {
+        path: content
+        for path, content in wanted.items()
+        if live.digests.get(path) != sha256_of(content.encode())
+    }
+
+
+def is_as_declared(inputs: Rke2NodeInputs, live: LiveHost) -> bool:
+    """Whether the host, as far as it shows there, runs with exactly these inputs."""
+    return not [*_host_repairs(inputs, live)]
+
+
+def waiting(
+    inputs: Rke2NodeInputs, progress: Progress, node: ClusterNode | None
+) -> Iterator[Finding]:
+    """What a host that was started waits for; a BLOCK if waiting cannot help."""
+    reason = known_errors.explain_newest("rke2", progress.journal)
+    remedy = f"read `journalctl -u {inputs.role.unit}` on the host"
+    if progress.active == "active":
+        yield from _node(inputs, node)
+    elif reason is not None:
+        final = reason.final or progress.active == "failed"
+        level = Level.BLOCK if final else Level.REPAIR
+        yield Finding("rke2.join-failed", reason.cause, reason.remedy, level=level)
+    elif progress.active == "failed":
+        yield Finding("rke2.join-failed", f"{inputs.role.unit} failed", remedy)
+    else:
+        problem = f"{inputs.role.unit} is still {progress.active or 'not there'}"
+        yield Finding("rke2.join-failed", problem, remedy, level=Level.REPAIR)
+
+
+def not_joined(inputs: Rke2NodeInputs, progress: Progress, found: Finding) -> Finding:
+    """The error for a host that did not join; `found` is what it still waited for."""
+    said = known_errors.last_words(progress.journal, 3)
+    problem, remedy = found.problem, found.remedy
+    if found.level is not Level.BLOCK:
+        time = f"{inputs.join_timeout_seconds} s and {progress.restarts} restarts"
+        problem = f"not done after {time}: {problem}"
+        remedy += "; it goes on by itself, and the next run looks again"
+    tried = f"could not join {inputs.cluster} as {inputs.role} {inputs.node_name}"
+    problem = f"{tried}: {problem}" + (f" ({said})" if said else "")
+    return replace(found, problem=problem, remedy=remedy)
+
+
+def majority(inputs: Rke2NodeInputs, servers: Mapping[str, ClusterNode]) -> Iterator[Finding]:
+    """Why this server cannot leave the others."""
+    rest = {name: node for name, node in servers.items() if name != inputs.node_name}
+    down = sorted(name for name, node in rest.items() if not node.ready)
+    if inputs.node_name in servers and down and len(down) * 2 >= len(rest):
+        problem = f"without it the servers lose their majority: {', '.join(down)} not Ready"
+        remedy = (
+            "bring those back first, or restore an etcd snapshot (`rke2 server --cluster-reset`)"
+        )
+        yield Finding("rke2.majority-lost", problem, remedy)
+
+
+def readdressed(kubeconfig: str, inputs: Rke2NodeInputs) -> str:
+    """The kubeconfig that a server writes, with the fixed address and the cluster's name in it.
+
+    Raises:
+        ValueError: not a kubeconfig with exactly one cluster.
+    """
+    body, name, address = yaml.safe_load(kubeconfig), inputs.cluster, inputs.registration_address
+    try:
+        (cluster,), (user,), (context,) = body["clusters"], body["users"], body["contexts"]
+        parts = urlsplit(cluster["cluster"]["server"])
+        host = f"[{address}]" if ":" in address else address
+        netloc = f"{host}:{parts.port or 443}"
+        cluster["cluster"]["server"] = urlunsplit(parts._replace(netloc=netloc))
+        cluster["name"] = user["name"] = context["name"] = name
+        context["context"] = {**context["context"], "cluster": name, "user": name}
+        body["current-context"] = name
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError("it is not a kubeconfig with one cluster") from error
+    return yaml.safe_dump(body, sort_keys=False)
+
+
+def _installed(inputs: Rke2NodeInputs, live: LiveHost) -> Iterator[Finding]:
+    other = Role.AGENT if inputs.role is Role.SERVER else Role.SERVER
+    if live.method == "rpm":
+        problem = "RKE2 is installed there from RPM packages, which do not mix with an archive"
+        yield Finding("rke2.rpm", problem, _UNINSTALL)
+    if live.owner and live.owner != inputs.natural_id:
+        problem = f"RKE2 on it belongs to {live.owner}"
+        remedy = "take the host out of that stack first, or run `rke2-uninstall.sh` there"
+        yield Finding("rke2.other-owner", problem, remedy)
+    elif live.version and not live.owner and not inputs.adopt:
+        problem = f"RKE2 {live.version} is there already and no stack of ours installed it"
+        remedy = "run `rke2-uninstall.sh` there, or take it over (adopt)"
+        yield Finding("rke2.foreign", problem, remedy)
+    if live.active.get(other) in ("active", "activating"):
+        problem = f"it runs as {other}, and is to be {inputs.role}"
+        yield Finding("rke2.other-role", problem, f"{_UNINSTALL}: a host cannot be both")
+
+
+def _cluster(inputs: Rke2NodeInputs, live: LiveHost, cluster: LiveCluster) -> Iterator[Finding]:
+    node = cluster.node
+    if cluster.unreachable:
+        problem = f"it does not reach the servers ({cluster.unreachable})"
+        remedy = (
+            "open ports 9345 and 6443 from this host to the servers, and 2379 and 2380 between servers; "
+            "check the registration address"
+        )
+        yield Finding("rke2.unreachable", problem, remedy)
+    if cluster.rival:
+        problem = (
+            f"the cluster lives on {cluster.rival}, and this host would make a second one with the same "
+            "token"
+        )
+        remedy = "name that server first in servers; this host then joins it"
+        yield Finding("rke2.second-cluster", problem, remedy)
+    if node is not None and not live.owner and not inputs.adopt:
+        state = "Ready" if node.ready else "not Ready"
+        problem = f"{inputs.cluster} has a node {inputs.node_name} already ({state}), and this host is not it"
+        remedy = (
+            "give the host another name; if it was reinstalled, `kubectl delete node "
+            f"{inputs.node_name}` first"
+        )
+        yield Finding("rke2.node-exists", problem, remedy)
+    difference = abs((live.clock if cluster.clock is None else cluster.clock) - live.clock)
+    if difference > LONGEST_CLOCK_DIFFERENCE_SECONDS:
+        problem = (
+            f"its clock and that of the servers are {difference} s apart, so that certificates are not valid "
+            "yet or any more"
+        )
+        remedy = "let chrony or systemd-timesyncd set both clocks (`timedatectl`)"
+        yield Finding("rke2.clock", problem, remedy)
+    for name, server in sorted(cluster.servers.items()):
+        try:
+            problem_ = rke2.skew_problem(parse_version(server.version), inputs.wanted)
+        except ValueError:
+            continue
+        if problem_ is not None:
+            remedy = "upgrade the servers first; `gpu-clusters up` does so in this order"
+            yield Finding("rke2.version-skew", f"{name}: {problem_}", remedy)
+
+
+def _host_repairs(inputs: Rke2NodeInputs, live: LiveHost) -> Iterator[Finding]:
+    yield from release(live, inputs.wanted)
+    for path in sorted(differing(inputs, live)):
+        yield _join("rke2.file-changed", f"{path} differs", path)
+    yield from unit(inputs.role, live)
+    if rke2.CONTAINERD_DROP_IN in inputs.contents() and live.imports_drop_ins is False:
+        problem = (
+            f"{rke2.CONTAINERD_CONFIG} does not import {rke2.CONTAINERD_DROP_INS}/*.toml: Kata's handler and "
+            f"{rke2.CONTAINERD_DROP_IN} are ignored"
+        )
+        remedy = (
+            "write another version (docs/caas-kubernetes.md says which import them), and take templates of "
+            "your own away: " + ", ".join(rke2.CONTAINERD_TEMPLATES)
+        )
+        what = (rke2.CONTAINERD_DROP_IN,)
+        yield Finding("rke2.drop-in-ignored", problem, remedy, what, Level.REPAIR, "join")
+    if 0 < live.inotify < LEAST_INOTIFY_INSTANCES:
+        problem = (
+            f"fs.inotify.max_user_instances is {live.inotify} and not {LEAST_INOTIFY_INSTANCES}"
+        )
+        remedy = f"find what lowers it after {rke2.INOTIFY} (`sysctl --system`)"
+        yield Finding("rke2.inotify", problem, remedy, level=Level.WARN)
+    if live.applied != inputs.digest:
+        yield _join("rke2.not-joined", "it has not joined with its present configuration")
+
+
+def _node_repairs(
+    inputs: Rke2NodeInputs, before: Mapping[str, Any], node: ClusterNode | None
+) -> Iterator[Finding]:
+    yield from _node(inputs, node)
+    if node is None:
+        return
+    name = inputs.node_name
+    if label_changes(inputs, before, node):
+        yield _settle("rke2.labels", f"node {name} has other labels", name)
+    if node_taints(inputs, before, node):
+        yield _settle("rke2.taints", f"node {name} has other taints", name)
+    if node.drained_for:
+        yield _settle("rke2.drained", f"node {name} was closed for {node.drained_for}", name)
+
+
+def label_changes(
+    inputs: Rke2NodeInputs, before: Mapping[str, Any], node: ClusterNode
+) -> dict[str, str | None]:
+    """Labels to set; None takes one away that we had set before."""
+    gone = set(before.get("labels") or ()) - set(inputs.labels)
+    wrong = {k: v for k, v in inputs.labels.items() if node.labels.get(k) != v}
+    return {**wrong, **{key: None for key in gone if key in node.labels}}
+
+
+def node_taints(
+    inputs: Rke2NodeInputs, before: Mapping[str, Any], node: ClusterNode
+) -> tuple[str, ...]:
+    """Taints to set, and to take away that we had set before."""
+    given = (before.get("config") or {}).get("node-taint") or ()
+    return taint_changes(inputs.config.get("node-taint") or (), given, node.taints)
+
+
+def _node(inputs: Rke2NodeInputs, node: ClusterNode | None) -> Iterator[Finding]:
+    if node is None:
+        problem, remedy = "no node has come up", "look at the kubelet's log on the host"
+    elif not node.ready:
+        problem = f"node {inputs.node_name} is not Ready"
+        remedy = (
+            f"`kubectl describe node {inputs.node_name}`: most often its Cilium pod cannot start"
+        )
+    elif node.version != inputs.version:
+        problem = f"node {inputs.node_name} still runs {node.version}"
+        remedy = "look whether another installation of RKE2 is on the host's PATH"
+    else:
+        return
+    path = (inputs.node_name,)
+    yield Finding("rke2.node-not-ready", problem, remedy, path, Level.REPAIR, "join")
+
+
+def _join(code: str, problem: str, what: str = "") -> Finding:
+    remedy = "look on the host what changes it again (configuration management), then run again"
+    return Finding(code, problem, remedy, (what,) if what else (), Level.REPAIR, "join")
+
+
+def _settle(code: str, problem: str, node: str) -> Finding:
+    remedy = "look what else changes this node (`kubectl get node -o yaml --show-managed-fields`)"
+    return Finding(code, problem, remedy, (node,), Level.REPAIR, "settle")

@@ -1,0 +1,152 @@
+"""`Rke2Node`: a host in its cluster. `Rke2Tokens`: what hosts join the cluster with."""
+
+from __future__ import annotations
+
+import secrets
+from typing import TYPE_CHECKING, Any
+
+import pulumi
+from pulumi.dynamic import CheckFailure, CheckResult, CreateResult, DiffResult
+
+from gpuclusters.core.converge import converge
+from gpuclusters.domain import rke2
+from gpuclusters.providers import edge
+from gpuclusters.providers.converging import ConvergingProvider, ConvergingResource
+from gpuclusters.providers.hosts import host as reach
+from gpuclusters.providers.kept import Properties
+from gpuclusters.providers.made_once import MadeOnceProvider
+from gpuclusters.providers.resource import Resource
+from gpuclusters.rke2 import decide
+from gpuclusters.rke2.model import LiveNode, Rke2NodeInputs
+
+if TYPE_CHECKING:
+    from gpuclusters.adapters.ssh import SshHost
+    from gpuclusters.rke2.host import Rke2Capability
+
+TOKEN_BYTES = 32
+
+
+class Rke2NodeProvider(ConvergingProvider[Rke2NodeInputs, LiveNode]):
+    """Keeps one host in its cluster; another release or configuration is an update in place."""
+
+    model = Rke2NodeInputs
+    identity = frozenset({"connection.host", "cluster", "node_name", "role"})
+    sensitive = frozenset({"token", "agent_token"})
+
+    def check(self, olds: Properties, news: Properties) -> CheckResult:
+        """Validate, and refuse a release that must not follow the one before; pure."""
+        result = super().check(olds, news)
+        old, new = olds.get("version"), news.get("version")
+        try:
+            problem = rke2.step_problem(rke2.parse_version(str(old)), rke2.parse_version(str(new)))
+        except ValueError:
+            problem = None  # the first time, not known yet, or refused by the validation already
+        failures = [*(result.failures or [])]
+        if problem is not None:
+            failures += edge.told([CheckFailure("version", problem)])
+        return CheckResult(result.inputs, failures)
+
+    def diff(self, id_: str, olds: Properties, news: Properties) -> DiffResult:
+        """Whom to ask is no part of the host: a server that comes or goes changes no other."""
+        return super().diff(id_, olds, {**news, "control": olds.get("control")})
+
+    def ensure(self, inputs: Rke2NodeInputs, before: Properties) -> Properties:
+        """Install, configure, join; or only what of it is missing."""
+        from gpuclusters.adapters.here import StderrReporter
+
+        capability = self._made(inputs, reach(inputs.connection, self.ssh_key), before)
+        same = bool(before) and self._parsed(before) == inputs
+        live = converge(capability, StderrReporter(), made_before=same)
+        return self.kept(inputs, capability, live)
+
+    def capability(
+        self,
+        inputs: Rke2NodeInputs,
+        before: Properties,  # noqa: ARG002 (the cluster is asked by `ensure` alone)
+        host: SshHost,
+    ) -> Rke2Capability:
+        """The host alone."""
+        return self._made(inputs, host, None)
+
+    def outputs(self, inputs: Rke2NodeInputs, live: LiveNode) -> Properties:
+        """Release, certificate, kubeconfig."""
+        host = live.host
+        return {
+            "joined": bool(host.applied) and decide.is_active(host, inputs.role),
+            "installed_version": host.version,
+            "certificate_expires": host.expires,
+            "kubeconfig": decide.readdressed(live.kubeconfig, inputs) if live.kubeconfig else "",
+        }
+
+    def is_absent(self, inputs: Rke2NodeInputs, live: LiveNode) -> bool:  # noqa: ARG002
+        """Whether RKE2 is not on it."""
+        return not live.host.version and not live.host.owner
+
+    def live_inputs(self, inputs: Rke2NodeInputs, live: LiveNode) -> Properties:  # noqa: ARG002
+        """The release."""
+        return {"version": live.host.version} if live.host.release() else {}
+
+    def _made(
+        self, inputs: Rke2NodeInputs, host: SshHost, before: Properties | None
+    ) -> Rke2Capability:
+        from gpuclusters.adapters.here import StderrReporter, SystemClock
+        from gpuclusters.rke2.host import Rke2Capability, SshRke2Control, SshRke2Host
+
+        others = [SshRke2Control(reach(one, self.ssh_key)) for one in inputs.control]
+        clock, reporter = SystemClock(), StderrReporter()
+        return Rke2Capability(inputs, SshRke2Host(host), others, clock, reporter, before=before)
+
+
+class Rke2Node(ConvergingResource, module="gpu", name="Rke2Node"):
+    """A host that is a server or an agent of an RKE2 cluster."""
+
+    provider = Rke2NodeProvider
+    joined: pulumi.Output[bool]
+    """Whether it runs with its present configuration and was Ready with it."""
+    installed_version: pulumi.Output[str]
+    """Release that is installed."""
+    certificate_expires: pulumi.Output[str]
+    """When the first of its certificates ends, as UTC; a start of RKE2 within 90 days of it renews them."""
+    kubeconfig: pulumi.Output[str]
+    """Admin kubeconfig with the registration address; of the first server alone, else empty. Secret."""
+
+    def __init__(
+        self, name: str, opts: pulumi.ResourceOptions | None = None, **inputs: pulumi.Input[Any]
+    ) -> None:
+        secret = pulumi.ResourceOptions(additional_secret_outputs=["kubeconfig"])
+        inputs = {key: value for key, value in inputs.items() if value is not None}
+        tokens = inputs.keys() & Rke2NodeProvider.sensitive
+        inputs |= {key: pulumi.Output.secret(inputs[key]) for key in tokens}
+        super().__init__(name, pulumi.ResourceOptions.merge(opts, secret), **inputs)
+
+
+class Rke2TokensProvider(MadeOnceProvider):
+    """Makes two random texts, once.
+
+    They are never made anew: the server token opens the cluster's own secrets and every etcd snapshot, so
+    that a lost token is a lost backup.
+    """
+
+    owner = "cluster"
+
+    def create(self, props: Properties) -> CreateResult:
+        """Make them; no host is touched, so nothing is lost if this is interrupted."""
+        cluster = str(props["cluster"])
+        made = {role: secrets.token_hex(TOKEN_BYTES) for role in ("server", "agent")}
+        return CreateResult(f"{cluster}/tokens", {"cluster": cluster, **made})
+
+
+class Rke2Tokens(Resource, module="gpu", name="Rke2Tokens"):
+    """Server and agent token of a cluster. Both secret."""
+
+    server: pulumi.Output[str]
+    """Lets a server join, and is the passphrase of the cluster's bootstrap data and snapshots."""
+    agent: pulumi.Output[str]
+    """Lets an agent join and nothing else."""
+
+    def __init__(
+        self, name: str, *, cluster: str, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        secret = pulumi.ResourceOptions(additional_secret_outputs=["server", "agent"])
+        inputs = {"cluster": cluster, "server": None, "agent": None}
+        super().__init__(name, inputs, pulumi.ResourceOptions.merge(opts, secret))
