@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help up down preview test test-long check bench schema docs policy protos goldens lock clean
+.PHONY: help up down preview test test-long check mutants bench schema docs policy protos goldens lock clean
 
 help:  ## What there is to call
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,6 +46,9 @@ check: $(READY)  ## Format, lint, types, layers, shell scripts
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 	@git ls-files -z '*.sh' .ci/run | xargs -0 -r $(BIN)/shellcheck
+
+mutants: $(READY)  ## Break the product in recorded ways: a test has to notice each
+	@$(BIN)/python -m tests.mutants
 
 bench: $(READY)  ## Timings, as ratios within one run
 	@$(BIN)/pytest tests/bench -m bench -n 0

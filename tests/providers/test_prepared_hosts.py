@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from gpuclusters.adapters.errors import AdapterError, UnreachableError
+from gpuclusters.adapters.scripts import FOLDER
 from gpuclusters.adapters.ssh import Completed, SshHost
 from gpuclusters.boot import model as host_boot
 from gpuclusters.boot.host import reboot
@@ -22,6 +23,8 @@ from tests.providers.conftest import StartProvider
 from tests.providers.provider_process import ProviderProcess, StepFailed
 from tests.providers.restarts import boots, restart
 
+SCRIPT = (FOLDER / "vfio_bind.sh").read_text()
+"""What the unit runs at every boot."""
 GPU = "0000:86:00.0"
 FUNCTIONS = [
     {"address": GPU, "pci_id": "10de:2330", "pci_class": "0302"},
@@ -303,6 +306,13 @@ def test_a_gpu_in_use_on_another_driver_is_never_taken(
     restart(host)
     assert driver(host, GPU) == "nouveau"
     host.inject(faults.DeviceHeld(address=GPU))
+    at_boot = host.run(f"sudo -n sh -s -- bind {GPU}=10de:2330=0302", stdin=SCRIPT)
+    assert at_boot.returncode == 1
+    assert "in use on driver nouveau (pid:1411); it is left alone" in at_boot.stderr
+    other = host.run(f"sudo -n sh -s -- bind {GPU}=10de:22a3=", stdin=SCRIPT)
+    assert other.returncode == 1
+    assert "is 10de:2330, not 10de:22a3" in other.stderr
+    assert driver(host, GPU) == "nouveau"
     with pytest.raises(StepFailed, match=r"in use on driver nouveau \(pid:1411\)"):
         provider.create(VfioBindingProvider, vfio_inputs(host))
     assert driver(host, GPU) == "nouveau"

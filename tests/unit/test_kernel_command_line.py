@@ -133,6 +133,21 @@ def test_a_plain_number_of_pages_says_nothing_about_nodes() -> None:
         huge_page_arguments({0: -1})
 
 
+@pytest.mark.parametrize("line", ["intel_iommu=on,off", "intel_iommu=on intel_iommu=off"])
+def test_a_list_that_says_on_and_off_does_not_say_on(line: str) -> None:
+    assert lacking(line, ["intel_iommu=on"]) == ("intel_iommu=on",)
+    assert lacking("intel_iommu=on,sm_on", ["intel_iommu=on"]) == ()
+
+
+@pytest.mark.parametrize(
+    ("cpu", "iommu"), [(Cpu.INTEL, "intel_iommu=on"), (Cpu.AMD, "amd_iommu=on")]
+)
+def test_the_iommu_is_on_and_passes_through_what_the_host_keeps(cpu: Cpu, iommu: str) -> None:
+    """NVIDIA, GPU Operator with Kata Containers: `intel_iommu=on` or `amd_iommu=on`, with `iommu=pt`."""
+    arguments = kernel_arguments(cpu=cpu, huge_pages_1g_by_numa_node={})
+    assert arguments[:2] == (iommu, "iommu=pt")
+
+
 def test_every_argument_that_we_set_is_one() -> None:
     arguments = kernel_arguments(
         cpu=Cpu.AMD, huge_pages_1g_by_numa_node={0: 1}, early_claim=["10de:2330"]

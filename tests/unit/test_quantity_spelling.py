@@ -8,6 +8,12 @@ def test_cpu_is_spelled_as_kubernetes_spells_it(millicores: int, text: str) -> N
     assert quantity.cpu(millicores) == text
 
 
+def test_amounts_are_equal_however_they_are_spelled() -> None:
+    written = {"cpu": "1", "memory": "1Gi", "count": "2000"}
+    assert quantity.same_quantities(written, {"cpu": "1000m", "memory": "1024Mi", "count": "2k"})
+    assert not quantity.same_quantities(written, {**written, "memory": "1G"})
+
+
 @pytest.mark.parametrize(("mib", "text"), [(10240, "10Gi"), (1536, "1536Mi"), (320, "320Mi")])
 def test_memory_is_spelled_as_kubernetes_spells_it(mib: int, text: str) -> None:
     assert quantity.memory(mib) == text

@@ -1,0 +1,142 @@
+"""`make mutants`: breaks the product in recorded ways, one at a time, and looks whether a test notices.
+
+A mutant names a text that stands once in the product, what takes its place, and the tests that should
+fail. It is tried in a copy of the checkout, so that nothing here is ever changed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from queue import SimpleQueue
+
+import yaml
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+PLACES = ("gpuclusters", "caas", "components", "scripts")
+SIDE_BY_SIDE = 2
+SECONDS = 300
+
+
+@dataclass(frozen=True)
+class Mutant:
+    breaks: str
+    find: str
+    put: str
+    tests: tuple[str, ...]
+
+
+class MutantError(Exception):
+    """A record that does not fit the code any more."""
+
+
+def recorded() -> list[Mutant]:
+    rows = yaml.safe_load((HERE / "mutants.yaml").read_text())
+    return [Mutant(r["breaks"], r["find"], r["put"], tuple(r["tests"].split())) for r in rows]
+
+
+def copied(to: Path) -> Path:
+    """What git knows of the checkout, with the same environment."""
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+    for name in filter(None, listed.split("\0")):
+        if (ROOT / name).is_file():
+            (to / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, to / name)
+    (to / ".venv").symlink_to(ROOT / ".venv")
+    return to
+
+
+def place_of(mutant: Mutant, tree: Path) -> Path:
+    """The one file with the text.
+
+    Raises:
+        MutantError: it stands nowhere, or more than once.
+    """
+    files = [f for p in PLACES for f in sorted((tree / p).rglob("*")) if f.suffix in (".py", ".sh")]
+    found = [f for f in files for _ in range(f.read_text().count(mutant.find))]
+    if len(found) != 1:
+        where = ", ".join(str(f.relative_to(tree)) for f in found) or "nowhere"
+        raise MutantError(f"{mutant.breaks}: its text stands {where}: {mutant.find!r}")
+    return found[0]
+
+
+def fails(tree: Path, tests: Sequence[str]) -> str:
+    """The first test that fails; empty if all pass."""
+    done = subprocess.run(
+        [str(tree / ".venv/bin/python"), "-m", "pytest", "-x", "-q", "-n", "0", "-p", "no:cacheprovider",
+         "--no-header", *tests],
+        cwd=tree, capture_output=True, text=True, check=False, timeout=SECONDS,
+        env={**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"},
+    )  # fmt: skip
+    if done.returncode not in (0, 1, 2):
+        raise MutantError(
+            f"pytest ended with {done.returncode}: {done.stdout[-2000:]}{done.stderr}"
+        )
+    failed = [one for one in done.stdout.splitlines() if one.startswith(("FAILED", "ERROR"))]
+    return (failed or ["collection"])[0] if done.returncode else ""
+
+
+def tried(mutant: Mutant, tree: Path) -> str:
+    """The test that notices; empty if none does."""
+    file = place_of(mutant, tree)
+    text = file.read_text()
+    file.write_text(text.replace(mutant.find, mutant.put))
+    try:
+        return fails(tree, mutant.tests)
+    finally:
+        file.write_text(text)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.mutants")
+    parser.add_argument("words", nargs="*", help="only mutants whose name has one of these words")
+    words = parser.parse_args().words
+    mutants = [m for m in recorded() if not words or any(w in m.breaks for w in words)]
+    began, missed = time.monotonic(), 0
+    with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
+        trees: SimpleQueue[Path] = SimpleQueue()
+        for number in range(SIDE_BY_SIDE):
+            trees.put(copied(Path(folder) / str(number)))
+        tree = trees.get()
+        for mutant in mutants:
+            place_of(mutant, tree)
+        broken = fails(tree, sorted({test for mutant in mutants for test in mutant.tests}))
+        trees.put(tree)
+        if broken:
+            raise MutantError(f"a test fails before anything is broken: {broken}")
+
+        def one(mutant: Mutant) -> tuple[Mutant, str]:
+            mine = trees.get()
+            try:
+                return mutant, tried(mutant, mine)
+            finally:
+                trees.put(mine)
+
+        with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
+            for mutant, noticed in pool.map(one, mutants):
+                missed += not noticed
+                said = f"caught by {noticed}" if noticed else "MISSED"
+                print(f"{mutant.breaks}: {said}", flush=True)
+    seconds = time.monotonic() - began
+    print(f"{len(mutants) - missed} of {len(mutants)} mutants caught in {seconds:.0f} s")
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except MutantError as error:
+        sys.exit(f"error: {error}")
