@@ -190,8 +190,6 @@ def _refuse_unlisted(session: Session, targets: Targets, wanted: list[Step]) -> 
 def _without_excluded(session: Session, targets: Targets, steps: list[Step]) -> list[Step]:
     excluded = [r for r in session.base.resources if targets.lists(r.urn)]
     staying = {id(r) for r in excluded}
-    if session.request.exclude_dependents:
-        staying |= _with_dependents(session, targets)
     # What a resource needs cannot go before it; Pulumi keeps parents and providers only.
     staying |= session.graph.dependencies([r for r in session.base.resources if id(r) in staying])
     return [s for s in steps if id(s.state) not in staying]

@@ -16,7 +16,6 @@ from lab.engine.events import Cancel, Event, Prelude, Summary
 from lab.engine.executor import Executor
 from lab.engine.keeper import Keeper
 from lab.engine.monitor import Monitor
-from lab.engine.pending import Answers, complete
 from lab.engine.planner import Planner
 from lab.engine.plugins import Plugins
 from lab.engine.program import MESSAGE_SHOWN, Program, ProgramError
@@ -25,10 +24,8 @@ from lab.engine.providers import Registry
 from lab.engine.refresh import refresh
 from lab.engine.registrar import Registrar
 from lab.engine.reporter import Reporter
-from lab.engine.request import Cancellation, Outcome, Request, SnapshotStore, StackOutputs
+from lab.engine.request import Cancellation, Outcome, Request, SnapshotStore
 from lab.engine.session import Session
-from lab.engine.stack_reference import StackReferences
-from lab.engine.state import Snapshot
 from lab.engine.targets import Targets
 
 _SPARE_WORKERS = 32
@@ -39,13 +36,9 @@ def run(
     store: SnapshotStore,
     emit: Callable[[Event], None],
     cancel: Cancellation,
-    stacks: StackOutputs | None = None,
 ) -> Outcome:
-    """Carry out a request; events go to `emit` one at a time, from several threads.
-
-    `stacks` answers stack references; without it they are refused.
-    """
-    return Deployment(request, store, emit, cancel, stacks).run()
+    """Carry out a request; events go to `emit` one at a time, from several threads."""
+    return Deployment(request, store, emit, cancel).run()
 
 
 class Deployment:
@@ -57,10 +50,7 @@ class Deployment:
         store: SnapshotStore,
         emit: Callable[[Event], None],
         cancel: Cancellation,
-        stacks: StackOutputs | None,
-        start: Snapshot | None = None,
     ) -> None:
-        """See `run`; `start`: the state to go on from, if it is another than the stored one."""
         self._request = request
         self._cancel = cancel
         self._began = time.monotonic()
@@ -76,33 +66,25 @@ class Deployment:
         self._address = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
         self._program, self._no_program = self._start_program()
         try:
-            stored = store.load() if start is None else start
+            base = store.load()
         except BaseException:
             self._end_program()
             raise
-        base = complete(stored, request.pending_creates)
         plugins = Plugins(request, self._address, self._say_of_plugin)
         self._registry = Registry(request, plugins, self._address)
         self._session = Session(
             request=request,
             base=base,
             registry=self._registry,
-            keeper=Keeper(stored, None if request.preview else store.save),
+            keeper=Keeper(base, None if request.preview else store.save),
             reporter=reporter,
         )
-        if request.pending_creates != Answers():
-            self._session.keeper.rebase(base)
-        self._registry.serve(StackReferences(stacks))
         self._targets = Targets(request)
         self._executor = self._new_executor(continue_on_error=request.continue_on_error)
         drafts = Drafts(self._session)
         planner = Planner(self._session, drafts, self._targets)
         self._registrar = Registrar(self._session, drafts, planner, self._executor)
         self._monitor = Monitor(self._session, self._registrar, self._executor)
-
-    def result(self) -> Snapshot:
-        """The state that it has come to; a preview stores it nowhere."""
-        return self._session.keeper.snapshot()
 
     def run(self) -> Outcome:
         """Carry it out."""
@@ -311,8 +293,8 @@ class Deployment:
             " example, if you are using AWS, you can confirm using the AWS Console.\n\nOnce you"
             " have confirmed the status of the interrupted operations, you can repair your stack"
             " using `pulumi refresh` which will refresh the state from the provider you are using"
-            " and clear the pending operations if there are any.\n\nNote that `pulumi refresh`"
-            " will need to be run interactively to clear pending CREATE operations.",
+            " and clear the pending operations if there are any.\n\nNote that pending CREATE"
+            " operations are cleared by `pulumi refresh --clear-pending-creates` alone.",
         )
 
     def _say_of_program(self, line: str) -> None:

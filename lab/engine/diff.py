@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from lab.engine import paths
 from lab.engine.events import DiffKind, PropertyDiff
 from lab.engine.paths import Path, PathError
-from lab.engine.values import Asset, Value, Values, reveal_all
+from lab.engine.values import Value, Values, reveal_all
 
 INIT_ERROR = "#initerror"
 """The property name by which `replaceOnChanges` can ask for a new resource after an init error."""
@@ -132,8 +132,6 @@ def _differences(old: Value, new: Value, path: Path = ()) -> Iterable[tuple[Path
 
 
 def _equal(old: Value, new: Value) -> bool:
-    if isinstance(old, Asset) and isinstance(new, Asset) and old.fields.get("hash"):
-        return old.kind == new.kind and old.fields["hash"] == new.fields.get("hash")
     # Python takes True for 1; a provider does not.
     return old == new and isinstance(old, bool) == isinstance(new, bool)
 

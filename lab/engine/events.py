@@ -18,14 +18,10 @@ StepOp: TypeAlias = Literal[
     "replace",
     "create-replacement",
     "delete-replaced",
-    "read",
-    "read-replacement",
     "refresh",
     "discard",
     "discard-replaced",
     "remove-pending-replace",
-    "import",
-    "import-replacement",
 ]
 
 DiffKind: TypeAlias = Literal[

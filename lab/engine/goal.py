@@ -7,12 +7,13 @@ import pathlib
 import re
 from collections.abc import Mapping
 
+from google.protobuf import struct_pb2
 from google.protobuf.message import Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from lab.engine.protocol import alias_pb2, resource_pb2
 from lab.engine.state import INTERNAL, PROVIDER_TYPE_PREFIX
-from lab.engine.values import Value, Values
+from lab.engine.values import Asset, Value, Values, walk
 from lab.engine.wire import unmarshal, unmarshal_value
 
 _DURATION = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h)")
@@ -57,7 +58,6 @@ class Goal:
     replacement_trigger: Value = None
     additional_secret_outputs: tuple[str, ...] = ()
     aliases: tuple[Alias, ...] = ()
-    import_id: str = ""
     custom_timeouts: Mapping[str, float] = dataclasses.field(default_factory=dict)
     retain_on_delete: bool | None = None
     deleted_with: str = ""
@@ -107,7 +107,6 @@ def from_request(request: resource_pb2.RegisterResourceRequest, root: pathlib.Pa
         replacement_trigger=unmarshal_value(request.replacement_trigger) if trigger else None,
         additional_secret_outputs=tuple(request.additionalSecretOutputs),
         aliases=tuple(aliases),
-        import_id=request.importId,
         custom_timeouts=_timeouts(request.customTimeouts),
         retain_on_delete=request.retainOnDelete if request.HasField("retainOnDelete") else None,
         deleted_with=request.deletedWith,
@@ -122,10 +121,22 @@ def _inputs(request: resource_pb2.RegisterResourceRequest) -> Values:
     Both stay in the state, as with Pulumi's own engine (`SetProviderVersion` in its
     `pkg/resource/deploy/providers/registry.go`).
     """
-    inputs = unmarshal(request.object)
+    inputs = read_values(request.object, f"resource '{request.name}' of type {request.type}")
     if not request.type.startswith(PROVIDER_TYPE_PREFIX) or not request.version:
         return inputs
     return {**inputs, INTERNAL: {}, "version": request.version}
+
+
+def read_values(struct: struct_pb2.Struct, who: str) -> Values:
+    """The values that a program sends.
+
+    Raises:
+        GoalError: there is an asset or archive among them.
+    """
+    values = unmarshal(struct)
+    if any(isinstance(part, Asset) for value in values.values() for part in walk(value)):
+        raise _unsupported(who, "assets or archives")
+    return values
 
 
 def refuse_unknown(message: Message, who: str) -> None:
@@ -153,13 +164,19 @@ def _refuse(request: resource_pb2.RegisterResourceRequest) -> None:
         "state migrations": bool(request.state_migrations),
         "environment variable mappings": bool(request.envVarMappings),
         "replace_with": bool(request.replace_with),
+        "transforms": bool(request.transforms),
+        "import_": bool(request.importId),
     }
     for what, asked in refused.items():
         if asked:
-            raise GoalError(
-                f"resource '{request.name}' of type {request.type} uses {what}, which the embedded"
-                " engine does not support; run this stack with the Pulumi CLI"
-            )
+            raise _unsupported(f"resource '{request.name}' of type {request.type}", what)
+
+
+def _unsupported(who: str, what: str) -> GoalError:
+    return GoalError(
+        f"{who} uses {what}, which the embedded engine does not support;"
+        " run this stack with the Pulumi CLI"
+    )
 
 
 def _alias(alias: alias_pb2.Alias) -> Alias:

@@ -10,7 +10,6 @@ import threading
 from collections.abc import Callable, Sequence
 
 from lab.engine import urn as urns
-from lab.engine.pending import CREATING
 from lab.engine.state import PendingOperation, ResourceState, Snapshot
 from lab.engine.usererror import UserError
 
@@ -50,7 +49,7 @@ class Keeper:
         self._kept: set[int] = set()
         # A create that was cut off may have made something: only a refresh can tell. The next
         # run finds out by itself about everything else that was cut off.
-        self._inherited = [op for op in base.pending_operations if op.type == CREATING]
+        self._inherited = [op for op in base.pending_operations if op.type == "creating"]
 
     def rebase(self, base: Snapshot) -> None:
         """Go on from another base (after a refresh); nothing may have been recorded yet."""

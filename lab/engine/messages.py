@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from lab.engine.answers import Failure
 from lab.engine.state import ResourceState
-from lab.engine.values import Asset, Reference, Secret, Unknown, Value
+from lab.engine.values import Reference, Secret, Unknown, Value
 
 
 def in_go(value: Value) -> str:
@@ -32,8 +32,6 @@ def _inner(value: Value) -> str:
         return "unknown"
     if isinstance(value, Reference):
         return value.urn
-    if isinstance(value, Asset):
-        return "asset"
     return str(value)
 
 

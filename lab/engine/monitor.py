@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import threading
 from collections.abc import Callable
 from typing import Any, NoReturn
@@ -11,25 +10,16 @@ import grpc
 from google.protobuf import empty_pb2
 
 from lab.engine import goal as goals
-from lab.engine import urn as urns
 from lab.engine.answers import ProviderError
-from lab.engine.assets import hashed
 from lab.engine.drafts import PlanError
 from lab.engine.executor import CancelledError, Executor
 from lab.engine.goal import GoalError
-from lab.engine.plugins import PluginError, program_folder
-from lab.engine.protocol import (
-    callback_pb2,
-    provider_pb2,
-    resource_pb2,
-    resource_pb2_grpc,
-)
-from lab.engine.registrar import Registered, Registrar
+from lab.engine.plugins import PluginError
+from lab.engine.protocol import provider_pb2, resource_pb2, resource_pb2_grpc
+from lab.engine.registrar import Registrar
 from lab.engine.session import Session
-from lab.engine.state import ResourceState
-from lab.engine.transforms import TransformError, Transforms
 from lab.engine.values import UNKNOWN_STRING, any_unknown
-from lab.engine.wire import marshal, unmarshal
+from lab.engine.wire import marshal
 
 _FEATURES = (
     "SECRETS",
@@ -40,7 +30,9 @@ _FEATURES = (
     "DELETED_WITH",
     "TRANSFORMS",
 )
-"""What is left out here the SDK refuses by name."""
+"""What is left out here the SDK refuses by name; transforms are refused below, in clearer words."""
+
+STACK_REFERENCE = "pulumi:pulumi:StackReference"
 
 _RESULTS = {
     "success": resource_pb2.Result.SUCCESS,
@@ -56,8 +48,6 @@ class Monitor(resource_pb2_grpc.ResourceMonitorServicer):
         self._session = session
         self._registrar = registrar
         self._executor = executor
-        self._transforms = Transforms()
-        self._folder = program_folder(session.request)
         self.finished = threading.Event()
         self._on_finish: Callable[[], None] = self.finished.set
 
@@ -87,20 +77,15 @@ class Monitor(resource_pb2_grpc.ResourceMonitorServicer):
     ) -> resource_pb2.RegisterResourceResponse:
         """Make a resource what the program wants it to be."""
         try:
-            request = self._transforms.apply(request)
             goal = goals.from_request(request, self._session.request.project.folder)
-            inputs = hashed(goal.inputs, self._folder)
-            if inputs is not goal.inputs:
-                goal = dataclasses.replace(goal, inputs=inputs)
             registered = self._registrar.register(goal)
         except CancelledError:
             _abort(context)
-        except (GoalError, TransformError, ValueError) as error:
+        except (GoalError, ValueError) as error:
             self._fail(context, str(error))
         except Exception as error:  # noqa: BLE001 (told to the user when all has been ended)
             self._break_off(context, error)
         state = registered.state
-        self._transforms.remember(request, state.urn)
         return resource_pb2.RegisterResourceResponse(
             urn=state.urn,
             id="" if state.id == UNKNOWN_STRING else state.id,
@@ -117,58 +102,13 @@ class Monitor(resource_pb2_grpc.ResourceMonitorServicer):
         if self._executor.cancelled.is_set():
             _abort(context)
         try:
-            self._registrar.outputs(request.urn, hashed(unmarshal(request.outputs), self._folder))
+            outputs = goals.read_values(request.outputs, f"the outputs of {request.urn}")
+            self._registrar.outputs(request.urn, outputs)
         except (GoalError, ValueError) as error:
             self._fail(context, str(error))
         except Exception as error:  # noqa: BLE001 (told to the user when all has been ended)
             self._break_off(context, error)
         return empty_pb2.Empty()
-
-    def ReadResource(  # noqa: N802
-        self, request: resource_pb2.ReadResourceRequest, context: grpc.ServicerContext
-    ) -> resource_pb2.ReadResourceResponse:
-        """Look up a resource that somebody else manages."""
-        try:
-            registered = self._read(request, context)
-        except CancelledError:
-            _abort(context)
-        except ValueError as error:
-            self._fail(context, str(error))
-        except Exception as error:  # noqa: BLE001 (told to the user when all has been ended)
-            self._break_off(context, error)
-        state = registered.state
-        return resource_pb2.ReadResourceResponse(
-            urn=state.urn,
-            id=state.id,
-            properties=marshal(
-                state.outputs, secrets=request.acceptSecrets, references=request.acceptResources
-            ),
-            result=_RESULTS[registered.result],
-        )
-
-    def _read(
-        self, request: resource_pb2.ReadResourceRequest, context: grpc.ServicerContext
-    ) -> Registered:
-        goals.refuse_unknown(request, f"reading '{request.name}' of type {request.type}")
-        if request.packageRef:
-            _refuse(context, f"the parameterized package of '{request.name}'")
-        asked = self._session.request
-        root = self._session.stack_urn
-        known = self._session.progress.registered
-        parent = request.parent or (root if root in known else "")
-        state = ResourceState(
-            urn=urns.make(asked.stack, asked.project.name, parent, request.type, request.name),
-            type=request.type,
-            custom=True,
-            id=request.id,
-            inputs=hashed(unmarshal(request.properties), self._folder),
-            parent=parent,
-            external=True,
-            dependencies=tuple(request.dependencies),
-            provider=request.provider,
-            additional_secret_outputs=tuple(request.additionalSecretOutputs),
-        )
-        return self._registrar.read(state, request.version, request.pluginDownloadURL)
 
     def Invoke(  # noqa: N802
         self, request: resource_pb2.ResourceInvokeRequest, context: grpc.ServicerContext
@@ -178,7 +118,7 @@ class Monitor(resource_pb2_grpc.ResourceMonitorServicer):
             _refuse(context, f"functions of parameterized packages: {request.tok}")
         try:
             goals.refuse_unknown(request, f"the call of {request.tok}")
-            args = hashed(unmarshal(request.args), self._folder)
+            args = goals.read_values(request.args, f"the call of {request.tok}")
             reference = request.provider or self._registrar.default_provider(
                 request.tok.split(":", 1)[0],
                 request.version,
@@ -202,15 +142,6 @@ class Monitor(resource_pb2_grpc.ResourceMonitorServicer):
             getattr(answer, "return").CopyFrom(marshal(result, references=request.acceptResources))
         return answer
 
-    def RegisterStackTransform(  # noqa: N802
-        self,
-        request: callback_pb2.Callback,
-        context: object,  # noqa: ARG002
-    ) -> empty_pb2.Empty:
-        """Have all later registrations transformed."""
-        self._transforms.register_for_stack(request)
-        return empty_pb2.Empty()
-
     def SignalAndWaitForShutdown(self, request: object, context: object) -> empty_pb2.Empty:  # noqa: ARG002, N802
         """The program has registered all it has."""
         self.finished.set()
@@ -233,9 +164,20 @@ class Monitor(resource_pb2_grpc.ResourceMonitorServicer):
         """Refused: hooks."""
         _refuse(context, f"the error hook {request.name}")
 
+    def RegisterStackTransform(self, request: Any, context: grpc.ServicerContext) -> NoReturn:  # noqa: ARG002, N802
+        """Refused: transforms of all resources."""
+        _refuse(context, "transforms")
+
     def RegisterStackInvokeTransform(self, request: Any, context: grpc.ServicerContext) -> NoReturn:  # noqa: ARG002, N802
         """Refused: transforms of function calls."""
         _refuse(context, "invoke transforms")
+
+    def ReadResource(self, request: Any, context: grpc.ServicerContext) -> NoReturn:  # noqa: N802
+        """Refused: looking up what somebody else manages, other stacks included."""
+        what = (
+            "StackReference" if request.type == STACK_REFERENCE else "resources that are only read"
+        )
+        _refuse(context, f"{what}: '{request.name}' of type {request.type}")
 
     def ExistsResource(self, request: Any, context: grpc.ServicerContext) -> NoReturn:  # noqa: N802
         """Refused: asking whether something exists."""

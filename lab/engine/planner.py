@@ -14,11 +14,9 @@ from lab.engine.diff import (
     Diff,
     apply_replace_on_changes,
 )
-from lab.engine.drafts import Draft, Drafts, PlanError
+from lab.engine.drafts import Draft, Drafts
 from lab.engine.goal import Goal
-from lab.engine.imports import ImportStep
 from lab.engine.messages import refusals
-from lab.engine.reads import ReadStep
 from lab.engine.replacement import Replacements
 from lab.engine.resource_provider import compare
 from lab.engine.session import Session
@@ -65,8 +63,6 @@ class Planner:
             self._session.ensure_provider(new.provider)
         with self._session.progress.lock:
             recreating = old is not None and old.urn in self._session.progress.deleted
-        if self._is_import(goal, old):
-            return self._import(draft, recreating=recreating)
         targeted = self._targets.includes(new)
         if old is not None and (
             steps := self._untargeted.kept_early(old, new.urn, targeted=targeted)
@@ -90,47 +86,7 @@ class Planner:
             ]
         return self._plan_change(draft, old)
 
-    def read(self, state: ResourceState) -> Sequence[Step]:
-        """The steps to look up a resource that somebody else manages.
-
-        Raises:
-            PlanError: the URN is taken, or there is no ID or no such parent.
-        """
-        progress = self._session.progress
-        if not state.id:
-            raise PlanError(f"Expected an ID for {state.urn}", state.urn)
-        with progress.lock:
-            if state.parent and state.parent not in progress.registered:
-                raise PlanError(f"could not find parent resource {state.parent}", state.urn)
-            self._drafts.claim(state.urn)
-            old = self._session.olds.get(state.urn)
-            if old is not None:
-                progress.kept.add(state.urn)
-            progress.news[state.urn] = state
-        if old is not None and not old.external and old.id != state.id:
-            return [ReadStep(old, state, replacing=True), ReplaceStep(old, state)]
-        return [ReadStep(old, state)]
-
     # -- below ---------------------------------------------------------------------------
-
-    def _is_import(self, goal: Goal, old: ResourceState | None) -> bool:
-        if not goal.custom or not goal.import_id:
-            return False
-        return old is None or old.external or (old.import_id or old.id) != goal.import_id
-
-    def _import(self, draft: Draft, *, recreating: bool) -> Sequence[Step]:
-        goal, old, new = draft.goal, draft.old, draft.new
-        new.import_id = goal.import_id
-        replacing = old is not None and not recreating
-        step = ImportStep(
-            old if replacing else None,
-            new,
-            original=old,
-            replacing=replacing,
-            goal_inputs=goal.inputs,
-            ignored=goal.ignore_changes,
-        )
-        return [step, ReplaceStep(old, new)] if replacing else [step]
 
     def _is_forced(self, urn: str, old: ResourceState | None) -> bool:
         """Whether somebody wants a new object: with `--replace`, or with `state taint`."""
@@ -155,15 +111,6 @@ class Planner:
         new.inputs = checked.inputs
         if checked.failures:
             self._refuse(new, checked.failures)
-
-    def _refuse_import(self, urn: str) -> None:
-        message = (
-            "previously-imported resources that still specify an ID may not be replaced;"
-            " please remove the `import` declaration from your program"
-        )
-        if not self._session.preview:
-            raise PlanError(message, urn)
-        self._session.reporter.say("warning", message, urn)
 
     def _refuse(self, new: ResourceState, failures: Sequence[Failure]) -> None:
         for text in refusals(new, failures):
@@ -193,8 +140,6 @@ class Planner:
             self._replacements.refuse_protected(new.urn)
             if not self._session.preview:
                 raise RefusedError
-        if goal.import_id:
-            self._refuse_import(new.urn)
         if goal.custom and not self._is_forced(new.urn, old):
             # Defaults were carried over from the old inputs; a new object gets its own.
             self._check(draft, fresh=True)

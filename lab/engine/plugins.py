@@ -21,6 +21,9 @@ from lab.engine.request import Request
 DYNAMIC = "pulumi-python"
 """The package of dynamic resources; its provider is part of Pulumi's SDK."""
 
+OWN = "pulumi"
+"""The package of what Pulumi's engine serves itself."""
+
 STAND_INS = ("command", "gcp", "kubernetes")
 """Packages that the lab can serve itself where the real plugin is not installed."""
 
@@ -184,6 +187,8 @@ class Plugins:
         """How it is started. A plugin of Pulumi asks the engine now and then, others need the leash."""
         if package == DYNAMIC:
             return leash.command(python_command(self._request), "pulumi.dynamic")
+        if package == OWN:
+            raise PluginError("the embedded engine serves no resources of its own (StackReference)")
         name = f"pulumi-resource-{package}"
         if own := self._from_project(package, name):
             return own

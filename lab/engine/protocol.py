@@ -17,8 +17,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pulumi.runtime.proto import (
         alias_pb2,
-        callback_pb2,
-        callback_pb2_grpc,
         engine_pb2,
         engine_pb2_grpc,
         plugin_pb2,
@@ -42,8 +40,6 @@ else:
 
     _package()
     alias_pb2 = importlib.import_module(f"{_PACKAGE}.alias_pb2")
-    callback_pb2 = importlib.import_module(f"{_PACKAGE}.callback_pb2")
-    callback_pb2_grpc = importlib.import_module(f"{_PACKAGE}.callback_pb2_grpc")
     engine_pb2 = importlib.import_module(f"{_PACKAGE}.engine_pb2")
     engine_pb2_grpc = importlib.import_module(f"{_PACKAGE}.engine_pb2_grpc")
     plugin_pb2 = importlib.import_module(f"{_PACKAGE}.plugin_pb2")
@@ -56,8 +52,6 @@ else:
 __all__ = [
     "CHANNEL_OPTIONS",
     "alias_pb2",
-    "callback_pb2",
-    "callback_pb2_grpc",
     "engine_pb2",
     "engine_pb2_grpc",
     "plugin_pb2",

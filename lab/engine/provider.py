@@ -23,7 +23,7 @@ from lab.engine.answers import (
 from lab.engine.connection import Connection
 from lab.engine.diff import Changes, Diff
 from lab.engine.plugins import PluginProcess
-from lab.engine.protocol import plugin_pb2, provider_pb2
+from lab.engine.protocol import provider_pb2
 from lab.engine.values import Values, contains_unknown
 from lab.engine.wire import marshal, unmarshal
 
@@ -61,19 +61,6 @@ class Provider:
         except NotImplementedByProviderError:
             pass
         self._call("GetPluginInfo", empty_pb2.Empty())
-
-    def attach(self, engine_address: str) -> None:
-        """Tell a provider that the engine has not started where the engine is.
-
-        Raises:
-            ProviderError: it does not answer.
-        """
-        try:
-            self._call("Attach", plugin_pb2.PluginAttach(address=engine_address))
-        except NotImplementedByProviderError:
-            pass
-        except ProviderError as error:
-            raise ProviderError(f"{error}{self.process.last_words()}") from error
 
     def check_config(self, subject: Subject, olds: Values, news: Values) -> Checked:
         """Check the provider's own configuration. Secrets are sent in the clear."""

@@ -12,7 +12,6 @@ from collections.abc import Iterable
 
 from lab.engine import urn as urns
 from lab.engine.answers import Checked, ProviderError, Subject
-from lab.engine.attached import AttachedProcess, attached
 from lab.engine.diff import Changes, Diff
 from lab.engine.plugins import PluginError, PluginProcess, Plugins, end_all, program_folder
 from lab.engine.provider import Provider
@@ -20,9 +19,6 @@ from lab.engine.request import ConfigValue, Request
 from lab.engine.resource_provider import ResourceProvider, Unconfigured
 from lab.engine.state import INTERNAL, PROVIDER_TYPE_PREFIX, ResourceState
 from lab.engine.values import UNKNOWN_STRING, Secret, Value, Values, any_unknown, reveal
-
-BUILT_IN = "pulumi"
-"""The package that the engine serves itself."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -43,14 +39,9 @@ class Registry:
         self._lock = threading.Lock()
         self._handles: dict[str, Handle] = {}
         self._candidates: dict[str, Provider] = {}
-        self._built_in: ResourceProvider | None = None
         self._spare: dict[tuple[str, str], PluginProcess] = {}
         self._all: list[Provider] = []
         self._closed = False
-
-    def serve(self, built_in: ResourceProvider) -> None:
-        """Use this for the resources of the engine's own package."""
-        self._built_in = built_in
 
     def warm_up(self, states: Iterable[ResourceState]) -> None:
         """Start the processes of the providers in the old state, as they are likely to be needed.
@@ -58,9 +49,9 @@ class Registry:
         One that cannot be started is left to the moment when it is needed.
         """
         wanted = {_plugin_of(s) for s in states if s.is_provider and not s.delete}
-        for package, version in sorted(wanted - {(BUILT_IN, "")}):
+        for package, version in sorted(wanted):
             try:
-                process = attached(package) or self._plugins.start(package, version)
+                process = self._plugins.start(package, version)
             except PluginError:
                 continue
             with self._lock:
@@ -75,8 +66,6 @@ class Registry:
             PluginError: there is no such provider, or it does not start.
             ProviderError: it cannot answer.
         """
-        if subject.type == PROVIDER_TYPE_PREFIX + BUILT_IN:
-            return Checked(news)
         with self._lock:
             candidate = self._candidates.get(subject.urn)
         if candidate is None:
@@ -133,9 +122,6 @@ class Registry:
             candidate = self._candidates.pop(state.urn, None)
             handle = Handle(state, concurrent.futures.Future())
             self._handles[reference] = handle
-        if state.type == PROVIDER_TYPE_PREFIX + BUILT_IN:
-            self._serve_built_in(handle)
-            return
         threading.Thread(target=self._configure, args=(handle, candidate), daemon=True).start()
 
     def handle(self, reference: str) -> Handle:
@@ -191,15 +177,13 @@ class Registry:
         key = (package, version if isinstance(version, str) else "")
         with self._lock:
             process = self._spare.pop(key, None)
-        provider = Provider(process or attached(package) or self._plugins.start(*key))
+        provider = Provider(process or self._plugins.start(*key))
         with self._lock:
             closed = self._closed
             self._all.append(provider)
         if closed:
             provider.close()
             raise ProviderError(f"the provider for '{package}' was stopped")
-        if isinstance(provider.process, AttachedProcess):
-            provider.attach(self._engine)
         root = str(self._request.project.folder)
         provider.handshake(self._engine, root, str(program_folder(self._request)))
         return provider
@@ -220,12 +204,6 @@ class Registry:
             handle.ready.set_exception(error)
         except Exception as error:  # noqa: BLE001 (who waits for the provider gets it)
             handle.ready.set_exception(error)
-
-    def _serve_built_in(self, handle: Handle) -> None:
-        if self._built_in is None:
-            handle.ready.set_exception(ProviderError("the engine serves no resources of its own"))
-        else:
-            handle.ready.set_result(self._built_in)
 
 
 def default_name(version: str, url: str) -> str:

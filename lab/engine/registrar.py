@@ -18,7 +18,7 @@ from lab.engine.graph import needs
 from lab.engine.paths import PathError
 from lab.engine.planner import Planner, RefusedError
 from lab.engine.plugins import DYNAMIC, PluginError
-from lab.engine.providers import BUILT_IN, default_inputs, default_name
+from lab.engine.providers import default_inputs, default_name
 from lab.engine.session import Session
 from lab.engine.state import PROVIDER_TYPE_PREFIX, ResourceState
 from lab.engine.step import Step
@@ -93,24 +93,6 @@ class Registrar:
             self._session.reporter.say("error", str(error), getattr(error, "urn", "") or urn)
             return self._refuse(urn)
 
-    def read(self, state: ResourceState, version: str, url: str) -> Registered:
-        """Look up a resource that somebody else manages.
-
-        Raises:
-            CancelledError: the deployment is over; there is no answer.
-        """
-        try:
-            if not state.provider:
-                package = state.type.split(":", 1)[0]
-                state.provider = self._default_provider(package, version, url, state.urn)
-            self._session.ensure_provider(state.provider)
-            return self._run(state, self._planner.read(state))
-        except _ProviderFailedError:
-            return self._skip(state)
-        except _ERRORS as error:
-            self._session.reporter.say("error", str(error), state.urn)
-            return self._refuse(state.urn)
-
     def outputs(self, urn: str, outputs: Values) -> None:
         """Set the outputs of a component; the stack's are kept for the end.
 
@@ -135,8 +117,6 @@ class Registrar:
             raise PlanError(f"the provider for '{package}' could not be made", user) from None
 
     def _default_provider(self, package: str, version: str, url: str, user: str) -> str:
-        if package == BUILT_IN:
-            version = url = ""
         self._refuse_disabled(package, user)
         name = default_name(version, url)
         key = f"{package}::{name}"
@@ -164,7 +144,7 @@ class Registrar:
 
     def finish_stack(self, *, ok: bool) -> None:
         """Set the outputs of the stack, if the program came so far; on a failure keep old ones."""
-        if self._stack_outputs is None or self._session.request.providers_only:
+        if self._stack_outputs is None:
             return
         urn, outputs = self._stack_outputs
         state = self._session.progress.news.get(urn)
@@ -188,7 +168,7 @@ class Registrar:
 
     def _refuse_disabled(self, package: str, user: str) -> None:
         setting = self._session.request.config.get(_DISABLED)
-        if setting is None or package == BUILT_IN:
+        if setting is None:
             return
         disabled = json.loads(setting.value)
         if "*" in disabled or package in disabled:
@@ -204,12 +184,8 @@ class Registrar:
         )
 
     def _make_default(self, package: str, name: str, version: str, url: str) -> None:
-        inputs = (
-            {}
-            if package == BUILT_IN
-            else default_inputs(
-                self._session.request, package, version, url, every_key=package == DYNAMIC
-            )
+        inputs = default_inputs(
+            self._session.request, package, version, url, every_key=package == DYNAMIC
         )
         goal = Goal(type=PROVIDER_TYPE_PREFIX + package, name=name, custom=True, inputs=inputs)
         self.register(goal)

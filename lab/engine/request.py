@@ -8,7 +8,6 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, Protocol
 
-from lab.engine.pending import Answers
 from lab.engine.state import Snapshot
 
 
@@ -55,9 +54,7 @@ class Request:
     `config` has full keys (`project:key`), defaults of Pulumi.yaml included. `refresh` is
     `--refresh` of up and preview. `run_environment` is added to the environment of the program
     and the providers. `parallel` is the number of steps that may run at a time.
-    `providers_only`: the program runs for its providers' configuration; outputs stay as they are.
     `debug`: what the program logs for its developers is wanted too.
-    `pending_creates` is what is known of creates that were cut off.
     """
 
     project: Project
@@ -71,14 +68,11 @@ class Request:
     targets: tuple[str, ...] = ()
     target_dependents: bool = False
     excludes: tuple[str, ...] = ()
-    exclude_dependents: bool = False
     replace: tuple[str, ...] = ()
     continue_on_error: bool = False
     message: str = ""
     debug: bool = False
-    providers_only: bool = False
     clear_pending_creates: bool = False
-    pending_creates: Answers = dataclasses.field(default_factory=Answers)
     run_environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
@@ -90,13 +84,6 @@ class SnapshotStore(Protocol):
 
     def save(self, snapshot: Snapshot) -> None:
         """Replace the state; returns when it would survive whatever happens next."""
-
-
-class StackOutputs(Protocol):
-    """Looks up other stacks of the backend, for stack references."""
-
-    def __call__(self, name: str) -> Snapshot | None:
-        """The snapshot of `organization/project/stack`; None if there is no such stack."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -14,8 +14,8 @@ from lab.engine.state import ResourceState
 class Targets:
     """`--target`, `--exclude`, `--replace`: URNs, with `*` (no further than `::`) and `**`.
 
-    With `--target-dependents` and `--exclude-dependents` what needs a resource that was asked for
-    is meant too. A program registers what is needed first, so one look at each is enough.
+    With `--target-dependents` what needs a target is meant too. A program registers what is needed
+    first, so one look at each is enough.
     """
 
     def __init__(self, request: Request) -> None:
@@ -23,9 +23,7 @@ class Targets:
         self._excludes = _patterns(request.excludes)
         self._replace = _patterns(request.replace)
         self._named = (*request.targets, *request.excludes, *request.replace)
-        self._with_dependents = (
-            request.target_dependents if request.targets else request.exclude_dependents
-        )
+        self._with_dependents = request.target_dependents
         self._meant: set[str] = set()
 
     @property

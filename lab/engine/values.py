@@ -130,17 +130,6 @@ def walk(value: Value) -> Iterator[Value]:
         yield value.id
 
 
-def fresh(value: Value) -> Value:
-    """The value with secrets that have no ciphertext yet: another stack has another key."""
-    if isinstance(value, Secret):
-        return Secret(fresh(value.value))
-    if isinstance(value, list):
-        return [fresh(v) for v in value]
-    if isinstance(value, dict):
-        return {k: fresh(v) for k, v in value.items()}
-    return value
-
-
 def reveal(value: Value) -> Value:
     """The value without its secret marks."""
     if isinstance(value, Secret):

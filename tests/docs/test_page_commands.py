@@ -13,6 +13,7 @@ import sys
 import pytest
 
 from gpuclusters.cli.main import main
+from lab.engine.cli.main import build
 from lab.engine.cli.parser import parse
 from lab.engine.usererror import UserError
 from tests.docs.pages import ROOT, Block, blocks, pages
@@ -78,7 +79,7 @@ def of_pulumi() -> list[object]:
 def test_a_command_of_pulumi_in_a_page_could_be_typed(rest: str) -> None:
     line = re.split(r"\s#\s|\s\|\s|\s<\s|\s>\s", rest.strip())[0]
     try:
-        parse(shlex.split(line))
+        parse(build(), shlex.split(line))
     except UserError as error:
         # What only the real CLI does is refused by the embedded engine by name.
         if "is not part of the embedded engine" not in str(error):

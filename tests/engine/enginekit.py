@@ -11,7 +11,6 @@ import dataclasses
 import pathlib
 from collections.abc import Mapping, Sequence
 
-from lab.engine import urn as urns
 from lab.engine.answers import (
     Checked,
     Comparison,
@@ -31,7 +30,7 @@ from lab.engine.keeper import Keeper
 from lab.engine.planner import Planner
 from lab.engine.providers import Handle
 from lab.engine.refresh import refresh
-from lab.engine.registrar import Registered, Registrar
+from lab.engine.registrar import Registrar
 from lab.engine.reporter import Reporter
 from lab.engine.request import Request
 from lab.engine.resource_provider import ResourceProvider
@@ -49,10 +48,7 @@ class CrashError(BaseException):
 
 @dataclasses.dataclass(frozen=True)
 class Thing:
-    """A resource of a program. `uses` names those whose id becomes the property `of`.
-
-    With `read` the object of that id is looked up, not managed.
-    """
+    """A resource of a program. `uses` names those whose id becomes the property `of`."""
 
     name: str
     text: str = "text"
@@ -61,7 +57,6 @@ class Thing:
     after: tuple[str, ...] = ()
     parent: str = ""
     component: bool = False
-    read: str = ""
     options: Mapping[str, object] = dataclasses.field(default_factory=dict)
 
 
@@ -307,27 +302,13 @@ def _play(program: Sequence[Thing], registrar: Registrar) -> None:
             failed.add(thing.name)  # the SDK never gets to register it
             continue
         goal = _goal(thing, made, stack)
-        registered = _read(goal, thing, registrar) if thing.read else registrar.register(goal)
+        registered = registrar.register(goal)
         made[thing.name] = registered.state
         if registered.result != "success":
             failed.add(thing.name)
         elif thing.component:
             registrar.outputs(registered.state.urn, {"done": True})
     registrar.outputs(stack.urn, {"things": len(made)})
-
-
-def _read(goal: Goal, thing: Thing, registrar: Registrar) -> Registered:
-    state = ResourceState(
-        urn=urns.make("dev", "memory", goal.parent, goal.type, goal.name),
-        type=goal.type,
-        custom=True,
-        id=thing.read,
-        inputs=goal.inputs,
-        parent=goal.parent,
-        external=True,
-        dependencies=goal.dependencies,
-    )
-    return registrar.read(state, "", "")
 
 
 def _goal(thing: Thing, made: Mapping[str, ResourceState], stack: ResourceState) -> Goal:

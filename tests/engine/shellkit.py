@@ -99,6 +99,6 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> Callable[[Run], None]:
     """Puts a function in the place of the engine."""
 
     def use(run: Run) -> None:
-        monkeypatch.setattr(deployment, "run", lambda r, s, e, c, _=None: run(r, s, e, c))
+        monkeypatch.setattr(deployment, "run", run)
 
     return use

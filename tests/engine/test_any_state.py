@@ -96,9 +96,7 @@ def operations(draw: st.DrawFn) -> dict[str, object]:
     }
     if limit:
         options[limit] = tuple(draw(some))
-        options["target_dependents" if limit == "targets" else "exclude_dependents"] = draw(
-            st.booleans()
-        )
+        options["target_dependents"] = limit == "targets" and draw(st.booleans())
     if draw(st.integers(0, 3)) == 0:
         options["replace"] = tuple(draw(some))
     return options

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import sys
 from collections.abc import Iterator
@@ -139,26 +138,15 @@ def test_a_program_with_a_syntax_error_says_where(engine: Engine) -> None:
     assert "__main__.py" in output
 
 
-def test_an_asset_that_is_not_there_is_named(engine: Engine) -> None:
-    engine.program(
-        "import pulumi\nfrom odd import Odd\nOdd('a', pulumi.FileAsset('not-there.txt'))\n"
-    )
+@pytest.mark.parametrize("value", ["FileAsset('motd.txt')", "AssetArchive({})"])
+@pytest.mark.parametrize("program", ["Odd('a', {})", "pulumi.export('it', {})"])
+def test_assets_are_refused_by_name(engine: Engine, program: str, value: str) -> None:
+    made = program.format(f"pulumi.{value}")
+    engine.program(f"import pulumi\nfrom odd import Odd\n{made}\n")
     output = engine.up(expect=1)
-    assert 'failed to compute asset hash for "answer"' in output
-    assert "not-there.txt" in output
+    assert "uses assets or archives, which the embedded engine does not support" in output
     assert "Traceback" not in output
-
-
-def test_an_asset_has_the_hash_of_its_content_in_the_state(engine: Engine) -> None:
-    (engine.folder / "motd.txt").write_text("welcome\n")
-    program = "import pulumi\nfrom odd import Odd\nOdd('a', pulumi.{})\n"
-    engine.program(program.format("FileAsset('motd.txt')"))
-    engine.up()
-    (resource,) = (r for r in engine.state()["resources"] if r["urn"].endswith("::a"))
-    digest = hashlib.sha256(b"welcome\n").hexdigest()
-    assert resource["inputs"]["answer"]["hash"] == digest
-    assert resource["inputs"]["answer"]["path"] == "motd.txt"
-    assert resource["outputs"]["answer"] == resource["inputs"]["answer"]
+    assert "a" not in engine.names()
 
 
 def registration(**fields: object) -> resource_pb2.RegisterResourceRequest:
@@ -172,6 +160,8 @@ def registration(**fields: object) -> resource_pb2.RegisterResourceRequest:
         ({"packageRef": "x"}, "parameterized packages"),
         ({"replace_with": ["urn"]}, "replace_with"),
         ({"envVarMappings": {"A": "B"}}, "environment variable mappings"),
+        ({"importId": "x"}, "import_"),
+        ({"transforms": [{"token": "x"}]}, "transforms"),
         ({"hooks": {"before_create": ["x"]}}, "resource hooks"),
     ],
 )

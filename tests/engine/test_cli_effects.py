@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from lab.engine import deployment, rerun
+from lab.engine import deployment
 from lab.engine.events import (
     Cancel,
     Diagnostic,
@@ -19,7 +19,6 @@ from lab.engine.events import (
     StepMetadata,
     Summary,
 )
-from lab.engine.pending import Answers
 from lab.engine.request import Outcome, Request
 from lab.engine.state import PendingOperation, ResourceState, Snapshot
 from lab.engine.values import Secret
@@ -43,14 +42,14 @@ class Engine:
     asked: list[tuple[str, Request]] = dataclasses.field(default_factory=list)
 
     def named(self, name: str):
-        def run(request, store, emit, cancel, stacks=None) -> Outcome:
+        def run(request, store, emit, cancel) -> Outcome:
             self.asked.append((name, request))
             root = ResourceState(ROOT, "pulumi:pulumi:Stack", custom=False, outputs=OUTPUTS)
             emit(Prelude({}))
             emit(Diagnostic("debug", "only for developers\n"))
             emit(Diagnostic("warning", "mind this\n", prefix="warning: "))
             for op, urn, logical in (
-                ("same", ROOT, True), ("same", ONE, True), ("read", TWO, True),
+                ("same", ROOT, True), ("same", ONE, True), ("update", TWO, True),
                 ("create-replacement", THREE, False), ("replace", THREE, True),
             ):  # fmt: skip
                 state = root if urn == ROOT else _resource(urn, inputs={"text": "y" * 300})
@@ -89,7 +88,6 @@ def playing(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> tuple[Shell, Engin
     shell.checkpoint.write_text(json.dumps(checkpoint))
     engine = Engine()
     monkeypatch.setattr(deployment, "run", engine.named("run"))
-    monkeypatch.setattr(rerun, "run", engine.named("rerun"))
     monkeypatch.setattr(time, "time", lambda: 1000.0)
     monkeypatch.setattr(time, "monotonic", lambda: 1000.0)
     return shell, engine
@@ -115,7 +113,6 @@ def _seen(playing: tuple[Shell, Engine], command: str) -> object:
 UP = "up --yes --skip-preview"
 DESTROY = "destroy --yes --skip-preview"
 REFRESH = "refresh --yes --skip-preview"
-PENDING = f"--import-pending-creates {THREE} --import-pending-creates id"
 
 
 @pytest.mark.parametrize(
@@ -124,45 +121,28 @@ PENDING = f"--import-pending-creates {THREE} --import-pending-creates id"
         *((UP, flag) for flag in (
             "--json", "--diff", "--refresh", "--expect-no-changes", f"--target {ONE}",
             f"--exclude {ONE}", f"--replace {ONE}", f"--target-replace {ONE}", "--parallel 3",
-            "--continue-on-error", "--message hello", "--config size=3", "--config-path",
-            "--config-file elsewhere.yaml", "--show-config", "--show-sames", "--show-reads",
-            "--show-full-output", "--show-secrets",
-            "--suppress-outputs", "--suppress-permalink=false", "--debug",
-            "--verbose 3", "--event-log events.json", "--color always", "--cwd /tmp",
-            "--stack other", "--secrets-provider awskms://x", "--target-dependents",
-            "--exclude-dependents",
+            "--continue-on-error", "--message hello", "--config-file elsewhere.yaml",
+            "--show-sames", "--debug", "--color always", "--cwd /tmp", "--stack other",
+            "--secrets-provider awskms://x", "--target-dependents",
         )),
-        (f"{UP} --refresh", "--run-program"),
         (f"{UP} --target {ONE}", "--target-dependents"),
-        (f"{UP} --exclude {ONE}", "--exclude-dependents"),
-        (f"{UP} --config a.b=c", "--config-path"),
-        (f"{UP} --json", "--show-secrets"),
-        (f"{UP} --json", "--suppress-outputs"),
-        (f"{UP} --diff", "--show-reads"),
-        (f"{UP} --diff", "--show-full-output"),
         ("up --yes", "--skip-preview"),
         ("up --yes", "--show-replacement-steps"),
         ("up", "--yes"),
         *(("preview", flag) for flag in (
             "--json", "--diff", "--refresh", "--expect-no-changes", f"--target {ONE}",
             f"--exclude {ONE}", f"--replace {ONE}", f"--target-replace {ONE}", "--parallel 3",
-            "--config size=3", "--show-config", "--show-sames", "--show-reads",
-            "--show-full-output", "--show-replacement-steps", "--show-secrets",
-            "--suppress-outputs", "--debug", "--event-log events.json",
+            "--show-sames", "--show-replacement-steps", "--debug",
         )),
-        ("preview --json", "--show-secrets"),
         ("preview --json", "--show-sames"),
         ("preview --json", "--show-replacement-steps"),
-        ("preview --json", "--suppress-outputs"),
         *((REFRESH, flag) for flag in (
             "--json", "--diff", "--expect-no-changes", f"--target {ONE}", f"--exclude {ONE}",
-            "--run-program", "--preview-only", "--clear-pending-creates", PENDING,
-            "--import-pending-creates odd", "--message hello", "--suppress-permalink=false",
+            "--preview-only", "--clear-pending-creates", "--message hello",
         )),
-        (f"{REFRESH} --clear-pending-creates", "--skip-pending-creates"),
         *((DESTROY, flag) for flag in (
             "--json", "--diff", "--refresh", f"--target {ONE}", f"--exclude {ONE}",
-            "--run-program", "--preview-only", "--remove", "--exclude-protected",
+            "--preview-only", "--remove",
             "--continue-on-error", "--message hello",
         )),
     ],
@@ -180,6 +160,7 @@ def test_a_flag_makes_a_difference(playing: tuple[Shell, Engine], command: str, 
         ("PULUMI_CONTINUE_ON_ERROR", "true", UP),
         ("PULUMI_REFRESH", "true", UP),
         ("PULUMI_RUN_PROGRAM", "true", REFRESH),
+        ("PULUMI_DEBUG_PROVIDERS", "odd:1", UP),
         ("PULUMI_SKIP_CONFIRMATIONS", "true", "up"),
         ("PULUMI_STACK", "other", UP),
         ("PULUMI_BACKEND_URL", "file:///not/there", UP),
@@ -202,56 +183,3 @@ def test_a_variable_makes_a_difference(
         monkeypatch.delenv("PULUMI_CONFIG_PASSPHRASE")
         command = "stack init third"
     assert _seen(playing, command) != without
-
-
-def test_answers_about_interrupted_creates_reach_the_engine(playing: tuple[Shell, Engine]) -> None:
-    shell, engine = playing
-    shell.ok(*f"{REFRESH} {PENDING}".split())
-    assert engine.asked[-1][1].pending_creates == Answers({THREE: "id"})
-    shell.ok(*f"{REFRESH} --clear-pending-creates".split())
-    assert engine.asked[-1][1].pending_creates == Answers(failed=frozenset({THREE}))
-    shell.ok(*REFRESH.split())
-    assert engine.asked[-1][1].pending_creates == Answers()
-    done = shell(*f"{REFRESH} --import-pending-creates {ONE} --import-pending-creates i".split())
-    assert done.code == 2
-    assert f'"{ONE}" is no pending create ({THREE})' in done.err
-
-
-@pytest.mark.parametrize(
-    ("answers", "outcome"),
-    [
-        (["1"], Answers(failed=frozenset({THREE}))),
-        (["skip"], Answers()),
-        (["nonsense", "3", "", "import", "id-7"], Answers({THREE: "id-7"})),
-    ],
-)
-def test_at_a_terminal_a_refresh_asks_what_became_of_them(
-    playing: tuple[Shell, Engine],
-    monkeypatch: pytest.MonkeyPatch,
-    answers: list[str],
-    outcome: Answers,
-) -> None:
-    shell, engine = playing
-    waiting = iter(answers)
-    monkeypatch.setattr("lab.engine.cli.pending.interactive", lambda _: True)
-    monkeypatch.setattr("builtins.input", lambda _: next(waiting))
-    done = shell.ok(*REFRESH.split())
-    assert f"Options for pending CREATE of {THREE}:" in done.out
-    assert engine.asked[-1][1].pending_creates == outcome
-    assert next(waiting, None) is None
-
-
-def test_a_protected_resource_stays_with_all_that_it_needs(playing: tuple[Shell, Engine]) -> None:
-    shell, engine = playing
-    done = shell.ok(*f"{DESTROY} --exclude-protected".split())
-    assert engine.asked[-1][1].excludes == (ROOT, ONE)
-    assert "There are still 2 protected resources associated with this stack." in done.out
-    document = json.loads(shell.checkpoint.read_text())
-    for resource in document["checkpoint"]["latest"]["resources"]:
-        resource["protect"] = True
-    shell.checkpoint.write_text(json.dumps(document))
-    engine.asked.clear()
-    done = shell.ok(*f"{DESTROY} --exclude-protected --remove".split())
-    assert not engine.asked
-    assert "There were no unprotected resources to destroy" in done.out
-    assert shell.checkpoint.exists()

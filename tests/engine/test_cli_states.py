@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 
 from lab.engine.cli import stateedits
-from lab.engine.cli.protection import kept
 from lab.engine.usererror import UserError
 from tests.engine.shellkit import Shell, shell
 
@@ -100,9 +99,3 @@ def test_what_is_left_after_a_deletion_is_whole(order: list[str]) -> None:
             resources = stateedits.without(resources, urn, force=False, dependents=True)
         left = {r["urn"] for r in resources}
         assert all(stateedits.needs(r) <= left for r in resources)
-
-
-def test_what_protects_stays_with_its_parents_and_providers() -> None:
-    resources = _state()
-    resources[4]["protect"] = True
-    assert kept(resources) == [ROOT, PROVIDER, ONE, CHILD]

@@ -16,7 +16,8 @@ import pytest
 
 from lab.engine.cli import parser as parsing
 from lab.engine.cli import refusals
-from lab.engine.cli.parser import Parser, build
+from lab.engine.cli.main import build
+from lab.engine.cli.parser import Parser
 from tests.engine.shellkit import Shell, shell
 
 __all__ = ["shell"]
@@ -90,34 +91,20 @@ def _flags(parser: Parser) -> set[str]:
     return {name for action in parser._actions for name in action.option_strings}
 
 
-def _defaults(parser: Parser) -> dict[str, str]:
-    return {
-        name: getattr(value, "__qualname__", repr(value))
-        for name, value in parser._defaults.items()
-    }
-
-
 @pytest.mark.parametrize("command", PULUMI)
 def test_every_flag_of_a_command_is_known_or_refused(command: str) -> None:
     known = _flags(_parser_of(command, whole()))
     wanted = {*PULUMI[command].split(), *EVERYWHERE.split()}
-    nameless = {flag for flag in wanted - known if refusals.refuse_flag(flag) is None}
+    nameless = {flag for flag in wanted - known if refusals.refuse_flag(flag, command) is None}
     assert not nameless
-    both = {flag for flag in known if refusals.refuse_flag(flag) is not None}
+    both = {flag for flag in known if refusals.refuse_flag(flag, command) is not None}
     assert not both
 
 
-@pytest.mark.parametrize("command", ["", *PULUMI])
-def test_a_command_alone_is_built_as_among_all(command: str) -> None:
-    words = command.split()
-    alone, among = (_parser_of(command, parser) for parser in (build(words), whole()))
-    assert alone.format_help() == among.format_help()
-    assert _defaults(alone) == _defaults(among)
-    assert parsing._names(alone) == parsing._names(among)
-
-
 def test_a_value_may_have_the_name_of_a_command() -> None:
-    known = parsing.parse(["--cwd", "stack", "config", "set", "--stack", "up", "ls", "config"])
+    known = parsing.parse(
+        build(), ["--cwd", "stack", "config", "set", "--stack", "up", "ls", "config"]
+    )
     assert (known.cwd, known.verb, known.action) == ("stack", "config", "set")
     assert (known.stack, known.key, known.value) == ("up", "ls", "config")
 
@@ -130,6 +117,17 @@ def test_a_refused_flag_says_why_and_runs_nothing(shell: Shell, flag: str) -> No
         rf"error: {flag} is not part of the embedded engine: .{{15,}}\n", done.err
     ), done.err
     assert not shell.files("**/*")
+
+
+@pytest.mark.parametrize(
+    ("command", "flag"), [(c, flag) for c, flags in refusals.FLAGS_OF.items() for flag in flags]
+)
+def test_a_flag_that_is_refused_for_one_command_says_why(
+    shell: Shell, command: str, flag: str
+) -> None:
+    done = shell(command, flag)
+    assert done.code == 2
+    assert done.err.startswith(f"error: {flag} is not part of the embedded engine: ")
 
 
 @pytest.mark.parametrize("command", REFUSED)
@@ -192,7 +190,7 @@ def test_help_and_version_have_two_spellings(
     texts = []
     for command in (["help", "stack", "ls"], ["stack", "ls", "--help"]):
         with pytest.raises(SystemExit) as ended:
-            parsing.parse(command)
+            parsing.parse(build(), command)
         assert ended.value.code == 0
         texts.append(capsys.readouterr().out)
     assert texts[0] == texts[1]
@@ -223,6 +221,7 @@ def test_a_flag_from_the_environment_is_refused_by_name(
     "name",
     [
         *refusals.FLAGS,
+        *(flag for flags in refusals.FLAGS_OF.values() for flag in flags),
         *refusals.VERBS,
         *(f"{verb} {name}" for verb, below in refusals.BELOW.items() for name in below),
     ],

@@ -200,13 +200,6 @@ def test_messages_are_masked_and_progress_is_left_out(capsys: pytest.CaptureFixt
     ]
 
 
-def test_outputs_can_be_left_out_of_a_plan(capsys: pytest.CaptureFixture[str]) -> None:
-    stack = ResourceState(STACK.urn, STACK.type, custom=False, outputs={"a": 1})
-    event = ResourcePre(step("same", stack, stack), planning=True)
-    assert "outputs" in digest([event], capsys)["steps"][0]["oldState"]
-    assert "outputs" not in digest([event], capsys, suppress_outputs=True)["steps"][0]["oldState"]
-
-
 def test_nothing_is_printed_when_the_engine_breaks_off(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(RuntimeError), Digest(options()):
         raise RuntimeError

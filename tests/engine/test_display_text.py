@@ -239,14 +239,10 @@ def test_nested_values_are_compared_part_by_part() -> None:
     ]  # fmt: skip
 
 
-def test_secrets_in_outputs_are_shown_only_on_request(capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_secret_is_shown_in_outputs(capsys: pytest.CaptureFixture[str]) -> None:
     events = [end("same", None, stack(password=Secret("p4ss")))]
     play(Lines(options()), events)
     assert "p4ss" not in capsys.readouterr().out
-    play(Lines(options(show_secrets=True)), events)
-    assert 'password: "p4ss"' in capsys.readouterr().out
-    play(Lines(options(suppress_outputs=True)), events)
-    assert "Outputs" not in capsys.readouterr().out
 
 
 def test_colours_are_written_only_when_wanted(capsys: pytest.CaptureFixture[str]) -> None:
@@ -338,36 +334,6 @@ def test_a_run_tells_each_part_of_a_replacement_once(capsys: pytest.CaptureFixtu
 
 
 @pytest.mark.parametrize("display", [Lines, Differences])
-def test_what_is_only_read_is_shown_on_request_or_when_it_fails(
-    capsys: pytest.CaptureFixture[str], display: type[Display]
-) -> None:
-    events = [begin("read", None, file("r")), end("read", None, file("r"))]
-    play(display(options()), events)
-    assert "a:b:File" not in capsys.readouterr().out
-    play(display(options(show_reads=True)), events)
-    assert "a:b:File" in capsys.readouterr().out
-    failed = [
-        begin("read", None, file("r")),
-        ResourceFailed(step("read", None, file("r"))),
-        Diagnostic("error", "no such thing\n", file("r").urn, "error: "),
-    ]
-    play(display(options()), failed)
-    assert "no such thing" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("display", [Lines, Differences])
-def test_the_configuration_is_shown_on_request(
-    capsys: pytest.CaptureFixture[str], display: type[Display]
-) -> None:
-    config = {"refs:a": "1", "refs:password": "[secret]"}
-    play(display(options(config=config, show_config=True)), [])
-    out = capsys.readouterr().out
-    assert "Configuration:\n    refs:a       : 1\n    refs:password: [secret]\n" in out
-    play(display(options(config=config)), [])
-    assert "Configuration" not in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("display", [Lines, Differences])
 def test_what_programs_log_for_developers_is_shown_on_request(
     capsys: pytest.CaptureFixture[str], display: type[Display]
 ) -> None:
@@ -376,14 +342,6 @@ def test_what_programs_log_for_developers_is_shown_on_request(
     assert "inner workings" not in capsys.readouterr().out
     play(display(options(debug=True)), events)
     assert "inner workings" in capsys.readouterr().out
-
-
-def test_long_values_are_whole_on_request(capsys: pytest.CaptureFixture[str]) -> None:
-    events = [begin("create", None, stack(x="y" * 300)), end("create", None, stack(x="y" * 300))]
-    play(Lines(options()), events)
-    assert "y" * 300 not in capsys.readouterr().out
-    play(Lines(options(show_full=True)), events)
-    assert "y" * 300 in capsys.readouterr().out
 
 
 def test_a_program_that_came_to_no_outputs_takes_none_away(

@@ -25,7 +25,6 @@ from lab.engine.values import (
     Value,
     contains_secret,
     contains_unknown,
-    fresh,
     from_state,
     from_wire,
     reveal,
@@ -100,12 +99,6 @@ def test_what_is_known_holds_nothing_unknown(values: dict[str, Value]) -> None:
 def test_a_secret_that_did_not_change_keeps_its_ciphertext() -> None:
     stored = {SIGNATURE: SECRET, "ciphertext": '"hidden"'}
     assert to_state(from_state(stored, same), Encrypted(lambda _: "new")) == stored
-
-
-def test_a_secret_of_another_stack_is_encrypted_anew() -> None:
-    stored = {SIGNATURE: SECRET, "ciphertext": '"hidden"'}
-    value = fresh([from_state(stored, same)])
-    assert to_state(value, Encrypted(lambda _: "new")) == [{SIGNATURE: SECRET, "ciphertext": "new"}]
 
 
 def test_a_secret_shows_in_no_text() -> None:

@@ -124,12 +124,6 @@ def _set(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def set_plain(workspace: Workspace, text: str, value: str, *, path: bool) -> None:
-    """`up --config KEY=VALUE`: set a value without saving it yet."""
-    key, steps = split_key(text, workspace, path=path)
-    workspace.stack_file.put(key, steps, values.coerce(value) if steps else value)
-
-
 def _remove(arguments: argparse.Namespace) -> int:
     workspace = Workspace(arguments)
     key, path = _key(arguments, workspace)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from gpuclusters.domain.error_id import labelled
-from lab.engine.cli.parser import parse
+from lab.engine.cli import cancel, configuration, operations, stacks, states
+from lab.engine.cli.parser import PROGRAM, Parser, global_flags, parse
 from lab.engine.usererror import ExitCode, UserError
 
 DEBUG_VARIABLE = "GPU_CLUSTERS_DEBUG"
@@ -41,8 +43,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return ExitCode.INTERNAL
 
 
+def build() -> Parser:
+    """The parser of all verbs and flags."""
+    shared = global_flags(argparse.SUPPRESS)
+    parser = Parser(
+        prog=PROGRAM,
+        description="The embedded engine: a subset of the Pulumi CLI on a file backend.",
+        parents=[global_flags(None)],
+        allow_abbrev=False,
+    )
+    parser.help_alone()
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", parser_class=Parser)
+    for module in (operations, stacks, configuration, states, cancel):
+        module.add_verbs(verbs, shared)
+    return parser
+
+
 def _carry_out(arguments: Sequence[str]) -> int:
-    parsed = parse(arguments)
+    parsed = parse(build(), arguments)
     if parsed.cwd:
         folder = Path(parsed.cwd)
         if not folder.is_dir():

@@ -1,73 +1,84 @@
-"""`preview`, `up`, `refresh` and `destroy`."""
+"""`preview`, `up`, `refresh` and `destroy`: their flags, and what happens around a run."""
 
 from __future__ import annotations
 
 import argparse
+import os
+from typing import Any
 
 from lab.engine.backend.locks import locked
-from lab.engine.cli import flags, protection
-from lab.engine.cli.parser import Parser, Verbs
+from lab.engine.cli.options import truth
+from lab.engine.cli.parser import PROGRAM, Parser, Verbs, config_file_flag, stack_flags
 from lab.engine.cli.runs import NEEDS_YES, NEEDS_YES_OR_LOOK, Session
 from lab.engine.cli.terminal import agreed, interactive
-from lab.engine.cli.workspace import Workspace
+from lab.engine.cli.workspace import Workspace, check_provider
 from lab.engine.usererror import ExitCode, UserError
+
+_VERBS = {
+    "preview": ("show what `up` would do", ("pre",)),
+    "up": ("create, update and delete what the program says", ("update",)),
+    "refresh": ("take over what is really there", ()),
+    "destroy": ("delete everything in a stack", ("down", "dn")),
+}
+_SWITCH: dict[str, Any] = {"action": "store_true"}
+_URNS: dict[str, Any] = {"action": "append", "default": [], "metavar": "URN"}
+_TRUTH: dict[str, Any] = {"type": truth, "metavar": "true|false"}
+_ALL, _RUNS = ("preview", "up", "refresh", "destroy"), ("up", "refresh", "destroy")
+_PROGRAM, _LOOKS = ("preview", "up"), ("refresh", "destroy")
+_FLAGS: tuple[tuple[tuple[str, ...], tuple[str, ...], dict[str, Any], str], ...] = (
+    (_ALL, ("--json", "-j"), _SWITCH, "print JSON"),
+    (_ALL, ("--diff",), _SWITCH, "show what differs, property by property"),
+    (_ALL, ("--message", "-m"), {"default": ""}, "what the history says about this run"),
+    (_ALL, ("--parallel", "-p"), {"type": int, "metavar": "N"}, "steps that may run at a time"),
+    (_ALL, ("--debug", "-d"), _SWITCH, "show what the program and plugins log"),
+    (_ALL, ("--target", "-t"), _URNS, "only these resources"),
+    (_ALL, ("--target-dependents",), _SWITCH, "and what depends on them"),
+    (_ALL, ("--exclude", "-x"), _URNS, "not these resources"),
+    (_ALL, ("--show-replacement-steps",), _SWITCH, "a replacement in its parts"),
+    (_ALL, ("--show-sames",), _SWITCH, "show what does not change as well"),
+    (_PROGRAM, ("--replace",), _URNS, "replace these resources"),
+    (_PROGRAM, ("--target-replace",), _URNS, "--target, --replace"),
+    ((*_PROGRAM, "destroy"), ("--refresh", "-r"), _TRUTH, "read what is really there first"),
+    ((*_PROGRAM, "refresh"), ("--expect-no-changes",), _SWITCH, "exit with 7 if there are changes"),
+    (_RUNS, ("--yes", "-y"), _SWITCH, "do not ask"),
+    (_RUNS, ("--skip-preview", "-f"), _SWITCH, "go ahead without a preview; implies -y"),
+    (("up", "destroy"), ("--continue-on-error",), _SWITCH, "finish what does not depend on it"),
+    (_LOOKS, ("--preview-only",), _SWITCH, "change nothing"),
+    (("refresh",), ("--clear-pending-creates",), _SWITCH, "forget creates that were cut off"),
+    (("up",), ("--secrets-provider",), {"default": "default"}, "of a new stack: passphrase"),
+    (("destroy",), ("--remove",), _SWITCH, "remove the stack afterwards"),
+)
+
+REMOVED = "The resources in the stack have been deleted, and the history and configuration removed."
+KEPT = (
+    "The resources in the stack have been deleted, but the history and configuration associated"
+    f" with the stack are still maintained.\nIf you want to remove the stack completely, run `{PROGRAM}"
+    " stack rm {stack}`."
+)
 
 
 def add_verbs(verbs: Verbs, shared: Parser) -> None:
     """Register the four verbs."""
-    common = (flags.add_common, flags.add_excludes)
-    program = (flags.add_refresh, flags.add_replace, flags.add_expectation)
-    verbs_and_flags = {
-        "preview": ("show what `up` would do", ("pre",), program),
-        "up": (
-            "create, update and delete what the program says",
-            ("update",),
-            (*program, flags.add_run, flags.add_continue, flags.add_secrets_provider),
-        ),
-        "refresh": (
-            "take over what is really there",
-            (),
-            (
-                flags.add_expectation,
-                flags.add_run,
-                flags.add_preview_only,
-                flags.add_pending_creates,
-            ),
-        ),
-        "destroy": (
-            "delete everything in a stack",
-            ("down", "dn"),
-            (
-                flags.add_refresh,
-                flags.add_run,
-                flags.add_preview_only,
-                flags.add_continue,
-                flags.add_destroy,
-            ),
-        ),
-    }
-    for name, (text, aliases, parts) in verbs_and_flags.items():
+    for name, (text, aliases) in _VERBS.items():
         parser = verbs.add_parser(
             name, parents=[shared], allow_abbrev=False, help=text, aliases=aliases
         )
-        for part in (*common, *parts):
-            part(parser)
-        parser.set_defaults(run=run, operation="up" if name == "preview" else name, verb=name)
+        stack_flags(parser)
+        config_file_flag(parser)
+        for of, names, settings, what in _FLAGS:
+            if name in of:
+                parser.add_argument(*names, **settings, help=what)
+        operation = "up" if name == "preview" else name
+        parser.set_defaults(run=run, operation=operation, verb=name)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Carry out one of the four verbs."""
-    flags.check(arguments)
+    _check(arguments)
     workspace = Workspace(arguments)
     preview_only = arguments.verb == "preview" or getattr(arguments, "preview_only", False)
     if not preview_only:
         _may_go_on(arguments)
-    _set_configuration(arguments, workspace)
-    kept = protection.exclude(arguments, workspace)
-    if kept is not None and kept.everything:
-        if not arguments.json:
-            print(kept.nothing_to_do)
-        return 0
     session = Session(arguments, workspace)
     if preview_only:
         return session.exit_code(session.preview())
@@ -76,50 +87,39 @@ def run(arguments: argparse.Namespace) -> int:
             outcome = session.preview()
             if not outcome.ok:
                 return session.exit_code(outcome)
-            if not _agreed(arguments):
+            if not agreed(arguments):
                 session.ask()
         outcome = session.execute()
     code = session.exit_code(outcome)
-    if arguments.verb == "destroy" and outcome.ok:
-        _after_destroy(arguments, session, kept)
+    if arguments.verb == "destroy" and outcome.ok and not (arguments.target or arguments.exclude):
+        if arguments.remove:
+            session.remove_stack()
+        if not arguments.json:
+            print(REMOVED if arguments.remove else KEPT.format(stack=session.stack))
     return code
 
 
-def _after_destroy(
-    arguments: argparse.Namespace, session: Session, kept: protection.Protected | None
-) -> None:
-    """Remove the stack if that is wanted; else say what is left."""
-    if kept is not None and kept.count:
-        if not arguments.json:
-            print(kept.all_done)
-        return
-    if arguments.target or arguments.exclude:
-        return
-    if arguments.remove:
-        session.remove_stack()
-    if not arguments.json:
-        print(flags.REMOVED if arguments.remove else flags.kept(session.stack))
-
-
-def _agreed(arguments: argparse.Namespace) -> bool:
-    return bool(arguments.skip_preview) or agreed(arguments)
+def _check(arguments: argparse.Namespace) -> None:
+    """Refuse flags that do not go together."""
+    targets = arguments.target or getattr(arguments, "target_replace", [])
+    if arguments.target and arguments.exclude:
+        raise UserError("--target and --exclude cannot be used together", ExitCode.CONFIGURATION)
+    if arguments.target_dependents and not targets:
+        raise UserError("--target-dependents needs a --target", ExitCode.CONFIGURATION)
+    check_provider(getattr(arguments, "secrets_provider", "default"))
+    if arguments.parallel is not None and arguments.parallel < 1:
+        raise UserError("--parallel has to be 1 or more", ExitCode.CONFIGURATION)
+    if arguments.parallel is None and (given := os.environ.get("PULUMI_PARALLEL", "")):
+        if not given.isdigit() or int(given) < 1:
+            raise UserError(
+                f"PULUMI_PARALLEL is {given!r}; it has to be a number of 1 or more",
+                ExitCode.CONFIGURATION,
+            )
+        arguments.parallel = int(given)
 
 
 def _may_go_on(arguments: argparse.Namespace) -> None:
-    if not _agreed(arguments) and not interactive(arguments):
+    if not (arguments.skip_preview or agreed(arguments) or interactive(arguments)):
         raise UserError(
             NEEDS_YES if arguments.verb == "up" else NEEDS_YES_OR_LOOK, ExitCode.CONFIGURATION
         )
-
-
-def _set_configuration(arguments: argparse.Namespace, workspace: Workspace) -> None:
-    if not arguments.config:
-        return
-    from lab.engine.cli.configuration import set_plain
-
-    for pair in arguments.config:
-        key, equals, value = pair.partition("=")
-        if not equals:
-            raise UserError(f"--config {pair!r}: write KEY=VALUE", ExitCode.CONFIGURATION)
-        set_plain(workspace, key, value, path=arguments.config_path)
-    workspace.stack_file.save()

@@ -8,6 +8,10 @@ import os
 from lab.engine.usererror import ExitCode, UserError
 
 _PREFIX = "PULUMI_OPTION_"
+_VARIABLES = {
+    "PULUMI_DEBUG_PROVIDERS": "unset it; providers are started by the engine",
+    "PULUMI_RUN_PROGRAM": "unset it, and run `up` first, which renews what providers are given",
+}
 _TRUE = frozenset({"1", "t", "true"})
 _FALSE = frozenset({"", "0", "f", "false"})
 
@@ -37,11 +41,13 @@ def truth(text: str) -> str:
 
 
 def refuse_environment() -> None:
-    """Refuse ``PULUMI_OPTION_<FLAG>``, by which Pulumi's CLI takes any flag.
-
-    Raises:
-        UserError: such a variable is set.
-    """
+    """Refuse variables of Pulumi's CLI that would change a run here: ``PULUMI_OPTION_<FLAG>`` is any flag."""
+    for name, instead in _VARIABLES.items():
+        if os.environ.get(name):
+            raise UserError(
+                f"{name} is set, which is not part of the embedded engine: {instead}",
+                ExitCode.CONFIGURATION,
+            )
     for name in sorted(os.environ):
         if name.startswith(_PREFIX) and os.environ[name]:
             flag = name.removeprefix(_PREFIX).lower().replace("_", "-")

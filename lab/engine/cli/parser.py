@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import argparse
 import difflib
-import functools
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NoReturn, TypeAlias
+from collections.abc import Iterator, Sequence
+from typing import NoReturn, TypeAlias
 
 from lab.engine.cli import options
-from lab.engine.cli.named import Commands
 from lab.engine.cli.refusals import refuse_flag, refuse_verb
 from lab.engine.usererror import ExitCode, UserError
 
@@ -21,18 +19,11 @@ Verbs: TypeAlias = "argparse._SubParsersAction[Parser]"
 
 _NO_SUCH = re.compile(r"argument (?:VERB|ACTION): invalid choice: '(.*?)' \(choose from (.*)\)")
 # Flags that Pulumi lets stand alone, with the value that they then have.
-_BARE = {"--refresh": "true", "-r": "true", "--suppress-permalink": "false"}
+_BARE = {"--refresh": "true", "-r": "true"}
 
 
 class Parser(argparse.ArgumentParser):
-    """Reports what is wrong as a `UserError`, not by ending the process.
-
-    Of the commands below it, those in `words` are built; without them, all.
-    """
-
-    def __init__(self, *, words: frozenset[str] | None = None, **settings: Any) -> None:
-        super().__init__(**settings)
-        self.register("action", "parsers", functools.partial(Commands, words=words))
+    """Reports what is wrong as a `UserError`, not by ending the process."""
 
     def error(self, message: str) -> NoReturn:
         """See `argparse.ArgumentParser.error`."""
@@ -64,7 +55,7 @@ class Parser(argparse.ArgumentParser):
 PROGRAM = "python -m lab.engine"
 
 
-def parse(arguments: Sequence[str]) -> argparse.Namespace:
+def parse(parser: Parser, arguments: Sequence[str]) -> argparse.Namespace:
     """The verb (`run`: the function that carries it out) and its flags.
 
     Raises:
@@ -75,7 +66,6 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         arguments = [*arguments[1:], "--help"]
     elif first == "--version":
         arguments = ["version", *arguments[1:]]
-    parser = build(arguments)
     options.refuse_environment()
     known, unknown = parser.parse_known_args(_normalised(arguments, _switches(parser)))
     literal = False
@@ -108,7 +98,7 @@ def _unknown(parser: Parser, argument: str) -> UserError:
             f"unknown argument {argument!r} of `{parser.prog}`; see `{parser.prog} --help`",
             ExitCode.CONFIGURATION,
         )
-    refusal = refuse_flag(flag)
+    refusal = refuse_flag(flag, parser.prog.removeprefix(f"{PROGRAM} "))
     if refusal is not None:
         return refusal
     flags = [name for action in parser._actions for name in action.option_strings]
@@ -164,8 +154,7 @@ def _below(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str, Parser]]
 def _all(parser: Parser) -> Iterator[Parser]:
     yield parser
     for _, _, below in _below(parser):
-        if isinstance(below, Parser):
-            yield from _all(below)
+        yield from _all(below)
 
 
 def _names(parser: argparse.ArgumentParser) -> list[str]:
@@ -189,25 +178,6 @@ def _switches(parser: Parser) -> frozenset[str]:
         if action.nargs == 0
         for name in action.option_strings
     )
-
-
-def build(words: Iterable[str] | None = None) -> Parser:
-    """The parser of a command line with these words; without them, the whole one."""
-    from lab.engine.cli import cancel, configuration, operations, stacks, states
-
-    shared = global_flags(argparse.SUPPRESS)
-    parser = Parser(
-        prog=PROGRAM,
-        description="The embedded engine: a subset of the Pulumi CLI on a file backend.",
-        parents=[global_flags(None)],
-        allow_abbrev=False,
-        words=None if words is None else frozenset(words),
-    )
-    parser.help_alone()
-    verbs = parser.add_subparsers(dest="verb", metavar="VERB", parser_class=Parser)
-    for module in (operations, stacks, configuration, states, cancel):
-        module.add_verbs(verbs, shared)
-    return parser
 
 
 def _colour(text: str) -> str:
@@ -237,13 +207,6 @@ def global_flags(default: object) -> Parser:
         action="store_true",
         default=default,
         help="never ask, as without a terminal",
-    )
-    flags.add_argument(
-        "--fully-qualify-stack-names",
-        "-Q",
-        action="store_true",
-        default=default,
-        help="write organization and project before names of stacks",
     )
     return flags
 

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import os
-import pathlib
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal
 
 from lab.engine.backend.history import UpdateRecord
-from lab.engine.cli import flags, pending
 from lab.engine.cli.terminal import coloured, confirm, truthy
 from lab.engine.cli.workspace import Workspace
 from lab.engine.stackconfig import refuse_unsupported, validate, values
 from lab.engine.usererror import ExitCode, UserError
 
 if TYPE_CHECKING:
-    from lab.engine.display import Display, Options
+    from lab.engine.display import Options
     from lab.engine.events import Event
     from lab.engine.request import Outcome, Request
-    from lab.engine.state import Snapshot
 
 Operation = Literal["up", "refresh", "destroy"]
 
@@ -33,7 +29,8 @@ NEEDS_YES_OR_LOOK = NEEDS_YES.replace(
     "--skip-preview must", "--skip-preview or --preview-only must"
 )
 WORDS = {"up": "update", "refresh": "refresh", "destroy": "destroy"}
-_UNCHANGED = frozenset({"same", "read", "read-discard", "read-replacement"})
+# Pulumi's own default: four steps at a time for each processor.
+STEPS_PER_CPU = 4
 
 
 class Session:
@@ -45,7 +42,6 @@ class Session:
         self._operation: Operation = arguments.operation
         self._texts = self._configuration()
         self._store = workspace.store()
-        self._answers = pending.answers(arguments, self._store.load)
         self._announced = False
         self._planned: list[Event] = []
 
@@ -74,9 +70,6 @@ class Session:
             environment={"exec.kind": "cli", "exec.agent": "gpu-clusters embedded engine"},
         )
         self._workspace.backend.finish(self._workspace.stack, record)
-        if self._arguments.suppress_permalink == "false" and not self._arguments.json:
-            bucket = self._workspace.backend.bucket
-            print(f"Permalink: file://{bucket.path(self._workspace.stack.checkpoint)}")
         return outcome
 
     def ask(self) -> None:
@@ -130,6 +123,7 @@ class Session:
         # gRPC's C core prints notices of its own into what programs and providers print.
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")
         # Importing the engine means importing gRPC, which is not needed to find a wrong flag.
+        from lab.engine import deployment
         from lab.engine.cli.interrupts import stoppable
         from lab.engine.cli.screen import Screen
         from lab.engine.display import choose
@@ -138,35 +132,20 @@ class Session:
         options = self._options(preview=preview)
         self._announce()
         streaming = truthy("PULUMI_ENABLE_STREAMING_JSON_PREVIEW")
-        with contextlib.ExitStack() as displays:
-            display = displays.enter_context(
-                choose(options, json=arguments.json, diff=arguments.diff, streaming=streaming)
-            )
-            shown: list[Display] = [display]
-            if arguments.event_log:
-                from lab.engine.display.eventlines import EventLog
-
-                shown.append(
-                    displays.enter_context(EventLog(options, pathlib.Path(arguments.event_log)))
-                )
-            screens = [Screen(one.show) for one in shown]
+        with choose(
+            options, json=arguments.json, diff=arguments.diff, streaming=streaming
+        ) as display:
+            screen = Screen(display.show)
 
             def show(event: Event) -> None:
                 if preview:
                     self._planned.append(event)
-                for screen in screens:
-                    screen.show(event)
+                screen.show(event)
 
             with stoppable(display.notice) as cancellation:
-                outcome = _engine(with_program=self._runs_program())(
-                    self._request(preview=preview),
-                    self._store,
-                    show,
-                    cancellation,
-                    self._other_stack,
-                )
-                for screen in screens:
-                    screen.close()
+                request = self._request(preview=preview)
+                outcome = deployment.run(request, self._store, show, cancellation)
+                screen.close()
         return outcome
 
     def _announce(self) -> None:
@@ -190,11 +169,6 @@ class Session:
             colour=coloured(arguments),
             show_same=arguments.show_sames,
             show_replacement_steps=arguments.show_replacement_steps,
-            show_reads=arguments.show_reads,
-            show_config=arguments.show_config,
-            show_full=arguments.show_full_output,
-            show_secrets=getattr(arguments, "show_secrets", False),
-            suppress_outputs=arguments.suppress_outputs,
             debug=arguments.debug,
         )
 
@@ -217,40 +191,33 @@ class Session:
                 )
                 for key, tree in workspace.config.items()
             },
-            parallel=flags.parallel(arguments),
+            parallel=arguments.parallel or STEPS_PER_CPU * (os.cpu_count() or 1),
             refresh=self._refreshes(),
             targets=tuple(targets),
             target_dependents=arguments.target_dependents,
-            excludes=tuple(getattr(arguments, "exclude", [])),
-            exclude_dependents=getattr(arguments, "exclude_dependents", False),
+            excludes=tuple(arguments.exclude),
             replace=tuple(replace),
             continue_on_error=getattr(arguments, "continue_on_error", False)
             or truthy("PULUMI_CONTINUE_ON_ERROR"),
             message=arguments.message,
             debug=arguments.debug,
             clear_pending_creates=getattr(arguments, "clear_pending_creates", False),
-            pending_creates=self._answers,
         )
-
-    def _runs_program(self) -> bool:
-        """Whether the program runs for its providers' configuration, before anything else."""
-        if not (self._arguments.run_program or truthy("PULUMI_RUN_PROGRAM")):
-            return False
-        return self._operation != "up" or self._refreshes()
 
     def _refreshes(self) -> bool:
-        return flags.refreshes(
-            getattr(self._arguments, "refresh", None), always=self._workspace.project.always_refresh
-        )
+        """Whether to refresh first: the flag, else the environment, else the project."""
+        chosen = getattr(self._arguments, "refresh", None) or os.environ.get("PULUMI_REFRESH")
+        if chosen is None:
+            return self._workspace.project.always_refresh
+        return chosen.lower() in ("true", "1")
 
     # -- configuration ---------------------------------------------------------------
 
     def _configuration(self) -> list[str]:
         """Check the configuration; gives all secret texts in it, which no output may show."""
         workspace = self._workspace
-        runs_program = self._operation == "up"
         refuse_unsupported(workspace.config)
-        if runs_program and not self._arguments.skip_config_validation:
+        if self._operation == "up":
             validate(workspace.project, workspace.stack.name, workspace.config)
         self._blinded = {
             str(key): values.text(tree, lambda _: "[secret]")
@@ -265,30 +232,6 @@ class Session:
     def _decrypt(self, ciphertext: str) -> str:
         return self._workspace.manager.crypter.decrypt(ciphertext)
 
-    def _other_stack(self, name: str) -> Snapshot | None:
-        """The state of another stack of the backend, for stack references."""
-        from lab.engine.backend.checkpoints import detached, open_snapshot, stored_manager
-
-        workspace = self._workspace
-        backend = workspace.backend
-        reference = workspace.reference(name)
-        if not backend.exists(reference):
-            return None
-        checkpoint = backend.checkpoint(reference)
-        manager = stored_manager(checkpoint, workspace.open) or workspace.manager
-        # Its secrets get into the state of this stack, which has a key of its own.
-        return detached(open_snapshot(backend.bucket, reference, checkpoint, manager))
-
-
-def _engine(*, with_program: bool) -> Callable[..., Outcome]:
-    if with_program:
-        from lab.engine import rerun
-
-        return rerun.run
-    from lab.engine import deployment
-
-    return deployment.run
-
 
 def _changes(changes: Mapping[str, int]) -> bool:
-    return any(count for op, count in changes.items() if op not in _UNCHANGED)
+    return any(count for op, count in changes.items() if op != "same")

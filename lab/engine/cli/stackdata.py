@@ -6,9 +6,7 @@ import argparse
 import dataclasses
 import datetime
 import json
-import shlex
 import sys
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -23,8 +21,8 @@ from lab.engine.cli.workspace import Workspace
 from lab.engine.stackconfig import values
 from lab.engine.stackconfig.values import Tree
 from lab.engine.state import STACK_TYPE, ResourceState, Snapshot, StateError
-from lab.engine.usererror import ExitCode, UserError
-from lab.engine.values import Blinded, Plaintext, SecretForm, reveal_all, values_to_state
+from lab.engine.usererror import UserError
+from lab.engine.values import Blinded, Encrypted, Plaintext, reveal_all, values_to_state
 
 _HIDDEN = "[secret]"
 
@@ -34,11 +32,9 @@ def add_actions(action: Callable[..., Parser]) -> None:
     output = action("output", _output, "print outputs")
     output.add_argument("name", nargs="?", metavar="NAME")
     output.add_argument("--json", "-j", action="store_true")
-    output.add_argument("--shell", action="store_true")
     output.add_argument("--show-secrets", action="store_true")
     export = action("export", _export, "print the state")
     export.add_argument("--file", metavar="FILE")
-    export.add_argument("--version", metavar="N", help="refused: there are no older versions")
     export.add_argument("--show-secrets", action="store_true")
     load = action("import", _import, "replace the state")
     load.add_argument("--file", metavar="FILE")
@@ -46,16 +42,11 @@ def add_actions(action: Callable[..., Parser]) -> None:
     past = action("history", _history, "list past runs", "hist")
     past.add_argument("--json", "-j", action="store_true")
     past.add_argument("--show-secrets", action="store_true")
-    past.add_argument("--full-dates", action="store_true")
-    past.add_argument("--page-size", type=int, default=10, metavar="N")
-    past.add_argument("--page", type=int, default=1, metavar="N")
     for parser in (output, export, load, past):
         nested_stack_flag(parser)
 
 
 def _output(arguments: argparse.Namespace) -> int:
-    if arguments.json and arguments.shell:
-        raise UserError("only one of --json and --shell may be set", ExitCode.CONFIGURATION)
     outputs = _outputs(Workspace(arguments), show_secrets=arguments.show_secrets)
     if arguments.name is not None:
         if arguments.name not in outputs:
@@ -63,16 +54,11 @@ def _output(arguments: argparse.Namespace) -> int:
         value = outputs[arguments.name]
         if arguments.json:
             print_json(value)
-        elif arguments.shell:
-            print(f"{arguments.name}={shlex.quote(_text(value))}")
         else:
             print(_text(value))
         return 0
     if arguments.json:
         print_json(outputs)
-    elif arguments.shell:
-        for name, value in outputs.items():
-            print(f"{name}={shlex.quote(_text(value))}")
     else:
         print(f"Current stack outputs ({len(outputs)}):")
         if outputs:
@@ -104,17 +90,11 @@ def _text(value: Any) -> str:
 
 
 def _export(arguments: argparse.Namespace) -> int:
-    if arguments.version is not None:
-        raise UserError(
-            "--version: a file backend does not export earlier versions; they lie in"
-            " .pulumi/history as files",
-            ExitCode.CONFIGURATION,
-        )
     workspace = Workspace(arguments)
     checkpoint = workspace.backend.checkpoint(workspace.stack)
     deployment: Mapping[str, Any] | None = checkpoint.deployment
     if arguments.show_secrets and deployment is not None:
-        deployment = _opened(workspace, checkpoint).to_json(_ExportedSecrets())
+        deployment = _opened(workspace, checkpoint).to_json(Plaintext())
     document = exported(checkpoint, deployment)
     text = json.dumps(document, indent=4, ensure_ascii=False) + "\n"
     if arguments.file:
@@ -122,9 +102,6 @@ def _export(arguments: argparse.Namespace) -> int:
     else:
         sys.stdout.write(text)
     return 0
-
-
-_ExportedSecrets: Callable[[], SecretForm] = Plaintext
 
 
 def _import(arguments: argparse.Namespace) -> int:
@@ -147,17 +124,11 @@ def _import(arguments: argparse.Namespace) -> int:
     except StateError as error:
         raise UserError(f"the deployment to import cannot be understood: {error}") from error
     # Plain secrets of an export with --show-secrets are encrypted on the way in.
-    written = snapshot.to_json(_encrypting(manager.crypter.encrypt))
+    written = snapshot.to_json(Encrypted(manager.crypter.encrypt))
     written.setdefault("secrets_providers", manager.state())
     workspace.backend.take_in(stack, dataclasses.replace(imported, deployment=written))
     print("Import complete.")
     return 0
-
-
-def _encrypting(encrypt: Callable[[str], str]) -> SecretForm:
-    from lab.engine.values import Encrypted
-
-    return Encrypted(encrypt)
 
 
 def _check_urns(deployment: Mapping[str, Any], stack: str, project: str) -> None:
@@ -172,17 +143,12 @@ def _check_urns(deployment: Mapping[str, Any], stack: str, project: str) -> None
 
 
 def _history(arguments: argparse.Namespace) -> int:
-    if arguments.page_size < 0 or arguments.page < 1:
-        raise UserError("--page has to be 1 or more", ExitCode.CONFIGURATION)
     workspace = Workspace(arguments)
     found = history.read(workspace.backend.bucket, workspace.stack)
     # The newest comes first, the oldest is number 1.
     records = [
         dataclasses.replace(record, version=len(found) - i) for i, record in enumerate(found)
     ]
-    if arguments.page_size:
-        start = (arguments.page - 1) * arguments.page_size
-        records = records[start : start + arguments.page_size]
     if arguments.json:
         print_json([_record_json(workspace, r, arguments.show_secrets) for r in records])
         return 0
@@ -190,24 +156,12 @@ def _history(arguments: argparse.Namespace) -> int:
         print("Stack has never been updated")
     for record in records:
         changes = " ".join(f"{op} {count}" for op, count in sorted(record.changes.items()))
-        when = (
-            f"at {_time(record.start)}" if arguments.full_dates else ago(time.time() - record.start)
-        )
         print(
             f"Version: {record.version}\nUpdateKind: {record.kind}\nStatus: {record.result}\n"
             f"Message: {record.message}\nChanges: {changes or 'none'}\n"
-            f"Updated {when} took {record.end - record.start}s\n"
+            f"Updated at {_time(record.start)} took {record.end - record.start}s\n"
         )
     return 0
-
-
-def ago(seconds: float) -> str:
-    """A span of time as people say it, ``3 hours ago``."""
-    for length, unit in ((86400, "day"), (3600, "hour"), (60, "minute")):
-        if seconds >= length:
-            count = int(seconds // length)
-            return f"{count} {unit}{'s' if count > 1 else ''} ago"
-    return "now" if seconds < 1 else "less than a minute ago"
 
 
 def _record_json(

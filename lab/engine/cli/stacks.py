@@ -8,12 +8,18 @@ from lab.engine.backend import selection
 from lab.engine.backend.checkpoints import empty_deployment
 from lab.engine.backend.locks import held
 from lab.engine.cli import stackdata
-from lab.engine.cli.flags import add_secrets_provider, check_provider
 from lab.engine.cli.parser import Parser, Verbs, nested_stack_flag, stack_flags
 from lab.engine.cli.tables import print_json, print_table
 from lab.engine.cli.terminal import agreed, ask, choose, confirm, interactive
-from lab.engine.cli.workspace import Workspace
+from lab.engine.cli.workspace import Workspace, check_provider
 from lab.engine.usererror import ExitCode, UserError
+
+
+def _secrets_provider_flag(parser: Parser) -> None:
+    parser.add_argument(
+        "--secrets-provider", default="default", metavar="passphrase", help="of a new stack"
+    )
+
 
 _NAMED = ("init", "select", "rm", "output")
 
@@ -37,7 +43,7 @@ def add_verbs(verbs: Verbs, shared: Parser) -> None:
     init = action("init", _init, "make a stack", "new")
     init.add_argument("name", nargs="?", metavar="NAME")
     init.add_argument("--no-select", action="store_true")
-    add_secrets_provider(init)
+    _secrets_provider_flag(init)
     listing = action("ls", _list, "list stacks", "list")
     listing.add_argument("--json", "-j", action="store_true")
     listing.add_argument("--all", "-a", action="store_true")
@@ -45,7 +51,7 @@ def add_verbs(verbs: Verbs, shared: Parser) -> None:
     select = action("select", _select, "choose a stack")
     select.add_argument("name", nargs="?", metavar="NAME")
     select.add_argument("--create", "-c", action="store_true")
-    add_secrets_provider(select)
+    _secrets_provider_flag(select)
     remove = action("rm", _remove, "remove a stack", "remove", "delete")
     remove.add_argument("name", nargs="?", metavar="NAME")
     remove.add_argument("--force", "-f", action="store_true")

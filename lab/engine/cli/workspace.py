@@ -94,9 +94,7 @@ class Workspace:
         return manager
 
     def shown(self, stack: StackReference) -> str:
-        """A stack as people write it: in full only where that is asked for or needed."""
-        if self._arguments.fully_qualify_stack_names:
-            return str(stack)
+        """A stack as people write it: in full where it is of another project."""
         try:
             own = self.project.name
         except UserError:
@@ -145,3 +143,13 @@ class Workspace:
         except UserError:
             # Commands that name a stack in full work outside of a project, too.
             return None
+
+
+def check_provider(name: str) -> None:
+    """Refuse secrets providers but the default and a passphrase, which are the same here."""
+    if name not in ("default", "passphrase"):
+        raise UserError(
+            f"secrets provider {name!r}: the embedded engine encrypts under a passphrase only;"
+            " use the Pulumi CLI for others",
+            ExitCode.CONFIGURATION,
+        )

@@ -16,8 +16,6 @@ ANNOUNCEMENT = (
     "Embedded engine: a subset of the Pulumi engine; the state is Pulumi's, `pulumi` can take over."
 )
 
-LONGEST_VALUE = 200
-
 
 @dataclasses.dataclass(frozen=True)
 class Options:
@@ -35,17 +33,7 @@ class Options:
     colour: bool = False
     show_same: bool = False
     show_replacement_steps: bool = False
-    show_reads: bool = False
-    show_config: bool = False
-    show_full: bool = False
-    show_secrets: bool = False
-    suppress_outputs: bool = False
     debug: bool = False
-
-    @property
-    def longest(self) -> int | None:
-        """The most characters of a value that are shown; None for all."""
-        return None if self.show_full else LONGEST_VALUE
 
 
 class Display:
@@ -84,19 +72,6 @@ class Display:
         if isinstance(event, Diagnostic):
             return dataclasses.replace(event, message=self.options.mask.text(event.message))
         return event
-
-
-def configuration(options: Options) -> list[str]:
-    """The configuration of the stack, for `--show-config`."""
-    if not options.show_config:
-        return []
-    if not options.config:
-        return ["Configuration: none"]
-    width = max(map(len, options.config))
-    return [
-        "Configuration:",
-        *(f"    {key.ljust(width)}: {value}" for key, value in options.config.items()),
-    ]
 
 
 def is_root(urn: str) -> bool:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from lab.engine.display.base import LONGEST_VALUE, Display, Options, configuration, is_root
+from lab.engine.display.base import Display, Options, is_root
 from lab.engine.display.colours import Painter
 from lab.engine.display.lines import closing, title
 from lab.engine.display.report import shown
 from lab.engine.display.rows import Rows
-from lab.engine.display.steps import KINDS, READS, is_replacement_part, protection_changes
+from lab.engine.display.steps import KINDS, is_replacement_part, protection_changes
 from lab.engine.events import Event, ResourceOutputs, ResourcePre, StepMetadata, Summary
 from lab.engine.state import ResourceState
 from lab.engine.values import Blinded, Value, contains_secret, reveal_all, values_to_state
@@ -24,11 +24,11 @@ class Differences(Display):
 
     def __init__(self, options: Options) -> None:
         super().__init__(options)
-        self._rows = Rows(reads=options.show_reads, debug=options.debug)
+        self._rows = Rows(debug=options.debug)
         self._paint = Painter(on=options.colour)
         self._summary: Summary | None = None
         self._refreshing: set[str] = set()
-        print("\n".join([self._paint(title(options), "bold"), *configuration(options)]), flush=True)
+        print(self._paint(title(options), "bold"), flush=True)
 
     def show(self, event: Event) -> None:
         """See `Display`."""
@@ -40,8 +40,6 @@ class Differences(Display):
         if isinstance(event, ResourcePre):
             if event.metadata.op == "refresh":
                 self._refreshing.add(event.metadata.urn)
-            elif event.metadata.op in READS and not self.options.show_reads:
-                return
             elif self._wanted(event.metadata):
                 self._print(event.metadata, "inputs")
         elif isinstance(event, ResourceOutputs) and event.metadata.urn in self._refreshing:
@@ -88,7 +86,7 @@ class Differences(Display):
         changed = _changed_secrets(old, new, field)
         return (
             entry
-            for entry in compare(before, after, changed, limit=self.options.longest)
+            for entry in compare(before, after, changed)
             if entry[2].split(":", 1)[0].strip() not in hidden
         )
 
@@ -121,35 +119,29 @@ def compare(
     new: Mapping[str, Any],
     changed: frozenset[str] = frozenset(),
     depth: int = 0,
-    limit: int | None = LONGEST_VALUE,
 ) -> Iterator[tuple[str, int, str]]:
-    """The entries that differ: sign, depth and text. What is new or gone is shown as a whole.
-
-    `limit`: the most characters of a value.
-    """
+    """The entries that differ: sign, depth and text. What is new or gone is shown as a whole."""
     width = max((len(name) for name in old.keys() | new.keys()), default=0)
     for name in sorted(old.keys() | new.keys()):
         label = name.ljust(width)
         if name not in old:
-            yield "+", depth, f"{label}: {shown(new[name], limit)}"
+            yield "+", depth, f"{label}: {shown(new[name])}"
         elif name not in new:
-            yield "-", depth, f"{label}: {shown(old[name], limit)}"
+            yield "-", depth, f"{label}: {shown(old[name])}"
         elif old[name] != new[name]:
-            yield from _entry(label, old[name], new[name], depth, limit)
+            yield from _entry(label, old[name], new[name], depth)
         elif name in changed:
             yield "~", depth, f"{label}: {_HIDDEN} => {_HIDDEN}"
 
 
-def _entry(
-    label: str, old: Any, new: Any, depth: int, limit: int | None
-) -> Iterator[tuple[str, int, str]]:
+def _entry(label: str, old: Any, new: Any, depth: int) -> Iterator[tuple[str, int, str]]:
     if isinstance(old, dict) and isinstance(new, dict):
         yield "~", depth, f"{label}:"
-        yield from compare(old, new, depth=depth + 1, limit=limit)
+        yield from compare(old, new, depth=depth + 1)
     elif isinstance(old, list) and isinstance(new, list):
         yield "~", depth, f"{label}:"
         before = {f"[{i}]": item for i, item in enumerate(old)}
         after = {f"[{i}]": item for i, item in enumerate(new)}
-        yield from compare(before, after, depth=depth + 1, limit=limit)
+        yield from compare(before, after, depth=depth + 1)
     else:
-        yield "~", depth, f"{label}: {shown(old, limit)} => {shown(new, limit)}"
+        yield "~", depth, f"{label}: {shown(old)} => {shown(new)}"

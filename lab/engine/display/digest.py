@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import sys
 import time
@@ -20,7 +19,7 @@ from lab.engine.events import (
     Summary,
 )
 from lab.engine.state import ResourceState
-from lab.engine.values import Blinded, reveal_all
+from lab.engine.values import Blinded
 
 
 class Digest(Display):
@@ -112,12 +111,4 @@ class Digest(Display):
         return step
 
     def _state(self, state: ResourceState) -> dict[str, Any]:
-        if self.options.show_secrets:
-            state = dataclasses.replace(
-                state, inputs=reveal_all(state.inputs), outputs=reveal_all(state.outputs)
-            )
-        document = state.to_json(Blinded())
-        if self.options.suppress_outputs and is_root(state.urn):
-            document.pop("inputs", None)
-            document.pop("outputs", None)
-        return document
+        return state.to_json(Blinded())

@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 import sys
 import time
-from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
-from lab.engine.display.base import Display, Options, is_root
-from lab.engine.display.masking import Masker
+from lab.engine.display.base import Display, Options
 from lab.engine.events import (
     Cancel,
     Diagnostic,
@@ -22,8 +20,7 @@ from lab.engine.events import (
     Summary,
 )
 from lab.engine.state import ResourceState
-from lab.engine.usererror import UserError
-from lab.engine.values import BlindedCiphertext, Plaintext, SecretForm, values_to_state
+from lab.engine.values import BlindedCiphertext, values_to_state
 
 _FLAGS = (
     ("custom", "custom"),
@@ -41,11 +38,6 @@ class EventLines(Display):
     def __init__(self, options: Options) -> None:
         super().__init__(options)
         self._sequence = 0
-        # Messages are masked all the same.
-        self._mask = Masker(()) if options.show_secrets else options.mask
-
-    def _stream(self) -> TextIO:
-        return sys.stdout
 
     def show(self, event: Event) -> None:
         """See `Display`."""
@@ -53,12 +45,12 @@ class EventLines(Display):
         line = {"sequence": self._sequence, "timestamp": int(time.time()), **payload}
         self._sequence += 1
         text = json.dumps(line, separators=(",", ":"), ensure_ascii=False)
-        print(text, file=self._stream(), flush=True)
+        print(text, flush=True)
 
     def close(self, *, failed: bool) -> None:
         """Every line was printed already."""
         del failed
-        self._stream().flush()
+        sys.stdout.flush()
 
     def _payload(self, event: Event) -> dict[str, Any]:
         if isinstance(event, Prelude):
@@ -115,14 +107,12 @@ class EventLines(Display):
             return None
         document: dict[str, Any] = {"type": state.type, "urn": state.urn}
         document |= {key: True for key, name in _FLAGS if getattr(state, name)}
-        hidden = self.options.suppress_outputs and is_root(state.urn)
-        form: SecretForm = Plaintext() if self.options.show_secrets else BlindedCiphertext()
-        mask = self._mask.value
+        form, mask = BlindedCiphertext(), self.options.mask.value
         document |= {
             "id": mask(state.id),
             "parent": state.parent,
-            "inputs": {} if hidden else mask(values_to_state(state.inputs, form)),
-            "outputs": {} if hidden else mask(values_to_state(state.outputs, form)),
+            "inputs": mask(values_to_state(state.inputs, form)),
+            "outputs": mask(values_to_state(state.outputs, form)),
             "provider": state.provider,
         }
         if state.init_errors:
@@ -130,30 +120,6 @@ class EventLines(Display):
         if state.hide_diff:
             document["hideDiffs"] = list(state.hide_diff)
         return document
-
-
-class EventLog(EventLines):
-    """Writes the events to a file, behind those that it has: a preview comes before its run."""
-
-    def __init__(self, options: Options, path: Path) -> None:
-        """Open the file.
-
-        Raises:
-            UserError: it cannot be written.
-        """
-        super().__init__(options)
-        try:
-            self._file = path.open("a", encoding="utf-8")
-        except OSError as error:
-            raise UserError(f"--event-log {path}: {error.strerror}") from error
-
-    def _stream(self) -> TextIO:
-        return self._file
-
-    def close(self, *, failed: bool) -> None:
-        """See `Display`."""
-        del failed
-        self._file.close()
 
 
 def _diagnostic(event: Diagnostic) -> dict[str, Any]:

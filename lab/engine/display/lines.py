@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lab.engine.display import report
-from lab.engine.display.base import Display, Options, configuration
+from lab.engine.display.base import Display, Options
 from lab.engine.display.colours import Painter
 from lab.engine.display.rows import Row, Rows, short_type
 from lab.engine.display.steps import KINDS, is_replacement_part
@@ -24,11 +24,11 @@ class Lines(Display):
 
     def __init__(self, options: Options) -> None:
         super().__init__(options)
-        self.rows = Rows(reads=options.show_reads, debug=options.debug)
+        self.rows = Rows(debug=options.debug)
         self.paint = Painter(on=options.colour)
         self._summary: Summary | None = None
         self._said: dict[str, str] = {}
-        print("\n".join([self.paint(title(options), "bold"), *configuration(options)]), flush=True)
+        print(self.paint(title(options), "bold"), flush=True)
 
     def show(self, event: Event) -> None:
         """See `Display`."""

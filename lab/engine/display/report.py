@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-import functools
 import json
 from collections.abc import Mapping
 from typing import Any
 
-from lab.engine.display.base import LONGEST_VALUE, Options
+from lab.engine.display.base import Options
 from lab.engine.display.colours import Painter
 from lab.engine.display.rows import Rows, short_type
 from lab.engine.display.steps import COUNTED, KINDS
 from lab.engine.events import Diagnostic, Summary
-from lab.engine.values import Blinded, Plaintext, Value, reveal, reveal_all, values_to_state
+from lab.engine.values import (
+    REFERENCE,
+    SIGNATURE,
+    UNKNOWN_SENTINELS,
+    Blinded,
+    Value,
+    reveal,
+    values_to_state,
+)
 
 PASSING = ("debug", "info", "info#err")
 """Messages that are shown when they come, where that is possible."""
 
+_LONGEST_VALUE = 200
 _COLOURS = {"error": "red", "warning": "yellow"}
 
 
@@ -43,7 +51,7 @@ def _message(diagnostic: Diagnostic, paint: Painter) -> list[str]:
 def outputs(rows: Rows, options: Options, paint: Painter) -> list[str]:
     """The outputs of the stack: in a preview those that would change, else what there is now."""
     root = rows.outputs()
-    if options.suppress_outputs or root is None or root.metadata is None:
+    if root is None or root.metadata is None:
         return []
     if root.status != "done":
         return []  # the program did not come so far; the state keeps what it had
@@ -57,18 +65,17 @@ def outputs(rows: Rows, options: Options, paint: Painter) -> list[str]:
     before, after = _plain(old, options), _plain(new, options)
     labels = {n: n if n.replace("-", "_").isidentifier() else json.dumps(n) for n in names}
     width = max(map(len, labels.values()))
-    show = functools.partial(shown, limit=options.longest)
     lines = [paint("Outputs:", "bold")]
     for name in names:
         if name not in old:
-            sign, colour, value = "+", "green", show(after[name])
+            sign, colour, value = "+", "green", shown(after[name])
         elif name not in new:
-            sign, colour, value = "-", "red", show(before[name])
+            sign, colour, value = "-", "red", shown(before[name])
         elif name in changed:
             sign, colour = "~", "yellow"
-            value = f"{show(before[name])} => {show(after[name])}"
+            value = f"{shown(before[name])} => {shown(after[name])}"
         else:
-            sign, colour, value = " ", "", show(after[name])
+            sign, colour, value = " ", "", shown(after[name])
         lines.append(paint(f"  {sign} {labels[name].ljust(width)}: {value}", colour))
     return [*lines, ""]
 
@@ -78,16 +85,12 @@ def _same(old: Value, new: Value) -> bool:
 
 
 def _plain(values: Mapping[str, Value], options: Options) -> dict[str, Any]:
-    if options.show_secrets:
-        return values_to_state(reveal_all(values), Plaintext())
     document: dict[str, Any] = options.mask.value(values_to_state(values, Blinded()))
     return document
 
 
-def shown(value: Any, limit: int | None = LONGEST_VALUE) -> str:
-    """A value on one line, no longer than `limit` characters (None: however long)."""
-    from lab.engine.values import REFERENCE, SIGNATURE, UNKNOWN_SENTINELS
-
+def shown(value: Any) -> str:
+    """A value on one line, cut where it is long."""
     if isinstance(value, str) and value in UNKNOWN_SENTINELS:
         return "[unknown]"
     if value == "[secret]":
@@ -97,7 +100,7 @@ def shown(value: Any, limit: int | None = LONGEST_VALUE) -> str:
     text = json.dumps(value, ensure_ascii=False)
     for sentinel in UNKNOWN_SENTINELS:
         text = text.replace(f'"{sentinel}"', "[unknown]")
-    return text if limit is None or len(text) <= limit else text[: limit - 1] + "…"
+    return text if len(text) <= _LONGEST_VALUE else text[: _LONGEST_VALUE - 1] + "…"
 
 
 def summary(event: Summary, errored: int, paint: Painter) -> list[str]:

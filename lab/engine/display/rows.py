@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from lab.engine.display.base import is_root
-from lab.engine.display.steps import KINDS, READS, protection_changes
+from lab.engine.display.steps import KINDS, protection_changes
 from lab.engine.events import (
     Diagnostic,
     Event,
@@ -32,7 +32,6 @@ class Row:
     urn: str
     type: str
     name: str
-    parent: str = ""
     metadata: StepMetadata | None = None
     part: StepMetadata | None = None
     status: Status = "waiting"
@@ -86,7 +85,7 @@ class Row:
 
 
 def _differences(metadata: StepMetadata) -> list[str]:
-    if metadata.op not in ("update", "replace", "create-replacement", "import", "refresh"):
+    if metadata.op not in ("update", "replace", "create-replacement", "refresh"):
         return []
     if metadata.detailed_diff:
         signs = {"add": "+", "delete": "-", "update": "~"}
@@ -105,9 +104,9 @@ def _differences(metadata: StepMetadata) -> list[str]:
 class Rows:
     """All resources of a run, in the order in which they came up."""
 
-    def __init__(self, *, reads: bool = False, debug: bool = False) -> None:
-        """`reads`, `debug`: with what is only read, with what programs and plugins log."""
-        self._reads, self._debug = reads, debug
+    def __init__(self, *, debug: bool = False) -> None:
+        """`debug`: with what programs and plugins log for developers."""
+        self._debug = debug
         self._rows: dict[str, Row] = {}
         self.general: list[Diagnostic] = []
 
@@ -120,10 +119,7 @@ class Rows:
             return self._diagnose(event)
         if not isinstance(event, (ResourcePre, ResourceOutputs, ResourceFailed)):
             return None
-        if event.metadata.op in READS and not (self._reads or isinstance(event, ResourceFailed)):
-            return None  # a detail, unless somebody asks for it or it fails
         row = self._row(event.metadata.urn, event.metadata.type)
-        row.parent = event.metadata.state.parent
         replaced = row.metadata is not None and row.metadata.op == "replace"
         if not (replaced and event.metadata.op != "replace"):
             # A replacement is told as one thing, not as the parts it consists of.
@@ -137,21 +133,6 @@ class Rows:
             row.status = "done" if isinstance(event, ResourceOutputs) else "failed"
             row.end = time.monotonic()
         return row
-
-    def children(self, urn: str) -> list[Row]:
-        """The rows below one; those whose parent is not known are below the stack."""
-        known = self._rows
-        root = next((u for u in known if is_root(u)), "")
-        return [
-            row
-            for row in self
-            if row.urn != urn
-            and (row.parent if row.parent in known else self._top(row, root)) == urn
-        ]
-
-    @staticmethod
-    def _top(row: Row, root: str) -> str:
-        return "" if row.urn == root else root
 
     def outputs(self) -> Row | None:
         """The row of the stack, which has the outputs."""

@@ -30,24 +30,13 @@ KINDS = {
     "delete-replaced": Kind(
         "--", "bright_red", "delete original", "deleting original", "deleted original"
     ),
-    "read": Kind(">", "cyan", "read", "reading", "read"),
-    "read-replacement": Kind(
-        ">>", "cyan", "read for replacement", "reading for replacement", "read for replacement"
-    ),
     "refresh": Kind("~", "yellow", "refresh", "refreshing", "refreshed"),
     "discard": Kind("<", "red", "discard", "discarding", "discarded"),
     "discard-replaced": Kind(
         "<<", "red", "discard original", "discarding original", "discarded original"
     ),
     "remove-pending-replace": Kind("~", "magenta", "complete replace", "completing", "completed"),
-    "import": Kind("=", "cyan", "import", "importing", "imported"),
-    "import-replacement": Kind(
-        "=>", "cyan", "import replacement", "importing replacement", "imported replacement"
-    ),
 }
-
-READS = frozenset({"read", "read-replacement", "discard", "discard-replaced"})
-"""What is done with resources that somebody else manages."""
 
 # In the order in which the summary lists them; those that change nothing are left out there.
 COUNTED = (
@@ -61,8 +50,6 @@ COUNTED = (
     "discard",
     "discard-replaced",
     "remove-pending-replace",
-    "import",
-    "import-replacement",
 )
 
 _PARTS = frozenset(
@@ -70,10 +57,8 @@ _PARTS = frozenset(
         "replace",
         "create-replacement",
         "delete-replaced",
-        "read-replacement",
         "discard-replaced",
         "remove-pending-replace",
-        "import-replacement",
     }
 )
 

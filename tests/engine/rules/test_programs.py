@@ -107,18 +107,21 @@ def test_a_function_waits_for_what_its_arguments_come_from(engine: Engine) -> No
     assert stack["outputs"] == {"found": "1"}
 
 
-def test_a_transform_of_the_stack_reaches_options_too(engine: Engine) -> None:
-    engine.program(
-        HEAD + "def change(args):\n"
-        "    options = Options.merge(args.opts, Options(protect=True, ignore_changes=['answer'],"
-        " custom_timeouts=pulumi.CustomTimeouts(create='90s')))\n"
-        "    return pulumi.ResourceTransformResult({**args.props, 'more': 'yes'}, options)\n"
-        "pulumi.runtime.register_resource_transform(change)\n"
-        "Odd('it')\n"
-    )
-    engine.up()
-    (state,) = (r for r in engine.state()["resources"] if r["type"] == "odd:index:Odd")
-    assert state["inputs"]["more"] == "yes"
-    assert state["protect"] is True
-    assert state["ignoreChanges"] == ["answer"]
-    assert state["customTimeouts"] == {"create": 90}
+@pytest.mark.parametrize(
+    ("program", "what"),
+    [
+        ("pulumi.runtime.register_resource_transform(lambda args: None)\n", "transforms"),
+        ("Odd('it', Options(transforms=[lambda args: None]))\n", "transforms"),
+        ("Odd('it', Options(import_='there'))\n", "import_"),
+        ("Odd('it', Options(id='there'))\n", "resources that are only read: 'it'"),
+        ("pulumi.StackReference('organization/proc/other')\n", "StackReference"),
+    ],
+)
+def test_what_no_program_of_this_project_has_is_refused_by_name(
+    engine: Engine, program: str, what: str
+) -> None:
+    engine.program(HEAD + program)
+    output = engine.up(expect=1)
+    assert what in output
+    assert "run this stack with the Pulumi CLI" in output
+    assert not any(r["type"] == "odd:index:Odd" for r in engine.state().get("resources", ()))

@@ -106,15 +106,6 @@ def test_what_is_excluded_is_neither_changed_nor_made(stack: Stack) -> None:
     assert names(ended) == ["a", "b"]
 
 
-def test_dependents_of_what_is_excluded_are_excluded_if_asked_for(stack: Stack) -> None:
-    program = [Thing("a"), Thing("b", uses=("a",)), Thing("c")]
-    stack.up(*program)
-    stack.memory.calls.clear()
-    changed = [Thing(t.name, text="new", uses=t.uses) for t in program]
-    stack.up(*changed, excludes=(urn("a"),), exclude_dependents=True)
-    assert stack.memory.calls == ["update c"]
-
-
 def test_a_dependency_that_the_program_dropped_stays_before_its_user(stack: Stack) -> None:
     stack.up(Thing("a"), Thing("b", uses=("a",)), Thing("c"))
     ended = stack.up(Thing("c", text="new"), Thing("b"), targets=(urn("c"),))
@@ -207,12 +198,6 @@ def test_destroying_all_but_one_keeps_what_that_one_needs(stack: Stack) -> None:
     assert ended.ok, messages(ended)
     assert set(names(ended)) == {"group", "a", "b"}
     assert not faults(ended.snapshot)
-
-
-def test_destroying_all_but_one_and_its_dependents(stack: Stack) -> None:
-    stack.up(Thing("a"), Thing("b", uses=("a",)), Thing("c"))
-    ended = stack.destroy(excludes=(urn("a"),), exclude_dependents=True)
-    assert names(ended) == ["a", "b"]
 
 
 def test_destroying_every_target_takes_the_default_provider_too(stack: Stack) -> None:
