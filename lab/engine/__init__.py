@@ -4,12 +4,14 @@ From the outside in, one module per noun:
 
 - `cli`, `backend`, `display`, `secrets`, `project`, `stackconfig`: the command around the engine.
 - `deployment`: one run, from its first event to its last; `request` and `events` are its edges.
-- `program` (and `program_runner` inside the program's process), `monitor`, `engine_service`: the program and the gRPC services that it talks to.
+- `program` (and `program_runner` inside the program's process), `monitor`, `engine_service`: the
+  program and the gRPC services that it talks to.
 - `registrar` carries out a registration: `drafts` finds its old state, `planner` decides,
   `replacement` orders replacements, `untargeted` keeps what no target asks for, `executor` takes
   the steps.
 - `step`, `changes`, `deletes`, `refresh`: what a step does.
-- `plugins`, `connection`, `provider`, `providers`, `resource_provider`: processes that serve resources, and which of them serves what.
+- `plugins`, `connection`, `provider`, `providers`, `resource_provider`: processes
+  that serve resources, and which of them serves what.
 - `keeper`: the stored state, around every step. `reporter`: events and counts.
 - Values: `values`, `wire`, `state`, `goal`, `urn`, `aliases`, `paths`, `diff`, `graph`,
   `targets`, `answers` (of providers), `messages` (Pulumi's wording).
