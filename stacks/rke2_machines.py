@@ -11,9 +11,10 @@ import yaml
 from components.host_connection import HostConnection
 from components.rke2.cluster import Rke2Cluster, Rke2ClusterArgs, Rke2Host
 from components.rke2.driver_host import DriverHost, DriverHostArgs
+from gpuclusters.boot.model import RebootPolicy
 from gpuclusters.config import rke2_cluster_plan, rke2_settings
 from gpuclusters.config.rke2_cluster import Rke2Config
-from gpuclusters.config.rke2_cluster_driver import OperatorDriver, PrecompiledDriver, Reboot
+from gpuclusters.config.rke2_cluster_driver import OperatorDriver, PrecompiledDriver
 from gpuclusters.config.rke2_cluster_machines import MachinePlan, machines
 from gpuclusters.config.rke2_secrets import Secrets
 from gpuclusters.domain import rke2, rke2_config
@@ -68,7 +69,7 @@ def _driver(
         modules="open" if plan.driver.modules is ModulesPolicy.OPEN else "proprietary",
         packages=plan.driver.packages.value,
         nvswitch=plan.driver.nvswitch,
-        may_reboot=plan.driver.reboot is Reboot.ALLOWED,
+        may_reboot=plan.driver.reboot is RebootPolicy.ALLOW,
         **common,
     )
 

@@ -14,7 +14,7 @@ from typing import Literal
 import pulumi
 
 from components.host_connection import HostConnection
-from gpuclusters.providers.gpu_driver import GpuDriver
+from gpuclusters.driver.resource import GpuDriver
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,7 +72,7 @@ class DriverHost(pulumi.ComponentResource):
             packages=args.packages,
             gpus=args.gpus,
             nvswitch=args.nvswitch,
-            reboot="allowed" if args.may_reboot else "never",
+            reboot="allow" if args.may_reboot else "refuse",
             reboot_timeout_seconds=args.reboot_timeout_seconds,
             control=[one.as_input() for one in args.control if one.host != host],
             node_name=host,

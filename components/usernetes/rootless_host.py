@@ -13,9 +13,9 @@ from typing import Any
 import pulumi
 
 from components.host_connection import HostConnection
-from gpuclusters.domain.rootless_driver import WantedDriver
 from gpuclusters.domain.usernetes_versions import VersionSet
-from gpuclusters.providers.gpu_driver import GpuDriver
+from gpuclusters.driver.model import WantedDriver
+from gpuclusters.driver.resource import GpuDriver
 from gpuclusters.rootless.resource import RootlessHost as PreparedHost
 
 
@@ -94,7 +94,7 @@ class RootlessHost(pulumi.ComponentResource):
             modules=driver.modules,
             packages=driver.packages,
             gpus=args.gpus,
-            reboot="allowed" if driver.may_reboot else "never",
+            reboot="allow" if driver.may_reboot else "refuse",
             reboot_timeout_seconds=driver.reboot_timeout_seconds,
             opts=pulumi.ResourceOptions(parent=self, depends_on=list(args.requires)),
         )

@@ -66,15 +66,6 @@ class RebootPolicy(StrEnum):
     REFUSE = "refuse"
 
 
-class BootMethod(StrEnum):
-    """How a host's boot loader is told about arguments."""
-
-    GRUB_FOLDER = "grub.d"
-    """Debian and Ubuntu: a file in /etc/default/grub.d, then update-grub."""
-    GRUBBY = "grubby"
-    """The RHEL family: grubby, which changes every entry and what new kernels get."""
-
-
 def kernel_arguments(
     *,
     cpu: Cpu,

@@ -7,20 +7,19 @@ from dataclasses import dataclass
 
 from gpuclusters.adapters.credentials import SshCredentials
 from gpuclusters.adapters.errors import AdapterError
-from gpuclusters.adapters.gpu_driver import SshDriverHost
-from gpuclusters.adapters.here import SystemClock
 from gpuclusters.adapters.ssh import SshHost
 from gpuclusters.cli import doctor_machines
-from gpuclusters.cli.diagnosis import Diagnosis, failure, of_findings, warning, well
+from gpuclusters.cli.diagnosis import Diagnosis, failure, of_findings, well
 from gpuclusters.cli.doctor_hosts import error_name
 from gpuclusters.cli.doctor_stack import StackSecrets
 from gpuclusters.config.inventory import Inventory, ResolvedHost
 from gpuclusters.config.rke2_cluster import Rke2Config, machine_names
 from gpuclusters.config.rke2_cluster_driver import HostDriver
 from gpuclusters.core.finding import Finding
-from gpuclusters.domain.gpu_driver import LiveDriver
 from gpuclusters.domain.rke2 import Role, parse_version
 from gpuclusters.driver import decide as driver
+from gpuclusters.driver.host import inspect
+from gpuclusters.driver.model import LiveDriver
 from gpuclusters.rke2 import decide
 from gpuclusters.rke2.host import SshRke2Host
 from gpuclusters.rke2.model import LiveHost
@@ -74,7 +73,7 @@ def _look(machine: ResolvedHost, wanted: Wanted, credentials: SshCredentials) ->
     host = SshHost(doctor_machines.connection(machine), credentials, connect_attempts=1)
     try:
         rke2 = SshRke2Host(host).inspect([])
-        gpus = SshDriverHost(host, SystemClock()).inspect() if wanted.gpus else None
+        gpus = inspect(host) if wanted.gpus else None
     except AdapterError as error:
         return [failure(machine.name, error.problem, error.remedy, error_name(error))]
     problems = [*of_findings(machine.name, of_rke2(rke2, wanted))]
@@ -83,7 +82,7 @@ def _look(machine: ResolvedHost, wanted: Wanted, credentials: SshCredentials) ->
     if problems:
         return problems
     release = f"RKE2 {rke2.version}" if rke2.version else "bare, can be prepared"
-    with_gpus = f", {len(gpus.gpus)} GPUs, driver {gpus.loaded or 'none yet'}" if gpus else ""
+    with_gpus = f", {len(gpus.gpu)} GPUs, driver {gpus.loaded or 'none yet'}" if gpus else ""
     return [well(machine.name, release + with_gpus)]
 
 
@@ -100,20 +99,5 @@ def of_rke2(live: LiveHost, wanted: Wanted) -> Iterator[Finding]:
 
 def of_driver(name: str, live: LiveDriver, wanted: Wanted) -> Iterator[Diagnosis]:
     """What is not well about the GPUs of a machine and their driver."""
-    counted = driver.gpu_count(len(live.gpus), wanted.gpus, seen_by="the PCI bus")
-    yield from of_findings(name, counted)
-    if live.nouveau:
-        text = "nouveau has the GPUs"
-        yield warning(
-            name, text, "`gpu-clusters up` takes it away and restarts it", "driver.nouveau"
-        )
-    if live.loaded and live.smi:
-        text = f"nvidia-smi ends with {live.smi}: {live.said or 'nothing said'}"
-        fix = "docs/rke2-hosts.md has what each exit status means"
-        yield failure(name, text, fix, "driver.nvidia-smi")
-    if wanted.host_driver and live.loaded and live.module and live.loaded != live.module:
-        text = f"the kernel runs driver {live.loaded}, {live.module} is installed"
-        yield warning(name, text, "restart it, or let `gpu-clusters up` do so", "driver.not-loaded")
-    if live.reboot_required:
-        text = "waits for a restart, most often for another kernel"
-        yield warning(name, text, "restart it while it is drained", "driver.restart")
+    found = [*driver.gpu_count(len(live.gpu), wanted.gpus, seen_by="the PCI bus")]
+    yield from of_findings(name, [*found, *driver.running(live, own=wanted.host_driver)])

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
+from gpuclusters.boot.model import RebootPolicy
 from gpuclusters.config.base import DnsLabel, Flag, Integer, Section, Text, refusal
 from gpuclusters.domain.rke2_matrix import ModulesPolicy
 
@@ -36,15 +37,6 @@ class Packages(StrEnum):
     """NVIDIA's repository for the operating system: every branch, modules built on the host by DKMS."""
 
 
-class Reboot(StrEnum):
-    """Whether a host may be restarted for its driver."""
-
-    ALLOWED = "allowed"
-    """When nouveau is loaded, another kernel is installed than runs, or other modules than are installed."""
-    NEVER = "never"
-    """Such a host is a fault that names it; somebody else restarts it."""
-
-
 class HostDriver(Section):
     """Packages on the hosts, pinned; the operator leaves the driver alone."""
 
@@ -58,8 +50,8 @@ class HostDriver(Section):
     """Kernel modules: open, proprietary, or auto, which decides by the GPUs of each pool."""
     packages: Packages = Packages.DISTRIBUTION
     """Whose packages: distribution or nvidia."""
-    reboot: Reboot = Reboot.ALLOWED
-    """Whether hosts may be restarted for it: allowed or never."""
+    reboot: RebootPolicy = RebootPolicy.ALLOW
+    """Whether hosts may be restarted for it: allow or refuse."""
 
 
 class OperatorDriver(Section):

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from gpuclusters.boot.model import RebootPolicy
 from gpuclusters.config.rke2_cluster import Rke2Config
 from gpuclusters.config.rke2_cluster_driver import (
     HostDriver,
     OperatorDriver,
     Packages,
     PrecompiledDriver,
-    Reboot,
 )
 from gpuclusters.config.rke2_cluster_pools import Pool, PoolDriver
 from gpuclusters.domain import gpu_products, rke2_matrix
@@ -36,7 +36,7 @@ class DriverPlan:
     """Whether the fabric manager has to run, in exactly the driver's version."""
     gpus: int
     """How many the machine must show."""
-    reboot: Reboot
+    reboot: RebootPolicy
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -7,8 +7,9 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
+from gpuclusters.boot.model import RebootPolicy
 from gpuclusters.config.base import Section, Text, checked, refusal
-from gpuclusters.config.rke2_cluster_driver import Packages, Reboot
+from gpuclusters.config.rke2_cluster_driver import Packages
 from gpuclusters.domain.rke2_matrix import ModulesPolicy
 
 _VERSION = re.compile(r"[0-9]{3}\.[0-9]{1,3}(\.[0-9]{1,3})?")
@@ -38,8 +39,8 @@ class PackagedDriver(Section):
     modules: ModulesPolicy = ModulesPolicy.AUTO
     """Kernel modules: open, proprietary, or auto, which decides by the GPUs. Volta needs the proprietary
     ones."""
-    reboot: Reboot = Reboot.ALLOWED
-    """Whether hosts may be restarted for it: allowed or never."""
+    reboot: RebootPolicy = RebootPolicy.ALLOW
+    """Whether hosts may be restarted for it: allow or refuse."""
 
 
 class InstalledDriver(Section):

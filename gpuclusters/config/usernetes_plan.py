@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network
 from typing import Any, Literal
 
+from gpuclusters.boot.model import RebootPolicy
 from gpuclusters.config.gcp import GcpHosts, OwnNetwork
 from gpuclusters.config.hosts import LabHosts
-from gpuclusters.config.rke2_cluster_driver import Packages, Reboot
+from gpuclusters.config.rke2_cluster_driver import Packages
 from gpuclusters.config.usernetes import UsernetesConfig
 from gpuclusters.config.usernetes_driver import PackagedDriver
 from gpuclusters.config.usernetes_machines import ControlPlane, PreparedBy, Worker
@@ -18,9 +19,9 @@ from gpuclusters.config.usernetes_proof import Training, VolumeData
 from gpuclusters.domain import gcp_ports, gpu_products, rke2_matrix
 from gpuclusters.domain.gcp_ports import Allowed
 from gpuclusters.domain.rke2_matrix import ModulesPolicy
-from gpuclusters.domain.rootless_driver import WantedDriver
 from gpuclusters.domain.usernetes_network import ApiAccess, NetworkPlan, Ports
 from gpuclusters.domain.usernetes_versions import VersionSet, version_set
+from gpuclusters.driver.model import WantedDriver
 
 GPU = "nvidia.com/gpu"
 DOCKER_MTU = 1500
@@ -144,7 +145,7 @@ def driver(config: UsernetesConfig) -> WantedDriver | None:
         version=driver_version(config),
         modules="open" if modules(config) is ModulesPolicy.OPEN else "proprietary",
         packages="nvidia" if stated.packages is Packages.NVIDIA else "distribution",
-        may_reboot=stated.reboot is Reboot.ALLOWED,
+        may_reboot=stated.reboot is RebootPolicy.ALLOW,
         reboot_timeout_seconds=config.timeouts.driver_seconds,
     )
 

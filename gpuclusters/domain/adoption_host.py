@@ -1,4 +1,4 @@
-"""How what is there on a host differs from what is declared: files, units, CDI specs, boots, drivers, VMs.
+"""How what is there on a host differs from what is declared: files, units, CDI specs, boots, VMs.
 
 What a run of ours began and did not end is no difference: the next run goes on with it.
 """
@@ -9,11 +9,9 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from gpuclusters.domain import cdi, gpu_driver_plan, service_vm_state
+from gpuclusters.domain import cdi, service_vm_state
 from gpuclusters.domain.adoption import value
 from gpuclusters.domain.cdi import CdiSpecInputs
-from gpuclusters.domain.gpu_driver import GpuDriverInputs, LiveDriver
-from gpuclusters.domain.gpu_driver_packages import Packages
 from gpuclusters.domain.host_file import HostFileSpec, sha256_of
 from gpuclusters.domain.ports import LiveFile, PciFunction
 from gpuclusters.domain.service_vm_state import LiveVm, WantedVm
@@ -114,20 +112,3 @@ def service_vm(want: WantedVm, live: LiveVm) -> Iterator[str]:
         yield from (f"network: {words}" for words in plan.network)
     if plan.disk and live.backing is not None:
         yield plan.disk
-
-
-def driver(inputs: GpuDriverInputs, live: LiveDriver, packages: Packages | None) -> Iterator[str]:
-    """Another driver, other modules or packages than declared, where there is a driver at all."""
-    if not live.module and not live.loaded:
-        return
-    begun = [path for path in gpu_driver_plan.contents(live) if path in live.digests]
-    if begun and not live.applied:
-        return
-    ours = {f"{path} differs" for path in gpu_driver_plan.contents(live)}
-    for words in gpu_driver_plan.drift(inputs, live, packages):
-        # Packages that are not there at all, and holds, are only added to what is there.
-        if words not in ours and not words.startswith("packages are not"):
-            yield words
-    for name in packages.missing(live) if packages is not None else ():
-        if name in live.packages:
-            yield f"the package {name} is {live.packages[name]}"

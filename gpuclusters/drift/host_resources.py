@@ -16,23 +16,11 @@ _VM: Final = rules_of(
     (r"the VM does not run", "fabric-manager-not-ready"),
     (r"", "service-vm-changed"),
 )
-_DRIVER: Final = rules_of(
-    (r"the kernel runs no driver", "driver-missing"),
-    (r"the kernel runs driver", "driver-replaced"),
-    (r"module \S+ is on the disk", "driver-replaced"),
-    (r"packages are not there", "driver-replaced"),
-    (r"nouveau is loaded", "driver-replaced"),
-    (r"driver \S+ is installed on the host", "driver-replaced"),
-    (r"\d+ of \d+ GPUs are on the bus", "gpu-missing"),
-    (r"the fabric manager is", "fabric-manager-not-ready"),
-    (r"(?P<what>/\S+) differs", "driver-changed"),
-    (r"", "driver-changed"),
-)
 _PREFLIGHT: Final = {
-    "preflight.driver-loaded": "driver-replaced",
-    "preflight.driver-installed": "driver-replaced",
-    "preflight.off-the-bus": "gpu-missing",
-    "preflight.function-missing": "gpu-missing",
+    "preflight.driver-loaded": "driver.installed",
+    "preflight.driver-installed": "driver.installed",
+    "preflight.off-the-bus": "driver.gpu-count",
+    "preflight.function-missing": "driver.gpu-count",
 }
 """What a preflight finds that has a name of its own here."""
 
@@ -203,27 +191,6 @@ def fabric(seen: Seen, *, up: bool | None) -> Iterator[Finding]:
         )
     for line in sorted({*texts(seen.new, "warnings")} - {*texts(seen.old, "warnings")}):
         yield Finding("fabric-warning", seen.host, board, found=line, urn=seen.urn)
-
-
-def driver(seen: Seen, *, up: bool | None) -> Iterator[Finding]:
-    """GpuDriver: NVIDIA's driver on a machine that runs it itself."""
-    version = str(seen.old.at("version") or "none on the host")
-    if seen.new is None:
-        yield Finding(
-            "driver-missing", seen.host, "driver", version, "nothing of it", up=up, urn=seen.urn
-        )
-        return
-    yield from told(seen, _DRIVER, up=up, fallback="driver", declared=f"driver {version}")
-    if seen.new.outputs.get("reboot_pending") and not seen.old.outputs.get("reboot_pending"):
-        yield Finding(
-            "reboot-pending",
-            seen.host,
-            "reboot",
-            "none needed",
-            "the driver needs one",
-            up=up,
-            urn=seen.urn,
-        )
 
 
 def _numbers(value: Any) -> set[int]:

@@ -30,7 +30,7 @@ READERS: Final[Mapping[str, Reader]] = {
     f"{KEPT}HostUnit": host_resources.unit,
     f"{KEPT}ServiceVm": host_resources.service_vm,
     f"{KEPT}FabricPartitions": host_resources.fabric,
-    f"{KEPT}GpuDriver": host_resources.driver,
+    f"{KEPT}GpuDriver": host_resources.converging("driver"),
     f"{KEPT}Rke2Node": host_resources.converging("rke2"),
     f"{KEPT}RootlessHost": host_resources.converging("rootless"),
     f"{KEPT}UsernetesNode": usernetes_resources.node,

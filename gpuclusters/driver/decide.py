@@ -1,15 +1,39 @@
-"""What is true of NVIDIA's driver on every host, whoever installed it. Pure."""
+"""What forbids to install a driver on a host, what it lacks, and what is true of every driver. Pure.
+
+Sources: NVIDIA's driver installation guide (Secure Boot, runfiles), the GPU Operator's documentation (it
+leaves its own driver away where the host has one). Which GPUs a branch knows stands in `rke2_matrix`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
-from gpuclusters.core.finding import Finding
-from gpuclusters.domain import rke2_matrix
+from gpuclusters.boot import command_line
+from gpuclusters.boot.model import RebootPolicy
+from gpuclusters.core.finding import Finding, Level
+from gpuclusters.domain import known_errors, rke2_matrix
 from gpuclusters.domain.gpu_products import Architecture
+from gpuclusters.domain.host_file import sha256_of
+from gpuclusters.domain.rke2_matrix import ModulesPolicy
+from gpuclusters.driver.model import (
+    NOUVEAU,
+    NOUVEAU_FILE,
+    OPEN_LICENCE,
+    UPGRADES,
+    UPGRADES_FILE,
+    DriverSource,
+    GpuDriverInputs,
+    LiveDriver,
+    Modules,
+)
+from gpuclusters.driver.packages import Packages, kernels, others, packages
 
-OPEN_LICENCE = "Dual MIT/GPL"
+LEAST_FREE_MIB = 3072
+"""Modules, libraries, the packages themselves, and an initramfs for every kernel."""
+_VFIO = "vfio-pci"
 _KERNEL_LOG = "look at `dmesg | grep -e NVRM -e Xid` on the host"
+_RESTARTS = ("boot", "restart")
 
 
 def gpu_count(found: int, declared: int, *, seen_by: str = "nvidia-smi") -> Iterator[Finding]:
@@ -23,35 +47,73 @@ def gpu_count(found: int, declared: int, *, seen_by: str = "nvidia-smi") -> Iter
         )
 
 
-def serving(
-    gpus: int, shown: int, *, version: str, is_open: bool, volta: bool, smi: int, said: str
+def generations(
+    pci_ids: Iterable[str], branch: int, modules: ModulesPolicy, *, version: str, remedy: str = ""
 ) -> Iterator[Finding]:
-    """Whether a driver that others installed serves all GPUs; one finding, the deepest cause.
+    """Whether a driver knows these GPUs, by their PCI ids.
+
+    Args:
+        pci_ids: of the GPUs, `10de:1db1`.
+        branch: of the driver.
+        modules: which kernel modules it has.
+        version: as messages name the driver.
+        remedy: in place of what to write in the configuration.
+    """
+    table = rke2_matrix.matrix().drivers
+    for one in Architecture:
+        known = sorted({i for i in pci_ids if rke2_matrix.generation(i) is one})
+        if not known:
+            continue
+        last = rke2_matrix.last_branch_for(one)
+        if branch > last and last != max(table):
+            yield Finding(
+                "driver.branch-unfit",
+                f"{version} does not know its GPUs ({', '.join(known)}): {last} is the last branch for "
+                f"{one}",
+                remedy or f"write driver.branch: {last} for this pool",
+            )
+        problem = rke2_matrix.module_problem(modules, branch, one)
+        if problem:
+            other = Modules.OPEN if modules is ModulesPolicy.PROPRIETARY else Modules.PROPRIETARY
+            yield Finding(
+                "driver.modules-unfit",
+                f"its GPUs ({', '.join(known)}) {problem}; {version} has {modules} ones",
+                remedy or f"write driver.modules: {other} for this pool",
+            )
+
+
+def serving(
+    gpus: int,
+    shown: int,
+    *,
+    version: str,
+    licence: str,
+    pci_ids: Iterable[str],
+    smi: int,
+    said: str,
+) -> Iterator[Finding]:
+    """Whether a driver that others installed serves all GPUs.
 
     Args:
         gpus: how many are declared.
         shown: how many `nvidia-smi` shows.
         version: of the kernel module on the disk; empty without one.
-        is_open: whether that module is the open one.
-        volta: whether there are GPUs of the Volta generation or older.
+        licence: of that module.
+        pci_ids: of the GPUs on the bus.
         smi: exit status of `nvidia-smi`.
         said: what it printed when it failed.
     """
-    branch, last = version.partition(".")[0], rke2_matrix.last_branch_for(Architecture.VOLTA)
-    if volta and is_open:
-        yield Finding(
-            "driver.modules-unfit",
-            f"the driver's kernel module {version} is the open one ({OPEN_LICENCE}), and a V100 works "
-            "with the proprietary one alone",
-            "install the proprietary modules (driver.source: host does), then restart it",
-        )
-    elif volta and branch.isdecimal() and int(branch) > last:
-        yield Finding(
-            "driver.branch-unfit",
-            f"driver {version} does not know its GPUs: {last} is the last branch for V100",
-            f"install a driver of branch {last} (driver.source: host does), then restart it",
-        )
-    elif smi != 0:
+    branch = version.partition(".")[0]
+    if branch.isdecimal():
+        modules = ModulesPolicy.OPEN if licence == OPEN_LICENCE else ModulesPolicy.PROPRIETARY
+        install = "let driver.source: host install one that knows them"
+        unfit = [
+            *generations(pci_ids, int(branch), modules, version=f"driver {version}", remedy=install)
+        ]
+        if unfit:
+            yield from unfit
+            return
+    if smi != 0:
         yield Finding(
             "driver.not-serving",
             f"its driver serves no GPU: nvidia-smi ended with {smi}{f' ({said})' if said else ''}",
@@ -59,3 +121,277 @@ def serving(
         )
     else:
         yield from gpu_count(shown, gpus)
+
+
+def running(live: LiveDriver, *, own: bool) -> Iterator[Finding]:
+    """What is not well about the driver that a host runs, whatever was declared; `own`: it is the host's."""
+    if live.nouveau:
+        yield _nouveau()
+    if live.loaded and live.smi:
+        problem = f"nvidia-smi ends with {live.smi}: {live.smi_said or 'nothing said'}"
+        remedy = "docs/rke2-hosts.md has what each exit status means"
+        yield Finding("driver.not-serving", problem, remedy)
+    if own and live.loaded and live.module and live.loaded != live.module:
+        problem = f"the kernel runs driver {live.loaded}, {live.module} is installed"
+        yield _repair("loaded-other", problem, "restart")
+    if live.reboot_required:
+        yield _waits(Level.WARN)
+
+
+def contents(live: LiveDriver) -> dict[str, str]:
+    """Our files on the host, by path."""
+    upgrades = {UPGRADES_FILE: UPGRADES} if live.family == "debian" else {}
+    return {NOUVEAU_FILE: NOUVEAU, **upgrades}
+
+
+def initramfs_digest() -> str:
+    """Of what has to be in the initramfs."""
+    return sha256_of(NOUVEAU.encode())
+
+
+def installable(inputs: GpuDriverInputs, live: LiveDriver) -> Packages | None:
+    """The packages of the driver; None where the host gets none, or there are none for its system."""
+    try:
+        return packages(inputs, live) if inputs.source is DriverSource.HOST else None
+    except ValueError:
+        return None
+
+
+def loose(live: LiveDriver, wanted: Packages | None) -> list[str]:
+    """Packages that would be upgraded by themselves: the kernel, and the driver where the host has one."""
+    pinned = {*kernels(live)}
+    if wanted is not None:
+        pinned |= set(wanted.held) & {*live.package, *wanted.names}
+    return sorted(pinned - live.held)
+
+
+def findings(
+    inputs: GpuDriverInputs, live: LiveDriver, *, drained: bool = False
+) -> Iterator[Finding]:
+    """How a host differs from its inputs, and what forbids to change it.
+
+    Args:
+        inputs: what is wanted.
+        live: the host.
+        drained: whether its node was drained by this run, so that no pod is left on it.
+    """
+    wanted = installable(inputs, live)
+    repairs = [*_repairs(inputs, live, wanted)]
+    if live.reboot_required and (repairs or live.applied != inputs.digest):
+        # Modules are made for one kernel: the one that runs has to be the one that comes up next time too.
+        first = ("files", "initramfs")
+        repairs = [f if f.step in first else replace(f, step="boot") for f in repairs]
+        repairs.append(_waits(Level.REPAIR))
+    yield from _machine(inputs, live)
+    yield from _host_driver(inputs, live, wanted)
+    yield from _disturbed(inputs, live, repairs, drained=drained)
+    yield from repairs
+    if not repairs and inputs.source is DriverSource.HOST:
+        yield from _serves(inputs, live)
+    if live.reboot_required and not repairs:
+        yield _waits(Level.WARN)
+
+
+def differences(inputs: GpuDriverInputs, live: LiveDriver) -> Iterator[Finding]:
+    """What forbids to take over a driver that is there; a run of ours that was interrupted goes on."""
+    if not (live.module or live.loaded) or (live.file and not live.applied):
+        return
+    for one in findings(inputs, live):
+        if not one.missing and one.code != "driver.restart-required":
+            yield one
+
+
+def _repair(
+    name: str, problem: str, step: str, stays: str = "", path: str = "", *, missing: bool = False
+) -> Finding:
+    remedy = stays or "look on the host what changes it again (configuration management, upgrades)"
+    about = (path,) if path else ()
+    return Finding(f"driver.{name}", problem, remedy, about, Level.REPAIR, step, missing)
+
+
+def _nouveau() -> Finding:
+    return _repair("nouveau", "nouveau has its GPUs", "restart", _KERNEL_LOG, "nouveau")
+
+
+def _waits(level: Level) -> Finding:
+    problem = "the system waits for a restart, most often for a newer kernel"
+    step = "boot" if level is Level.REPAIR else ""
+    remedy = "restart it while it is drained"
+    return Finding("driver.restart-required", problem, remedy, level=level, step=step)
+
+
+def _repairs(
+    inputs: GpuDriverInputs, live: LiveDriver, wanted: Packages | None
+) -> Iterator[Finding]:
+    changed = False
+    for path, text in sorted(contents(live).items()):
+        if live.file.get(path) != sha256_of(text.encode()):
+            changed |= path == NOUVEAU_FILE
+            yield _repair("file-changed", f"{path} differs", "files", path=path, missing=True)
+    if changed or live.initramfs != initramfs_digest():
+        problem = "the initramfs was not built without nouveau"
+        yield _repair("initramfs", problem, "initramfs", missing=True)
+    if live.nouveau:
+        yield _nouveau()
+    names = loose(live, wanted)
+    if names:
+        yield _repair(
+            "not-held", f"packages are not held: {', '.join(names)}", "hold", missing=True
+        )
+    if wanted is not None:
+        yield from _packages(inputs, live, wanted)
+
+
+def _packages(inputs: GpuDriverInputs, live: LiveDriver, wanted: Packages) -> Iterator[Finding]:
+    missing = wanted.missing(live)
+    stays = "look at the package sources of the host: none has this version"
+    if wanted.stream and live.stream != wanted.stream:
+        text = f"the module stream is {live.stream or 'not set'} and not {wanted.stream}"
+        yield _repair("stream", text, "install", stays, missing=not live.stream)
+    for name in missing:
+        has = live.package.get(name)
+        text = f"the package {name} is {has or 'not there'}"
+        yield _repair("packages", text, "install", stays, name, missing=has is None)
+    kind = "open" if live.loaded_open else "proprietary"
+    if live.loaded and live.loaded != inputs.version:
+        text = f"the kernel runs driver {live.loaded} and not {inputs.version}"
+        yield _repair("loaded-other", text, "restart", _KERNEL_LOG)
+    elif live.loaded and live.loaded_open is not (inputs.modules is Modules.OPEN):
+        text = f"the kernel runs {kind} modules and not {inputs.modules} ones"
+        yield _repair("loaded-other", text, "restart", _KERNEL_LOG)
+    elif not live.loaded:
+        yield _repair("not-loaded", "the kernel runs no driver", "load", _KERNEL_LOG)
+    if live.module and live.module != (live.loaded or inputs.version) and missing:
+        text = f"module {live.module} is on the disk and {live.loaded or 'none'} in the kernel"
+        yield _repair("module-other", text, "install", stays)
+    up = live.fabric_enabled and live.fabric_manager == "active"
+    if inputs.nvswitch and not (up and wanted.fabric_manager not in missing):
+        state = live.fabric_manager or "not there"
+        text = f"the fabric manager is {state}{'' if live.fabric_enabled else ' and not enabled'}"
+        stays = "read `journalctl -u nvidia-fabricmanager` on the host"
+        yield _repair("fabric-manager", text, "fabric", stays, missing=not live.fabric_manager)
+
+
+def _machine(inputs: GpuDriverInputs, live: LiveDriver) -> Iterator[Finding]:
+    if live.architecture != "x86_64":
+        problem = f"its processor is {live.architecture}"
+        yield Finding("driver.architecture", problem, "use an x86_64 machine")
+    yield from gpu_count(len(live.gpu), inputs.gpus, seen_by="the PCI bus")
+    if inputs.source is DriverSource.HOST and inputs.nvswitch is not bool(live.switch):
+        declared = "some are" if inputs.nvswitch else "none is"
+        yield Finding(
+            "driver.nvswitch-count",
+            f"it has {len(live.switch)} NVSwitches and {declared} declared",
+            "correct the pool's gpu.nvswitch: GPUs behind switches do not start without the fabric manager",
+        )
+    blocked = command_line.effective(command_line.split(live.command_line))
+    taken = [gpu.address for gpu in live.gpu if gpu.driver == _VFIO]
+    if "nvidia" in blocked.get("module_blacklist", "").split(",") or taken:
+        why = f"{_VFIO} has {', '.join(taken)}" if taken else "module_blacklist=nvidia"
+        yield Finding(
+            "driver.passthrough",
+            f"it is prepared to pass its GPUs to virtual machines ({why})",
+            "take it out of the `caas` stack first, or use another machine",
+        )
+    if live.free_mib < LEAST_FREE_MIB:
+        yield Finding(
+            "driver.disk-full",
+            f"it has {live.free_mib} MiB free in /var or /boot, and the driver needs {LEAST_FREE_MIB}",
+            "free space there (`apt-get clean`, old kernels)",
+        )
+
+
+def _host_driver(
+    inputs: GpuDriverInputs, live: LiveDriver, wanted: Packages | None
+) -> Iterator[Finding]:
+    if inputs.source is not DriverSource.HOST:
+        there = live.module or ", ".join(others(live))
+        if there:
+            yield Finding(
+                "driver.installed",
+                f"a driver is installed on the host ({there}), and the operator leaves its own away where "
+                "it finds one",
+                "remove the packages and reboot, or write driver.source: host",
+            )
+        return
+    ids, modules = {gpu.pci_id for gpu in live.gpu}, ModulesPolicy(inputs.modules)
+    yield from generations(ids, inputs.branch, modules, version=f"branch {inputs.branch}")
+    if wanted is None:
+        try:
+            packages(inputs, live)
+        except ValueError as error:
+            problem, _, remedy = str(error).partition("; ")
+            yield Finding("driver.no-packages", problem, remedy)
+        return
+    if live.secure_boot and not wanted.signed:
+        yield Finding(
+            "driver.secure-boot",
+            "Secure Boot is on, and these modules are built on the host, so that nobody has signed them "
+            '("Key was rejected by service")',
+            "use prebuilt signed modules (Ubuntu: driver.packages: distribution; SLES: driver.modules: "
+            "open), enrol a key of your own (MOK) and sign by hand, or switch Secure Boot off",
+        )
+    foreign = others(live, inputs.version or "")
+    if foreign and not live.file:
+        yield Finding(
+            "driver.foreign",
+            f"another driver is installed there: {', '.join(foreign)}",
+            "remove it first (`apt-get purge`, `dnf remove`, `zypper remove`, or `nvidia-uninstall` for a "
+            "runfile), then run again",
+        )
+
+
+def disturbs(live: LiveDriver, repairs: Iterable[Finding]) -> bool:
+    """Whether programs on the GPUs would not survive these repairs."""
+    steps = {one.step for one in repairs}
+    return bool(steps & {*_RESTARTS}) or ("install" in steps and bool(live.loaded))
+
+
+def in_use(live: LiveDriver) -> Iterator[Finding]:
+    """Who computes on its GPUs."""
+    if live.user:
+        problem = f"its GPUs are in use by processes {', '.join(live.user)}"
+        yield Finding("driver.in-use", problem, "drain the node or end them, then run again")
+
+
+def _disturbed(
+    inputs: GpuDriverInputs, live: LiveDriver, repairs: list[Finding], *, drained: bool
+) -> Iterator[Finding]:
+    why = [one.problem for one in repairs if one.step in _RESTARTS]
+    if why and inputs.reboot is RebootPolicy.REFUSE:
+        yield Finding(
+            "driver.restart-refused",
+            f"it must be restarted: {'; '.join(why)}; and restarts are not allowed",
+            "restart it when nothing runs there (`sudo systemctl reboot`) and run again, or write "
+            "driver.reboot: allow",
+        )
+    if not disturbs(live, repairs):
+        return
+    # On a node that can be drained they are pods, most often; whoever is left then is none.
+    if not (live.node and inputs.control) or drained:
+        yield from in_use(live)
+    if live.node and not inputs.control:
+        yield Finding(
+            "driver.not-drainable",
+            "it is a node of a cluster, and no server is known that could drain it",
+            "drain it (`kubectl drain`) and stop RKE2 there, then run again",
+        )
+
+
+def _serves(inputs: GpuDriverInputs, live: LiveDriver) -> Iterator[Finding]:
+    """It serves all GPUs, which is more than being installed."""
+    if live.module and live.module != inputs.version:
+        yield Finding(
+            "driver.module-other",
+            f"the packages brought module {live.module}, and {inputs.version} is wanted",
+            "write the driver.version that the repository has, or set up one that has this version",
+        )
+    elif live.smi != 0 or len(live.shown) != inputs.gpus:
+        known = known_errors.explain("driver", live.smi_said)
+        cause = f"nvidia-smi exited with {live.smi}" if live.smi else "a GPU does not start"
+        yield Finding(
+            "driver.not-serving",
+            f"driver {live.loaded} runs and serves {len(live.shown)} of {inputs.gpus} GPUs: "
+            f"{known.cause if known else cause}{f' ({live.smi_said})' if live.smi_said else ''}",
+            known.remedy if known else _KERNEL_LOG,
+        )

@@ -39,7 +39,7 @@ PROVIDERS: Mapping[str, str] = {
     "FleetPreflight": "gpuclusters.providers.fleet_preflight:FleetPreflightProvider",
     "GcpMachine": "gpuclusters.providers.gcp_machine:GcpMachineProvider",
     "GcpQuota": "gpuclusters.providers.gcp_quota:GcpQuotaProvider",
-    "GpuDriver": "gpuclusters.providers.gpu_driver:GpuDriverProvider",
+    "GpuDriver": "gpuclusters.driver.resource:GpuDriverProvider",
     "GpuOperatorCrds": "gpuclusters.providers.gpu_operator_crds:GpuOperatorCrdsProvider",
     "GpuOperatorPreflight": "gpuclusters.providers.gpu_operator_preflight:GpuOperatorPreflightProvider",
     "GpuReadiness": "gpuclusters.providers.gpu_readiness:GpuReadinessProvider",

@@ -124,10 +124,14 @@ def _drift(old: Resource) -> list[Difference]:
     told = old.outputs.get("drift")
     if isinstance(told, list) and told:
         return [
-            Difference("", None, None, note=f"found on the machine: {visible(str(t))}")
+            Difference("", None, None, note=f"found on the machine: {visible(_said(t))}")
             for t in told
         ]
     return []
+
+
+def _said(told: Any) -> str:
+    return str(told["problem"]) if isinstance(told, Mapping) else str(told)
 
 
 def _compared(path: str, old: Any, new: Any) -> Iterator[Difference]:

@@ -37,8 +37,8 @@ def findings(inputs: RootlessHostInputs, live: LiveRootless) -> Iterator[Finding
         inputs.gpus,
         len(live.gpu),
         version=live.module,
-        is_open=live.licence == driver.OPEN_LICENCE,
-        volta=live.volta,
+        licence=live.licence,
+        pci_ids=live.pci_gpu,
         smi=live.smi,
         said=live.smi_said,
     )

@@ -185,8 +185,8 @@ class LiveRootless(Facts):
     module: str = ""
     """Version of NVIDIA's module on the disk."""
     licence: str = ""
-    volta: Yes = False
-    """Whether the machine has GPUs of the Volta generation or older."""
+    pci_gpu: frozenset[str] = frozenset()
+    """PCI ids of its GPUs."""
     gpu: tuple[str, ...] = ()
     """UUIDs, as the driver shows them."""
     smi: int = 127

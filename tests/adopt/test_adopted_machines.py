@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpuclusters.boot.resource import HostBootProvider
-from gpuclusters.providers.gpu_driver import GpuDriverProvider
+from gpuclusters.driver.resource import GpuDriverProvider
 from gpuclusters.vfio.resource import VfioBindingProvider
 from tests.fixtures.hosts import Hosts
 from tests.providers import test_gpu_driver as drivers

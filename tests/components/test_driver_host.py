@@ -34,7 +34,7 @@ def test_a_host_has_one_resource_and_asks_every_server_but_itself(preview: bool)
     ]
     (driver,) = engine.of("GpuDriver").values()
     assert [one["host"] for one in driver["control"]] == ["server-1"]
-    assert (driver["node_name"], driver["nvswitch"], driver["reboot"]) == ("gpu-1", True, "never")
+    assert (driver["node_name"], driver["nvswitch"], driver["reboot"]) == ("gpu-1", True, "refuse")
 
 
 def test_what_needs_the_driver_depends_on_its_resource() -> None:

@@ -9,8 +9,8 @@ import pytest
 
 from components.host_connection import HostConnection
 from components.usernetes.rootless_host import RootlessHost, RootlessHostArgs
-from gpuclusters.domain.rootless_driver import WantedDriver
 from gpuclusters.domain.usernetes_versions import version_set
+from gpuclusters.driver.model import WantedDriver
 from tests.components.recorder import record
 
 DRIVER = WantedDriver(
@@ -48,7 +48,7 @@ def test_a_host_has_its_driver_and_its_docker(preview: bool) -> None:
     ]
     ((name, driver),) = engine.of("GpuDriver").items()
     assert name == "v100-1-driver"
-    assert (driver["modules"], driver["reboot"], driver["gpus"]) == ("proprietary", "never", 4)
+    assert (driver["modules"], driver["reboot"], driver["gpus"]) == ("proprietary", "refuse", 4)
     ((name, prepared),) = engine.of("gpu-clusters:gpu:RootlessHost").items()
     assert name == "v100-1-rootless"
     versions = version_set("current")

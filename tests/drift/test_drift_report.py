@@ -74,7 +74,7 @@ def test_the_same_thing_is_told_once_with_all_that_is_known_of_it() -> None:
     for order in ([one, other], [other, one]):
         (told,) = report("s", order).findings
         assert (told.by, told.up, told.remedy) == ("kubectl", False, "let go")
-    lines = [finding("driver-replaced", what="driver", found=text) for text in ("a", "b", "a")]
+    lines = [finding("driver.loaded-other", what="driver", found=text) for text in ("a", "b", "a")]
     (told,) = report("s", lines).findings
     assert (told.found, told.details) == ("2 differences", ("a", "b"))
     better = [

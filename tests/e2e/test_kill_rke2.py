@@ -115,7 +115,7 @@ def test_drift_of_an_rke2_cluster_is_found_and_a_machine_that_is_away_hides_noth
     assert any("cp-01" in one["what"] for one in report["not_looked_at"])
     wanted = {
         ("rke2-config-changed", "gpu-01", RKE2_CONFIG),
-        ("driver-replaced", "gpu-02", "driver"),
+        ("driver.loaded-other", "gpu-02", "gpu-02-driver"),
         ("mig-layout-changed", "gpu-03", "MIG layout"),
         ("node-taint-missing", "cp-01", "CriticalAddonsOnly"),
         ("node-missing", "gpu-01", "gpu-01"),

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 import lab.hosts
-from gpuclusters.domain import gpu_driver
-from gpuclusters.providers.gpu_driver import GpuDriverProvider
+from gpuclusters.driver import model as gpu_driver
+from gpuclusters.driver.resource import GpuDriverProvider
 from lab.hosts import faults
 from tests.fixtures.hosts import Hosts, SimulatedHost
 from tests.providers.conftest import StartProvider
@@ -112,7 +112,7 @@ def test_what_changed_on_a_machine_is_drift_and_is_put_back(
         "apt-mark unhold nvidia-utils-580-server"
     )
     read = provider.read(GpuDriverProvider, made)
-    said = "; ".join(read.outputs["drift"])
+    said = "; ".join(one["problem"] for one in read.outputs["drift"])
     for words in (
         f"{gpu_driver.NOUVEAU_FILE} differs",
         "not held: nvidia-utils-580",
@@ -125,7 +125,8 @@ def test_what_changed_on_a_machine_is_drift_and_is_put_back(
         "/proc/sys/kernel/osrelease) nvidia-utils-595-server=595.91.07*"
     )
     read = provider.read(GpuDriverProvider, made)
-    assert f"module {NEW} is on the disk and {OLD} in the kernel" in read.outputs["drift"]
+    said = "; ".join(one["problem"] for one in read.outputs["drift"])
+    assert f"module {NEW} is on the disk and {OLD} in the kernel" in said
     made = provider.update(GpuDriverProvider, Made(read.id, read.outputs), inputs(host))
     assert (made.outputs["drift"], state(host).driver_version, state(host).usable) == ([], OLD, 8)
 
@@ -136,12 +137,12 @@ def test_all_that_is_wrong_is_said_at_once_and_nothing_is_touched(
     (host,) = hosts(1, platform="plain-gpu-v100", condition="bare")
     host.forget()
     with pytest.raises(StepFailed) as failed:
-        start_provider(host).create(GpuDriverProvider, inputs(host, version=NEW, reboot="never"))
+        start_provider(host).create(GpuDriverProvider, inputs(host, version=NEW, reboot="refuse"))
     for words in (
-        "shows 4 GPUs of NVIDIA on the bus and 8 are declared",
+        "the PCI bus shows 4 GPUs and 8 are declared",
         "it has 0 NVSwitches and some are declared",
         "branch 595 does not know its GPUs (10de:1db1)",
-        "open modules do not know its GPUs",
+        "its GPUs (10de:1db1) have no GPU System Processor, which open modules need",
         "it must be restarted: nouveau has its GPUs; and restarts are not allowed",
     ):
         assert words in str(failed.value)

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from gpuclusters.domain import gpu_driver, rke2
-from gpuclusters.providers.gpu_driver import GpuDriverProvider
+from gpuclusters.domain import rke2
+from gpuclusters.driver import model as gpu_driver
+from gpuclusters.driver.resource import GpuDriverProvider
 from gpuclusters.rke2.resource import Rke2NodeProvider
 from lab.hosts import faults
 from tests.fixtures.hosts import Hosts, SimulatedHost
@@ -119,7 +120,8 @@ def test_a_newer_driver_drains_the_node_and_opens_it_again(cluster: Cluster) -> 
     first = cluster.servers[0]
     # Nouveau is back, as after somebody's repair: that takes a restart.
     host.sudo("modprobe -r nvidia; modprobe nouveau")
-    assert "nouveau is loaded" in cluster.provider.read(GpuDriverProvider, made).outputs["drift"]
+    found = cluster.provider.read(GpuDriverProvider, made).outputs["drift"]
+    assert "driver.nouveau" in [one["code"] for one in found]
     first.forget()
     cluster.provider.update(GpuDriverProvider, made, wanted)
     actions = [e["action"] for e in first.journal("rke2") if e.get("node") == host.name]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gpuclusters.providers.gpu_driver import GpuDriverProvider
+from gpuclusters.driver.resource import GpuDriverProvider
 from gpuclusters.rootless import files
 from gpuclusters.rootless.resource import RootlessHostProvider
 from lab.hosts import faults
@@ -202,7 +202,7 @@ def test_all_that_speaks_against_a_host_is_said_at_once_and_nothing_is_touched(
         provider.create(RootlessHostProvider, inputs(host))
     for words in (
         "Docker runs as root there and has 2 containers (registry, web): somebody uses it",
-        "Dual MIT/GPL), and a V100 works with the proprietary one alone",
+        "have no GPU System Processor, which open modules need",
         "AppArmor restricts user namespaces: `rootlesskit true` says",
         "rootless containerd of nerdctl runs under the same account",
         "something listens on port 6443 already",

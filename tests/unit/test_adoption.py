@@ -10,13 +10,12 @@ import yaml
 
 from gpuclusters.domain import (
     adoption,
-    adoption_host,
     mig_node,
     reconcile_tenancy,
 )
-from gpuclusters.domain.reconcile_gpu_driver import packages_of
 from gpuclusters.domain.refusals import RefusalError
 from gpuclusters.domain.rke2 import Role
+from gpuclusters.driver import decide
 from gpuclusters.rke2 import adopt
 from gpuclusters.rke2.model import LiveHost, Rke2NodeInputs
 from tests.unit import test_gpu_driver_rules as drivers
@@ -139,27 +138,26 @@ def test_a_list_that_a_fragment_adds_to_is_one_list() -> None:
 
 
 def driver(live: Any, **changes: Any) -> list[str]:
-    wanted = drivers.inputs(**changes)
-    packages = packages_of(wanted, live)
-    return list(adoption_host.driver(wanted, live, None if isinstance(packages, str) else packages))
+    return [one.problem for one in decide.differences(drivers.inputs(**changes), live)]
 
 
 def test_a_driver_is_taken_over_only_if_it_is_this_one() -> None:
-    there = drivers.served(drivers.inputs())
-    by_hand = drivers.replace(there, held=frozenset(), digests={}, initramfs="")
+    wanted = drivers.inputs()
+    nobodys = {"held": frozenset(), "file": {}, "initramfs": "", "applied": ""}
+    by_hand = drivers.served(wanted, **nobodys)
     assert driver(by_hand) == []
     assert driver(drivers.live()) == [], "there is none"
-    utils = {n: v for n, v in by_hand.packages.items() if "utils" not in n}
-    assert driver(drivers.replace(by_hand, packages=utils)) == [], "it is added"
-    begun = drivers.replace(there, loaded="", packages={})
+    utils = {n: v for n, v in by_hand.package.items() if "utils" not in n}
+    assert driver(by_hand.model_copy(update={"package": utils})) == [], "it is added"
+    begun = drivers.served(wanted, nvrm="", package={}, applied="")
     assert driver(begun) == [], "a run of ours was interrupted"
     other = driver(by_hand, version="580.126.16")
     assert any(
         words.startswith("the package nvidia-utils-580-server is 580.178.04") for words in other
     )
-    assert "the kernel runs driver 580.178.04" in other
+    assert "the kernel runs driver 580.178.04 and not 580.126.16" in other
     assert any("proprietary" in words for words in driver(by_hand, modules="proprietary"))
-    assert "1 of 2 GPUs are on the bus" in driver(by_hand, gpus=2)
+    assert "the PCI bus shows 1 GPUs and 2 are declared" in driver(by_hand, gpus=2)
 
 
 class OneObject:

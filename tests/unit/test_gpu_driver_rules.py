@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
-from gpuclusters.domain import gpu_driver, gpu_driver_packages, gpu_driver_plan
-from gpuclusters.domain.gpu_driver import Gpu, GpuDriverInputs, LiveDriver
-from gpuclusters.domain.gpu_driver_refusals import before_changing
+from gpuclusters.core import codes
+from gpuclusters.core.finding import Finding, Level
 from gpuclusters.domain.host_file import sha256_of
-from gpuclusters.domain.reconcile_gpu_driver import packages_of
-from gpuclusters.domain.refusals import RefusalError
+from gpuclusters.driver import decide
+from gpuclusters.driver.model import NOUVEAU_FILE, Gpu, GpuDriverInputs, LiveDriver
+from gpuclusters.driver.packages import packages
 
 KERNEL = "6.8.0-60-generic"
 CONNECTION = {
@@ -30,62 +29,70 @@ def inputs(**changes: Any) -> GpuDriverInputs:
     return GpuDriverInputs.model_validate(values)
 
 
+def nvrm(version: str, *, is_open: bool = True) -> str:
+    """What the kernel says of the driver that it runs."""
+    kind = "Open Kernel Module for x86_64" if is_open else "x86_64 Kernel Module"
+    return f"NVRM version: NVIDIA UNIX {kind}  {version}  Release Build"
+
+
 def live(**changes: Any) -> LiveDriver:
     """An Ubuntu machine with one A100 and nothing installed."""
-    return replace(
-        LiveDriver(
-            system="ubuntu",
-            family="debian",
-            release="24.04",
-            kernel=KERNEL,
-            architecture="x86_64",
-            gpus=(Gpu("0000:07:00.0", "10de:20b2"),),
-        ),
-        **changes,
-    )
+    return LiveDriver(
+        system="ubuntu",
+        family="debian",
+        release="24.04",
+        kernel=KERNEL,
+        architecture="x86_64",
+        gpu=(Gpu("0000:07:00.0", "10de:20b2"),),
+    ).model_copy(update=changes)
 
 
-def served(wanted: GpuDriverInputs) -> LiveDriver:
-    """As it is when all is done."""
+def served(wanted: GpuDriverInputs, **changes: Any) -> LiveDriver:
+    """As it is when all is done, but for the changes."""
     bare = live()
-    packages = packages_of(wanted, bare)
-    assert isinstance(packages, gpu_driver_packages.Packages)
-    files = gpu_driver_plan.contents(bare)
-    return replace(
-        bare,
-        loaded="580.178.04",
-        loaded_open=True,
-        module="580.178.04",
-        packages={name: version.replace("*", "-1") or "1" for name, version in packages.wanted},
-        held=frozenset(packages.names),
-        shown=("NVIDIA A100-SXM4-80GB",),
-        smi=0,
-        initramfs=gpu_driver_plan.initramfs_digest(),
-        digests={path: sha256_of(text.encode()) for path, text in files.items()},
-    )
+    brought = packages(wanted, bare)
+    done = {
+        "nvrm": nvrm("580.178.04"),
+        "module": "580.178.04",
+        "package": {name: version.replace("*", "-1") or "1" for name, version in brought.wanted},
+        "held": frozenset(brought.names),
+        "shown": ("NVIDIA A100-SXM4-80GB",),
+        "smi": 0,
+        "initramfs": decide.initramfs_digest(),
+        "applied": wanted.digest,
+        "file": {path: sha256_of(t.encode()) for path, t in decide.contents(bare).items()},
+    }
+    return bare.model_copy(update={**done, **changes})
 
 
-def refused(wanted: GpuDriverInputs, there: LiveDriver) -> str:
-    packages = packages_of(wanted, there)
-    known = packages if isinstance(packages, gpu_driver_packages.Packages) else None
-    todo = gpu_driver_plan.plan(wanted, there, known)
-    with pytest.raises(RefusalError) as refusal:
-        before_changing(wanted, there, packages if packages is not None else "", todo)
-    return str(refusal.value)
+def found_in(wanted: GpuDriverInputs, there: LiveDriver, *, drained: bool = False) -> list[Finding]:
+    """All findings; each has a code that is listed, and can be told as drift."""
+    found = [*decide.findings(wanted, there, drained=drained)]
+    assert all(codes.listed()[one.code].severity for one in found)
+    return found
+
+
+def blocking(wanted: GpuDriverInputs, there: LiveDriver, *, drained: bool = False) -> str:
+    found = found_in(wanted, there, drained=drained)
+    return "\n".join(str(one) for one in found if one.level is Level.BLOCK)
 
 
 @pytest.mark.parametrize(
     ("changes", "there", "words"),
     [
-        ({"version": "595.91.07"}, {"gpus": (Gpu("a", "10de:1db5"),)}, "driver.branch: 580"),
-        ({}, {"gpus": (Gpu("a", "10de:15f8"),)}, "driver.modules: proprietary"),
-        ({"modules": "proprietary"}, {"gpus": (Gpu("a", "10de:2901"),)}, "driver.modules: open"),
-        ({"version": "620.10.01", "modules": "proprietary"}, {}, "no proprietary modules any more"),
-        ({}, {"gpus": ()}, "shows 0 GPUs of NVIDIA on the bus and 1 are declared"),
-        ({}, {"switches": 6}, "correct the pool's gpu.nvswitch"),
+        ({"version": "595.91.07"}, {"gpu": (Gpu("a", "10de:1db5"),)}, "driver.branch: 580"),
+        ({}, {"gpu": (Gpu("a", "10de:15f8"),)}, "driver.modules: proprietary"),
+        ({"modules": "proprietary"}, {"gpu": (Gpu("a", "10de:2901"),)}, "driver.modules: open"),
+        (
+            {"version": "620.10.01", "modules": "proprietary"},
+            {},
+            "would need modules that branch 620 no longer has",
+        ),
+        ({}, {"gpu": ()}, "the PCI bus shows 0 GPUs and 1 are declared"),
+        ({}, {"switch": tuple("abcdef")}, "correct the pool's gpu.nvswitch"),
         (
             {},
-            {"gpus": (Gpu("a", "10de:20b2", "vfio-pci"),)},
+            {"gpu": (Gpu("a", "10de:20b2", "vfio-pci"),)},
             "to pass its GPUs to virtual machines",
         ),
         (
@@ -97,36 +104,32 @@ def refused(wanted: GpuDriverInputs, there: LiveDriver) -> str:
         ({}, {"free_mib": 900}, "has 900 MiB free"),
         (
             {},
-            {"packages": {"nvidia-driver-535": "535.309.01-1"}},
+            {"package": {"nvidia-driver-535": "535.309.01-1"}},
             "another driver is installed there",
         ),
         ({}, {"foreign": ("NVIDIA's .run installer",)}, "`nvidia-uninstall`"),
         ({}, {"system": "arch", "family": "other"}, "use Ubuntu, the RHEL family or SLES"),
         ({}, {"system": "rocky", "family": "rhel"}, "driver.packages: nvidia"),
         ({"packages": "nvidia"}, {"secure_boot": True}, "Secure Boot is on"),
-        ({"reboot": "never"}, {"nouveau": True}, "restarts are not allowed"),
+        ({"reboot": "refuse"}, {"nouveau": True}, "restarts are not allowed"),
         ({}, {"nouveau": True, "node": True}, "no server is known that could drain it"),
-        ({}, {"loaded": "570.1.2", "users": ("7 train.py",)}, "in use by processes 7 train.py"),
+        ({}, {"nvrm": nvrm("570.1.2"), "user": ("7 train.py",)}, "in use by processes 7 train.py"),
         ({"source": "operator", "version": None}, {"module": "580.178.04"}, "driver.source: host"),
     ],
 )
 def test_what_cannot_work_is_refused_with_its_remedy(
     changes: dict[str, Any], there: dict[str, Any], words: str
 ) -> None:
-    assert words in refused(inputs(**changes), live(**there))
+    assert words in blocking(inputs(**changes), live(**there))
 
 
 def test_a_node_with_servers_to_ask_is_drained_instead() -> None:
     wanted = inputs(control=[{**CONNECTION, "host": "server-1"}], node_name="gpu-1")
-    there = live(loaded="570.1.2", users=("7 train.py",), node=True)
-    packages = packages_of(wanted, there)
-    assert isinstance(packages, gpu_driver_packages.Packages)
-    todo = gpu_driver_plan.plan(wanted, there, packages)
-    assert todo.disturbs
-    before_changing(wanted, there, packages, todo)
+    there = live(nvrm=nvrm("570.1.2"), user=("7 train.py",), node=True)
+    assert decide.disturbs(there, found_in(wanted, there))
+    assert blocking(wanted, there) == ""
     # Who computes after that is no pod.
-    with pytest.raises(RefusalError, match=r"in use by processes 7 train\.py"):
-        before_changing(wanted, there, packages, todo, drained=True)
+    assert "in use by processes 7 train.py" in blocking(wanted, there, drained=True)
 
 
 @pytest.mark.parametrize(
@@ -146,59 +149,60 @@ def test_inputs_that_make_no_sense_are_refused(changes: dict[str, Any]) -> None:
 
 
 def test_a_host_at_rest_needs_nothing() -> None:
-    wanted = inputs()
-    there = served(wanted)
-    packages = packages_of(wanted, there)
-    assert isinstance(packages, gpu_driver_packages.Packages)
-    assert gpu_driver_plan.plan(wanted, there, packages).is_empty
-    assert gpu_driver_plan.drift(wanted, there, packages) == []
+    assert found_in(inputs(), served(inputs())) == []
 
 
 @pytest.mark.parametrize(
-    ("there", "words"),
+    ("there", "code", "words"),
     [
-        ({"loaded": ""}, "the kernel runs no driver"),
-        ({"loaded": "570.1.2"}, "the kernel runs driver 570.1.2"),
-        ({"loaded_open": False}, "the kernel runs proprietary modules"),
-        ({"module": "595.91.07"}, "module 595.91.07 is on the disk"),
-        ({"nouveau": True}, "nouveau is loaded"),
-        ({"held": frozenset()}, "packages are not held"),
-        ({"shown": ()}, "nvidia-smi shows 0 of 1 GPUs"),
-        ({"gpus": ()}, "0 of 1 GPUs are on the bus"),
-        ({"digests": {}}, f"{gpu_driver.NOUVEAU_FILE} differs"),
-        ({"packages": {}}, "packages are not there"),
+        ({"nvrm": ""}, "not-loaded", "the kernel runs no driver"),
+        ({"nvrm": nvrm("570.1.2")}, "loaded-other", "the kernel runs driver 570.1.2"),
+        (
+            {"nvrm": nvrm("580.178.04", is_open=False)},
+            "loaded-other",
+            "the kernel runs proprietary modules",
+        ),
+        ({"module": "595.91.07"}, "module-other", "the packages brought module 595.91.07"),
+        (
+            {"module": "595.91.07", "package": {}},
+            "module-other",
+            "module 595.91.07 is on the disk and 580.178.04 in the kernel",
+        ),
+        ({"nouveau": True}, "nouveau", "nouveau has its GPUs"),
+        ({"held": frozenset()}, "not-held", "packages are not held"),
+        ({"shown": ()}, "not-serving", "serves 0 of 1 GPUs: a GPU does not start"),
+        ({"smi": 9}, "not-serving", "nvidia-smi exited with 9"),
+        ({"gpu": ()}, "gpu-count", "the PCI bus shows 0 GPUs and 1 are declared"),
+        ({"file": {}}, "file-changed", f"{NOUVEAU_FILE} differs"),
+        ({"initramfs": ""}, "initramfs", "without nouveau"),
+        ({"package": {}}, "packages", "nvidia-utils-580-server is not there"),
+        ({"reboot_required": True}, "restart-required", "waits for a restart"),
     ],
 )
-def test_every_difference_is_drift(there: dict[str, Any], words: str) -> None:
-    wanted = inputs()
-    now = replace(served(wanted), **there)
-    packages = packages_of(wanted, now)
-    assert isinstance(packages, gpu_driver_packages.Packages)
-    assert words in "; ".join(gpu_driver_plan.drift(wanted, now, packages))
+def test_every_difference_is_drift(there: dict[str, Any], code: str, words: str) -> None:
+    found = found_in(inputs(), served(inputs(), **there))
+    said = [one.problem for one in found if one.code == f"driver.{code}"]
+    assert words in "; ".join(said)
+
+
+def test_a_driver_that_serves_is_not_disturbed_for_a_kernel_that_waits() -> None:
+    (found,) = found_in(inputs(), served(inputs(), reboot_required=True))
+    assert (found.level, found.step) == (Level.WARN, "")
 
 
 @pytest.mark.parametrize("source", ["host", "operator"])
 def test_the_kernel_stays_whoever_brings_the_driver(source: str) -> None:
     wanted = inputs(source=source, version="580.178.04" if source == "host" else None)
-    there = live(packages={"linux-image-generic": "6.8.0.60", "linux-generic": "6.8.0.60"})
-    packages = packages_of(wanted, there)
-    known = packages if isinstance(packages, gpu_driver_packages.Packages) else None
-    assert {"linux-image-generic", "linux-generic"} <= set(
-        gpu_driver_plan.plan(wanted, there, known).hold
-    )
+    there = live(package={"linux-image-generic": "6.8.0.60", "linux-generic": "6.8.0.60"})
+    (held,) = [one.problem for one in found_in(wanted, there) if one.step == "hold"]
+    assert "linux-generic, linux-image-generic" in held
 
 
 def test_a_newer_kernel_is_booted_before_modules_are_chosen_for_it() -> None:
-    wanted = inputs()
-    there = live(reboot_required=True)
-    packages = packages_of(wanted, there)
-    assert isinstance(packages, gpu_driver_packages.Packages)
-    first = gpu_driver_plan.plan(wanted, there, packages)
-    assert "newer kernel" in first.reboot
-    assert first.install == ()
+    found = found_in(inputs(), live(reboot_required=True))
     # With the blacklist in the same restart, nouveau costs none of its own.
-    assert gpu_driver.NOUVEAU_FILE in first.write
-    assert first.initramfs
+    assert {one.step for one in found} == {"files", "initramfs", "boot"}
+    assert "newer kernel" in "; ".join(one.problem for one in found if one.step == "boot")
 
 
 @pytest.mark.parametrize(
@@ -248,10 +252,9 @@ def test_a_newer_kernel_is_booted_before_modules_are_chosen_for_it() -> None:
 def test_packages_by_operating_system(
     there: dict[str, Any], changes: dict[str, Any], names: str
 ) -> None:
-    packages = packages_of(inputs(**changes), live(**there))
-    assert isinstance(packages, gpu_driver_packages.Packages)
-    assert " ".join(packages.names) == names
-    assert set(packages.names[1:]) <= set(packages.held)
+    brought = packages(inputs(**changes), live(**there))
+    assert " ".join(brought.names) == names
+    assert set(brought.names[1:]) <= set(brought.held)
 
 
 @pytest.mark.parametrize(
@@ -259,9 +262,8 @@ def test_packages_by_operating_system(
 )
 def test_the_rhel_family_has_streams_up_to_its_ninth_release(release: str, stream: str) -> None:
     there = live(family="rhel", system="rhel", release=release)
-    packages = packages_of(inputs(packages="nvidia"), there)
-    assert isinstance(packages, gpu_driver_packages.Packages)
-    assert packages.stream == stream
+    brought = packages(inputs(packages="nvidia"), there)
+    assert brought.stream == stream
 
 
 @pytest.mark.parametrize(
@@ -276,4 +278,5 @@ def test_the_rhel_family_has_streams_up_to_its_ninth_release(release: str, strea
     ],
 )
 def test_what_the_kernel_says_of_its_driver(line: str, found: tuple[str, bool]) -> None:
-    assert gpu_driver.parse_version_file(line) == found
+    there = live(nvrm=line)
+    assert (there.loaded, there.loaded_open) == found

@@ -62,7 +62,7 @@ def good(**changes: Any) -> LiveRootless:
         cdi=CDI,
         module="580.178.04",
         licence="NVIDIA",
-        volta=True,
+        pci_gpu=frozenset({"10de:1db1"}),
         gpu=UUIDS,
         smi=0,
         bus=True,
@@ -221,9 +221,9 @@ def test_a_daemon_that_is_not_as_it_must_be_is_restarted(
         (
             {"licence": "Dual MIT/GPL"},
             "driver.modules-unfit",
-            "a V100 works with the proprietary one alone",
+            "which open modules need: volta is older than turing",
         ),
-        ({"module": "595.91.07"}, "driver.branch-unfit", "580 is the last branch for V100"),
+        ({"module": "595.91.07"}, "driver.branch-unfit", "580 is the last branch for volta"),
         (
             {"smi": 9, "smi_said": "no driver"},
             "driver.not-serving",
@@ -345,14 +345,15 @@ def test_two_inspections_make_one_host() -> None:
         "package docker-ce 5:29.7.2-1\nheld docker-ce\nlinger yes\nmanager active\ncontrollers cpu memory\n"
         "sysctl net.ipv4.ip_unprivileged_port_start 0\nfile /etc/a aa\n"
         "active docker.service inactive\nenabled docker.service disabled\n"
-        "runtime-mode cdi\ncdi nvidia.com/gpu=all\ngpu GPU-a\nsmi 0\nports 22 6443\nvolta yes\n"
+        "runtime-mode cdi\ncdi nvidia.com/gpu=all\ngpu GPU-a\nsmi 0\nports 22 6443\n"
+        "pci-gpu 10de:1db1\npci-gpu 10de:1db1\n"
         "bus yes\nrootlesskit /usr/bin/rootlesskit\nuser-unit yes\nuser-enabled enabled\n"
         "daemon-json e30=\nfile /home/ubuntu/b aa\n"
         'docker-info {"ServerVersion": "29.7.2", "SecurityOptions": ["name=rootless"], "Runtimes": {"runc": '
         '{}}, "DefaultRuntime": "runc", "CDISpecDirs": ["/var/run/cdi"], "DiscoveredDevices": [{"Source": '
         '"cdi", "ID": "nvidia.com/gpu=all"}], "ContainersRunning": 1}\n'
     )
-    assert (live.uid, live.local, live.volta, live.smi) == (1000, True, True, 0)
+    assert (live.uid, live.local, live.pci_gpu, live.smi) == (1000, True, {"10de:1db1"}, 0)
     assert live.subuid == ((100_000, 65_536),)
     assert live.ports == {22, 6443}
     assert live.controllers == {"cpu", "memory"}

@@ -176,7 +176,7 @@ def test_a_driver_of_ours_is_proprietary_for_volta_and_open_from_turing_on() -> 
     turing = plan.driver(
         section(
             gpus={"product": "t4", "count": 1},
-            driver={"source": "host", "packages": "nvidia", "reboot": "never"},
+            driver={"source": "host", "packages": "nvidia", "reboot": "refuse"},
         )
     )
     assert turing is not None

@@ -9,9 +9,9 @@ from gpuclusters.config.fault import NOTHING, Flaw, Path, show
 from gpuclusters.config.hosts import ExistingHosts
 from gpuclusters.config.places import service_vm_network
 from gpuclusters.config.rules.rule import rule
-from gpuclusters.domain.gpu_driver_packages import FABRIC_MANAGER, fabric_manager
 from gpuclusters.domain.network import Range, overlapping
 from gpuclusters.domain.rke2_matrix import branch_of
+from gpuclusters.driver.packages import FABRIC_MANAGER, fabric_manager
 
 _BRIDGE_LENGTH = 15
 _UBUNTUS = "ubuntu"

@@ -101,15 +101,10 @@ if command -v nvidia-ctk >/dev/null 2>&1; then
 fi
 
 modinfo nvidia 2>/dev/null | sed -n -e 's/^version: */module /p' -e 's/^license: */licence /p' || true
-# NVIDIA counts PCI ids up by generation; Turing begins with 1e.
 for device in /sys/bus/pci/devices/*; do
     [ -r "$device/vendor" ] && [ "$(cat "$device/vendor")" = 0x10de ] || continue
     case $(cat "$device/class") in
-    0x0300* | 0x0302*) ;;
-    *) continue ;;
-    esac
-    case $(cat "$device/device") in
-    0x0* | 0x10* | 0x11* | 0x12* | 0x13* | 0x14* | 0x15* | 0x16* | 0x17* | 0x1b* | 0x1c* | 0x1d*) say volta yes ;;
+    0x0300* | 0x0302*) id=$(cat "$device/device") && say pci-gpu "10de:${id#0x}" ;;
     esac
 done
 if command -v nvidia-smi >/dev/null 2>&1; then

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from gpuclusters.domain.gpu_driver import GpuDriverInputs, LiveDriver, Modules, PackageSource
+from gpuclusters.driver.model import GpuDriverInputs, LiveDriver, Modules, PackageSource
 
 _RENAMED = 590
 """From this branch on NVIDIA's packages for Ubuntu have no branch in their names; one with a branch is
@@ -43,7 +43,7 @@ class Packages:
     def missing(self, live: LiveDriver) -> tuple[str, ...]:
         """Packages that are not there in their version."""
         return tuple(
-            name for name, version in self.wanted if not _fits(live.packages.get(name), version)
+            name for name, version in self.wanted if not _fits(live.package.get(name), version)
         )
 
 
@@ -68,7 +68,7 @@ def others(live: LiveDriver, version: str = "") -> tuple[str, ...]:
     """Drivers that are there and are not of this version; of any version without one."""
     found = [
         name
-        for name, has in live.packages.items()
+        for name, has in live.package.items()
         if _OF_A_DRIVER.fullmatch(name) and not (version and _fits(has, f"{version}*"))
     ]
     return (*sorted(found), *live.foreign)
@@ -90,7 +90,7 @@ def kernels(live: LiveDriver) -> tuple[str, ...]:
         "rhel": ("kernel", "kernel-core"),
         "suse": ("kernel-default",),
     }
-    return tuple(name for name in names.get(live.family, ()) if name in live.packages)
+    return tuple(name for name in names.get(live.family, ()) if name in live.package)
 
 
 def fabric_manager(branch: int, *, of_ubuntu: bool) -> str:

@@ -1,4 +1,4 @@
-"""NVIDIA's driver on a host: what it must be, and what is there. Pure.
+"""NVIDIA's driver on a host: what it must be, and what is there.
 
 Sources: NVIDIA's driver installation guide (packages, kernel modules, version locking), its Fabric Manager
 User Guide (the manager has exactly the driver's version), Ubuntu's archive, SUSE's signed open modules, and
@@ -11,12 +11,14 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from gpuclusters.boot.model import RebootPolicy
+from gpuclusters.core.facts import Facts, Yes
 from gpuclusters.domain.connection import HostConnection
 from gpuclusters.domain.text import matches
 
@@ -60,13 +62,6 @@ class PackageSource(StrEnum):
     NVIDIA = "nvidia"
 
 
-class RebootPolicy(StrEnum):
-    """Whether the host may be restarted for its driver."""
-
-    ALLOWED = "allowed"
-    NEVER = "never"
-
-
 class GpuDriverInputs(BaseModel):
     """Inputs of the driver on one host."""
 
@@ -88,7 +83,7 @@ class GpuDriverInputs(BaseModel):
     """How many the machine has."""
     nvswitch: bool = False
     """Whether they are behind NVSwitches, so that the host runs the fabric manager."""
-    reboot: RebootPolicy = RebootPolicy.ALLOWED
+    reboot: RebootPolicy = RebootPolicy.ALLOW
     reboot_timeout_seconds: Annotated[int, Field(ge=1, le=7200)] = 1200
     control: tuple[HostConnection, ...] = ()
     """Servers of the cluster that the host may already be a node of: there it is drained before."""
@@ -125,8 +120,19 @@ class GpuDriverInputs(BaseModel):
         return hashlib.sha256(json.dumps(known).encode()).hexdigest()
 
 
-@dataclass(frozen=True, slots=True)
-class Gpu:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WantedDriver:
+    """The driver of a host of a rootless cluster."""
+
+    version: str
+    """Exact, of branch 580 for a V100."""
+    modules: Literal["open", "proprietary"]
+    packages: Literal["distribution", "nvidia"]
+    may_reboot: bool
+    reboot_timeout_seconds: int
+
+
+class Gpu(NamedTuple):
     """A GPU on the bus."""
 
     address: str
@@ -135,9 +141,8 @@ class Gpu:
     """The kernel's driver that has it; empty: none."""
 
 
-@dataclass(frozen=True, slots=True)
-class LiveDriver:
-    """What is on a host."""
+class LiveDriver(Facts):
+    """What is on a host: what `scripts/driver/inspect.sh` prints."""
 
     system: str = ""
     """ID of /etc/os-release."""
@@ -149,16 +154,15 @@ class LiveDriver:
     architecture: str = ""
     boot_id: str = ""
     command_line: str = ""
-    gpus: tuple[Gpu, ...] = ()
-    switches: int = 0
-    nouveau: bool = False
-    loaded: str = ""
-    """Version that the kernel runs; empty: none."""
-    loaded_open: bool = False
+    gpu: tuple[Gpu, ...] = ()
+    switch: tuple[str, ...] = ()
+    nouveau: Yes = False
+    nvrm: str = ""
+    """First line of /proc/driver/nvidia/version; empty where no driver is loaded."""
     module: str = ""
     """Version of the module on the disk, for the kernel that runs."""
-    module_open: bool = False
-    packages: Mapping[str, str] = field(default_factory=dict)
+    licence: str = ""
+    package: Mapping[str, str] = {}
     """Installed ones that may belong to a driver or its kernel."""
     held: frozenset[str] = frozenset()
     stream: str = ""
@@ -167,27 +171,39 @@ class LiveDriver:
     """Drivers that came by no package."""
     shown: tuple[str, ...] = ()
     """Names of the GPUs that `nvidia-smi` shows."""
-    smi: int = 0
+    smi: int = 127
     """Its exit status; 127 without it."""
-    said: str = ""
+    smi_said: str = ""
     """What it printed when it failed."""
-    users: tuple[str, ...] = ()
+    user: tuple[str, ...] = ()
     """Processes that compute on a GPU, as `pid name`."""
     fabric_manager: str = ""
     """systemd's state of it."""
-    fabric_enabled: bool = False
-    secure_boot: bool = False
-    reboot_required: bool = False
+    fabric_enabled: Yes = False
+    secure_boot: Yes = False
+    reboot_required: Yes = False
     """Whether the system says that something waits for a boot: most often a kernel."""
-    node: bool = False
+    node: Yes = False
     """Whether RKE2 or a kubelet runs on it."""
     initramfs: str = ""
     """Digest with which we built it last."""
     applied: str = ""
-    digests: Mapping[str, str] = field(default_factory=dict)
+    """Digest of the inputs that it was last brought to."""
+    file: Mapping[str, str] = {}
     """sha256 of our files by path."""
     free_mib: int = 1_000_000
     """Space in /var and /boot, the smaller of both."""
+
+    @property
+    def loaded(self) -> str:
+        """Version that the kernel runs; empty: none."""
+        found = _NVRM.search(f"{self.nvrm} ")
+        return found[1] if found else ""
+
+    @property
+    def loaded_open(self) -> bool:
+        """Whether the modules that it runs are open."""
+        return "Open Kernel Module" in self.nvrm
 
     @property
     def product(self) -> str:
@@ -196,55 +212,3 @@ class LiveDriver:
 
 
 _NVRM = re.compile(r"NVRM version: .*?\s([0-9]{3}(?:\.[0-9]+)+)\s")
-
-
-def parse_version_file(text: str) -> tuple[str, bool]:
-    """Version, and whether the modules are open, from the line of /proc/driver/nvidia/version."""
-    found = _NVRM.search(f"{text} ")
-    return (found[1] if found else "", "Open Kernel Module" in text)
-
-
-def parse_live(text: str) -> LiveDriver:
-    """What `scripts/driver/inspect.sh` printed: `key value` lines."""
-    single: dict[str, str] = {}
-    many: dict[str, list[str]] = {}
-    for line in text.splitlines():
-        key, _, value = line.partition(" ")
-        single[key] = value.strip()
-        many.setdefault(key, []).append(value.strip())
-    loaded, loaded_open = parse_version_file(single.get("nvrm", ""))
-    pairs = [line.partition(" ") for line in many.get("package", ())]
-    files = [line.partition(" ") for line in many.get("file", ())]
-    return LiveDriver(
-        system=single.get("system", ""),
-        family=single.get("family", ""),
-        release=single.get("release", ""),
-        kernel=single.get("kernel", ""),
-        architecture=single.get("architecture", ""),
-        boot_id=single.get("boot-id", ""),
-        command_line=single.get("command-line", ""),
-        gpus=tuple(Gpu(*[*line.split(), ""][:3]) for line in many.get("gpu", ())),
-        switches=len(many.get("switch", ())),
-        nouveau="nouveau" in single,
-        loaded=loaded,
-        loaded_open=loaded_open,
-        module=single.get("module", ""),
-        module_open=single.get("licence", "") == OPEN_LICENCE,
-        packages={name: version for name, _, version in pairs},
-        held=frozenset(many.get("held", ())),
-        stream=single.get("stream", ""),
-        foreign=tuple(many.get("foreign", ())),
-        shown=tuple(many.get("shown", ())),
-        smi=int(single.get("smi", "127")),
-        said=" ".join(many.get("smi-said", ())),
-        users=tuple(many.get("user", ())),
-        fabric_manager=single.get("fabric-manager", ""),
-        fabric_enabled=single.get("fabric-enabled") == "enabled",
-        secure_boot=single.get("secure-boot") == "enabled",
-        reboot_required="reboot-required" in single,
-        node="node" in single,
-        initramfs=single.get("initramfs", ""),
-        applied=single.get("applied", ""),
-        digests={path: digest for path, _, digest in files},
-        free_mib=int(single.get("free-mib", "1000000")),
-    )

@@ -1,0 +1,74 @@
+"""`GpuDriver`: NVIDIA's driver on one host."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pulumi
+from pulumi.dynamic import DiffResult
+
+from gpuclusters.driver import decide
+from gpuclusters.driver.model import GpuDriverInputs, LiveDriver
+from gpuclusters.providers.converging import ConvergingProvider, ConvergingResource
+from gpuclusters.providers.hosts import host as reach
+from gpuclusters.providers.kept import Properties
+
+if TYPE_CHECKING:
+    from gpuclusters.adapters.ssh import SshHost
+    from gpuclusters.driver.host import DriverCapability
+
+
+class GpuDriverProvider(ConvergingProvider[GpuDriverInputs, LiveDriver]):
+    """Keeps the driver of one host; another version is an update in place, with a restart where needed."""
+
+    model = GpuDriverInputs
+    identity = frozenset({"connection.host"})
+
+    def diff(self, id_: str, olds: Properties, news: Properties) -> DiffResult:
+        """As ever, but whom to ask for a drain is no part of the host."""
+        return super().diff(id_, olds, {**news, "control": olds.get("control")})
+
+    def capability(
+        self,
+        inputs: GpuDriverInputs,
+        before: Properties,  # noqa: ARG002
+        host: SshHost,
+    ) -> DriverCapability:
+        """The driver of one host."""
+        from gpuclusters.adapters.here import StderrReporter, SystemClock
+        from gpuclusters.driver.host import DriverCapability
+        from gpuclusters.rke2.host import SshRke2Control
+
+        servers = [SshRke2Control(reach(one, self.ssh_key)) for one in inputs.control]
+        return DriverCapability(inputs, host, servers, SystemClock(), StderrReporter())
+
+    def outputs(self, inputs: GpuDriverInputs, live: LiveDriver) -> Properties:
+        """What others need of the host."""
+        steps = {one.step for one in decide.findings(inputs, live)}
+        return {
+            "driver_version": live.loaded,
+            "gpu_product": live.product,
+            "gpu_count": len(live.shown) if live.loaded else len(live.gpu),
+            "reboot_pending": live.reboot_required or bool(steps & {"boot", "restart"}),
+            "kernel": live.kernel,
+        }
+
+    def is_absent(self, inputs: GpuDriverInputs, live: LiveDriver) -> bool:  # noqa: ARG002
+        """Whether nothing of ours is on the host."""
+        return not live.applied and not live.file
+
+
+class GpuDriver(ConvergingResource, module="gpu", name="GpuDriver"):
+    """A host whose GPUs are all served by exactly one driver, or that is ready for the operator's."""
+
+    provider = GpuDriverProvider
+    driver_version: pulumi.Output[str]
+    """The driver that the kernel runs; empty where the operator brings it."""
+    gpu_product: pulumi.Output[str]
+    """Name of its GPUs as `nvidia-smi` says it; empty where the operator brings the driver."""
+    gpu_count: pulumi.Output[int]
+    """GPUs that the driver serves; where the operator brings it, GPUs on the bus."""
+    reboot_pending: pulumi.Output[bool]
+    """Whether the last look found that the host must be restarted."""
+    kernel: pulumi.Output[str]
+    """Release of the kernel that its modules are for."""
