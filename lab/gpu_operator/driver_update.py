@@ -9,14 +9,12 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from caas.cluster import Cluster
-from gpuclusters.domain.gpu_operator import UPGRADE_LABEL
+from lab.cluster import NODE, POD, Cluster
 from lab.gpu_operator.labelling import Labels
 from lab.gpu_operator.operands import DRIVER
 from lab.gpu_operator.view import View, is_ready, labels
-from lab.kubelet.kube import POD
-from lab.kubelet.node_objects import NODE
 
+UPGRADE_LABEL: Final = "nvidia.com/gpu-driver-upgrade-state"
 REQUIRED: Final = "upgrade-required"
 RESTART: Final = "pod-restart-required"
 VALIDATION: Final = "validation-required"

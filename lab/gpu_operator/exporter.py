@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from gpuclusters.domain.ports import ObjectKind
-from gpuclusters.domain.tenancy_objects import RUNTIME_CLASS
+from lab.cluster import ObjectKind
 from lab.gpu_operator.operands import EXPORTER, owner
 from lab.gpu_operator.view import View
 
-SERVICE: Final = ObjectKind("", "v1", "services", "Service", namespaced=True)
-SERVICE_MONITOR: Final = ObjectKind(
-    "monitoring.coreos.com", "v1", "servicemonitors", "ServiceMonitor", namespaced=True
+RUNTIME_CLASS: Final = ObjectKind(
+    "node.k8s.io/v1", "runtimeclasses", "RuntimeClass", namespaced=False
 )
+SERVICE: Final = ObjectKind("v1", "services", "Service")
+SERVICE_MONITOR: Final = ObjectKind("monitoring.coreos.com/v1", "servicemonitors", "ServiceMonitor")
 OPTIONAL: Final = (SERVICE_MONITOR,)
 """Kinds that a cluster may not have: what is of them is skipped."""
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from caas.cluster import Cluster
+from lab.cluster import NODE, Cluster
 from lab.gpu_operator.operands import DEPLOY, DRIVER, MIG_MANAGER, OPERANDS
 from lab.gpu_operator.sharing import Sharing, product
 from lab.gpu_operator.view import View, labels
 from lab.hosts import GpuState
-from lab.kubelet.node_objects import NODE
 
 FEATURES: Final = "nvidia.com/gpu.deploy.gpu-feature-discovery"
 MIG_CONFIG: Final = "nvidia.com/mig.config"
@@ -41,7 +40,6 @@ class Labels:
                 "metadata": {"name": node, "labels": dict(wanted)},
             },
             manager=manager,
-            force=True,
         )
         self._known[(manager, node)] = dict(wanted)
 

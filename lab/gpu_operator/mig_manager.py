@@ -6,14 +6,14 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
-from gpuclusters.domain.gpu_operator import MIG_LABEL, MIG_STATE_LABEL
-from lab.gpu_operator.labelling import Labels
+from lab.gpu_operator.labelling import MIG_CONFIG, Labels
 from lab.gpu_operator.machines import Machines
 from lab.gpu_operator.operands import MIG_MANAGER
 from lab.gpu_operator.sharing import balanced, layouts
 from lab.gpu_operator.view import View, labels
 from lab.hosts import HostsError
 
+MIG_STATE: Final = f"{MIG_CONFIG}.state"
 PENDING: Final = "pending"
 SUCCESS: Final = "success"
 FAILED: Final = "failed"
@@ -32,24 +32,24 @@ class MigManagers:
     async def look(self, view: View) -> frozenset[str]:
         """Take every node a step further; those that are being divided, whose GPUs nobody has."""
         for node in view.gpu_nodes:
-            wanted = labels(view.nodes[node]).get(MIG_LABEL, "")
+            wanted = labels(view.nodes[node]).get(MIG_CONFIG, "")
             if not wanted or not view.runs(MIG_MANAGER, node):
                 continue
             if view.memory.layouts.get(node) == wanted:
                 # It was asked for another one and then for this again, or the node joined anew.
                 self._pending.discard(node)
-                if labels(view.nodes[node]).get(MIG_STATE_LABEL, PENDING) == PENDING:
-                    await self._put.change(node, {MIG_STATE_LABEL: SUCCESS})
+                if labels(view.nodes[node]).get(MIG_STATE, PENDING) == PENDING:
+                    await self._put.change(node, {MIG_STATE: SUCCESS})
                 continue
             if node not in self._pending:
                 self._pending.add(node)
-                await self._put.change(node, {MIG_STATE_LABEL: PENDING})
+                await self._put.change(node, {MIG_STATE: PENDING})
                 continue
             state = SUCCESS if await asyncio.to_thread(self._divide, view, node, wanted) else FAILED
             self._pending.discard(node)
             view.memory.layouts[node] = wanted
             view.memory.save()
-            await self._put.change(node, {MIG_STATE_LABEL: state})
+            await self._put.change(node, {MIG_STATE: state})
         return frozenset(self._pending)
 
     def _divide(self, view: View, node: str, name: str) -> bool:

@@ -7,13 +7,18 @@ import contextlib
 import hashlib
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from caas.cluster import ClusterError
-from gpuclusters.domain.gpu_operator import CLUSTER_POLICY, DAEMON_SET
-from gpuclusters.domain.gpu_readiness import active_policy
-from gpuclusters.domain.ports import ObjectKind
+from lab.cluster import (
+    CONFIG_MAP,
+    DAEMON_SET,
+    DEPLOYMENT,
+    NODE,
+    POD,
+    ClusterError,
+    ObjectKind,
+)
 from lab.gpu_operator import (
     device_nodes,
     driver_update,
@@ -34,10 +39,9 @@ from lab.gpu_operator.plugin import NodePlugins
 from lab.gpu_operator.real_nodes import RealNode, RealNodes
 from lab.gpu_operator.view import Memory, View, is_ready, labels
 from lab.kubelet.folder import KubeletFolder
-from lab.kubelet.kube import CONFIG_MAP, POD, Kube
-from lab.kubelet.node_objects import NODE
+from lab.kubelet.kube import Kube
 
-DEPLOYMENT = ObjectKind("apps", "v1", "deployments", "Deployment", namespaced=True)
+CLUSTER_POLICY = ObjectKind("nvidia.com/v1", "clusterpolicies", "ClusterPolicy", namespaced=False)
 MANAGER = "gpu-operator"
 _IDLE_SECONDS = 1.0
 _log = logging.getLogger(__name__)
@@ -89,7 +93,7 @@ class Operator:
     async def look(self) -> bool:
         """One look; False if there is no operator in the cluster."""
         await self._player.bury()
-        wanted = active_policy(await self._cluster.list(CLUSTER_POLICY))
+        wanted = _served(await self._cluster.list(CLUSTER_POLICY))
         machines = await asyncio.to_thread(self._machines.gpus)
         namespace = await self._discover(machines)
         if wanted is None or not namespace:
@@ -172,7 +176,7 @@ class Operator:
         if self._applied.get(key) == digest:
             return
         try:
-            await self._cluster.apply(kind, body, manager=MANAGER, force=True)
+            await self._cluster.apply(kind, body, manager=MANAGER)
         except ClusterError as error:
             if error.status != 404 or kind not in exporter.OPTIONAL:
                 raise
@@ -253,6 +257,11 @@ def _fingerprint(view: View) -> object:
     # What takes its time looks the same until it is done.
     moving = None if ready else object()
     return (pods, nodes, dict(view.machines), view.configs, list(view.faults), generation, moving)
+
+
+def _served(policies: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """The policy that counts: the first; clusterpolicy_controller.go sets others to `ignored`."""
+    return min(policies, key=lambda p: p["metadata"]["creationTimestamp"], default=None)
 
 
 def _is_wanted(view: View, operand: operands.Operand, node: str) -> bool:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
+from lab.cluster import POD
 from lab.gpu_operator import pods
 from lab.gpu_operator.faults import DriverSlow, ImagePull, NeverReady, NodeFails
 from lab.gpu_operator.operands import (
@@ -20,7 +21,7 @@ from lab.gpu_operator.operands import (
 from lab.gpu_operator.pods import Stand
 from lab.gpu_operator.real_nodes import RealNode, RealNodes
 from lab.gpu_operator.view import View
-from lab.kubelet.kube import POD, Kube
+from lab.kubelet.kube import Kube
 from lab.kubelet.node import PLAYED_BY
 
 RKE2_SOCKET: Final = "/run/k3s/containerd/containerd.sock"

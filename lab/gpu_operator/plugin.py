@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from caas.device_plugin.registration import Registration
-from caas.device_plugin.service import OPTIONS
 from caas.kubelet_api import deviceplugin_pb2 as api
-from caas.kubelet_api.services import HEALTHY, Context
 from lab.gpu_operator import device_nodes
+from lab.kubelet.device_api import HEALTHY, Context, keep_registered
 
 
 class Devices:
@@ -21,6 +20,17 @@ class Devices:
         self._resource = resource
         self._ids: tuple[str, ...] = ()
         self._listeners: set[asyncio.Event] = set()
+
+    @property
+    def answers(self) -> dict[str, Callable[..., Any]]:
+        """To the calls of the kubelet."""
+        return {
+            "GetDevicePluginOptions": self.options,
+            "ListAndWatch": self.list_and_watch,
+            "GetPreferredAllocation": self.preferred_allocation,
+            "Allocate": self.allocate,
+            "PreStartContainer": self.pre_start_container,
+        }
 
     def offer(self, ids: Sequence[str]) -> None:
         """These from now on."""
@@ -32,7 +42,7 @@ class Devices:
     async def options(self, request: api.Empty, context: Context) -> api.DevicePluginOptions:
         """As it registers: with preferred allocations, as the real plugin."""
         del request, context
-        return OPTIONS
+        return api.DevicePluginOptions(get_preferred_allocation_available=True)
 
     async def list_and_watch(
         self, request: api.Empty, context: Context
@@ -110,8 +120,8 @@ class NodePlugins:
         for resource in {*resources, *self._devices}:
             if resource not in self._devices:
                 devices = self._devices[resource] = Devices(resource)
-                registration = Registration(self.folder, resource, devices)
-                self._tasks[resource] = asyncio.create_task(registration.run())
+                registered = keep_registered(self.folder, resource, devices.answers)
+                self._tasks[resource] = asyncio.create_task(registered)
             self._devices[resource].offer(resources.get(resource, ()))
 
     async def close(self) -> None:

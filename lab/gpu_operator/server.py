@@ -13,11 +13,8 @@ from pathlib import Path
 
 import psutil
 
-from caas.cluster import ClusterError
-from lab.control_plane.commands import API_SERVER
+from lab.cluster import ClusterError
 from lab.control_plane.layout import Layout
-from lab.control_plane.pki import CA
-from lab.control_plane.ports import LOOPBACK, kept
 from lab.gpu_operator import toolkit_programs
 from lab.gpu_operator.folder import OperatorFolder
 from lab.gpu_operator.machines import HostMachines
@@ -26,7 +23,7 @@ from lab.gpu_operator.operator import Operator
 from lab.gpu_operator.real_nodes import RealNodes
 from lab.hosts.folder import read_json, write_json
 from lab.kubelet.folder import KubeletFolder
-from lab.kubelet.kube import Kube, Server
+from lab.kubelet.kube import Kube
 from lab.tools.errors import ToolError
 
 _WATCH_SECONDS = 1.0
@@ -63,7 +60,7 @@ async def _play(folder: OperatorFolder, spec: OperatorSpec) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     watching = asyncio.create_task(_watch(folder, stop))
-    async with connection(spec.control_plane) as kube:
+    async with Kube(Layout.of(spec.control_plane), "admin") as kube:
         machines = HostMachines(spec.hosts, spec.control_plane, spec.nodes)
         kubelets = KubeletFolder(spec.kubelets).reachable
         real = RealNodes(spec.hosts, machines.run, _programs())
@@ -83,19 +80,6 @@ def _programs() -> Mapping[str, Path] | None:
     except ToolError as error:
         _log.info("on real nodes the toolkit's step is played: %s", error)
         return None
-
-
-def connection(lab: Path) -> Kube:
-    """The API server of a lab, as its administrator.
-
-    Raises:
-        OperatorError: there is none.
-    """
-    layout = Layout.of(lab)
-    port = kept(layout.ports).get(API_SERVER)
-    if port is None:
-        raise OperatorError(f"there is no control plane in {lab}; start it first")
-    return Kube(layout.kubeconfig, Server(f"https://{LOOPBACK}:{port}", layout.certificate(CA)))
 
 
 async def _watch(folder: OperatorFolder, stop: asyncio.Event) -> None:

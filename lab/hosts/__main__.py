@@ -23,7 +23,6 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from gpuclusters.domain.fabric import LayoutError
 from lab.hosts import process
 from lab.hosts.folder import HostsFolder
 from lab.hosts.model import HostsError, HostSpec
@@ -149,7 +148,7 @@ def main(arguments: list[str]) -> int:
         return 2
     try:
         return _COMMANDS[arguments[0]](Path(arguments[1]), arguments[2:])
-    except (HostsError, LayoutError) as error:
+    except HostsError as error:
         sys.stderr.write(f"{error}\n")
         return 1
 

@@ -8,9 +8,8 @@ bus, which is why the two are kept apart here.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from gpuclusters.domain.fabric import TABLES, Baseboard, PartitionTable
 from lab.hosts.model import HostsError
 
 MIB = 1024 * 1024
@@ -46,7 +45,6 @@ class Board:
     platform: str
     product: str
     vendor: str
-    baseboard: Baseboard
     links_per_gpu: int
     link_rate_mbps: int
     devices: tuple[PciDevice, ...]
@@ -54,11 +52,8 @@ class Board:
     gpu_name: str = "NVIDIA H100 80GB HBM3"
     """What `nvidia-smi` calls a GPU of it."""
     gpu_memory_mib: int = 81559
-
-    @property
-    def table(self) -> PartitionTable:
-        """The partition table that the fabric manager of this board announces."""
-        return TABLES[self.baseboard]
+    partitions: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    """Module numbers by id of the partition, as the board's fabric manager announces them."""
 
     @property
     def gpus(self) -> dict[int, PciDevice]:
@@ -85,12 +80,32 @@ class Board:
         """How many NUMA nodes its machine has: one for each socket."""
         return len({d.numa_node for d in self.devices}) or 1
 
+    def modules(self, partition_id: int) -> tuple[int, ...]:
+        """The modules of a partition; `HostsError` if there is no such one."""
+        try:
+            return self.partitions[partition_id]
+        except KeyError:
+            known = ", ".join(map(str, self.partitions)) or "none"
+            raise HostsError(
+                f"{self.platform} has no partition {partition_id}; there are: {known}"
+            ) from None
+
     def vfio_groups(self, partition_id: int) -> tuple[int, ...]:
         """The IOMMU groups of the GPUs of a partition."""
-        modules = self.table.partition(partition_id).modules
-        return tuple(self.gpus[module].iommu_group for module in modules)
+        return tuple(self.gpus[module].iommu_group for module in self.modules(partition_id))
 
 
+_HGX_H100_PARTITIONS: Mapping[int, tuple[int, ...]] = {
+    0: (1, 2, 3, 4, 5, 6, 7, 8),
+    1: (1, 2, 3, 4),
+    2: (5, 6, 7, 8),
+    3: (1, 3),
+    4: (2, 4),
+    5: (5, 7),
+    6: (6, 8),
+    **{number + 6: (number,) for number in range(1, 9)},
+}
+"""Fabric Manager User Guide, "Shared NVSwitch": the default partitions of HGX H100."""
 _GPU_BUSES = ("0f", "10", "41", "44", "86", "87", "b8", "bb")
 _BUS_INDEX_BY_MODULE = {1: 4, 2: 6, 3: 5, 4: 7, 5: 0, 6: 2, 7: 1, 8: 3}
 _SWITCH_BUSES = ("05", "06", "07", "08")
@@ -210,9 +225,9 @@ BOARDS: Mapping[str, Board] = {
         platform="supermicro-hgx-h100",
         product="SYS-821GE-TNHR",
         vendor="Supermicro",
-        baseboard=Baseboard.HGX_H100,
         links_per_gpu=18,
         link_rate_mbps=26562,
+        partitions=_HGX_H100_PARTITIONS,
         devices=_hgx_h100(shared_group=14),
     ),
     # A machine without GPUs, such as a server of a control plane.
@@ -220,7 +235,6 @@ BOARDS: Mapping[str, Board] = {
         platform="plain-server",
         product="SYS-111C-NR",
         vendor="Supermicro",
-        baseboard=Baseboard.HGX_H100,
         links_per_gpu=0,
         link_rate_mbps=0,
         devices=(),
@@ -229,9 +243,9 @@ BOARDS: Mapping[str, Board] = {
         platform="dgx-h100",
         product="DGXH100",
         vendor="NVIDIA",
-        baseboard=Baseboard.HGX_H100,
         links_per_gpu=18,
         link_rate_mbps=26562,
+        partitions=_HGX_H100_PARTITIONS,
         devices=_hgx_h100(shared_group=None),
     ),
     # Eight A100 of 80 GB and six NVSwitches that the machine itself uses: no service VM.
@@ -239,7 +253,6 @@ BOARDS: Mapping[str, Board] = {
         platform="plain-gpu-a100",
         product="SYS-420GP-TNAR",
         vendor="Supermicro",
-        baseboard=Baseboard.HGX_A100,
         links_per_gpu=12,
         link_rate_mbps=25000,
         devices=_bare_metal(
@@ -257,7 +270,6 @@ BOARDS: Mapping[str, Board] = {
         platform="plain-gpu-v100",
         product="SYS-1029GQ-TVRT",
         vendor="Supermicro",
-        baseboard=Baseboard.HGX_A100,
         links_per_gpu=6,
         link_rate_mbps=25781,
         devices=_bare_metal(("1a", "1c", "1d", "1e"), "1db1", "1212"),

@@ -1,6 +1,7 @@
 """What a simulated machine is like when it is made: `prepared`, or `bare`.
 
-Prepared means exactly as our own preparation leaves a machine: the same files with the same content.
+A prepared machine has the files in `prepared/`: recorded on a machine that this program had prepared, so
+that a change of what the program writes is seen.
 """
 
 from __future__ import annotations
@@ -10,13 +11,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpuclusters.boot import command_line
-from gpuclusters.boot import model as host_boot
-from gpuclusters.vfio import decide as vfio
-from gpuclusters.vfio.model import NVSWITCH_PCI_ID, VfioFunction, board_functions
 from lab.hosts import driver_condition, memory_pages
-from lab.hosts.board import Board
-from lab.hosts.kernel import COMMAND_LINE, VFIO
+from lab.hosts.kernel import COMMAND_LINE
+from lab.hosts.machine import PREPARED
 from lab.hosts.standins import boot_loader, initramfs, units
 
 if TYPE_CHECKING:
@@ -25,8 +22,12 @@ if TYPE_CHECKING:
 OTHERS = "console=tty0 console=ttyS0,115200n8 crashkernel=512M"
 """What the machine's owner has on the command line already."""
 _BY_HAND = "quiet"
-_UNIT_FILE = Path(__file__).resolve().parents[2] / "scripts/host" / vfio.UNIT
-_SCRIPT_FILE = Path(__file__).resolve().parents[2] / "scripts/host/vfio_bind.sh"
+_SCRIPTS = Path(__file__).resolve().parents[2] / "scripts/host"
+_ARGUMENTS_FILE = "etc/gpu-clusters/kernel-arguments"
+_GRUB_FILE = "etc/default/grub.d/90-gpu-clusters.cfg"
+_LIST_FILE = "etc/gpu-clusters/vfio-functions"
+_UNIT = "gpu-clusters-vfio.service"
+_PROGRAM = "usr/local/sbin/gpu-clusters-vfio"
 _OF_A_PREPARED_MACHINE = (
     "etc/modprobe.d/vfio.conf",
     "usr/share/nvidia/nvswitch/fabricmanager.cfg",
@@ -42,8 +43,7 @@ def make(host: Host) -> None:
     else:
         (root / "etc/default/grub.d").mkdir(parents=True, exist_ok=True)
     prepared = machine.condition == "prepared" and machine.board.passes_gpus_on
-    arguments = host_boot.kernel_arguments(cpu=host_boot.Cpu.INTEL, huge_pages_1g_by_numa_node={})
-    ours = " ".join(command_line.additions(OTHERS, arguments)) if prepared else ""
+    ours = _prepared_arguments() if prepared else ""
     line = " ".join(f"{boot_loader.FIXED} {OTHERS} {ours} {_BY_HAND}".split())
     _write(
         root / "etc/default/grub",
@@ -51,7 +51,7 @@ def make(host: Host) -> None:
         f'GRUB_CMDLINE_LINUX_DEFAULT="{_BY_HAND}"\nGRUB_CMDLINE_LINUX="{OTHERS}"\n',
     )
     if prepared:
-        _prepare(host, arguments, rocky=rocky)
+        _prepare(host, rocky=rocky)
     if rocky:
         _write(root / boot_loader.ENTRY[1:], boot_loader.render_entry(line))
     else:
@@ -70,39 +70,26 @@ def make(host: Host) -> None:
     machine.save()
 
 
-def functions(board: Board) -> tuple[VfioFunction, ...]:
-    """What belongs to vfio-pci on this board."""
-    gpus = board.gpus
-    claimed = [d for d in board.devices if d.driver == VFIO and d.module is None]
-    switches = [d for d in claimed if f"{d.vendor}:{d.device}" == NVSWITCH_PCI_ID]
-    extra = [d for d in claimed if d not in switches]
-    first = next(iter(gpus.values()))
-    return board_functions(
-        gpus={module: device.address for module, device in gpus.items()},
-        gpu_pci_id=f"{first.vendor}:{first.device}",
-        switches=[d.address for d in switches],
-        extra_functions=[d.address for d in extra],
-        extra_pci_id=f"{extra[0].vendor}:{extra[0].device}" if extra else None,
-    )
+def _prepared_arguments() -> str:
+    """What preparation added to the kernel's command line."""
+    lines = (PREPARED / "root" / _ARGUMENTS_FILE).read_text().splitlines()
+    return " ".join(line for line in lines if not line.startswith("#"))
 
 
-def _prepare(host: Host, arguments: tuple[str, ...], *, rocky: bool) -> None:
+def _prepare(host: Host, *, rocky: bool) -> None:
     machine, root = host.machine, host.folder.root
-    ours = command_line.additions(OTHERS, arguments)
-    files = dict(host_boot.host_files())
-    if rocky:
-        files[host_boot.ARGUMENTS_FILE] = host_boot.render_arguments_file(ours)
-    else:
-        files[host_boot.GRUB_FILE] = host_boot.render_grub_file(ours)
-    files[host_boot.INITRAMFS_STAMP] = host_boot.initramfs_digest(files) + "\n"
-    files[vfio.LIST_PATH] = vfio.render_list(functions(machine.board))
-    files[vfio.SCRIPT_PATH] = _SCRIPT_FILE.read_text()
-    files[f"{units.UNIT_DIRECTORY}/{vfio.UNIT}"] = _UNIT_FILE.read_text()
-    for path, content in files.items():
-        _write(root / path[1:], content)
-    (root / vfio.SCRIPT_PATH[1:]).chmod(0o755)
+    other_boot_loader = _GRUB_FILE if rocky else _ARGUMENTS_FILE
+    for file in (PREPARED / "root").rglob("*"):
+        path = str(file.relative_to(PREPARED / "root"))
+        if file.is_file() and path != other_boot_loader:
+            _write(root / path, file.read_text())
+    platform = PREPARED / machine.board.platform
+    _write(root / _LIST_FILE, (platform / "vfio-functions").read_text())
+    _write(root / _PROGRAM, (_SCRIPTS / "vfio_bind.sh").read_text())
+    (root / _PROGRAM).chmod(0o755)
+    _write(root / f"{units.UNIT_DIRECTORY}/{_UNIT}"[1:], (_SCRIPTS / _UNIT).read_text())
     machine.state["initramfs"] = initramfs.read_blacklist(machine)
-    units.state(machine, vfio.UNIT).update(active="active", enabled=True, since=time.time())
+    units.state(machine, _UNIT).update(active="active", enabled=True, since=time.time())
 
 
 def _make_rpm_system(root: Path, system: str) -> None:

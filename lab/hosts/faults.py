@@ -315,11 +315,11 @@ def set_partition_in_use(folder: Path, host: str, partition: int, holder: str | 
         BusyError: another virtual machine has one of the GPUs.
     """
     with _change(folder, host) as entry:
-        table = board(read_json(entry.identity)["platform"]).table
-        modules = set(table.partition(partition).modules)
+        its = board(read_json(entry.identity)["platform"])
+        modules = set(its.modules(partition))
         users: dict[str, dict[str, Any]] = read_json(entry.virtual_machines) or {}
         for number, user in users.items() if holder is not None else ():
-            shared = modules.intersection(table.partition(int(number)).modules)
+            shared = modules.intersection(its.modules(int(number)))
             if shared and user["holder"] != holder:
                 raise BusyError(
                     f"{host}: GPU {min(shared)}: its VFIO group is held open by {user['holder']}:"

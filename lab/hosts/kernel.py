@@ -10,9 +10,8 @@ import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from gpuclusters.boot import command_line
+from lab.hosts import command_line, memory_pages, vfio_nodes
 from lab.hosts import driver as nvidia
-from lab.hosts import memory_pages, vfio_nodes
 from lab.hosts.board import PciDevice
 from lab.hosts.faults import DeviceRefusesUnbind, Faults
 from lab.hosts.faults import read as faults_of
@@ -45,8 +44,7 @@ class Kernel:
     @property
     def has_iommu(self) -> bool:
         """Whether the IOMMU is on."""
-        said = command_line.effective(command_line.split(self.command_line))
-        return any("on" in said.get(key, "").split(",") for key in ("intel_iommu", "amd_iommu"))
+        return command_line.has_iommu(self.command_line)
 
     def boot(self, line: str, blacklisted: frozenset[str]) -> None:
         """Start with this command line.
@@ -85,14 +83,12 @@ class Kernel:
     @property
     def blocked(self) -> frozenset[str]:
         """Modules that the command line forbids to load at all, or by themselves."""
-        said = command_line.effective(command_line.split(self.command_line))
-        names = f"{said.get('module_blacklist', '')},{said.get('modprobe.blacklist', '')}"
-        return frozenset(name for name in names.replace("-", "_").split(",") if name)
+        line = self.command_line
+        return command_line.forbidden_modules(line) | command_line.blacklisted_modules(line)
 
     def refuses(self, module: str) -> bool:
         """Whether `module_blacklist=` forbids this module even to root."""
-        said = command_line.effective(command_line.split(self.command_line))
-        return module in said.get("module_blacklist", "").replace("-", "_").split(",")
+        return module in command_line.forbidden_modules(self.command_line)
 
     def load(self, module: str) -> None:
         """Load a module and those that it needs; its driver takes what is its own."""
@@ -207,8 +203,7 @@ class Kernel:
         if override is not None:
             return override == driver
         if driver == VFIO:
-            said = command_line.effective(command_line.split(self.command_line))
-            ids = [*self._ids(), *said.get("vfio_pci.ids", "").split(",")]
+            ids = [*self._ids(), *command_line.vfio_ids(self.command_line)]
             return f"{device.vendor}:{device.device}" in ids
         if driver == NOUVEAU:
             return device.module is not None

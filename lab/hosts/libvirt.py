@@ -9,22 +9,25 @@ from __future__ import annotations
 
 import copy
 import xml.etree.ElementTree as ET
-from pathlib import Path
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4, uuid5
 
-from gpuclusters.domain import cloud_init, domain_xml
-from gpuclusters.domain.service_vm import LAB_IMAGE, NAME, ServiceVmInputs
-from gpuclusters.domain.service_vm_state import UNIT
 from lab.hosts import service_vm
 from lab.hosts.faults import Faults
-from lab.hosts.machine import Machine
-from lab.hosts.standins.fabric import CLIENT_VERSION
+from lab.hosts.machine import PREPARED, Machine
 
 MACHINE_TYPE = "pc-q35-10.1"
-_UNIT = f"/etc/systemd/system/{UNIT}"
+SERVICE_VM = "fabric-manager"
+"""Domain and network of a prepared machine."""
+_UNIT = "/etc/systemd/system/gpu-clusters-service-vm.service"
+_UUIDS = UUID("6f0d2c53-0f0e-5d0c-9b7a-3f5b5ce0a2d4")
+_FOLDER = "/var/lib/libvirt/images/gpu-clusters"
 
 Record = dict[str, Any]
+
+# libvirt keeps the prefixes of a document, this parser only those that it knows.
+ET.register_namespace("qemu", "http://libvirt.org/schemas/domain/qemu/1.0")
+ET.register_namespace("gpu-clusters", "https://gpu-clusters.dev/libvirt/service-vm/1")
 
 
 def domains(machine: Machine) -> dict[str, Record]:
@@ -34,7 +37,7 @@ def domains(machine: Machine) -> dict[str, Record]:
     if "domains_made" not in machine.state:
         machine.state["domains_made"] = True
         if service_vm.came_prepared(machine):
-            found[NAME] = _make_prepared(machine)
+            found[SERVICE_VM] = _make_prepared(machine)
     return found
 
 
@@ -50,35 +53,21 @@ def is_running(machine: Machine, name: str) -> bool:
     return domain is not None and bool(domain["running"])
 
 
-def _prepared(machine: Machine) -> ServiceVmInputs:
-    """The service VM as our own resource makes it, with all defaults."""
-    switches = [d.address for d in machine.board.devices if service_vm.is_switch(d)]
-    others = [
-        d.address
-        for d in machine.board.devices
-        if d.module is None and not d.is_bridge and d.driver == "vfio-pci"
-    ]
-    return ServiceVmInputs.model_validate(
-        {
-            "connection": {"host": machine.name, "address": "127.0.0.1", "host_key": _HOST_KEY},
-            "switches": switches,
-            "extra_functions": [address for address in others if address not in switches],
-            "image": dict(LAB_IMAGE),
-            "fabric_manager": {"version": CLIENT_VERSION},
-        }
-    )
-
-
 def _make_prepared(machine: Machine) -> Record:
-    vm = _prepared(machine)
-    seed = cloud_init.seed(vm, _GUEST_SCRIPT.read_text())
-    root = domain_xml.domain(vm, seed_digest=seed.digest)
-    service_vm.make_overlay(machine, vm.disk, vm.image.file)
+    """The service VM and its network as they were recorded; uuids are made of the host's name."""
+    recorded = (PREPARED / machine.board.platform / "fabric-manager.xml").read_text()
+    network = (PREPARED / "network.xml").read_text()
+    service_vm.make_overlay(machine, f"{_FOLDER}/fabric-manager.qcow2", service_vm.IMAGE)
     # Its fabric manager is the one that the host itself says it has, until it is started anew.
-    machine.path(vm.seed).write_text("(seed of a machine that came prepared)\n")
-    network = domain_xml.text(domain_xml.network(vm.network, host=machine.name))
-    networks(machine)[vm.network.name] = {"xml": network, "active": True, "autostart": True}
-    xml = complete(root)
+    seed = machine.path(f"{_FOLDER}/fabric-manager-seed.iso")
+    seed.write_text("(seed of a machine that came prepared)\n")
+    networks(machine)[SERVICE_VM] = {
+        "xml": network.replace("UUID", _uuid(f"{machine.name}/network/{SERVICE_VM}")),
+        "active": True,
+        "autostart": True,
+    }
+    own = recorded.replace("UUID", _uuid(f"{machine.name}/{SERVICE_VM}"))
+    xml = complete(ET.fromstring(own))  # noqa: S314 - of this repository
     return {
         "running": True,
         "autostart": True,
@@ -88,8 +77,21 @@ def _make_prepared(machine: Machine) -> Record:
     }
 
 
-_GUEST_SCRIPT = Path(__file__).resolve().parents[2] / "scripts/service-vm/fabric-manager.sh"
-_HOST_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f"
+def _uuid(identity: str) -> str:
+    return str(uuid5(_UUIDS, identity))
+
+
+def text(root: ET.Element) -> str:
+    """The document as `virsh dumpxml` prints it."""
+    ET.indent(root)
+    return ET.tostring(root, encoding="unicode") + "\n"
+
+
+def pci_attributes(address: str) -> dict[str, str]:
+    """`0000:05:00.0` as libvirt writes it."""
+    domain, bus, slot, function = address.replace(".", ":").split(":")
+    numbers = {"domain": domain, "bus": bus, "slot": slot, "function": function}
+    return {name: f"0x{number}" for name, number in numbers.items()}
 
 
 def complete(root: ET.Element) -> str:
@@ -110,7 +112,7 @@ def complete(root: ET.Element) -> str:
     devices = root.find("devices")
     if devices is not None:
         _complete_devices(devices)
-    return domain_xml.text(root)
+    return text(root)
 
 
 def _complete_devices(devices: ET.Element) -> None:
@@ -119,14 +121,14 @@ def _complete_devices(devices: ET.Element) -> None:
         if port.find("model") is None:
             port.insert(0, ET.Element("model", {"name": "pcie-root-port"}))
         if port.find("address") is None:
-            at = domain_xml.pci_attributes(f"0000:00:{2 + number // 8:02x}.{number % 8}")
+            at = pci_attributes(f"0000:00:{2 + number // 8:02x}.{number % 8}")
             ET.SubElement(port, "address", {"type": "pci", **at})
     bus = len(ports)
     for tag in ("interface", "disk", "memballoon", "rng", "watchdog"):
         for device in devices.findall(tag):
             if device.find("address") is None and device.get("model") != "none":
                 bus += 1
-                at = domain_xml.pci_attributes(f"0000:{bus:02x}:00.0")
+                at = pci_attributes(f"0000:{bus:02x}:00.0")
                 ET.SubElement(device, "address", {"type": "pci", **at})
     have = {(c.get("type"), c.get("model")) for c in devices.findall("controller")}
     for attributes in (
@@ -152,7 +154,7 @@ def running(xml: str, number: int) -> str:
             ET.SubElement(device, "alias", {"name": f"{alias}{index}"})
     for index, source in enumerate(root.findall("devices/disk/source"), start=1):
         source.set("index", str(index))
-    return domain_xml.text(root)
+    return text(root)
 
 
 def start(machine: Machine, faults: Faults, name: str) -> str | None:

@@ -15,6 +15,8 @@ from lab.hosts.folder import HostFolder, read_json, write_json
 _MAX_LINKS = 40
 _NO_LINK = frozenset({errno.EINVAL, errno.ENOENT, errno.ENOTDIR})
 
+PREPARED = Path(__file__).parent / "prepared"
+"""Files of a prepared machine, recorded."""
 PREPARED_PACKAGES = {
     "containerd": "1.7.28-0ubuntu1",
     "genisoimage": "9:1.1.11-3.5",

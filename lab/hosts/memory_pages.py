@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gpuclusters.boot import command_line
+from lab.hosts import command_line
 from lab.hosts.machine import Machine
 
 _MEMORY_GIB_PER_NODE = 1024
@@ -24,13 +24,8 @@ def folders(machine: Machine) -> list[tuple[int, Path]]:
 
 def reserve(machine: Machine, line: str) -> None:
     """Reserve what the command line asks for, as far as the memory goes."""
-    said = command_line.effective(command_line.split(line))
-    value = said.get(f"hugepages@{1 << 30}", "")
     found = folders(machine)
-    pages = command_line.pages_by_node(value)
-    if pages is None:
-        share = int(value) // len(found) if value.isdecimal() else 0
-        pages = {number: share for number, _ in found}
+    pages = command_line.huge_pages_1g(line, [number for number, _ in found])
     for number, folder in found:
         _write(folder / "surplus_hugepages", 0)
         set_pages(machine, folder, pages.get(number, 0))

@@ -13,17 +13,17 @@ from typing import Any
 
 import yaml
 
-from gpuclusters.domain import fabric_manager_config
-from gpuclusters.domain.domain_xml import pci_address
-from gpuclusters.domain.service_vm import LAB_IMAGE
-from gpuclusters.vfio.model import NVSWITCH_PCI_ID
 from lab.hosts import service_vm_guest
 from lab.hosts.board import PciDevice
 from lab.hosts.faults import Faults
 from lab.hosts.machine import Machine
 from lab.hosts.service_vm_faults import FabricManagerStaysResident, VmDoesNotBoot
-from lab.hosts.standins.fabric import CLIENT_VERSION, Fabric
+from lab.hosts.standins.fabric import CLIENT_VERSION, CONFIGURATION, Fabric, settings
 
+IMAGE = "/var/lib/libvirt/images/fabric-manager.img"
+"""Where the operator of a machine has put the image of its service VM."""
+_NVSWITCH = ("10de", "22a3")
+"""Vendor and device of the NVSwitch of HGX H100 (pci.ids: GH100 [H100 NVSwitch])."""
 KIND = "stand-in"
 
 
@@ -43,7 +43,7 @@ def furnish(machine: Machine) -> None:
     if machine.state.get("image_copied"):
         return
     machine.state["image_copied"] = True
-    path = machine.path(LAB_IMAGE["path"])
+    path = machine.path(IMAGE)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(image_text())
 
@@ -74,7 +74,14 @@ def functions(domain: ET.Element) -> list[str]:
     """Addresses of the PCI functions that a domain is given."""
     hostdevs = domain.iter("hostdev")
     sources = (source for hostdev in hostdevs for source in hostdev.iterfind("source/address"))
-    return [address for source in sources if (address := pci_address(source.attrib))]
+    return [_address(source) for source in sources]
+
+
+def _address(source: ET.Element) -> str:
+    number, bus, slot, function = (
+        int(source.get(part, "0"), 16) for part in ("domain", "bus", "slot", "function")
+    )
+    return f"{number:04x}:{bus:02x}:{slot:02x}.{function:x}"
 
 
 def holds_switches(machine: Machine, domain: ET.Element) -> bool:
@@ -84,7 +91,7 @@ def holds_switches(machine: Machine, domain: ET.Element) -> bool:
 
 def is_switch(device: PciDevice) -> bool:
     """Whether it is an NVSwitch."""
-    return f"{device.vendor}:{device.device}" == NVSWITCH_PCI_ID
+    return (device.vendor, device.device) == _NVSWITCH
 
 
 def _switches(machine: Machine) -> set[str]:
@@ -124,7 +131,7 @@ def power_on(machine: Machine, faults: Faults, domain: ET.Element) -> str:
     if version != wanted:
         service_vm_guest.booted(machine, seed, version=version, service="inactive", log="")
         return f"{booted}{_said(version or 'none')} wanted={wanted}\n"
-    config = fabric_manager_config.parse(files.get(fabric_manager_config.CONFIG_PATH, ""))
+    config = settings(files.get(CONFIGURATION, ""))
     problem = _problem(machine, faults, domain, seed, config)
     resident = config.get("FM_STAY_RESIDENT_ON_FAILURES") == "1"
     resident = resident or faults.first(FabricManagerStaysResident) is not None

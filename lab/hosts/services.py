@@ -135,15 +135,18 @@ class Services:
         running = await self._spawn(unit, lines[0])
         process = _Process(running, asyncio.create_task(running.wait()))
         self._processes[unit] = process
-        if not await self._is_up(unit, kind, process):
-            if self._processes.get(unit) is not process:
-                return False  # stopped or started anew meanwhile, and none of its failures
+        up = await self._is_up(unit, kind, process)
+        if self._processes.get(unit) is not process:
+            return False  # stopped or started anew meanwhile: neither up nor failed
+        if not up:
             del self._processes[unit]
             process.running.kill()
             code = await process.ended
             return self._fail(unit, f"exit code {code}", action)
         for line in units.commands(self._machine, unit, "ExecStartPost"):
             await self._finish(unit, line)
+        if self._processes.get(unit) is not process:
+            return False
         units.started(self._machine, unit, action)
         process.watcher = asyncio.create_task(self._watch(unit, process))
         return True

@@ -12,8 +12,8 @@ import io
 import tarfile
 from functools import cache
 
-from gpuclusters.domain import usernetes_versions
-
+_KUBERNETES = {"gen2-v20250210.0": "v1.32.1", "gen3-v20260902.0": "v1.37.0"}
+"""Release of Kubernetes by tag: `FROM kindest/node:` in the Dockerfile of each tag."""
 _FILES = {
     "Makefile": "# Stand-in of a simulated host: `make` is answered by its server.\n",
     "docker-compose.yaml": "services:\n  node:\n    build: .\n",
@@ -25,10 +25,7 @@ _MODES = {"Makefile.d/sync-external-ip.sh": 0o755}
 
 def kubernetes(tag: str) -> str:
     """Release of Kubernetes in the node image of a tag."""
-    for known in usernetes_versions.table().sets.values():
-        if known.usernetes == tag:
-            return known.kubernetes
-    return "v1.35.0"
+    return _KUBERNETES.get(tag, "v1.35.0")
 
 
 @cache

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 
-from caas.cluster import ClusterError
+from lab.cluster import ClusterError
 from lab.kubelet import virtual_machine
 from lab.kubelet.installation import Installations, is_installer
 from lab.kubelet.kube import Kube

@@ -11,7 +11,7 @@ import grpc
 import grpc.aio
 
 from caas.kubelet_api import deviceplugin_pb2 as api
-from caas.kubelet_api.services import API_VERSION, Context, serve_registration
+from lab.kubelet import device_api
 from lab.kubelet.checkpoint import Allocation, Checkpoint
 from lab.kubelet.folder import NodeFolder
 from lab.kubelet.plugin_endpoint import PluginEndpoint, PluginError
@@ -43,7 +43,7 @@ class DeviceManager:
             if socket.is_socket():
                 socket.unlink()
         self._server = grpc.aio.server()
-        serve_registration(self._server, self)
+        device_api.serve(self._server, "Registration", {"Register": self.register})
         self._server.add_insecure_port(f"unix:{self._folder.registration}")
         await self._server.start()
 
@@ -54,13 +54,15 @@ class DeviceManager:
         if self._server is not None:
             await self._server.stop(grace=0)
 
-    async def register(self, request: api.RegisterRequest, context: Context) -> api.Empty:
+    async def register(
+        self, request: api.RegisterRequest, context: device_api.Context
+    ) -> api.Empty:
         """Take a plugin in; the last one of a resource wins."""
-        if request.version != API_VERSION:
+        if request.version != device_api.VERSION:
             await context.abort(
                 grpc.StatusCode.INVALID_ARGUMENT,
                 f"requested API version {request.version!r} is not supported by kubelet. "
-                f"Supported version is {API_VERSION!r}",
+                f"Supported version is {device_api.VERSION!r}",
             )
         if "/" not in request.resource_name or "/" in request.endpoint:
             await context.abort(

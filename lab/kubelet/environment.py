@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from lab.cluster import CONFIG_MAP, SECRET
 from lab.kubelet.fields import FieldError, field
-from lab.kubelet.kube import CONFIG_MAP, SECRET, Kube
+from lab.kubelet.kube import Kube
 from lab.kubelet.programs import Program
 from lab.kubelet.volumes import Volumes, contents
 from lab.pods.names import FOLDER_VARIABLE, NAMESPACE_VARIABLE, NODE_VARIABLE, VISIBLE

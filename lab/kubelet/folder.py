@@ -21,7 +21,6 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from caas.kubelet_api.services import KUBELET_SOCKET
 from lab.kubelet.model import KubeletError
 from lab.server_process import ServerFolder
 
@@ -50,7 +49,7 @@ class NodeFolder:
     @property
     def registration(self) -> Path:
         """Where plugins register."""
-        return self.device_plugins / KUBELET_SOCKET
+        return self.device_plugins / "kubelet.sock"
 
     @property
     def checkpoint(self) -> Path:
@@ -60,7 +59,7 @@ class NodeFolder:
     @property
     def pod_resources(self) -> Path:
         """The socket that tells it."""
-        return self.path / "pod-resources" / KUBELET_SOCKET
+        return self.path / "pod-resources" / "kubelet.sock"
 
     def pod(self, uid: str) -> Path:
         """What a pod's processes are given."""

@@ -16,24 +16,21 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
-from gpuclusters.domain.kata import DeploymentMode, Installation
-from gpuclusters.domain.ports import ObjectKind
-from gpuclusters.domain.versions import KATA_RELEASES
+from lab.cluster import CONFIG_MAP, DAEMON_SET, NODE
 from lab.hosts.folder import HostsFolder
-from lab.kubelet.kube import CONFIG_MAP, Kube
-from lab.kubelet.node_objects import NODE
+from lab.kubelet.kube import Kube
 
 IMAGE: Final = "quay.io/kata-containers/kata-deploy"
 GUEST_IMAGE: Final = "kata-containers-nvidia-gpu.img"
 GUEST_IMAGE_BYTES: Final = b"stand-in of Kata's guest image with an NVIDIA driver\n"
-DRIVER: Final = KATA_RELEASES["4.1.0"].guest_driver
+DRIVER: Final = "595.58.03"
+"""`externals.nvidia.driver` in versions.yaml of Kata Containers 4.1.0."""
 _VERSIONS: Final = """externals:
   nvidia:
     driver:
       desc: "NVIDIA kernel driver"
       version: "{driver}"
 """
-_DAEMON_SET: Final = ObjectKind("apps", "v1", "daemonsets", "DaemonSet", namespaced=True)
 _MANAGER: Final = "kata-deploy"
 _VOLUME: Final = "custom-configs"
 _RKE2_DROP_IN: Final = (
@@ -79,7 +76,8 @@ class KataInstaller:
                     file.unlink(missing_ok=True)
                 else:
                     file.write_bytes(content)
-        await self._label(_installation(settings).labels)
+        marker = f"kata-deploy.katacontainers.io/{settings['suffix'] or 'default'}"
+        await self._label({"katacontainers.io/kata-runtime": "true", marker: "true"})
 
     async def end(self) -> None:
         """What it does when it is told to end: nothing while its DaemonSet wants a pod here."""
@@ -92,7 +90,7 @@ class KataInstaller:
 
     async def _wanted(self, daemon_set: str, uid: str) -> bool:
         namespace = self._pod["metadata"]["namespace"]
-        found = await self._kube.cluster.get(_DAEMON_SET, daemon_set, namespace)
+        found = await self._kube.cluster.get(DAEMON_SET, daemon_set, namespace)
         if found is None or found["metadata"]["uid"] != uid:
             return False
         node = await self._kube.cluster.get(NODE, self._node) or {"metadata": {}}
@@ -122,10 +120,9 @@ class KataInstaller:
         await self._label({})
         if self._root is None:
             return
-        installation = _installation(settings)
-        for path in (installation.containerd_drop_in, _RKE2_DROP_IN):
+        for path in (_drop_in(settings), _RKE2_DROP_IN):
             (self._root / path.lstrip("/")).unlink(missing_ok=True)
-        shutil.rmtree(self._root / installation.prefix.lstrip("/"), ignore_errors=True)
+        shutil.rmtree(self._root / _prefix(settings).lstrip("/"), ignore_errors=True)
 
     async def _label(self, labels: Mapping[str, str]) -> None:
         body = {
@@ -133,7 +130,7 @@ class KataInstaller:
             "kind": NODE.kind,
             "metadata": {"name": self._node, "labels": dict(labels)},
         }
-        await self._kube.cluster.apply(NODE, body, manager=_MANAGER, force=True)
+        await self._kube.cluster.apply(NODE, body, manager=_MANAGER)
 
 
 def refuse_ignored_drop_in(root: Path, distribution: str) -> None:
@@ -153,16 +150,20 @@ def refuse_ignored_drop_in(root: Path, distribution: str) -> None:
         )
 
 
-def _installation(settings: Mapping[str, Any]) -> Installation:
-    return Installation(DeploymentMode.DAEMONSET, str(settings["suffix"]))
+def _prefix(settings: Mapping[str, Any]) -> str:
+    return "-".join(filter(None, ("/opt/kata", settings["suffix"])))
+
+
+def _drop_in(settings: Mapping[str, Any]) -> str:
+    name = "-".join(filter(None, ("kata-deploy", settings["suffix"])))
+    return f"/etc/containerd/conf.d/{name}.toml"
 
 
 def installed_files(
     settings: Mapping[str, Any], drop_ins: Mapping[str, str]
 ) -> Iterator[tuple[str, bytes | None]]:
     """Files by path; None for one that must not be there."""
-    installation = _installation(settings)
-    prefix = installation.prefix
+    prefix = _prefix(settings)
     handlers = ["version = 3\n"]
     for shim in settings["shims"]:
         rust = shim.endswith("-runtime-rs")
@@ -176,7 +177,7 @@ def installed_files(
     yield f"{prefix}/share/kata-containers/{GUEST_IMAGE}", GUEST_IMAGE_BYTES
     yield f"{prefix}/versions.yaml", _VERSIONS.format(driver=DRIVER).encode()
     theirs = settings["distribution"] in ("rke2", "k3s")
-    yield _RKE2_DROP_IN if theirs else installation.containerd_drop_in, "\n".join(handlers).encode()
+    yield _RKE2_DROP_IN if theirs else _drop_in(settings), "\n".join(handlers).encode()
 
 
 def _configuration(prefix: str) -> str:

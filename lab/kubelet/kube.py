@@ -11,17 +11,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from caas.cluster import Cluster, ClusterError
-from caas.connection import Connection
-from gpuclusters.domain.isolation import TENANT_LABEL
-from gpuclusters.domain.ports import ObjectKind
-from gpuclusters.domain.tenancy_objects import NAMESPACE
+from lab.cluster import EVENT, NAMESPACE, POD, Cluster, ClusterError
+from lab.control_plane.layout import Layout
+from lab.control_plane.pki import CA
 from lab.kubelet.node_objects import timestamp
 
-POD = ObjectKind("", "v1", "pods", "Pod", namespaced=True)
-EVENT = ObjectKind("", "v1", "events", "Event", namespaced=True)
-CONFIG_MAP = ObjectKind("", "v1", "configmaps", "ConfigMap", namespaced=True)
-SECRET = ObjectKind("", "v1", "secrets", "Secret", namespaced=True)
+TENANT_LABEL = "gpu-clusters.dev/tenant"
+"""Of a tenant's namespace and pods, as docs/tenancy.md promises it."""
 MANAGER = "gpu-clusters-kubelet"
 _NOT_FOUND = 404
 _CONFLICT = 409
@@ -40,15 +36,12 @@ class Server:
 class Kube:
     """The API server, as the stand-in's own identity."""
 
-    def __init__(self, kubeconfig: Path, server: Server) -> None:
-        self.cluster = Cluster.connect(kubeconfig)
-        self.server = server
-        self._kubeconfig = kubeconfig
-        self._connection: Connection | None = None
+    def __init__(self, layout: Layout, client: str) -> None:
+        self.cluster = Cluster(layout, client)
+        self.server = Server(self.cluster.url, layout.certificate(CA))
 
     async def __aenter__(self) -> Self:
         await self.cluster.__aenter__()
-        self._connection = await Connection.open(self._kubeconfig)
         return self
 
     async def __aexit__(
@@ -58,8 +51,6 @@ class Kube:
         trace: TracebackType | None,
     ) -> None:
         await self.cluster.__aexit__(kind, error, trace)
-        if self._connection is not None:
-            await self._connection.close()
 
     async def is_of_tenant(self, pod: Mapping[str, Any]) -> bool:
         """Whether its namespace is a tenant's, or gone: nobody vouches for what such a pod would run."""
@@ -69,7 +60,7 @@ class Kube:
     async def set_status(self, body: Mapping[str, Any]) -> bool:
         """Apply a pod's status; False when that pod is no more."""
         try:
-            await self.cluster.apply(POD, body, manager=MANAGER, force=True, subresource="status")
+            await self.cluster.apply(POD, body, manager=MANAGER, subresource="status")
         except ClusterError as error:
             if error.status in (_NOT_FOUND, _CONFLICT):
                 return False
@@ -115,7 +106,8 @@ class Kube:
             "count": 1,
         }
         try:
-            await self.cluster.create(EVENT, body)
+            path = EVENT.path(metadata["namespace"])
+            await self.cluster.ask("POST", path, body=body)
         except ClusterError as error:
             _log.info("no event %s: %s", reason, error)
 
@@ -123,8 +115,6 @@ class Kube:
         self, pod: Mapping[str, Any], audiences: Sequence[str], seconds: int
     ) -> tuple[str, datetime]:
         """A token of the pod's service account, bound to the pod, and when it expires."""
-        if self._connection is None:
-            raise RuntimeError("a Kube is used within `async with`")
         metadata = pod["metadata"]
         account = pod["spec"].get("serviceAccountName", "default")
         path = f"/api/v1/namespaces/{metadata['namespace']}/serviceaccounts/{account}/token"
@@ -136,5 +126,5 @@ class Kube:
         if audiences:
             spec["audiences"] = list(audiences)
         body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
-        status = (await self._connection.ask("POST", path, (), body))["status"]
+        status = (await self.cluster.ask("POST", path, body=body))["status"]
         return status["token"], datetime.fromisoformat(status["expirationTimestamp"])

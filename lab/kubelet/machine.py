@@ -13,10 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gpuclusters.domain.container import LEASE_ANNOTATION
-from gpuclusters.domain.isolation import TENANT_LABEL
 from lab.hosts import HostsError, faults, tenant
 from lab.hosts.folder import HostsFolder, read_json
+from lab.kubelet.kube import TENANT_LABEL
+
+LEASE_ANNOTATION = "gpu-clusters.dev/lease"
+"""`HOST/PARTITION` of a pod's lease, as docs/leases.md has it."""
 
 _log = logging.getLogger(__name__)
 

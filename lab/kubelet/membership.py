@@ -8,10 +8,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from caas.cluster import Cluster, ClusterError
+from lab.cluster import NODE, Cluster, ClusterError
 from lab.control_plane import NodeSpec
 from lab.kubelet.joined import JoinedNode, joined_nodes
-from lab.kubelet.node_objects import NODE
 
 _POLL_SECONDS = 0.1
 _RETRY_SECONDS = 1.0
@@ -126,5 +125,5 @@ class Membership:
         )
         status = {"addresses": told["addresses"]}
         body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "status": status}
-        await self._cluster.apply(NODE, body, manager=_TELLER, force=True, subresource="status")
+        await self._cluster.apply(NODE, body, manager=_TELLER, subresource="status")
         self._told_of[name] = told

@@ -8,14 +8,15 @@ from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from caas.cluster import Cluster, ClusterError
-from gpuclusters.domain.tenancy_network import AGENT_IS_UP
+from lab.cluster import NODE, Cluster, ClusterError
 from lab.control_plane.objects import STAND_IN_LABEL
-from lab.kubelet.node_objects import NODE, timestamp
+from lab.kubelet.node_objects import timestamp
 
 MANAGER = "gpu-clusters-network-agent"
 _THERE = ("ADDED", "MODIFIED")
 _CONDITION = "NetworkUnavailable"
+AGENT_IS_UP = "CiliumIsUp"
+"""Cilium's `operator/watchers/node_taint.go`: the reason of the condition."""
 _RETRY_SECONDS = 1.0
 _log = logging.getLogger(__name__)
 
@@ -49,7 +50,7 @@ class NetworkAgent:
             body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}}
             status = {"conditions": [condition(datetime.now(UTC))]}
             await self._cluster.apply(
-                NODE, {**body, "status": status}, manager=MANAGER, force=True, subresource="status"
+                NODE, {**body, "status": status}, manager=MANAGER, subresource="status"
             )
             _log.info("%s: says what Cilium's agent would", name)
 

@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from caas.cluster import ClusterError
+from lab.cluster import LEASE, NODE, ClusterError
 from lab.control_plane import NodeSpec
 from lab.kubelet.kube import MANAGER
-from lab.kubelet.node_objects import LEASE, NODE, lease_object, node_object, status_object
+from lab.kubelet.node_objects import lease_object, node_object, status_object
 from lab.kubelet.pod_resources import PodResources
 from lab.kubelet.pod_worker import PodWorker
 from lab.kubelet.runtime import NodeRuntime
@@ -48,7 +48,7 @@ class Node:
     async def open(self) -> None:
         """Register, as Ready, and serve plugins; returns when the scheduler may use the node."""
         cluster = self._runtime.kube.cluster
-        there = await cluster.apply(NODE, node_object(self._spec), manager=MANAGER, force=True)
+        there = await cluster.apply(NODE, node_object(self._spec), manager=MANAGER)
         if REAL_NODE in there["metadata"]["labels"]:
             # Its kubelet was a real one before, in this same cluster.
             unmarked = {"metadata": {"labels": {REAL_NODE: None}}}
@@ -126,7 +126,7 @@ class Node:
 
     async def _beat(self) -> None:
         body = lease_object(self.name)
-        await self._runtime.kube.cluster.apply(LEASE, body, manager=MANAGER, force=True)
+        await self._runtime.kube.cluster.apply(LEASE, body, manager=MANAGER)
 
     async def _report(self) -> None:
         """Write the status when devices change, and now and then."""
@@ -145,6 +145,4 @@ class Node:
     async def _write_status(self) -> None:
         devices = self._runtime.devices.capacity()
         body = status_object(self._spec, self._port, devices, self._since)
-        await self._runtime.kube.cluster.apply(
-            NODE, body, manager=MANAGER, force=True, subresource="status"
-        )
+        await self._runtime.kube.cluster.apply(NODE, body, manager=MANAGER, subresource="status")

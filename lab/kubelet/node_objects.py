@@ -6,15 +6,13 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from gpuclusters.domain.ports import ObjectKind
 from lab import kata_runtime
+from lab.cluster import LEASE
 from lab.control_plane import NodeSpec
 from lab.control_plane.objects import STAND_IN_LABEL, node, node_status
 from lab.nodes.choice import Kind
 from lab.tools.catalogue import KUBERNETES_VERSION
 
-NODE = ObjectKind("", "v1", "nodes", "Node", namespaced=False)
-LEASE = ObjectKind("coordination.k8s.io", "v1", "leases", "Lease", namespaced=True)
 STAND_IN = "kubelet"
 """Value of the label that marks a node as one of a stand-in of the kubelet, and not of KWOK."""
 LEASE_SECONDS = 40

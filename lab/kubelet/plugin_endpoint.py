@@ -7,12 +7,14 @@ import contextlib
 import logging
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
+from typing import Any
 
 import grpc
 import grpc.aio
+from google.protobuf.message import Message
 
 from caas.kubelet_api import deviceplugin_pb2 as api
-from caas.kubelet_api.services import HEALTHY, DevicePluginStub
+from lab.kubelet.device_api import HEALTHY, method
 
 _ALLOCATE_SECONDS = 60.0
 _HINT_SECONDS = 60.0
@@ -39,7 +41,6 @@ class PluginEndpoint:
         self._options = options
         self._changed = changed
         self._channel = grpc.aio.insecure_channel(f"unix:{socket}")
-        self._stub = DevicePluginStub(self._channel)
         self._watching = asyncio.create_task(self._watch())
 
     @property
@@ -65,10 +66,7 @@ class PluginEndpoint:
                 )
             ]
         )
-        try:
-            answer = await self._stub.preferred_allocation(request, timeout=_HINT_SECONDS)
-        except grpc.aio.AioRpcError as error:
-            raise PluginError(_said(error)) from error
+        answer = await self._ask("GetPreferredAllocation", request, _HINT_SECONDS)
         return [d for d in answer.container_responses[0].deviceIDs if d in available][:size]
 
     async def allocate(self, devices: Sequence[str]) -> api.ContainerAllocateResponse:
@@ -76,15 +74,19 @@ class PluginEndpoint:
         request = api.AllocateRequest(
             container_requests=[api.ContainerAllocateRequest(devices_ids=devices)]
         )
+        answer = await self._ask("Allocate", request, _ALLOCATE_SECONDS)
+        response: api.ContainerAllocateResponse = answer.container_responses[0]
+        return response
+
+    async def _ask(self, name: str, request: Message, seconds: float) -> Any:
         try:
-            answer = await self._stub.allocate(request, timeout=_ALLOCATE_SECONDS)
+            return await method(self._channel, "DevicePlugin", name)(request, timeout=seconds)
         except grpc.aio.AioRpcError as error:
             raise PluginError(_said(error)) from error
-        return answer.container_responses[0]
 
     async def _watch(self) -> None:
         try:
-            async for answer in self._stub.list_and_watch(api.Empty()):
+            async for answer in method(self._channel, "DevicePlugin", "ListAndWatch")(api.Empty()):
                 self.devices = {device.ID: device.health == HEALTHY for device in answer.devices}
                 self._changed()
         except grpc.aio.AioRpcError as error:

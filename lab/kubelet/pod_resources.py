@@ -9,7 +9,8 @@ import grpc
 import grpc.aio
 
 from caas.kubelet_api import podresources_pb2 as api
-from caas.kubelet_api.services import Context, serve_pod_resources
+from lab.kubelet import device_api
+from lab.kubelet.device_api import Context
 from lab.kubelet.device_manager import DeviceManager
 from lab.kubelet.folder import NodeFolder
 
@@ -30,7 +31,12 @@ class PodResources:
         self._socket.parent.mkdir(parents=True, exist_ok=True)
         self._socket.unlink(missing_ok=True)
         self._server = grpc.aio.server()
-        serve_pod_resources(self._server, self)
+        answers: dict[str, Callable[..., Any]] = {
+            "List": self.list_all,
+            "GetAllocatableResources": self.allocatable,
+            "Get": self.get,
+        }
+        device_api.serve(self._server, "PodResourcesLister", answers)
         self._server.add_insecure_port(f"unix:{self._socket}")
         await self._server.start()
 

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from caas.cluster import ClusterError
+from lab.cluster import ClusterError
 from lab.kubelet.device_manager import REJECTED, AdmissionError
 from lab.kubelet.logs import ContainerLog
 from lab.kubelet.pod_status import TERMINAL, rejected

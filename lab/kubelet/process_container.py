@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
-from caas.cluster import ClusterError
+from lab.cluster import ClusterError
 from lab.kubelet.environment import ConfigError, Environment, StartError
 from lab.kubelet.logs import ContainerLog
 from lab.kubelet.pod_status import ContainerState
@@ -49,6 +49,7 @@ class ProcessContainer:
         volumes: Volumes,
         log: ContainerLog,
         address: str,
+        grace_seconds: float,
         restarts: int,
         changed: Callable[[], None],
         tell: Tell,
@@ -58,6 +59,7 @@ class ProcessContainer:
         self._environment = environment
         self._volumes = volumes
         self._address = address
+        self._grace_seconds = grace_seconds
         self._changed = changed
         self._tell = tell
         self._process: Process | None = None
@@ -188,7 +190,7 @@ class ProcessContainer:
                 await startup.changed.wait()
                 started.cancel()
                 if not startup.healthy:
-                    await self._kill(process, "startup")
+                    await self._kill(process, "startupProbe")
                     return
             for probe in others:
                 tasks.create_task(probe.run())
@@ -211,17 +213,16 @@ class ProcessContainer:
         while probe.healthy is not False:
             await probe.changed.wait()
             probe.changed.clear()
-        await self._kill(process, "liveness")
+        await self._kill(process, "livenessProbe")
 
     async def _kill(self, process: Process, probe: str) -> None:
-        name = self._spec["name"]
+        name, kind = self._spec["name"], probe.removesuffix("Probe")
         await self._tell(
-            "Killing", f"Container {name} failed {probe} probe, will be restarted", warning=True
+            "Killing", f"Container {name} failed {kind} probe, will be restarted", warning=True
         )
+        grace = self._spec[probe].get("terminationGracePeriodSeconds", self._grace_seconds)
         # Not to be cancelled by the very end that it brings about.
-        await asyncio.shield(
-            process.stop(float(self._spec.get("terminationGracePeriodSeconds", 5)))
-        )
+        await asyncio.shield(process.stop(float(grace)))
 
     def _set(self, **changes: Any) -> None:
         state = replace(self.state, **changes)

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from caas.cluster import ClusterError
+from lab.cluster import ClusterError
 from lab.kubelet.addresses import public
 from lab.kubelet.environment import Environment
 from lab.kubelet.pod_status import Conditions, running
@@ -61,6 +61,7 @@ class ProcessPod:
                 volumes=self._volumes,
                 log=runtime.log(pod, container["name"]),
                 address=self._address,
+                grace_seconds=pod["spec"].get("terminationGracePeriodSeconds", 30),
                 restarts=before.get(container["name"], 0),
                 changed=self._changed.set,
                 tell=self._tell,

@@ -6,13 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpuclusters.domain import training_job
-from gpuclusters.domain.ladder_pods import REACH
-from gpuclusters.domain.proof_pod import LABEL
+from lab.kubelet.proof_program import LABEL
 from lab.pods.names import VISIBLE
 from lab.pods.rootless import ALL, InNode
 
-_PROOFS = (REACH, training_job.NAME)
+_PROOFS = ("reach", "training")
 """Labels of pods that mount a Python program of ours, and need the cluster's DNS."""
 _KNOWN = {
     "nvcr.io/nvidia/k8s-device-plugin": "lab.usernetes.device_plugin",

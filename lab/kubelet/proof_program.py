@@ -16,11 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gpuclusters.domain.proof import Trial
-from gpuclusters.domain.proof_jobs import LABEL, PROGRAMS
-from lab.kubelet.kube import CONFIG_MAP, Kube
+from lab.cluster import CONFIG_MAP
+from lab.kubelet.kube import Kube
 
 _TIMEOUT_SECONDS = 240.0
+LABEL = "gpu-clusters.dev/proof"
+"""Which proof a pod belongs to, as docs/rke2-proof.md has it."""
+_PROOF, _PROGRAM = "matmul", "matmul.py"
 _NOT_FOUND = 127
 _KILLED = 137
 
@@ -35,20 +37,20 @@ class Output:
 
 def is_proof(pod: Mapping[str, Any]) -> bool:
     """Whether the pod belongs to a proof that can be played."""
-    return (pod["metadata"].get("labels") or {}).get(LABEL) == Trial.MATMUL.value
+    return (pod["metadata"].get("labels") or {}).get(LABEL) == _PROOF
 
 
 async def run(kube: Kube, pod: Mapping[str, Any]) -> Output:
     """Run the program that the pod's first container names, with as many devices as it asks for."""
     container = pod["spec"]["containers"][0]
     words = [*(container.get("command") or ()), *(container.get("args") or ())]
-    text = await _mounted(kube, pod, PROGRAMS[Trial.MATMUL])
+    text = await _mounted(kube, pod, _PROGRAM)
     if text is None or len(words) < 2:
-        return Output((f"{PROGRAMS[Trial.MATMUL]}: not found",), _NOT_FOUND)
+        return Output((f"{_PROGRAM}: not found",), _NOT_FOUND)
     limits = (container.get("resources") or {}).get("limits") or {}
     devices = sum(int(amount) for name, amount in limits.items() if "/" in name)
     with tempfile.TemporaryDirectory(prefix="gpu-clusters-proof-") as folder:
-        file = Path(folder) / PROGRAMS[Trial.MATMUL]
+        file = Path(folder) / _PROGRAM
         file.write_text(text, encoding="utf-8")
         return await _printed([str(file), *words[2:], "--cpu", "--devices", str(devices)])
 

@@ -10,8 +10,8 @@ import grpc
 import grpc.aio
 
 from caas.kubelet_api import podresources_pb2 as api
-from caas.kubelet_api.services import KUBELET_SOCKET, PodResourcesStub
 from lab.hosts.control import short_path
+from lab.kubelet import device_api
 from lab.nodes.folder import NodesFolder
 
 _SECONDS = 5.0
@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 def pod_resources(nodes: Path, name: str) -> Path:
     """The socket of a node in the folder of the real nodes: what the node has below /var/lib."""
     var_lib = NodesFolder(nodes).node(name).var_lib
-    return var_lib / "kubelet" / "pod-resources" / KUBELET_SOCKET
+    return var_lib / "kubelet" / "pod-resources" / device_api.SOCKET
 
 
 class SilentError(Exception):
@@ -46,9 +46,8 @@ class RealDevices:
         with short_path(self.socket) as path:
             async with grpc.aio.insecure_channel(f"unix:{path}") as channel:
                 try:
-                    answer = await PodResourcesStub(channel).list_all(
-                        api.ListPodResourcesRequest(), timeout=_SECONDS
-                    )
+                    ask = device_api.method(channel, "PodResourcesLister", "List")
+                    answer = await ask(api.ListPodResourcesRequest(), timeout=_SECONDS)
                 except grpc.aio.AioRpcError as error:
                     raise SilentError(f"{self.socket}: {error.details()}") from error
         for pod in answer.pod_resources:

@@ -14,18 +14,18 @@ from typing import Any
 
 import psutil
 
-from caas.cluster import ClusterError
+from lab.cluster import POD, ClusterError
 from lab.control_plane import NodeSpec
-from lab.control_plane.commands import API_SERVER, KUBELET
+from lab.control_plane.commands import KUBELET
 from lab.control_plane.layout import Layout
 from lab.control_plane.pki import CA
-from lab.control_plane.ports import LOOPBACK, kept, reserve
+from lab.control_plane.ports import reserve
 from lab.hosts.folder import read_json, write_json
 from lab.kubelet.addresses import LoopbackAddresses, PodRange
 from lab.kubelet.beside import BesideNode
 from lab.kubelet.device_manager import DeviceManager
 from lab.kubelet.folder import KubeletFolder
-from lab.kubelet.kube import POD, Kube, Server
+from lab.kubelet.kube import Kube
 from lab.kubelet.log_server import LogServer
 from lab.kubelet.machine import Machine
 from lab.kubelet.membership import Membership
@@ -49,11 +49,7 @@ class Kubelets:
         self._folder = folder
         self._spec = spec
         self._layout = Layout.of(spec.control_plane)
-        port = kept(self._layout.ports).get(API_SERVER)
-        if port is None:
-            raise KubeletError(f"there is no control plane in {spec.control_plane}; start it first")
-        server = Server(f"https://{LOOPBACK}:{port}", self._layout.certificate(CA))
-        self._kube = Kube(self._layout.kubeconfig_of(KUBELET), server)
+        self._kube = Kube(self._layout, KUBELET)
         self._port = reserve(folder.ports, [_PORT])[_PORT]
         self._loopback = LoopbackAddresses()
         self._nodes: dict[str, Node] = {}

@@ -10,10 +10,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from lab.cluster import CONFIG_MAP, SECRET
 from lab.control_plane.files import write_atomic
 from lab.kubelet.fields import FieldError, field
 from lab.kubelet.folder import NodeFolder
-from lab.kubelet.kube import CONFIG_MAP, SECRET, Kube
+from lab.kubelet.kube import Kube
 
 Pod = Mapping[str, Any]
 Files = dict[str, bytes]

@@ -12,12 +12,12 @@ and one number.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
-
-from gpuclusters.domain.quantity import parse_quantity
 
 NUMA_NODES = "/sys/devices/system/node"
 HUGE_PAGES = "/sys/kernel/mm/hugepages"
@@ -72,12 +72,12 @@ def hardware(capacity: Mapping[str, str]) -> Hardware | None:
     pages = {}
     for name, quantity in capacity.items():
         if name.startswith(_HUGE):
-            size = int(parse_quantity(name.removeprefix(_HUGE))) // _KIB
+            size = int(_amount(name.removeprefix(_HUGE))) // _KIB
             if size not in _SIZES_KIB:
                 raise ValueError(f"there are no huge pages of the size in {name}; use 2Mi or 1Gi")
-            pages[size] = int(parse_quantity(quantity)) // _KIB // size
-    memory = int(parse_quantity(capacity["memory"]))
-    return Hardware(int(parse_quantity(capacity["cpu"])), memory, pages)
+            pages[size] = int(_amount(quantity)) // _KIB // size
+    memory = int(_amount(capacity["memory"]))
+    return Hardware(int(_amount(capacity["cpu"])), memory, pages)
 
 
 def files(machine: Hardware, there: Sequence[int]) -> dict[str, str]:
@@ -104,13 +104,25 @@ def kubelet_settings(capacity: Mapping[str, str], allocatable: Mapping[str, str]
         settings["maxPods"] = int(capacity["pods"])
     kept = {}
     if "cpu" in allocatable:
-        kept["cpu"] = parse_quantity(capacity["cpu"]) - parse_quantity(allocatable["cpu"])
+        kept["cpu"] = _amount(capacity["cpu"]) - _amount(allocatable["cpu"])
     if "memory" in allocatable:
-        huge = sum(parse_quantity(q) for n, q in capacity.items() if n.startswith(_HUGE))
-        left = parse_quantity(capacity["memory"]) - huge - EVICTION_BYTES
-        kept["memory"] = left - parse_quantity(allocatable["memory"])
+        huge = sum(_amount(q) for n, q in capacity.items() if n.startswith(_HUGE))
+        left = _amount(capacity["memory"]) - huge - EVICTION_BYTES
+        kept["memory"] = left - _amount(allocatable["memory"])
     reserved = {name: f"{amount.normalize():f}" for name, amount in kept.items() if amount > 0}
     return settings | ({"systemReserved": reserved} if reserved else {})
+
+
+def _amount(quantity: str) -> Decimal:
+    """The number that a quantity of Kubernetes stands for: `4`, `4000m`, `10Gi`."""
+    found = re.fullmatch(r"([0-9.]+)(m|[kMGT]|[KMGT]i)?", quantity)
+    if found is None:
+        raise ValueError(f"{quantity!r} is no quantity; write it like '4' or '10Gi'")
+    number, suffix = Decimal(found[1]), found[2] or ""
+    if suffix == "m":
+        return number / 1000
+    power = "kMGT".find(suffix[:1].replace("K", "k")) + 1 if suffix else 0
+    return number * Decimal(1024 if suffix.endswith("i") else 1000) ** power
 
 
 def _memory_file(machine: Hardware) -> str:

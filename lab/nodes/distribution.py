@@ -9,8 +9,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpuclusters.domain.drop_ins import CDI_DIRECTORIES, CONTAINERD_DROP_IN, KUBELET_DROP_IN
 from lab.nodes.folder import RealNodeFolder
+
+_CONTAINERD_DROP_INS = "/etc/containerd/conf.d"
+"""`imports` in the configuration that containerd 2.2 and newer have by default."""
+_KUBELET_DROP_INS = "/etc/kubernetes/kubelet.conf.d"
+"""`--config-dir` as in Kubernetes' page "Set Kubelet Parameters Via A Configuration File"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,16 +36,11 @@ class Distribution:
     containerd_socket: str = "/run/containerd/containerd.sock"
     containerd_state: str = "/run/containerd"
     containerd_root: str = "/var/lib/containerd"
-    containerd_drop_ins: tuple[str, ...] = (CONTAINERD_DROP_IN.replace(".toml", "*.toml"),)
-    kubelet_drop_ins: str = KUBELET_DROP_IN.rpartition("/")[0]
+    containerd_drop_ins: tuple[str, ...] = (f"{_CONTAINERD_DROP_INS}/50-*.toml",)
+    kubelet_drop_ins: str = _KUBELET_DROP_INS
     containerd_configuration: str = ""
-    cdi: tuple[str, ...] = CDI_DIRECTORIES
-    bound: tuple[str, ...] = (
-        "/etc/cdi",
-        "/run/cdi",
-        CONTAINERD_DROP_IN.rpartition("/")[0],
-        KUBELET_DROP_IN.rpartition("/")[0],
-    )
+    cdi: tuple[str, ...] = ("/etc/cdi", "/var/run/cdi")
+    bound: tuple[str, ...] = ("/etc/cdi", "/run/cdi", _CONTAINERD_DROP_INS, _KUBELET_DROP_INS)
     prepare: Callable[[RealNodeFolder, Path], None] | None = None
 
 

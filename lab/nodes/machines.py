@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from caas.cluster import ClusterError
+from lab.cluster import ClusterError
 from lab.control_plane import NodeSpec
 from lab.control_plane.kube import UnavailableError
 from lab.hosts import rke2_cluster

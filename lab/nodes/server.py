@@ -19,8 +19,8 @@ from typing import Any
 
 import psutil
 
-from caas.cluster import Cluster, ClusterError
 from lab import tools
+from lab.cluster import Cluster, ClusterError
 from lab.control_plane import ControlPlaneError, NodeSpec
 from lab.control_plane.commands import API_SERVER, KUBELET
 from lab.control_plane.files import exclusive
@@ -252,7 +252,7 @@ class Nodes:
     async def _follow(self, specs: Mapping[str, NodeSpec], hosts: Path) -> None:
         layout = self._around.layout
         try:
-            async with Cluster.connect(layout.kubeconfig_of(KUBELET)) as cluster:
+            async with Cluster(layout, KUBELET) as cluster:
                 await Membership(self._machines, cluster, specs, hosts, self._tell).follow()
         except Exception:  # noqa: BLE001 (whatever it is, the process must not go on without)
             # Without it no host can join; a process that is gone is at least noticed.

@@ -11,9 +11,8 @@ import os
 import sys
 from pathlib import Path
 
-from caas.device_plugin.registration import Registration
-from gpuclusters.domain.ladder_inputs import WHOLE
-from lab.usernetes.device_plugin import ByVariable
+from lab.kubelet.device_api import keep_registered
+from lab.usernetes.device_plugin import WHOLE, ByVariable
 
 _LOOK_SECONDS = 0.2
 
@@ -22,7 +21,7 @@ async def serve(folder: Path, uuids: list[str]) -> None:
     """Offer these GPUs for as long as the node is there."""
     devices = ByVariable(WHOLE)
     devices.offer(uuids)
-    registering = asyncio.create_task(Registration(folder, WHOLE, devices).run())
+    registering = asyncio.create_task(keep_registered(folder, WHOLE, devices.answers))
     while folder.exists():
         await asyncio.sleep(_LOOK_SECONDS)
     registering.cancel()

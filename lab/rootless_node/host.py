@@ -11,15 +11,14 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from gpuclusters.rootless import files
-from gpuclusters.rootless.decide import LEAST_IDS, next_range
-from gpuclusters.rootless.model import LiveRootless
 from lab.rootless_node import delegation
 from lab.rootless_node.configuration import PLUGINS
 from lab.rootless_node.machine import PrivateMachine
 from lab.rootless_node.model import DATA, LIBEXEC, RootlessNodeError, RootlessSpec
 
-SCRIPTS = files.SCRIPTS.parent
+SCRIPTS = Path(__file__).resolve().parents[2] / "scripts/usernetes"
+_FIRST_ID, _IDS = 100000, 65536
+"""SUB_UID_MIN and SUB_UID_COUNT of login.defs(5)."""
 _HERE = Path(__file__).parent / "programs"
 _PLACED = {
     _HERE / "launch.sh": f"{LIBEXEC}/launch.sh",
@@ -54,8 +53,8 @@ def bound(programs: Mapping[str, Path], data: Path, groups: tuple[Path, ...]) ->
     return places | {data: DATA} | delegation.places(groups)
 
 
-def prepare(machine: PrivateMachine, spec: RootlessSpec, groups: tuple[Path, ...]) -> LiveRootless:
-    """Make the account with all that it needs; gives what our inspection says of the host then.
+def prepare(machine: PrivateMachine, spec: RootlessSpec, groups: tuple[Path, ...]) -> int:
+    """Make the account with all that it needs; gives its number.
 
     Raises:
         RootlessNodeError: the kernel gives accounts no user namespaces, or a script failed.
@@ -65,26 +64,23 @@ def prepare(machine: PrivateMachine, spec: RootlessSpec, groups: tuple[Path, ...
     # Libraries of layers are found from now on.
     machine.output("ldconfig")
     machine.script(SCRIPTS / "host/account.sh", "create", spec.account)
-    live = _seen(machine, spec.account)
-    if not live.subuid or not live.subgid:
-        first = str(next_range(live))
-        machine.script(SCRIPTS / "host/account.sh", "ids", spec.account, first, str(LEAST_IDS))
-        live = _seen(machine, spec.account)
+    ranges = [
+        line.split(":") for line in machine.output("cat", "/etc/subuid", "/etc/subgid").split()
+    ]
+    if spec.account not in [owner for owner, _, _ in ranges]:
+        first = str(max([_FIRST_ID, *(int(begin) + int(count) for _, begin, count in ranges)]))
+        machine.script(SCRIPTS / "host/account.sh", "ids", spec.account, first, str(_IDS))
     tried = machine.run("unshare", "--user", "true", account=spec.account)
-    if tried.returncode or live.uid is None:
+    if tried.returncode:
         said = tried.stderr.strip()
         raise RootlessNodeError(f"the kernel gives accounts no user namespaces: {said}")
-    owner = str(live.uid)
+    owner = machine.output("id", "-u", spec.account).strip()
     machine.output("install", "-d", "-m", "0700", "-o", owner, "-g", owner, f"/run/user/{owner}")
-    delegation.give(groups, live.uid)
-    return live
+    delegation.give(groups, int(owner))
+    return int(owner)
 
 
 def give(path: Path, owner: int) -> None:
     """Let the account own a folder with all that is in it."""
     for entry in (path, *path.rglob("*")):
         os.chown(entry, owner, owner, follow_symlinks=False)
-
-
-def _seen(machine: PrivateMachine, account: str) -> LiveRootless:
-    return LiveRootless.parse(machine.script(SCRIPTS / "host/inspect.sh", account, "tun"))

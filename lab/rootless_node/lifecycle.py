@@ -66,12 +66,10 @@ def running(
         private_machine(*packages, layer, *spec.layers, bound=bound, groups=groups) as machine,
         KubeApi(layout, api_port, joining.REQUEST_SECONDS) as api,
     ):
-        live = host.prepare(machine, spec, groups)
-        if live.uid is None:
-            raise RootlessNodeError(f"the host has no account {spec.account}")
-        host.give(data, live.uid)
+        account_id = host.prepare(machine, spec, groups)
+        host.give(data, account_id)
         places = tuple(delegation.places(groups).values())
-        node = RootlessNode(spec, machine, live, port, places, groups, folder)
+        node = RootlessNode(spec, machine, account_id, port, places, groups, folder)
         try:
             report(f"starting the rootless node {spec.name}")
             node.start()

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import psutil
 
-from gpuclusters.rootless.model import LiveRootless
 from lab.nodes import cgroups
 from lab.rootless_node import delegation
 from lab.rootless_node.machine import PrivateMachine
@@ -28,11 +27,11 @@ _POLL_SECONDS = 0.05
 
 @dataclass
 class RootlessNode:
-    """One node. `host` is the machine that it runs on, `live` what our inspection said of that."""
+    """One node. `host` is the machine that it runs on, `account_id` the number of its account."""
 
     spec: RootlessSpec
     host: PrivateMachine
-    live: LiveRootless
+    account_id: int
     port: int
     """Of the kubelet, in the node and on the machine's loopback."""
     places: Sequence[str]
@@ -45,7 +44,7 @@ class RootlessNode:
     @property
     def environment(self) -> dict[str, str]:
         """What the account's commands are given, as `node/environment.sh` states it."""
-        return {"XDG_RUNTIME_DIR": f"/run/user/{self.live.uid}"}
+        return {"XDG_RUNTIME_DIR": f"/run/user/{self.account_id}"}
 
     @property
     def log(self) -> Path:
@@ -64,7 +63,7 @@ class RootlessNode:
         Raises:
             RootlessNodeError: the node does not run.
         """
-        state = f"/run/user/{self.live.uid}/usernetes-node/child_pid"
+        state = f"/run/user/{self.account_id}/usernetes-node/child_pid"
         known = self.host.run("cat", state).stdout.strip()
         if self._process is not None and known:
             for process in psutil.Process(self._process.pid).children(recursive=True):

@@ -12,17 +12,16 @@ import os
 import sys
 from pathlib import Path
 
-from caas.device_plugin.registration import Registration
-from caas.device_plugin.service import OPTIONS
 from caas.kubelet_api import deviceplugin_pb2 as api
-from caas.kubelet_api.services import Context
-from gpuclusters.domain.ladder_inputs import WHOLE
 from lab.gpu_operator.plugin import Devices
+from lab.kubelet.device_api import Context, keep_registered
 from lab.kubelet.folder import KubeletFolder
 from lab.pods import rootless
 from lab.pods.names import FOLDER_VARIABLE, NODE_VARIABLE, VISIBLE
 from lab.pods.rootless import InNode
 
+WHOLE = "nvidia.com/gpu"
+"""The resource of whole GPUs."""
 _LOOK_SECONDS = 0.3
 _PLAYED = {"DEVICE_LIST_STRATEGY": "envvar", "DEVICE_ID_STRATEGY": "uuid"}
 _NO_NVML = (
@@ -41,11 +40,6 @@ _WAITS = "I1122 00:00:00.000000       1 main.go:363] No devices found. Waiting i
 
 class ByVariable(Devices):
     """Devices that are handed out as the variable NVIDIA_VISIBLE_DEVICES."""
-
-    async def options(self, request: api.Empty, context: Context) -> api.DevicePluginOptions:
-        """As it registers."""
-        del request, context
-        return OPTIONS
 
     async def allocate(
         self, request: api.AllocateRequest, context: Context
@@ -69,7 +63,7 @@ async def serve(kubelets: Path, node: str) -> None:
     """Offer what the container sees, as long as it does."""
     devices = ByVariable(WHOLE)
     folder = KubeletFolder(kubelets).reachable.node(node).device_plugins
-    registering = asyncio.create_task(Registration(folder, WHOLE, devices).run())
+    registering = asyncio.create_task(keep_registered(folder, WHOLE, devices.answers))
     try:
         while True:
             devices.offer(seen(inside(kubelets, node)))

@@ -48,9 +48,9 @@ from lab.control_plane.layout import Layout
 from lab.gpu_operator import faults
 from lab.gpu_operator.folder import OperatorFolder
 from lab.gpu_operator.operator import Operator
-from lab.gpu_operator.server import connection
 from lab.hosts import GpuState, HostsError
 from lab.kubelet.folder import KubeletFolder
+from lab.kubelet.kube import Kube
 from tests.fixtures.control_plane import KubeCluster
 
 pytestmark = pytest.mark.lab
@@ -258,7 +258,7 @@ def _play(world: World) -> tuple[Callable[[], None], threading.Thread]:
     async def play() -> None:
         operator_folder = OperatorFolder(world.folder)
         kubelets = KubeletFolder(world.folder / "kubelet")
-        async with connection(world.cluster.folder) as kube:
+        async with Kube(Layout.of(world.cluster.folder), "admin") as kube:
             await Operator(kube, world.machines, operator_folder, kubelets, STEP_SECONDS).run(stop)
 
     thread = threading.Thread(target=lambda: loop.run_until_complete(play()), daemon=True)

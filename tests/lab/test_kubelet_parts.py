@@ -16,7 +16,7 @@ from gpuclusters.domain.container import LEASE_ANNOTATION
 from lab.control_plane import NodeSpec, Taint
 from lab.hosts.faults import BusyError
 from lab.hosts.folder import HostsFolder
-from lab.kubelet import status, stop
+from lab.kubelet import process_container, status, stop
 from lab.kubelet.addresses import LoopbackAddresses, PodRange, public, reachable
 from lab.kubelet.checkpoint import Allocation, Checkpoint
 from lab.kubelet.environment import expanded, located
@@ -359,3 +359,53 @@ def test_virtual_machines_of_pods_that_are_gone_are_gone_after_a_restart(hosts: 
     asyncio.run(machine.end(second))
     users = json.loads(HostsFolder(host.folder).host(host.name).virtual_machines.read_text())
     assert list(users) == ["6"]
+
+
+@pytest.mark.parametrize(
+    ("probe", "seconds"), [({}, 40.0), ({"terminationGracePeriodSeconds": 7}, 7.0)]
+)
+def test_a_container_whose_probe_fails_is_given_the_grace_of_its_pod_or_its_probe(
+    probe: dict[str, Any], seconds: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    granted: list[float] = []
+    ended = asyncio.Event()
+
+    class Program:
+        async def wait(self) -> int:
+            await ended.wait()
+            return 143
+
+        async def stop(self, grace_seconds: float) -> None:
+            granted.append(grace_seconds)
+            ended.set()
+
+    async def start(*_: object) -> Program:
+        return Program()
+
+    class Nothing:
+        folder = tmp_path
+
+        async def write(self) -> None: ...
+
+        async def launch(self, spec: object) -> None: ...
+
+    async def tell(reason: str, message: str, *, warning: bool = False) -> None: ...
+
+    monkeypatch.setattr(process_container.Process, "start", start)
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        check = {"tcpSocket": {"port": closed.getsockname()[1]}, "failureThreshold": 1}
+        container = process_container.ProcessContainer(
+            {"name": "main", "image": "i", "livenessProbe": check | probe},
+            restart_policy="Never",
+            environment=Nothing(),  # type: ignore[arg-type]
+            volumes=Nothing(),  # type: ignore[arg-type]
+            log=ContainerLog(tmp_path / "log"),
+            address="127.0.0.1",
+            grace_seconds=40.0,
+            restarts=0,
+            changed=lambda: None,
+            tell=tell,
+        )
+        asyncio.run(container.run())
+    assert granted == [seconds]

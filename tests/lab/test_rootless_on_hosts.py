@@ -36,6 +36,9 @@ def test_what_is_not_there_is_said_as_the_programs_say_it(host: SimulatedHost) -
         # docker(1): 125 where the daemon refuses; 1 for a client without one.
         (f"{OWN} docker info", 1, "Cannot connect to the Docker daemon at unix:///run/user/1000"),
         (f"{OWN} docker run --rm ubuntu true", 125, "Cannot connect to the Docker daemon"),
+        (f"{OWN} docker run --gpus=all ubuntu true", 125, "docker run: --gpus is not known"),
+        (f"{OWN} docker run --rm -it ubuntu true", 125, "docker run: -it is not known"),
+        (f"{OWN} docker ps --filter name=x", 125, "docker ps: --filter is not known"),
         # systemctl(1) without XDG_RUNTIME_DIR; loginctl(1); getsubids(1).
         ("systemctl --user is-active docker", 1, "Failed to connect to bus: No medium found"),
         ("loginctl enable-linger nobody2", 1, "Failed to look up user"),

@@ -7,7 +7,8 @@ machine boots with next time (`boot.py`).
 
 from __future__ import annotations
 
-from gpuclusters.boot.command_line import key_of, split
+from lab.hosts.command_line import name_of
+from lab.hosts.command_line import words as words_of
 from lab.hosts.standins.call import Answer, Call
 
 GRUB_CONFIG = "/boot/grub/grub.cfg"
@@ -91,21 +92,21 @@ def grubby(call: Call) -> Answer:
     path = call.machine.path(ENTRY)
     now = next_line(path.read_text()) or ""
     if "info" in options:
-        arguments = " ".join(word for word in split(now) if not word.startswith("root="))
+        arguments = " ".join(word for word in words_of(now) if not word.startswith("root="))
         return Answer.out(
             'index=0\nkernel="/boot/vmlinuz-5.14.0-570.el9.x86_64"\n'
             f'args="{arguments}"\nroot="UUID=6f1e8b2c"\ntitle="Rocky Linux"'
         )
     if not call.is_root:
         return Answer.error("grubby: You must run this as root", 1)
-    words = list(split(now))
-    for gone in split(options.get("remove-args", "")):
-        words = [w for w in words if w != gone and ("=" in gone or key_of(w) != key_of(gone))]
-    for new in split(options.get("args", "")):
+    words = list(words_of(now))
+    for gone in words_of(options.get("remove-args", "")):
+        words = [w for w in words if w != gone and ("=" in gone or name_of(w) != name_of(gone))]
+    for new in words_of(options.get("args", "")):
         # An argument of the same name is replaced, as grubby does; a page size stands before each count.
         keys = {"hugepagesz", "hugepages"}
-        if key_of(new) not in keys:
-            words = [w for w in words if key_of(w) != key_of(new)]
+        if name_of(new) not in keys:
+            words = [w for w in words if name_of(w) != name_of(new)]
         if new not in words:
             words.append(new)
     path.write_text(render_entry(" ".join(words)))

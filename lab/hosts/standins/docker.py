@@ -23,6 +23,11 @@ from lab.hosts.standins.call import Answer, Call
 ROOTFUL_SOCKET = "unix:///var/run/docker.sock"
 ROOTFUL_UNIT = "docker.service"
 _REFUSED = 125
+_PS_FLAGS = {
+    "-a": {"a"}, "--all": {"a"}, "-q": {"q"}, "--quiet": {"q"}, "-aq": {"a", "q"}, "-qa": {"a", "q"},
+}  # fmt: skip
+_RUN_VALUES = frozenset({"--network", "--pull", "--runtime"})
+"""Options of `docker run` with a value that makes no difference here."""
 
 Object = dict[str, Any]
 
@@ -148,9 +153,13 @@ def version(call: Call, to: Daemon, arguments: tuple[str, ...]) -> Answer:
 
 def ps(call: Call, to: Daemon, arguments: tuple[str, ...]) -> Answer:
     """`docker ps [-a] [-q]`: the containers that run, or all of them."""
+    flags = set[str]()
+    for word in arguments:
+        if word not in _PS_FLAGS:
+            return _refused("ps", word)
+        flags |= _PS_FLAGS[word]
     if not to.version:
         return Answer.error(_unreachable(to), 1)
-    flags = set("".join(word.lstrip("-") for word in arguments if word.startswith("-")))
     if to.engine is None:
         names = list(_rootful(call))
     else:
@@ -160,6 +169,12 @@ def ps(call: Call, to: Daemon, arguments: tuple[str, ...]) -> Answer:
     return Answer.out("\n".join(lines))
 
 
+def _refused(command: str, word: str) -> Answer:
+    return Answer.error(
+        f"docker {command}: {word.partition('=')[0]} is not known on a simulated host", _REFUSED
+    )
+
+
 def _rootful(call: Call) -> tuple[str, ...]:
     fault = call.faults.first(RootfulContainers)
     return fault.names if fault else ()
@@ -167,8 +182,6 @@ def _rootful(call: Call) -> tuple[str, ...]:
 
 def run_container(call: Call, to: Daemon, arguments: tuple[str, ...]) -> Answer:
     """`docker run [--device NAME…] [--entrypoint PROGRAM] IMAGE [COMMAND…]`: what a container sees."""
-    if not to.version:
-        return Answer.error(f"docker: {_unreachable(to)}", _REFUSED)
     wanted: list[str] = []
     program: list[str] = []
     rest = list(arguments)
@@ -180,10 +193,14 @@ def run_container(call: Call, to: Daemon, arguments: tuple[str, ...]) -> Answer:
             wanted.append(word.partition("=")[2])
         elif word == "--entrypoint" and rest:
             program = [rest.pop(0)]
-        elif word in {"--pull", "--network", "--runtime"} and rest:
+        elif word in _RUN_VALUES and rest:
             rest.pop(0)
+        elif word != "--rm" and word.partition("=")[0] not in _RUN_VALUES:
+            return _refused("run", word)
     if not rest:
         return Answer.error("docker: 'docker run' requires at least 1 argument", 1)
+    if not to.version:
+        return Answer.error(f"docker: {_unreachable(to)}", _REFUSED)
     if call.faults.first(ImageRefused):
         return Answer.error(
             f'docker: Error response from daemon: failed to resolve reference "{rest[0]}": dial tcp: i/o '

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
-from gpuclusters.domain.service_vm import VM_ADDRESS
 from lab.hosts import gpus
 from lab.hosts.faults import (
     FabricAnswers,
@@ -32,6 +31,8 @@ UNIT = "nvidia-fabricmanager.service"
 CONFIGURATION = "/usr/share/nvidia/nvswitch/fabricmanager.cfg"
 
 
+PREPARED_VM_ADDRESS = "192.168.250.2"
+"""Where the service VM of a prepared machine listens: in the network of `prepared/network.xml`."""
 CLIENT_VERSION = "595.58.03"
 """The version of `libnvfm` that the host's `fmpm` is built with."""
 
@@ -111,7 +112,7 @@ class Fabric:
     def __init__(self, machine: Machine, faults: Faults) -> None:
         self._machine = machine
         self._faults = faults
-        self._table = machine.board.table
+        self._board = machine.board
         self._state: dict[str, Any] = machine.state.setdefault(
             "fabric", {"active": [], "awaiting_list": False, "ready_at": 0.0}
         )
@@ -163,7 +164,7 @@ class Fabric:
         known = {"localhost", configuration(self._machine).bind_interface}
         if self.powered is None:
             # A machine that came prepared: its service stands for a VM at the usual address too.
-            known.add(VM_ADDRESS)
+            known.add(PREPARED_VM_ADDRESS)
         if host not in known:
             return Return.TIMEOUT
         if self.version != CLIENT_VERSION or (fault and fault.state == "version-mismatch"):
@@ -197,7 +198,8 @@ class Fabric:
     def supported(self) -> tuple[int, ...]:
         """The partitions whose GPUs all came up."""
         failed = {fault.module for fault in self._faults.all(PartitionUnsupported)}
-        return tuple(p.id for p in self._table.partitions if failed.isdisjoint(p.modules))
+        partitions = self._board.partitions
+        return tuple(n for n, modules in partitions.items() if failed.isdisjoint(modules))
 
     def ready(self) -> Return:
         """Whether queries are answered: not while initialising, and only in shared mode."""
@@ -217,9 +219,8 @@ class Fabric:
             return refusal
         if partition_id in self.active:
             return Return.PARTITION_ID_IN_USE
-        modules = set(self._table.partition(partition_id).modules)
-        others = (self._table.partition(other) for other in self.active)
-        if any(not modules.isdisjoint(other.modules) for other in others):
+        modules = set(self._board.modules(partition_id))
+        if any(not modules.isdisjoint(self._board.modules(other)) for other in self.active):
             return Return.IN_USE
         fault = self._faults.first(FabricManager)
         if fault and fault.state == "nvlink-error":
@@ -246,7 +247,7 @@ class Fabric:
         ids = sorted(set(partition_ids))
         if not set(ids) <= set(self.supported()):
             return Return.BADPARAM
-        modules = [m for p in ids for m in self._table.partition(p).modules]
+        modules = [m for p in ids for m in self._board.modules(p)]
         if len(modules) != len(set(modules)):
             return Return.IN_USE
         self._state["awaiting_list"] = False

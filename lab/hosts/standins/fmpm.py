@@ -10,10 +10,11 @@ import json
 import re
 from typing import Any
 
+from lab.hosts.libvirt import SERVICE_VM
 from lab.hosts.standins.call import Answer, Call
 from lab.hosts.standins.fabric import UNIT, Fabric, Return
 from lab.hosts.standins.units import is_active
-from lab.hosts.standins.virsh import SERVICE_VM, is_running
+from lab.hosts.standins.virsh import is_running
 
 VERSION = "1.0.1"
 _MAX_PARTITIONS = 64
@@ -182,12 +183,12 @@ def _partition_list(fabric: Fabric, call: Call) -> dict[str, Any]:
     return {
         "version": _LIST_VERSION,
         "numPartitions": len(supported),
-        "maxNumPartitions": len(board.table.partitions),
+        "maxNumPartitions": len(board.partitions),
         "partitionInfo": [
             {
-                "partitionId": partition.id,
-                "isActive": int(partition.id in fabric.active),
-                "numGpus": partition.size,
+                "partitionId": number,
+                "isActive": int(number in fabric.active),
+                "numGpus": len(modules),
                 "gpuInfo": [
                     # No GPU is visible where the fabric manager runs, so it knows no uuid and no
                     # address: only the module number says which one it is.
@@ -196,27 +197,28 @@ def _partition_list(fabric: Fabric, call: Call) -> dict[str, Any]:
                         "uuid": "",
                         "pciBusId": "00000000:00:00.0",
                         "numNvLinksAvailable": fabric.links(module),
-                        "maxNumNvLinks": board.links_per_gpu if partition.size > 1 else 0,
+                        "maxNumNvLinks": board.links_per_gpu if len(modules) > 1 else 0,
                         "nvlinkLineRateMBps": board.link_rate_mbps,
                     }
-                    for module in partition.modules
+                    for module in modules
                 ],
             }
-            for partition in board.table.partitions
-            if partition.id in supported
+            for number, modules in board.partitions.items()
+            if number in supported
         ],
     }
 
 
 def _unsupported_list(fabric: Fabric, call: Call) -> dict[str, Any]:
     supported = fabric.supported()
-    missing = [p for p in call.machine.board.table.partitions if p.id not in supported]
+    partitions = call.machine.board.partitions
+    missing = {n: modules for n, modules in partitions.items() if n not in supported}
     return {
         "version": _UNSUPPORTED_VERSION,
         "numPartitions": len(missing),
         "partitionInfo": [
-            {"partitionId": p.id, "numGpus": p.size, "gpuPhysicalIds": list(p.modules)}
-            for p in missing
+            {"partitionId": number, "numGpus": len(modules), "gpuPhysicalIds": list(modules)}
+            for number, modules in missing.items()
         ],
     }
 

@@ -82,7 +82,7 @@ class Device:
         machine = self._call.machine
         machine.note("gpu", change="reset", device=self._device.address, module=self._module)
         for partition, user in machine.partitions_in_use().items():
-            modules = machine.board.table.partition(partition).modules
+            modules = machine.board.modules(partition)
             if self._module is None or self._module in modules:
                 what = f"{self._device.address} reset under {user['holder']}"
                 machine.note("harm", what=what, partition=partition)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
 
-from gpuclusters.domain.service_vm import NAME
 from lab.hosts import libvirt
 from lab.hosts.libvirt import Record
 from lab.hosts.machine import Machine
@@ -13,7 +12,6 @@ from lab.hosts.service_vm_faults import LibvirtDown, VmIgnoresShutdown
 from lab.hosts.standins import virsh_definition, virsh_networks
 from lab.hosts.standins.call import Answer, Call
 
-SERVICE_VM = NAME
 """The virtual machine that owns the NVSwitches and runs the fabric manager."""
 
 _CONNECT = {"-c", "--connect"}

@@ -6,7 +6,6 @@ import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from uuid import uuid4
 
-from gpuclusters.domain import domain_xml
 from lab.hosts import libvirt
 from lab.hosts.libvirt import Record
 from lab.hosts.standins import virsh_definition
@@ -50,7 +49,7 @@ def _define(call: Call, words: list[str]) -> Answer:
     if root.find("mac") is None:
         ET.SubElement(root, "mac", {"address": "52:54:00:fa:b0:01"})
     network = known.setdefault(name, {"active": False, "autostart": False})
-    network["xml"] = domain_xml.text(root)
+    network["xml"] = libvirt.text(root)
     return _changed(call, name, "define", f"Network {name} defined from {words[0]}")
 
 
