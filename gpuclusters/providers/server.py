@@ -101,9 +101,11 @@ class Servicer(provider_pb2_grpc.ResourceProviderServicer):
         kept = {key: value for key, value in given.items() if key in CONFIGURATION}
         return provider_pb2.CheckResponse(inputs=_struct(kept))
 
-    def DiffConfig(self, _request: Any, _context: Any) -> provider_pb2.DiffResponse:  # noqa: N802
-        """Another key does not replace the provider."""
-        return provider_pb2.DiffResponse(changes=provider_pb2.DiffResponse.DIFF_NONE)
+    def DiffConfig(self, request: Any, _context: Any) -> provider_pb2.DiffResponse:  # noqa: N802
+        """Another key is taken by the same provider. Where nothing differs the engine keeps the old one."""
+        answer = provider_pb2.DiffResponse
+        differs = request.olds != request.news
+        return answer(changes=answer.DIFF_SOME if differs else answer.DIFF_NONE)
 
     def Configure(self, request: Any, _context: Any) -> provider_pb2.ConfigureResponse:  # noqa: N802
         """Take the configuration of the stack."""
