@@ -30,7 +30,7 @@ def struct(values: dict[str, Any]) -> struct_pb2.Struct:
 
 
 def test_of_the_stacks_configuration_the_key_alone_is_kept(provider: ProviderProcess) -> None:
-    """Keys of our namespace all come to us; the section of a cluster in the state would be a change for ever."""
+    """All keys of our namespace come to us; kept in the state, the rest would be a change with every edit."""
     news = struct({KEY: "secret", "caas": "{}", "cluster-type": "caas"})
     answer = provider.stub.CheckConfig(provider_pb2.CheckRequest(news=news))
     assert MessageToDict(answer.inputs) == {KEY: "secret"}
