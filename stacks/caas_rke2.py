@@ -12,8 +12,8 @@ from gpuclusters.config.boot import boot_profile
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.caas_secrets import Secrets
 from gpuclusters.config.kubernetes import Rke2Kubernetes
-from gpuclusters.domain import drop_ins
 from gpuclusters.domain.rke2_config import Settings
+from gpuclusters.host import drop_ins
 from stacks import reach
 
 

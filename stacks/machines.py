@@ -21,7 +21,7 @@ from gpuclusters.config.kubernetes import Rke2Kubernetes
 from gpuclusters.config.machine_preparation import machine_preparation
 from gpuclusters.config.nodes import Node
 from gpuclusters.config.plan import CaasPlan, NodePlan
-from gpuclusters.domain import drop_ins
+from gpuclusters.host import drop_ins
 from gpuclusters.providers.fleet_preflight import FleetPreflight
 from stacks import reach
 

@@ -19,12 +19,12 @@ from components import script
 from components.caas.host_preparation import HostPreparation, HostPreparationArgs
 from components.caas.service_vm import ServiceVmArgs, service_vm
 from components.host_connection import HostConnection
-from gpuclusters.domain import drop_ins
-from gpuclusters.domain.cdi import VfioBackend, spec_path
+from gpuclusters.cdi.model import VfioBackend, spec_path
+from gpuclusters.cdi.resource import CdiSpec
 from gpuclusters.domain.fabric import BOARDS, Baseboard
-from gpuclusters.providers.cdi_spec import CdiSpec
+from gpuclusters.host import drop_ins
+from gpuclusters.host.resource import HostFile
 from gpuclusters.providers.fabric_partitions import FabricPartitions
-from gpuclusters.providers.host_file import HostFile
 from gpuclusters.providers.preflight import Preflight
 
 

@@ -9,7 +9,7 @@ from enum import StrEnum
 from gpuclusters.boot import command_line
 from gpuclusters.boot.model import SYSCTL_FILE, HostBootInputs, RebootPolicy, initramfs_digest
 from gpuclusters.core.finding import Finding, Level
-from gpuclusters.domain.host_file import sha256_of
+from gpuclusters.host.model import sha256_of
 
 MODE, OWNER = "0644", "root:root"
 WRITE, REBOOT = "write", "reboot"

@@ -15,7 +15,6 @@ from gpuclusters.adapters.errors import (
     InvalidAnswerError,
     UnreachableError,
 )
-from gpuclusters.adapters.node_files import SshNodeFiles
 from gpuclusters.adapters.scripts import facts, run_script
 from gpuclusters.adapters.ssh import SshHost
 from gpuclusters.boot import decide, model
@@ -24,6 +23,7 @@ from gpuclusters.boot.decide import MODE, OWNER, BootMethod, BootState, FoundFil
 from gpuclusters.boot.model import HostBootInputs, RebootPolicy
 from gpuclusters.core.converge import Clock, Reporter, Step
 from gpuclusters.core.finding import Finding, refused
+from gpuclusters.host.remote import SshNodeFiles
 
 # An initramfs for every installed kernel, on a machine with slow disks.
 UPDATE_SECONDS = 900.0

@@ -22,7 +22,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from gpuclusters.boot import command_line
 from gpuclusters.domain.connection import HostConnection
-from gpuclusters.domain.host_file import check_content, check_path, sha256_of
+from gpuclusters.host.model import check_content, check_path, sha256_of
 
 MARK = "# Written by gpu-clusters; changes are put back."
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from gpuclusters.boot.guest_profile import BootProfile, Guest
+from gpuclusters.cdi.model import VfioBackend
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.plan import preset, share, table
-from gpuclusters.domain.cdi import VfioBackend
 from gpuclusters.domain.tenancy import MEMORY_GIB_PER_GPU
 from gpuclusters.domain.versions import Release, parse_release
 

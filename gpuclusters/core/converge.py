@@ -69,8 +69,9 @@ def converge(capability: Capability[L], reporter: Reporter, *, made_before: bool
 
     Args:
         capability: the target and its inputs.
-        reporter: hears of drift that is put back, if this was made before, and of warnings.
-        made_before: whether this resource has brought the target to its inputs before.
+        reporter: hears of drift that is put back, and of warnings.
+        made_before: whether this resource has brought the target to these inputs before: all that
+            differs is drift.
 
     Raises:
         Refused: with all blocking findings at once, or with what a step did not repair.

@@ -9,62 +9,11 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 if TYPE_CHECKING:
     from gpuclusters.domain.fabric_codes import FabricError
     from gpuclusters.domain.module_map import ModuleReading
-
-
-@dataclass(frozen=True, slots=True)
-class LiveFile:
-    """A file as it is on a host."""
-
-    content: bytes
-    mode: str
-    owner: str
-    sha256: str
-
-
-@dataclass(frozen=True, slots=True)
-class PciFunction:
-    """What the kernel says about one PCI function.
-
-    `iommu_group` is None when the machine has no IOMMU switched on, `driver` when none is bound,
-    `users` are the processes that hold the group open (a VM that owns the device, as a rule).
-    `vfio_device` is the name of its own character device, like "vfio3", on kernels that have that
-    and /dev/iommu (IOMMUFD); None elsewhere.
-    """
-
-    address: str
-    present: bool
-    iommu_group: str | None = None
-    driver: str | None = None
-    users: tuple[int, ...] = ()
-    vfio_device: str | None = None
-
-
-class NodeFiles(Protocol):
-    """Files of one host. Absence is None, never an error."""
-
-    @property
-    def place(self) -> str:
-        """The host as errors name it."""
-
-    def read(self, path: str) -> LiveFile | None:
-        """The file, or None."""
-
-    def read_folders(self, folders: Sequence[str], suffixes: Sequence[str]) -> Mapping[str, bytes]:
-        """Path to content of the files with these suffixes, top level only."""
-
-    def write(self, path: str, content: bytes, *, mode: str, owner: str) -> str:
-        """Write atomically; answers the sha256 of what is there now."""
-
-    def remove(self, path: str) -> None:
-        """Remove; absent is fine."""
+    from gpuclusters.host.model import PciFunction
 
 
 class PciDevices(Protocol):
     """PCI functions of one host."""
-
-    @property
-    def place(self) -> str:
-        """The host as errors name it."""
 
     def inspect(self, addresses: Sequence[str]) -> Mapping[str, PciFunction]:
         """What the kernel says now about each address."""

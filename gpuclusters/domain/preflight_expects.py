@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from gpuclusters.domain.cdi import VfioBackend as VfioBackend
+from gpuclusters.cdi.model import VfioBackend as VfioBackend
 from gpuclusters.domain.connection import HostConnection
 from gpuclusters.domain.fabric import TABLES, Baseboard
 from gpuclusters.domain.platforms import Preset

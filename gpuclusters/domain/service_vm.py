@@ -14,8 +14,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 
 from gpuclusters.domain.connection import HostConnection
 from gpuclusters.domain.fabric_manager_config import FabricManagerSettings
-from gpuclusters.domain.host_file import check_path
 from gpuclusters.domain.text import matches
+from gpuclusters.host.model import check_path
 
 NAME = "fabric-manager"
 NETWORK = "fabric-manager"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from gpuclusters.domain.host_file import sha256_of
 from gpuclusters.domain.usernetes_node import UsernetesNodeInputs
+from gpuclusters.host.model import sha256_of
 
 RUNNING = "running"
 ABSENT = "absent"

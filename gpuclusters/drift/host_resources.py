@@ -29,22 +29,24 @@ def converging(area: str) -> Reader:
     """A resource that tells its drift as findings of an area."""
 
     def read(seen: Seen, *, up: bool | None) -> Iterator[Finding]:
-        what = seen.old.name
+        what = str(seen.old.at("path") or seen.old.name)
         if seen.new is None:
             yield Finding(f"{area}.missing", seen.host, what, up=up, urn=seen.urn)
             return
-        for one in seen.new.outputs.get("drift") or ():
-            about = one["path"][-1] if one["path"] else what
+        found = seen.new.outputs.get("drift") or ()
+        details = property_lines(seen) if len(found) == 1 else ()
+        for one in found:
             # What blocks `up`, or is only told, is nothing that `up` puts back.
             back = up if one["level"] == Level.REPAIR else up and False
             yield Finding(
                 one["code"],
                 seen.host,
-                about,
+                one["path"][-1] if one["path"] else what,
                 "as left by `up`",
                 one["problem"],
                 up=back,
                 urn=seen.urn,
+                details=details,
             )
 
     return read
@@ -64,62 +66,6 @@ def machine(seen: Seen, *, up: bool | None) -> Iterator[Finding]:
             found=read,
             up=None if up is None else False,
             do=remedy,
-            urn=seen.urn,
-        )
-
-
-def cdi(seen: Seen, *, up: bool | None) -> Iterator[Finding]:
-    """CdiSpec: the file by which containers get GPUs."""
-    path = str(seen.old.at("path"))
-    kind = f"{seen.old.at('kind')}, {len(seen.old.at('devices') or ())} devices"
-    if seen.new is None:
-        yield Finding("cdi-file-missing", seen.host, path, kind, "no file", up=up, urn=seen.urn)
-        return
-    said = texts(seen.new, "drift")
-    if said:
-        yield Finding(
-            "cdi-file-changed", seen.host, path, kind, "; ".join(said), up=up, urn=seen.urn
-        )
-
-
-def file(seen: Seen, *, up: bool | None) -> Iterator[Finding]:
-    """HostFile: one file."""
-    path = str(seen.old.at("path"))
-    if seen.new is None:
-        yield Finding(
-            "host-file-missing", seen.host, path, "the file", "no file", up=up, urn=seen.urn
-        )
-        return
-    lines = property_lines(seen)
-    if lines:
-        found = f"{len(lines)} differences" if len(lines) > 1 else lines[0]
-        yield Finding(
-            "host-file-changed",
-            seen.host,
-            path,
-            "as written by `up`",
-            found,
-            up=up,
-            urn=seen.urn,
-            details=lines if len(lines) > 1 else (),
-        )
-
-
-def unit(seen: Seen, *, up: bool | None) -> Iterator[Finding]:
-    """HostUnit: a unit with its file, enabled, active."""
-    name = str(seen.old.at("unit"))
-    if seen.new is None:
-        yield Finding("unit-changed", seen.host, name, "the unit", "no unit", up=up, urn=seen.urn)
-        return
-    lines = property_lines(seen)
-    if lines:
-        yield Finding(
-            "unit-changed",
-            seen.host,
-            name,
-            "as written, enabled and active as declared",
-            "; ".join(lines),
-            up=up,
             urn=seen.urn,
         )
 

@@ -14,7 +14,6 @@ from gpuclusters.boot.model import RebootPolicy
 from gpuclusters.core.finding import Finding, Level
 from gpuclusters.domain import known_errors, rke2_matrix
 from gpuclusters.domain.gpu_products import Architecture
-from gpuclusters.domain.host_file import sha256_of
 from gpuclusters.domain.rke2_matrix import ModulesPolicy
 from gpuclusters.driver.model import (
     NOUVEAU,
@@ -28,6 +27,7 @@ from gpuclusters.driver.model import (
     Modules,
 )
 from gpuclusters.driver.packages import Packages, kernels, others, packages
+from gpuclusters.host.model import sha256_of
 
 LEAST_FREE_MIB = 3072
 """Modules, libraries, the packages themselves, and an initramfs for every kernel."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from gpuclusters.adapters.node_files import SshNodeFiles
 from gpuclusters.adapters.scripts import read_facts, run_script
 from gpuclusters.adapters.ssh import SshHost
 from gpuclusters.boot.decide import BootMethod
@@ -14,6 +13,7 @@ from gpuclusters.core.converge import Clock, Reporter, Step
 from gpuclusters.core.finding import Finding, Refused
 from gpuclusters.driver import decide, model
 from gpuclusters.driver.model import GpuDriverInputs, LiveDriver
+from gpuclusters.host.remote import SshNodeFiles
 from gpuclusters.rke2.control import Control, answering
 
 # A gigabyte over a slow mirror, and modules that are built for several kernels.

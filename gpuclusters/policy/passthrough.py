@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gpuclusters.domain import cdi
+from gpuclusters.cdi import decide as cdi
 from gpuclusters.policy.rule import Parameters
 from gpuclusters.policy.stack import DYNAMIC, Stack, Subject, Violation
 

@@ -66,7 +66,8 @@ class ConvergingProvider(KeptProvider[I], Generic[I, L]):
         from gpuclusters.adapters.here import StderrReporter
 
         capability = self._capability(inputs, before)
-        live = converge(capability, StderrReporter(), made_before=bool(before))
+        drifted = bool(before) and self._parsed(before) == inputs
+        live = converge(capability, StderrReporter(), made_before=drifted)
         if isinstance(capability, Provable):
             capability.prove(live)
         return self.kept(inputs, capability, live)
@@ -93,9 +94,9 @@ class ConvergingProvider(KeptProvider[I], Generic[I, L]):
         capability = self._capability(inputs, {})
         return [finding.problem for finding in capability.differences(capability.observe())]
 
-    def remove(self, inputs: I, before: Properties) -> None:  # noqa: ARG002
+    def remove(self, inputs: I, before: Properties) -> None:
         """Take it away."""
-        self._capability(inputs, {}).remove()
+        self._capability(inputs, before).remove()
 
     def _capability(self, inputs: I, before: Properties) -> HostCapability[L]:
         connection = inputs.connection  # type: ignore[attr-defined]

@@ -73,7 +73,7 @@ def _fabric(inputs: FabricInputs, reached: SshHost) -> reconcile_fabric.Fabric:
     from gpuclusters.adapters.fabric_manager import SshFabricManager
     from gpuclusters.adapters.here import StderrReporter, SystemClock
     from gpuclusters.adapters.module_map import SshModuleMap
-    from gpuclusters.adapters.pci_devices import SshPciDevices
+    from gpuclusters.host.remote import SshPciDevices
 
     return reconcile_fabric.Fabric(
         SshFabricManager(reached, inputs.board, inputs.fabric_manager_host),

@@ -33,7 +33,7 @@ CONFIGURATION = frozenset({"ssh-private-key"})
 """Keys of the stack that the provider reads. Others of its namespace are not kept in the provider's state."""
 
 PROVIDERS: Mapping[str, str] = {
-    "CdiSpec": "gpuclusters.providers.cdi_spec:CdiSpecProvider",
+    "CdiSpec": "gpuclusters.cdi.resource:CdiSpecProvider",
     "FabricPartitions": "gpuclusters.providers.fabric_partitions:FabricPartitionsProvider",
     "FirstLogin": "gpuclusters.providers.first_login:FirstLoginProvider",
     "FleetPreflight": "gpuclusters.providers.fleet_preflight:FleetPreflightProvider",
@@ -44,8 +44,7 @@ PROVIDERS: Mapping[str, str] = {
     "GpuOperatorPreflight": "gpuclusters.providers.gpu_operator_preflight:GpuOperatorPreflightProvider",
     "GpuReadiness": "gpuclusters.providers.gpu_readiness:GpuReadinessProvider",
     "HostBoot": "gpuclusters.boot.resource:HostBootProvider",
-    "HostFile": "gpuclusters.providers.host_file:HostFileProvider",
-    "HostUnit": "gpuclusters.providers.host_unit:HostUnitProvider",
+    "HostFile": "gpuclusters.host.resource:HostFileProvider",
     "MigLayout": "gpuclusters.providers.mig_layout:MigLayoutProvider",
     "NodeMaintenance": "gpuclusters.providers.node_maintenance:NodeMaintenanceProvider",
     "PluginGate": "gpuclusters.providers.plugin_gate:PluginGateProvider",

@@ -64,8 +64,8 @@ class ServiceVmProvider(KeptProvider[ServiceVmInputs]):
 def _ports(inputs: ServiceVmInputs, reached: SshHost) -> reconcile_service_vm.ServiceVmPorts:
     from gpuclusters.adapters.fabric_manager import SshFabricManager
     from gpuclusters.adapters.here import StderrReporter, SystemClock
-    from gpuclusters.adapters.pci_devices import SshPciDevices
     from gpuclusters.adapters.service_vm import SshServiceVm
+    from gpuclusters.host.remote import SshPciDevices
 
     return reconcile_service_vm.ServiceVmPorts(
         SshServiceVm(reached, inputs),

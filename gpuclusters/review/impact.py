@@ -84,7 +84,7 @@ def _by_prefix(type_: str) -> Rule | None:
         kind = type_.removeprefix(KEPT)
         if "Driver" in kind:
             return machines.driver
-        if kind in ("HostFile", "HostUnit", "Preflight", "FleetPreflight"):
+        if kind in ("HostFile", "Preflight", "FleetPreflight"):
             return cluster.small
     if type_.startswith("gcp:compute/") and type_.endswith("Disk"):
         return cluster.data("with all data on it")

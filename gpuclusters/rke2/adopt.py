@@ -14,8 +14,8 @@ import yaml
 from gpuclusters.core.finding import Finding
 from gpuclusters.domain import rke2, rke2_config
 from gpuclusters.domain.adoption import tree
-from gpuclusters.domain.host_file import sha256_of
 from gpuclusters.domain.rke2 import Role
+from gpuclusters.host.model import sha256_of
 from gpuclusters.rke2.model import LiveHost, Rke2NodeInputs
 
 CONFIG_FILE = "/etc/rancher/rke2/config.yaml"

@@ -16,8 +16,8 @@ import yaml
 
 from gpuclusters.core.finding import Finding, Level
 from gpuclusters.domain import known_errors, rke2
-from gpuclusters.domain.host_file import sha256_of
 from gpuclusters.domain.rke2 import API_PORT, SUPERVISOR_PORT, Role, Version, parse_version
+from gpuclusters.host.model import sha256_of
 from gpuclusters.rke2.model import (
     ClusterNode,
     LiveCluster,

@@ -12,13 +12,13 @@ from typing import Any
 
 from gpuclusters.adapters.errors import InvalidAnswerError
 from gpuclusters.adapters.kubectl_host import KubectlHost
-from gpuclusters.adapters.node_files import SshNodeFiles
 from gpuclusters.adapters.scripts import run_script
 from gpuclusters.adapters.ssh import Completed, SshHost
 from gpuclusters.core.converge import Clock, Reporter, Step, poll
 from gpuclusters.core.finding import Finding, Refused, refused
 from gpuclusters.domain import rke2
 from gpuclusters.domain.rke2 import Role
+from gpuclusters.host.remote import SshNodeFiles
 from gpuclusters.rke2 import adopt, decide, model
 from gpuclusters.rke2.control import POLL_SECONDS, answering
 from gpuclusters.rke2.model import (

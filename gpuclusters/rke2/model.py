@@ -13,9 +13,9 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 
 from gpuclusters.domain import rke2, rke2_config
 from gpuclusters.domain.connection import HostConnection
-from gpuclusters.domain.host_file import check_path
 from gpuclusters.domain.rke2 import Role, Version, parse_version
 from gpuclusters.domain.text import matches
+from gpuclusters.host.model import check_path
 
 SHORTEST_TOKEN = 16
 DRAINED = "gpu-clusters.dev/drained-for"

@@ -16,7 +16,7 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from gpuclusters.domain.host_file import sha256_of
+from gpuclusters.host.model import sha256_of
 
 MARK = "# Written by gpu-clusters; changes are put back."
 STATE = "/var/lib/gpu-clusters/usernetes"

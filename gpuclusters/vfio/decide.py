@@ -9,14 +9,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from gpuclusters.core.finding import Finding, Level
-from gpuclusters.domain.host_file import sha256_of
-from gpuclusters.domain.host_unit import FOLDER, UnitState
-from gpuclusters.domain.ports import LiveFile
+from gpuclusters.host.model import UNIT_FOLDER, LiveFile, UnitState, sha256_of
 from gpuclusters.vfio.model import FoundFunction, VfioBindingInputs, VfioFunction
 
 DRIVER = "vfio-pci"
 UNIT = "gpu-clusters-vfio.service"
-UNIT_PATH = f"{FOLDER}/{UNIT}"
+UNIT_PATH = f"{UNIT_FOLDER}/{UNIT}"
 SCRIPT_PATH = "/usr/local/sbin/gpu-clusters-vfio"
 LIST_PATH = "/etc/gpu-clusters/vfio-functions"
 FALLEN_HEADER = "7f"

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from gpuclusters.adapters.errors import InvalidAnswerError
-from gpuclusters.adapters.host_units import SshHostUnits
-from gpuclusters.adapters.node_files import SshNodeFiles
 from gpuclusters.adapters.scripts import FOLDER, run_script
 from gpuclusters.adapters.ssh import SshHost
 from gpuclusters.core.converge import Step
 from gpuclusters.core.finding import Finding, Refused
+from gpuclusters.host.remote import SshHostUnits, SshNodeFiles
 from gpuclusters.vfio import decide
 from gpuclusters.vfio.decide import UNIT, LiveBinding
 from gpuclusters.vfio.model import FoundFunction, VfioBindingInputs, VfioFunction

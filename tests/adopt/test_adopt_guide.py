@@ -58,7 +58,7 @@ Rke2Cluster("test", Rke2ClusterArgs(
 BOARD = (
     HEAD
     + """
-from gpuclusters.providers.cdi_spec import CdiSpec
+from gpuclusters.cdi.resource import CdiSpec
 from gpuclusters.providers.fabric_partitions import FabricPartitions
 
 (machine,) = known["machines"]

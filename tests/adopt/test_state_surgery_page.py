@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pulumi
 
-from gpuclusters.providers.host_file import HostFile
+from gpuclusters.host.resource import HostFile
 
 connection = json.loads(Path("machine.json").read_text())
 

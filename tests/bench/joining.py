@@ -7,8 +7,8 @@ from typing import Any
 
 from gpuclusters.core.converge import Clock, converge
 from gpuclusters.domain import rke2_config
-from gpuclusters.domain.host_file import sha256_of
 from gpuclusters.domain.rke2 import Role
+from gpuclusters.host.model import sha256_of
 from gpuclusters.rke2.host import Rke2Capability, SshRke2Control, SshRke2Host
 from gpuclusters.rke2.model import (
     Artifacts,

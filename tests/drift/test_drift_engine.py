@@ -28,7 +28,13 @@ INPUTS = {
     "devices": [],
 }
 OLD = state(INPUTS, {"drift": []})
-NEW = state(INPUTS, {"drift": ["kind or devices in the file were changed"]})
+CHANGED = {
+    "code": "cdi.devices-changed",
+    "problem": "/etc/cdi/a.json has another kind or other devices",
+    "path": ["/etc/cdi/a.json"],
+    "level": "repair",
+}
+NEW = state(INPUTS, {"drift": [CHANGED]})
 
 
 def test_a_refresh_is_read_with_both_sides_and_the_plan() -> None:
@@ -46,14 +52,14 @@ def test_a_refresh_is_read_with_both_sides_and_the_plan() -> None:
     assert view.plan == {urn(CDI, "a"): Action.UPDATE}
     (found,) = resources.findings(view)
     assert (found.id, found.where, found.what, found.up) == (
-        "cdi-file-changed", "hgx-01", "/etc/cdi/a.json", True,
+        "cdi.devices-changed", "hgx-01", "/etc/cdi/a.json", True,
     )  # fmt: skip
 
 
 def test_what_is_gone_is_told_and_what_up_leaves_alone_is_not_said_to_be_mended() -> None:
     view = engine.read(resource("CdiSpec", "a", INPUTS, {"drift": []}, None) + text(summary()))
     (found,) = resources.findings(view)
-    assert (found.id, found.up) == ("cdi-file-missing", False)
+    assert (found.id, found.up) == ("cdi.missing", False)
 
 
 def test_a_resource_that_could_not_be_read_is_unread_and_the_others_are_seen() -> None:
@@ -105,10 +111,16 @@ def test_an_engine_that_says_nothing_is_an_error_and_its_failure_is_told() -> No
 def test_a_secret_is_masked_before_anything_is_compared() -> None:
     inputs = {"connection": CONNECTION, "path": "/etc/x", "content": "a"}
     old = state(inputs, {})
-    new = state({**inputs, "content": "password: hunter22hunter22"}, {})
+    drift = {
+        "code": "host.file-changed",
+        "problem": "/etc/x differs",
+        "path": ["/etc/x"],
+        "level": "repair",
+    }
+    new = state({**inputs, "content": "password: hunter22hunter22"}, {"drift": [drift]})
     view = engine.read(
         text(before(f"{DYNAMIC}HostFile", "x", old), after(f"{DYNAMIC}HostFile", "x", old, new))
     )
     (found,) = resources.findings(view)
-    assert found.id == "host-file-changed"
+    assert (found.id, len(found.details)) == ("host.file-changed", 1)
     assert "hunter22" not in repr(found)

@@ -91,17 +91,17 @@ def test_the_same_thing_is_told_once_with_all_that_is_known_of_it() -> None:
 @pytest.mark.parametrize(
     ("pattern", "left"),
     [
-        ("unit-failed", ["cdi-file-missing"]),
+        ("unit-failed", ["cdi.missing"]),
         ("*", []),
-        ("unit-failed@hgx-01", ["cdi-file-missing"]),
-        ("unit-failed@hgx-02", ["cdi-file-missing", "unit-failed"]),
-        ("*@hgx-01/*.service", ["cdi-file-missing"]),
-        ("cdi-*@hgx-01//etc/cdi/*", ["unit-failed"]),
+        ("unit-failed@hgx-01", ["cdi.missing"]),
+        ("unit-failed@hgx-02", ["cdi.missing", "unit-failed"]),
+        ("*@hgx-01/*.service", ["cdi.missing"]),
+        ("cdi.*@hgx-01//etc/cdi/*", ["unit-failed"]),
     ],
 )
 def test_what_is_ignored_is_left_out_and_counted(pattern: str, left: list[str]) -> None:
     found = report(
-        "s", [finding(), finding("cdi-file-missing", what="/etc/cdi/a.json")], ignore=[pattern]
+        "s", [finding(), finding("cdi.missing", what="/etc/cdi/a.json")], ignore=[pattern]
     )
     assert sorted(f.id for f in found.findings) == left
     assert found.ignored == 2 - len(left)

@@ -77,14 +77,14 @@ def by_hand_on_the_machines(dev: Checkout) -> set[Drifted]:
         dev.lab / "hosts", "hgx-01", faults.FirmwareChanged(module=3, version="96.00.XX.66.66")
     )
     return {
-        ("cdi-file-changed", "hgx-01", CDI),
-        ("host-file-changed", "hgx-01", KUBELET),
+        ("cdi.devices-changed", "hgx-01", CDI),
+        ("host.file-changed", "hgx-01", KUBELET),
         ("partition-inactive", "hgx-01", "partition 14"),
         ("partition-inactive", "hgx-01", "partition 5"),
         ("partition-foreign", "hgx-01", "partition 11"),
         ("unit-failed", "hgx-01", "broken.service"),
         ("firmware-changed", "hgx-01", "HGX_FW_GPU_SXM_3"),
-        ("cdi-file-missing", "hgx-02", CDI),
+        ("cdi.missing", "hgx-02", CDI),
         ("vfio.unbound", "hgx-02", "0000:86:00.0"),
         ("vfio.unit-inactive", "hgx-02", "gpu-clusters-vfio.service"),
         ("boot.next-arguments", "hgx-02", ""),

@@ -195,7 +195,7 @@ def test_drift_of_machines_tenants_and_helm_is_found_and_named(cluster: Checkout
     assert "kubectl-patch" in by["helm-object-changed"]
     assert "kubectl-patch" in by["quota-changed"]
     up = {one["id"]: one["up_puts_it_back"] for one in report["findings"]}
-    assert up["cdi-file-missing"] is up["vfio.unbound"] is True
+    assert up["cdi.missing"] is up["vfio.unbound"] is True
     assert up["helm-object-missing"] is up["firmware-changed"] is False
     assert state_of(cluster) == before, "a look wrote to the state"
     file = cluster.folder / "report.json"

@@ -10,12 +10,12 @@ from typing import Any
 
 from components.caas.programs import Programs, ProgramsArgs
 from components.caas.system import System, SystemArgs
-from gpuclusters.domain import cdi
+from gpuclusters.cdi import decide as cdi
 from gpuclusters.domain.connection import HostConnection
 from gpuclusters.domain.fabric import TABLES, Baseboard
 from gpuclusters.domain.lease_resource import GPULeaseSpec, crd, lease_object
-from gpuclusters.domain.ports import PciFunction
 from gpuclusters.domain.program_accounts import Accounts, Program
+from gpuclusters.host.model import PciFunction
 from lab import nodes
 from lab.control_plane.kube import KubeApi
 from lab.nodes.configuration import KATA_HANDLER

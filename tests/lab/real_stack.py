@@ -24,13 +24,14 @@ from components.caas.programs import Programs, ProgramsArgs
 from components.caas.system import System, SystemArgs
 from components.caas.tenancy_api import TenancyApi, TenancyApiArgs
 from gpuclusters.adapters.container_api import Answer, ContainerApi
+from gpuclusters.cdi import model as cdi
+from gpuclusters.cdi.resource import CdiSpecProvider
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.inventory import Inventory, ResolvedHost, read_inventory
 from gpuclusters.config.plan import plan
 from gpuclusters.config.programs import LAB_IMAGE, settings_file
-from gpuclusters.domain import cdi, isolation, lease_resource, tenancy_resource
+from gpuclusters.domain import isolation, lease_resource, tenancy_resource
 from gpuclusters.domain.program_accounts import Program
-from gpuclusters.providers.cdi_spec import CdiSpecProvider
 from lab import issuer, lifecycle, nodes, tools
 from lab.control_plane import NodeSpec
 from lab.hosts import HostSpec

@@ -19,8 +19,8 @@ from gpuclusters.adapters.credentials import SshCredentials
 from gpuclusters.adapters.here import SystemClock
 from gpuclusters.adapters.ssh import SshHost
 from gpuclusters.boot.host import reboot
-from gpuclusters.domain import drop_ins
 from gpuclusters.domain.connection import HostConnection
+from gpuclusters.host import drop_ins
 from lab import images, nodes, tools
 from lab.hosts import journal
 from lab.hosts.model import HostEndpoint, HostSpec

@@ -18,7 +18,7 @@ from typing import Any
 import psutil
 import pytest
 
-from gpuclusters.domain import drop_ins
+from gpuclusters.host import drop_ins
 from lab import images, nodes, tools
 from lab.control_plane.model import HGX_ALLOCATABLE, HGX_CAPACITY
 from lab.hosts import control

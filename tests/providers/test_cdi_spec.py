@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-from gpuclusters.domain.cdi_rules import faults_in
-from gpuclusters.providers.cdi_spec import CdiSpecProvider
+from gpuclusters.cdi.resource import CdiSpecProvider
+from gpuclusters.cdi.rules import faults_in
 from lab.hosts import faults
 from tests.fixtures.hosts import SimulatedHost
 from tests.providers.conftest import StartProvider
@@ -177,19 +177,19 @@ def test_drift_is_named_by_a_refresh_and_put_back(
     del document["devices"][3]
     host.path(PATH).write_text(json.dumps(document))
     live = provider.read(CdiSpecProvider, made)
-    assert live.outputs["drift"] == ["kind or devices in the file were changed"]
+    assert [one["code"] for one in live.outputs["drift"]] == ["cdi.devices-changed"]
     assert len(live.inputs["devices"]) == 7
     assert provider.diff(CdiSpecProvider, live.outputs, wanted(host)).changes
 
     host.path(PATH).write_text(json.dumps(FOREIGN))
     live = provider.read(CdiSpecProvider, made)
-    assert live.outputs["drift"] == ["the file was replaced by one that is not ours"]
+    assert [one["code"] for one in live.outputs["drift"]] == ["cdi.file-replaced"]
     with pytest.raises(StepFailed, match="not ours"):
         provider.delete(CdiSpecProvider, made)
 
     provider.update(CdiSpecProvider, made, wanted(host))
     assert host.path(PATH).read_text() == made.outputs["content"]
-    assert "was changed on the host since" in provider.stderr.read_text()
+    assert "was replaced by a file that is not ours; put back" in provider.stderr.read_text()
 
 
 def test_a_file_that_says_nothing_any_more_leaves_a_state_that_can_be_worked_with(
@@ -216,7 +216,7 @@ def test_a_renumbered_iommu_group_shows_as_drift(
     group = group_of(host, "0000:86:00.0")
     host.path(PATH).write_text(text.replace(f"/dev/vfio/{group}", "/dev/vfio/7"))
     live = provider.read(CdiSpecProvider, made)
-    assert "VFIO nodes" in live.outputs["drift"][0]
+    assert [one["code"] for one in live.outputs["drift"]] == ["cdi.nodes-changed"]
     assert provider.diff(CdiSpecProvider, live.outputs, wanted(host)).changes
 
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from gpuclusters.providers.host_file import HostFileProvider
+from gpuclusters.domain.connection import HostConnection
+from gpuclusters.host.resource import HostFileProvider
 from lab.hosts import faults
 from tests.fixtures.hosts import SimulatedHost
 from tests.providers.conftest import StartProvider
@@ -63,7 +64,8 @@ def test_a_different_file_that_is_there_already_is_refused_and_an_equal_one_can_
     host.path(PATH).write_text("by hand\n")
     with pytest.raises(StepFailed) as failed:
         provider.create(HostFileProvider, wanted(host))
-    assert f"{PATH}: a different file is there already" in str(failed.value)
+    assert f"{PATH} has other content from line 1 on (8 bytes instead of 5" in str(failed.value)
+    assert "move it away, or make it equal [host.file-foreign]" in str(failed.value)
     assert host.path(PATH).read_text() == "by hand\n"
 
     host.path(PATH).chmod(0o600)
@@ -91,9 +93,16 @@ def test_drift_shows_after_a_refresh_and_is_put_back_by_the_next_update(
     assert live.inputs["content"] == "by hand\n"
     assert provider.diff(HostFileProvider, live.outputs, wanted(host)).changes
 
-    provider.update(HostFileProvider, made, wanted(host, mode="0600"))
+    provider.update(HostFileProvider, made, wanted(host))
     assert host.path(PATH).read_text() == "a: 1\n"
-    assert "was changed on the host since" in provider.stderr.read_text()
+    target = HostConnection.model_validate(host.connection).place
+    put_back = f"{target}: {PATH} has other content from line 1"
+    assert provider.stderr.read_text().count(put_back) == 1
+    assert [one["code"] for one in live.outputs["drift"]] == ["host.file-changed"]
+
+    provider.update(HostFileProvider, made, wanted(host, content="a: 2\n"))
+    assert host.path(PATH).read_text() == "a: 2\n"
+    assert provider.stderr.read_text().count(put_back) == 1, "what was declared anew is no drift"
 
 
 def test_a_file_that_somebody_changed_is_not_deleted(

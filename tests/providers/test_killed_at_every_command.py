@@ -22,8 +22,6 @@ import pytest
 from gpuclusters.adapters.credentials import find_credentials
 from gpuclusters.adapters.errors import AdapterError
 from gpuclusters.adapters.here import StderrReporter, SystemClock
-from gpuclusters.adapters.host_units import SshHostUnits
-from gpuclusters.adapters.node_files import SshNodeFiles
 from gpuclusters.adapters.scripts import run_script
 from gpuclusters.adapters.service_vm import SshServiceVm, scripts
 from gpuclusters.adapters.ssh import Completed, SshHost
@@ -34,9 +32,10 @@ from gpuclusters.core.converge import converge
 from gpuclusters.core.finding import Refused
 from gpuclusters.domain import domain_xml
 from gpuclusters.domain.connection import HostConnection
-from gpuclusters.domain.host_unit import UnitState
 from gpuclusters.domain.service_vm import IMAGE_FOLDER, STATE_FOLDER, ServiceVmInputs
 from gpuclusters.domain.service_vm_state import WantedVm, compare, wanted
+from gpuclusters.host.model import UnitState
+from gpuclusters.host.remote import SshHostUnits, SshNodeFiles
 from gpuclusters.vfio.host import inspect
 from gpuclusters.vfio.model import VfioFunction
 from tests.fixtures.hosts import SimulatedHost

@@ -20,7 +20,7 @@ from gpuclusters.adapters.credentials import find_credentials
 from gpuclusters.adapters.machine_lock import MachineBusyError
 from gpuclusters.adapters.ssh import SshHost
 from gpuclusters.domain.connection import HostConnection
-from gpuclusters.providers.host_file import HostFileProvider
+from gpuclusters.host.resource import HostFileProvider
 from lab.hosts import faults
 from tests.fixtures.hosts import SimulatedHost
 from tests.providers.provider_process import PROJECT, ProviderProcess, StepFailed, provider_process

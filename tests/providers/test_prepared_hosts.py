@@ -14,7 +14,6 @@ from gpuclusters.adapters.ssh import Completed, SshHost
 from gpuclusters.boot import model as host_boot
 from gpuclusters.boot.host import reboot
 from gpuclusters.boot.resource import HostBootProvider
-from gpuclusters.providers.host_unit import HostUnitProvider
 from gpuclusters.vfio import decide as vfio
 from gpuclusters.vfio.resource import VfioBindingProvider
 from lab.hosts import faults
@@ -366,40 +365,3 @@ def test_a_prepared_machine_is_as_our_own_preparation_leaves_it(
     said = json.dumps([dict(entry) for entry in host.journal()])
     assert "update-grub" not in said
     assert '"restart"' not in said
-
-
-def test_a_unit_is_written_started_put_back_and_removed(
-    hosts: Any, start_provider: StartProvider
-) -> None:
-    (host,) = hosts()
-    provider = start_provider(host)
-    inputs = {
-        "connection": host.connection,
-        "unit": "probe.service",
-        "content": "[Service]\nExecStart=/usr/bin/sleep 600\n[Install]\nWantedBy=multi-user.target\n",
-    }
-    made = provider.create(HostUnitProvider, inputs)
-    assert (
-        host.run("systemctl is-active probe; systemctl is-enabled probe").stdout
-        == "active\nenabled\n"
-    )
-    assert provider.create(HostUnitProvider, inputs) == made
-    host.sudo("systemctl stop probe; systemctl disable probe")
-    live = provider.read(HostUnitProvider, made)
-    assert (live.inputs["active"], live.inputs["enabled"]) == (False, False)
-    assert provider.diff(HostUnitProvider, live.outputs, inputs).changes
-    provider.update(HostUnitProvider, made, inputs)
-    assert host.run("systemctl is-active probe").stdout == "active\n"
-    broken = inputs | {
-        "content": inputs["content"]
-        .replace("/usr/bin/sleep 600", "/bin/sh -c 'echo why >&2; exit 3'")
-        .replace("[Service]", "[Service]\nType=oneshot")
-    }
-    with pytest.raises(StepFailed, match=r"does not start.*why"):
-        provider.update(HostUnitProvider, made, broken)
-    with pytest.raises(StepFailed, match="was changed since"):
-        provider.delete(HostUnitProvider, made)
-    made = provider.update(HostUnitProvider, made, inputs)
-    provider.delete(HostUnitProvider, made)
-    assert host.run("systemctl is-active probe").stdout == "inactive\n"
-    assert provider.read(HostUnitProvider, made).id == ""

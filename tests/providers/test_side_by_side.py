@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from gpuclusters.providers.host_file import HostFileProvider
+from gpuclusters.host.resource import HostFileProvider
 from lab.hosts import faults, journal
 from tests.fixtures.hosts import SimulatedHost
 from tests.providers.conftest import StartProvider

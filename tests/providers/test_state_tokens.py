@@ -12,7 +12,7 @@ from gpuclusters.providers.server import PROVIDERS
 
 TYPES = {
     "CdiSpec", "FabricPartitions", "FirstLogin", "FleetPreflight", "GcpMachine", "GcpQuota", "GpuDriver",
-    "GpuOperatorCrds", "GpuOperatorPreflight", "GpuReadiness", "HostBoot", "HostFile", "HostUnit",
+    "GpuOperatorCrds", "GpuOperatorPreflight", "GpuReadiness", "HostBoot", "HostFile",
     "MigLayout", "NodeMaintenance", "PluginGate", "Preflight", "ProofRun", "Rke2Node", "Rke2Tokens",
     "RootlessHost", "ServiceVm", "SshHostKey", "TenancyPolicy", "TrainingProof", "UsernetesNode",
     "VfioBinding",

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 import yaml
 
+from gpuclusters.cdi.rules import faults_in
 from gpuclusters.domain import known_errors
-from gpuclusters.domain.cdi_rules import faults_in
 from gpuclusters.domain.usernetes_versions import version_set
 from gpuclusters.rootless import files
 from gpuclusters.rootless.model import LiveRootless

@@ -14,9 +14,9 @@ from gpuclusters.domain.ports import (
     FabricStep,
     LeaseMarks,
     LivePartition,
-    PciFunction,
 )
 from gpuclusters.domain.reconcile_fabric import Fabric
+from gpuclusters.host.model import PciFunction
 
 H100 = TABLES[Baseboard.HGX_H100]
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ0H0bu9Qxk2c3pDfkz8kRtRkHkYkB1q0h3p2v0nF3oA"

@@ -11,7 +11,7 @@ from gpuclusters.boot import decide, model
 from gpuclusters.boot.decide import BootMethod, BootState, FoundFile
 from gpuclusters.boot.model import HostBootInputs
 from gpuclusters.core.finding import Finding, Level
-from gpuclusters.domain.host_file import sha256_of
+from gpuclusters.host.model import sha256_of
 
 PATH = model.MODPROBE_FILE
 TEXT = f"{model.MARK}\nblacklist nouveau\n"

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from gpuclusters.domain import cdi
-from gpuclusters.domain.cdi import CdiSpecInputs
-from gpuclusters.domain.cdi_rules import VERSIONS, faults_in
-from gpuclusters.domain.ports import PciFunction
+from gpuclusters.cdi import decide as cdi
+from gpuclusters.cdi.model import CdiSpecInputs
+from gpuclusters.cdi.rules import VERSIONS, faults_in
+from gpuclusters.host.model import PciFunction
 from tests.fixtures import go_programs
 
 pytestmark = pytest.mark.timeout(go_programs.BUILD_SECONDS + 60)

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from gpuclusters.domain.drop_ins import CDI_DIRECTORIES, ContainerdSchema, containerd
 from gpuclusters.domain.kata import Shim
+from gpuclusters.host.drop_ins import CDI_DIRECTORIES, ContainerdSchema, containerd
 from lab.kubelet.kata_installer import installed_files
 from tests.fixtures import go_programs
 

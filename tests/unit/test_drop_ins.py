@@ -5,7 +5,7 @@ import tomllib
 import pytest
 import yaml
 
-from gpuclusters.domain.drop_ins import ContainerdSchema, containerd, kubelet
+from gpuclusters.host.drop_ins import ContainerdSchema, containerd, kubelet
 
 
 def test_the_kubelet_waits_for_slow_virtual_machines() -> None:

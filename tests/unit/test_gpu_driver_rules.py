@@ -9,10 +9,10 @@ from pydantic import ValidationError
 
 from gpuclusters.core import codes
 from gpuclusters.core.finding import Finding, Level
-from gpuclusters.domain.host_file import sha256_of
 from gpuclusters.driver import decide
 from gpuclusters.driver.model import NOUVEAU_FILE, Gpu, GpuDriverInputs, LiveDriver
 from gpuclusters.driver.packages import packages
+from gpuclusters.host.model import sha256_of
 
 KERNEL = "6.8.0-60-generic"
 CONNECTION = {

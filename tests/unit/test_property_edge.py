@@ -13,13 +13,13 @@ from pulumi.output import Unknown
 
 from gpuclusters.adapters import errors
 from gpuclusters.adapters.credentials import find_credentials
+from gpuclusters.cdi.resource import CdiSpecProvider
 from gpuclusters.domain.connection import parse_host_key
-from gpuclusters.domain.host_file import HostFileSpec
+from gpuclusters.host.model import HostFileSpec
+from gpuclusters.host.resource import HostFileProvider
 from gpuclusters.providers import edge
-from gpuclusters.providers.cdi_spec import CdiSpecProvider
 from gpuclusters.providers.fabric_partitions import FabricPartitionsProvider
 from gpuclusters.providers.failures import StepError, explained, scrubbed
-from gpuclusters.providers.host_file import HostFileProvider
 from gpuclusters.providers.tenancy_policy import TenancyPolicyProvider
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ0H0bu9Qxk2c3pDfkz8kRtRkHkYkB1q0h3p2v0nF3oA"

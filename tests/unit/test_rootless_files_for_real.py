@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuclusters.domain.host_file import sha256_of
+from gpuclusters.host.model import sha256_of
 from gpuclusters.rootless import files
 from gpuclusters.rootless.model import LiveRootless
 

@@ -9,7 +9,7 @@ import pytest
 
 from gpuclusters.core import codes
 from gpuclusters.core.finding import Finding, Level
-from gpuclusters.domain.host_file import sha256_of
+from gpuclusters.host.model import sha256_of
 from gpuclusters.rootless import decide, files, packages
 from gpuclusters.rootless.decide import next_range
 from gpuclusters.rootless.model import Engine, LiveRootless, RootlessHostInputs, parse_engine

@@ -30,12 +30,13 @@ from gpuclusters.domain.domain_xml_drift import differences
 from gpuclusters.domain.fabric_manager_config import FabricManagerSettings
 from gpuclusters.domain.fabric_state import FabricError
 from gpuclusters.domain.platforms import PRESETS, Platform
-from gpuclusters.domain.ports import LivePartition, PciFunction
+from gpuclusters.domain.ports import LivePartition
 from gpuclusters.domain.refusals import RefusalError
 from gpuclusters.domain.service_vm import LAB_IMAGE, ServiceVmInputs
 from gpuclusters.domain.service_vm_guest import Guest
 from gpuclusters.domain.service_vm_health import Health
 from gpuclusters.domain.service_vm_state import LiveVm, compare, wanted
+from gpuclusters.host.model import PciFunction
 from lab.hosts import libvirt
 from lab.hosts.service_vm import image_text
 

@@ -10,7 +10,6 @@ import yaml
 from pydantic import ValidationError
 
 from gpuclusters.domain import usernetes_join
-from gpuclusters.domain.host_file import sha256_of
 from gpuclusters.domain.refusals import RefusalError
 from gpuclusters.domain.usernetes_cluster import (
     ClusterNode,
@@ -24,6 +23,7 @@ from gpuclusters.domain.usernetes_node import UsernetesNodeInputs
 from gpuclusters.domain.usernetes_node_live import LiveNode, drift, gpu_faults, parse_live
 from gpuclusters.domain.usernetes_node_plan import Plan, plan
 from gpuclusters.domain.usernetes_node_refusals import require_joinable, require_possible
+from gpuclusters.host.model import sha256_of
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJqXZ1Jv9lJtKfNnq1cfhUP4ZEdnVFh2U9w2qjZQv1oR"
 IP = "10.128.0.7"

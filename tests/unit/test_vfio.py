@@ -8,9 +8,7 @@ from typing import Any
 import pytest
 
 from gpuclusters.core.finding import Finding, Level
-from gpuclusters.domain.host_file import sha256_of
-from gpuclusters.domain.host_unit import UnitState
-from gpuclusters.domain.ports import LiveFile
+from gpuclusters.host.model import LiveFile, UnitState, sha256_of
 from gpuclusters.vfio import decide
 from gpuclusters.vfio.decide import LiveBinding
 from gpuclusters.vfio.model import FoundFunction, VfioBindingInputs, VfioFunction

@@ -1,8 +1,9 @@
-"""One file on a host that is put back when it drifts."""
+"""What is on a host: files, systemd units, PCI functions; and the inputs of `HostFile`."""
 
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict
@@ -10,6 +11,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict
 from gpuclusters.domain.connection import HostConnection
 from gpuclusters.domain.text import matches
 
+UNIT_FOLDER = "/etc/systemd/system"
 # What is read back has to pass through one command's output, which is capped.
 MAX_CONTENT_BYTES = 512 * 1024
 
@@ -87,3 +89,45 @@ class HostFileSpec(BaseModel):
     def natural_id(self) -> str:
         """`host:path`."""
         return f"{self.connection.host}:{self.path}"
+
+
+@dataclass(frozen=True, slots=True)
+class LiveFile:
+    """A file as it is on a host."""
+
+    content: bytes
+    mode: str
+    owner: str
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class PciFunction:
+    """What the kernel says about one PCI function.
+
+    `iommu_group` is None when the machine has no IOMMU switched on, `driver` when none is bound,
+    `users` are the processes that hold the group open (a VM that owns the device, as a rule).
+    `vfio_device` is the name of its own character device, like "vfio3", on kernels that have that
+    and /dev/iommu (IOMMUFD); None elsewhere.
+    """
+
+    address: str
+    present: bool
+    iommu_group: str | None = None
+    driver: str | None = None
+    users: tuple[int, ...] = ()
+    vfio_device: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class UnitState:
+    """A unit as systemd has it, in systemctl's words."""
+
+    enabled: str
+    active: str
+    stale: bool = False
+    """Whether systemd has not read its file since it was changed."""
+
+    def is_enabled(self) -> bool:
+        """Whether it starts at boot; a unit without [Install] is started by others."""
+        return self.enabled in {"enabled", "static", "enabled-runtime", "alias", "indirect"}

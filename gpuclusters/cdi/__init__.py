@@ -1,0 +1,1 @@
+"""The CDI file by which containers of a host get GPUs."""

@@ -1,0 +1,69 @@
+"""The CDI file of one host over SSH."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from gpuclusters.adapters.module_map import SshModuleMap
+from gpuclusters.adapters.ssh import SshHost
+from gpuclusters.cdi import decide
+from gpuclusters.cdi.decide import LiveCdi
+from gpuclusters.cdi.model import CdiSpecInputs
+from gpuclusters.core.converge import Step
+from gpuclusters.core.finding import Finding, refused
+from gpuclusters.domain.module_map import MapSource, require_map
+from gpuclusters.host.remote import SshNodeFiles, SshPciDevices
+
+
+class CdiCapability:
+    """The CDI file of one host; `written` says that this resource has written it before."""
+
+    def __init__(self, inputs: CdiSpecInputs, host: SshHost, *, written: bool) -> None:
+        self._inputs, self._host, self._written = inputs, host, written
+        self._files = SshNodeFiles(host)
+        self.target = host.place
+        self.steps = {decide.WRITE: Step(self._write)}
+
+    def observe(self) -> LiveCdi:
+        """The files, and the GPUs with their IOMMU groups as of now."""
+        addresses = [device.pci_address for device in self._inputs.devices]
+        return LiveCdi(
+            self._files.read(self._inputs.path),
+            self._files.read_folders(decide.CDI_FOLDERS, decide.CDI_SUFFIXES),
+            SshPciDevices(self._host, with_users=False).inspect(addresses),
+        )
+
+    def findings(self, live: LiveCdi) -> Iterable[Finding]:
+        """See `decide.findings`."""
+        return decide.findings(self._inputs, live, written=self._written)
+
+    def differences(self, live: LiveCdi) -> Iterable[Finding]:
+        """What the file hands out otherwise; a form of its own is none."""
+        broken = [*decide.device_findings(self._inputs, live.functions)]
+        return broken or [*decide.effect_differences(self._inputs, live)]
+
+    def remove(self) -> None:
+        """Remove the file if it carries our mark; absent is fine."""
+        path = self._inputs.path
+        live = self._files.read(path)
+        if live is None:
+            return
+        if not decide.is_ours(live.content):
+            raise refused(
+                self.target,
+                "cdi.file-foreign",
+                f"{path} was replaced by a file that is not ours (it lacks the annotation "
+                f"{decide.OWNER_ANNOTATION}), so it is not removed",
+                "remove it by hand if nothing needs it, then destroy again",
+            )
+        self._files.remove(path)
+
+    def _write(self, live: LiveCdi, _found: Sequence[Finding]) -> None:
+        """Write the file, if the GPUs sit in the modules that their devices are named by."""
+        inputs = self._inputs
+        configured = inputs.configured_map
+        if configured and inputs.module_map is MapSource.READ:
+            modules = SshModuleMap(self._host)
+            require_map(modules.place, configured, modules.read(sorted(configured.values())))
+        content = decide.render(inputs, live.functions).encode()
+        self._files.write(inputs.path, content, mode=decide.MODE, owner=decide.OWNED_BY)

@@ -1,0 +1,123 @@
+"""Files and CDI specs on a host: how they differ, and what is never overwritten."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gpuclusters.cdi import decide as cdi
+from gpuclusters.cdi.decide import LiveCdi
+from gpuclusters.cdi.model import CdiSpecInputs
+from gpuclusters.core.finding import Level
+from gpuclusters.host.file import findings
+from gpuclusters.host.model import HostFileSpec, LiveFile, PciFunction, check_path, sha256_of
+
+KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ0H0bu9Qxk2c3pDfkz8kRtRkHkYkB1q0h3p2v0nF3oA"
+CONNECTION = {"host": "hgx-01", "address": "192.0.2.1", "host_key": KEY}
+PATH, CDI_PATH, GPU = "/etc/x.conf", "/etc/cdi/pgpu.json", "0000:0f:00.0"
+FOUND = {GPU: PciFunction(GPU, present=True, iommu_group="27", driver="vfio-pci")}
+
+
+def live(text: str, mode: str = "0644", owner: str = "root:root") -> LiveFile:
+    return LiveFile(text.encode(), mode, owner, sha256_of(text.encode()))
+
+
+def file(**changes: Any) -> HostFileSpec:
+    return HostFileSpec.model_validate(
+        {"connection": CONNECTION, "path": PATH, "content": "a\nb\n"} | changes
+    )
+
+
+def spec(**changes: Any) -> CdiSpecInputs:
+    devices = [{"name": "1", "pci_address": GPU}]
+    given = {"connection": CONNECTION, "path": CDI_PATH, "kind": "nvidia.com/pgpu"}
+    return CdiSpecInputs.model_validate(given | {"devices": devices} | changes)
+
+
+@pytest.mark.parametrize(
+    ("there", "written", "code", "level"),
+    [
+        (None, False, "host.file-missing", Level.REPAIR),
+        (live("a\ntheirs\n"), False, "host.file-foreign", Level.BLOCK),
+        (live("a\ntheirs\n"), True, "host.file-changed", Level.REPAIR),
+        (live("a\nb\n", mode="0600"), False, "host.file-mode", Level.REPAIR),
+        (live("a\nb\n", owner="daemon:daemon"), False, "host.file-mode", Level.REPAIR),
+    ],
+)
+def test_a_file_that_we_did_not_write_is_never_overwritten(
+    there: LiveFile | None, written: bool, code: str, level: Level
+) -> None:
+    (one,) = findings(file(), there, written=written)
+    assert (one.code, one.level, one.path) == (code, level, (PATH,))
+    assert "theirs" not in str(one), "the content may be secret"
+    assert [*findings(file(), live("a\nb\n"), written=False)] == []
+
+
+def test_where_a_file_begins_to_differ_is_told() -> None:
+    (one,) = findings(file(), live("a\n"), written=True)
+    assert "from line 2 on (2 bytes instead of 4" in one.problem
+
+
+GOOD = cdi.render(spec(), FOUND)
+
+
+@pytest.mark.parametrize(
+    ("there", "written", "code", "level"),
+    [
+        (None, True, "cdi.missing", Level.REPAIR),
+        (live("{}"), False, "cdi.file-foreign", Level.BLOCK),
+        (live("{}"), True, "cdi.file-replaced", Level.REPAIR),
+        (live(GOOD.replace('"1"', '"2"')), False, "cdi.devices-changed", Level.REPAIR),
+        (live(GOOD.replace("vfio/27", "vfio/28")), True, "cdi.nodes-changed", Level.REPAIR),
+        (live(GOOD, mode="0600"), True, "cdi.mode", Level.REPAIR),
+    ],
+)
+def test_a_cdi_file_is_ours_by_its_mark(
+    there: LiveFile | None, written: bool, code: str, level: Level
+) -> None:
+    (one,) = cdi.findings(spec(), LiveCdi(there, {}, FOUND), written=written)
+    assert (one.code, one.level, one.path) == (code, level, (CDI_PATH,))
+    assert [*cdi.findings(spec(), LiveCdi(live(GOOD), {}, FOUND), written=written)] == []
+
+
+def test_a_foreign_cdi_file_is_taken_over_only_where_that_is_asked_for() -> None:
+    (one,) = cdi.findings(spec(adopt=True), LiveCdi(live("{}"), {}, FOUND), written=False)
+    assert one.level is Level.REPAIR
+    told = cdi.effect_differences(spec(adopt=True), LiveCdi(live("{}"), {}, FOUND))
+    assert "it has no device 1" in [one.problem for one in told]
+
+
+def test_a_name_that_is_taken_and_a_gpu_that_is_gone_block_the_file() -> None:
+    other = {"/var/run/cdi/a.json": b'{"kind": "nvidia.com/pgpu", "devices": [{"name": "1"}]}'}
+    (taken, _) = cdi.findings(spec(), LiveCdi(None, other, FOUND), written=False)
+    assert (taken.code, taken.level) == ("cdi.name-taken", Level.BLOCK)
+    absent = {GPU: PciFunction(GPU, present=False)}
+    (gone,) = cdi.findings(spec(), LiveCdi(live(GOOD), {}, absent), written=True)
+    assert (gone.code, gone.path) == ("cdi.function-missing", (GPU,))
+
+
+@pytest.mark.parametrize("path", ["a", "./a", "/a/../b", "/a/./b", "/a/", "//a", "/a\n", "/", ""])
+def test_a_path_that_is_not_where_it_says_is_refused(path: str) -> None:
+    with pytest.raises(ValueError, match="path"):
+        check_path(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("mode", "rw-r--r--"),
+        ("mode", "0888"),
+        ("owner", "0:0"),
+        ("owner", "root"),
+        ("content", "a\0b"),
+        ("content", "x" * (512 * 1024 + 1)),
+    ],
+)
+def test_inputs_of_a_file_that_cannot_work_are_refused(name: str, value: str) -> None:
+    with pytest.raises(ValueError, match=name if name != "owner" else "user and group"):
+        file(**{name: value})
+
+
+def test_a_mode_may_have_three_digits() -> None:
+    assert file(mode="640").mode == "0640"
