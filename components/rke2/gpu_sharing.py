@@ -83,7 +83,7 @@ class GpuSharing(pulumi.ComponentResource):
                 layout=one.layout,
                 expected=dict(one.expected),
                 evict=args.evict,
-                adopt=node in args.adopt,
+                adopt=node in args.adopt or None,
                 namespace=args.namespace,
                 timeout_seconds=args.mig_timeout_seconds,
                 # The plugin's configuration decides what the slices are called.

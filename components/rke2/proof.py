@@ -60,7 +60,6 @@ class Proof(pulumi.ComponentResource):
             kubeconfig=args.kubeconfig,
             level=args.level,
             nodes=[dict(node) for node in args.nodes],
-            tests={test: dict(part) for test, part in args.tests.items()},
             namespace=args.namespace,
             operator_namespace=args.operator_namespace,
             prometheus=args.prometheus,
@@ -70,6 +69,7 @@ class Proof(pulumi.ComponentResource):
             programs=script.digest(*(f"proof/{name}" for name in PROGRAMS.values())),
             timeout_seconds=args.timeout_seconds,
             simulated=args.simulated,
+            **{test: dict(part) for test, part in args.tests.items()},
             opts=pulumi.ResourceOptions(parent=self, depends_on=list(args.requires)),
         )
         self.ready = (self.run,)

@@ -7,10 +7,11 @@ first label of node feature discovery (reasons `NoGPUNodes`, `NFDLabelsMissing`;
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from gpuclusters.core.finding import Finding, Level
 from gpuclusters.domain.gpu_operator import POLICY, PRESENT_LABEL, RESOURCE_PREFIX, UPGRADE_LABEL
 from gpuclusters.domain.gpu_readiness_operands import unseen
 from gpuclusters.domain.gpu_readiness_pods import blocked, is_over, is_ready
@@ -36,25 +37,19 @@ class Snapshot:
     """Of the operator's namespace, oldest first."""
 
 
-@dataclass(frozen=True, slots=True)
-class Wait:
-    """Something that is not there yet."""
-
-    what: str
-    blocked_by: tuple[str, ...] = ()
-
-    @property
-    def line(self) -> str:
-        """For people."""
-        return self.what + (f" ({'; '.join(self.blocked_by)})" if self.blocked_by else "")
+def _waits(code: str, what: str, why: Iterable[str] = (), node: str = "") -> Finding:
+    """Something that is not there yet, with what blocks it."""
+    reasons = "; ".join(why)
+    problem = f"{what} ({reasons})" if reasons else what
+    return Finding(f"gpu.{code}", problem, path=(node,) if node else (), level=Level.REPAIR)
 
 
-def missing(snapshot: Snapshot, expected: Expected) -> tuple[Wait, ...]:
+def missing(snapshot: Snapshot, expected: Expected) -> tuple[Finding, ...]:
     """What is waited for, in the order in which it comes; empty when all is ready."""
     return (
         *_policy(snapshot),
         *_rollouts(snapshot),
-        *(wait for node, amounts in expected.items() for wait in _node(snapshot, node, amounts)),
+        *(one for node, amounts in expected.items() for one in _node(snapshot, node, amounts)),
     )
 
 
@@ -80,25 +75,27 @@ def reason(policy: Object | None) -> str:
     return ""
 
 
-def _policy(snapshot: Snapshot) -> Iterator[Wait]:
+def _policy(snapshot: Snapshot) -> Iterator[Finding]:
     policy = active_policy(snapshot.policies)
     if policy is None:
-        yield Wait(f"ClusterPolicy {POLICY} is not there")
+        yield _waits("policy-missing", f"ClusterPolicy {POLICY} is not there")
         return
     name = f"ClusterPolicy {policy['metadata']['name']}"
     ready, error = _condition(policy, "Ready"), _condition(policy, "Error")
     if ready and ready.get("status") == "True":
         if ready.get("reason") != RECONCILED:
-            yield Wait(
+            yield _waits(
+                "policy-not-ready",
                 f"{name} is ready with reason {ready.get('reason')}, not {RECONCILED}: "
                 + _IDLE.get(str(ready.get("reason")), str(ready.get("message", ""))),
-                tuple(_unready(snapshot, "node-feature-discovery")),
+                _unready(snapshot, "node-feature-discovery"),
             )
     elif error and error.get("status") == "True":
-        yield Wait(f"{name} is not ready, {error.get('reason')}: {error.get('message', '')}")
+        what = f"{name} is not ready, {error.get('reason')}: {error.get('message', '')}"
+        yield _waits("policy-not-ready", what)
     else:
         state = (policy.get("status") or {}).get("state") or "no state yet"
-        yield Wait(f"{name} says {state}", tuple(_unready(snapshot, "gpu-operator")))
+        yield _waits("policy-not-ready", f"{name} says {state}", _unready(snapshot, "gpu-operator"))
 
 
 _IDLE: Final = {
@@ -107,7 +104,7 @@ _IDLE: Final = {
 }
 
 
-def _rollouts(snapshot: Snapshot) -> Iterator[Wait]:
+def _rollouts(snapshot: Snapshot) -> Iterator[Finding]:
     """Operands whose pods are still those of the version before."""
     for body in snapshot.daemon_sets:
         status = body.get("status") or {}
@@ -121,28 +118,33 @@ def _rollouts(snapshot: Snapshot) -> Iterator[Wait]:
         pods = [p for p in snapshot.pods if _belongs(p, body) and not is_ready(p)]
         why = tuple(blocked(pod, snapshot.events) for pod in pods)
         if late := unseen(active_policy(snapshot.policies), body):
-            yield Wait(f"{name} is still as it was before the policy named {late}")
+            yield _waits("rollout", f"{name} is still as it was before the policy named {late}")
         elif not observed:
-            yield Wait(f"{name} is not looked at yet")
+            yield _waits("rollout", f"{name} is not looked at yet")
         elif wanted and (updated < wanted or available < wanted):
-            yield Wait(
-                f"{name}: {available} of {wanted} pods ready, {updated} of this version", why
+            yield _waits(
+                "rollout",
+                f"{name}: {available} of {wanted} pods ready, {updated} of this version",
+                why,
             )
 
 
-def _node(snapshot: Snapshot, name: str, amounts: Mapping[str, int]) -> Iterator[Wait]:
+def _node(snapshot: Snapshot, name: str, amounts: Mapping[str, int]) -> Iterator[Finding]:
     node = snapshot.nodes.get(name)
     if node is None:
-        yield Wait(f"node {name} is not in the cluster")
+        yield _waits("node-missing", f"node {name} is not in the cluster", node=name)
         return
     labels = node["metadata"].get("labels") or {}
     upgrade = str(labels.get(UPGRADE_LABEL, ""))
     if upgrade not in _UPGRADED:
-        yield Wait(f"node {name}: its driver is being updated ({UPGRADE_LABEL}={upgrade})")
+        what = f"node {name}: its driver is being updated ({UPGRADE_LABEL}={upgrade})"
+        yield _waits("driver-updating", what, node=name)
     if labels.get(PRESENT_LABEL) != "true":
-        yield Wait(
+        yield _waits(
+            "not-discovered",
             f"node {name} has no label {PRESENT_LABEL}=true: no GPU was discovered on it",
-            tuple(_of_node(snapshot, name, "node-feature-discovery")),
+            _of_node(snapshot, name, "node-feature-discovery"),
+            name,
         )
         return
     offered = _offered(node, amounts)
@@ -153,17 +155,20 @@ def _node(snapshot: Snapshot, name: str, amounts: Mapping[str, int]) -> Iterator
     ]
     pods = tuple(_of_node(snapshot, name, ""))
     if short:
-        yield Wait(f"node {name}: {', '.join(short)} allocatable", pods or (_UNHEALTHY,))
+        what = f"node {name}: {', '.join(short)} allocatable"
+        yield _waits("not-allocatable", what, pods or (_UNHEALTHY,), name)
     validators = [
         pod
         for pod in snapshot.pods
         if _is_at(pod, name) and _app(pod) == VALIDATOR and not is_over(pod)
     ]
     if not any(map(is_ready, validators)):
-        yield Wait(
+        yield _waits(
+            "not-validated",
             f"node {name}: its validator has not passed",
-            tuple(blocked(pod, snapshot.events) for pod in validators)
-            or ("there is no such pod on the node",),
+            [blocked(pod, snapshot.events) for pod in validators]
+            or ["there is no such pod on the node"],
+            name,
         )
 
 

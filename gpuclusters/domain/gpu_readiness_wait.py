@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from gpuclusters.core.converge import Clock, Reporter
-from gpuclusters.domain import gpu_readiness, patient
+from gpuclusters.core.converge import Clock, Reporter, poll
+from gpuclusters.core.finding import Finding, Level, Refused
+from gpuclusters.domain import gpu_readiness
 from gpuclusters.domain.custom_resource import Name
 from gpuclusters.domain.gpu_operator import CLUSTER_POLICY, DAEMON_SET, EVENT, NAMESPACE
-from gpuclusters.domain.gpu_readiness import Snapshot, Wait
+from gpuclusters.domain.gpu_readiness import Snapshot
 from gpuclusters.domain.ports import ClusterObjects
-from gpuclusters.domain.refusals import RefusalError
 from gpuclusters.domain.tenancy_objects import NODE, POD
 
 DEFAULT_TIMEOUT_SECONDS = 2400.0
@@ -86,7 +87,7 @@ def outputs(snapshot: Snapshot, inputs: ReadinessInputs) -> dict[str, Any]:
     return {
         "allocatable": gpu_readiness.allocatable(snapshot, inputs.expected),
         "reason": gpu_readiness.reason(policy),
-        "missing": [wait.line for wait in gpu_readiness.missing(snapshot, inputs.expected)],
+        "drift": [one.to_output() for one in gpu_readiness.missing(snapshot, inputs.expected)],
     }
 
 
@@ -99,32 +100,40 @@ def wait(
     when the toolkit tells containerd, because that restarts RKE2.
 
     Raises:
-        RefusalError: not in time; says everything that is missing and what blocks it.
+        Refused: not in time; says everything that is missing and what blocks it.
     """
     told: Mapping[str, Any] = {}
 
-    def look() -> Sequence[str]:
+    def look() -> Sequence[Finding]:
         nonlocal told
         shown = cluster.snapshot(inputs.namespace)
         if isinstance(shown, str):
-            return [Wait("the API server to answer", (shown,)).line]
+            problem = f"the API server does not answer ({shown})"
+            return [Finding("gpu.api-silent", problem, level=Level.REPAIR)]
         told = outputs(shown, inputs)
-        return list(told["missing"])
+        return gpu_readiness.missing(shown, inputs.expected)
 
-    waits = patient.until(
+    left = poll(
         look,
-        place=cluster.place,
+        target=cluster.place,
         timeout_seconds=inputs.timeout_seconds,
         poll_seconds=POLL_SECONDS,
         clock=clock,
         reporter=reporter,
         looks=LOOKS,
     )
-    if not waits:
-        return told
-    text = "".join(f"\n  - {line}" for line in waits)
-    raise RefusalError(
-        cluster.place,
-        f"GPUs are not ready after {inputs.timeout_seconds:g} s:{text}\n ",
-        "correct what blocks it and run `up` again, which goes on from here",
+    if left:
+        raise late(cluster.place, inputs.timeout_seconds, left)
+    return told
+
+
+def late(target: str, seconds: float, left: Sequence[Finding]) -> Refused:
+    """The error for what did not come in time."""
+    remedy = "correct what blocks it and run `up` again, which goes on from here"
+    return Refused(
+        target,
+        [
+            replace(f, problem=f"not ready after {seconds:g} s: {f.problem}", remedy=remedy)
+            for f in left
+        ],
     )

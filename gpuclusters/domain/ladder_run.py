@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from gpuclusters.core.converge import Clock, Reporter
+from gpuclusters.core.converge import Clock, Reporter, poll
+from gpuclusters.core.finding import Finding, Level
 from gpuclusters.domain import (
     known_errors,
     ladder,
     ladder_network,
     ladder_nodes,
     ladder_pods,
-    patient,
     proof,
     proof_pod,
     training_job,
@@ -149,15 +149,19 @@ def _settled(
     """Rungs 5 and 7, which a cluster may need a while for."""
     checks: list[Check] = []
 
-    def look() -> Sequence[str]:
+    def look() -> Sequence[Finding]:
         closely = judge is ladder_nodes.allocatable
         snapshot = ladder_nodes.read(one.cluster, one.expected, closely=closely)
         checks[:] = judge(snapshot, one.expected)
-        return [f"{c.subject}: {c.said}" for c in checks if c.outcome is not Outcome.PASSED]
+        return [
+            Finding("gpu.plugin", f"{c.subject}: {c.said}", level=Level.REPAIR)
+            for c in checks
+            if c.outcome is not Outcome.PASSED
+        ]
 
-    patient.until(
+    poll(
         look,
-        place=one.cluster.place,
+        target=one.cluster.place,
         timeout_seconds=one.patience(one.inputs.settle_seconds),
         poll_seconds=POLL_SECONDS,
         clock=one.clock,

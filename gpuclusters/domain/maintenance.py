@@ -9,11 +9,11 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from gpuclusters.core.converge import Clock, Reporter
+from gpuclusters.core.converge import Clock, Reporter, poll
+from gpuclusters.core.finding import Finding, Level, refused
 from gpuclusters.domain.custom_resource import GROUP, Name
 from gpuclusters.domain.lease_resource import GPU_LEASE, HELD, WAITING_FOR_NODE, Phase
 from gpuclusters.domain.ports import ClusterObjects
-from gpuclusters.domain.refusals import RefusalError
 from gpuclusters.domain.tenancy_objects import NODE, POD
 
 ANNOTATION = f"{GROUP}/maintenance"
@@ -73,18 +73,19 @@ def begin(
     """Cordon the node, end its containers if asked, and wait until no GPU of it is anybody's.
 
     Raises:
-        RefusalError: there is no such node, or GPUs are still held when the time is over. The node
+        Refused: there is no such node, or GPUs are still held when the time is over. The node
             stays cordoned: what was waited for is not lost.
     """
     place = f"{cluster.place}: node {inputs.node}"
     if cluster.get(NODE, inputs.node) is None:
-        raise RefusalError(
-            place, "the cluster has no such node", "take `maintenance` out of its entry"
-        )
+        problem = "the cluster has no such node"
+        raise refused(place, "gpu.node-missing", problem, "take `maintenance` out of its entry")
     cluster.apply(NODE, _cordon(inputs.cluster, inputs.node))
     evicted: set[tuple[str, str]] = set()
-    started, told = clock.now(), tuple[str, ...]()
-    while True:
+    duty = Duty(cordoned=True, busy=(), quarantined=())
+
+    def look() -> Sequence[Finding]:
+        nonlocal duty
         leases = _leases(cluster, inputs.node)
         if inputs.drain is Drain.EVICT:
             for namespace, pod in sorted(_holders(leases) - evicted):
@@ -92,21 +93,26 @@ def begin(
                 cluster.delete(POD, pod, namespace)
                 evicted.add((namespace, pod))
         duty = _duty(leases, cordoned=True)
-        if not duty.busy:
-            return duty
-        if clock.now() - started + POLL_SECONDS > inputs.timeout_seconds:
-            break
-        if duty.busy != told:
-            reporter.note(f"{place}: waits for {len(duty.busy)} GPUs: {', '.join(duty.busy)}")
-            told = duty.busy
-        clock.sleep(POLL_SECONDS)
-    raise RefusalError(
-        place,
-        f"GPUs are still held after {inputs.timeout_seconds:g} s: {', '.join(duty.busy)}; the node "
-        "stays cordoned",
-        "run again to wait longer, have the tenants end these containers, or set "
-        "`maintenance: evict`, which ends them",
+        return [Finding("gpu.held", f"GPU {gpu}", level=Level.REPAIR) for gpu in duty.busy]
+
+    left = poll(
+        look,
+        target=place,
+        timeout_seconds=inputs.timeout_seconds,
+        poll_seconds=POLL_SECONDS,
+        clock=clock,
+        reporter=reporter,
     )
+    if left:
+        raise refused(
+            place,
+            "gpu.held",
+            f"GPUs are still held after {inputs.timeout_seconds:g} s: {', '.join(duty.busy)}; the node "
+            "stays cordoned",
+            "run again to wait longer, have the tenants end these containers, or set "
+            "`maintenance: evict`, which ends them",
+        )
+    return duty
 
 
 def observe(inputs: MaintenanceInputs, cluster: ClusterObjects) -> Duty | None:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from gpuclusters.core.converge import Clock, Reporter
-from gpuclusters.domain import ladder_nodes, patient
+from gpuclusters.core.converge import Clock, Reporter, poll
+from gpuclusters.core.finding import Finding, Level
+from gpuclusters.domain import ladder_nodes
 from gpuclusters.domain.custom_resource import Name
-from gpuclusters.domain.ladder import Rung
-from gpuclusters.domain.proof import Check, Outcome
+from gpuclusters.domain.gpu_readiness_wait import late
+from gpuclusters.domain.proof import Outcome
 from gpuclusters.domain.proof_port import JobCluster
-from gpuclusters.domain.refusals import RefusalError
 
 DEFAULT_TIMEOUT_SECONDS = 600
 """The plugin's image is small; nodes that have just joined pull it through their own network first."""
@@ -39,54 +39,46 @@ class GateInputs(BaseModel):
         return f"{self.cluster}/device-plugin"
 
 
-def look(inputs: GateInputs, cluster: JobCluster) -> dict[str, Any]:
-    """The outputs as of now."""
+def look(inputs: GateInputs, cluster: JobCluster) -> tuple[dict[str, int], list[Finding]]:
+    """GPUs that each node offers now, and what is missing."""
     snapshot = ladder_nodes.read(cluster, inputs.expected)
-    checks = list(ladder_nodes.allocatable(snapshot, inputs.expected))
-    return {
-        "allocatable": {
-            name: ladder_nodes.offered(snapshot.nodes.get(name, {})) for name in inputs.expected
-        },
-        "missing": list(_lines(checks)),
-    }
+    offered = {name: ladder_nodes.offered(snapshot.nodes.get(name, {})) for name in inputs.expected}
+    missing = [
+        Finding(
+            "gpu.plugin",
+            f"node {check.subject}: {check.said}",
+            path=(check.subject,),
+            level=Level.REPAIR,
+        )
+        for check in ladder_nodes.allocatable(snapshot, inputs.expected)
+        if check.outcome is not Outcome.PASSED
+    ]
+    return offered, missing
+
+
+def outputs(inputs: GateInputs, cluster: JobCluster) -> dict[str, Any]:
+    """What the resource tells, as of now."""
+    offered, missing = look(inputs, cluster)
+    return {"allocatable": offered, "drift": [one.to_output() for one in missing]}
 
 
 def wait(
     inputs: GateInputs, cluster: JobCluster, clock: Clock, reporter: Reporter
 ) -> Mapping[str, Any]:
-    """Wait until every node offers what it must.
+    """Wait until every node offers what it must; answers the outputs.
 
     Raises:
-        RefusalError: not in time; names every node, the rung, and what its plugin says.
+        Refused: not in time; names every node, and what its plugin says.
         AdapterError: the cluster is not reached.
     """
-    told: dict[str, Any] = {}
-
-    def missing() -> Sequence[str]:
-        told.update(look(inputs, cluster))
-        return list(told["missing"])
-
-    left = patient.until(
-        missing,
-        place=cluster.place,
+    left = poll(
+        lambda: look(inputs, cluster)[1],
+        target=cluster.place,
         timeout_seconds=inputs.timeout_seconds,
         poll_seconds=POLL_SECONDS,
         clock=clock,
         reporter=reporter,
     )
-    if not left:
-        return told
-    text = "".join(f"\n  - {line}" for line in left)
-    raise RefusalError(
-        cluster.place,
-        f"rung {Rung.ALLOCATABLE.value} does not hold after {inputs.timeout_seconds} s:{text}\n ",
-        "correct what is named and run `up` again, which goes on from here",
-    )
-
-
-def _lines(checks: Sequence[Check]) -> Sequence[str]:
-    return [
-        f"node {check.subject}: {check.said}"
-        for check in checks
-        if check.outcome is not Outcome.PASSED
-    ]
+    if left:
+        raise late(cluster.place, inputs.timeout_seconds, left)
+    return {"allocatable": dict(inputs.expected), "drift": []}

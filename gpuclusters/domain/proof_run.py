@@ -102,7 +102,7 @@ def _offered(inputs: ProofInputs, cluster: JobCluster) -> Iterator[Check]:
     waits = gpu_readiness.missing(read(cluster, inputs.operator_namespace), expected)
     what = "the operator is reconciled and every node offers its GPUs"
     for wanted in waits:
-        yield Check(Level.L0, "cluster", what, Outcome.FAILED, wanted.line)
+        yield Check(Level.L0, "cluster", what, Outcome.FAILED, wanted.problem)
     if not waits:
         total = sum(sum(node.resources.values()) for node in inputs.nodes)
         said = f"{total} devices on {len(inputs.nodes)} nodes"

@@ -186,9 +186,9 @@ def mig(seen: Seen, *, up: bool | None) -> Iterator[Finding]:
 
 def readiness(seen: Seen, *, up: bool | None) -> Iterator[Finding]:  # noqa: ARG001
     """GpuReadiness: what the operator's validator says of every GPU. `up` waits for it, and mends nothing."""
-    missing = seen.new.outputs.get("missing") if seen.new is not None else None
-    for line in missing if isinstance(missing, list) else ():
-        yield Finding("gpus-not-ready", "cluster", "GPUs", "all ready", str(line), urn=seen.urn)
+    for one in (seen.new.outputs.get("drift") or ()) if seen.new is not None else ():
+        where = one["path"][0] if one["path"] else "cluster"
+        yield Finding(one["code"], where, "GPUs", "all ready", one["problem"], urn=seen.urn)
 
 
 def _amounts(amounts: Mapping[str, Any]) -> str:

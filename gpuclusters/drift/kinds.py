@@ -77,8 +77,6 @@ _CLUSTER = (
     Kind("gpu-operator-not-ready", Group.CLUSTER, _C, "the GPU Operator is not ready",
          "`kubectl get clusterpolicies` and the pods in its namespace"),
     Kind("mig-layout-changed", Group.CLUSTER, _C, "GPUs are cut in another way", _LOOK_ON),
-    Kind("gpus-not-ready", Group.CLUSTER, _C, "GPUs are not ready",
-         "look at the pods of the GPU Operator; docs/gpu-operator.md"),
 )  # fmt: skip
 
 _TENANTS = (
@@ -119,8 +117,16 @@ _STACK = (
     Kind("resource-changed", Group.STACK, _W, "a resource is not as it was left", _UP),
 )  # fmt: skip
 
+_GROUPS = {"gpu": Group.CLUSTER}
+"""By area of a code, where it is not about machines."""
+
+
+def _group(code: str) -> Group:
+    return _GROUPS.get(code.partition(".")[0], Group.HOSTS)
+
+
 _CODES = (
-    Kind(id_, Group.HOSTS, code.severity, code.means.rstrip("."), code.do)
+    Kind(id_, _group(id_), code.severity, code.means.rstrip("."), code.do)
     for id_, code in codes.listed().items()
     if code.severity
 )

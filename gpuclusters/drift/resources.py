@@ -35,6 +35,7 @@ READERS: Final[Mapping[str, Reader]] = {
     f"{KEPT}UsernetesNode": usernetes_resources.node,
     f"{KEPT}MigLayout": cluster_resources.mig,
     f"{KEPT}GpuReadiness": cluster_resources.readiness,
+    f"{KEPT}PluginGate": cluster_resources.readiness,
     f"{KEPT}TenancyPolicy": _silent,
     cluster_resources.HELM_RELEASE: cluster_resources.release,
 }

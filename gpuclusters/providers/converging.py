@@ -1,18 +1,17 @@
-"""What is kept by `converge`: the provider's half, and the resource class made of the model of its inputs."""
+"""What is kept by `converge`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, runtime_checkable
 
 import pulumi
-from pydantic import BaseModel
 
 from gpuclusters.core.converge import Capability, converge
 from gpuclusters.core.finding import Finding, Level
 from gpuclusters.providers.hosts import host
 from gpuclusters.providers.kept import I, KeptProvider, Live, Properties
-from gpuclusters.providers.resource import Resource
+from gpuclusters.providers.resource import ModelResource
 
 if TYPE_CHECKING:
     from gpuclusters.adapters.ssh import SshHost
@@ -103,31 +102,8 @@ class ConvergingProvider(KeptProvider[I], Generic[I, L]):
         return self.capability(inputs, before, host(connection, self.ssh_key))
 
 
-class ConvergingResource(Resource, module="gpu", name="ConvergingResource"):
-    """Inputs are the fields of the provider's model, outputs are the annotations."""
+class ConvergingResource(ModelResource):
+    """What a capability keeps."""
 
-    provider: ClassVar[type[ConvergingProvider[Any, Any]]]
     drift: pulumi.Output[Sequence[Mapping[str, Any]]]
     """Findings of the last refresh: code, problem, path, level; empty after `up`."""
-
-    def __init__(
-        self, name: str, opts: pulumi.ResourceOptions | None = None, **inputs: pulumi.Input[Any]
-    ) -> None:
-        super().__init__(name, properties(type(self), inputs), opts)
-
-
-def properties(kind: type[Resource], inputs: Mapping[str, pulumi.Input[Any]]) -> Properties:
-    """Inputs, checked by name, and outputs that are not known yet.
-
-    Raises:
-        TypeError: an input is not one of the model, or one without a default is missing.
-    """
-    model: type[BaseModel] = kind.provider.model  # type: ignore[attr-defined]
-    fields = model.model_fields
-    wrong = [name for name in inputs if name not in fields]
-    wrong += [n for n, field in fields.items() if field.is_required() and n not in inputs]
-    if wrong:
-        raise TypeError(f"{kind.__name__}: unknown or missing inputs: {', '.join(wrong)}")
-    bases = [base for base in kind.__mro__ if issubclass(base, Resource) and base is not Resource]
-    known = {n for base in bases for n in vars(base).get("__annotations__", ()) if n != "provider"}
-    return {**inputs, **dict.fromkeys(sorted(known - set(inputs)))}

@@ -10,7 +10,9 @@ import pulumi
 
 from gpuclusters.domain.ladder_inputs import LadderInputs
 from gpuclusters.domain.proof_inputs import ProofInputs
-from gpuclusters.providers.kept import KeptProvider, Live, Properties
+from gpuclusters.providers.cluster import ClusterProvider
+from gpuclusters.providers.kept import Live, Properties
+from gpuclusters.providers.resource import ModelResource
 
 if TYPE_CHECKING:
     from gpuclusters.adapters.cluster_jobs import ClusterJobs
@@ -19,11 +21,8 @@ if TYPE_CHECKING:
 Inputs = TypeVar("Inputs", ProofInputs, LadderInputs)
 
 
-class ProofProvider(KeptProvider[Inputs]):
+class ProofProvider(ClusterProvider[Inputs]):
     """Nothing of a proof stays in the cluster."""
-
-    identity = frozenset({"cluster"})
-    sensitive = frozenset({"kubeconfig"})
 
     @abstractmethod
     def called(self, inputs: Inputs) -> str:
@@ -42,7 +41,7 @@ class ProofProvider(KeptProvider[Inputs]):
         from gpuclusters.adapters.here import time_of_day
         from gpuclusters.domain import proof_kept
 
-        cluster = _cluster(inputs)
+        cluster = self.cluster(inputs)
         return proof_kept.ensure(
             inputs.fingerprint,
             before,
@@ -56,17 +55,14 @@ class ProofProvider(KeptProvider[Inputs]):
         """What was shown, and whether the nodes are still those that it was shown about."""
         from gpuclusters.domain import proof_kept
 
-        return Live(proof_kept.observe(before, self.look(inputs, _cluster(inputs))), {})
+        return Live(proof_kept.observe(before, self.look(inputs, self.cluster(inputs))), {})
 
     def has_drifted(self, outputs: Properties) -> bool:
         """Whether a refresh found other nodes, drivers or GPUs than those that were proven."""
         return bool(outputs.get("stale"))
 
-    def remove(self, inputs: Inputs, before: Properties) -> None:
-        """Nothing: a proof leaves nothing behind, and a cluster that is gone cannot be asked."""
 
-
-class Shown:
+class ProofResult(ModelResource):
     """Outputs of a proof."""
 
     proven: pulumi.Output[bool]
@@ -85,10 +81,3 @@ class Shown:
     """What is not so any more, as of the last refresh."""
     fingerprint: pulumi.Output[str]
     """Of what was asked for."""
-
-
-def _cluster(inputs: ProofInputs | LadderInputs) -> ClusterJobs:
-    # Imported late: the client takes half a second to load, and a program only declares.
-    from gpuclusters.adapters.cluster_jobs import ClusterJobs
-
-    return ClusterJobs(inputs.kubeconfig)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pulumi
+
+if TYPE_CHECKING:
+    from gpuclusters.providers.kept import KeptProvider
 
 PACKAGE = "gpu-clusters"
 
@@ -24,3 +27,39 @@ class Resource(pulumi.CustomResource):
         self, name: str, props: Mapping[str, Any], opts: pulumi.ResourceOptions | None = None
     ) -> None:
         super().__init__(self.type_token, name, dict(props), opts)
+
+
+class ModelResource(Resource):
+    """Inputs are the fields of the provider's model, outputs are the annotations."""
+
+    provider: ClassVar[type[KeptProvider[Any]]]
+
+    def __init__(
+        self, name: str, opts: pulumi.ResourceOptions | None = None, **inputs: pulumi.Input[Any]
+    ) -> None:
+        super().__init__(name, properties(type(self), inputs), opts)
+
+
+def properties(
+    kind: type[ModelResource], inputs: Mapping[str, pulumi.Input[Any]]
+) -> Mapping[str, pulumi.Input[Any]]:
+    """Inputs, checked by name, sensitive ones as secrets; and outputs that are not known yet.
+
+    Raises:
+        TypeError: an input is not one of the model, or one without a default is missing.
+    """
+    fields, sensitive = kind.provider.model.model_fields, kind.provider.sensitive
+    wrong = [name for name in inputs if name not in fields]
+    wrong += [n for n, field in fields.items() if field.is_required() and n not in inputs]
+    if wrong:
+        raise TypeError(f"{kind.__name__}: unknown or missing inputs: {', '.join(wrong)}")
+    given = {
+        name: pulumi.Output.secret(value) if name in sensitive else value
+        for name, value in inputs.items()
+        if value is not None
+    }
+    bases = [base for base in kind.__mro__ if issubclass(base, ModelResource)]
+    outputs = {
+        n for base in bases for n in vars(base).get("__annotations__", ()) if n != "provider"
+    }
+    return {**given, **dict.fromkeys(sorted(outputs - set(inputs)))}

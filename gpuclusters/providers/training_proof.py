@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
-import pulumi
-
-from gpuclusters.domain.ladder_inputs import NAMESPACE, LadderInputs
-from gpuclusters.domain.proof_kept import OUTPUTS
-from gpuclusters.providers.proof_provider import ProofProvider, Shown
-from gpuclusters.providers.resource import Resource
+from gpuclusters.domain.ladder_inputs import LadderInputs
+from gpuclusters.providers.proof_provider import ProofProvider, ProofResult
 
 if TYPE_CHECKING:
     from gpuclusters.adapters.cluster_jobs import ClusterJobs
@@ -42,65 +38,7 @@ class TrainingProofProvider(ProofProvider[LadderInputs]):
         return ladder_run.observe(inputs, cluster)
 
 
-class TrainingProof(Shown, Resource, module="gpu", name="TrainingProof"):
+class TrainingProof(ProofResult, module="gpu", name="TrainingProof"):
     """A rootless cluster whose GPUs were shown to work together."""
 
-    def __init__(
-        self,
-        name: str,
-        *,
-        cluster: pulumi.Input[str],
-        kubeconfig: pulumi.Input[str],
-        rung: pulumi.Input[int],
-        nodes: pulumi.Input[Sequence[Mapping[str, Any]]],
-        namespace: pulumi.Input[str] = NAMESPACE,
-        smoke: pulumi.Input[Mapping[str, Any]] | None = None,
-        vector_add: pulumi.Input[Mapping[str, Any]] | None = None,
-        training: pulumi.Input[Mapping[str, Any]] | None = None,
-        tolerations: pulumi.Input[Sequence[str]] = (),
-        versions: pulumi.Input[Mapping[str, pulumi.Input[str]]] | None = None,
-        programs: pulumi.Input[str] | None = None,
-        settle_seconds: pulumi.Input[int] = 600,
-        timeout_seconds: pulumi.Input[int] = 3600,
-        simulated: pulumi.Input[bool] = False,
-        opts: pulumi.ResourceOptions | None = None,
-    ) -> None:
-        """Declare a proof.
-
-        Args:
-            name: logical name.
-            cluster: name of the cluster, part of the id.
-            kubeconfig: of a user who may read nodes and make namespaces, Jobs, StatefulSets and
-                Services; kept as a secret.
-            rung: the highest that is climbed, 5 to 9.
-            nodes: as `LadderNode`: name and gpus.
-            namespace: where pods run; made, and removed again, unless it is there.
-            smoke: as `Smoke`, for rung 6.
-            vector_add: as `VectorAdd`, for rung 8.
-            training: as `Training`, for rung 9.
-            tolerations: keys of taints beside `nvidia.com/gpu`.
-            versions: of what the GPUs depend on; another one climbs again.
-            programs: digest of the programs of scripts/proof.
-            settle_seconds: how long nodes may take to be Ready and to offer their GPUs.
-            timeout_seconds: for all rungs together.
-            simulated: whether the machines are a lab's.
-            opts: resource options.
-        """
-        properties: dict[str, Any] = {
-            "cluster": cluster,
-            "kubeconfig": pulumi.Output.secret(kubeconfig),
-            "rung": rung,
-            "nodes": nodes,
-            "namespace": namespace,
-            "smoke": smoke,
-            **({"vector_add": vector_add} if vector_add is not None else {}),
-            "training": training,
-            "tolerations": tolerations,
-            "versions": versions or {},
-            "programs": programs,
-            "settle_seconds": settle_seconds,
-            "timeout_seconds": timeout_seconds,
-            "simulated": simulated,
-            **dict.fromkeys(OUTPUTS),
-        }
-        super().__init__(name, properties, opts)
+    provider = TrainingProofProvider

@@ -114,9 +114,6 @@ class Rke2Node(ConvergingResource, module="gpu", name="Rke2Node"):
         self, name: str, opts: pulumi.ResourceOptions | None = None, **inputs: pulumi.Input[Any]
     ) -> None:
         secret = pulumi.ResourceOptions(additional_secret_outputs=["kubeconfig"])
-        inputs = {key: value for key, value in inputs.items() if value is not None}
-        tokens = inputs.keys() & Rke2NodeProvider.sensitive
-        inputs |= {key: pulumi.Output.secret(inputs[key]) for key in tokens}
         super().__init__(name, pulumi.ResourceOptions.merge(opts, secret), **inputs)
 
 

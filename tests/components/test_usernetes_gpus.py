@@ -92,8 +92,10 @@ def test_the_gate_takes_what_the_component_declares_and_tells_of_drift() -> None
     inputs, provider = of(plugin(), ":PluginGate"), PluginGateProvider()
     assert provider.check({}, inputs).failures == []
     assert inputs["expected"] == NODES
-    assert not provider.diff("v100/device-plugin", inputs | {"missing": []}, inputs).changes
-    assert provider.diff("v100/device-plugin", inputs | {"missing": ["node a"]}, inputs).changes
+    assert not provider.diff("v100/device-plugin", inputs | {"drift": []}, inputs).changes
+    assert provider.diff(
+        "v100/device-plugin", inputs | {"drift": [{"code": "gpu.plugin"}]}, inputs
+    ).changes
     assert of(plugin(), ":RuntimeClass")["handler"] == "nvidia"
 
 

@@ -30,6 +30,7 @@ from gpuclusters.adapters.gpu_operator_chart import crd_documents
 from gpuclusters.adapters.gpu_readiness import PatientCluster
 from gpuclusters.adapters.here import StderrReporter, SystemClock
 from gpuclusters.adapters.kubernetes_objects import KubernetesObjects
+from gpuclusters.core.finding import Refused
 from gpuclusters.domain import gpu_operator_crds, gpu_readiness_wait, mig_node
 from gpuclusters.domain.gpu_operator import CLUSTER_POLICY, DAEMON_SET, UPGRADE_LABEL
 from gpuclusters.domain.gpu_operator_preflight import (
@@ -151,7 +152,7 @@ class World:
 
         def says() -> bool:
             nonlocal text
-            with pytest.raises(RefusalError) as failed:
+            with pytest.raises(Refused) as failed:
                 self.ready({"nvidia.com/gpu": 8}, seconds=10)
             text = str(failed.value)
             return all(word in text for word in words)

@@ -19,6 +19,7 @@ import lab.kubelet
 from gpuclusters.adapters.cluster_jobs import ClusterJobs
 from gpuclusters.adapters.here import SystemClock
 from gpuclusters.adapters.proof_programs import texts
+from gpuclusters.core.finding import Refused
 from gpuclusters.domain import device_plugin_manifest, ladder_run, plugin_gate
 from gpuclusters.domain.gpu_operator import DAEMON_SET
 from gpuclusters.domain.ladder_inputs import WHOLE, LadderInputs
@@ -26,7 +27,6 @@ from gpuclusters.domain.plugin_gate import GateInputs
 from gpuclusters.domain.ports import ObjectKind
 from gpuclusters.domain.proof import Outcome
 from gpuclusters.domain.proof_run import Result
-from gpuclusters.domain.refusals import RefusalError
 from gpuclusters.domain.tenancy_objects import NAMESPACE, NODE, POD
 from gpuclusters.domain.usernetes_versions import version_set
 from lab.control_plane import NodeSpec
@@ -251,15 +251,15 @@ def test_the_gate_names_node_rung_and_cause(world: World) -> None:
 
     def refused() -> bool:
         nonlocal text
-        with pytest.raises(RefusalError) as error:
+        with pytest.raises(Refused) as error:
             world.gate(1)
         text = str(error.value)
         return "could not load NVML" in text
 
     until(refused)
-    assert "rung 7 does not hold" in text
+    assert "not ready after" in text
     assert f"node {node}: {WHOLE}: 0, wanted {GPUS}" in text
     assert "nvidia is not the default runtime inside the node" in text
     world.tell()
     world.restart_plugins()
-    assert world.gate()["missing"] == []
+    assert world.gate()["drift"] == []

@@ -200,7 +200,9 @@ def test_an_api_server_that_stays_away_ends_the_wait_with_that(
         "expected": {"gpu-01": {"nvidia.com/gpu": 8}},
         "timeout_seconds": 1,
     }
-    with pytest.raises(StepFailed, match=r"(?s)not ready after 1 s:.*the API server to answer"):
+    with pytest.raises(
+        StepFailed, match=r"(?s)not ready after 1 s:.*the API server does not answer"
+    ):
         start_provider().create(GpuReadinessProvider, inputs)
 
 

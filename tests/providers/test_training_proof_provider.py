@@ -53,7 +53,7 @@ def test_the_gate_names_the_node_that_is_missing(
     with pytest.raises(StepFailed) as failed:
         start_provider().create(PluginGateProvider, wanted)
     text = str(failed.value)
-    assert "rung 7 does not hold after 1 s" in text
+    assert "not ready after 1 s" in text
     assert "node nowhere: it is not in the cluster" in text
 
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from gpuclusters.core.finding import Refused
 from gpuclusters.domain.gpu_readiness import Snapshot, missing
 from gpuclusters.domain.gpu_readiness_operands import unseen
 from gpuclusters.domain.gpu_readiness_pods import blocked
 from gpuclusters.domain.gpu_readiness_wait import ReadinessInputs, wait
-from gpuclusters.domain.refusals import RefusalError
 
 EXPECTED = {"gpu-01": {"nvidia.com/gpu": 8}}
 
@@ -63,7 +63,7 @@ def snapshot(**changes: Any) -> Snapshot:
 
 
 def lines(found: Snapshot) -> list[str]:
-    return [one.line for one in missing(found, EXPECTED)]
+    return [one.problem for one in missing(found, EXPECTED)]
 
 
 def test_ready_is_policy_and_nodes_and_validators() -> None:
@@ -343,7 +343,7 @@ def test_ready_once_is_not_ready_the_policy_still_tells_of_the_time_before() -> 
     found = wait(inputs(), cluster, Time(), Told())
     assert cluster.looks == 4
     assert found["allocatable"] == {"gpu-01": {"nvidia.com/gpu": 8}}
-    assert (found["reason"], found["missing"]) == ("Reconciled", [])
+    assert (found["reason"], found["drift"]) == ("Reconciled", [])
 
 
 def test_an_api_server_that_goes_away_is_waited_for_and_said() -> None:
@@ -351,18 +351,18 @@ def test_an_api_server_that_goes_away_is_waited_for_and_said() -> None:
     told = Told()
     wait(inputs(), cluster, Time(), told)
     assert told.lines == [
-        "API server https://a:6443: waits for the API server to answer (connection refused)"
+        "API server https://a:6443: waiting for: the API server does not answer (connection refused)"
     ]
 
 
 def test_the_end_of_patience_tells_everything_that_is_missing() -> None:
     clock = Time()
     bad = snapshot(policies=[policy("OperandNotReady", ready=False)], nodes={"gpu-01": node(6)})
-    with pytest.raises(RefusalError) as failed:
+    with pytest.raises(Refused) as failed:
         wait(inputs(), Cluster([bad]), clock, Told())
     assert clock.seconds <= 60
     text = str(failed.value)
-    assert "GPUs are not ready after 60 s" in text
+    assert "not ready after 60 s" in text
     assert "OperandNotReady" in text
     assert "6 of 8 nvidia.com/gpu" in text
     assert "run `up` again" in text

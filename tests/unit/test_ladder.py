@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from gpuclusters.core.finding import Refused
 from gpuclusters.domain import ladder, ladder_host, ladder_run, plugin_gate, proof
 from gpuclusters.domain.ladder import Rung
 from gpuclusters.domain.plugin_gate import GateInputs
 from gpuclusters.domain.proof import Check, Outcome
 from gpuclusters.domain.proof_run import Result
-from gpuclusters.domain.refusals import RefusalError
 from tests.unit.ladder_world import (
     TEXTS,
     TRAINED,
@@ -258,10 +258,10 @@ def test_the_gate_waits_and_then_names_node_rung_and_cause() -> None:
         cluster="v100", kubeconfig="secret", expected={"a": 2, "b": 2}, timeout_seconds=60
     )
     clock, reporter = Clock(), Reporter()
-    with pytest.raises(RefusalError) as refused:
+    with pytest.raises(Refused) as refused:
         plugin_gate.wait(wanted, cluster, clock, reporter)
     text = str(refused.value)
-    assert "rung 7 does not hold after 60 s" in text
+    assert "not ready after 60 s" in text
     assert "node b: nvidia.com/gpu: 0, wanted 2; pod plugin-b on b: container" in text
     assert 'the plugin says "Incompatible strategy detected auto"' in text
     assert "node a" not in text
@@ -270,4 +270,4 @@ def test_the_gate_waits_and_then_names_node_rung_and_cause() -> None:
     assert len(reporter.lines) == 1, "what is waited for is told once"
     cluster.gpus["b"] = "2"
     told = plugin_gate.wait(wanted, cluster, clock, reporter)
-    assert told == {"allocatable": {"a": 2, "b": 2}, "missing": []}
+    assert told == {"allocatable": {"a": 2, "b": 2}, "drift": []}

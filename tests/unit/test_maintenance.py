@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from gpuclusters.core.finding import Refused
 from gpuclusters.domain import maintenance
 from gpuclusters.domain.maintenance import Drain, MaintenanceInputs
 from gpuclusters.domain.ports import ObjectKind
-from gpuclusters.domain.refusals import RefusalError
 
 
 @dataclass
@@ -78,7 +78,7 @@ def test_waiting_ends_nothing_and_says_what_it_waits_for() -> None:
     assert begin(cluster, Drain.WAIT).busy == ()
     assert cluster.deleted == []
     (line,) = cluster.notes
-    assert "waits for 2 GPUs: hgx-01-gpu1 (Leased, acme/acme-1), hgx-01-gpu2 (Scrubbing)" in line
+    assert "waiting for: GPU hgx-01-gpu1 (Leased, acme/acme-1); GPU hgx-01-gpu2 (Scrubbing)" in line
 
 
 def test_a_gpu_that_waits_for_its_lost_node_says_so() -> None:
@@ -106,5 +106,5 @@ def test_eviction_ends_each_container_of_this_node_once() -> None:
 
 def test_quarantine_is_no_reason_to_wait_unless_a_pod_still_has_the_gpu() -> None:
     assert begin(Cluster([lease(1, "Quarantined")]), Drain.WAIT).quarantined == ("hgx-01-gpu1",)
-    with pytest.raises(RefusalError, match=r"hgx-01-gpu1 \(Quarantined, acme/acme-1\)"):
+    with pytest.raises(Refused, match=r"hgx-01-gpu1 \(Quarantined, acme/acme-1\)"):
         begin(Cluster([lease(1, "Quarantined", "acme")]), Drain.WAIT)
