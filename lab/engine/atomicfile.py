@@ -15,9 +15,6 @@ def write_bytes(path: Path, content: bytes, *, durable: bool = True, mode: int =
     """Replace a file in one step; the old one stays as it is if that does not succeed.
 
     `durable`: return only when the content would survive a loss of power.
-
-    Raises:
-        UserError: no space, no permission, or another fault of the file system.
     """
     temporary = None
     try:

@@ -114,7 +114,7 @@ class Executor:
 
     def _take(self, step: Step) -> None:
         session = self._session
-        session.reporter.started(step)
+        session.reporter.started(step.metadata())
         if step.operation and step.state.is_real and not session.preview:
             session.keeper.begin(step.operation, step.state)
         failure = self._apply(step)
@@ -127,9 +127,9 @@ class Executor:
         if not session.preview:
             step.commit(session.keeper, ok=kept)
         if failure is None:
-            session.reporter.ended(step)
+            session.reporter.ended(step.metadata(), step.result_op())
             return
-        session.reporter.failed(step, message_of(failure))
+        session.reporter.failed(step.metadata(), message_of(failure))
         self._fail(step, failure)
 
     def _apply(self, step: Step) -> Exception | None:

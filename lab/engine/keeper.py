@@ -59,11 +59,7 @@ class Keeper:
         self._write()
 
     def begin(self, operation: str, state: ResourceState) -> None:
-        """Write down what is about to be done to a resource.
-
-        Raises:
-            UserError: it cannot be written down, so it must not be done.
-        """
+        """Write down what is about to be done to a resource."""
         if self._save is None:
             return
         if self._over:

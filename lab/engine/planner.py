@@ -17,8 +17,8 @@ from lab.engine.diff import (
 from lab.engine.drafts import Draft, Drafts
 from lab.engine.goal import Goal
 from lab.engine.messages import refusals
+from lab.engine.provider import compare
 from lab.engine.replacement import Replacements
-from lab.engine.resource_provider import compare
 from lab.engine.session import Session
 from lab.engine.state import ResourceState
 from lab.engine.step import Step, subject

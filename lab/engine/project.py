@@ -59,11 +59,7 @@ class Project:
 
 
 def find(start: Path) -> Path:
-    """The Pulumi.yaml in `start` or in the nearest folder above it.
-
-    Raises:
-        UserError: there is none.
-    """
+    """The Pulumi.yaml in `start` or in the nearest folder above it."""
     start = start.resolve()
     for folder in (start, *start.parents):
         for name in FILE_NAMES:
@@ -76,11 +72,7 @@ def find(start: Path) -> Path:
 
 
 def load(start: Path) -> Project:
-    """The project that `start` belongs to.
-
-    Raises:
-        UserError: there is none, or its Pulumi.yaml is not valid.
-    """
+    """The project that `start` belongs to."""
     file = find(start)
     try:
         document = yaml.safe_load(file.read_text(encoding="utf-8"))

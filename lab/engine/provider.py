@@ -1,10 +1,12 @@
-"""A provider over gRPC: property values in, property values out."""
+"""Providers as steps and plans see them, and the one that is a process over gRPC."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol, cast
 
+import grpc
 from google.protobuf import empty_pb2
 
 from lab.engine.answers import (
@@ -17,15 +19,97 @@ from lab.engine.answers import (
     ProviderError,
     Subject,
     diff_of,
+    error_of,
     failures_of,
     mark_secrets,
 )
-from lab.engine.connection import Connection
-from lab.engine.diff import Changes, Diff
-from lab.engine.plugins import PluginProcess
-from lab.engine.protocol import provider_pb2
+from lab.engine.diff import Changes, Diff, resolve_unknown
+from lab.engine.plugins import PluginError, PluginProcess
+from lab.engine.protocol import CHANNEL_OPTIONS, provider_pb2, provider_pb2_grpc
 from lab.engine.values import Values, contains_unknown
 from lab.engine.wire import marshal, unmarshal
+
+_GONE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
+"""What a call ends with when its connection breaks."""
+_SILENT = (*_GONE, grpc.StatusCode.DEADLINE_EXCEEDED)
+_ANSWER_SECONDS = 5
+
+
+class ResourceProvider(Protocol):
+    """What steps and plans need of a provider."""
+
+    supports_preview: bool
+
+    def check(self, subject: Subject, olds: Values, news: Values, *, seed: bytes) -> Checked:
+        """See `Provider.check`."""
+
+    def diff(self, wanted: Comparison) -> Diff:
+        """See `Provider.diff`."""
+
+    def create(
+        self, subject: Subject, inputs: Values, *, timeout: float, preview: bool
+    ) -> tuple[str, Values]:
+        """See `Provider.create`."""
+
+    def read(self, subject: Subject, id_: str, inputs: Values, outputs: Values) -> Live:
+        """See `Provider.read`."""
+
+    def update(self, wanted: Comparison, *, timeout: float, preview: bool) -> Values:
+        """See `Provider.update`."""
+
+    def delete(
+        self, subject: Subject, id_: str, *, inputs: Values, outputs: Values, timeout: float
+    ) -> None:
+        """See `Provider.delete`."""
+
+    def invoke(
+        self, token: str, args: Values, *, preview: bool
+    ) -> tuple[Values, tuple[Failure, ...]]:
+        """See `Provider.invoke`."""
+
+
+def compare(provider: ResourceProvider, wanted: Comparison) -> Diff:
+    """The difference as the provider sees it; where it leaves that to the engine, of the inputs.
+
+    Raises:
+        ProviderError: the provider does not answer.
+        IgnoreChangesError: an ignored property cannot be put back.
+    """
+    diff = provider.diff(wanted)
+    return resolve_unknown(diff, wanted.old_inputs, wanted.news, wanted.ignored)
+
+
+class Unconfigured:
+    """Stands for a provider whose configuration a preview cannot know: everything is unknown."""
+
+    supports_preview = True
+
+    def check(self, subject: Subject, olds: Values, news: Values, *, seed: bytes) -> Checked:  # noqa: ARG002
+        """Nothing is refused."""
+        return Checked(news)
+
+    def diff(self, *_: object, **__: object) -> Diff:
+        """The engine has to compare."""
+        return Diff(Changes.UNKNOWN)
+
+    def create(self, *_: object, **__: object) -> tuple[str, Values]:
+        """Nothing is known of what will be there."""
+        return "", {}
+
+    def update(self, *_: object, **__: object) -> Values:
+        """Nothing is known of what will be there."""
+        return {}
+
+    def read(self, subject: Subject, id_: str, inputs: Values, outputs: Values) -> Live:  # noqa: ARG002
+        """What is there cannot be looked at."""
+        return Live(id_, {}, None)
+
+    def delete(self, *_: object, **__: object) -> None:
+        """A preview deletes nothing."""
+
+    def invoke(self, *_: object, **__: object) -> tuple[Values, tuple[Failure, ...]]:
+        """No function can be called."""
+        return {}, ()
 
 
 class Provider:
@@ -33,8 +117,9 @@ class Provider:
 
     def __init__(self, process: PluginProcess) -> None:
         self.process = process
-        self._connection = Connection(process)
-        self._call = self._connection.call
+        self._stub: Any = None
+        self._connecting = threading.Lock()
+        self._gone = False
         self.accept_secrets = False
         self.accept_resources = False
         self.supports_preview = False
@@ -229,17 +314,70 @@ class Provider:
 
     def cancel(self) -> None:
         """Ask the provider to end running calls soon; one that cannot is left alone."""
-        self._connection.cancel()
+        try:
+            self._connect().Cancel(empty_pb2.Empty(), timeout=1)
+        except (grpc.RpcError, ProviderError, PluginError, ValueError):
+            # It never served, has ended, or its channel is closed: nothing runs that could be ended.
+            return
 
     def mark_gone(self) -> None:
         """Say that the process is about to be ended: calls that fail now are no news."""
-        self._connection.mark_gone()
+        self._gone = True
 
     def close(self) -> None:
         """End the process; running calls fail."""
-        self._connection.close()
+        self.mark_gone()
+        self.process.kill()
 
     # -- below ---------------------------------------------------------------------------
+
+    def _call(self, method: str, request: Any) -> Any:
+        """The answer to a request; raises what the provider says in place of one."""
+        try:
+            return getattr(self._connect(), method)(request)
+        except grpc.RpcError as error:
+            raise self._translate(method, cast(grpc.Call, error)) from None
+        except ValueError:
+            # grpc says so of a channel that `close` has closed.
+            raise ProviderError(f"the provider for '{self.process.name}' was stopped") from None
+
+    def _connect(self) -> Any:
+        with self._connecting:
+            if self._stub is None:
+                address = self.process.address()
+                channel = grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
+                self._stub = provider_pb2_grpc.ResourceProviderStub(channel)
+            return self._stub
+
+    def _serves(self) -> bool:
+        """Whether the provider answers, be it with an error."""
+        try:
+            self._stub.GetPluginInfo(empty_pb2.Empty(), timeout=_ANSWER_SECONDS)
+        except grpc.RpcError as error:
+            return cast(grpc.Call, error).code() not in _SILENT
+        except ValueError:
+            return False  # the channel is closed
+        return True
+
+    def _translate(self, method: str, error: grpc.Call) -> ProviderError:
+        code, details = error.code(), error.details() or ""
+        if code is grpc.StatusCode.UNIMPLEMENTED:
+            return NotImplementedByProviderError(
+                f"the provider for '{self.process.name}' does not implement {method}: {details}"
+            )
+        if code in _GONE:
+            ended = None if self._gone else self.process.ended(self._serves)
+            if self._gone:
+                return ProviderError(f"the provider for '{self.process.name}' was stopped")
+            if ended is not None:
+                return ProviderError(
+                    f"the provider for '{self.process.name}' ended with exit code {ended} during"
+                    f" {method}{self.process.last_words()}"
+                )
+        for key, value in error.trailing_metadata() or ():
+            if key == "grpc-status-details-bin" and isinstance(value, bytes):
+                return error_of(details, value)
+        return ProviderError(details or f"{method} failed with {code.name}")
 
     def _marshal(self, values: Values) -> Any:
         return marshal(values, secrets=self.accept_secrets, references=self.accept_resources)

@@ -14,9 +14,8 @@ from lab.engine import urn as urns
 from lab.engine.answers import Checked, ProviderError, Subject
 from lab.engine.diff import Changes, Diff
 from lab.engine.plugins import PluginError, PluginProcess, Plugins, end_all, program_folder
-from lab.engine.provider import Provider
+from lab.engine.provider import Provider, ResourceProvider, Unconfigured
 from lab.engine.request import ConfigValue, Request
-from lab.engine.resource_provider import ResourceProvider, Unconfigured
 from lab.engine.state import INTERNAL, PROVIDER_TYPE_PREFIX, ResourceState
 from lab.engine.values import UNKNOWN_STRING, Secret, Value, Values, any_unknown, reveal
 

@@ -9,7 +9,7 @@ from lab.engine.answers import Comparison, InitFailedError
 from lab.engine.diff import Changes, Diff
 from lab.engine.events import StepOp
 from lab.engine.executor import Executor
-from lab.engine.resource_provider import compare
+from lab.engine.provider import compare
 from lab.engine.session import Session
 from lab.engine.state import PendingOperation, ResourceState
 from lab.engine.step import Step, subject

@@ -229,7 +229,7 @@ class Registrar:
         if state is None or step is None:
             raise GoalError(f"outputs for '{urn}' were registered before the resource itself")
         changed, state.outputs = state.outputs != outputs, outputs
-        self._session.reporter.outputs(step)
+        self._session.reporter.outputs(step.metadata())
         if changed and not self._session.preview:
             self._session.keeper.change(state)
 

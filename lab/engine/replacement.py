@@ -10,7 +10,7 @@ from lab.engine.changes import CreateStep, ReplaceStep
 from lab.engine.deletes import DeleteStep
 from lab.engine.diff import Diff, apply_replace_on_changes
 from lab.engine.drafts import PlanError
-from lab.engine.resource_provider import compare
+from lab.engine.provider import compare
 from lab.engine.session import Session
 from lab.engine.state import ResourceState
 from lab.engine.step import Step, subject

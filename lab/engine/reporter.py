@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from lab.engine import urn as urns
 from lab.engine.events import (
@@ -18,9 +18,6 @@ from lab.engine.events import (
     StepMetadata,
     StepOp,
 )
-
-if TYPE_CHECKING:
-    from lab.engine.step import Step
 
 _PREFIXES: dict[Severity, str] = {"error": "error: ", "warning": "warning: "}
 
@@ -53,53 +50,38 @@ class Reporter:
         prefix = _PREFIXES.get(severity, "")
         self.emit(Diagnostic(severity, message + "\n", urn, prefix, ephemeral, stream_id))
 
-    def started(self, step: Step) -> None:
+    def started(self, step: StepMetadata) -> None:
         """A step is about to run."""
         if _reported(step):
-            self.emit(ResourcePre(_metadata(step), self._preview))
+            self.emit(ResourcePre(step, self._preview))
 
-    def ended(self, step: Step) -> None:
-        """A step has ended well."""
+    def ended(self, step: StepMetadata, found: StepOp) -> None:
+        """A step has ended well; `found` is what a refresh has found out."""
         if not _reported(step):
             return
-        op = step.result_op() if self._refresh_only else step.op
-        if step.counts() or (self._refresh_only and step.op == "refresh"):
+        refresh = self._refresh_only and step.op == "refresh"
+        if self._refresh_only:
+            step = dataclasses.replace(step, op=found)
+        if step.logical or refresh:
             with self._lock:
-                self.changes[op] += 1
-        state = step.state
+                self.changes[step.op] += 1
         # The outputs of a component are there when the program registers them.
-        early = self._preview and not urns.is_stack(state.urn)
-        if state.custom or step.op in ("delete", "refresh") or early:
-            self.emit(ResourceOutputs(_metadata(step, op), self._preview))
+        early = self._preview and not urns.is_stack(step.urn)
+        if step.state.custom or refresh or step.op in ("delete", "refresh") or early:
+            self.emit(ResourceOutputs(step, self._preview))
 
-    def failed(self, step: Step, message: str) -> None:
+    def failed(self, step: StepMetadata, message: str) -> None:
         """A step has failed."""
         text = f"Preview failed: {message}" if self._preview else message
-        self.say("error", text, step.state.urn if _reported(step) else "")
+        self.say("error", text, step.urn if _reported(step) else "")
         if _reported(step) and not self._preview:
-            self.emit(ResourceFailed(_metadata(step)))
+            self.emit(ResourceFailed(step))
 
-    def outputs(self, step: Step) -> None:
+    def outputs(self, step: StepMetadata) -> None:
         """A component's outputs are registered; a preview tells those of the stack only."""
-        if not self._preview or urns.is_stack(step.state.urn):
-            self.emit(ResourceOutputs(_metadata(step), self._preview))
+        if not self._preview or urns.is_stack(step.urn):
+            self.emit(ResourceOutputs(step, self._preview))
 
 
-def _reported(step: Step) -> bool:
-    return not urns.is_default_provider(step.state.urn)
-
-
-def _metadata(step: Step, op: StepOp | None = None) -> StepMetadata:
-    state = step.state
-    return StepMetadata(
-        op=op or step.op,
-        urn=state.urn,
-        type=state.type,
-        provider=state.provider,
-        old=step.old.copy() if step.old else None,
-        new=step.new.copy() if step.new else None,
-        keys=step.keys,
-        diffs=step.diffs,
-        detailed_diff=step.detailed,
-        logical=step.logical,
-    )
+def _reported(step: StepMetadata) -> bool:
+    return not urns.is_default_provider(step.urn)

@@ -47,11 +47,7 @@ class Crypter(Protocol):
         ...
 
     def decrypt(self, ciphertext: str) -> str:
-        """The plain text.
-
-        Raises:
-            UserError: the text is not one of this crypter's ciphertexts.
-        """
+        """The plain text."""
         ...
 
 
@@ -126,11 +122,7 @@ class SecretsManager:
         self.crypter = crypter
 
     def verify(self) -> None:
-        """Make sure of the passphrase now, not when the first secret is met.
-
-        Raises:
-            UserError: it is another one than that of the stack, or there is none.
-        """
+        """Make sure of the passphrase now, not when the first secret is met."""
         if isinstance(self.crypter, _CheckedCrypter):
             self.crypter.verify()
 
@@ -152,9 +144,6 @@ def open_manager(state: str, passphrase: Callable[[], str]) -> SecretsManager:
 
     The passphrase is asked for when the first secret is met, so a stack without secrets needs
     none. If it is another one than that of the stack, the first secret raises `UserError`.
-
-    Raises:
-        UserError: the state is malformed.
     """
     version, _, rest = state.partition(":")
     salt, _, check = rest.partition(":")
@@ -214,11 +203,7 @@ def read_passphrase(
     environ: Mapping[str, str] | None = None,
     interactive: bool | None = None,
 ) -> str:
-    """The passphrase from the environment, from a file named there, or from the terminal.
-
-    Raises:
-        UserError: none is given and nobody can be asked.
-    """
+    """The passphrase from the environment, from a file named there, or from the terminal."""
     env = os.environ if environ is None else environ
     if "PULUMI_CONFIG_PASSPHRASE" in env:
         return env["PULUMI_CONFIG_PASSPHRASE"]

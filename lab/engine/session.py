@@ -10,10 +10,10 @@ from collections.abc import Callable
 from lab.engine import urn as urns
 from lab.engine.graph import Graph
 from lab.engine.keeper import Keeper
+from lab.engine.provider import ResourceProvider
 from lab.engine.providers import Registry
 from lab.engine.reporter import Reporter
 from lab.engine.request import Request
-from lab.engine.resource_provider import ResourceProvider
 from lab.engine.state import STACK_TYPE, ResourceState, Snapshot
 
 

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 
 from lab.engine.answers import Subject
-from lab.engine.events import PropertyDiff, StepOp
+from lab.engine.events import PropertyDiff, StepMetadata, StepOp
 from lab.engine.keeper import Keeper
 from lab.engine.session import Session
 from lab.engine.state import ResourceState
@@ -53,13 +53,25 @@ class Step:
             raise ValueError("a step needs a state")
         return state
 
-    def counts(self) -> bool:
-        """Whether the summary counts the step."""
-        return self.logical
-
     def result_op(self) -> StepOp:
         """What turned out to be the case; differs from `op` for a refresh."""
         return self.op
+
+    def metadata(self) -> StepMetadata:
+        """The step as events tell it, with the states as they are now."""
+        state = self.state
+        return StepMetadata(
+            op=self.op,
+            urn=state.urn,
+            type=state.type,
+            provider=state.provider,
+            old=self.old.copy() if self.old else None,
+            new=self.new.copy() if self.new else None,
+            keys=self.keys,
+            diffs=self.diffs,
+            detailed_diff=self.detailed,
+            logical=self.logical,
+        )
 
     def apply(self, session: Session) -> None:
         """Take the step; in a preview, find out what it would give.

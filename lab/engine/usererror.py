@@ -18,7 +18,10 @@ class ExitCode(IntEnum):
 
 
 class UserError(Exception):
-    """Something the user can act on: printed as one sentence, never with a traceback."""
+    """Something the user can act on: printed as one sentence, never with a traceback.
+
+    What reads or writes for the user raises it: arguments, files, states, passphrases.
+    """
 
     def __init__(self, message: str, exit_code: int = ExitCode.FAILED) -> None:
         super().__init__(message)

@@ -28,12 +28,12 @@ from lab.engine.executor import CancelledError, Executor
 from lab.engine.goal import Goal
 from lab.engine.keeper import Keeper
 from lab.engine.planner import Planner
+from lab.engine.provider import ResourceProvider
 from lab.engine.providers import Handle
 from lab.engine.refresh import refresh
 from lab.engine.registrar import Registrar
 from lab.engine.reporter import Reporter
 from lab.engine.request import Request
-from lab.engine.resource_provider import ResourceProvider
 from lab.engine.session import Session
 from lab.engine.state import STACK_TYPE, ResourceState, Snapshot
 from lab.engine.targets import Targets

@@ -23,9 +23,6 @@ def backend_folder(project_url: str | None, environ: Mapping[str, str] | None = 
     """The folder that holds ``.pulumi``.
 
     Asked in this order: ``PULUMI_BACKEND_URL``, ``backend.url`` of the project, the last login.
-
-    Raises:
-        UserError: none is given, or it is no ``file://`` address.
     """
     env = os.environ if environ is None else environ
     url = env.get("PULUMI_BACKEND_URL") or project_url or _login(pulumi_home(env))
@@ -39,11 +36,7 @@ def backend_folder(project_url: str | None, environ: Mapping[str, str] | None = 
 
 
 def parse(url: str) -> Path:
-    """The folder of a ``file://`` address; ``~`` is the home folder, other paths may be relative.
-
-    Raises:
-        UserError: the address is of another kind, or the folder is not there.
-    """
+    """The folder of a ``file://`` address; ``~`` is the home folder, other paths may be relative."""
     if not url.startswith(_SCHEME):
         scheme = urlsplit(url).scheme or url
         raise UserError(

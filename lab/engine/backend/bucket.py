@@ -27,52 +27,32 @@ class Bucket:
         return self.folder / key
 
     def exists(self, key: str) -> bool:
-        """Whether there is a file.
-
-        Raises:
-            UserError: nobody can tell: a folder above it must not be searched.
-        """
+        """Whether there is a file."""
         try:
             return self.path(key).is_file()
         except OSError as error:
             raise UserError(f"could not read {self.path(key)}: {explain(error)}") from error
 
     def read(self, key: str) -> bytes:
-        """The content.
-
-        Raises:
-            UserError: the file is not there or cannot be read.
-        """
+        """The content."""
         try:
             return self.path(key).read_bytes()
         except OSError as error:
             raise UserError(f"could not read {self.path(key)}: {explain(error)}") from error
 
     def write(self, key: str, content: bytes, *, durable: bool = True) -> None:
-        """Replace the content in one step.
-
-        Raises:
-            UserError: it cannot be written; what was there before is still there.
-        """
+        """Replace the content in one step."""
         write_bytes(self.path(key), content, durable=durable)
         self._describe(key, content)
 
     def copy(self, source: str, target: str) -> None:
-        """Make `target` the same as `source`, without reading it where the disk can share it.
-
-        Raises:
-            UserError: it cannot be written.
-        """
+        """Make `target` the same as `source`, without reading it where the disk can share it."""
         for ending in ("", ATTRIBUTES):
             if self.exists(source + ending):
                 self._share(self.path(source + ending), self.path(target + ending))
 
     def delete(self, key: str) -> None:
-        """Remove a file; one that is not there is removed already.
-
-        Raises:
-            UserError: it cannot be removed.
-        """
+        """Remove a file; one that is not there is removed already."""
         for ending in ("", ATTRIBUTES):
             try:
                 self.path(key + ending).unlink(missing_ok=True)
@@ -103,11 +83,7 @@ class Bucket:
             raise UserError(f"could not read {self.path(folder)}: {explain(error)}") from error
 
     def delete_folder(self, folder: str) -> None:
-        """Remove a folder with all that is in it.
-
-        Raises:
-            UserError: it cannot be removed.
-        """
+        """Remove a folder with all that is in it."""
         try:
             shutil.rmtree(self.path(folder))
         except FileNotFoundError:

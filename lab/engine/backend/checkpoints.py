@@ -30,11 +30,7 @@ __all__ = ["CURRENT_VERSION", "Checkpoint"]
 
 
 def read(bucket: Bucket, stack: StackReference) -> Checkpoint:
-    """The state of a stack as of now. A run may be going on, so it may be outdated at once.
-
-    Raises:
-        UserError: it is not there, damaged, or of a version that is not understood.
-    """
+    """The state of a stack as of now. A run may be going on, so it may be outdated at once."""
     try:
         return parse(bucket.read(stack.checkpoint))
     except EnvelopeError as error:
@@ -42,11 +38,7 @@ def read(bucket: Bucket, stack: StackReference) -> Checkpoint:
 
 
 def write(bucket: Bucket, stack: StackReference, checkpoint: Checkpoint) -> None:
-    """Replace the state of a stack; the one before stays as ``.bak``.
-
-    Raises:
-        UserError: it cannot be written; what was there before is still there.
-    """
+    """Replace the state of a stack; the one before stays as ``.bak``."""
     keep_previous(bucket, stack)
     replace(bucket, stack, checkpoint, to_text(checkpoint.deployment))
 
@@ -74,11 +66,7 @@ def open_snapshot(
     manager: SecretsManager,
     encrypter: StableEncrypter | None = None,
 ) -> Snapshot:
-    """The snapshot of a state file, its secrets opened.
-
-    Raises:
-        UserError: a secret cannot be opened, or the state is not valid.
-    """
+    """The snapshot of a state file, its secrets opened."""
     try:
         return opened(checkpoint, manager, encrypter)
     except StateError as error:
@@ -126,11 +114,7 @@ def detached(snapshot: Snapshot) -> Snapshot:
 def stored_manager(
     checkpoint: Checkpoint, open_with: Callable[[str], SecretsManager]
 ) -> SecretsManager | None:
-    """The secrets manager that a state names; None if it names none.
-
-    Raises:
-        UserError: the state uses another kind of provider than a passphrase.
-    """
+    """The secrets manager that a state names; None if it names none."""
     provider = checkpoint.secrets_provider
     if provider is None:
         return None

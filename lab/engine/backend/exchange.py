@@ -24,11 +24,7 @@ def exported(checkpoint: Checkpoint, deployment: Mapping[str, Any] | None) -> di
 
 
 def imported(document: Any, *, force: bool) -> Checkpoint:
-    """The state in the document of an export; `force` takes one whose references are broken.
-
-    Raises:
-        UserError: it is none, or one that could not be worked with.
-    """
+    """The state in the document of an export; `force` takes one whose references are broken."""
     found = document if isinstance(document, dict) else {}
     version, features = found.get("version"), found.get("features") or []
     deployment = found.get("deployment")

@@ -38,11 +38,7 @@ class FileBackend:
         return f"file://{self.bucket.folder}"
 
     def prepare(self) -> None:
-        """Check the layout, and mark a new backend with its version.
-
-        Raises:
-            UserError: the backend has another layout.
-        """
+        """Check the layout, and mark a new backend with its version."""
         if not self.bucket.exists(META):
             if self.bucket.keys(STACKS):
                 raise UserError(
@@ -90,33 +86,21 @@ class FileBackend:
         ]
 
     def create(self, stack: StackReference, deployment: Mapping[str, Any]) -> None:
-        """Make a stack with a first deployment.
-
-        Raises:
-            UserError: there is one of this name.
-        """
+        """Make a stack with a first deployment."""
         with locked(self.bucket, stack):
             if self.exists(stack):
                 raise UserError(f"stack '{stack}' already exists")
             checkpoints.write(self.bucket, stack, Checkpoint(CURRENT_VERSION, deployment))
 
     def checkpoint(self, stack: StackReference) -> Checkpoint:
-        """The state of a stack.
-
-        Raises:
-            UserError: there is no such stack, or its state is damaged.
-        """
+        """The state of a stack."""
         self.require(stack)
         return checkpoints.read(self.bucket, stack)
 
     def replace(
         self, stack: StackReference, deployment: Mapping[str, Any], seen: Checkpoint
     ) -> None:
-        """Put another deployment in place of a stack's own, as after an edit of what was `seen`.
-
-        Raises:
-            UserError: somebody has changed the state meanwhile, or is about to.
-        """
+        """Put another deployment in place of a stack's own, as after an edit of what was `seen`."""
         self.require(stack)
         with locked(self.bucket, stack):
             now = checkpoints.read(self.bucket, stack)
@@ -142,11 +126,7 @@ class FileBackend:
         return release_all(self.bucket, stack)
 
     def remove(self, stack: StackReference, *, force: bool, backups: bool) -> None:
-        """Remove a stack with its history.
-
-        Raises:
-            UserError: it still has resources and `force` is not given.
-        """
+        """Remove a stack with its history."""
         with locked(self.bucket, stack):
             # With force a state that nobody can read any more goes as well.
             resources = [] if force else checkpoints.read(self.bucket, stack).resources

@@ -73,11 +73,7 @@ def back_up(bucket: Bucket, stack: StackReference) -> None:
 
 
 def read(bucket: Bucket, stack: StackReference) -> list[UpdateRecord]:
-    """All records of a stack, the newest first; the oldest run is number 1.
-
-    Raises:
-        UserError: a record is damaged.
-    """
+    """All records of a stack, the newest first; the oldest run is number 1."""
     keys = [key for key in bucket.keys(stack.history) if key.endswith(".history.json")]
     return [_record(bucket, key) for key in reversed(keys)]
 

@@ -50,11 +50,7 @@ class StackReference:
 
 
 def parse_reference(text: str, project: str | None) -> StackReference:
-    """The stack named by ``name``, ``organization/name`` or ``organization/project/name``.
-
-    Raises:
-        UserError: the name is not valid, or there is no project to complete it.
-    """
+    """The stack named by ``name``, ``organization/name`` or ``organization/project/name``."""
     parts = text.split("/")
     if len(parts) > 3 or not all(parts):
         raise UserError(

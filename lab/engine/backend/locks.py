@@ -69,11 +69,7 @@ def held(bucket: Bucket, stack: StackReference) -> list[Lock]:
 
 @contextlib.contextmanager
 def locked(bucket: Bucket, stack: StackReference) -> Iterator[None]:
-    """Hold the lock of a stack.
-
-    Raises:
-        UserError: somebody else holds it.
-    """
+    """Hold the lock of a stack."""
     _refuse(bucket, held(bucket, stack))
     key = f"{stack.locks}/{uuid.uuid4()}.json"
     content = {

@@ -27,11 +27,7 @@ def selected(home: Path, project: Project) -> str | None:
 
 
 def select(home: Path, project: Project, stack: str | None) -> None:
-    """Remember a stack; None forgets it.
-
-    Raises:
-        UserError: the file cannot be written.
-    """
+    """Remember a stack; None forgets it."""
     file = _file(home, project)
     if stack is None:
         file.unlink(missing_ok=True)

@@ -42,11 +42,7 @@ class CheckpointStore:
         self._texts: dict[int, tuple[ResourceState, str]] = {}
 
     def load(self) -> Snapshot:
-        """The last recorded snapshot.
-
-        Raises:
-            UserError: the state is damaged, or its secrets cannot be opened.
-        """
+        """The last recorded snapshot."""
         with self._mutex:
             return self._load()
 
@@ -84,9 +80,6 @@ class CheckpointStore:
 
         States of resources must not change after they were saved: each is put into words once.
         The state of before stays as ``.bak``.
-
-        Raises:
-            UserError: it cannot be written; the state of before is still there.
         """
         with self._mutex:
             self._texts = {id(state): (state, self._once(state)) for state in snapshot.resources}

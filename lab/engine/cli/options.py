@@ -17,11 +17,7 @@ _FALSE = frozenset({"", "0", "f", "false"})
 
 
 def switched(flag: str, value: str) -> bool:
-    """Whether ``--flag=value`` switches a flag on.
-
-    Raises:
-        UserError: the value is neither true nor false.
-    """
+    """Whether ``--flag=value`` switches a flag on."""
     word = value.lower()
     if word not in _TRUE | _FALSE or not word:
         raise UserError(f"{flag}={value}: write true or false", ExitCode.CONFIGURATION)
@@ -29,11 +25,7 @@ def switched(flag: str, value: str) -> bool:
 
 
 def truth(text: str) -> str:
-    """``true`` or ``false`` from any of the words for them; the type of a flag.
-
-    Raises:
-        ArgumentTypeError: it is neither.
-    """
+    """``true`` or ``false`` from any of the words for them; the type of a flag."""
     try:
         return "true" if switched("", text) else "false"
     except UserError:

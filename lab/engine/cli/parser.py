@@ -56,11 +56,7 @@ PROGRAM = "python -m lab.engine"
 
 
 def parse(parser: Parser, arguments: Sequence[str]) -> argparse.Namespace:
-    """The verb (`run`: the function that carries it out) and its flags.
-
-    Raises:
-        UserError: an unknown verb or flag, or one that Pulumi has and the engine has not.
-    """
+    """The verb (`run`: the function that carries it out) and its flags."""
     first = next(iter(arguments), "")
     if first == "help":
         arguments = [*arguments[1:], "--help"]

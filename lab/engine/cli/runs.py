@@ -73,11 +73,7 @@ class Session:
         return outcome
 
     def ask(self) -> None:
-        """Ask whether to go on.
-
-        Raises:
-            UserError: no.
-        """
+        """Ask whether to go on."""
         word = WORDS[self._operation]
         question = f"Do you want to perform this {word}?"
         confirm(question, ask=True, refusal=NEEDS_YES, details=self._show_details)
@@ -90,11 +86,7 @@ class Session:
                 display.show(event)
 
     def exit_code(self, outcome: Outcome) -> int:
-        """The exit code for an outcome.
-
-        Raises:
-            UserError: something is left to be said.
-        """
+        """The exit code for an outcome."""
         word = "preview" if self._arguments.verb == "preview" else WORDS[self._operation]
         if outcome.cancelled:
             if outcome.bailed:

@@ -12,11 +12,7 @@ Resources = list[dict[str, Any]]
 
 
 def find(resources: Sequence[Resource], urn: str) -> None:
-    """Make sure that there is such a resource.
-
-    Raises:
-        UserError: there is none.
-    """
+    """Make sure that there is such a resource."""
     if not any(resource["urn"] == urn for resource in resources):
         raise UserError(
             f"no such resource {urn!r} exists in the current state;"
@@ -34,11 +30,7 @@ def needs(resource: Resource) -> set[str]:
 
 
 def without(resources: Resources, urn: str, *, force: bool, dependents: bool) -> Resources:
-    """The resources less one, or less all that need it as well.
-
-    Raises:
-        UserError: it is not there, something needs it, or it is protected.
-    """
+    """The resources less one, or less all that need it as well."""
     find(resources, urn)
     gone = {urn}
     users = []
@@ -63,11 +55,7 @@ def without(resources: Resources, urn: str, *, force: bool, dependents: bool) ->
 
 
 def unprotected(resources: Resources, urns: Sequence[str]) -> Resources:
-    """The resources without the protection of these, or of all if none is named.
-
-    Raises:
-        UserError: a resource is not there.
-    """
+    """The resources without the protection of these, or of all if none is named."""
     for urn in urns:
         find(resources, urn)
     return [

@@ -28,11 +28,7 @@ def print_json(document: Any, *, indent: int = 2) -> None:
 
 
 def write_result(name: str, text: str) -> None:
-    """Write a file that nobody else may read, in a folder that is there.
-
-    Raises:
-        UserError: the folder is not there, or the file cannot be written.
-    """
+    """Write a file that nobody else may read, in a folder that is there."""
     path = Path(name)
     if not path.absolute().parent.is_dir():
         raise UserError(f"could not write {path}: there is no folder {path.parent}")

@@ -40,11 +40,7 @@ def coloured(arguments: argparse.Namespace) -> bool:
 def confirm(
     question: str, *, ask: bool, refusal: str, details: Callable[[], None] | None = None
 ) -> None:
-    """Ask for the word yes; with `details` there is a third answer, which shows them.
-
-    Raises:
-        UserError: the answer is no, or nobody can be asked.
-    """
+    """Ask for the word yes; with `details` there is a third answer, which shows them."""
     if not ask:
         raise UserError(refusal, ExitCode.CONFIGURATION)
     choices = "yes/no/details" if details else "yes/no"
@@ -61,11 +57,7 @@ def confirm(
 
 
 def choose(question: str, options: Sequence[str]) -> str:
-    """Let the person at the terminal pick one, by its number or its first word.
-
-    Raises:
-        UserError: no answer came.
-    """
+    """Let the person at the terminal pick one, by its number or its first word."""
     print(f"{question}:")
     for number, option in enumerate(options, 1):
         print(f"  {number}. {option}")

@@ -47,11 +47,7 @@ class Workspace:
 
     @cached_property
     def stack(self) -> StackReference:
-        """The stack that is named or selected; it exists.
-
-        Raises:
-            UserError: none is, or it does not exist.
-        """
+        """The stack that is named or selected; it exists."""
         name = self._name or os.environ.get("PULUMI_STACK")
         if not name:
             name = selection.selected(self.home, self.project)

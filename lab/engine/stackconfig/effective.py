@@ -25,11 +25,7 @@ def effective(project: Project, stack: Mapping[ConfigKey, Tree]) -> dict[ConfigK
 
 
 def refuse_unsupported(config: Mapping[ConfigKey, Tree]) -> None:
-    """Refuse settings for the engine itself that this one does not follow.
-
-    Raises:
-        UserError: there is one.
-    """
+    """Refuse settings for the engine itself that this one does not follow."""
     if any(str(key) == "pulumi:autonaming" for key in config):
         raise UserError(
             "pulumi:autonaming is set, which the embedded engine does not hand to providers; give"
@@ -39,11 +35,7 @@ def refuse_unsupported(config: Mapping[ConfigKey, Tree]) -> None:
 
 
 def validate(project: Project, stack: str, config: Mapping[ConfigKey, Tree]) -> None:
-    """Compare the merged configuration with the declarations of Pulumi.yaml.
-
-    Raises:
-        UserError: keys are missing, or a value is not of the declared type.
-    """
+    """Compare the merged configuration with the declarations of Pulumi.yaml."""
     missing = []
     for declaration in sorted(project.config, key=lambda d: d.key):
         key, path = parse_path_key(declaration.key, project.name)

@@ -25,11 +25,7 @@ class ConfigKey:
 
 
 def parse_key(text: str, project: str) -> ConfigKey:
-    """The key that `text` names; without a namespace it is one of the project.
-
-    Raises:
-        UserError: it is empty or has more than one colon.
-    """
+    """The key that `text` names; without a namespace it is one of the project."""
     namespace, colon, name = text.partition(":")
     if not colon:
         namespace, name = project, text
@@ -43,11 +39,7 @@ def parse_key(text: str, project: str) -> ConfigKey:
 
 
 def parse_path_key(text: str, project: str) -> tuple[ConfigKey, Path]:
-    """The key and the path inside its value, from ``[namespace:]name.inner[0]["other"]``.
-
-    Raises:
-        UserError: the text is no such path.
-    """
+    """The key and the path inside its value, from ``[namespace:]name.inner[0]["other"]``."""
     head = text.split(".")[0].split("[")[0].split('"')[0]
     namespace, colon, _ = head.partition(":")
     rest = text[len(namespace) + 1 :] if colon else text
@@ -61,11 +53,7 @@ def parse_path_key(text: str, project: str) -> tuple[ConfigKey, Path]:
 
 
 def parse_path(text: str) -> Path:
-    """The steps of a property path: names after dots or in ``["…"]``, numbers in ``[…]``.
-
-    Raises:
-        UserError: the text is no property path.
-    """
+    """The steps of a property path: names after dots or in ``["…"]``, numbers in ``[…]``."""
     steps: list[str | int] = []
     position = 0
     while position < len(text):

@@ -31,11 +31,7 @@ class StackFile:
 
     @classmethod
     def load(cls, path: Path, project: str) -> StackFile:
-        """The file at `path`; one that is not there is empty.
-
-        Raises:
-            UserError: it cannot be read or is not a valid stack file.
-        """
+        """The file at `path`; one that is not there is empty."""
         try:
             text = path.read_text(encoding="utf-8")
         except FileNotFoundError:
@@ -59,11 +55,7 @@ class StackFile:
         self._change(yamltext.put(self._text, ("encryptionsalt",), value))
 
     def put(self, key: ConfigKey, path: ValuePath, value: Tree) -> None:
-        """Set a value, or one inside it.
-
-        Raises:
-            UserError: the path leads through something that has no parts.
-        """
+        """Set a value, or one inside it."""
         values.put(self._config.get(key), path, value)
         self._change(
             yamltext.put(self._text, ("config", self._written(key), *path), values.to_yaml(value))
@@ -78,11 +70,7 @@ class StackFile:
         self._change(yamltext.remove(self._text, steps))
 
     def save(self) -> None:
-        """Write the file if anything changed.
-
-        Raises:
-            UserError: it cannot be written.
-        """
+        """Write the file if anything changed."""
         if self._text != self._saved:
             write_text(self.path, self._text)
             self._saved = self._text

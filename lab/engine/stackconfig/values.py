@@ -27,11 +27,7 @@ Tree: TypeAlias = "bool | int | float | str | Secure | list[Tree] | dict[str, Tr
 
 
 def from_yaml(data: object) -> Tree:
-    """Data as YAML has it, with ``{secure: text}`` made `Secure`.
-
-    Raises:
-        UserError: there is a value that has no place in JSON.
-    """
+    """Data as YAML has it, with ``{secure: text}`` made `Secure`."""
     if data is None or isinstance(data, (bool, int, float, str)):
         return data
     if isinstance(data, list):
@@ -138,11 +134,7 @@ def get(tree: Tree, path: Path) -> tuple[Tree, bool]:
 
 
 def put(tree: Tree, path: Path, value: Tree) -> Tree:
-    """The value with `value` at a path; what is missing on the way is made.
-
-    Raises:
-        UserError: the path leads through a scalar, or past the end of a list.
-    """
+    """The value with `value` at a path; what is missing on the way is made."""
     if not path:
         return value
     step, rest = path[0], path[1:]
