@@ -140,7 +140,6 @@ def diff_of(answer: provider_pb2.DiffResponse) -> Diff:
         changes=_CHANGES[answer.changes],
         replace_keys=tuple(answer.replaces),
         changed_keys=tuple(answer.diffs),
-        stable_keys=tuple(answer.stables),
         detailed=detailed if answer.hasDetailedDiff or detailed else None,
         delete_before_replace=answer.deleteBeforeReplace,
     )

@@ -244,7 +244,6 @@ class Deployment:
         return Outcome(
             ok=not self._has_failed(),
             changes=dict(self._reporter.changes),
-            bailed=self._has_failed(),
             cancelled=self._cancel.requested.is_set(),
         )
 

@@ -40,7 +40,6 @@ class Diff:
     changes: Changes
     replace_keys: tuple[str, ...] = ()
     changed_keys: tuple[str, ...] = ()
-    stable_keys: tuple[str, ...] = ()
     detailed: Mapping[str, PropertyDiff] | None = None
     delete_before_replace: bool = False
     forced: bool = False

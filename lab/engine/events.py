@@ -107,11 +107,9 @@ class ResourceOutputs:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ResourceFailed:
-    """A step has failed; `status` and `steps` are 0 for all providers of today."""
+    """A step has failed."""
 
     metadata: StepMetadata
-    status: int = 0
-    steps: int = 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -122,7 +120,6 @@ class Summary:
     result: Literal["succeeded", "failed"]
     duration_seconds: int
     is_preview: bool
-    maybe_corrupt: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ Key: TypeAlias = str | int
 Path: TypeAlias = tuple[Key, ...]
 
 _SIMPLE = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*\Z")
-_TOKEN = re.compile(r'\.?([^.\[\]"]+)|\[(\d+)\]|\[\*\]|\["((?:[^"\\]|\\.)*)"\]')
+_TOKEN = re.compile(r'(?:\A|\.)([^.\[\]"]+)|\[(\d+)\]|\[\*\]|\.?\["((?:[^"\\]|\\.)*)"\]')
 
 
 class PathError(ValueError):

@@ -90,14 +90,12 @@ class SnapshotStore(Protocol):
 class Outcome:
     """How a deployment ended.
 
-    `changes` counts per kind of step. `bailed`: what went wrong has been told in a diagnostic
-    already. `error`: one line for the user, without `error: `. `cancelled`: the user ended it.
+    `changes` counts per kind of step. `cancelled`: the user ended it. What went wrong has been told
+    in diagnostics.
     """
 
     ok: bool
     changes: Mapping[str, int]
-    bailed: bool = False
-    error: str | None = None
     cancelled: bool = False
 
 

@@ -15,7 +15,12 @@ from typing import Any
 from lab.engine.values import REFERENCE, SECRET, SIGNATURE
 
 FOLDER = Path(__file__).parent / "reference"
-STATES = sorted(FOLDER.glob("scenarios/*/expected/*/state.json"))
+STEPS = [
+    (file.parent.name, json.loads(line))
+    for file in sorted(FOLDER.glob("scenarios/*/expected.jsonl"))
+    for line in file.read_text().splitlines()
+]
+"""Scenarios and what was recorded of each of their steps."""
 
 
 def load(name: str) -> ModuleType:

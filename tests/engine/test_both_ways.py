@@ -26,7 +26,7 @@ __all__ = ["shell"]
 
 PULUMI = shutil.which("pulumi")
 ENGINE = f"{sys.executable} -m lab.engine"
-SCENARIOS = sorted({path.parts[-4] for path in recordings.STATES})
+SCENARIOS = sorted({scenario for scenario, _ in recordings.STEPS})
 run = recordings.load("run")
 normalise = recordings.load("normalise")
 
@@ -45,10 +45,10 @@ def stack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DiskStack
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_a_recorded_state_comes_out_as_it_went_in(shell: Shell, scenario: str) -> None:
-    for path in recordings.STATES:
-        if path.parts[-4] != scenario:
+    for of, step in recordings.STEPS:
+        if of != scenario:
             continue
-        recorded = json.loads(path.read_text())
+        recorded = step["state"]
         for name in {r["urn"].split("::")[0].split(":")[2] for r in _resources(recorded)} or {
             "dev"
         }:
@@ -58,12 +58,12 @@ def test_a_recorded_state_comes_out_as_it_went_in(shell: Shell, scenario: str) -
             shell.ok("stack", "import", "--stack", name, "--file", str(file))
             done = shell.ok("stack", "export", "--stack", name, "--show-secrets")
             recorded["deployment"].setdefault("secrets_providers", {"type": "passphrase"})
-            assert recordings.normalised(done.json, shell.root) == recorded, path
+            assert recordings.normalised(done.json, shell.root) == recorded, step["step"]
 
 
 def test_a_recorded_state_is_written_back_byte_for_byte(stack: DiskStack) -> None:
-    for path in recordings.STATES:
-        recorded = recordings.export_of(json.loads(path.read_text()), {})
+    for scenario, step in recordings.STEPS:
+        recorded = recordings.export_of(step["state"], {})
         deployment = {**recorded["deployment"], "secrets_providers": manager().state()}
         deployment.setdefault("metadata", {})
         if any(op["type"] != "creating" for op in deployment.get("pending_operations") or ()):
@@ -82,7 +82,7 @@ def test_a_recorded_state_is_written_back_byte_for_byte(stack: DiskStack) -> Non
         assert (
             after.partition(b'"secrets_providers"')[2]
             == before.partition(b'"secrets_providers"')[2]
-        ), path
+        ), (scenario, step["step"])
 
 
 def _resources(recorded: dict[str, Any]) -> list[dict[str, Any]]:
@@ -99,13 +99,12 @@ def test_a_recorded_state_is_taken_over_without_a_change(scenario: str, warm: Wa
     playground = run.Playground(folder, options)
     try:
         normaliser = run.Normaliser(str(playground.root))
-        for number, spec in enumerate(played.spec["steps"], 1):
+        for spec, expected in zip(played.spec["steps"], run.recorded(played), strict=True):
             step = run.Step(spec, played.spec, playground, normaliser, options)
             assert step.take()["summary"]["exit"] == 0
-            expected = played.step_folder(number, spec) / "state.json"
+            recorded = expected["state"]
             if spec["op"] == "up":
                 break
-        recorded = json.loads(expected.read_text())
         own = _export(step)
         file = playground.work / "state.json"
         file.write_text(json.dumps(recordings.export_of(recorded, _pickles(own))))

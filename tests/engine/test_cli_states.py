@@ -9,7 +9,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from lab.engine.cli import stateedits
+from lab.engine.cli import states
 from lab.engine.usererror import UserError
 from tests.engine.shellkit import Shell, shell
 
@@ -94,8 +94,8 @@ def test_what_is_left_after_a_deletion_is_whole(order: list[str]) -> None:
         if not any(r["urn"] == urn for r in resources):
             continue
         try:
-            resources = stateedits.without(resources, urn, force=False, dependents=False)
+            resources = states.without(resources, urn, force=False, dependents=False)
         except UserError:
-            resources = stateedits.without(resources, urn, force=False, dependents=True)
+            resources = states.without(resources, urn, force=False, dependents=True)
         left = {r["urn"] for r in resources}
-        assert all(stateedits.needs(r) <= left for r in resources)
+        assert all(states.needs(r) <= left for r in resources)

@@ -73,7 +73,10 @@ def _list(arguments: argparse.Namespace) -> int:
     rows = sorted(workspace.config.items())
     if arguments.json:
         print_json(
-            {str(key): _json(workspace, tree, show=arguments.show_secrets) for key, tree in rows}
+            {
+                str(key): value_json(workspace, tree, show=arguments.show_secrets)
+                for key, tree in rows
+            }
         )
         return 0
     project = workspace.project.name
@@ -98,7 +101,7 @@ def _get(arguments: argparse.Namespace) -> int:
             ExitCode.FAILED,
         )
     if arguments.json:
-        print_json(_json(workspace, tree, show=True))
+        print_json(value_json(workspace, tree, show=True))
     else:
         print(_text(workspace, tree, show=True))
     return 0
@@ -190,7 +193,8 @@ def _text(workspace: Workspace, tree: Tree, *, show: bool) -> str:
     return values.text(tree, lambda text: workspace.manager.crypter.decrypt(text))
 
 
-def _json(workspace: Workspace, tree: Tree, *, show: bool) -> dict[str, Any]:
+def value_json(workspace: Workspace, tree: Tree, *, show: bool) -> dict[str, Any]:
+    """A value as JSON; a secret that is not to be shown says only that it is one."""
     secret = values.is_secret(tree)
     if secret and not show:
         return {"secret": True}

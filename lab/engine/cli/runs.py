@@ -89,12 +89,8 @@ class Session:
         """The exit code for an outcome."""
         word = "preview" if self._arguments.verb == "preview" else WORDS[self._operation]
         if outcome.cancelled:
-            if outcome.bailed:
-                return ExitCode.CANCELLED
-            raise UserError(outcome.error or f"{word} cancelled", ExitCode.CANCELLED)
+            return ExitCode.CANCELLED
         if not outcome.ok:
-            if outcome.error and not outcome.bailed:
-                raise UserError(outcome.error)
             return ExitCode.FAILED
         expected = getattr(self._arguments, "expect_no_changes", False)
         if expected and _changes(outcome.changes):

@@ -13,13 +13,13 @@ from typing import Any
 
 from lab.engine.backend import history
 from lab.engine.backend.checkpoints import Checkpoint, open_snapshot, opened, stored_manager
-from lab.engine.backend.exchange import exported
-from lab.engine.backend.exchange import imported as taken_in
+from lab.engine.backend.envelope import exported
+from lab.engine.backend.envelope import imported as taken_in
+from lab.engine.cli.configuration import value_json
 from lab.engine.cli.parser import Parser, nested_stack_flag
 from lab.engine.cli.tables import print_json, print_table, write_result
 from lab.engine.cli.workspace import Workspace
 from lab.engine.stackconfig import values
-from lab.engine.stackconfig.values import Tree
 from lab.engine.state import STACK_TYPE, ResourceState, Snapshot, StateError
 from lab.engine.usererror import UserError
 from lab.engine.values import Blinded, Encrypted, Plaintext, reveal_all, values_to_state
@@ -176,25 +176,13 @@ def _record_json(
         "message": record.message,
         "environment": dict(record.environment),
         "config": {
-            key: _config_json(workspace, values.from_yaml(tree), show_secrets)
+            key: value_json(workspace, values.from_yaml(tree), show=show_secrets)
             for key, tree in record.config.items()
         },
         "result": record.result,
         "endTime": _time(record.end),
         "resourceChanges": dict(record.changes),
     }
-
-
-def _config_json(workspace: Workspace, tree: Tree, show_secrets: bool) -> dict[str, Any]:  # noqa: FBT001
-    secret = values.is_secret(tree)
-    if secret and not show_secrets:
-        return {"secret": True}
-    document: dict[str, Any] = {
-        "value": values.text(tree, lambda text: workspace.manager.crypter.decrypt(text))
-    }
-    if values.is_object(tree):
-        document["objectValue"] = json.loads(document["value"])
-    return {**document, "secret": secret}
 
 
 def _time(seconds: int) -> str:

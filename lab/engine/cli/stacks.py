@@ -10,7 +10,7 @@ from lab.engine.backend.locks import held
 from lab.engine.cli import stackdata
 from lab.engine.cli.parser import Parser, Verbs, nested_stack_flag, stack_flags
 from lab.engine.cli.tables import print_json, print_table
-from lab.engine.cli.terminal import agreed, ask, choose, confirm, interactive
+from lab.engine.cli.terminal import agreed, confirm, interactive
 from lab.engine.cli.workspace import Workspace, check_provider
 from lab.engine.usererror import ExitCode, UserError
 
@@ -65,7 +65,7 @@ def add_verbs(verbs: Verbs, shared: Parser) -> None:
 
 def _init(arguments: argparse.Namespace) -> int:
     check_provider(arguments.secrets_provider)
-    name = _given_name(arguments) or _asked_name(arguments)
+    name = _given_name(arguments)
     workspace = Workspace(arguments)
     stack = workspace.reference(name)
     if workspace.backend.exists(stack):
@@ -122,7 +122,7 @@ def _current(workspace: Workspace) -> str | None:
 def _select(arguments: argparse.Namespace) -> int:
     check_provider(arguments.secrets_provider)
     workspace = Workspace(arguments)
-    name = _given_name(arguments) or _chosen_name(arguments, workspace)
+    name = _given_name(arguments)
     stack = workspace.reference(name)
     if arguments.create and not workspace.backend.exists(stack):
         arguments.no_select = False
@@ -151,25 +151,13 @@ def _remove(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _given_name(arguments: argparse.Namespace) -> str | None:
+def _given_name(arguments: argparse.Namespace) -> str:
     if arguments.name and arguments.stack:
         raise UserError(
             "only one of --stack or argument stack name may be specified, not both",
             ExitCode.CONFIGURATION,
         )
     name = arguments.name or arguments.stack
-    return str(name) if name else None
-
-
-def _asked_name(arguments: argparse.Namespace) -> str:
-    name = ask("Please enter your desired stack name") if interactive(arguments) else ""
     if not name:
         raise UserError("missing stack name", ExitCode.CONFIGURATION)
-    return name
-
-
-def _chosen_name(arguments: argparse.Namespace, workspace: Workspace) -> str:
-    stacks = [s.name for s in workspace.backend.stacks(workspace.project.name)]
-    if not interactive(arguments) or not stacks:
-        raise UserError("missing stack name", ExitCode.CONFIGURATION)
-    return choose("Please choose a stack", stacks)
+    return str(name)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-from lab.engine.cli import stateedits
 from lab.engine.cli.parser import Parser, Verbs, nested_stack_flag, stack_flags
-from lab.engine.cli.stateedits import Resources
 from lab.engine.cli.terminal import agreed, confirm, interactive
 from lab.engine.cli.workspace import Workspace
 from lab.engine.usererror import ExitCode, UserError
+
+Resource = Mapping[str, Any]
+Resources = list[dict[str, Any]]
 
 
 def add_verbs(verbs: Verbs, shared: Parser) -> None:
@@ -47,7 +49,7 @@ def _delete(arguments: argparse.Namespace) -> int:
 
     def change(resources: Resources) -> Resources:
         if not arguments.all:
-            return stateedits.without(
+            return without(
                 resources,
                 arguments.urn,
                 force=arguments.force,
@@ -55,9 +57,7 @@ def _delete(arguments: argparse.Namespace) -> int:
             )
         # From the last one backwards: nothing is left that needs what goes.
         for resource in reversed(list(resources)):
-            resources = stateedits.without(
-                resources, resource["urn"], force=arguments.force, dependents=False
-            )
+            resources = without(resources, resource["urn"], force=arguments.force, dependents=False)
         return resources
 
     return _edit(arguments, change, "Resources deleted" if arguments.all else "Resource deleted")
@@ -68,7 +68,7 @@ def _unprotect(arguments: argparse.Namespace) -> int:
         raise UserError("name the URNs of resources, or pass --all", ExitCode.CONFIGURATION)
     return _edit(
         arguments,
-        lambda resources: stateedits.unprotected(resources, arguments.urn),
+        lambda resources: unprotected(resources, arguments.urn),
         "Resources unprotected",
     )
 
@@ -94,3 +94,58 @@ def _edit(
     workspace.backend.replace(stack, deployment, checkpoint)
     print(done)
     return 0
+
+
+def _find(resources: Sequence[Resource], urn: str) -> None:
+    """Make sure that there is such a resource."""
+    if not any(resource["urn"] == urn for resource in resources):
+        raise UserError(
+            f"no such resource {urn!r} exists in the current state;"
+            " `stack export` has what there is"
+        )
+
+
+def needs(resource: Resource) -> set[str]:
+    """The URNs that a resource of a state cannot be without."""
+    found = {resource.get("parent"), resource.get("deletedWith")}
+    found |= set(resource.get("dependencies") or ())
+    found |= {u for us in (resource.get("propertyDependencies") or {}).values() for u in us or ()}
+    found.add(str(resource.get("provider") or "").rpartition("::")[0])
+    return {str(urn) for urn in found if urn}
+
+
+def without(resources: Resources, urn: str, *, force: bool, dependents: bool) -> Resources:
+    """The resources less one, or less all that need it as well."""
+    _find(resources, urn)
+    gone = {urn}
+    users = []
+    for resource in resources:
+        if resource["urn"] not in gone and needs(resource) & gone:
+            users.append(str(resource["urn"]))
+            if dependents:
+                gone.add(resource["urn"])
+    if users and not dependents:
+        listed = "\n".join(f"  * {user}" for user in users)
+        raise UserError(
+            f"{urn} can't be safely deleted because the following resources depend on it:\n{listed}"
+            "\nDelete those resources first or pass --target-dependents."
+        )
+    for resource in resources:
+        if resource["urn"] in gone and resource.get("protect") and not force:
+            raise UserError(
+                f"{resource['urn']} can't be safely deleted because it is protected."
+                " Run `state unprotect` first, or pass --force"
+            )
+    return [resource for resource in resources if resource["urn"] not in gone]
+
+
+def unprotected(resources: Resources, urns: Sequence[str]) -> Resources:
+    """The resources without the protection of these, or of all if none is named."""
+    for urn in urns:
+        _find(resources, urn)
+    return [
+        {key: value for key, value in resource.items() if key != "protect"}
+        if not urns or resource["urn"] in urns
+        else resource
+        for resource in resources
+    ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from lab.engine.usererror import ExitCode, UserError
 
@@ -54,26 +54,3 @@ def confirm(
         if details is None or answer not in ("details", "d"):
             raise UserError("confirmation declined, nothing was done")
         details()
-
-
-def choose(question: str, options: Sequence[str]) -> str:
-    """Let the person at the terminal pick one, by its number or its first word."""
-    print(f"{question}:")
-    for number, option in enumerate(options, 1):
-        print(f"  {number}. {option}")
-    while True:
-        try:
-            answer = input(f"Your choice (1-{len(options)}): ").strip()
-        except EOFError as error:
-            raise UserError("no option selected; nothing was changed") from error
-        for number, option in enumerate(options, 1):
-            if answer and answer in (str(number), option, option.split()[0]):
-                return option
-
-
-def ask(question: str) -> str:
-    """A line from the terminal; empty if there is none."""
-    try:
-        return input(f"{question}: ").strip()
-    except EOFError:
-        return ""

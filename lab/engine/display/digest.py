@@ -50,8 +50,6 @@ class Digest(Display):
             self._refreshed(event.metadata)
         elif isinstance(event, Summary):
             self._summary = {"changeSummary": dict(event.changes)} if event.changes else {}
-            if event.maybe_corrupt:
-                self._summary["maybeCorrupt"] = True
 
     def close(self, *, failed: bool) -> None:
         """Print the document."""

@@ -66,8 +66,8 @@ class EventLines(Display):
             return {
                 "resOpFailedEvent": {
                     "metadata": metadata,
-                    "status": event.status,
-                    "steps": event.steps,
+                    "status": 0,
+                    "steps": 0,
                 }
             }
         if isinstance(event, Summary):
@@ -136,7 +136,7 @@ def _diagnostic(event: Diagnostic) -> dict[str, Any]:
 
 def _summary(event: Summary) -> dict[str, Any]:
     return {
-        "maybeCorrupt": event.maybe_corrupt,
+        "maybeCorrupt": False,
         "durationSeconds": event.duration_seconds,
         "resourceChanges": dict(event.changes),
         "PolicyPacks": {},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lab.engine import paths
 from lab.engine.usererror import ExitCode, UserError
 
 Path = tuple[str | int, ...]
@@ -54,57 +55,12 @@ def parse_path_key(text: str, project: str) -> tuple[ConfigKey, Path]:
 
 def parse_path(text: str) -> Path:
     """The steps of a property path: names after dots or in ``["…"]``, numbers in ``[…]``."""
-    steps: list[str | int] = []
-    position = 0
-    while position < len(text):
-        if text[position] == "[":
-            step, position = _bracket(text, position)
-        else:
-            if text[position] == ".":
-                position += 1
-            elif steps:
-                raise _malformed(text, position)
-            step, position = _name(text, position)
-        steps.append(step)
-    return tuple(steps)
-
-
-def _name(text: str, start: int) -> tuple[str, int]:
-    end = start
-    while end < len(text) and text[end] not in '.["]':
-        end += 1
-    if end == start:
-        # "a.["b"]" is allowed: the bracket follows the dot.
-        if text[start : start + 1] == "[" and start:
-            step, end = _bracket(text, start)
-            if isinstance(step, str):
-                return step, end
-        raise _malformed(text, start)
-    return text[start:end], end
-
-
-def _bracket(text: str, start: int) -> tuple[str | int, int]:
-    if text[start + 1 : start + 2] != '"':
-        end = text.find("]", start)
-        digits = text[start + 1 : end]
-        if end < 0 or not digits.isdigit():
-            raise _malformed(text, start)
-        return int(digits), end + 1
-    name: list[str] = []
-    position = start + 2
-    while position < len(text) and text[position] != '"':
-        if text[position] == "\\":
-            position += 1
-        name.append(text[position : position + 1])
-        position += 1
-    if text[position : position + 2] != '"]':
-        raise _malformed(text, start)
-    return "".join(name), position + 2
-
-
-def _malformed(text: str, position: int) -> UserError:
-    return UserError(
-        f"invalid configuration key: {text!r} is no property path (at character {position + 1});"
-        ' write names.inner, names[0] or ["a.name"].inner',
-        ExitCode.CONFIGURATION,
-    )
+    try:
+        if "[*]" in text:
+            raise paths.PathError(f"{text!r} names no single value")
+        return paths.parse(text)
+    except paths.PathError as error:
+        raise UserError(
+            f'invalid configuration key: {error}; write names.inner, names[0] or ["a.name"].inner',
+            ExitCode.CONFIGURATION,
+        ) from None

@@ -56,7 +56,6 @@ class Connection:
     agent_socket: str | None = None
     dial_error_limit: int = 10
     dial_seconds: float = 15.0
-    proxy: Connection | None = None
 
     @property
     def address(self) -> str:
@@ -70,9 +69,6 @@ def completed(connection: Value) -> Value:
     if isinstance(inner, Unknown):
         return Secret(inner)
     fields = {**_DEFAULTS, **inner}
-    proxy = fields.get("proxy")
-    if isinstance(proxy, Mapping):
-        fields["proxy"] = {**_DEFAULTS, **proxy}
     # Passwords and keys are secret once more inside of it: a connection that is not so is another one.
     return Secret(with_secrets(plain_properties(fields)))
 
@@ -80,45 +76,51 @@ def completed(connection: Value) -> Value:
 def with_secrets(fields: Mapping[str, Value]) -> dict[str, Value]:
     """A connection of which only passwords and keys are secret."""
     fields = plain_properties(fields)
-    marked: dict[str, Value] = {
+    return {
         key: Secret(value) if key in _HIDDEN and value else value for key, value in fields.items()
     }
-    if isinstance(marked.get("proxy"), Mapping):
-        marked["proxy"] = with_secrets(marked["proxy"])
-    return marked
 
 
-def refusals(connection: Value, path: str = "connection") -> list[Failure]:
+def refusals(connection: Value) -> list[Failure]:
     """What is wrong with a connection, field by field; unknowns are taken to be right."""
     inner = connection.value if isinstance(connection, Secret) else connection
     if isinstance(inner, Unknown):
         return []
     if not isinstance(inner, Mapping):
-        return [Failure(path, f"{path} is missing: host, hostKey and a key or password")]
-    failures = [*_missing(inner, path)]
+        return [Failure("connection", "connection is missing: host, hostKey and a key or password")]
+    failures = [*_missing(inner)]
     for key, value in plain_properties(inner).items():
-        if key == "proxy" and path == "connection":
-            failures += refusals(value, f"{path}.proxy") if value is not None else []
+        if key == "proxy":
+            if value is not None:
+                failures.append(
+                    Failure(
+                        "connection.proxy",
+                        "proxy is not supported by the command stand-in: name a host that is reached"
+                        " directly",
+                    )
+                )
         elif key not in (*_TEXTS, *_NUMBERS):
-            known = ", ".join((*_TEXTS, *_NUMBERS, "proxy"))
+            known = ", ".join((*_TEXTS, *_NUMBERS))
             failures.append(
-                Failure(f"{path}.{key}", f"{key} is not a connection's field; there are: {known}")
+                Failure(
+                    f"connection.{key}", f"{key} is not a connection's field; there are: {known}"
+                )
             )
         elif value is not None and not contains_unknown(value):
-            failures += _wrong(key, value, path)
+            failures += _wrong(key, value)
     return failures
 
 
-def _missing(fields: Mapping[str, Value], path: str) -> list[Failure]:
+def _missing(fields: Mapping[str, Value]) -> list[Failure]:
     failures = []
     if not fields.get("host"):
         failures.append(
-            Failure(f"{path}.host", "host is missing: the name or address to connect to")
+            Failure("connection.host", "host is missing: the name or address to connect to")
         )
     if not fields.get("hostKey"):
         failures.append(
             Failure(
-                f"{path}.hostKey",
+                "connection.hostKey",
                 "hostKey is missing. The real provider would connect without checking who answers; the "
                 "stand-in does not: set it to the host's public key (`ssh-keyscan -t ed25519 HOST`, compared "
                 "with what the host itself says)",
@@ -127,24 +129,23 @@ def _missing(fields: Mapping[str, Value], path: str) -> list[Failure]:
     return failures
 
 
-def _wrong(key: str, value: Any, path: str) -> list[Failure]:
+def _wrong(key: str, value: Any) -> list[Failure]:
     if key in _NUMBERS and (isinstance(value, bool) or not isinstance(value, int | float)):
-        return [Failure(f"{path}.{key}", f"{key} must be a number (got {value!r})")]
+        return [Failure(f"connection.{key}", f"{key} must be a number (got {value!r})")]
     if key in _TEXTS and not isinstance(value, str):
-        return [Failure(f"{path}.{key}", f"{key} must be a text")]
+        return [Failure(f"connection.{key}", f"{key} must be a text")]
     if key == "hostKey":
         try:
             asyncssh.import_public_key(value)
         except asyncssh.KeyImportError as error:
             reason = f"hostKey is not a public key ({error}); write it as in known_hosts: ssh-ed25519 AAAA…"
-            return [Failure(f"{path}.hostKey", reason)]
+            return [Failure("connection.hostKey", reason)]
     return []
 
 
 def parse(connection: Value) -> Connection:
     """A connection out of checked properties."""
     fields = plain_properties({"connection": connection})["connection"]
-    proxy = fields.get("proxy")
     return Connection(
         host=str(fields["host"]),
         host_key=str(fields["hostKey"]),
@@ -156,5 +157,4 @@ def parse(connection: Value) -> Connection:
         agent_socket=fields.get("agentSocketPath"),
         dial_error_limit=int(fields.get("dialErrorLimit", 10)),
         dial_seconds=float(fields.get("perDialTimeout", 15)),
-        proxy=parse(proxy) if proxy else None,
     )

@@ -1,4 +1,4 @@
-"""The inputs of the three resources: their fields, their defaults, and what is refused."""
+"""The inputs of both resources: their fields, their defaults, and what is refused."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from typing import Any, Final
 
 from lab.providers.calls import Checked, Failure
 from lab.providers.command import connection
-from lab.providers.values import Asset, Properties, Secret, Unknown, Value, plain_properties
+from lab.providers.values import Properties, Secret, Unknown, Value, plain_properties
 
 REMOTE: Final = "command:remote:Command"
 LOCAL: Final = "command:local:Command"
-COPY: Final = "command:remote:CopyToRemote"
 
 _COMMON: Final = (
     "create",
@@ -26,14 +25,13 @@ _COMMON: Final = (
 _FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
     REMOTE: (*_COMMON, "connection"),
     LOCAL: (*_COMMON, "interpreter", "dir"),
-    COPY: ("connection", "source", "remotePath", "triggers"),
 }
 _REFUSED: Final = {
     "assetPaths": "read the files in the program instead",
     "archivePaths": "read the files in the program instead",
 }
 _LOGGING: Final = ("stdout", "stderr", "stdoutAndStderr", "none")
-_TEXTS: Final = ("create", "update", "delete", "stdin", "dir", "remotePath")
+_TEXTS: Final = ("create", "update", "delete", "stdin", "dir")
 
 
 def fields_of(token: str) -> tuple[str, ...]:
@@ -66,12 +64,6 @@ def refusals(token: str, news: Mapping[str, Value]) -> list[Failure]:
             failures += _wrong(key, value)
     if "connection" in _FIELDS[token]:
         failures += connection.refusals(news.get("connection"))
-    if token == COPY:
-        failures += [
-            Failure(key, f"{key} is missing")
-            for key in ("source", "remotePath")
-            if not news.get(key)
-        ]
     return failures
 
 
@@ -86,35 +78,16 @@ def _wrong(key: str, value: Any) -> list[Failure]:
             for name in (value if isinstance(value, Mapping) else ())
             if not str(name).isidentifier() or not str(name).isascii()
         ]
-    if key == "source" and not isinstance(value, Asset):
-        return [
-            Failure(
-                key, "source must be a file or an archive (FileAsset, StringAsset, FileArchive)"
-            )
-        ]
     if key == "interpreter" and not (isinstance(value, list) and value):
         return [Failure(key, "interpreter is a list: a program and its arguments")]
     return []
 
 
 def comparable(fields: Mapping[str, Any]) -> Properties:
-    """Inputs as a diff sees them: files by what is in them, and no secret marks."""
-    plain: Properties = dict(fields)
-    source = plain.get("source")
-    if isinstance(source, Asset):
-        plain["source"] = copied(plain)[0]
+    """Inputs as a diff sees them: without secret marks."""
     return {
-        key: value.value if isinstance(value, Secret) else value for key, value in plain.items()
+        key: value.value if isinstance(value, Secret) else value for key, value in fields.items()
     }
-
-
-def copied(fields: Mapping[str, Any]) -> tuple[str, str]:
-    """What decides whether a copy has to be made again: the content and the path."""
-    source = fields.get("source")
-    content = ""
-    if isinstance(source, Asset):
-        content = source.fields.get("hash") or repr(sorted(source.fields.items()))
-    return str(content), str(fields.get("remotePath"))
 
 
 def secrets_of(marked: Properties) -> Properties:

@@ -1,4 +1,4 @@
-"""The stand-in for pulumi-command: commands here and on hosts, files to hosts."""
+"""The stand-in for pulumi-command: commands here and on hosts."""
 
 from __future__ import annotations
 
@@ -6,13 +6,10 @@ import secrets
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-import asyncssh
-
 from lab.providers import calls, paths
 from lab.providers.calls import ProviderError
-from lab.providers.command import copying, inputs, ssh
+from lab.providers.command import inputs
 from lab.providers.command.background import Background
-from lab.providers.command.connection import parse
 from lab.providers.command.execution import Execution
 from lab.providers.comparison import compare, without_ignored
 from lab.providers.engine_log import EngineLog
@@ -66,33 +63,26 @@ class CommandProvider(calls.Provider):
         )
 
     def create(self, call: calls.CreateCall) -> calls.Created:
-        """Run `create`, or copy."""
+        """Run `create`."""
         if call.preview:
-            return calls.Created("", _previewed(call.resource, call.inputs))
+            return calls.Created("", _previewed(call.inputs))
         identifier = f"{call.resource.name}{secrets.token_hex(4)}"
-        if call.resource.type == inputs.COPY:
-            self._copy(call.resource, call.inputs, call.timeout_seconds)
-            return calls.Created(identifier, dict(call.inputs))
         command = plain_properties(call.inputs).get("create")
         outputs = self._run(call.resource, call.inputs, command, {}, call.timeout_seconds)
         return calls.Created(identifier, outputs)
 
     def update(self, call: calls.UpdateCall) -> Properties:
-        """Run `update`, or `create` again where there is none; copy if source or path changed."""
+        """Run `update`, or `create` again where there is none."""
         if call.preview:
-            return _previewed(call.resource, call.news)
+            return _previewed(call.news)
         new, old = plain_properties(call.news), plain_properties(call.olds)
-        if call.resource.type == inputs.COPY:
-            if inputs.copied(new) != inputs.copied(old):
-                self._copy(call.resource, call.news, call.timeout_seconds)
-            return dict(call.news)
         command = new.get("update") or new.get("create")
         return self._run(call.resource, call.news, command, old, call.timeout_seconds)
 
     def delete(self, call: calls.DeleteCall) -> None:
         """Run `delete` with the connection in the state; without one nothing is run, and nothing removed."""
         old = plain_properties(call.outputs)
-        if call.resource.type != inputs.COPY and old.get("delete"):
+        if old.get("delete"):
             self._run(call.resource, call.outputs, old["delete"], old, call.timeout_seconds)
 
     def read(self, call: calls.ReadCall) -> calls.Found | None:
@@ -165,23 +155,6 @@ class CommandProvider(calls.Provider):
 
         return tell
 
-    def _copy(self, resource: calls.Resource, marked: Properties, seconds: float) -> None:
-        fields = plain_properties(marked)
-        connection = parse(marked["connection"])
-        remote = str(fields["remotePath"])
-        what = f"copying to {connection.address}:{remote}"
-
-        async def work() -> None:
-            try:
-                async with ssh.connected(connection) as opened, opened.start_sftp_client() as sftp:
-                    await copying.copy(sftp, fields["source"], remote)
-            except (asyncssh.Error, OSError) as error:
-                said = getattr(error, "reason", "") or str(error)
-                raise ProviderError(f"{what} failed: {said}") from error
-
-        self.engine.status(what, resource.urn)
-        self._background.run(work(), seconds=seconds, what=what)
-
 
 def _says_secrets(marked: Properties) -> bool:
     """Whether what the command prints may hold a secret it was given.
@@ -192,6 +165,5 @@ def _says_secrets(marked: Properties) -> bool:
     return any(contains_secret(value) for key, value in marked.items() if key not in unseen)
 
 
-def _previewed(resource: calls.Resource, marked: Properties) -> Properties:
-    said = {} if resource.type == inputs.COPY else dict.fromkeys(_OUTPUTS, UNKNOWN)
-    return {**marked, **said}
+def _previewed(marked: Properties) -> Properties:
+    return {**marked, **dict.fromkeys(_OUTPUTS, UNKNOWN)}

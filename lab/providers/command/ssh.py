@@ -1,4 +1,4 @@
-"""SSH: dialling with a pinned host key, one command per connection, files over SFTP."""
+"""SSH: dialling with a pinned host key, one command per connection."""
 
 from __future__ import annotations
 
@@ -24,34 +24,24 @@ _BLOCK: Final = 65536
 
 @asynccontextmanager
 async def connected(connection: Connection) -> AsyncIterator[asyncssh.SSHClientConnection]:
-    """An open connection, through the proxy if there is one; closed when the block ends.
+    """An open connection; closed when the block ends.
 
     Raises:
         ProviderError: it cannot be opened; the host, what was tried and why.
     """
-    if connection.proxy is None:
-        opened = await _dial(connection, None)
-        try:
-            yield opened
-        finally:
-            await _close(opened)
-        return
-    async with connected(connection.proxy) as proxy:
-        opened = await _dial(connection, proxy)
-        try:
-            yield opened
-        finally:
-            await _close(opened)
+    opened = await _dial(connection)
+    try:
+        yield opened
+    finally:
+        await _close(opened)
 
 
-async def _dial(
-    connection: Connection, proxy: asyncssh.SSHClientConnection | None
-) -> asyncssh.SSHClientConnection:
+async def _dial(connection: Connection) -> asyncssh.SSHClientConnection:
     """Dial until it works, the host refuses us, or the limit of failed attempts is passed."""
     failures, pause = 0, _RETRY_SECONDS
     while True:
         try:
-            return await _dial_once(connection, proxy)
+            return await _dial_once(connection)
         except asyncssh.HostKeyNotVerifiable as error:
             raise ProviderError(
                 f"{connection.address} shows another host key than hostKey pins ({error}). Find out which is "
@@ -64,24 +54,20 @@ async def _dial(
         except (OSError, asyncssh.Error, TimeoutError) as error:
             failures += 1
             if 0 <= connection.dial_error_limit < failures:
-                through = f" through {connection.proxy.address}" if connection.proxy else ""
                 raise ProviderError(
-                    f"{connection.address} cannot be reached{through}: {_said(error)} "
+                    f"{connection.address} cannot be reached: {_said(error)} "
                     f"(after {failures} attempts); is it on, and is the port right?"
                 ) from error
         await asyncio.sleep(pause)
         pause = min(pause * 1.5, _LONGEST_RETRY_SECONDS)
 
 
-async def _dial_once(
-    connection: Connection, proxy: asyncssh.SSHClientConnection | None
-) -> asyncssh.SSHClientConnection:
+async def _dial_once(connection: Connection) -> asyncssh.SSHClientConnection:
     async with _keys(connection) as keys:
         return await asyncio.wait_for(
             asyncssh.connect(
                 connection.host,
                 connection.port,
-                tunnel=proxy,
                 username=connection.user,
                 password=connection.password,
                 client_keys=keys

@@ -1,9 +1,8 @@
-"""The command stand-in: inputs that are refused, commands here, commands and copies on simulated hosts."""
+"""The command stand-in: inputs that are refused, commands here and on simulated hosts."""
 
 from __future__ import annotations
 
 import asyncio
-import functools
 import os
 import signal
 import sys
@@ -11,12 +10,10 @@ import threading
 import time
 from pathlib import Path
 
-import asyncssh
 import pytest
 from google.protobuf import empty_pb2
 from pulumi.runtime.proto import provider_pb2
 
-from lab.engine.values import ARCHIVE, ASSET, SIGNATURE, Asset
 from lab.hosts import faults
 from lab.providers.command import inputs as command_inputs
 from lab.providers.command.output import LIMIT_BYTES, Capture
@@ -25,7 +22,6 @@ from tests.lab.providers.plugin import Plugin, StepError, in_background, running
 
 REMOTE = urn("command:remote:Command", "bootstrap")
 LOCAL = urn("command:local:Command", "bootstrap")
-COPY = urn("command:remote:CopyToRemote", "file")
 PATIENCE_SECONDS = 120
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJHkmCmMOZ2rvTH1wKnkGYB5HHNR7QkfHdQMGNHCq1h5"
 
@@ -63,7 +59,7 @@ def connection_to(host, **more) -> dict:
             "knownHosts is not a connection's field",
         ),
         ({"host": "h", "hostKey": KEY, "port": "22"}, "port must be a number"),
-        ({"host": "h", "hostKey": KEY, "proxy": {"host": "p"}}, "hostKey is missing"),
+        ({"host": "h", "hostKey": KEY, "proxy": {"host": "p"}}, "proxy is not supported"),
     ],
 )
 def test_a_connection_that_is_not_safe_or_not_clear_is_refused(connection, word) -> None:
@@ -82,7 +78,7 @@ def test_a_connection_that_is_not_safe_or_not_clear_is_refused(connection, word)
         ("command:local:Command", {"environment": {"A B": "1"}}, "'A B' cannot be the name"),
         ("command:local:Command", {"interpreter": []}, "interpreter is a list"),
         ("command:local:Command", {"connection": {}}, "connection is not an input"),
-        ("command:remote:CopyFile", {}, "CopyFile is not part of the command stand-in"),
+        ("command:remote:CopyToRemote", {}, "CopyToRemote is not part of the command stand-in"),
     ],
 )
 def test_other_inputs_that_cannot_be_followed_are_refused_by_name(token, news, word) -> None:
@@ -92,17 +88,14 @@ def test_other_inputs_that_cannot_be_followed_are_refused_by_name(token, news, w
 
 def test_a_connection_is_completed_and_kept_as_the_real_plugin_keeps_it() -> None:
     given = {
-        "host": "h", "hostKey": KEY, "privateKey": "k",
-        "proxy": {"host": "p", "hostKey": KEY, "password": "pw"},
+        "host": "h", "hostKey": KEY, "privateKey": "k", "password": "pw",
     }  # fmt: skip
     defaults = {"user": "root", "port": 22, "dialErrorLimit": 10, "perDialTimeout": 15}
     checked = command_inputs.check(
         "command:remote:Command", {"connection": given, "create": "true"}
     )
-    proxy = {**given["proxy"], **defaults, "password": Secret("pw")}
-    assert checked.inputs["connection"] == Secret(
-        {**given, **defaults, "privateKey": Secret("k"), "proxy": proxy}
-    )
+    hidden = {"privateKey": Secret("k"), "password": Secret("pw")}
+    assert checked.inputs["connection"] == Secret({**given, **defaults, **hidden})
 
 
 def test_a_connection_not_known_yet_is_not_refused() -> None:
@@ -337,105 +330,6 @@ def test_variables_that_the_server_does_not_pass_on_are_an_error_not_a_surprise(
     inputs = {"connection": connection, "create": "echo $WHO", "environment": {"WHO": "me"}}
     with pytest.raises(StepError, match=r"does not pass on WHO \(AcceptEnv"):
         command.up(REMOTE, inputs)
-
-
-class Bastion(asyncssh.SSHServer):
-    """Lets everybody in, runs nothing, passes connections on and remembers where to."""
-
-    def __init__(self, asked: list[tuple[str, int]]) -> None:
-        self._asked = asked
-
-    def begin_auth(self, username):
-        return False
-
-    def connection_requested(self, dest_host, dest_port, orig_host, orig_port):
-        self._asked.append((dest_host, dest_port))
-        return True
-
-
-@pytest.fixture
-def bastion():
-    """A proxy as a connection, and where it was asked to connect to."""
-    asked: list[tuple[str, int]] = []
-    key = asyncssh.generate_private_key("ssh-ed25519")
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever, daemon=True)
-    thread.start()
-
-    async def listen() -> asyncssh.SSHAcceptor:
-        make = functools.partial(Bastion, asked)
-        return await asyncssh.listen("127.0.0.1", 0, server_host_keys=[key], server_factory=make)
-
-    server = asyncio.run_coroutine_threadsafe(listen(), loop).result(PATIENCE_SECONDS)
-    host_key = key.export_public_key().decode().strip()
-    address = {"host": "127.0.0.1", "port": server.get_port(), "user": "jump", "password": "-"}
-    yield {**address, "hostKey": host_key}, asked
-    loop.call_soon_threadsafe(server.close)
-    loop.call_soon_threadsafe(loop.stop)
-    thread.join(PATIENCE_SECONDS)
-
-
-def test_a_host_behind_a_proxy_is_reached_through_it(
-    command: Plugin, host, connection, bastion
-) -> None:
-    proxy, asked = bastion
-    inputs = {"connection": {**connection, "proxy": proxy}, "create": "echo here"}
-    command.up(REMOTE, inputs)
-    # More than once where a busy machine took longer than one dial may.
-    assert set(asked) == {(connection["host"], connection["port"])}
-    assert host.commands() == ["echo here"]
-    wrong = {**connection, "proxy": {**proxy, "hostKey": KEY}}
-    with pytest.raises(StepError, match=f"jump@127.0.0.1:{proxy['port']} shows another host key"):
-        command.up(urn("command:remote:Command", "other"), {**inputs, "connection": wrong})
-
-
-def test_a_file_is_copied_when_its_content_or_place_changes(
-    command: Plugin, host, connection
-) -> None:
-    def source(text: str) -> Asset:
-        return Asset(ASSET, {"text": text, "hash": str(hash(text))})
-
-    inputs = {"connection": connection, "source": source("one"), "remotePath": "/tmp/a/b/file"}
-    command.up(COPY, inputs)
-    assert host.path("/tmp/a/b/file").read_text() == "one"
-    assert command.up(COPY, inputs).op == "same"
-    assert command.up(COPY, {**inputs, "source": source("two")}).diff == {"source": "UPDATE"}
-    assert host.path("/tmp/a/b/file").read_text() == "two"
-    host.path("/tmp/a/b/file").unlink()
-    command.up(
-        COPY, {**inputs, "source": source("two"), "connection": {**connection, "perDialTimeout": 9}}
-    )
-    assert not host.path("/tmp/a/b/file").exists()
-    command.delete(COPY)
-
-
-def test_directories_and_archives_are_copied_by_the_real_providers_rules(
-    command: Plugin, host, connection, tmp_path: Path
-) -> None:
-    folder = tmp_path / "conf"
-    (folder / "sub").mkdir(parents=True)
-    (folder / "sub" / "x").write_text("x")
-
-    def copy(name: str, source: Asset, remote: str) -> None:
-        inputs = {"connection": connection, "source": source, "remotePath": remote}
-        command.up(urn("command:remote:CopyToRemote", name), inputs)
-
-    copy("whole", Asset(ARCHIVE, {"path": str(folder)}), "/tmp/whole")
-    assert host.path("/tmp/whole/conf/sub/x").read_text() == "x"
-    copy("entries", Asset(ARCHIVE, {"path": f"{folder}/"}), "/tmp/entries")
-    assert host.path("/tmp/entries/sub/x").read_text() == "x"
-    copy("into", Asset(ASSET, {"path": str(folder / "sub" / "x")}), "/tmp/entries")
-    assert host.path("/tmp/entries/x").read_text() == "x"
-    copy(
-        "members",
-        Asset(ARCHIVE, {"assets": {"d/y": {SIGNATURE: ASSET, "text": "y"}}}),
-        "/tmp/members",
-    )
-    assert host.path("/tmp/members/d/y").read_text() == "y"
-    with pytest.raises(StepError, match="is a file; a directory cannot be copied over it"):
-        copy("clash", Asset(ARCHIVE, {"path": str(folder)}), "/tmp/members/d/y")
-    with pytest.raises(StepError, match="does not exist on this machine"):
-        copy("missing", Asset(ASSET, {"path": str(tmp_path / "missing")}), "/tmp/z")
 
 
 def test_the_process_ends_when_whoever_started_it_is_gone(tmp_path) -> None:
