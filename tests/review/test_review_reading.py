@@ -31,7 +31,7 @@ def plans() -> Iterator[Any]:
                 yield pytest.param(step["plan"], id=f"{file.parent.name}-{step['step']}")
 
 
-@pytest.mark.parametrize("document", plans())
+@pytest.mark.parametrize("document", list(plans()))
 def test_every_plan_that_the_real_cli_printed_can_be_read(document: dict[str, Any]) -> None:
     text = json.dumps(document)
     if any(d.get("severity") == "error" for d in document.get("diagnostics", [])):

@@ -56,11 +56,16 @@ def parse_path_key(text: str, project: str) -> tuple[ConfigKey, Path]:
 def parse_path(text: str) -> Path:
     """The steps of a property path: names after dots or in ``["…"]``, numbers in ``[…]``."""
     try:
-        if "[*]" in text:
-            raise paths.PathError(f"{text!r} names no single value")
-        return paths.parse(text)
+        steps = paths.parse(text)
     except paths.PathError as error:
-        raise UserError(
-            f'invalid configuration key: {error}; write names.inner, names[0] or ["a.name"].inner',
-            ExitCode.CONFIGURATION,
-        ) from None
+        raise _malformed(str(error)) from None
+    if "[*]" in text:
+        raise _malformed(f"{text!r} names no single value")
+    return steps
+
+
+def _malformed(why: str) -> UserError:
+    return UserError(
+        f'invalid configuration key: {why}; write names.inner, names[0] or ["a.name"].inner',
+        ExitCode.CONFIGURATION,
+    )
