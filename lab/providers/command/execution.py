@@ -1,4 +1,4 @@
-"""One run of one command: where, with what, and what its failure is called."""
+"""One run of one command on its host: with what, and what its failure is called."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import asyncssh
 
 from lab.providers import calls
 from lab.providers.calls import ProviderError
-from lab.providers.command import local, ssh
+from lab.providers.command import ssh
 from lab.providers.command.connection import parse
 from lab.providers.command.inputs import secrets_of
 from lab.providers.command.output import Capture, Finished
@@ -18,7 +18,6 @@ from lab.providers.values import Properties, plain_properties
 
 Tell = Callable[[str, bool], None]
 
-_SHELL: Final = ("/bin/sh", "-c")
 _PREVIOUS: Final = {"stdout": "PULUMI_COMMAND_STDOUT", "stderr": "PULUMI_COMMAND_STDERR"}
 _COMMAND_CHARACTERS: Final = 200
 
@@ -32,7 +31,7 @@ class Execution:
         marked: Properties,
         command: str,
         previous: Mapping[str, str],
-        tell: Tell | None,
+        tell: Tell,
     ) -> None:
         self._resource = resource
         self._marked = marked
@@ -40,9 +39,7 @@ class Execution:
         self._fields = plain_properties(marked)
         self._command = command
         self._tell = tell
-        self._where = ""
-        if resource.type.startswith("command:remote:"):
-            self._where = f" on {parse(marked['connection']).address}"
+        self._where = f" on {parse(marked['connection']).address}"
         self._environment = {k: str(v) for k, v in (self._fields.get("environment") or {}).items()}
         self._previous: dict[str, str] = {}
         if self._fields.get("addPreviousOutputInEnv", True):
@@ -57,19 +54,8 @@ class Execution:
             text = f"{text[:_COMMAND_CHARACTERS]}…"
         return f"command {text!r}{self._where}"
 
-    async def here(self) -> Finished:
-        """Run it on this machine."""
-        interpreter = self._fields.get("interpreter") or _SHELL
-        return await local.run(
-            [*interpreter, self._command],
-            directory=self._fields.get("dir"),
-            stdin=self._fields.get("stdin"),
-            environment={**self._environment, **self._previous},
-            capture=self.capture,
-        )
-
-    async def on_host(self) -> Finished:
-        """Run it on its host, over a connection of its own."""
+    async def run(self) -> Finished:
+        """Run it, over a connection of its own."""
         try:
             async with ssh.connected(parse(self._marked["connection"])) as connection:
                 environment = await self._passed_on(connection)
@@ -100,7 +86,7 @@ class Execution:
                 "sshd_config). Allow them there, or give the values on stdin"
             )
         dropped = [name for name in self._previous if name not in accepted]
-        if dropped and self._tell is not None:
+        if dropped:
             self._tell(
                 f"the SSH server does not pass on {', '.join(dropped)} (AcceptEnv); set "
                 "addPreviousOutputInEnv to false if the command does not need them",
@@ -126,5 +112,5 @@ class Execution:
 
     def _line(self, stream: str, line: str) -> None:
         logging = self._fields.get("logging") or "stdoutAndStderr"
-        if self._tell is not None and logging in (stream, "stdoutAndStderr"):
+        if logging in (stream, "stdoutAndStderr"):
             self._tell(redact(line, self._secrets), False)  # noqa: FBT003 - not a warning

@@ -1,4 +1,4 @@
-"""The inputs of both resources: their fields, their defaults, and what is refused."""
+"""The inputs of `command:remote:Command`: their fields, their defaults, and what is refused."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ from lab.providers.command import connection
 from lab.providers.values import Properties, Secret, Unknown, Value, plain_properties
 
 REMOTE: Final = "command:remote:Command"
-LOCAL: Final = "command:local:Command"
-
-_COMMON: Final = (
+FIELDS: Final = (
     "create",
     "update",
     "delete",
@@ -21,22 +19,14 @@ _COMMON: Final = (
     "environment",
     "logging",
     "addPreviousOutputInEnv",
+    "connection",
 )
-_FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
-    REMOTE: (*_COMMON, "connection"),
-    LOCAL: (*_COMMON, "interpreter", "dir"),
-}
 _REFUSED: Final = {
     "assetPaths": "read the files in the program instead",
     "archivePaths": "read the files in the program instead",
 }
 _LOGGING: Final = ("stdout", "stderr", "stdoutAndStderr", "none")
-_TEXTS: Final = ("create", "update", "delete", "stdin", "dir")
-
-
-def fields_of(token: str) -> tuple[str, ...]:
-    """The inputs of a resource."""
-    return _FIELDS.get(token, ())
+_TEXTS: Final = ("create", "update", "delete", "stdin")
 
 
 def check(token: str, news: Properties) -> Checked:
@@ -49,22 +39,19 @@ def check(token: str, news: Properties) -> Checked:
 
 def refusals(token: str, news: Mapping[str, Value]) -> list[Failure]:
     """What is wrong with inputs; unknowns are taken to be right."""
-    if token not in _FIELDS:
-        known = ", ".join(sorted(_FIELDS))
-        return [Failure("", f"{token} is not part of the command stand-in; there are: {known}")]
+    if token != REMOTE:
+        return [Failure("", f"{token} is not part of the command stand-in; there is only {REMOTE}")]
     failures = []
     for key, value in plain_properties(news).items():
         if key in _REFUSED and value:
             failures.append(
                 Failure(key, f"{key} is not supported by the command stand-in: {_REFUSED[key]}")
             )
-        elif key not in (*_FIELDS[token], *_REFUSED):
+        elif key not in (*FIELDS, *_REFUSED):
             failures.append(Failure(key, f"{key} is not an input of {token}"))
         elif value is not None and not isinstance(value, Unknown):
             failures += _wrong(key, value)
-    if "connection" in _FIELDS[token]:
-        failures += connection.refusals(news.get("connection"))
-    return failures
+    return [*failures, *connection.refusals(news.get("connection"))]
 
 
 def _wrong(key: str, value: Any) -> list[Failure]:
@@ -78,8 +65,6 @@ def _wrong(key: str, value: Any) -> list[Failure]:
             for name in (value if isinstance(value, Mapping) else ())
             if not str(name).isidentifier() or not str(name).isascii()
         ]
-    if key == "interpreter" and not (isinstance(value, list) and value):
-        return [Failure(key, "interpreter is a list: a program and its arguments")]
     return []
 
 

@@ -1,4 +1,4 @@
-"""The stand-in for pulumi-command: commands here and on hosts."""
+"""The stand-in for pulumi-command: commands on hosts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from lab.providers.engine_log import EngineLog
 from lab.providers.values import UNKNOWN, Properties, Secret, contains_secret, plain_properties
 
 _OUTPUTS: Final = ("stdout", "stderr")
-_RUN: Final = "command:local:run"
 
 
 class CommandProvider(calls.Provider):
@@ -49,8 +48,8 @@ class CommandProvider(calls.Provider):
 
     def diff(self, call: calls.DiffCall) -> calls.Diff:
         """Compare inputs; a changed trigger replaces, as the SDK says too."""
-        known = inputs.fields_of(call.resource.type)
-        old = {key: value for key, value in plain_properties(call.olds).items() if key in known}
+        olds = plain_properties(call.olds).items()
+        old = {key: value for key, value in olds if key in inputs.FIELDS}
         changes = without_ignored(
             compare(inputs.comparable(old), inputs.comparable(plain_properties(call.news))),
             call.ignore_changes,
@@ -93,19 +92,6 @@ class CommandProvider(calls.Provider):
             )
         return calls.Found(call.id, call.outputs, call.inputs)
 
-    def invoke(self, token: str, arguments: Properties) -> Properties:
-        """`command.local.run`: at every run, in previews too."""
-        if token != _RUN:
-            return super().invoke(token, arguments)
-        failures = inputs.refusals(
-            inputs.LOCAL, {k: v for k, v in arguments.items() if k != "command"}
-        )
-        if failures:
-            raise ProviderError("; ".join(failure.reason for failure in failures))
-        resource = calls.Resource(f"urn:pulumi:invoke::invoke::{inputs.LOCAL}::run")
-        command = plain_properties(arguments).get("command")
-        return self._run(resource, arguments, command, {}, 0.0, tell=False)
-
     def secrets_of(self, properties: Properties) -> Properties:
         """Of a connection, messages name host, port and user."""
         return inputs.secrets_of(properties)
@@ -124,19 +110,13 @@ class CommandProvider(calls.Provider):
         command: str | None,
         previous: Mapping[str, Any],
         seconds: float,
-        *,
-        tell: bool = True,
     ) -> Properties:
         """The inputs with what the command said; without a command, with what was said before."""
         fields = {key: value for key, value in marked.items() if key not in _OUTPUTS}
         said = {key: str(previous.get(key) or "") for key in _OUTPUTS}
         if command:
-            execution = Execution(
-                resource, fields, command, said, self._teller(resource) if tell else None
-            )
-            remote = resource.type == inputs.REMOTE
-            work = execution.on_host() if remote else execution.here()
-            finished = self._background.run(work, seconds=seconds, what=execution.title)
+            execution = Execution(resource, fields, command, said, self._teller(resource))
+            finished = self._background.run(execution.run(), seconds=seconds, what=execution.title)
             execution.require_success(finished)
             for stream in sorted(execution.capture.cut):
                 self.engine.warning(

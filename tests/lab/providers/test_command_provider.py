@@ -1,4 +1,4 @@
-"""The command stand-in: inputs that are refused, commands here and on simulated hosts."""
+"""The command stand-in: inputs that are refused, commands on simulated hosts."""
 
 from __future__ import annotations
 
@@ -12,16 +12,14 @@ from pathlib import Path
 
 import pytest
 from google.protobuf import empty_pb2
-from pulumi.runtime.proto import provider_pb2
 
 from lab.hosts import faults
 from lab.providers.command import inputs as command_inputs
 from lab.providers.command.output import LIMIT_BYTES, Capture
-from lab.providers.values import UNKNOWN, Secret, Unknown, decode, encode
+from lab.providers.values import UNKNOWN, Secret, Unknown
 from tests.lab.providers.plugin import Plugin, StepError, in_background, running, urn
 
 REMOTE = urn("command:remote:Command", "bootstrap")
-LOCAL = urn("command:local:Command", "bootstrap")
 PATIENCE_SECONDS = 120
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJHkmCmMOZ2rvTH1wKnkGYB5HHNR7QkfHdQMGNHCq1h5"
 
@@ -73,16 +71,17 @@ def test_a_connection_that_is_not_safe_or_not_clear_is_refused(connection, word)
 @pytest.mark.parametrize(
     ("token", "news", "word"),
     [
-        ("command:local:Command", {"assetPaths": ["*"]}, "assetPaths is not supported"),
-        ("command:local:Command", {"logging": "all"}, "logging is one of"),
-        ("command:local:Command", {"environment": {"A B": "1"}}, "'A B' cannot be the name"),
-        ("command:local:Command", {"interpreter": []}, "interpreter is a list"),
-        ("command:local:Command", {"connection": {}}, "connection is not an input"),
+        ("command:remote:Command", {"assetPaths": ["*"]}, "assetPaths is not supported"),
+        ("command:remote:Command", {"logging": "all"}, "logging is one of"),
+        ("command:remote:Command", {"environment": {"A B": "1"}}, "'A B' cannot be the name"),
+        ("command:remote:Command", {"interpreter": []}, "interpreter is not an input"),
+        ("command:local:Command", {}, "local:Command is not part of the command stand-in"),
         ("command:remote:CopyToRemote", {}, "CopyToRemote is not part of the command stand-in"),
     ],
 )
 def test_other_inputs_that_cannot_be_followed_are_refused_by_name(token, news, word) -> None:
-    (failure,) = command_inputs.check(token, news).failures
+    connection = {"host": "h", "hostKey": KEY}
+    (failure,) = command_inputs.check(token, {"connection": connection, **news}).failures
     assert word in failure.reason
 
 
@@ -118,109 +117,94 @@ def test_output_is_kept_up_to_a_limit_and_told_line_by_line() -> None:
     assert len(capture.text("stderr")) == LIMIT_BYTES
 
 
-def test_a_local_command_runs_once_and_again_when_its_inputs_change(
-    command: Plugin, tmp_path
+def test_a_command_runs_once_and_again_when_its_inputs_change(
+    command: Plugin, host, connection
 ) -> None:
     inputs = {
-        "create": "echo run >> log; cat; echo $WHO",
-        "delete": "echo $PULUMI_COMMAND_STDOUT > gone",
-        "dir": str(tmp_path),
+        "connection": connection,
+        "create": "echo run >> /tmp/log; cat",
+        "delete": "echo gone > /tmp/gone",
         "stdin": "in\n",
-        "environment": {"WHO": "me"},
     }
-    assert command.up(LOCAL, inputs).op == "create"
-    assert command.outputs(LOCAL)["stdout"] == "in\nme"
-    assert command.up(LOCAL, inputs).op == "same"
-    assert command.up(LOCAL, {**inputs, "stdin": "other\n"}).diff == {"stdin": "UPDATE"}
-    assert command.outputs(LOCAL)["stdout"] == "other\nme"
-    assert (tmp_path / "log").read_text() == "run\nrun\n"
-    command.delete(LOCAL)
-    assert (tmp_path / "gone").read_text() == "other me\n"
+    assert command.up(REMOTE, inputs).op == "create"
+    assert command.outputs(REMOTE)["stdout"] == "in"
+    assert command.up(REMOTE, inputs).op == "same"
+    assert command.up(REMOTE, {**inputs, "stdin": "other\n"}).diff == {"stdin": "UPDATE"}
+    assert command.outputs(REMOTE)["stdout"] == "other"
+    assert host.path("/tmp/log").read_text() == "run\nrun\n"
+    command.delete(REMOTE)
+    assert host.path("/tmp/gone").read_text() == "gone\n"
 
 
-def test_update_runs_instead_of_create_where_there_is_one(command: Plugin) -> None:
-    command.up(LOCAL, {"create": "echo made"})
-    command.up(LOCAL, {"create": "echo made", "update": 'echo "changed $PULUMI_COMMAND_STDOUT"'})
-    assert command.outputs(LOCAL)["stdout"] == "changed made"
+def test_update_runs_instead_of_create_where_there_is_one(command: Plugin, connection) -> None:
+    inputs = {"connection": connection, "create": "echo made"}
+    command.up(REMOTE, inputs)
+    command.up(REMOTE, {**inputs, "update": "echo changed"})
+    assert command.outputs(REMOTE)["stdout"] == "changed"
 
 
-def test_any_change_of_a_trigger_replaces(command: Plugin) -> None:
-    command.up(LOCAL, {"create": "true", "triggers": [1, "a"]})
-    step = command.up(LOCAL, {"create": "true", "triggers": [2, "a"]})
+def test_any_change_of_a_trigger_replaces(command: Plugin, connection) -> None:
+    inputs = {"connection": connection, "create": "true"}
+    command.up(REMOTE, {**inputs, "triggers": [1, "a"]})
+    step = command.up(REMOTE, {**inputs, "triggers": [2, "a"]})
     assert step.op == "replace"
     assert step.diff == {"triggers[0]": "UPDATE_REPLACE"}
 
 
-def test_a_preview_runs_nothing(command: Plugin, tmp_path) -> None:
-    inputs = command.check(LOCAL, {"create": "touch made", "dir": str(tmp_path)})
-    shown = command.create(LOCAL, inputs, preview=True)
+def test_a_preview_runs_nothing(command: Plugin, host, connection) -> None:
+    inputs = command.check(REMOTE, {"connection": connection, "create": "touch /tmp/made"})
+    shown = command.create(REMOTE, inputs, preview=True)
     assert isinstance(shown.outputs["stdout"], Unknown)
-    assert list(tmp_path.iterdir()) == []
+    assert not host.path("/tmp/made").exists()
 
 
-def test_a_command_without_create_runs_nothing(command: Plugin) -> None:
-    command.up(LOCAL, {"delete": "true"})
-    assert command.outputs(LOCAL)["stdout"] == ""
+def test_a_command_without_create_runs_nothing(command: Plugin, connection) -> None:
+    command.up(REMOTE, {"connection": connection, "delete": "true"})
+    assert command.outputs(REMOTE)["stdout"] == ""
 
 
-def test_a_failure_says_which_command_how_it_ended_and_its_last_words(command: Plugin) -> None:
-    inputs = {"create": "echo out; echo why >&2; exit 3", "stdin": Secret("hunter22")}
+def test_a_failure_says_which_command_how_it_ended_and_its_last_words(
+    command: Plugin, connection
+) -> None:
+    inputs = {
+        "connection": connection,
+        "create": "echo out; echo why >&2; exit 3",
+        "stdin": Secret("hunter22"),
+    }
     with pytest.raises(StepError, match=r"command 'echo out; .* failed with exit code 3:\nwhy"):
-        command.up(LOCAL, inputs)
+        command.up(REMOTE, inputs)
 
 
-def test_no_message_and_no_log_shows_a_secret(command: Plugin) -> None:
-    inputs = {"create": "cat >&2; exit 1", "stdin": Secret("hunter22-x")}
+def test_no_message_and_no_log_shows_a_secret(command: Plugin, connection) -> None:
+    inputs = {"connection": connection, "create": "cat >&2; exit 1", "stdin": Secret("hunter22-x")}
     with pytest.raises(StepError) as caught:
-        command.up(LOCAL, inputs)
+        command.up(REMOTE, inputs)
     assert "hunter22" not in str(caught.value)
     assert "hunter22" not in str(command.engine.texts())
     inputs["create"] = "cat"
-    command.up(LOCAL, inputs)
-    assert command.state[LOCAL].outputs["stdout"] == Secret("hunter22-x")
+    command.up(REMOTE, inputs)
+    assert command.state[REMOTE].outputs["stdout"] == Secret("hunter22-x")
 
 
 @pytest.mark.parametrize(
     ("logging", "expected"),
     [("none", []), ("stdout", ["o"]), ("stderr", ["e"]), (None, ["e", "o"])],
 )
-def test_the_program_says_which_output_is_told(command: Plugin, logging, expected) -> None:
-    command.up(LOCAL, {"create": "echo o; echo e >&2", "logging": logging})
+def test_the_program_says_which_output_is_told(
+    command: Plugin, connection, logging, expected
+) -> None:
+    inputs = {"connection": connection, "create": "echo o; echo e >&2", "logging": logging}
+    command.up(REMOTE, inputs)
     assert sorted(command.engine.texts()) == expected
 
 
-def test_a_program_that_does_not_exist_is_named(command: Plugin) -> None:
-    with pytest.raises(StepError, match="/nowhere/sh cannot be started: No such file"):
-        command.up(LOCAL, {"create": "true", "interpreter": ["/nowhere/sh"]})
-
-
-def test_a_command_that_takes_too_long_is_stopped_with_what_it_started(
-    command: Plugin, tmp_path
+def test_a_command_cannot_be_imported_and_a_refresh_changes_nothing(
+    command: Plugin, connection
 ) -> None:
-    inputs = {"create": "sleep 300 & echo $! > pid; wait", "dir": str(tmp_path)}
-    file = tmp_path / "pid"
-    for seconds in (1, 10, 100):
-        said = rf"did not end within {seconds} s and was stopped.*custom_timeouts"
-        with pytest.raises(StepError, match=said):
-            command.create(LOCAL, command.check(LOCAL, inputs), timeout=seconds)
-        if file.exists() and file.read_text():  # a busy machine may not have got so far
-            break
-    assert _is_gone(int(file.read_text()))
-
-
-def test_a_function_of_the_program_runs_a_command_here(command: Plugin) -> None:
-    request = provider_pb2.InvokeRequest(
-        tok="command:local:run", args=encode({"command": "echo hi"})
-    )
-    answer = decode(getattr(command.call("Invoke", request), "return"))
-    assert answer["stdout"] == "hi"
-
-
-def test_a_command_cannot_be_imported_and_a_refresh_changes_nothing(command: Plugin) -> None:
     with pytest.raises(StepError, match="cannot be imported"):
-        command.read(LOCAL, "x")
-    command.up(LOCAL, {"create": "date +%N"})
-    assert command.refresh(LOCAL) == {}
+        command.read(REMOTE, "x")
+    command.up(REMOTE, {"connection": connection, "create": "date +%N"})
+    assert command.refresh(REMOTE) == {}
 
 
 def test_a_remote_command_runs_as_the_user_with_stdin(command: Plugin, host, connection) -> None:
@@ -321,7 +305,7 @@ def test_a_hanging_command_is_stopped_when_the_engine_cancels(host, connection) 
         thread.join(PATIENCE_SECONDS)
         assert "was stopped: the run was cancelled" in str(results[0])
         with pytest.raises(StepError, match="was not started: the run was cancelled"):
-            plugin.up(LOCAL, {"create": "true"})
+            plugin.up(REMOTE, {"connection": connection, "create": "true"})
 
 
 def test_variables_that_the_server_does_not_pass_on_are_an_error_not_a_surprise(
