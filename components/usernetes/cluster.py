@@ -16,7 +16,7 @@ from components import script
 from components.host_connection import HostConnection
 from gpuclusters.domain.usernetes_network import ApiAccess, NetworkPlan
 from gpuclusters.domain.usernetes_versions import VersionSet
-from gpuclusters.providers.usernetes_node import UsernetesNode
+from gpuclusters.usernetes.resource import UsernetesNode
 
 OVERLAY = ("Dockerfile.gpu", "compose.yaml", "node-gpus.sh", "usernetes-gpus.service")
 """Files of `scripts/usernetes/overlay`, which lie beside upstream's on every host."""

@@ -19,8 +19,8 @@ from gpuclusters.config.usernetes import UsernetesConfig
 from gpuclusters.domain.recycle import RecyclePolicy
 from gpuclusters.domain.rke2 import Role
 from gpuclusters.domain.rke2_config import CONTROL_PLANE_TAINT
-from gpuclusters.domain.usernetes_cluster import CONTROL_PLANE
 from gpuclusters.drift.expected import Expected, ExpectedNode
+from gpuclusters.usernetes.cluster import CONTROL_PLANE
 
 
 def expected(section: Section, golden: Mapping[str, Sequence[str]]) -> Expected:

@@ -16,7 +16,7 @@ from gpuclusters.domain.ladder_inputs import WHOLE
 from gpuclusters.domain.proof import Check
 from gpuclusters.domain.proof_port import JobCluster
 from gpuclusters.domain.tenancy_objects import NODE, POD
-from gpuclusters.domain.usernetes_cluster import HOST_IP
+from gpuclusters.usernetes.cluster import HOST_IP
 
 UNINITIALIZED = "node.cloudprovider.kubernetes.io/uninitialized"
 Object = Mapping[str, Any]

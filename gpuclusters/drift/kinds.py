@@ -37,12 +37,6 @@ _HOSTS = (
          "its version must be the guests' driver's; correct one of the two, then `gpu-clusters up`"),
     Kind("firmware-changed", Group.HOSTS, _C, "firmware is not of the golden set",
          "find out who flashed it; flash the accepted version, or accept this one in leases.golden-firmware"),
-    Kind("rootless-docker-down", Group.HOSTS, _C, "its rootless Docker does not work", _LOOK_ON),
-    Kind("node-container-down", Group.HOSTS, _C, "the node container does not run", _LOOK_ON),
-    Kind("node-container-changed", Group.HOSTS, _W, "the node container is not as declared", _LOOK_ON),
-    Kind("node-container-gpus-changed", Group.HOSTS, _C, "the node container has not its host's GPUs",
-         _LOOK_ON),
-    Kind("usernetes-missing", Group.HOSTS, _C, "the node is gone from it", _LOOK_ON),
 )  # fmt: skip
 
 _CLUSTER = (

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from gpuclusters.drift import cluster_resources, host_resources, usernetes_resources
+from gpuclusters.drift import cluster_resources, host_resources
 from gpuclusters.drift.engine import Seen, View
 from gpuclusters.drift.finding import Finding
 from gpuclusters.drift.sentences import Reader, property_lines
@@ -32,7 +32,7 @@ READERS: Final[Mapping[str, Reader]] = {
     f"{KEPT}GpuDriver": host_resources.converging("driver"),
     f"{KEPT}Rke2Node": host_resources.converging("rke2"),
     f"{KEPT}RootlessHost": host_resources.converging("rootless"),
-    f"{KEPT}UsernetesNode": usernetes_resources.node,
+    f"{KEPT}UsernetesNode": host_resources.converging("usernetes"),
     f"{KEPT}MigLayout": cluster_resources.mig,
     f"{KEPT}GpuReadiness": cluster_resources.readiness,
     f"{KEPT}PluginGate": cluster_resources.readiness,

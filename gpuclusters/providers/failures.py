@@ -16,7 +16,6 @@ from gpuclusters.core.finding import Refused
 from gpuclusters.domain.error_id import labelled
 from gpuclusters.domain.fabric_state import FabricError
 from gpuclusters.domain.refusals import RefusalError
-from gpuclusters.domain.usernetes_node_ports import UsernetesNodeError
 
 # Shorter texts would make the message unreadable and are no secret worth the name.
 SHORTEST_SECRET = 12
@@ -33,7 +32,7 @@ class InvalidStateError(Exception):
 
 # Errors whose text is written for the user. All others are defects of this program.
 FOR_THE_USER = (
-    AdapterError, Refused, FabricError, UsernetesNodeError, RefusalError, InvalidStateError,
+    AdapterError, Refused, FabricError, RefusalError, InvalidStateError,
 )  # fmt: skip
 
 

@@ -57,7 +57,7 @@ PROVIDERS: Mapping[str, str] = {
     "SshHostKey": "gpuclusters.providers.ssh_host_key:SshHostKeyProvider",
     "TenancyPolicy": "gpuclusters.providers.tenancy_policy:TenancyPolicyProvider",
     "TrainingProof": "gpuclusters.providers.training_proof:TrainingProofProvider",
-    "UsernetesNode": "gpuclusters.providers.usernetes_node:UsernetesNodeProvider",
+    "UsernetesNode": "gpuclusters.usernetes.resource:UsernetesNodeProvider",
     "VfioBinding": "gpuclusters.vfio.resource:VfioBindingProvider",
 }
 """Who keeps a type; the types stand in users' state."""

@@ -16,8 +16,8 @@ from components.usernetes.cluster import (
     UsernetesHost,
 )
 from gpuclusters.domain.usernetes_network import ApiAccess
-from gpuclusters.domain.usernetes_node import UsernetesNodeInputs
 from gpuclusters.domain.usernetes_versions import version_set
+from gpuclusters.usernetes.model import UsernetesNodeInputs
 from tests.components.recorder import Recorder, record
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f"

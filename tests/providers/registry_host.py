@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +27,11 @@ from gpuclusters.adapters.credentials import (
 )
 from gpuclusters.adapters.errors import AdapterError
 from gpuclusters.adapters.ssh import SshHost
-from gpuclusters.adapters.usernetes_node import SshNodeHost
 from gpuclusters.domain.connection import KEY_TYPES, HostConnection
-from gpuclusters.domain.usernetes_node import UsernetesNodeInputs
-from gpuclusters.domain.usernetes_node_live import LiveNode
 from gpuclusters.domain.usernetes_versions import VersionSet, version_set
-from gpuclusters.providers.hosts import host
-from gpuclusters.providers.usernetes_node import UsernetesNodeProvider
+from gpuclusters.usernetes.host import SshNodeHost
+from gpuclusters.usernetes.model import LiveNode, UsernetesNodeInputs
+from gpuclusters.usernetes.resource import UsernetesNodeProvider
 
 VARIABLE = "GPU_CLUSTERS_REGISTRY_HOST"
 CLUSTER = "registry-test"
@@ -139,18 +137,17 @@ class HostWithStandIn(SshNodeHost):
 
     def inspect(self) -> LiveNode:
         live = super().inspect()
-        if live.host_gpus:
+        if live.host_gpu:
             return live
-        return replace(
-            live, host_gpus=(STAND_IN,), node_gpus=(STAND_IN,) if live.is_running else ()
-        )
+        given = (STAND_IN,) if live.is_running else ()
+        return live.model_copy(update={"host_gpu": (STAND_IN,), "node_gpu": given})
 
 
 class NodeWithStandIn(UsernetesNodeProvider):
     """The provider for a host without GPUs, which refuses such a host otherwise."""
 
-    def _host(self, inputs: UsernetesNodeInputs) -> SshNodeHost:
-        return HostWithStandIn(host(inputs.connection, self.ssh_key), inputs.account)
+    def _on(self, inputs: UsernetesNodeInputs, host: SshHost) -> SshNodeHost:
+        return HostWithStandIn(host, inputs.account)
 
 
 @dataclass

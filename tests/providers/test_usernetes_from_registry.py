@@ -32,9 +32,9 @@ from gpuclusters.domain.gpu_operator import EVENT
 from gpuclusters.domain.gpu_readiness_pods import blocked, is_ready
 from gpuclusters.domain.ladder import Rung
 from gpuclusters.domain.tenancy_objects import NAMESPACE, NODE, POD, SERVICE_ACCOUNT
-from gpuclusters.providers.usernetes_node import UsernetesNodeProvider
 from gpuclusters.rootless.model import DEFAULT_PROBE_IMAGE
 from gpuclusters.rootless.resource import RootlessHostProvider
+from gpuclusters.usernetes.resource import UsernetesNodeProvider
 from lab.control_plane import NodeSpec
 from lab.hosts.model import HostSpec
 from tests.fixtures.control_plane import KubeCluster
@@ -152,16 +152,16 @@ def test_a_control_plane_comes_from_upstreams_makefile_and_goes_without_a_trace(
 ) -> None:
     process = shared_processes(dict(site.environment))
     live = site.usable()
-    gpus = live.host_gpus or (STAND_IN,)
-    kind = UsernetesNodeProvider if live.host_gpus else NodeWithStandIn
+    gpus = live.host_gpu or (STAND_IN,)
+    kind = UsernetesNodeProvider if live.host_gpu else NodeWithStandIn
     files = registry_host.overlay()
-    if not live.host_gpus:
+    if not live.host_gpu:
         files = without_gpus(files)
     inputs = site.inputs(gpus, files, sha256=site.archive())
     if live.is_begun:
         process.delete(kind, Made(site.natural_id, inputs))  # of a run that was killed
     assert site.left() == ""
-    the_preparation_finds_nothing_to_do(site, process, live.host_gpus)
+    the_preparation_finds_nothing_to_do(site, process, live.host_gpu)
     try:
         made = process.create(kind, inputs)
         assert (made.id, made.outputs["joined"], made.outputs["drift"]) == (
@@ -173,7 +173,7 @@ def test_a_control_plane_comes_from_upstreams_makefile_and_goes_without_a_trace(
         assert made.outputs["kubernetes"] == site.versions.kubernetes
         with site.cluster(made.outputs["kubeconfig"]) as cluster:
             the_node_is_ready_and_starts_a_pod_that_names_a_gpu(site, cluster, gpus[0])
-        the_proof_holds_as_far_as_there_are_gpus(site, gpus, real=bool(live.host_gpus))
+        the_proof_holds_as_far_as_there_are_gpus(site, gpus, real=bool(live.host_gpu))
         there, before = site.left().split(), site.traces()
         assert "container" in there  # so that its absence below says something
         assert any(line.endswith("/usernetes") for line in there)
@@ -287,7 +287,7 @@ def test_a_host_without_a_gpu_is_refused_with_what_is_missing(
         site.usable()
     files = registry_host.overlay()
     wanted = site.inputs([STAND_IN], files, sha256="0" * 64)
-    too_few = "nvidia-smi lists 0 GPUs there, and 1 are expected"
+    too_few = "nvidia-smi shows 0 GPUs and 1 are declared"
     with pytest.raises(StepFailed, match=too_few):
         process.create(UsernetesNodeProvider, wanted)
     # With the one that stands for a GPU only Docker is missing.

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import yaml
 
-from gpuclusters.providers.usernetes_node import UsernetesNodeProvider
+from gpuclusters.usernetes.resource import UsernetesNodeProvider
 from lab.hosts import faults, rootless_faults, usernetes_faults
 from lab.hosts.usernetes_cluster import PUBLIC_IP, Clusters
-from tests.fixtures.hosts import Hosts
+from tests.fixtures.hosts import Hosts, SimulatedHost
 from tests.providers.conftest import StartProvider
 from tests.providers.provider_process import StepFailed
 from tests.providers.restarts import restart
@@ -62,6 +62,11 @@ def joined(hosts: Hosts, standing: dict[str, Any], control: Cluster) -> Iterator
         control.made |= standing["of all"]
     yield control
     standing["of all"] = control.made
+
+
+def drift(cluster: Cluster, host: SimulatedHost) -> str:
+    """What a refresh finds."""
+    return "; ".join(one["problem"] for one in cluster.refresh(host).outputs["drift"])
 
 
 def test_a_cluster_lives_from_its_control_plane_to_its_end(
@@ -132,7 +137,7 @@ def test_a_host_that_starts_again_keeps_its_gpus_and_its_place(joined: Cluster) 
     # Whoever stops the container, the next look finds it, and the next run starts it.
     docker = "DOCKER_HOST=unix:///run/user/1000/docker.sock docker"
     assert worker.run(f"{docker} rm --force usernetes-node").returncode == 0
-    assert joined.refresh(worker).outputs["drift"] == ["the node container is absent"]
+    assert drift(joined, worker) == "the node container is absent"
     assert joined.differs(worker) == (True, [])
     worker.forget()
     assert joined.update(worker).outputs["drift"] == []
@@ -143,9 +148,9 @@ def test_other_gpus_in_the_same_machine_are_found_and_named_anew(joined: Cluster
     worker = joined.hosts[1]
     before = joined.made[worker.name].outputs["gpu_uuids"]
     worker.inject(rootless_faults.GpusReplaced())
-    drift = " ".join(joined.refresh(worker).outputs["drift"])
-    assert "specification names GPUs of another machine" in drift
-    assert "unresolvable CDI devices" in drift
+    said = drift(joined, worker)
+    assert "specification names GPUs of another machine" in said
+    assert "unresolvable CDI devices" in said
     assert joined.differs(worker)[0]
     after = joined.update(worker).outputs
     assert after["drift"] == []
@@ -251,9 +256,9 @@ def test_what_the_cluster_lost_of_a_node_is_drift_and_is_put_back(joined: Cluste
                 node["metadata"]["annotations"][PUBLIC_IP] = "10.0.0.1"
                 node["spec"]["unschedulable"] = True
                 node["metadata"]["annotations"]["gpu-clusters.dev/drained-for"] = "removal"
-    drift = " ".join(joined.refresh(worker).outputs["drift"])
-    assert "flannel does not know" in drift
-    assert "the node is closed for removal" in drift
+    said = drift(joined, worker)
+    assert "flannel does not know" in said
+    assert "the node is closed for removal" in said
     joined.first.inject(usernetes_faults.SyncFails())
     with pytest.raises(StepFailed, match="pods of other nodes do not reach its pods"):
         joined.update(worker, join_timeout_seconds=0.5)
@@ -274,7 +279,7 @@ def test_another_image_is_put_around_the_same_volumes_one_node_at_a_time(joined:
     # Somebody edits upstream's files: they are brought anew.
     file = worker.path(f"{STATE}/source/docker-compose.yaml")
     file.write_text("services: {}\n")
-    assert "the files of Usernetes were changed" in joined.refresh(worker).outputs["drift"]
+    assert "the files of Usernetes were changed" in drift(joined, worker)
     joined.update(worker)
     assert "build: ." in file.read_text()
 
@@ -303,7 +308,7 @@ def test_a_host_of_somebody_else_or_that_is_not_ready_is_left_alone(small: Clust
     with pytest.raises(StepFailed, match=f"has a node {small.first.name} already"):
         small.provider.create(UsernetesNodeProvider, wrong)
     worker.inject(faults.GpuFellOffTheBus(module=2))
-    with pytest.raises(StepFailed, match="lists 3 GPUs there, and 4 are expected"):
+    with pytest.raises(StepFailed, match="nvidia-smi shows 3 GPUs and 4 are declared"):
         small.create(worker)
     worker.clear_faults()
     worker.inject(faults.DownloadRefused(status=404))

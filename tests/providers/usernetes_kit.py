@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from gpuclusters.providers.usernetes_node import UsernetesNodeProvider
+from gpuclusters.usernetes.resource import UsernetesNodeProvider
 from lab.hosts import usernetes_node, usernetes_release
 from lab.hosts.usernetes_cluster import Clusters, NodeState
 from tests.fixtures.hosts import SimulatedHost

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from gpuclusters.domain.ladder_inputs import WHOLE
-from gpuclusters.domain.usernetes_node_live import LiveNode, parse_live
 from gpuclusters.domain.usernetes_versions import version_set
+from gpuclusters.usernetes.model import LiveNode
 from lab import images, rootless_node, tools
 from lab.control_plane import NodeSpec, Taint
 from lab.images import archive
@@ -78,7 +78,7 @@ class RootlessLab:
 
     def inspected(self) -> LiveNode:
         """What our program knows of the node."""
-        return parse_live(self.script("inspect.sh"))
+        return LiveNode.parse(self.script("inspect.sh"))
 
     def look(self, namespace: str, name: str, *, gpus: int = 0, visible: str = "") -> None:
         """Create a pod that says which GPUs it sees: of those it asks for, or of those it names itself."""

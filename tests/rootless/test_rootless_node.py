@@ -86,7 +86,7 @@ def test_our_inspection_finds_the_node_as_it_must_be(lab: RootlessLab) -> None:
     assert live.cluster_id == hashlib.sha256(authority).hexdigest()
     assert live.gpu_unit == "active"
     assert set(live.cdi) == {*GPUS, "all"}
-    assert live.host_gpus == live.node_gpus == GPUS
+    assert live.host_gpu == live.node_gpu == GPUS
     # As containerd itself says it, out of kind's file and what nvidia-ctk laid over it.
     assert (live.runtime, live.runtime_mode) == ("nvidia", "cdi")
 

@@ -15,7 +15,7 @@ from gpuclusters.domain.ladder_pods import REACH
 from gpuclusters.domain.ports import ObjectKind
 from gpuclusters.domain.proof_pod import JOB, LABEL
 from gpuclusters.domain.tenancy_objects import NAMESPACE, NODE, POD
-from gpuclusters.domain.usernetes_cluster import HOST_IP
+from gpuclusters.usernetes.cluster import HOST_IP
 from tests.unit.proof_world import Clock, Reporter
 
 __all__ = ["Clock", "Reporter"]

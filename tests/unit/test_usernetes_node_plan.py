@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import dataclasses
 from typing import Any
 
 import pytest
 import yaml
 from pydantic import ValidationError
 
-from gpuclusters.domain import usernetes_join
-from gpuclusters.domain.refusals import RefusalError
-from gpuclusters.domain.usernetes_cluster import (
+from gpuclusters.core import codes
+from gpuclusters.core.finding import Finding, Level
+from gpuclusters.domain.usernetes_network import ApiAccess
+from gpuclusters.host.model import sha256_of
+from gpuclusters.usernetes import cluster as clusters
+from gpuclusters.usernetes import decide
+from gpuclusters.usernetes.cluster import (
     ClusterNode,
     flannel_fault,
     kubeconfig,
     parse_node,
     sync_faults,
 )
-from gpuclusters.domain.usernetes_network import ApiAccess
-from gpuclusters.domain.usernetes_node import UsernetesNodeInputs
-from gpuclusters.domain.usernetes_node_live import LiveNode, drift, gpu_faults, parse_live
-from gpuclusters.domain.usernetes_node_plan import Plan, plan
-from gpuclusters.domain.usernetes_node_refusals import require_joinable, require_possible
-from gpuclusters.host.model import sha256_of
+from gpuclusters.usernetes.decide import LivePlace, Meeting, Plan, plan
+from gpuclusters.usernetes.model import LiveNode, UsernetesNodeInputs
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJqXZ1Jv9lJtKfNnq1cfhUP4ZEdnVFh2U9w2qjZQv1oR"
 IP = "10.128.0.7"
@@ -74,10 +74,10 @@ def joined(of: UsernetesNodeInputs, **changes: Any) -> LiveNode:
         host_ip=IP,
         joined="one",
         source="s",
-        source_brought="s",
+        content="s",
         overlay={name: sha256_of(text.encode()) for name, text in of.overlay.items()},
         route=IP,
-        host_gpus=GPUS,
+        host_gpu=GPUS,
         docker="ok",
         container="running",
         image=of.image,
@@ -86,11 +86,11 @@ def joined(of: UsernetesNodeInputs, **changes: Any) -> LiveNode:
         cluster_id="one",
         gpu_unit="active",
         cdi=(*GPUS, "all"),
-        node_gpus=GPUS,
+        node_gpu=GPUS,
         runtime="nvidia",
         runtime_mode="cdi",
     )
-    return replace(live, **changes)
+    return live.model_copy(update=changes)
 
 
 def node(**changes: Any) -> ClusterNode:
@@ -107,14 +107,31 @@ def node(**changes: Any) -> ClusterNode:
     return ClusterNode(**{**values, **changes})
 
 
+def found_in(
+    of: UsernetesNodeInputs,
+    host: LiveNode,
+    there: ClusterNode | None = None,
+    meeting: Meeting | None = None,
+    *,
+    known: bool = True,
+) -> list[Finding]:
+    """All findings; each has a code that is listed, and can be told as drift."""
+    found = [*decide.findings(of, LivePlace(host, there, meeting), known=known)]
+    assert all(codes.listed()[one.code].severity for one in found)
+    return found
+
+
+def blocking(*what: Any, **how: Any) -> str:
+    return "\n".join(str(one) for one in found_in(*what, **how) if one.level is Level.BLOCK)
+
+
 def test_a_node_that_is_as_it_must_be_is_left_alone() -> None:
     of = inputs()
-    assert plan(of, joined(of), IP).is_empty
-    assert drift(of, joined(of)) == []
+    assert found_in(of, joined(of), node()) == []
 
 
 def test_a_bare_host_gets_everything() -> None:
-    steps = plan(inputs(), LiveNode(docker="ok", host_gpus=GPUS, route=IP), IP)
+    steps = plan(inputs(), LiveNode(docker="ok", host_gpu=GPUS, route=IP))
     assert steps == Plan(
         leave="",
         fetch=True,
@@ -138,7 +155,7 @@ def test_a_worker_whose_volumes_do_not_fit_is_removed_first(
     changes: dict[str, Any], word: str
 ) -> None:
     of = inputs()
-    steps = plan(of, joined(of, **changes), IP)
+    steps = plan(of, joined(of, **changes))
     assert word in steps.leave
     assert (steps.fetch, steps.up, steps.join, steps.reset) == (True, True, True, False)
     assert steps.disturbs
@@ -147,18 +164,18 @@ def test_a_worker_whose_volumes_do_not_fit_is_removed_first(
 def test_a_copied_disk_carries_the_node_of_another_machine() -> None:
     of = inputs(connection=connection("gpu-02", machine="new"))
     live = joined(of, owner="lab/gpu-01", machine="old")
-    assert "its disk is a copy" in plan(of, live, IP).leave
+    assert "its disk is a copy" in plan(of, live).leave
     # Where nobody knows one machine from another it is left to its owner.
     known = inputs()
-    with pytest.raises(RefusalError, match="the node on it belongs to lab/gpu-01"):
-        require_possible(known, joined(known, owner="lab/gpu-01"), None, known=False)
+    other = joined(known, owner="lab/gpu-01")
+    assert "the node on it belongs to lab/gpu-01" in blocking(known, other)
 
 
 @pytest.mark.parametrize(
     ("changes", "word"),
     [
         ({"image": "old"}, "its image or our files are others"),
-        ({"node_gpus": ("GPU-cc", "GPU-dd")}, "its host has other GPUs"),
+        ({"node_gpu": ("GPU-cc", "GPU-dd")}, "its host has other GPUs"),
         ({"source": "edited"}, "upstream's files were brought anew"),
     ],
 )
@@ -166,17 +183,17 @@ def test_what_a_container_is_made_of_changes_around_its_volumes(
     changes: dict[str, Any], word: str
 ) -> None:
     of = inputs()
-    steps = plan(of, joined(of, **changes), IP)
+    steps = plan(of, joined(of, **changes))
     assert word in steps.recreate
     assert (steps.leave, steps.up, steps.join) == ("", True, False)
 
 
 def test_what_kubeadm_began_is_reset_unless_it_ended() -> None:
     of = inputs()
-    assert plan(of, joined(of, joined="", began=True), IP).reset
-    assert plan(of, joined(of, joined="", kubelet_conf=True), IP).reset
-    assert not plan(of, joined(of, began=True), IP).reset
-    stopped = plan(of, joined(of, container="exited"), IP)
+    assert plan(of, joined(of, joined="", began=True)).reset
+    assert plan(of, joined(of, joined="", kubelet_conf=True)).reset
+    assert not plan(of, joined(of, began=True)).reset
+    stopped = plan(of, joined(of, container="exited"))
     assert (stopped.up, stopped.recreate, stopped.join) == (True, "", False)
 
 
@@ -191,33 +208,68 @@ def test_the_volumes_of_a_control_plane_are_the_cluster(
     changes: dict[str, Any], words: str
 ) -> None:
     of = inputs("control-plane")
-    with pytest.raises(RefusalError, match=words) as refused:
-        require_possible(of, joined(of, **changes), None, known=True)
-    assert "change the cluster's name with it" in refused.value.remedy
+    said = blocking(of, joined(of, **changes))
+    assert words in said
+    assert "change the cluster's name with it" in said
 
 
 def test_all_that_is_wrong_with_a_host_is_said_at_once() -> None:
-    live = LiveNode(docker="Cannot connect", host_gpus=("GPU-aa",))
-    with pytest.raises(RefusalError) as refused:
-        require_possible(inputs(), live, None, known=False)
-    for words in ("does not answer (Cannot connect)", "no address was found", "lists 1 GPUs"):
-        assert words in str(refused.value)
+    said = blocking(inputs(), LiveNode(docker="Cannot connect", host_gpu=("GPU-aa",)))
+    for words in (
+        "does not answer (Cannot connect)",
+        "no address was found",
+        "nvidia-smi shows 1 GPUs and 2 are declared",
+    ):
+        assert words in said
     of = inputs()
-    with pytest.raises(RefusalError) as late:
-        require_joinable(of, joined(of), clock=100, version="v1.32.1", unreachable="refused")
+    late = blocking(of, joined(of, joined=""), None, Meeting(100, "v1.32.1", "refused"))
     for words in ("100 s apart", "runs Kubernetes v1.32.1", "6443/tcp", "8472/udp"):
-        assert words in str(late.value)
+        assert words in late
 
 
 def test_a_name_that_another_host_has_is_refused_and_ones_own_is_not() -> None:
     of = inputs()
-    bare = LiveNode(docker="ok", host_gpus=GPUS, route=IP)
-    with pytest.raises(RefusalError, match=r"has a node gpu-02 already \(Ready\)"):
-        require_possible(of, bare, node(), known=False)
-    require_possible(of, bare, node(ready=False), known=True)
-    foreign = replace(bare, volumes=3)
-    with pytest.raises(RefusalError, match="no stack of ours made"):
-        require_possible(of, foreign, None, known=False)
+    bare = LiveNode(docker="ok", host_gpu=GPUS, route=IP)
+    assert "has a node gpu-02 already (Ready)" in blocking(of, bare, node(), known=False)
+    assert blocking(of, bare, node(ready=False)) == ""
+    foreign = bare.model_copy(update={"volumes": 3})
+    assert "no stack of ours made" in blocking(of, foreign, known=False)
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"docker": "Cannot connect"}, "docker-down"),
+        ({"source": ""}, "source-changed"),
+        ({"overlay": {}}, "overlay-changed"),
+        ({"machine": "another"}, "other-machine"),
+        ({"container": "exited"}, "container-down"),
+        ({"image": "old"}, "container-changed"),
+        ({"node_gpu": ("GPU-cc", "GPU-dd")}, "gpus-changed"),
+        ({"joined": ""}, "not-joined"),
+        ({"cluster_id": "two"}, "not-joined"),
+        ({"joined": "two", "cluster_id": "two"}, "volumes-unfit"),
+    ],
+)
+def test_what_differs_on_a_host_is_drift(changes: dict[str, Any], code: str) -> None:
+    of = inputs()
+    found = found_in(of, joined(of, **changes), node())
+    assert f"usernetes.{code}" in [one.code for one in found]
+
+
+@pytest.mark.parametrize(
+    ("there", "code"),
+    [
+        (None, "node-unknown"),
+        (node(ready=False), "node-not-ready"),
+        (node(external_ips=()), "node-unreached"),
+        (node(annotations={**node().annotations, clusters.DRAINED: "x"}), "node-closed"),
+    ],
+)
+def test_what_the_cluster_lost_of_a_node_is_drift(there: ClusterNode | None, code: str) -> None:
+    of = inputs()
+    (found,) = found_in(of, joined(of), there)
+    assert (found.code, found.step) == (f"usernetes.{code}", "ready")
 
 
 @pytest.mark.parametrize(
@@ -233,15 +285,15 @@ def test_a_name_that_another_host_has_is_refused_and_ones_own_is_not() -> None:
 )
 def test_gpus_that_pods_could_not_use_are_found(changes: dict[str, Any], words: str) -> None:
     of = inputs()
-    assert words in " ".join(gpu_faults(joined(of, **changes)))
-    assert words in " ".join(drift(of, joined(of, **changes)))
+    found = found_in(of, joined(of, **changes), node())
+    assert words in " ".join(one.problem for one in found if one.step == "gpus")
 
 
 def test_what_a_sync_puts_right_is_found() -> None:
     assert sync_faults(node(), IP) == []
     assert flannel_fault(node(), IP) is None
     tainted = node(taints=frozenset({"node.cloudprovider.kubernetes.io/uninitialized"}))
-    found = sync_faults(replace(tainted, external_ips=(), annotations={}), IP)
+    found = sync_faults(dataclasses.replace(tainted, external_ips=(), annotations={}), IP)
     assert len(found) == 3
     for words in ("ExternalIP", "flannel", "taint"):
         assert any(words in fault for fault in found)
@@ -253,17 +305,17 @@ def test_a_token_is_in_a_file_alone_and_the_file_in_no_command() -> None:
     line = (
         f"kubeadm join gpu-01:6443 --token {TOKEN} --discovery-token-ca-cert-hash sha256:{'a' * 64}"
     )
-    invitation = usernetes_join.parse_invitation(line)
+    invitation = clusters.parse_invitation(line)
     assert TOKEN not in repr(invitation)
     assert invitation.token_id == "abcdef"
-    text = usernetes_join.join_file(invitation, control_ip="10.128.0.6", control_name="gpu-01")
+    text = clusters.join_file(invitation, control_ip="10.128.0.6", control_name="gpu-01")
     commands = [one for one in text.splitlines() if one.startswith("kubeadm")]
     assert commands == ['kubeadm join --config "$config"']
     assert f"    token: {TOKEN}" in text
     with pytest.raises(ValueError, match="printed no join command") as failed:
-        usernetes_join.parse_invitation(line.replace("sha256", "md5"))
+        clusters.parse_invitation(line.replace("sha256", "md5"))
     assert TOKEN not in str(failed.value)
-    assert [usernetes_join.lifetime(hours) for hours in (1, 0.5, 0.001)] == ["60m", "30m", "1m"]
+    assert [clusters.lifetime(hours) for hours in (1, 0.5, 0.001)] == ["60m", "30m", "1m"]
 
 
 KUBECONFIG = """
@@ -329,8 +381,8 @@ def test_inputs_that_cannot_be_are_refused() -> None:
 
 
 def test_what_inspect_prints_is_read() -> None:
-    live = parse_live(
-        "owner lab/gpu-02\nbegan yes\nsource abc\ncontent abc\noverlay d1 compose.yaml\nclock 17\n"
+    live = LiveNode.parse(
+        "owner lab/gpu-02\nbegan yes\nsource abc\ncontent abc\noverlay compose.yaml d1\nclock 17\n"
         "host-gpu GPU-aa\nhost-gpu GPU-bb\ndocker ok\nvolumes 3\ncontainer running\nimage i1\n"
         "kubelet-conf yes\ncluster-id one\ngpu-unit active\ncdi GPU-aa\ncdi all\nruntime nvidia\n"
     )
@@ -338,6 +390,6 @@ def test_what_inspect_prints_is_read() -> None:
     assert live.began
     assert live.overlay == {"compose.yaml": "d1"}
     assert (live.clock, live.volumes, live.is_running) == (17, 3, True)
-    assert live.host_gpus == GPUS
+    assert live.host_gpu == GPUS
     assert live.cdi == ("GPU-aa", "all")
     assert parse_node("") is None

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from components.usernetes.cluster import OVERLAY
-from gpuclusters.domain.usernetes_node import words
+from gpuclusters.usernetes.model import words
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts" / "usernetes"
 FOLDER = SCRIPTS / "overlay"

@@ -18,7 +18,7 @@ fi
 for file in "$overlay"/*; do
     if [ -f "$file" ]; then
         sum=$(sha256sum <"$file")
-        say overlay "${sum%% *} ${file##*/}"
+        say overlay "${file##*/} ${sum%% *}"
     fi
 done
 say clock "$(date +%s)"
@@ -41,13 +41,12 @@ esac
 [ "${found%% *}" = running ] || exit 0
 
 # One look at all files: every command in a container takes its time.
-there=$(in_node ls /etc/kubernetes/kubelet.conf /etc/kubernetes/admin.conf /etc/kubernetes/pki/ca.crt \
+there=$(in_node ls /etc/kubernetes/kubelet.conf /etc/kubernetes/pki/ca.crt \
     /etc/kubernetes/pki/apiserver.crt /var/lib/kubelet/pki/kubelet-client-current.pem 2>/dev/null || true)
 certificates=""
 for file in $there; do
     case $file in
     */kubelet.conf) say kubelet-conf yes ;;
-    */admin.conf) say admin-conf yes ;;
     # The authority of the cluster is what tells one from another.
     */ca.crt) say cluster-id "$(in_node cat "$file" | sha256sum | cut -d ' ' -f 1)" ;;
     *) certificates="$certificates $file" ;;

@@ -8,12 +8,9 @@ from collections.abc import Sequence
 
 from cryptography import x509
 
-from gpuclusters.adapters.scripts import run_script
+from gpuclusters.adapters.scripts import read_facts, run_script
 from gpuclusters.adapters.ssh import Completed, SshHost
-from gpuclusters.domain import usernetes_node_live
-from gpuclusters.domain.usernetes_node import SourceArchive
-from gpuclusters.domain.usernetes_node_live import LiveNode
-from gpuclusters.domain.usernetes_node_ports import MakeFailedError
+from gpuclusters.usernetes.model import LiveNode, SourceArchive
 
 FETCH_TIMEOUT_SECONDS = 600.0
 STEP_TIMEOUT_SECONDS = 300.0
@@ -22,6 +19,15 @@ ENVIRONMENT = ("usernetes/node/environment",)
 FAILED = 1
 """What our scripts answer when a program of others failed: its words are on standard error."""
 _TOKEN = re.compile(r"\b[a-z0-9]{6}\.[a-z0-9]{16}\b")
+
+
+class MakeFailedError(Exception):
+    """A target of upstream's Makefile ended with an error; what it said last."""
+
+    def __init__(self, target: str, said: str) -> None:
+        super().__init__(target, said)
+        self.target = target
+        self.said = said
 
 
 class SshNodeHost:
@@ -38,8 +44,9 @@ class SshNodeHost:
 
     def inspect(self) -> LiveNode:
         """What is there."""
-        done = self._run("inspect", (), "look at Usernetes", repeatable=True)
-        return usernetes_node_live.parse_live(done.stdout.decode(errors="replace"))
+        tried = "look at Usernetes"
+        done = self._run("inspect", (), tried, repeatable=True)
+        return read_facts(LiveNode, self._host, done.stdout.decode(errors="replace"), tried=tried)
 
     def claim(
         self, owner: str, machine: str, release: str, host_ip: str, variables: Sequence[str]

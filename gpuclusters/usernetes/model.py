@@ -1,4 +1,4 @@
-"""One host of a Usernetes cluster: what it must be, and what every call of upstream's Makefile is told. Pure.
+"""One host of a Usernetes cluster: what it must be, and what is found on it.
 
 Source: Makefile, docker-compose.yaml and kubeadm-config.yaml of Usernetes gen2-v20250210.0 to generation 3.
 Ports and ranges have to be equal on all hosts of a cluster, and set for every call of `make`.
@@ -14,6 +14,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+from gpuclusters.core.facts import Facts, Yes
 from gpuclusters.domain.connection import HostConnection
 from gpuclusters.domain.text import matches
 from gpuclusters.domain.usernetes_network import (
@@ -227,3 +228,70 @@ class UsernetesNodeInputs(BaseModel):
 def words(environment: Mapping[str, str]) -> list[str]:
     """The variables as arguments of a script; none of them is a secret."""
     return [f"{name}={value}" for name, value in environment.items()]
+
+
+RUNNING, ABSENT = "running", "absent"
+
+
+class LiveNode(Facts):
+    """The host's marks, its container and what runs in it: what `inspect.sh` prints."""
+
+    owner: str = ""
+    """`cluster/host` that made the node, or began to."""
+    machine: str = ""
+    """Id of the machine that it was made on; empty where machines have none."""
+    release: str = ""
+    """What its volumes were made with."""
+    host_ip: str = ""
+    """What its certificates and labels were made with."""
+    began: Yes = False
+    """kubeadm has begun and did not end."""
+    joined: str = ""
+    """Id of the cluster that it was Ready in; empty if that was never reached."""
+    source: str = ""
+    """Digest over upstream's files; empty without them."""
+    content: str = ""
+    """The same when they were brought."""
+    overlay: Mapping[str, str] = {}
+    """sha256 of our files that are there, by name."""
+    clock: int = 0
+    route: str = ""
+    """Address that the host's default route goes out with."""
+    host_gpu: tuple[str, ...] = ()
+    docker: str = ""
+    """`ok`, or why the account's daemon does not answer."""
+    container: str = ABSENT
+    image: str = ""
+    """What the container says that it was made of."""
+    volumes: int = 0
+    kubelet_conf: Yes = False
+    cluster_id: str = ""
+    gpu_unit: str = ""
+    cdi: tuple[str, ...] = ()
+    """Names in the node's CDI specification, without `nvidia.com/gpu=`."""
+    node_gpu: tuple[str, ...] = ()
+    """UUIDs of the devices that the container was given."""
+    runtime: str = ""
+    runtime_mode: str = ""
+    certificates: str = ""
+    """All as PEM, in base64."""
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the node container runs."""
+        return self.container == RUNNING
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether anything of a node is there."""
+        return bool(self.owner or self.volumes or self.container != ABSENT)
+
+    @property
+    def source_differs(self) -> bool:
+        """Whether upstream's files are missing, or somebody has changed them since they were brought."""
+        return not self.source or self.source != self.content
+
+    @property
+    def has_other_devices(self) -> bool:
+        """Whether the container was given devices that the host no longer has."""
+        return self.is_running and set(self.node_gpu) != set(self.host_gpu)

@@ -10,24 +10,23 @@ from gpuclusters.adapters.errors import InvalidAnswerError
 from gpuclusters.adapters.kubectl_host import KubectlHost
 from gpuclusters.adapters.scripts import run_script
 from gpuclusters.adapters.ssh import Completed, SshHost
-from gpuclusters.adapters.usernetes_node import (
+from gpuclusters.usernetes import cluster
+from gpuclusters.usernetes.cluster import ClusterNode, Invitation
+from gpuclusters.usernetes.host import (
     ENVIRONMENT,
     FAILED,
     STEP_TIMEOUT_SECONDS,
+    MakeFailedError,
     without_tokens,
 )
-from gpuclusters.domain import usernetes_cluster, usernetes_join
-from gpuclusters.domain.usernetes_cluster import ClusterNode
-from gpuclusters.domain.usernetes_join import Invitation
-from gpuclusters.domain.usernetes_node_ports import MakeFailedError
 
 
 class SshNodeControl(KubectlHost):
-    """`NodeControl` of the domain: kubectl in the control plane's node."""
+    """kubectl in the control plane's node."""
 
     sought = "a control plane"
     drain_timeout = "the timeout for draining"
-    drained = usernetes_cluster.DRAINED
+    drained = cluster.DRAINED
 
     def __init__(self, host: SshHost, account: str) -> None:
         super().__init__(host)
@@ -50,7 +49,7 @@ class SshNodeControl(KubectlHost):
         """A node, or None."""
         text = self._ask(["node", name], f"look at node {name}")
         try:
-            return usernetes_cluster.parse_node(text)
+            return cluster.parse_node(text)
         except (ValueError, KeyError, TypeError) as error:
             raise self._unreadable(f"look at node {name}") from error
 
@@ -63,7 +62,7 @@ class SshNodeControl(KubectlHost):
         tried = "make a join token"
         text = self._change(["token", lifetime], tried).stdout.decode(errors="replace")
         try:
-            return usernetes_join.parse_invitation(text)
+            return cluster.parse_invitation(text)
         except ValueError as error:
             raise InvalidAnswerError(
                 self.place, tried, str(error), "run `kubeadm token list` in the node there"

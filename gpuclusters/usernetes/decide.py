@@ -1,0 +1,369 @@
+"""What forbids to make a host a node, how a node differs from what it must be, and what is done. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from gpuclusters.core.finding import Finding, Level
+from gpuclusters.driver.decide import gpu_count
+from gpuclusters.host.model import sha256_of
+from gpuclusters.usernetes.cluster import CONTROL_PLANE, ClusterNode, flannel_fault, sync_faults
+from gpuclusters.usernetes.model import ABSENT, LiveNode, UsernetesNodeInputs
+
+LONGEST_CLOCK_DIFFERENCE_SECONDS = 30
+"""More, and a certificate that the control plane has just made is not valid yet on the host."""
+DEFAULT_RUNTIME, RUNTIME_MODE = "nvidia", "cdi"
+ALL = "all"
+"""Name in the node's CDI specification that means every GPU."""
+_ANEW = "change the cluster's name with it: then the old cluster goes and a new one is made"
+
+
+def release_problem(old: UsernetesNodeInputs, new: UsernetesNodeInputs) -> str | None:
+    """Why a control plane cannot become what is stated now; None if it can. For previews.
+
+    Args:
+        old: what it was last brought to.
+        new: what it is to be.
+    """
+    if not new.is_control_plane or old.natural_id != new.natural_id or old.number != new.number:
+        return None  # a worker can be made anew, and another cluster or network is
+    if old.release == new.release:
+        return None
+    return (
+        f"{old.source.tag} cannot become {new.source.tag}, nor can ports and ranges change, under the "
+        "volumes "
+        f"of the only control plane, which keep /etc and the data of etcd; put it back, or {_ANEW}"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Meeting:
+    """What a host that has yet to join and its control plane know of each other."""
+
+    clock: int
+    """Of the control plane."""
+    version: str
+    """Release that it runs."""
+    unreachable: str
+    """Why its API cannot be reached from the host; empty if it can."""
+
+
+@dataclass(frozen=True, slots=True)
+class LivePlace:
+    """A host, and its place in the cluster."""
+
+    host: LiveNode
+    node: ClusterNode | None = None
+    """As the cluster knows it; None where it cannot be asked, has none, or is yet to be made."""
+    meeting: Meeting | None = None
+    """None where the host has joined, makes the cluster itself, or the control plane does not answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is done about the container, in this order."""
+
+    leave: str
+    """Why the old node has to be removed with its volumes first; empty if it has not."""
+    fetch: bool
+    overlay: tuple[str, ...]
+    """Files of ours to write."""
+    recreate: str
+    """Why the container is made anew around its volumes; empty if it is not."""
+    up: bool
+    """Whether the container has to be made or started."""
+    reset: bool
+    """Whether what kubeadm began has to be undone."""
+    join: bool
+    """Whether it has yet to make its cluster, or to join it."""
+
+    @property
+    def disturbs(self) -> bool:
+        """Whether pods that run on the node now are ended by it."""
+        return bool(self.leave or self.recreate)
+
+
+def plan(inputs: UsernetesNodeInputs, live: LiveNode) -> Plan:
+    """The steps for a host that nothing speaks against."""
+    leave = _leaving(inputs, live)
+    overlay = tuple(sorted(inputs.overlay if leave else differing_overlay(inputs, live)))
+    fetch = bool(leave) or live.source_differs
+    there = live.is_begun and not leave
+    recreate = _recreating(inputs, live, fetched=fetch) if there and live.is_running else ""
+    joined = there and bool(live.joined)
+    return Plan(
+        leave=leave,
+        fetch=fetch,
+        overlay=overlay,
+        recreate=recreate,
+        up=bool(recreate) or not (there and live.is_running),
+        # A file of kubeadm without our mark: it was killed, or we were.
+        reset=there and not joined and (live.began or live.kubelet_conf),
+        join=not joined,
+    )
+
+
+def address(inputs: UsernetesNodeInputs, live: LiveNode) -> str:
+    """At which other hosts reach it now."""
+    return inputs.host_ip or live.route
+
+
+def differing_overlay(inputs: UsernetesNodeInputs, live: LiveNode) -> dict[str, str]:
+    """Files of the overlay that are not as they must be."""
+    return {
+        name: text
+        for name, text in inputs.overlay.items()
+        if live.overlay.get(name) != sha256_of(text.encode())
+    }
+
+
+def _leaving(inputs: UsernetesNodeInputs, live: LiveNode) -> str:
+    if not live.owner:
+        return ""
+    if is_image_of_another(inputs, live):
+        return f"its disk is a copy that carries the node of {live.owner}"
+    if inputs.is_control_plane:
+        return ""  # its volumes are the cluster; what does not fit is refused before
+    if live.joined and inputs.cluster_id and live.joined != inputs.cluster_id:
+        return "the control plane was made anew, and it belongs to the cluster before"
+    if live.release not in ("", inputs.release):
+        return "its volumes are of another release of Usernetes, or of other ports or ranges"
+    now = address(inputs, live)
+    if live.joined and live.host_ip not in ("", now):
+        return f"its address was {live.host_ip} and is {now} now"
+    return ""
+
+
+def _recreating(inputs: UsernetesNodeInputs, live: LiveNode, *, fetched: bool) -> str:
+    if live.image != inputs.image:
+        return "its image or our files are others now"
+    if fetched:
+        return "upstream's files were brought anew, which it has mounted"
+    if live.has_other_devices:
+        return "its host has other GPUs now"
+    now = address(inputs, live)
+    if live.host_ip not in ("", now):
+        return f"its address was {live.host_ip} and is {now} now"
+    return ""
+
+
+def is_image_of_another(inputs: UsernetesNodeInputs, live: LiveNode) -> bool:
+    """Whether the machine's disk was copied from one with a node of the same cluster.
+
+    An image that was saved without `make down-v` carries the node, and with it the name, of the machine that
+    it was saved from; that one may be alive.
+    """
+    other_host = live.owner.startswith(f"{inputs.cluster}/") and live.owner != inputs.natural_id
+    return other_host and live.machine not in ("", inputs.connection.machine)
+
+
+def findings(inputs: UsernetesNodeInputs, live: LivePlace, *, known: bool) -> Iterator[Finding]:
+    """How a node differs from its inputs, and what forbids to change its host.
+
+    Args:
+        inputs: what it must be.
+        live: the host and its place in the cluster.
+        known: whether the state says that this resource was made before.
+    """
+    host = live.host
+    if host.docker != "ok":
+        yield Finding(
+            "usernetes.docker-down",
+            f"the rootless Docker of {inputs.account} does not answer ({host.docker})",
+            f"look at `systemctl --user -M {inputs.account}@ status docker` there",
+        )
+    if not address(inputs, host):
+        yield Finding(
+            "usernetes.no-address",
+            "no address was found at which other hosts reach it (`ip route get 1`)",
+            "give it a default route, or state its address",
+        )
+    yield from gpu_count(len(host.host_gpu), inputs.gpus)
+    if host.docker != "ok":
+        return
+    yield from _ownership(inputs, live, known=known)
+    yield from _volumes(inputs, host)
+    if live.meeting is not None:
+        yield from _meeting(inputs, host, live.meeting)
+    yield from _container(inputs, host)
+    if host.is_running:
+        yield from gpu_faults(host)
+        yield from _membership(inputs, live)
+
+
+def _repair(name: str, problem: str, step: str, remedy: str = "", path: str = "") -> Finding:
+    about = (path,) if path else ()
+    remedy = remedy or "look on the host what changes it again, then run again"
+    return Finding(f"usernetes.{name}", problem, remedy, about, Level.REPAIR, step)
+
+
+def _ownership(inputs: UsernetesNodeInputs, live: LivePlace, *, known: bool) -> Iterator[Finding]:
+    host, node = live.host, live.node
+    remedy = "run `make down-v` in its folder of Usernetes, or choose another account"
+    if host.owner and host.owner != inputs.natural_id and not is_image_of_another(inputs, host):
+        yield Finding(
+            "usernetes.other-owner",
+            f"the node on it belongs to {host.owner}",
+            f"take it out of that stack first, or {remedy}",
+        )
+    elif not host.owner and (host.volumes or host.container != ABSENT):
+        problem = f"{inputs.account} has a Usernetes node already that no stack of ours made"
+        yield Finding("usernetes.foreign", problem, remedy)
+    if inputs.is_control_plane or node is None or host.owner == inputs.natural_id or known:
+        return
+    state = "Ready" if node.ready else "not Ready"
+    yield Finding(
+        "usernetes.name-taken",
+        f"{inputs.cluster} has a node {inputs.node_name} already ({state}), and this host is not it",
+        "give the host another name; if its host is gone, `kubectl delete node "
+        f"{inputs.node_name}` first",
+    )
+
+
+def _volumes(inputs: UsernetesNodeInputs, live: LiveNode) -> Iterator[Finding]:
+    """A control plane's volumes are the cluster: nothing of it survives without them."""
+    if not inputs.is_control_plane or live.owner != inputs.natural_id:
+        return
+    if live.release not in ("", inputs.release):
+        yield Finding(
+            "usernetes.other-release",
+            "another release of Usernetes, or other ports or ranges, cannot be put under the volumes "
+            "of the only control plane, which keep /etc and the data of etcd",
+            f"put it back, or {_ANEW}",
+        )
+    now = address(inputs, live)
+    if live.host_ip and now and live.host_ip != now:
+        yield Finding(
+            "usernetes.address-changed",
+            f"its address was {live.host_ip} and is {now} now, and the certificates and all workers "
+            "name the old one",
+            f"give it {live.host_ip} back (a reserved address), or {_ANEW}",
+        )
+
+
+def _meeting(inputs: UsernetesNodeInputs, live: LiveNode, meeting: Meeting) -> Iterator[Finding]:
+    """What would end a join badly, before a token is made; kubeadm would try for minutes."""
+    difference = abs(meeting.clock - live.clock)
+    if difference > LONGEST_CLOCK_DIFFERENCE_SECONDS:
+        yield Finding(
+            "usernetes.clock",
+            f"its clock and that of the control plane are {difference} s apart, so that certificates are "
+            "not valid yet or any more",
+            "let chrony or systemd-timesyncd set both clocks (`timedatectl`)",
+        )
+    if meeting.version and meeting.version != inputs.source.kubernetes:
+        yield Finding(
+            "usernetes.version-skew",
+            f"the control plane runs Kubernetes {meeting.version}, and {inputs.source.tag} brings "
+            f"{inputs.source.kubernetes}",
+            "state one tag of Usernetes for the whole cluster; another one makes another cluster",
+        )
+    if meeting.unreachable:
+        ports = inputs.network.ports
+        yield Finding(
+            "usernetes.unreachable",
+            f"it does not reach the control plane's API ({meeting.unreachable})",
+            f"open {ports.kube_apiserver}/tcp from this host to the control plane, and between all hosts "
+            f"{ports.kubelet}/tcp and {ports.flannel}/udp",
+        )
+
+
+def _container(inputs: UsernetesNodeInputs, live: LiveNode) -> Iterator[Finding]:
+    steps = plan(inputs, live)
+    if steps.leave:
+        yield _repair("volumes-unfit", f"the node must be removed first: {steps.leave}", "node")
+    if live.source_differs:
+        said = "the files of Usernetes were changed" if live.source else "Usernetes is gone"
+        yield _repair("source-changed", said, "node")
+    for name in sorted(differing_overlay(inputs, live)):
+        yield _repair("overlay-changed", f"{name} of the overlay differs", "node", path=name)
+    if live.machine != inputs.connection.machine:
+        yield _repair("other-machine", "the machine is another one", "node")
+    if not live.is_running:
+        remedy = "read `docker logs usernetes-node` there"
+        text = f"the node container is {live.container}"
+        yield _repair("container-down", text, "node", remedy)
+    elif live.has_other_devices:
+        text = "the node container has other GPUs than its host"
+        yield _repair("gpus-changed", text, "node")
+    elif steps.recreate and not live.source_differs:
+        text = f"the node container is not as declared: {steps.recreate}"
+        yield _repair("container-changed", text, "node")
+
+
+def gpu_faults(live: LiveNode) -> Iterator[Finding]:
+    """What is wrong with the GPUs in the node; nothing if pods can use them all."""
+    found: list[str] = []
+    if live.gpu_unit != "active":
+        found.append(f"usernetes-gpus.service in the node is {live.gpu_unit or 'not there'}")
+    missing = [gpu for gpu in live.host_gpu if gpu not in live.cdi]
+    if missing:
+        found.append(
+            f"the node's CDI specification lacks {', '.join(missing)}: pods would end with "
+            "'unresolvable CDI devices'"
+        )
+    if live.host_gpu and ALL not in live.cdi:
+        found.append(
+            "the node's CDI specification has no name 'all', which the device plugin asks for"
+        )
+    stale = sorted(n for n in live.cdi if n.startswith("GPU-") and n not in live.host_gpu)
+    if stale:
+        found.append(
+            f"the node's CDI specification names GPUs of another machine: {', '.join(stale)}"
+        )
+    if live.runtime != DEFAULT_RUNTIME:
+        found.append(
+            f"the default runtime in the node is {live.runtime or 'not known'} and not {DEFAULT_RUNTIME}: "
+            "the device plugin would find no GPU"
+        )
+    if live.runtime_mode != RUNTIME_MODE:
+        found.append(
+            f"NVIDIA's runtime in the node is in mode {live.runtime_mode or 'unknown'} and not {RUNTIME_MODE}"
+        )
+    remedy = "read `docker exec usernetes-node journalctl -u usernetes-gpus` there"
+    for problem in found:
+        yield _repair("gpus-unusable", problem, "gpus", remedy)
+
+
+def _membership(inputs: UsernetesNodeInputs, live: LivePlace) -> Iterator[Finding]:
+    host, node = live.host, live.node
+    if not host.joined:
+        yield _repair("not-joined", "it has not joined its cluster", "join")
+        return
+    if host.joined != host.cluster_id or host.began:
+        yield _repair("not-joined", "it has not joined its cluster", "ready")
+    if node is None:
+        text = "the cluster does not know the node, or its API does not answer"
+        yield _repair("node-unknown", text, "ready")
+        return
+    yield from node_faults(inputs, node, address(inputs, host))
+    if node.drained_for:
+        yield _repair("node-closed", f"the node is closed for {node.drained_for}", "ready")
+    if inputs.is_control_plane and taint_differs(inputs, node):
+        text = "the taint of the control plane is not as it must be"
+        yield _repair("taint", text, "ready")
+
+
+def taint_differs(inputs: UsernetesNodeInputs, node: ClusterNode) -> bool:
+    """Whether pods may run on a control plane that should have none, or the other way round."""
+    return (CONTROL_PLANE in node.taints) == inputs.schedule_on_control_plane
+
+
+def node_faults(
+    inputs: UsernetesNodeInputs, node: ClusterNode | None, host_ip: str
+) -> Iterator[Finding]:
+    """Why a node is not Ready and reached from outside."""
+    if node is None:
+        remedy = "read `docker exec usernetes-node journalctl -u kubelet` there"
+        yield _repair("node-unknown", f"no node {inputs.node_name} has come up", "ready", remedy)
+        return
+    remedy = "look at `kubectl -n kube-flannel get pods -o wide` first"
+    for problem in sync_faults(node, host_ip):
+        yield _repair("node-unreached", problem, "ready", remedy)
+    if not node.ready:
+        text = f"the node is not Ready: {node.reason or 'no word of its kubelet'}"
+        yield _repair("node-not-ready", text, "ready", remedy)
+    early = flannel_fault(node, host_ip)
+    if early:
+        yield _repair("flannel-address", early, "ready", remedy)
