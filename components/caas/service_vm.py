@@ -13,7 +13,7 @@ import pulumi
 
 from components.host_connection import HostConnection
 from gpuclusters.domain.topology import Board
-from gpuclusters.providers.service_vm import ServiceVm
+from gpuclusters.service_vm.resource import ServiceVm
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from gpuclusters.cli.access import Access
 from gpuclusters.cli.project import Project
-from gpuclusters.domain.service_vm import VM_ADDRESS
+from gpuclusters.service_vm.model import VM_ADDRESS
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from gpuclusters.config.base import (
     refusal,
 )
 from gpuclusters.domain.fabric_manager_config import API_PORT, INTERNAL_PORT, STATE_FILE
-from gpuclusters.domain.service_vm import (
+from gpuclusters.service_vm.model import (
     BRIDGE,
     DISK_GIB,
     HOST_ADDRESS,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gpuclusters.config.caas import CaasConfig
-from gpuclusters.domain.service_vm import LAB_IMAGE
+from gpuclusters.service_vm.model import LAB_IMAGE
 
 
 def settings(config: CaasConfig) -> dict[str, Any]:

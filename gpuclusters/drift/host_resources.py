@@ -8,14 +8,9 @@ from typing import Any, Final
 from gpuclusters.core.finding import Level
 from gpuclusters.drift.engine import Seen
 from gpuclusters.drift.finding import Finding
-from gpuclusters.drift.sentences import Reader, property_lines, rules_of, texts, told
+from gpuclusters.drift.reading import Reader, property_lines, texts
 
 _UNIT = r"(?P<what>\S+\.(?:service|timer)) is "
-_VM: Final = rules_of(
-    (r"the unit that starts the VM", "unit-changed"),
-    (r"the VM does not run", "fabric-manager-not-ready"),
-    (r"", "service-vm-changed"),
-)
 _PREFLIGHT: Final = {
     "preflight.driver-loaded": "driver.installed",
     "preflight.driver-installed": "driver.installed",
@@ -71,39 +66,19 @@ def machine(seen: Seen, *, up: bool | None) -> Iterator[Finding]:
 
 
 def service_vm(seen: Seen, *, up: bool | None) -> Iterator[Finding]:
-    """ServiceVm: the VM with the NVSwitches, and the fabric manager in it."""
-    name = str(seen.old.at("name") or "service VM")
+    """ServiceVm: the VM with the NVSwitches, and the run of the fabric manager in it."""
+    yield from converging("service-vm")(seen, up=up)
     if seen.new is None:
-        yield Finding("service-vm-missing", seen.host, name, "the VM", "no VM", up=up, urn=seen.urn)
         return
-    yield from told(seen, _VM, up=up, fallback=name)
-    before, after = seen.old.outputs, seen.new.outputs
-    if after.get("state") not in (before.get("state"), "ready"):
-        yield Finding(
-            "fabric-manager-not-ready",
-            seen.host,
-            name,
-            str(before.get("state") or "ready"),
-            str(after.get("state")),
-            up=up,
-            urn=seen.urn,
-        )
-    elif before.get("run") and after.get("run") and before["run"] != after["run"]:
-        yield Finding(
-            "fabric-manager-restarted",
-            seen.host,
-            name,
-            "the run that was told which partitions are active",
-            "another run",
-            up=up,
-            urn=seen.urn,
-        )
-    wanted = str(seen.old.at("fabric_manager", "version") or "")
-    version = str(after.get("fabric_manager_version") or "")
-    if wanted and version and version != wanted:
-        yield Finding(
-            "fabric-manager-version-changed", seen.host, name, wanted, version, urn=seen.urn
-        )
+    name, before, after = str(seen.old.at("name")), seen.old.outputs, seen.new.outputs
+    if after.get("state") == "waiting-for-list" != before.get("state"):
+        kind, declared, found = "fabric-manager-not-ready", before.get("state"), after["state"]
+    elif after.get("state") == "ready" and before.get("run") and before["run"] != after.get("run"):
+        kind = "fabric-manager-restarted"
+        declared, found = "the run that was told which partitions are active", "another run"
+    else:
+        return
+    yield Finding(kind, seen.host, name, str(declared), found, up=up, urn=seen.urn)
 
 
 def fabric(seen: Seen, *, up: bool | None) -> Iterator[Finding]:

@@ -65,8 +65,7 @@ class ConvergingProvider(KeptProvider[I], Generic[I, L]):
         from gpuclusters.adapters.here import StderrReporter
 
         capability = self._capability(inputs, before)
-        drifted = bool(before) and self._parsed(before) == inputs
-        live = converge(capability, StderrReporter(), made_before=drifted)
+        live = converge(capability, StderrReporter(), made_before=self.is_made(inputs, before))
         if isinstance(capability, Provable):
             capability.prove(live)
         return self.kept(inputs, capability, live)
@@ -75,6 +74,10 @@ class ConvergingProvider(KeptProvider[I], Generic[I, L]):
         """All outputs, with what is found as `drift`: after `up` that is warnings at most."""
         drift = [finding.to_output() for finding in capability.findings(live)]
         return {**self.outputs(inputs, live), DRIFT: drift}
+
+    def is_made(self, inputs: I, before: Properties) -> bool:
+        """Whether this very thing was made before, so that what differs is drift."""
+        return bool(before) and self._parsed(before) == inputs
 
     def observe(self, inputs: I, before: Properties) -> Live | None:
         """What is there, with everything that differs as `drift`."""

@@ -35,7 +35,11 @@ class ModelResource(Resource):
     provider: ClassVar[type[KeptProvider[Any]]]
 
     def __init__(
-        self, name: str, opts: pulumi.ResourceOptions | None = None, **inputs: pulumi.Input[Any]
+        self,
+        name: str,
+        /,  # an input may have this name too
+        opts: pulumi.ResourceOptions | None = None,
+        **inputs: pulumi.Input[Any],
     ) -> None:
         super().__init__(name, properties(type(self), inputs), opts)
 

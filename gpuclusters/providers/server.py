@@ -53,7 +53,7 @@ PROVIDERS: Mapping[str, str] = {
     "Rke2Node": "gpuclusters.rke2.resource:Rke2NodeProvider",
     "Rke2Tokens": "gpuclusters.rke2.resource:Rke2TokensProvider",
     "RootlessHost": "gpuclusters.rootless.resource:RootlessHostProvider",
-    "ServiceVm": "gpuclusters.providers.service_vm:ServiceVmProvider",
+    "ServiceVm": "gpuclusters.service_vm.resource:ServiceVmProvider",
     "SshHostKey": "gpuclusters.providers.ssh_host_key:SshHostKeyProvider",
     "TenancyPolicy": "gpuclusters.providers.tenancy_policy:TenancyPolicyProvider",
     "TrainingProof": "gpuclusters.providers.training_proof:TrainingProofProvider",

@@ -1,24 +1,14 @@
-"""The words of the domain and what they are called: no sentence falls through to a name that says nothing."""
+"""What resources tell of drift, and how it is named."""
 
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any
-
-import pytest
 
 from gpuclusters.drift import engine, resources
 from tests.drift.drifting import CONNECTION, resource
 
-DOMAIN = Path(__file__).resolve().parents[2] / "gpuclusters" / "domain"
 ON_HOST = {"connection": CONNECTION}
-
-SENTENCES: list[tuple[str, str, str, str]] = [
-    ("ServiceVm", "the VM does not run", "fabric-manager-not-ready", ""),
-    ("ServiceVm", "the unit that starts the VM is not enabled", "unit-changed", ""),
-    ("ServiceVm", "domain: disk vda is missing", "service-vm-changed", ""),
-]  # fmt: skip
 
 
 def found(
@@ -26,22 +16,6 @@ def found(
 ) -> list[Any]:
     view = engine.read(resource(kind, "x", {**ON_HOST, **inputs}, old, new))
     return list(resources.findings(view))
-
-
-@pytest.mark.parametrize(("kind", "said", "id_", "what"), SENTENCES)
-def test_a_sentence_of_a_provider_has_its_name(kind: str, said: str, id_: str, what: str) -> None:
-    (one,) = found(kind, {"version": "1", "node_name": "n"}, {"drift": []}, {"drift": [said]})
-    assert (one.id, one.where) == (id_, "hgx-01")
-    assert what in one.what
-    assert one.found == said
-    assert found(kind, {"version": "1"}, {"drift": []}, {"drift": []}) == []
-
-
-def test_the_sentences_are_those_of_the_domain() -> None:
-    """What stands in the tables is what the domain says: a word that changes there fails here."""
-    text = (DOMAIN / "service_vm_state.py").read_text()
-    for part in ("the VM does not run", "the unit that starts the VM"):
-        assert part in text, part
 
 
 def test_partitions_that_are_missing_or_foreign_are_named_by_their_number() -> None:
@@ -71,10 +45,11 @@ def test_the_fabric_manager_is_told_apart_restarted_silent_and_of_another_versio
         o.id
         for o in found("ServiceVm", inputs, old, {"state": "waiting-for-list", "run": "boot/3"})
     ] == ["fabric-manager-not-ready"]
-    assert [o.id for o in found("ServiceVm", inputs, old, {"fabric_manager_version": "570.9"})] == [
-        "fabric-manager-version-changed"
+    drift = {"code": "service-vm.version", "problem": "it is 570.9", "path": [], "level": "block"}
+    assert [o.id for o in found("ServiceVm", inputs, old, {"drift": [drift]})] == [
+        "service-vm.version"
     ]
-    assert [o.id for o in found("ServiceVm", inputs, old, None)] == ["service-vm-missing"]
+    assert [o.id for o in found("ServiceVm", inputs, old, None)] == ["service-vm.missing"]
 
 
 def test_a_mig_layout_and_the_findings_of_a_preflight() -> None:

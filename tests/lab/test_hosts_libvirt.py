@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gpuclusters.domain.service_vm import LAB_IMAGE
+from gpuclusters.service_vm.model import LAB_IMAGE
 from lab.hosts import service_vm_faults
 from tests.fixtures.hosts import SimulatedHost
 

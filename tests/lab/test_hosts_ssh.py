@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from gpuclusters.domain.service_vm import STATE_FOLDER, VM_ADDRESS
+from gpuclusters.service_vm.model import STATE_FOLDER, VM_ADDRESS
 from lab.hosts import service_vm_faults
 from tests.fixtures.hosts import SimulatedHost
 from tests.providers.test_service_vm_on_hosts import wanted, without_vm
@@ -25,7 +25,7 @@ KNOWN = "/tmp/known"
 @pytest.fixture(scope="module")
 def host(hosts_pool: Any) -> SimulatedHost:
     """A host whose service VM was made by our own resource."""
-    from gpuclusters.providers.service_vm import ServiceVmProvider
+    from gpuclusters.service_vm.resource import ServiceVmProvider
 
     made: SimulatedHost = hosts_pool.add(1, "supermicro-hgx-h100")[0]
     without_vm(made)

@@ -23,19 +23,19 @@ from gpuclusters.adapters.credentials import find_credentials
 from gpuclusters.adapters.errors import AdapterError
 from gpuclusters.adapters.here import StderrReporter, SystemClock
 from gpuclusters.adapters.scripts import run_script
-from gpuclusters.adapters.service_vm import SshServiceVm, scripts
 from gpuclusters.adapters.ssh import Completed, SshHost
 from gpuclusters.boot import model as host_boot
 from gpuclusters.boot.host import BootCapability
 from gpuclusters.boot.model import HostBootInputs
 from gpuclusters.core.converge import converge
 from gpuclusters.core.finding import Refused
-from gpuclusters.domain import domain_xml
 from gpuclusters.domain.connection import HostConnection
-from gpuclusters.domain.service_vm import IMAGE_FOLDER, STATE_FOLDER, ServiceVmInputs
-from gpuclusters.domain.service_vm_state import WantedVm, compare, wanted
 from gpuclusters.host.model import UnitState
 from gpuclusters.host.remote import SshHostUnits, SshNodeFiles
+from gpuclusters.service_vm import domain_xml
+from gpuclusters.service_vm.decide import WantedVm, findings, wanted
+from gpuclusters.service_vm.model import IMAGE_FOLDER, STATE_FOLDER, ServiceVmInputs
+from gpuclusters.service_vm.remote import SshServiceVm, scripts
 from gpuclusters.vfio.host import inspect
 from gpuclusters.vfio.model import VfioFunction
 from tests.fixtures.hosts import SimulatedHost
@@ -121,8 +121,8 @@ class World:
 
     def done(self, *parts: str) -> bool:
         """Whether the next `up` would leave these parts of the service VM as they are."""
-        plan = compare(self.wanted, self.service_vm.look())
-        return not any(getattr(plan, part) for part in parts)
+        found = findings(self.wanted, self.service_vm.look(), known=True)
+        return not any(one.code in {f"service-vm.{part}" for part in parts} for one in found)
 
     @property
     def wanted(self) -> WantedVm:
@@ -190,7 +190,7 @@ STEPS: Mapping[str, Step] = {
     "units": Step(
         f"echo '# older' >> {UNITS_FOLDER}/{UNIT}; systemctl daemon-reload",
         lambda w: w.service_vm.install(w.files(UNIT), frozenset()),
-        lambda w: w.done("files", "units", "stale"),
+        lambda w: w.done("file", "unit"),
         LOADED,
         5,
     ),

@@ -10,9 +10,9 @@ import pytest
 
 from gpuclusters.boot import model as host_boot
 from gpuclusters.boot.resource import HostBootProvider
-from gpuclusters.domain.service_vm import IMAGE_FOLDER, LAB_IMAGE, STATE_FOLDER
 from gpuclusters.providers.fabric_partitions import FabricPartitionsProvider
-from gpuclusters.providers.service_vm import ServiceVmProvider
+from gpuclusters.service_vm.model import IMAGE_FOLDER, LAB_IMAGE, STATE_FOLDER
+from gpuclusters.service_vm.resource import ServiceVmProvider
 from gpuclusters.vfio.resource import VfioBindingProvider
 from lab.hosts import faults, service_vm_faults
 from tests.fixtures.hosts import Hosts, SimulatedHost
@@ -195,7 +195,7 @@ def test_what_was_changed_by_hand_shows_after_a_refresh_and_is_put_back(
         "virsh define /tmp/vm.xml; virsh destroy fabric-manager"
     )
     live = provider.read(ServiceVmProvider, made)
-    said = "\n".join(live.outputs["drift"])
+    said = "\n".join(one["problem"] for one in live.outputs["drift"])
     for words in (
         "is not started with libvirt",
         "network: it is not active",

@@ -233,6 +233,30 @@ SAID: dict[str, tuple[str, ...]] = {
     "operator.image-not-pulled": ('Back-off pulling image "nvcr.io/nvidia/driver:580"',),
     "operator.pod-security": ('pods "x" is forbidden: violates PodSecurity "restricted:latest"',),
     "operator.out-of-memory": ("container toolkit terminated, OOMKilled",),
+    "service-vm.tool-missing": ("exit status 127: sh: 1: virsh: not found",),
+    "service-vm.group-not-viable": (
+        "vfio 0000:05:00.0: group 14 is not viable. Please ensure all devices within it are bound",
+    ),
+    "service-vm.not-on-vfio": ("PCI device 0000:05:00.0 is not bound to vfio-pci",),
+    "service-vm.no-such-device": (
+        "error: Failed to open file '/sys/bus/pci/devices/0000:99:00.0/vendor': No such file or directory",
+    ),
+    "service-vm.no-such-function": (
+        "error: Device 0000:99:00.0 not found: could not access config",
+    ),
+    "service-vm.network-in-use": (
+        "error: internal error: Network is already in use by interface br0",
+    ),
+    "service-vm.function-in-use": (
+        "error: Requested operation is not valid: PCI device 0000:05:00.0 is in use by driver QEMU, "
+        "already in use by domain other",
+    ),
+    "service-vm.uuid-taken": (
+        "error: operation failed: domain 'fm' already exists with uuid 6f0d",
+    ),
+    "service-vm.no-memory": (
+        "qemu-system-x86_64: cannot set up guest memory: Cannot allocate memory",
+    ),
 }
 
 

@@ -16,27 +16,22 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from gpuclusters.adapters.service_vm import scripts
-from gpuclusters.domain import (
-    cloud_init,
-    domain_xml,
-    fabric_manager_config,
-    reconcile_service_vm,
-    service_vm_guest,
-    service_vm_health,
-)
-from gpuclusters.domain.cloud_init import Seed
-from gpuclusters.domain.domain_xml_drift import differences
+from gpuclusters.core.converge import converge
+from gpuclusters.core.finding import Refused
+from gpuclusters.domain import fabric_manager_config
 from gpuclusters.domain.fabric_manager_config import FabricManagerSettings
 from gpuclusters.domain.fabric_state import FabricError
 from gpuclusters.domain.platforms import PRESETS, Platform
 from gpuclusters.domain.ports import LivePartition
-from gpuclusters.domain.refusals import RefusalError
-from gpuclusters.domain.service_vm import LAB_IMAGE, ServiceVmInputs
-from gpuclusters.domain.service_vm_guest import Guest
-from gpuclusters.domain.service_vm_health import Health
-from gpuclusters.domain.service_vm_state import LiveVm, compare, wanted
-from gpuclusters.host.model import PciFunction
+from gpuclusters.host.model import PciFunction, sha256_of
+from gpuclusters.service_vm import cloud_init, domain_xml
+from gpuclusters.service_vm.cloud_init import Seed
+from gpuclusters.service_vm.decide import LiveVm
+from gpuclusters.service_vm.domain_xml import differences
+from gpuclusters.service_vm.health import Guest, Health, parsed_guest
+from gpuclusters.service_vm.host import ServiceVmCapability
+from gpuclusters.service_vm.model import LAB_IMAGE, ServiceVmInputs
+from gpuclusters.service_vm.remote import scripts
 from lab.hosts import libvirt
 from lab.hosts.service_vm import image_text
 
@@ -278,7 +273,7 @@ class Killed(Exception):
 class FakeHost:
     """A host in memory; `fuse` steps from now it is cut off, after the step was done."""
 
-    place = "hgx-01 (10.0.0.11:22)"
+    target = "hgx-01 (10.0.0.11:22)"
 
     def __init__(self, vm: ServiceVmInputs) -> None:
         self.vm = vm
@@ -311,9 +306,7 @@ class FakeHost:
         return None
 
     def install(self, files: Mapping[str, str], executable: frozenset[str]) -> None:
-        from gpuclusters.domain.service_vm_state import _sha256
-
-        self._did("files", files={p: _sha256(t) for p, t in files.items()}, disabled=())
+        self._did("files", files={p: sha256_of(t.encode()) for p, t in files.items()}, disabled=())
 
     def write_seed(self, seed: Seed) -> None:
         self._did("seed", seed=seed.digest)
@@ -394,21 +387,35 @@ class World:
         self.host = FakeHost(self.vm)
         self.fabric = FakeFabric(self.host)
         self.pci = FakePci()
+        self.clock = FakeClock()
         self.notes: list[str] = []
-        journal: Any = type("J", (), {"note": lambda _, line: self.notes.append(line)})()
-        self.ports = reconcile_service_vm.ServiceVmPorts(
-            self.host,
-            self.fabric,
-            self.pci,
-            FakeClock(),
-            journal,
+
+    def note(self, line: str) -> None:
+        """`Reporter`."""
+        self.notes.append(line)
+
+    def capability(
+        self, vm: ServiceVmInputs | None = None, *, known: bool = False
+    ) -> ServiceVmCapability:
+        self.host.vm = vm or self.vm
+        host: Any = self.host
+        return ServiceVmCapability(
+            self.host.vm, host, self.fabric, self.pci, self.clock, self, scripts(), known=known
         )
 
-    def ensure(
-        self, vm: ServiceVmInputs | None = None, *, known: bool = False
-    ) -> reconcile_service_vm.Outcome:
-        self.host.vm = vm or self.vm
-        return reconcile_service_vm.ensure(vm or self.vm, self.ports, scripts(), known=known)
+    def ensure(self, vm: ServiceVmInputs | None = None, *, known: bool = False) -> LiveVm:
+        capability = self.capability(vm, known=known)
+        converge(capability, self)
+        live = capability.serve()
+        assert [*capability.findings(live)] == []
+        return live
+
+    def seen(self) -> LiveVm:
+        capability = self.capability()
+        return capability.asked(capability.observe())
+
+    def drift(self) -> list[str]:
+        return [one.code for one in self.capability(known=True).findings(self.seen())]
 
 
 def test_a_vm_is_made_in_an_order_in_which_nothing_is_missing() -> None:
@@ -417,7 +424,7 @@ def test_a_vm_is_made_in_an_order_in_which_nothing_is_missing() -> None:
     assert world.host.done == [
         "image", "files", "seed", "network", "disk", "domain", "start",
     ]  # fmt: skip
-    assert (outcome.health, outcome.drift) == (Health.READY, ())
+    assert outcome.health is Health.READY
     world.ensure(known=True)
     assert len(world.host.done) == 7, "the second time there is nothing to do"
 
@@ -429,7 +436,7 @@ def test_cut_off_after_any_step_the_next_run_does_the_rest_once(fuse: int) -> No
     with pytest.raises(Killed):
         world.ensure()
     outcome = world.ensure()
-    assert (outcome.health, outcome.drift) == (Health.READY, ())
+    assert outcome.health is Health.READY
     assert len(world.host.done) == len(set(world.host.done)) == 7
 
 
@@ -443,9 +450,9 @@ def test_a_change_that_is_cut_off_is_finished_by_the_next_run(fuse: int) -> None
     with pytest.raises(Killed):
         world.ensure(newer, known=True)
     outcome = world.ensure(newer, known=True)
-    assert (outcome.health, outcome.drift) == (Health.READY, ())
+    assert outcome.health is Health.READY
     assert world.host.done == ["seed", "shutdown", "domain", "start"]
-    assert outcome.live.run == "b/2"
+    assert outcome.run == "b/2"
 
 
 def test_the_vm_never_restarts_and_never_goes_while_a_gpu_is_held() -> None:
@@ -458,10 +465,10 @@ def test_the_vm_never_restarts_and_never_goes_while_a_gpu_is_held() -> None:
         {"fabric_manager": {"version": "595.91.07"}},
         {"image": {"path": "/srv/other.img", "sha256": "1" * 64}},
     ):
-        with pytest.raises(RefusalError, match=r"GPU 1 \(0000:86:00.0\) by process 4711"):
+        with pytest.raises(Refused, match=r"GPU 1 \(0000:86:00.0\) by process 4711"):
             world.ensure(inputs(**change), known=True)
-    with pytest.raises(RefusalError, match="while GPUs are in use"):
-        reconcile_service_vm.remove(world.vm, world.ports)
+    with pytest.raises(Refused, match="while GPUs are in use"):
+        world.capability(known=True).remove()
     assert world.host.done == []
 
 
@@ -472,7 +479,7 @@ def test_a_crashed_vm_is_started_again_though_gpus_are_held_but_keeps_its_disk()
     world.pci.users["0000:86:00.0"] = (4711,)
     world.host.live = replace(world.host.live, state="shut off", running_domain=None)
     other = inputs(image={"path": "/srv/other.img", "sha256": "1" * 64})
-    with pytest.raises(RefusalError, match=r"laid over /srv/fm\.img, not /srv/other\.img"):
+    with pytest.raises(Refused, match=r"laid over /srv/fm\.img, not /srv/other\.img"):
         world.ensure(other, known=True)
     world.ensure(known=True)
     assert world.host.done == ["start"]
@@ -482,15 +489,15 @@ def test_the_vm_stays_while_partitions_are_active() -> None:
     world = World()
     world.ensure()
     world.fabric.active = (3, 4)
-    with pytest.raises(RefusalError, match="partitions are active: 3, 4"):
-        reconcile_service_vm.remove(world.vm, world.ports)
+    with pytest.raises(Refused, match="partitions are active: 3, 4"):
+        world.capability(known=True).remove()
     world.fabric.active = ()
     world.host.obeys = False
-    reconcile_service_vm.remove(world.vm, world.ports)
+    world.capability(known=True).remove()
     assert world.host.done[-2:] == ["off", "remove"]
     assert any("switched off" in note for note in world.notes)
-    assert reconcile_service_vm.observe(world.vm, world.ports, scripts()) is None
-    reconcile_service_vm.remove(world.vm, world.ports)
+    assert world.seen().domain is None
+    world.capability(known=True).remove()
 
 
 def test_what_only_the_next_start_reads_is_put_right_without_a_restart() -> None:
@@ -500,9 +507,8 @@ def test_what_only_the_next_start_reads_is_put_right_without_a_restart() -> None
     world.pci.users["0000:86:00.0"] = (4711,)
     changed = (world.host.live.domain or "").replace('static">2<', 'static">3<')
     world.host.live = replace(world.host.live, domain=changed, seed=None, autostart=False)
-    outcome = world.ensure(known=True)
+    world.ensure(known=True)
     assert world.host.done == ["seed", "domain"]
-    assert outcome.drift == ()
 
 
 @pytest.mark.parametrize(
@@ -531,7 +537,7 @@ def test_each_cause_of_a_silent_fabric_manager_has_its_own_words(
     world.fabric.answers = code
     world.host.live = replace(world.host.live, console=console)
     world.host.guest = Guest("Connection refused")
-    with pytest.raises(service_vm_health.UnhealthyError, match=words) as failed:
+    with pytest.raises(Refused, match=words) as failed:
         world.ensure()
     assert "hgx-01 (10.0.0.11:22): service VM fabric-manager" in str(failed.value)
     assert "over SSH the VM says nothing (Connection refused)" in str(failed.value)
@@ -554,7 +560,7 @@ def test_a_vm_that_lets_its_host_in_says_more_than_its_console(
     said_at_the_start = "gpu-clusters: fabric-manager version=595.58.03 state=activating"
     world.host.live = replace(world.host.live, console=said_at_the_start)
     world.host.guest = Guest("", "595.58.03", state, ("one", "failed to find all NVSwitches"))
-    with pytest.raises(service_vm_health.UnhealthyError, match=words) as failed:
+    with pytest.raises(Refused, match=words) as failed:
         world.ensure()
     assert "its log ends with: one | failed to find all NVSwitches" in str(failed.value)
 
@@ -563,10 +569,8 @@ def test_a_fabric_manager_that_was_exchanged_in_the_vm_is_seen_and_refused() -> 
     world = World()
     world.ensure()
     world.host.guest = Guest("", "595.91.07", "active")
-    seen = reconcile_service_vm.observe(world.vm, world.ports, scripts())
-    assert seen is not None
-    assert seen.drift == ("the fabric manager in the VM is 595.91.07 instead of 595.58.03",)
-    with pytest.raises(RefusalError, match=r"is 595\.91\.07, not 595\.58\.03"):
+    assert world.drift() == ["service-vm.version"]
+    with pytest.raises(Refused, match=r"is 595\.91\.07, not 595\.58\.03"):
         world.ensure(known=True)
 
 
@@ -594,11 +598,11 @@ def test_a_vm_that_lets_nobody_in_is_no_failure_but_said() -> None:
 def test_the_answer_of_the_vm_is_read_whatever_part_of_it_is_missing(
     output: str, wanted: Guest
 ) -> None:
-    assert service_vm_guest.parsed(output) == wanted
+    assert parsed_guest(output) == wanted
 
 
 def test_an_answer_without_systemctl_is_none() -> None:
-    assert not service_vm_guest.parsed("Welcome to this machine\n").answered
+    assert not parsed_guest("Welcome to this machine\n").answered
 
 
 def test_a_restarted_fabric_manager_that_waits_for_its_list_is_no_failure() -> None:
@@ -614,10 +618,10 @@ def test_libvirt_that_cannot_be_asked_is_no_missing_vm() -> None:
     world.host.live = LiveVm(problem="Connection refused")
     for act in (
         world.ensure,
-        lambda: reconcile_service_vm.observe(world.vm, world.ports, scripts()),
-        lambda: reconcile_service_vm.remove(world.vm, world.ports),
+        world.seen,
+        lambda: world.capability(known=True).remove(),
     ):
-        with pytest.raises(RefusalError, match="systemctl start libvirtd"):
+        with pytest.raises(Refused, match="systemctl start libvirtd"):
             act()
 
 
@@ -625,8 +629,9 @@ def test_a_paused_vm_is_restarted() -> None:
     world = World()
     world.ensure()
     world.host.live = replace(world.host.live, state="paused")
-    plan = compare(wanted(world.vm, scripts()), world.host.live)
-    assert plan.restart == ("it is paused",)
+    assert "service-vm.restart" in world.drift()
+    world.ensure(known=True)
+    assert world.host.done[-2:] == ["shutdown", "start"]
 
 
 def test_the_page_shows_what_is_generated() -> None:

@@ -19,10 +19,10 @@ import jsonschema
 import pytest
 import yaml
 
-from gpuclusters.adapters.service_vm import FOLDER
-from gpuclusters.domain import domain_xml
 from gpuclusters.domain.platforms import PRESETS, Platform
-from gpuclusters.domain.service_vm_state import PROGRAM, UNIT, UNITS
+from gpuclusters.service_vm import domain_xml
+from gpuclusters.service_vm.decide import PROGRAM, UNIT, UNITS
+from gpuclusters.service_vm.remote import FOLDER
 from gpuclusters.vfio import decide as vfio
 from lab.tools.debian_packages import unpacked
 from tests.fixtures.debian import libraries
@@ -103,7 +103,7 @@ def made_seed(tmp_path: Path) -> Mapping[str, str]:
     """The files that the script puts into the seed, with a stand-in for the ISO tool."""
     import base64
 
-    from gpuclusters.adapters.service_vm import _tar
+    from gpuclusters.service_vm.remote import _tar
 
     tools = tmp_path / "bin"
     tools.mkdir()

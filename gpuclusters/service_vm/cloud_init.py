@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 
 from gpuclusters.domain import fabric_manager_config
-from gpuclusters.domain.service_vm import MAC, ServiceVmInputs
+from gpuclusters.service_vm.model import MAC, ServiceVmInputs
 
 GUEST_SCRIPT = "/usr/local/sbin/gpu-clusters-fabric-manager"
 UNIT = "nvidia-fabricmanager.service"

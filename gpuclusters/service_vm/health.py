@@ -11,13 +11,10 @@ import re
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from gpuclusters.core.converge import Clock
+from gpuclusters.core.finding import Finding
 from gpuclusters.domain.fabric_state import FabricError
 from gpuclusters.domain.ports import FabricManager
-from gpuclusters.domain.refusals import RefusalError
-from gpuclusters.domain.service_vm import ServiceVmInputs
-from gpuclusters.domain.service_vm_guest import Guest
-from gpuclusters.domain.service_vm_port import ServiceVmHost
+from gpuclusters.service_vm.model import ServiceVmInputs
 
 NOT_SUPPORTED, TIMEOUT, VERSION_MISMATCH, NOT_CONFIGURED, NO_CONNECTION = -3, -5, -6, -8, -9
 SETTLE_SECONDS = 20.0
@@ -26,6 +23,66 @@ FIRST_PAUSE_SECONDS = 0.5
 LONGEST_PAUSE_SECONDS = 5.0
 
 _SAID = re.compile(r"gpu-clusters: fabric-manager (.*)")
+
+SERVICE = "nvidia-fabricmanager.service"
+LOG = "/var/log/fabricmanager.log"
+LOG_LINES = 3
+
+COMMAND = (
+    f"nv-fabricmanager --version; systemctl is-active {SERVICE}; sudo -n tail -n {LOG_LINES} {LOG}"
+)
+"""Run by the VM's only account. Each part may fail and leave its answer out."""
+
+# systemctl(1), is-active: the unit's ActiveState; `unknown` is of older versions.
+_STATES = frozenset(
+    {
+        "active",
+        "reloading",
+        "inactive",
+        "failed",
+        "activating",
+        "deactivating",
+        "maintenance",
+        "unknown",
+    }
+)
+# "Fabric Manager version is : 595.58.03"
+_VERSION = re.compile(r"version is *: *([0-9.]+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Guest:
+    """The fabric manager as its own VM sees it."""
+
+    problem: str = ""
+    """Why the VM could not be asked; empty if it answered."""
+    version: str = ""
+    """What is installed; empty if nothing is, or nobody answered."""
+    service: str = ""
+    """ActiveState of its unit."""
+    log: tuple[str, ...] = ()
+    """The last lines of its log."""
+
+    @property
+    def answered(self) -> bool:
+        """Whether the VM let its host in and said something."""
+        return not self.problem
+
+
+def parsed_guest(output: str) -> Guest:
+    """The answer to `COMMAND`."""
+    version, service, log = "", "", list[str]()
+    for line in output.splitlines():
+        text = line.strip()
+        if service:
+            log.append(text)
+        elif text in _STATES:
+            service = text
+        elif found := _VERSION.search(text):
+            version = found[1]
+    if not service:
+        return Guest("its shell answers, but systemctl says nothing of the fabric manager", version)
+    return Guest("", version, service, tuple(line for line in log if line)[-LOG_LINES:])
 
 
 class Health(StrEnum):
@@ -41,10 +98,6 @@ class Health(StrEnum):
     FAILED = "failed"
     STOPPED = "stopped"
     """The VM does not run."""
-
-
-class UnhealthyError(RefusalError):
-    """The fabric manager does not serve; what was found and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,49 +143,21 @@ def ask(fabric: FabricManager) -> tuple[Health, str]:
     return Health.READY, ""
 
 
-def wait(vm: ServiceVmInputs, host: ServiceVmHost, fabric: FabricManager, clock: Clock) -> Health:
-    """Wait until the fabric manager serves.
-
-    Raises:
-        UnhealthyError: it does not, with the reason that can be seen from here.
-    """
-    begin, pause = clock.now(), FIRST_PAUSE_SECONDS
-    while True:
-        health, words = ask(fabric)
-        passed = clock.now() - begin
-        if health is Health.READY:
-            return health
-        if health is Health.WAITING and vm.fabric_manager.restart and passed >= SETTLE_SECONDS:
-            return health
-        if health in {Health.WRONG_MODE, Health.VERSION_MISMATCH, Health.FAILED}:
-            raise unhealthy(vm, host, health, words, host.look().console)
-        state = host.state()
-        if state != "running":
-            raise unhealthy(vm, host, Health.STOPPED, f"it is {state}", host.look().console)
-        console = host.look().console if health is Health.UNREACHABLE else ""
-        if passed >= vm.boot_timeout_seconds or said(console).wanted:
-            raise unhealthy(vm, host, health, words, console)
-        clock.sleep(min(pause, max(vm.boot_timeout_seconds - passed, 0.1)))
-        pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
-
-
 def unhealthy(
-    vm: ServiceVmInputs, host: ServiceVmHost, health: Health, words: str, console: str
-) -> UnhealthyError:
-    """The error for a fabric manager that does not serve: each cause with its own remedy."""
-    where = f"{host.place}: service VM {vm.name}"
-    guest = Guest("it does not run") if health is Health.STOPPED else host.ask_guest()
-    problem, remedy = _cause(vm, health, words, console, guest)
+    vm: ServiceVmInputs, health: Health, words: str, console: str, guest: Guest
+) -> Finding:
+    """Why a fabric manager does not serve: each cause with its own remedy."""
+    fault, problem, remedy = _cause(vm, health, words, console, guest)
     if guest.log:
         problem += f"; its log ends with: {' | '.join(guest.log)[:300]}"
     elif not guest.answered and health is not Health.STOPPED:
         problem += f"; over SSH the VM says nothing ({guest.problem[:200]})"
-    return UnhealthyError(where, problem, remedy)
+    return Finding(f"service-vm.{fault}", problem, remedy)
 
 
 def _cause(
     vm: ServiceVmInputs, health: Health, words: str, console: str, guest: Guest
-) -> tuple[str, str]:
+) -> tuple[str, str, str]:
     settings = vm.fabric_manager
     script = said(console)
     if guest.answered:
@@ -141,38 +166,45 @@ def _cause(
     last = _last_lines(console)
     if health is Health.STOPPED:
         return (
+            "ended",
             f"the VM ended while it was waited for ({words}){last}",
             f"read /var/log/libvirt/qemu/{vm.name}.log on the host",
         )
     if health is Health.WRONG_MODE:
         return (
+            "wrong-mode",
             f"the fabric manager does not share its switches ({words})",
             "FABRIC_MODE has to be 1 in the VM's fabricmanager.cfg, which the seed writes: find out "
             "who else changes it",
         )
     if health is Health.VERSION_MISMATCH:
         return (
+            "client-version",
             f"fmpm on the host and the fabric manager are of different versions ({words})",
             f"install the fmpm that belongs to {settings.version} on the host",
         )
     if health is Health.FAILED:
         return (
+            "failed",
             f"the fabric manager did not come up right: {words}",
             "read /var/log/fabricmanager.log in the VM; every NVSwitch of the board has to be in it",
         )
     if script.wanted:
         return (
+            "image-version",
             f"its image holds fabric manager {script.version}, not {script.wanted}; it was not started",
             f"use an image with {script.wanted}, or set the versions of fabric manager and guest "
             "driver to the image's",
         )
     if health is Health.WAITING:
         return (
+            "initialising",
             f"the fabric manager was still initialising after {vm.boot_timeout_seconds} s ({words})",
             "read /var/log/fabricmanager.log in the VM: links that do not train, or a switch that fails",
         )
     if script.state == "active":
         return (
+            "resident",
             f"its service is active, yet the API does not answer at {settings.bind_address}:"
             f"{settings.port} ({words}): it failed at start and stays resident, or listens elsewhere",
             "read /var/log/fabricmanager.log in the VM; all NVSwitches have to be there, and "
@@ -180,16 +212,19 @@ def _cause(
         )
     if script.state:
         return (
+            "service-down",
             f"its service is {script.state} ({words}): the fabric manager could not start",
             "read /var/log/fabricmanager.log in the VM; all NVSwitches have to be there, and the "
             "NVIDIA driver of the image has to be of the fabric manager's version",
         )
     if not console.strip() and not guest.answered:
         return (
+            "no-boot",
             f"it does not boot: its console says nothing after {vm.boot_timeout_seconds} s ({words})",
             f"check that the image boots with UEFI: `virsh console {vm.name}` on the host",
         )
     return (
+        "no-answer",
         f"it booted but the fabric manager did not answer within {vm.boot_timeout_seconds} s "
         f"({words}){last}",
         f"look at `virsh console {vm.name}` on the host: cloud-init has to read its seed",

@@ -6,6 +6,7 @@ program that systemd starts the VM with.
 
 from __future__ import annotations
 
+import base64
 import io
 import tarfile
 from collections.abc import Mapping, Sequence
@@ -16,14 +17,12 @@ from gpuclusters.adapters.errors import (
     CommandFailedError,
     InvalidAnswerError,
 )
-from gpuclusters.adapters.scripts import command_error, last_lines, run_script
-from gpuclusters.adapters.service_vm_answers import parsed, with_remedy
+from gpuclusters.adapters.scripts import command_error, explained, facts, last_lines, run_script
 from gpuclusters.adapters.ssh import Completed, SshHost
-from gpuclusters.domain.cloud_init import Seed
-from gpuclusters.domain.service_vm import ACCOUNT, STATE_FOLDER, ServiceVmInputs
-from gpuclusters.domain.service_vm_guest import COMMAND, Guest
-from gpuclusters.domain.service_vm_guest import parsed as parsed_guest
-from gpuclusters.domain.service_vm_state import UNITS, LiveVm, wanted
+from gpuclusters.service_vm.cloud_init import Seed
+from gpuclusters.service_vm.decide import UNITS, LiveVm, wanted
+from gpuclusters.service_vm.health import COMMAND, Guest, parsed_guest
+from gpuclusters.service_vm.model import ACCOUNT, STATE_FOLDER, ServiceVmInputs
 
 FOLDER = Path(__file__).resolve().parents[2] / "scripts" / "service-vm"
 
@@ -37,24 +36,16 @@ _SLOW_SECONDS = 300
 
 
 class SshServiceVm:
-    """`ServiceVmHost` of one host."""
+    """One host and its service VM. Every verb may be repeated: what is done already is fine."""
 
     def __init__(self, host: SshHost, vm: ServiceVmInputs) -> None:
         self._host = host
         self._vm = vm
+        self.target = host.place
         self._files = tuple(wanted(vm, scripts()).files)
 
-    @property
-    def place(self) -> str:
-        """Name, address and port of the host."""
-        return self._host.place
-
     def look(self) -> LiveVm:
-        """What is there now.
-
-        Raises:
-            AdapterError: not reached, or the answer cannot be read.
-        """
+        """What is there now."""
         vm = self._vm
         done = self._run(
             "inspect",
@@ -74,29 +65,24 @@ class SshServiceVm:
             repeatable=True,
         )
         try:
-            return parsed(done.stdout.decode())
-        except ValueError as error:
+            return parsed(done.stdout)
+        except (ValueError, KeyError) as error:
             raise InvalidAnswerError(
-                self.place, f"look at the service VM {vm.name}", f"unreadable: {error}", "run again"
+                self._host.place,
+                f"look at the service VM {vm.name}",
+                f"unreadable: {error}",
+                "run again",
             ) from error
 
     def state(self) -> str | None:
-        """As `virsh domstate` says.
-
-        Raises:
-            AdapterError: not reached.
-        """
+        """As `virsh domstate` says."""
         argv = ["virsh", "--connect", "qemu:///system", "domstate", self._vm.name]
         done = self._host.run(argv, tried="ask for the VM's state", repeatable=True)
         words = done.stdout.decode(errors="replace").split("\n", 1)[0].strip()
         return words if done.status == 0 else None
 
     def ask_guest(self) -> Guest:
-        """What the VM says of itself; that it cannot be asked is an answer too.
-
-        Raises:
-            AdapterError: the host was not reached.
-        """
+        """What the VM says of itself; that it cannot be asked is an answer too."""
         vm = self._vm
         done = self._run(
             "guest",
@@ -117,11 +103,7 @@ class SshServiceVm:
         return parsed_guest(done.stdout.decode(errors="replace"))
 
     def fetch_image(self, seconds: int) -> str | None:
-        """Get and verify the image for so long.
-
-        Raises:
-            AdapterError: another checksum, no such file, or the download failed; nothing was used.
-        """
+        """Get and verify the image for so long."""
         image = self._vm.image
         tried = f"get the image {image.path or image.url}"
         done = self._run(
@@ -153,23 +135,15 @@ class SshServiceVm:
         }[done.status]
         if "No space left" in problem or "Failed writing body" in problem:
             raise command_error(self._host, tried, done)
-        raise CommandFailedError(self.place, tried, problem, remedy)
+        raise CommandFailedError(self._host.place, tried, problem, remedy)
 
     def install(self, files: Mapping[str, str], executable: frozenset[str]) -> None:
-        """Write the host's own files, and let systemd start the VM at boot.
-
-        Raises:
-            AdapterError: not reached, no space, or systemd refuses.
-        """
+        """Write the host's own files, and let systemd start the VM at boot."""
         tar = _tar(files, {path: 0o755 if path in executable else 0o644 for path in files})
         self._run("install", UNITS, "install the units of the service VM", content=tar)
 
     def write_seed(self, seed: Seed) -> None:
-        """Make the seed.
-
-        Raises:
-            AdapterError: not reached, no tool for ISO images, no space.
-        """
+        """Make the seed."""
         vm = self._vm
         tried = f"make the seed {vm.seed}"
         done = self._run(
@@ -181,53 +155,33 @@ class SshServiceVm:
         )
         if done.status == _NO_ISO_TOOL:
             raise CommandFailedError(
-                self.place,
+                self._host.place,
                 tried,
                 "neither genisoimage, mkisofs nor xorriso is installed",
                 "install the package genisoimage (or xorriso) on the host",
             )
 
     def define_network(self, xml: str) -> None:
-        """Define the network anew and start it.
-
-        Raises:
-            AdapterError: not reached, or libvirt refuses.
-        """
+        """Define the network anew and start it."""
         name = self._vm.network.name
         self._run("define", ["network", name], f"define the network {name}", content=xml.encode())
 
     def make_disk(self) -> None:
-        """Make the VM's disk.
-
-        Raises:
-            AdapterError: not reached, no space, or qemu-img refuses.
-        """
+        """Make the VM's disk."""
         vm = self._vm
         self._run("disk", [vm.disk, vm.image.file, str(vm.disk_gib)], f"make the disk {vm.disk}")
 
     def define_domain(self, xml: str) -> None:
-        """Define the domain.
-
-        Raises:
-            AdapterError: not reached, or libvirt refuses.
-        """
+        """Define the domain."""
         name = self._vm.name
         self._run("define", ["domain", name], f"define the service VM {name}", content=xml.encode())
 
     def start(self) -> None:
-        """Start the VM.
-
-        Raises:
-            AdapterError: not reached, or libvirt refuses: devices not on vfio-pci, as a rule.
-        """
+        """Start the VM."""
         self._run("power", ["start", self._vm.name], f"start the service VM {self._vm.name}")
 
     def shut_down(self, seconds: int) -> bool:
-        """Ask the VM to shut down and wait; whether it did.
-
-        Raises:
-            AdapterError: not reached.
-        """
+        """Ask the VM to shut down and wait; whether it did."""
         done = self._run(
             "power",
             ["shutdown", self._vm.name, str(seconds)],
@@ -237,19 +191,11 @@ class SshServiceVm:
         return done.status == 0
 
     def power_off(self) -> None:
-        """Take the VM's power.
-
-        Raises:
-            AdapterError: not reached, or libvirt refuses.
-        """
+        """Take the VM's power."""
         self._run("power", ["off", self._vm.name], f"switch off the service VM {self._vm.name}")
 
     def remove(self, *, network: bool) -> None:
-        """Remove the VM and all that belongs to it.
-
-        Raises:
-            AdapterError: not reached, or libvirt refuses.
-        """
+        """Remove the VM and all that belongs to it."""
         vm = self._vm
         self._run(
             "remove",
@@ -288,7 +234,7 @@ class SshServiceVm:
                 timeout_seconds=_SLOW_SECONDS,
             )
         except CommandFailedError as error:
-            raise with_remedy(error) from error
+            raise explained(error, "service-vm") from error
 
 
 @cache
@@ -306,3 +252,43 @@ def _tar(files: Mapping[str, str], modes: Mapping[str, int] | None = None) -> by
             entry.mode = (modes or {}).get(name, 0o600)
             archive.addfile(entry, io.BytesIO(text.encode()))
     return buffer.getvalue()
+
+
+def parsed(output: bytes) -> LiveVm:
+    """The answer of `inspect.sh`.
+
+    Raises:
+        ValueError: it is none.
+    """
+    said = facts(output)
+    if "boot" not in said:
+        raise ValueError("the host did not say its boot id")
+
+    def last(key: str, default: str = "") -> str:
+        return said.get(key, [default])[-1]
+
+    def decoded(key: str) -> str | None:
+        return base64.b64decode(last(key)).decode(errors="replace") if key in said else None
+
+    problem = decoded("problem")
+    files = (value.partition(" ") for value in said.get("file", ()))
+    return LiveVm(
+        problem=None if problem is None else last_lines(problem),
+        boot_id=last("boot"),
+        network=decoded("network"),
+        network_active=last("network-active") == "yes",
+        network_autostart=last("network-autostart") == "yes",
+        domain=decoded("domain"),
+        running_domain=decoded("running"),
+        state=last("state") or None,
+        number=last("number", "-"),
+        autostart=last("autostart") == "enable",
+        backing=last("backing").removeprefix("-") if "backing" in said else None,
+        seed=last("seed") or None,
+        image_verified=last("image") == "verified",
+        files={path: digest for digest, _, path in files},
+        disabled=tuple(said.get("disabled", ())),
+        stale="stale" in said,
+        console=decoded("console") or "",
+        host_key=(decoded("hostkey") or "").strip(),
+    )

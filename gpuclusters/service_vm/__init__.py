@@ -1,0 +1,1 @@
+"""The VM on a host that holds its NVSwitches and runs the fabric manager."""
