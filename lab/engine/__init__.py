@@ -10,8 +10,7 @@ From the outside in, one module per noun:
   `replacement` orders replacements, `untargeted` keeps what no target asks for, `executor` takes
   the steps.
 - `step`, `changes`, `deletes`, `refresh`: what a step does.
-- `plugins`, `connection`, `provider`, `providers`, `resource_provider`: processes
-  that serve resources, and which of them serves what.
+- `plugins`, `provider`, `providers`: processes that serve resources, and which of them serves what.
 - `keeper`: the stored state, around every step. `reporter`: events and counts.
 - Values: `values`, `wire`, `state`, `goal`, `urn`, `aliases`, `paths`, `diff`, `graph`,
   `targets`, `answers` (of providers), `messages` (Pulumi's wording).

@@ -14,6 +14,7 @@ import pytest
 
 from lab.engine import secrets
 from lab.engine.backend import checkpoints
+from lab.engine.backend.envelope import Checkpoint
 from lab.engine.keeper import Keeper
 from lab.engine.usererror import UserError
 from tests.engine import recordings
@@ -68,8 +69,8 @@ def test_a_recorded_state_is_written_back_byte_for_byte(stack: DiskStack) -> Non
         deployment.setdefault("metadata", {})
         if any(op["type"] != "creating" for op in deployment.get("pending_operations") or ()):
             continue  # the next run drops those, as Pulumi's does
-        opened = checkpoints.opened(checkpoints.Checkpoint(3, deployment), manager())
-        checkpoint = checkpoints.Checkpoint(3, opened.to_checkpoint(manager().crypter.encrypt))
+        opened = checkpoints.opened(Checkpoint(3, deployment), manager())
+        checkpoint = Checkpoint(3, opened.to_checkpoint(manager().crypter.encrypt))
         checkpoints.write(stack.backend.bucket, DEV, checkpoint)
         before = stack.state.read_bytes()
         store = stack.store()

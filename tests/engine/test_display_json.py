@@ -7,10 +7,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from lab.engine.display.base import Display, Options
+from lab.engine.display.base import Display, Masker, Options
 from lab.engine.display.digest import Digest
 from lab.engine.display.eventlines import EventLines
-from lab.engine.display.masking import Masker
 from lab.engine.events import (
     Cancel,
     Diagnostic,

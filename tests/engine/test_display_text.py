@@ -8,11 +8,9 @@ from collections.abc import Sequence
 import pytest
 
 from lab.engine.display import report
-from lab.engine.display.base import Display, Options
-from lab.engine.display.colours import Painter
+from lab.engine.display.base import Display, Masker, Options, Painter
 from lab.engine.display.difference import Differences, compare
 from lab.engine.display.lines import Lines
-from lab.engine.display.masking import Masker
 from lab.engine.display.rows import short_type
 from lab.engine.display.steps import COUNTED, KINDS
 from lab.engine.events import (

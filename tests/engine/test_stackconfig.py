@@ -11,19 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lab.engine.project import load
-from lab.engine.stackconfig import (
-    ConfigKey,
-    Secure,
-    StackFile,
-    effective,
-    parse_key,
-    parse_path_key,
-    refuse_unsupported,
-    validate,
-    values,
-    yamltext,
-)
-from lab.engine.stackconfig.keys import parse_path
+from lab.engine.stackconfig import values, yamltext
+from lab.engine.stackconfig.effective import effective, refuse_unsupported, validate
+from lab.engine.stackconfig.keys import ConfigKey, parse_key, parse_path, parse_path_key
+from lab.engine.stackconfig.stackfile import StackFile
+from lab.engine.stackconfig.values import Secure
 from lab.engine.usererror import UserError
 
 STACK_FILE = """\

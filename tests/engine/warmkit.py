@@ -17,8 +17,8 @@ from tests.fixtures.keys import quick_keys
 _CODE = Path(__file__).with_name("warm")
 _ROOT = Path(__file__).parents[2]
 _ENGINE = (
-    *("lab.engine.cli.main", "lab.engine.deployment", "lab.engine.display"),
-    *("lab.engine.cli.interrupts", "lab.engine.cli.screen", "lab.engine.backend.filebackend"),
+    *("lab.engine.cli.main", "lab.engine.deployment", "lab.engine.display.base"),
+    *("lab.engine.cli.watching", "lab.engine.display.lines", "lab.engine.backend.filebackend"),
     "cryptography.hazmat.primitives.ciphers.aead",
 )
 _PROGRAM = ("pulumi", "pulumi.dynamic", "asyncio", "runpy", "json")

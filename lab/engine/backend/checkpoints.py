@@ -8,7 +8,6 @@ from typing import Any
 
 from lab.engine.backend.bucket import Bucket
 from lab.engine.backend.envelope import (
-    CURRENT_VERSION,
     Checkpoint,
     EnvelopeError,
     parse,
@@ -25,8 +24,6 @@ from lab.engine.state import (
 )
 from lab.engine.usererror import UserError
 from lab.engine.values import Plaintext
-
-__all__ = ["CURRENT_VERSION", "Checkpoint"]
 
 
 def read(bucket: Bucket, stack: StackReference) -> Checkpoint:

@@ -11,11 +11,11 @@ from collections import Counter
 from typing import Any
 
 from lab.engine.cli.parser import Parser, Verbs, config_file_flag, stack_flags
-from lab.engine.cli.tables import print_json, print_table
-from lab.engine.cli.terminal import interactive
+from lab.engine.cli.terminal import interactive, print_json, print_table
 from lab.engine.cli.workspace import Workspace
-from lab.engine.stackconfig import ConfigKey, Secure, Tree, parse_key, parse_path_key, values
-from lab.engine.stackconfig.keys import Path
+from lab.engine.stackconfig import values
+from lab.engine.stackconfig.keys import ConfigKey, Path, parse_key, parse_path_key
+from lab.engine.stackconfig.values import Secure, Tree
 from lab.engine.usererror import ExitCode, UserError
 
 _TYPES = {"string": str, "int": int, "float": float}

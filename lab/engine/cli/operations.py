@@ -7,8 +7,14 @@ import os
 from typing import Any
 
 from lab.engine.backend.locks import locked
-from lab.engine.cli.options import truth
-from lab.engine.cli.parser import PROGRAM, Parser, Verbs, config_file_flag, stack_flags
+from lab.engine.cli.parser import (
+    PROGRAM,
+    Parser,
+    Verbs,
+    config_file_flag,
+    stack_flags,
+    truth,
+)
 from lab.engine.cli.runs import NEEDS_YES, NEEDS_YES_OR_LOOK, Session
 from lab.engine.cli.terminal import agreed, interactive
 from lab.engine.cli.workspace import Workspace, check_provider

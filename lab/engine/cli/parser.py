@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import os
 import re
 from collections.abc import Iterator, Sequence
 from typing import NoReturn, TypeAlias
 
-from lab.engine.cli import options
 from lab.engine.cli.refusals import refuse_flag, refuse_verb
 from lab.engine.usererror import ExitCode, UserError
 
@@ -20,6 +20,14 @@ Verbs: TypeAlias = "argparse._SubParsersAction[Parser]"
 _NO_SUCH = re.compile(r"argument (?:VERB|ACTION): invalid choice: '(.*?)' \(choose from (.*)\)")
 # Flags that Pulumi lets stand alone, with the value that they then have.
 _BARE = {"--refresh": "true", "-r": "true"}
+
+_PREFIX = "PULUMI_OPTION_"
+_VARIABLES = {
+    "PULUMI_DEBUG_PROVIDERS": "unset it; providers are started by the engine",
+    "PULUMI_RUN_PROGRAM": "unset it, and run `up` first, which renews what providers are given",
+}
+_TRUE = frozenset({"1", "t", "true"})
+_FALSE = frozenset({"", "0", "f", "false"})
 
 
 class Parser(argparse.ArgumentParser):
@@ -62,7 +70,7 @@ def parse(parser: Parser, arguments: Sequence[str]) -> argparse.Namespace:
         arguments = [*arguments[1:], "--help"]
     elif first == "--version":
         arguments = ["version", *arguments[1:]]
-    options.refuse_environment()
+    refuse_environment()
     known, unknown = parser.parse_known_args(_normalised(arguments, _switches(parser)))
     literal = False
     for argument in unknown:
@@ -131,7 +139,7 @@ def _normalised(arguments: Sequence[str], switches: frozenset[str]) -> list[str]
         if argument == "--":
             return [*result, *arguments[position:]]
         if equals and name in switches:
-            result += [name] if options.switched(name, value) else []
+            result += [name] if switched(name, value) else []
         elif argument in _BARE:
             result.append(f"{'--refresh' if argument == '-r' else argument}={_BARE[argument]}")
         else:
@@ -224,3 +232,37 @@ def config_file_flag(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--config-file", metavar="FILE", help="in place of Pulumi.<stack>.yaml in the project"
     )
+
+
+def switched(flag: str, value: str) -> bool:
+    """Whether ``--flag=value`` switches a flag on."""
+    word = value.lower()
+    if word not in _TRUE | _FALSE or not word:
+        raise UserError(f"{flag}={value}: write true or false", ExitCode.CONFIGURATION)
+    return word in _TRUE
+
+
+def truth(text: str) -> str:
+    """``true`` or ``false`` from any of the words for them; the type of a flag."""
+    try:
+        return "true" if switched("", text) else "false"
+    except UserError:
+        raise argparse.ArgumentTypeError(f"{text!r} is neither true nor false") from None
+
+
+def refuse_environment() -> None:
+    """Refuse variables of Pulumi's CLI that would change a run here: ``PULUMI_OPTION_<FLAG>`` is any flag."""
+    for name, instead in _VARIABLES.items():
+        if os.environ.get(name):
+            raise UserError(
+                f"{name} is set, which is not part of the embedded engine: {instead}",
+                ExitCode.CONFIGURATION,
+            )
+    for name in sorted(os.environ):
+        if name.startswith(_PREFIX) and os.environ[name]:
+            flag = name.removeprefix(_PREFIX).lower().replace("_", "-")
+            raise UserError(
+                f"{name} is set: the embedded engine takes no flags from the environment; unset it and"
+                f" pass --{flag}",
+                ExitCode.CONFIGURATION,
+            )

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Literal
 from lab.engine.backend.history import UpdateRecord
 from lab.engine.cli.terminal import coloured, confirm, truthy
 from lab.engine.cli.workspace import Workspace
-from lab.engine.stackconfig import refuse_unsupported, validate, values
+from lab.engine.stackconfig import values
+from lab.engine.stackconfig.effective import refuse_unsupported, validate
 from lab.engine.usererror import ExitCode, UserError
 
 if TYPE_CHECKING:
-    from lab.engine.display import Options
+    from lab.engine.display.base import Display, Options
     from lab.engine.events import Event
     from lab.engine.request import Outcome, Request
 
@@ -112,17 +113,11 @@ class Session:
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")
         # Importing the engine means importing gRPC, which is not needed to find a wrong flag.
         from lab.engine import deployment
-        from lab.engine.cli.interrupts import stoppable
-        from lab.engine.cli.screen import Screen
-        from lab.engine.display import choose
+        from lab.engine.cli.watching import Screen, stoppable
 
-        arguments = self._arguments
         options = self._options(preview=preview)
         self._announce()
-        streaming = truthy("PULUMI_ENABLE_STREAMING_JSON_PREVIEW")
-        with choose(
-            options, json=arguments.json, diff=arguments.diff, streaming=streaming
-        ) as display:
+        with self._display(options) as display:
             screen = Screen(display.show)
 
             def show(event: Event) -> None:
@@ -136,15 +131,30 @@ class Session:
                 screen.close()
         return outcome
 
+    def _display(self, options: Options) -> Display:
+        if self._arguments.json:
+            from lab.engine.display.digest import Digest
+            from lab.engine.display.eventlines import EventLines
+
+            streaming = truthy("PULUMI_ENABLE_STREAMING_JSON_PREVIEW")
+            return Digest(options) if options.preview and not streaming else EventLines(options)
+        if self._arguments.diff:
+            from lab.engine.display.difference import Differences
+
+            return Differences(options)
+        from lab.engine.display.lines import Lines
+
+        return Lines(options)
+
     def _announce(self) -> None:
-        from lab.engine.display import ANNOUNCEMENT
+        from lab.engine.display.base import ANNOUNCEMENT
 
         if not self._announced:
             print(ANNOUNCEMENT, file=sys.stderr if self._arguments.json else sys.stdout, flush=True)
         self._announced = True
 
     def _options(self, *, preview: bool) -> Options:
-        from lab.engine.display import Masker, Options
+        from lab.engine.display.base import Masker, Options
 
         arguments = self._arguments
         return Options(

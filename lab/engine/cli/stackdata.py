@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from lab.engine.backend import history
-from lab.engine.backend.checkpoints import Checkpoint, open_snapshot, opened, stored_manager
-from lab.engine.backend.envelope import exported
+from lab.engine.backend.checkpoints import open_snapshot, opened, stored_manager
+from lab.engine.backend.envelope import Checkpoint, exported
 from lab.engine.backend.envelope import imported as taken_in
 from lab.engine.cli.configuration import value_json
 from lab.engine.cli.parser import Parser, nested_stack_flag
-from lab.engine.cli.tables import print_json, print_table, write_result
+from lab.engine.cli.terminal import print_json, print_table, write_result
 from lab.engine.cli.workspace import Workspace
 from lab.engine.stackconfig import values
 from lab.engine.state import STACK_TYPE, ResourceState, Snapshot, StateError

@@ -9,8 +9,7 @@ from lab.engine.backend.checkpoints import empty_deployment
 from lab.engine.backend.locks import held
 from lab.engine.cli import stackdata
 from lab.engine.cli.parser import Parser, Verbs, nested_stack_flag, stack_flags
-from lab.engine.cli.tables import print_json, print_table
-from lab.engine.cli.terminal import agreed, confirm, interactive
+from lab.engine.cli.terminal import agreed, confirm, interactive, print_json, print_table
 from lab.engine.cli.workspace import Workspace, check_provider
 from lab.engine.usererror import ExitCode, UserError
 

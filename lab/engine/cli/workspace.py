@@ -16,7 +16,10 @@ from lab.engine.backend.layout import StackReference, parse_reference
 from lab.engine.backend.store import CheckpointStore
 from lab.engine.project import Project
 from lab.engine.secrets import SecretsManager, new_manager, open_manager, read_passphrase
-from lab.engine.stackconfig import ConfigKey, StackFile, Tree, effective
+from lab.engine.stackconfig.effective import effective
+from lab.engine.stackconfig.keys import ConfigKey
+from lab.engine.stackconfig.stackfile import StackFile
+from lab.engine.stackconfig.values import Tree
 from lab.engine.usererror import ExitCode, UserError
 
 

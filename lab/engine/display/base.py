@@ -1,20 +1,82 @@
-"""What a display is: it is shown every event of a run and says so on the terminal or as JSON."""
+"""What every display has: its options, no secrets in what it prints, colours where they are wanted."""
 
 from __future__ import annotations
 
 import dataclasses
+import json
+import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
-from lab.engine.display.masking import Masker
 from lab.engine.events import Diagnostic, Event, Prelude
 from lab.engine.state import STACK_TYPE
 
 ANNOUNCEMENT = (
     "Embedded engine: a subset of the Pulumi engine; the state is Pulumi's, `pulumi` can take over."
 )
+
+MASK = "[secret]"
+# Shorter texts are left alone: masking every "on" would make the output unreadable.
+SHORTEST = 3
+_CODES = {
+    "bold": "1",
+    "dim": "2",
+    "red": "31",
+    "green": "32",
+    "yellow": "33",
+    "magenta": "35",
+    "cyan": "36",
+    "bright_red": "91",
+    "bright_green": "92",
+}
+
+
+class Masker:
+    """Replaces the plain text of secrets, wherever it stands, as Pulumi does."""
+
+    def __init__(self, secrets: Iterable[str]) -> None:
+        hidden: set[str] = set()
+        for secret in secrets:
+            if len(secret) >= SHORTEST and secret.lower() not in ("true", "false"):
+                # A secret may stand inside of a JSON text as well.
+                hidden |= {
+                    secret,
+                    json.dumps(secret)[1:-1],
+                    json.dumps(secret, ensure_ascii=False)[1:-1],
+                }
+        longest_first = sorted(hidden, key=len, reverse=True)
+        self._pattern = re.compile("|".join(map(re.escape, longest_first))) if hidden else None
+
+    def text(self, text: str) -> str:
+        """A text without the secrets."""
+        return self._pattern.sub(MASK, text) if self._pattern else text
+
+    def value(self, value: Any) -> Any:
+        """JSON data without the secrets; keys stay as they are."""
+        if self._pattern is None:
+            return value
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, list):
+            return [self.value(item) for item in value]
+        if isinstance(value, dict):
+            return {key: self.value(item) for key, item in value.items()}
+        return value
+
+
+class Painter:
+    """Puts colour codes around a text, or does not."""
+
+    def __init__(self, *, on: bool) -> None:
+        self._on = on
+
+    def __call__(self, text: str, colour: str) -> str:
+        """The text in a colour; an empty name leaves it as it is."""
+        if not self._on or not colour:
+            return text
+        return f"\x1b[{_CODES[colour]}m{text}\x1b[0m"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from lab.engine.display.base import Display, Options, is_root
-from lab.engine.display.colours import Painter
+from lab.engine.display.base import Display, Options, Painter, is_root
 from lab.engine.display.lines import closing, title
 from lab.engine.display.report import shown
 from lab.engine.display.rows import Rows

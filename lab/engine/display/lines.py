@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from lab.engine.display import report
-from lab.engine.display.base import Display, Options
-from lab.engine.display.colours import Painter
+from lab.engine.display.base import Display, Options, Painter
 from lab.engine.display.rows import Row, Rows, short_type
 from lab.engine.display.steps import KINDS, is_replacement_part
 from lab.engine.events import Diagnostic, Event, Summary

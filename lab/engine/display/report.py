@@ -6,8 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from lab.engine.display.base import Options
-from lab.engine.display.colours import Painter
+from lab.engine.display.base import Options, Painter
 from lab.engine.display.rows import Rows, short_type
 from lab.engine.display.steps import COUNTED, KINDS
 from lab.engine.events import Diagnostic, Summary

@@ -12,7 +12,7 @@ from lab.engine.atomicfile import write_text
 from lab.engine.stackconfig import values, yamltext
 from lab.engine.stackconfig.keys import ConfigKey, parse_key
 from lab.engine.stackconfig.keys import Path as ValuePath
-from lab.engine.stackconfig.values import Secure, Tree
+from lab.engine.stackconfig.values import Tree
 from lab.engine.usererror import ExitCode, UserError
 
 _OTHER_PROVIDERS = ("secretsprovider", "encryptedkey")
@@ -125,6 +125,3 @@ def _parse(path: Path, text: str) -> dict[str, Any]:
             ExitCode.CONFIGURATION,
         )
     return document
-
-
-__all__ = ["Secure", "StackFile"]
