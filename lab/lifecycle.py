@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import fcntl
 import json
-import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -30,6 +29,7 @@ from lab.control_plane import pki
 from lab.control_plane.kube import KubeApi
 from lab.control_plane.layout import Layout
 from lab.control_plane.ports import kept
+from lab.files import write_atomic
 from lab.hosts.firmware import GOLDEN
 from lab.hosts.folder import HostsFolder
 from lab.issuer import IssuerStatus
@@ -106,13 +106,15 @@ def start(folder: Path, spec: LabSpec, report: Report) -> None:
             )
         else:
             usernetes.stop(folder / "usernetes")
-        _publish(folder / AUTHORITY, Layout.of(folder).certificate(pki.CA).read_bytes())
+        write_atomic(
+            folder / AUTHORITY, Layout.of(folder).certificate(pki.CA).read_bytes(), mode=0o600
+        )
         # Its pods have addresses of their own; tenants come by a name of this machine's loopback.
         pki.keep(Layout.of(folder), folder / API_CERTIFICATE, _API, names=["localhost"])
         # Where machines are reached is known now: those of real nodes have moved into their networks.
         endpoints = hosts.status(folder / "hosts").hosts
         inventory = _inventory(folder, spec.name, endpoints, control.kubeconfig, issued)
-        _publish(folder / INVENTORY, json.dumps(inventory, indent=2).encode())
+        write_atomic(folder / INVENTORY, json.dumps(inventory, indent=2).encode(), mode=0o600)
 
 
 def reinstall(folder: Path, host: str) -> None:
@@ -128,7 +130,7 @@ def reinstall(folder: Path, host: str) -> None:
         endpoint = hosts.reinstall(folder / "hosts", host)
         known = json.loads(inventory.read_bytes())
         known["hosts"][host]["host-key"] = endpoint.host_key
-        _publish(inventory, json.dumps(known, indent=2).encode())
+        write_atomic(inventory, json.dumps(known, indent=2).encode(), mode=0o600)
         _forget_pods(folder, host)
 
 
@@ -229,7 +231,7 @@ def claim(folder: Path) -> None:
         )
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o700)
-    _publish(folder / MARK, json.dumps({"version": INVENTORY_VERSION}).encode())
+    write_atomic(folder / MARK, json.dumps({"version": INVENTORY_VERSION}).encode(), mode=0o600)
 
 
 @contextmanager
@@ -243,14 +245,3 @@ def _exclusive(folder: Path) -> Iterator[None]:
                 f"another command is at work on the lab {folder}; wait until it has ended"
             ) from None
         yield
-
-
-def _publish(path: Path, data: bytes) -> None:
-    """Write a file that is there whole or not at all, readable by its owner only."""
-    if path.exists() and path.read_bytes() == data:
-        return
-    temporary = path.with_suffix(".new")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(data)
-    temporary.replace(path)

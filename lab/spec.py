@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
 from lab.control_plane import NodeSpec
+from lab.files import write_atomic
 from lab.hosts import HostSpec
 from lab.nodes.choice import Kind
 
@@ -86,7 +86,5 @@ def with_known(folder: Path, spec: LabSpec) -> LabSpec:
 
 def remember(folder: Path, spec: LabSpec) -> None:
     """Write it down, whole or not at all."""
-    temporary = folder / f"{FILE}.{os.getpid()}"
     # Quantities come as a view of a mapping that nobody can change.
-    temporary.write_bytes(_ADAPTER.dump_json(spec, fallback=dict, warnings=False))
-    temporary.replace(folder / FILE)
+    write_atomic(folder / FILE, _ADAPTER.dump_json(spec, fallback=dict, warnings=False))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lab.stand_in import StandInStatus
+from lab.server_process import ServerStatus
 from lab.stand_in_faults import FaultBook
 
 
@@ -20,7 +20,7 @@ class Command:
     serve: Callable[[Path], None]
     """In the foreground; what `start` runs."""
     stop: Callable[[Path], None]
-    status: Callable[[Path], StandInStatus]
+    status: Callable[[Path], ServerStatus]
     faults: FaultBook[Any]
 
     def run(self, arguments: list[str]) -> int:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from lab.hosts.folder import read_json, write_json
+from lab.files import read_json, write_json
+from lab.server_process import ServerFolder
 
 Fault = TypeVar("Fault", bound=BaseModel)
 
@@ -20,8 +20,6 @@ class FaultBook(Generic[Fault]):
 
     kinds: TypeAdapter[Fault]
     """One of them, by its `kind`."""
-    file: Callable[[Path], Path]
-    """Where they are kept, of the stand-in's folder."""
     error: type[Exception]
 
     def parse(self, kind: str, values: dict[str, Any]) -> Fault:
@@ -37,14 +35,16 @@ class FaultBook(Generic[Fault]):
 
     def read(self, folder: Path) -> list[Fault]:
         """Those that are injected now."""
-        return [self.kinds.validate_python(one) for one in read_json(self.file(folder)) or ()]
+        return [
+            self.kinds.validate_python(one) for one in read_json(ServerFolder(folder).faults) or ()
+        ]
 
     def inject(self, folder: Path, *faults: Fault) -> None:
         """Add some; they hold from the next look on."""
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         now = [*self.read(folder), *faults]
-        write_json(self.file(folder), [fault.model_dump(mode="json") for fault in now])
+        write_json(ServerFolder(folder).faults, [fault.model_dump(mode="json") for fault in now])
 
     def clear(self, folder: Path) -> None:
         """Take all of them away."""
-        self.file(folder).unlink(missing_ok=True)
+        ServerFolder(folder).faults.unlink(missing_ok=True)

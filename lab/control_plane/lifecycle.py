@@ -26,13 +26,14 @@ from lab.control_plane.commands import (
     SCHEDULER,
     command_lines,
 )
-from lab.control_plane.files import exclusive, write_atomic
+from lab.control_plane.files import exclusive
 from lab.control_plane.health import POLL_SECONDS, Probe, wait_until
 from lab.control_plane.kube import Https, KubeApi
 from lab.control_plane.layout import Layout
 from lab.control_plane.model import ControlPlane, ControlPlaneError, NodeSpec, ProcessStatus
-from lab.control_plane.objects import MANIFESTS, kubeconfig
+from lab.control_plane.objects import MANIFESTS, kubeconfig_of
 from lab.control_plane.processes import Running
+from lab.files import write_atomic
 from lab.tools import Report
 from lab.tools.report import to_stderr
 
@@ -175,9 +176,9 @@ class _Start:
 
     def _write_configuration(self) -> None:
         for name in (CONTROLLER_MANAGER, SCHEDULER, KWOK, KUBELET):
-            content = kubeconfig(self.layout, name, self.ports)
+            content = kubeconfig_of(self.layout, name, self.ports)
             write_atomic(self.layout.kubeconfig_of(name), content, mode=0o600)
-        admin = kubeconfig(self.layout, "admin", self.ports)
+        admin = kubeconfig_of(self.layout, "admin", self.ports)
         write_atomic(self.layout.kubeconfig, admin, mode=0o600)
         write_atomic(self.layout.stages, (MANIFESTS / "stages.yaml").read_bytes())
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from lab.control_plane.layout import Layout
 from lab.control_plane.model import NodeSpec
 from lab.control_plane.pki import CA
 from lab.control_plane.ports import LOOPBACK
+from lab.kubeconfig import kubeconfig
 from lab.tools.catalogue import KUBERNETES_VERSION, KWOK_VERSION, host_platform
 
 MANIFESTS = Path(__file__).parent / "manifests"
@@ -85,34 +85,17 @@ def node_status(spec: NodeSpec, kubelet_port: int) -> Object:
     }
 
 
-def kubeconfig(layout: Layout, client: str, ports: Mapping[str, int]) -> bytes:
+def kubeconfig_of(layout: Layout, client: str, ports: Mapping[str, int]) -> bytes:
     """A kubeconfig that holds all it needs, so that it can be copied or kept as a secret."""
-    document = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [
-            {
-                "name": "lab",
-                "cluster": {
-                    "server": f"https://{LOOPBACK}:{ports['kube-apiserver']}",
-                    "certificate-authority-data": _encoded(layout.certificate(CA)),
-                },
-            }
-        ],
-        "users": [
-            {
-                "name": client,
-                "user": {
-                    "client-certificate-data": _encoded(layout.certificate(client)),
-                    "client-key-data": _encoded(layout.key(client)),
-                },
-            }
-        ],
-        "contexts": [{"name": "lab", "context": {"cluster": "lab", "user": client}}],
-        "current-context": "lab",
+    cluster = {
+        "server": f"https://{LOOPBACK}:{ports['kube-apiserver']}",
+        "certificate-authority-data": _encoded(layout.certificate(CA)),
     }
-    # JSON is YAML, and unlike YAML it has one way to write a thing: a rewrite changes no byte.
-    return (json.dumps(document, indent=2) + "\n").encode()
+    user = {
+        "client-certificate-data": _encoded(layout.certificate(client)),
+        "client-key-data": _encoded(layout.key(client)),
+    }
+    return kubeconfig(cluster, user, client=client).encode()
 
 
 def _encoded(path: Path) -> str:

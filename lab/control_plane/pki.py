@@ -14,8 +14,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from lab.control_plane.files import write_atomic
 from lab.control_plane.layout import Layout
+from lab.files import write_atomic
 
 CA = "ca"
 SERVING = "serving"

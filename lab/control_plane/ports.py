@@ -16,8 +16,9 @@ from pathlib import Path
 
 import psutil
 
-from lab.control_plane.files import exclusive, write_atomic
+from lab.control_plane.files import exclusive
 from lab.control_plane.model import ControlPlaneError
+from lab.files import write_atomic
 from lab.tools.cache import cache_root
 
 LOOPBACK = "127.0.0.1"

@@ -14,6 +14,7 @@ import stat
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from lab.files import write_atomic
 from lab.gpu_operator.real_nodes import RealNode
 
 _MAJOR: Final = 241
@@ -72,11 +73,8 @@ def provide(node: RealNode, resources: Mapping[str, Sequence[str]]) -> None:
         place.unlink(missing_ok=True)
         return
     text = json.dumps(specification(devices), indent=2) + "\n"
-    if not place.exists() or place.read_text() != text:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        temporary = place.with_name(f".{place.name}")
-        temporary.write_text(text)
-        temporary.replace(place)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(place, text.encode())
 
 
 def _nodes(numbers: Mapping[str, int]) -> list[dict[str, str]]:

@@ -6,12 +6,10 @@ clear(folder)
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-from lab.gpu_operator.folder import OperatorFolder
 from lab.gpu_operator.model import OperatorError
 from lab.stand_in_faults import FaultBook
 
@@ -58,9 +56,5 @@ Fault = Annotated[DriverSlow | NodeFails | NeverReady | ImagePull, Field(discrim
 _FAULT: TypeAdapter[Fault] = TypeAdapter(Fault)
 
 
-def _file(folder: Path) -> Path:
-    return OperatorFolder(folder).faults
-
-
-BOOK = FaultBook(_FAULT, _file, OperatorError)
+BOOK = FaultBook(_FAULT, OperatorError)
 parse, read, inject, clear = BOOK.parse, BOOK.read, BOOK.inject, BOOK.clear

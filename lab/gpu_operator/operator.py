@@ -8,6 +8,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from lab.cluster import (
@@ -29,7 +30,6 @@ from lab.gpu_operator import (
     policy,
     sharing,
 )
-from lab.gpu_operator.folder import OperatorFolder
 from lab.gpu_operator.labelling import Labels
 from lab.gpu_operator.machines import Machines
 from lab.gpu_operator.mig_manager import MigManagers
@@ -54,7 +54,7 @@ class Operator:
         self,
         kube: Kube,
         machines: Machines,
-        folder: OperatorFolder,
+        folder: Path,
         kubelets: KubeletFolder,
         step_seconds: float,
         real: RealNodes | None = None,
@@ -65,7 +65,7 @@ class Operator:
         self._folder = folder
         self._kubelets = kubelets
         self._step = step_seconds
-        self._memory = Memory.of(folder.state)
+        self._memory = Memory.of(folder / "state.json")
         self._labels = Labels(kube.cluster)
         self._real = real
         self._player = Player(kube, step_seconds, self._installed, real)
@@ -149,7 +149,7 @@ class Operator:
             machines={name: machines[name] for name in machines if name in mine},
             pods=[p for p in pods if (p["metadata"].get("labels") or {}).get("app") in names],
             configs={c["metadata"]["name"]: c.get("data") or {} for c in configs},
-            faults=faults.read(self._folder.path),
+            faults=faults.read(self._folder),
             memory=self._memory,
         )
 

@@ -6,12 +6,11 @@ from collections.abc import Collection
 from pathlib import Path
 
 from lab.gpu_operator import toolkit_programs
-from lab.gpu_operator.folder import OperatorFolder
 from lab.gpu_operator.model import OperatorError, OperatorSpec
-from lab.stand_in import Report, StandIn, StandInStatus
+from lab.server_process import Report, Server, ServerFolder, ServerStatus
 from lab.tools.errors import ToolError
 
-_STAND_IN = StandIn("lab.gpu_operator", "the stand-in of the GPU Operator", OperatorError)
+SERVER = Server("lab.gpu_operator", "the stand-in of the GPU Operator", OperatorError)
 
 
 def start(
@@ -23,7 +22,7 @@ def start(
     kubelets: Path | None = None,
     step_seconds: float = 0.3,
     nodes: Collection[str] | None = None,
-) -> StandInStatus:
+) -> ServerStatus:
     """Play the operator until stopped; again: changes nothing.
 
     Args:
@@ -39,7 +38,6 @@ def start(
         OperatorError: it did not come up; the message says why.
     """
     _prepare(hosts.resolve(), report)
-    paths = OperatorFolder(folder.resolve())
     spec = OperatorSpec(
         control_plane.resolve(),
         hosts.resolve(),
@@ -47,7 +45,7 @@ def start(
         step_seconds,
         None if nodes is None else frozenset(nodes),
     )
-    return _STAND_IN.start(paths, paths.specs, spec.document(), report)
+    return SERVER.start(ServerFolder(folder.resolve()), spec.document(), report)
 
 
 def _prepare(hosts: Path, report: Report) -> None:
@@ -62,9 +60,9 @@ def _prepare(hosts: Path, report: Report) -> None:
 
 def stop(folder: Path) -> None:
     """End the process. Nothing to do is fine; its files stay."""
-    _STAND_IN.stop(OperatorFolder(folder.resolve()))
+    SERVER.stop(ServerFolder(folder.resolve()))
 
 
-def status(folder: Path) -> StandInStatus:
+def status(folder: Path) -> ServerStatus:
     """Whether it runs."""
-    return _STAND_IN.status(OperatorFolder(folder.resolve()))
+    return SERVER.status(ServerFolder(folder.resolve()))

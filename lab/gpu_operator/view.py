@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from lab.files import read_json, write_json
 from lab.gpu_operator.faults import Fault
 from lab.gpu_operator.operands import DRIVER, Operand, image, wanted
 from lab.hosts import GpuState
-from lab.hosts.folder import read_json, write_json
 
 Object = Mapping[str, Any]
 

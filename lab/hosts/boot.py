@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 from uuid import uuid4
 
+from lab.files import read_json, write_json
 from lab.hosts import hardware, libvirt, user_manager
 from lab.hosts.faults import BootsOldKernelLine, Faults, RebootNeverReturns
-from lab.hosts.folder import read_json, write_json
 from lab.hosts.kernel import LIB
 from lab.hosts.machine import Machine
 from lab.hosts.standins import boot_loader, initramfs, units

@@ -14,6 +14,7 @@ from typing import Any
 
 import yaml
 
+from lab.files import write_atomic
 from lab.hosts.machine import Machine
 
 DIRECTORIES = ("/etc/cdi", "/var/run/cdi")
@@ -48,9 +49,7 @@ def write(machine: Machine, path: str, spec: Spec) -> None:
     """Write a specification, as one step."""
     file = machine.path(path)
     file.parent.mkdir(parents=True, exist_ok=True)
-    draft = file.with_name(f".{file.name}.new")
-    draft.write_text(yaml.safe_dump(spec, sort_keys=False))
-    draft.replace(file)
+    write_atomic(file, yaml.safe_dump(spec, sort_keys=False).encode())
 
 
 def devices(machine: Machine, directories: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -18,6 +18,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Field, TypeAdapter, ValidationError, field_validator
 
+from lab.files import read_json, write_json
 from lab.hosts import control
 from lab.hosts.board import board
 from lab.hosts.boot_faults import BootsOldKernelLine as BootsOldKernelLine
@@ -38,7 +39,7 @@ from lab.hosts.fabric_faults import ModuleNameUnknown as ModuleNameUnknown
 from lab.hosts.fabric_faults import PartitionBusy as PartitionBusy
 from lab.hosts.fabric_faults import PartitionUnsupported as PartitionUnsupported
 from lab.hosts.fabric_faults import ToolMissing as ToolMissing
-from lab.hosts.folder import HostFolder, HostsFolder, read_json, write_json
+from lab.hosts.folder import HostFolder, HostsFolder
 from lab.hosts.hardware_faults import HardwareFault
 from lab.hosts.model import HostsError
 from lab.hosts.rke2_faults import DownloadRefused as DownloadRefused

@@ -20,13 +20,9 @@
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from lab.server_process import ServerFolder
 
@@ -129,24 +125,3 @@ class HostsFolder(ServerFolder):
     def host(self, name: str) -> HostFolder:
         """The folder of one host."""
         return HostFolder(self.path / name)
-
-
-def read_json(path: Path) -> Any:
-    """The content of a JSON file, None when there is no such file."""
-    try:
-        return json.loads(path.read_text())
-    except FileNotFoundError:
-        return None
-
-
-def write_json(path: Path, value: Any) -> None:
-    """Replace a JSON file as one step, readable by its owner alone."""
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(descriptor, "w") as file:
-            json.dump(value, file, indent=1, sort_keys=True)
-            file.write("\n")
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise

@@ -14,8 +14,9 @@ from typing import Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from lab.files import read_json, write_json
 from lab.hosts.faults import Faults, KnobsChanged
-from lab.hosts.folder import HostFolder, read_json, write_json
+from lab.hosts.folder import HostFolder
 
 DEFAULT_KNOBS: Final = {"ecc": "enabled", "mig": "disabled", "cc": "off", "ppcie": "off"}
 """Each knob's default, and by it which words its values are."""

@@ -9,11 +9,12 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from lab.files import read_json
 from lab.hosts import accounts, condition, control, faults, sudo, tree
 from lab.hosts.accepting import Accepting
 from lab.hosts.board import board
 from lab.hosts.boot import Power
-from lab.hosts.folder import HostFolder, read_json
+from lab.hosts.folder import HostFolder
 from lab.hosts.kernel import Kernel
 from lab.hosts.machine import Machine
 from lab.hosts.model import USER

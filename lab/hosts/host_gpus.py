@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from lab.files import read_json
 from lab.hosts import driver, gpus, mig
 from lab.hosts.board import board
 from lab.hosts.faults import GpuFellOffTheBus
 from lab.hosts.faults import read as faults_of
-from lab.hosts.folder import HostFolder, HostsFolder, read_json
+from lab.hosts.folder import HostFolder, HostsFolder
 from lab.hosts.kernel import NOUVEAU
 from lab.hosts.machine import Machine
 from lab.hosts.model import HostsError

@@ -8,9 +8,10 @@ import os
 from pathlib import Path
 from typing import Any
 
+from lab.files import read_json, write_json
 from lab.hosts import journal
 from lab.hosts.board import Board
-from lab.hosts.folder import HostFolder, read_json, write_json
+from lab.hosts.folder import HostFolder
 
 _MAX_LINKS = 40
 _NO_LINK = frozenset({errno.EINVAL, errno.ENOENT, errno.ENOTDIR})

@@ -7,7 +7,8 @@ import shutil
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from lab.hosts.folder import HostFolder, read_json, write_json
+from lab.files import read_json, write_json
+from lab.hosts.folder import HostFolder
 from lab.hosts.machine import resolve
 
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import psutil
-
+from lab.files import read_json, write_json
 from lab.hosts import control, views
 from lab.hosts.board import board
-from lab.hosts.folder import HostsFolder, read_json, write_json
+from lab.hosts.folder import HostsFolder
 from lab.hosts.keys import ensure_key
 from lab.hosts.model import (
     BMC_USER,
@@ -22,13 +21,9 @@ from lab.hosts.model import (
     HostSpec,
     ServerStatus,
 )
-from lab.server_process import end, living, one_at_a_time, runs, spawn
+from lab.server_process import Report, Server, one_at_a_time
 
-_START_SECONDS = 120.0
-_STOP_SECONDS = 60.0
-_POLL_SECONDS = 0.02
-
-Report = Callable[[str], None]
+SERVER = Server("lab.hosts", "the server of the hosts", HostsError, log_level=logging.WARNING)
 
 
 def start(
@@ -58,53 +53,36 @@ def start(
     views.check_possible()
     paths = HostsFolder(folder.resolve())
     key = client_key or paths.path.parent / "ssh" / "id_ed25519"
-    try:
-        paths.path.mkdir(parents=True, exist_ok=True)
+    with SERVER.starting(paths):
         wanted = {"hosts": hosts, "client-key": ensure_key(key, "gpu-clusters")}
-        with one_at_a_time(paths.start_lock):
-            return _serve(paths, wanted, report)
-    except OSError as error:
-        raise HostsError(
-            f"the hosts in {paths.path} cannot be started: {error}; free space there, or choose "
-            "another folder"
-        ) from error
+        return _serve(paths, wanted, report)
 
 
 def _serve(paths: HostsFolder, wanted: dict[str, Any], report: Report) -> dict[str, HostEndpoint]:
     """Make the server serve what is wanted: leave it, tell it, or start it."""
-    server = _server(paths)
+    server = SERVER.find(paths)
     if server is not None:
-        _wait_until_ready(paths, server)
-        if not _is_current(read_json(paths.ready)):
-            end(server, _STOP_SECONDS)
-            server = None
+        SERVER.wait_until_ready(paths, server)
     before = read_json(paths.specs) or wanted
     # A server that could not make one of the hosts does not serve all that it was told to.
     served = (read_json(paths.ready) or {"hosts": {}})["hosts"]
     if server is not None and before == wanted and set(served) == set(wanted["hosts"]):
         return _endpoints(paths, read_json(paths.ready))
     if server is not None and before["client-key"] != wanted["client-key"]:
-        end(server, _STOP_SECONDS)
+        SERVER.end(paths)
         server = None
     write_json(paths.specs, wanted)
     if server is not None:
         control.tell(paths, "hosts")
     else:
         report(f"starting {len(wanted['hosts'])} simulated hosts")
-        _launch(paths)
+        SERVER.launch(paths)
     return _endpoints(paths, read_json(paths.ready))
 
 
 def stop(folder: Path) -> None:
     """End the server and all that runs on its hosts. Nothing to do is fine."""
-    paths = HostsFolder(folder.resolve())
-    if not paths.path.exists():
-        return
-    with one_at_a_time(paths.start_lock):
-        server = _server(paths)
-        if server is not None:
-            end(server, _STOP_SECONDS)
-        paths.ready.unlink(missing_ok=True)
+    SERVER.stop(HostsFolder(folder.resolve()))
 
 
 def reinstall(folder: Path, host: str) -> HostEndpoint:
@@ -119,7 +97,7 @@ def reinstall(folder: Path, host: str) -> HostEndpoint:
         if host not in wanted["hosts"]:
             known = ", ".join(sorted(wanted["hosts"])) or "none"
             raise HostsError(f"there is no host {host!r} in {paths.path}; there are: {known}")
-        if _server(paths) is None:
+        if SERVER.find(paths) is None:
             raise HostsError(f"the hosts in {paths.path} do not run; start them first")
         if wanted["hosts"][host]["condition"] == "prepared":
             wanted["hosts"][host]["condition"] = "bare"
@@ -132,7 +110,7 @@ def status(folder: Path) -> ServerStatus:
     """Whether the server of a folder runs, and what it serves."""
     paths = HostsFolder(folder.resolve())
     ready = read_json(paths.ready)
-    server = _server(paths)
+    server = SERVER.find(paths)
     if server is not None and ready is not None:
         return ServerStatus(
             running=True, pid=server.pid, hosts=_endpoints(paths, ready), detail="running"
@@ -156,40 +134,6 @@ def _checked(specs: Sequence[HostSpec]) -> dict[str, dict[str, str]]:
     return hosts
 
 
-def _server(paths: HostsFolder) -> psutil.Process | None:
-    """The living server process."""
-    return living(read_json(paths.process))
-
-
-def _launch(paths: HostsFolder) -> None:
-    paths.ready.unlink(missing_ok=True)
-    with paths.log.open("ab") as log:
-        begin = log.tell()
-        process = spawn("lab.hosts", paths.path, log)
-    try:
-        _wait_until_ready(paths, psutil.Process(process.pid))
-    except (HostsError, psutil.NoSuchProcess):
-        if process.poll() is None:
-            process.kill()
-            process.wait()
-            raise
-        lines = paths.log.read_bytes()[begin:].decode(errors="replace").strip().splitlines()
-        raise HostsError(lines[-1] if lines else f"the server ended; see {paths.log}") from None
-
-
-def _wait_until_ready(paths: HostsFolder, server: psutil.Process) -> None:
-    deadline = time.monotonic() + _START_SECONDS
-    while not paths.ready.exists():
-        gone = not runs(server)
-        if gone or time.monotonic() > deadline:
-            raise HostsError(
-                f"the server of the hosts in {paths.path} "
-                + ("ended" if gone else f"did not come up in {_START_SECONDS:.0f} s")
-                + f"; see {paths.log}"
-            )
-        time.sleep(_POLL_SECONDS)
-
-
 def _endpoints(paths: HostsFolder, ready: dict[str, Any]) -> dict[str, HostEndpoint]:
     password = paths.bmc_password.read_text().strip() if ready["hosts"] else ""
     return {
@@ -206,10 +150,4 @@ def _endpoints(paths: HostsFolder, ready: dict[str, Any]) -> dict[str, HostEndpo
             ),
         )
         for name, host in ready["hosts"].items()
-        if "bmc-address" in host
     }
-
-
-def _is_current(ready: dict[str, Any]) -> bool:
-    """Whether the server is of a version that can boot its hosts and follows their nodes."""
-    return all("bmc-address" in host and "condition" in host for host in ready["hosts"].values())

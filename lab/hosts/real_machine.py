@@ -9,8 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab.hosts.folder import HostFolder, read_json
+from lab.files import read_json
+from lab.hosts.folder import HostFolder
 from lab.hosts.model import HostsError
+from lab.nodes import requests
+from lab.nodes.folder import NodesFolder
+from lab.nodes.model import NodesError
 
 SSH_PORT, BMC_PORT = 22, 443
 """Where a machine of its own answers; only on loopback hosts need ports of their own."""
@@ -29,8 +33,6 @@ class RealMachine:
 
     def log(self, program: str) -> Path:
         """What one of the node's programs says."""
-        from lab.nodes.folder import NodesFolder
-
         return NodesFolder(self.nodes).node(self.name).log(program)
 
 
@@ -51,11 +53,8 @@ def control(nodes: Path, name: str, program: str, action: str) -> int | None:
     Raises:
         HostsError: nobody holds that node, or it could not be done.
     """
-    # The nodes know hosts; a host meets its node only here.
-    from lab.nodes import NodesError, control
-
     try:
-        return control(nodes, name, program, action)
+        return requests.control(nodes, name, program, action)
     except NodesError as error:
         raise HostsError(str(error)) from error
 
@@ -66,11 +65,8 @@ def state(nodes: Path, name: str, program: str) -> tuple[int | None, bool]:
     Raises:
         HostsError: nobody holds that node, or its programs have not begun.
     """
-    from lab.nodes import NodesError
-    from lab.nodes.process import program_state
-
     try:
-        found = program_state(nodes, name, program)
+        found = requests.program_state(nodes, name, program)
     except NodesError as error:
         raise HostsError(str(error)) from error
     return found.pid, found.wanted

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lab.hosts.folder import HostsFolder, read_json, write_json
+from lab.files import read_json, write_json
+from lab.hosts.folder import HostsFolder
 
 FILE = "rke2.json"
 DATA = "/var/lib/rancher/rke2"

@@ -21,6 +21,8 @@ from lab.hosts import real_machine
 from lab.hosts.machine import Machine
 from lab.hosts.model import HostsError
 from lab.hosts.real_machine import RealMachine
+from lab.nodes import rke2
+from lab.nodes.folder import NodesFolder
 
 _PROGRAMS = ("containerd", "kubelet")
 _SHIM = "containerd-shim"
@@ -45,9 +47,6 @@ class Rke2Node:
         Raises:
             ValueError: a file of the host asks for something that the lab cannot follow.
         """
-        from lab.nodes import rke2
-        from lab.nodes.folder import NodesFolder
-
         if name != self.node.name:
             raise rke2.Rke2Error(
                 f"node-name {name}: a real node of the lab has the name of its host, {self.node.name}"

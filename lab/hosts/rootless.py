@@ -16,12 +16,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from lab.files import read_json
 from lab.hosts import accounts, cdi, user_manager
 from lab.hosts.accounts import Account
 from lab.hosts.board import board
 from lab.hosts.faults import Faults
 from lab.hosts.faults import read as faults_of
-from lab.hosts.folder import HostFolder, read_json
+from lab.hosts.folder import HostFolder
 from lab.hosts.machine import Machine
 from lab.hosts.model import HostsError
 from lab.hosts.rootless_faults import (

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from lab.files import read_json, write_json
 from lab.hosts import real_machine
 from lab.hosts.bmc import Bmc
-from lab.hosts.folder import read_json, write_json
 from lab.hosts.host import Host
 from lab.hosts.listener import Listener
 from lab.hosts.model import HostsError

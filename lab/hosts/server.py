@@ -4,30 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import logging
 import os
 import resource
 import shutil
-import signal
 import socket
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-import psutil
-
+from lab.files import read_json, write_json
 from lab.hosts import control, usernetes_cluster, views
 from lab.hosts.accepting import Accepting
 from lab.hosts.bmc_identity import ensure_password
-from lab.hosts.folder import HostFolder, HostsFolder, read_json, write_json
+from lab.hosts.folder import HostFolder, HostsFolder
 from lab.hosts.host import Host
 from lab.hosts.identity import ensure_identity, is_kind
 from lab.hosts.model import HostsError
+from lab.hosts.process import SERVER
 from lab.hosts.served import Served
 from lab.hosts.writes import Watcher
 
-_WATCH_SECONDS = 1.0
 _DESCRIPTORS = 16384
 
 
@@ -50,9 +47,7 @@ class Server:
         try:
             async with self._changing:
                 await self._reload()
-            watching = asyncio.create_task(self._watch_folder(stop))
             await stop.wait()
-            watching.cancel()
         finally:
             answering.stop()
             for answer in self._answers:
@@ -63,12 +58,6 @@ class Server:
                 await self._remove(name)
             self._launcher.close()
             self._watcher.close()
-
-    async def _watch_folder(self, stop: asyncio.Event) -> None:
-        """End when the folder was removed: nothing could find this process any more."""
-        while self._folder.process.exists():
-            await asyncio.sleep(_WATCH_SECONDS)
-        stop.set()
 
     def _asked(self, connection: socket.socket) -> None:
         # Each by itself: what one waits for may have to be told to another.
@@ -214,25 +203,9 @@ def serve(folder: HostsFolder) -> None:
     Raises:
         HostsError: another server serves this folder, or this machine cannot run hosts.
     """
-    lock = os.open(folder.serve_lock, os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise HostsError(f"another server already serves the hosts in {folder.path}") from None
-
     # A client that went away while commands of its connection still print: its business alone.
     logging.getLogger("asyncio").addFilter(
         lambda record: record.getMessage() != "socket.send() raised exception."
     )
     _raise_descriptors()
-    process = psutil.Process()
-    write_json(folder.process, {"pid": process.pid, "created": process.create_time()})
-
-    async def main() -> None:
-        stop = asyncio.Event()
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, stop.set)
-        await Server(folder).run(stop)
-
-    asyncio.run(main())
+    SERVER.run(folder, lambda stop: Server(folder).run(stop))

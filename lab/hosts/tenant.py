@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from lab.files import read_json
 from lab.hosts import gpus, journal
 from lab.hosts.board import board
-from lab.hosts.folder import HostFolder, HostsFolder, read_json
+from lab.hosts.folder import HostFolder, HostsFolder
 from lab.hosts.model import HostsError
 
 

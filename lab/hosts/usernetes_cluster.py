@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from lab.files import read_json, write_json
 from lab.hosts import usernetes_container
 from lab.hosts.board import board
 from lab.hosts.faults import read as faults_of
-from lab.hosts.folder import HostsFolder, read_json, write_json
+from lab.hosts.folder import HostsFolder
 from lab.hosts.machine import Machine
 
 FILE = "usernetes.json"

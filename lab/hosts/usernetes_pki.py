@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import yaml
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from lab.kubeconfig import of_lab
+
 _VALID = timedelta(days=365)
 """Leaf certificates of kubeadm are valid for a year."""
-_NAME = "kubernetes"
 
 
 def certificate(name: str) -> str:
@@ -42,22 +42,5 @@ def kubeconfig(lab: Path, environment: Mapping[str, str]) -> str:
         lab: the folder that the folder of hosts lies in.
         environment: of the node.
     """
-    known = lab / "kubeconfig"
-    if known.exists():
-        body = yaml.safe_load(known.read_text())
-        cluster, user = body["clusters"][0]["cluster"], body["users"][0]["user"]
-    else:
-        server = f"https://{environment['NODE_NAME']}:{environment['PORT_KUBE_APISERVER']}"
-        cluster, user = {"server": server}, {"token": "made up"}
-    return yaml.safe_dump(
-        {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "clusters": [{"name": _NAME, "cluster": cluster}],
-            "users": [{"name": "kubernetes-admin", "user": user}],
-            "contexts": [
-                {"name": _NAME, "context": {"cluster": _NAME, "user": "kubernetes-admin"}}
-            ],
-            "current-context": _NAME,
-        }
-    )
+    server = f"https://{environment['NODE_NAME']}:{environment['PORT_KUBE_APISERVER']}"
+    return of_lab(lab, server, name="kubernetes", client="kubernetes-admin")

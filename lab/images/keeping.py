@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from lab.control_plane.files import write_atomic
+from lab.files import write_atomic
 from lab.images import layer
 from lab.images.archive import Image
 from lab.images.layer import Entry, KeptLayer

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from lab.server_process import ServerFolder
+
 ADDRESS: Final = "127.0.0.1"
 AUDIENCE: Final = "gpu-clusters"
 CLAIM: Final = "tenant"
@@ -34,10 +36,8 @@ class IssuerStatus:
 
 
 @dataclass(frozen=True, slots=True)
-class IssuerFolder:
+class IssuerFolder(ServerFolder):
     """The files of one issuer."""
-
-    path: Path
 
     @property
     def port(self) -> Path:
@@ -48,11 +48,6 @@ class IssuerFolder:
     def ports(self) -> Path:
         """Its claim to that port among all labs of the user."""
         return self.path / "ports.json"
-
-    @property
-    def process(self) -> Path:
-        """Which process serves; there when it answers."""
-        return self.path / "server.json"
 
     @property
     def keys(self) -> Path:
@@ -78,13 +73,3 @@ class IssuerFolder:
     def keys_ports(self) -> Path:
         """The port that it keeps for its keys over TLS."""
         return self.path / "keys-port.json"
-
-    @property
-    def log(self) -> Path:
-        """The server's output."""
-        return self.path / "server.log"
-
-    @property
-    def lock(self) -> Path:
-        """Held by whoever starts, stops or rotates."""
-        return self.path / "lock"

@@ -10,7 +10,7 @@ import ssl
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from lab.issuer.files import read_json, write_json
+from lab.files import read_json, write_json
 from lab.issuer.model import ADDRESS, KEYS, IssuerError, IssuerFolder
 
 if TYPE_CHECKING:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import json
-import os
 import signal
 import sys
 import threading
@@ -12,12 +11,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from lab.control_plane.ports import reserve
+from lab.files import read_json, write_json
 from lab.issuer import over_tls
-from lab.issuer.files import read_json, write_json
 from lab.issuer.model import ADDRESS, KEYS, IssuerError, IssuerFolder
+from lab.issuer.process import SERVER
 from lab.issuer.tokens import ALGORITHM, url
 
 _PORT = "issuer"
@@ -31,7 +29,12 @@ def serve(paths: IssuerFolder) -> None:
     Raises:
         IssuerError: another process has one of its ports.
     """
-    sys.stderr.write(f"{STAND_IN}\n")
+    with SERVER.serving(paths):
+        sys.stderr.write(f"{STAND_IN}\n")
+        _answer(paths)
+
+
+def _answer(paths: IssuerFolder) -> None:
     handler = _handler(paths)
     # Not one that the kernel gives to outgoing connections: it is to be free when this comes back.
     port = read_json(paths.port) or reserve(paths.ports, [_PORT])[_PORT]
@@ -51,8 +54,7 @@ def serve(paths: IssuerFolder) -> None:
     for server in servers:
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}).start()
     write_json(paths.port, plain.server_address[1])
-    created = psutil.Process().create_time()
-    write_json(paths.process, {"pid": os.getpid(), "created": created})
+    write_json(paths.ready, {})
     signal.sigwait(ends)
     for server in servers:
         server.shutdown()

@@ -12,7 +12,7 @@ import jwt
 from cryptography.hazmat.primitives.asymmetric import ec
 from jwt.algorithms import ECAlgorithm
 
-from lab.issuer.files import read_json, write_json
+from lab.files import read_json, write_json
 from lab.issuer.model import ADDRESS, AUDIENCE, CLAIM, IssuerError, IssuerFolder
 from lab.server_process import one_at_a_time
 
@@ -69,7 +69,7 @@ def rotate(folder: Path, *, keep_old: bool = True) -> str:
     False.
     """
     paths = IssuerFolder(folder.resolve())
-    with one_at_a_time(paths.lock):
+    with one_at_a_time(paths.start_lock):
         return _new_key(paths, keep_old=keep_old)
 
 

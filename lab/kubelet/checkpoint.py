@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from lab.hosts.folder import read_json, write_json
+from lab.files import read_json, write_json
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import sys
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from lab.cluster import CONFIG_MAP, SECRET
+from lab.kubeconfig import kubeconfig
 from lab.kubelet.fields import FieldError, field
 from lab.kubelet.kube import Kube
 from lab.kubelet.programs import Program
@@ -168,33 +168,13 @@ class Environment:
     def _kubeconfig(self, account: Path) -> Path:
         """A kubeconfig with the service account's token: the process is what its pod is."""
         server = self._kube.server
-        document = {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "clusters": [
-                {
-                    "name": "lab",
-                    "cluster": {
-                        "server": server.url,
-                        "certificate-authority": str(server.authority),
-                    },
-                }
-            ],
-            "users": [{"name": "pod", "user": {"tokenFile": str(account / "token")}}],
-            "contexts": [
-                {
-                    "name": "lab",
-                    "context": {
-                        "cluster": "lab",
-                        "user": "pod",
-                        "namespace": self._pod["metadata"]["namespace"],
-                    },
-                }
-            ],
-            "current-context": "lab",
-        }
+        text = kubeconfig(
+            {"server": server.url, "certificate-authority": str(server.authority)},
+            {"tokenFile": str(account / "token")},
+            namespace=self._pod["metadata"]["namespace"],
+        )
         path = self._volumes.folder / "kubeconfig"
-        path.write_text(json.dumps(document, indent=1))
+        path.write_text(text)
         return path
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from lab.hosts.folder import read_json, write_json
+from lab.files import read_json, write_json
 from lab.kubelet.kata_installer import IMAGE, InstallError, KataInstaller
 from lab.kubelet.kube import Kube
 from lab.kubelet.seen_pod import Pod, SeenPod, first, has_succeeded

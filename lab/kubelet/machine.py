@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from lab.files import read_json
 from lab.hosts import HostsError, faults, tenant
-from lab.hosts.folder import HostsFolder, read_json
+from lab.hosts.folder import HostsFolder
 from lab.kubelet.kube import TENANT_LABEL
 
 LEASE_ANNOTATION = "gpu-clusters.dev/lease"

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import socket
-import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,19 +11,14 @@ import psutil
 
 from lab.control_plane import NodeSpec
 from lab.control_plane.ports import LOOPBACK
-from lab.hosts.folder import read_json, write_json
+from lab.files import read_json, write_json
 from lab.kubelet.folder import KubeletFolder
 from lab.kubelet.model import KubeletError, KubeletSpec, KubeletStatus
 from lab.pods.names import FOLDER_VARIABLE
-from lab.server_process import end, living, one_at_a_time, runs, spawn
+from lab.server_process import Report, Server
 
-_START_SECONDS = 300.0
-_STOP_SECONDS = 60.0
+_KILLED_SECONDS = 60.0
 _ANSWER_SECONDS = 60.0
-_POLL_SECONDS = 0.02
-
-
-Report = Callable[[str], None]
 
 
 def start(
@@ -77,68 +71,49 @@ def start(
         frozenset(beside),
         real.resolve() if real else None,
     )
-    try:
-        paths.path.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with one_at_a_time(paths.start_lock):
-            _serve(paths, spec.document(), report)
-    except OSError as error:
-        raise KubeletError(
-            f"the kubelets in {paths.path} cannot be started: {error}; free space there, or choose "
-            "another folder"
-        ) from error
+    with SERVER.starting(paths):
+        _serve(paths, spec.document(), report)
     return status(folder)
 
 
 def stop(folder: Path) -> None:
     """End the process and all that it runs. Nothing to do is fine; its files stay."""
     paths = KubeletFolder(folder.resolve())
-    if not paths.path.exists():
-        return
-    with one_at_a_time(paths.start_lock):
-        server = _server(paths)
-        if server is not None:
-            end(server, _STOP_SECONDS)
-        _end_leftovers(paths)
-        paths.ready.unlink(missing_ok=True)
-        if paths.has_link:
-            paths.link.unlink()
+    SERVER.stop(paths)
+    if paths.has_link:
+        paths.link.unlink()
 
 
 def status(folder: Path) -> KubeletStatus:
     """Whether it runs, and what it plays."""
     paths = KubeletFolder(folder.resolve())
-    ready = read_json(paths.ready)
-    server = _server(paths)
-    if server is not None and ready is not None:
-        nodes = {name: Path(path) for name, path in sorted(ready["nodes"].items())}
-        memory = server.memory_info().rss
+    found, ready = SERVER.status(paths), read_json(paths.ready)
+    if not found.running or ready is None:
         return KubeletStatus(
-            running=True, pid=server.pid, nodes=nodes, port=ready["port"], rss_bytes=memory,
-            log=paths.log, detail="running",
+            running=False, pid=None, nodes={}, port=0, rss_bytes=0, log=paths.log,
+            detail=found.detail,
         )  # fmt: skip
-    gone = ready is not None
+    nodes = {name: Path(path) for name, path in sorted(ready["nodes"].items())}
     return KubeletStatus(
-        running=False, pid=None, nodes={}, port=0, rss_bytes=0, log=paths.log,
-        detail="it is gone without having been stopped" if gone else "not started",
+        running=True, pid=found.pid, nodes=nodes, port=ready["port"], rss_bytes=found.rss_bytes,
+        log=paths.log, detail=found.detail,
     )  # fmt: skip
 
 
 def _serve(paths: KubeletFolder, wanted: dict[str, Any], report: Report) -> None:
-    server = _server(paths)
+    server = SERVER.find(paths)
     if server is not None and read_json(paths.specs) == wanted:
-        _wait_until_ready(paths, server)
+        SERVER.wait_until_ready(paths, server)
         if _answers(paths):
             return
         report("restarting the kubelets: they do not answer")
     elif server is not None:
         report("restarting the kubelets: their settings changed")
-    if server is not None:
-        end(server, _STOP_SECONDS)
-    _end_leftovers(paths)
+    SERVER.end(paths)
     paths.within_reach([node["name"] for node in wanted["nodes"]])
     write_json(paths.specs, wanted)
     report(f"starting the kubelets of {len(wanted['nodes'])} nodes")
-    _launch(paths)
+    SERVER.launch(paths)
 
 
 def _answers(paths: KubeletFolder) -> bool:
@@ -153,42 +128,6 @@ def _answers(paths: KubeletFolder) -> bool:
     return True
 
 
-def _server(paths: KubeletFolder) -> psutil.Process | None:
-    """The living process."""
-    return living(read_json(paths.process))
-
-
-def _launch(paths: KubeletFolder) -> None:
-    paths.ready.unlink(missing_ok=True)
-    with paths.log.open("ab") as log:
-        begin = log.tell()
-        # gRPC's handlers crash in a process that is forked for a pod and has not yet become its program.
-        process = spawn("lab.kubelet", paths.path, log, GRPC_ENABLE_FORK_SUPPORT="0")
-    try:
-        _wait_until_ready(paths, psutil.Process(process.pid))
-    except (KubeletError, psutil.NoSuchProcess) as error:
-        if process.poll() is None:
-            process.kill()
-            process.wait()
-            _end_leftovers(paths)
-            raise
-        lines = paths.log.read_bytes()[begin:].decode(errors="replace").strip().splitlines()
-        raise KubeletError(lines[-1] if lines else str(error)) from None
-
-
-def _wait_until_ready(paths: KubeletFolder, server: psutil.Process) -> None:
-    deadline = time.monotonic() + _START_SECONDS
-    while not paths.ready.exists():
-        gone = not runs(server)
-        if gone or time.monotonic() > deadline:
-            raise KubeletError(
-                f"the kubelets in {paths.path} "
-                + ("ended" if gone else f"were not all Ready in {_START_SECONDS:.0f} s")
-                + f"; see {paths.log}"
-            )
-        time.sleep(_POLL_SECONDS)
-
-
 def _end_leftovers(paths: KubeletFolder) -> None:
     """Kill processes of pods that outlived a killed stand-in."""
     left = []
@@ -200,4 +139,15 @@ def _end_leftovers(paths: KubeletFolder) -> None:
         except psutil.Error:
             # Gone meanwhile, or another user's.
             continue
-    psutil.wait_procs(left, _STOP_SECONDS)
+    psutil.wait_procs(left, _KILLED_SECONDS)
+
+
+SERVER = Server(
+    "lab.kubelet",
+    "the kubelets",
+    KubeletError,
+    start_seconds=300.0,
+    # gRPC's handlers crash in a process that is forked for a pod and has not yet become its program.
+    variables={"GRPC_ENABLE_FORK_SUPPORT": "0"},
+    clean=_end_leftovers,
+)

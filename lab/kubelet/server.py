@@ -4,15 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import logging
-import os
-import signal
-import sys
 from pathlib import Path
 from typing import Any
-
-import psutil
 
 from lab.cluster import POD, ClusterError
 from lab.control_plane import NodeSpec
@@ -20,7 +14,7 @@ from lab.control_plane.commands import KUBELET
 from lab.control_plane.layout import Layout
 from lab.control_plane.pki import CA
 from lab.control_plane.ports import reserve
-from lab.hosts.folder import read_json, write_json
+from lab.files import read_json, write_json
 from lab.kubelet.addresses import LoopbackAddresses, PodRange
 from lab.kubelet.beside import BesideNode
 from lab.kubelet.device_manager import DeviceManager
@@ -33,12 +27,12 @@ from lab.kubelet.model import KubeletError, KubeletSpec
 from lab.kubelet.network_agent import NetworkAgent
 from lab.kubelet.node import Node
 from lab.kubelet.pod_worker import PodWorker
+from lab.kubelet.process import SERVER
 from lab.kubelet.real_devices import RealDevices, pod_resources
 from lab.kubelet.runtime import NodeRuntime
 from lab.pods import rootless
 
 _PORT = "kubelet"
-_WATCH_SECONDS = 1.0
 _log = logging.getLogger(__name__)
 
 
@@ -64,7 +58,7 @@ class Kubelets:
         """Play until told to stop."""
         async with self._kube:
             await self._logs.open()
-            tasks = [asyncio.create_task(self._watch_folder(stop))]
+            tasks: list[asyncio.Task[None]] = []
             try:
                 self._nodes = {
                     spec.name: self._node(spec)
@@ -165,12 +159,6 @@ class Kubelets:
         devices = RealDevices(pod_resources(self._spec.real, name))
         return BesideNode(name, self._kube, self._spec.hosts, devices, file)
 
-    async def _watch_folder(self, stop: asyncio.Event) -> None:
-        """End when the folder was removed: nothing could find this process any more."""
-        while self._folder.process.exists():
-            await asyncio.sleep(_WATCH_SECONDS)
-        stop.set()
-
     async def _follow(self, stop: asyncio.Event) -> None:
         """Give every pod to its node."""
         try:
@@ -221,27 +209,14 @@ def serve(path: Path) -> None:
         KubeletError: another process plays the kubelets of this folder.
     """
     folder = KubeletFolder(path)
-    lock = os.open(folder.serve_lock, os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise KubeletError(f"another process plays the kubelets in {path}") from None
-    logging.basicConfig(
-        level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s"
-    )
-    _log.info("this is a stand-in of kubelets: nodes are played, most pods are only said to run")
-    spec = KubeletSpec.of(read_json(folder.specs))
-    process = psutil.Process()
-    write_json(folder.process, {"pid": process.pid, "created": process.create_time()})
 
-    async def main() -> None:
-        stop = asyncio.Event()
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, stop.set)
-        await Kubelets(folder, spec).run(stop)
+    async def play(stop: asyncio.Event) -> None:
+        _log.info(
+            "this is a stand-in of kubelets: nodes are played, most pods are only said to run"
+        )
+        await Kubelets(folder, KubeletSpec.of(read_json(folder.specs))).run(stop)
 
     try:
-        asyncio.run(main())
+        SERVER.run(folder, play)
     except ClusterError as error:
         raise KubeletError(f"the kubelets cannot work: {error}") from error

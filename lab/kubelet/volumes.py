@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from lab.cluster import CONFIG_MAP, SECRET
-from lab.control_plane.files import write_atomic
+from lab.files import write_atomic
 from lab.kubelet.fields import FieldError, field
 from lab.kubelet.folder import NodeFolder
 from lab.kubelet.kube import Kube

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
         ProgramState,
         RunningNode,
     )
-    from lab.nodes.process import command_in, control, program_state, start, status, stop
+    from lab.nodes.process import command_in, start, status, stop
+    from lab.nodes.requests import control, program_state
     from lab.nodes.tool_names import TOOLS, tools_for
 else:
     __getattr__ = on_demand.names(
@@ -39,7 +40,8 @@ else:
             "facts": "machine_facts",
             "forward": "forwarded",
             "model": "BRIDGE CILIUM OWN_CAPACITY NodesError NodesSpec NodesStatus ProgramState RunningNode",
-            "process": "command_in control program_state start status stop",
+            "process": "command_in start status stop",
+            "requests": "control program_state",
             "tool_names": "TOOLS tools_for",
         },
     )

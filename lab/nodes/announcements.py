@@ -6,8 +6,9 @@ import asyncio
 import logging
 from pathlib import Path
 
+from lab.files import write_json
 from lab.hosts import control
-from lab.hosts.folder import HostsFolder, write_json
+from lab.hosts.folder import HostsFolder
 from lab.hosts.model import HostsError
 from lab.nodes.node_files import Place
 

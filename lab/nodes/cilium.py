@@ -8,7 +8,6 @@ among each other, addresses of load balancers.
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,7 +15,9 @@ from pathlib import Path
 from lab.control_plane import pki
 from lab.control_plane.commands import POD_RANGE
 from lab.control_plane.layout import Layout
-from lab.nodes import cgroups, proxy
+from lab.control_plane.ports import LOOPBACK
+from lab.kubeconfig import of_node
+from lab.nodes import cgroups
 from lab.nodes.folder import RealNodeFolder
 
 NAME = "cilium"
@@ -112,8 +113,8 @@ def write(
     """What a node has for it on its disk. `port` is the API server's on the node's loopback."""
     certificate = folder.pki / f"{NAME}.crt"
     pki.issue(layout, certificate, pki.Client(NAME, USER))
-    document = proxy.kubeconfig(NAME, port, folder.pki / "ca.crt", certificate)
-    (folder.path / f"{NAME}.kubeconfig").write_text(json.dumps(document, indent=2))
+    text = of_node(f"https://{LOOPBACK}:{port}", folder.pki / "ca.crt", certificate)
+    (folder.path / f"{NAME}.kubeconfig").write_text(text)
     for name, tool in {_PLUGIN: _PLUGIN, "clang": "clang"}.items():
         link = folder.plugins / name
         link.unlink(missing_ok=True)

@@ -141,35 +141,6 @@ def kubelet(
     return json.dumps(document, indent=2) + "\n"
 
 
-def kubeconfig(folder: RealNodeFolder, port: int) -> str:
-    """The kubelet's kubeconfig; in its network the API server answers on loopback, as outside."""
-    document = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [
-            {
-                "name": "lab",
-                "cluster": {
-                    "server": f"https://127.0.0.1:{port}",
-                    "certificate-authority": str(folder.pki / "ca.crt"),
-                },
-            }
-        ],
-        "users": [
-            {
-                "name": "kubelet",
-                "user": {
-                    "client-certificate": str(folder.pki / "client.crt"),
-                    "client-key": str(folder.pki / "client.key"),
-                },
-            }
-        ],
-        "contexts": [{"name": "lab", "context": {"cluster": "lab", "user": "kubelet"}}],
-        "current-context": "lab",
-    }
-    return json.dumps(document, indent=2) + "\n"
-
-
 def network(pod_range: str) -> str:
     """The CNI configuration of a node: a bridge, and addresses out of the range that the cluster gave it."""
     document: Mapping[str, Any] = {

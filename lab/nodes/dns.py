@@ -7,7 +7,6 @@ cluster is known: the lab reaches nothing beyond, and every other name does not 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,8 @@ from typing import Any
 from lab.control_plane import pki
 from lab.control_plane.kube import KubeApi
 from lab.control_plane.layout import Layout
-from lab.nodes import proxy
+from lab.control_plane.ports import LOOPBACK
+from lab.kubeconfig import of_node
 from lab.nodes.folder import RealNodeFolder
 
 NAME = "coredns"
@@ -34,8 +34,8 @@ def write(layout: Layout, folder: RealNodeFolder, address: str, port: int) -> No
     """All files that a node's CoreDNS starts from. `port` is the API server's on the node's loopback."""
     certificate = folder.pki / f"{NAME}.crt"
     pki.issue(layout, certificate, pki.Client(NAME, _USER))
-    document = proxy.kubeconfig(NAME, port, folder.pki / "ca.crt", certificate)
-    _kubeconfig(folder).write_text(json.dumps(document, indent=2))
+    text = of_node(f"https://{LOOPBACK}:{port}", folder.pki / "ca.crt", certificate)
+    _kubeconfig(folder).write_text(text)
     _corefile(folder).write_text(corefile(_kubeconfig(folder), address))
 
 

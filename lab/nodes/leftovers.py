@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psutil
 
-from lab.hosts.folder import read_json, write_json
+from lab.files import read_json, write_json
 from lab.nodes import announcements, cgroups, links
 from lab.nodes.folder import NodesFolder
 from lab.nodes.model import NodesError

@@ -11,7 +11,9 @@ from pathlib import Path
 
 from lab.control_plane import NodeSpec
 from lab.control_plane.layout import Layout
+from lab.control_plane.ports import LOOPBACK
 from lab.hosts.tree import LIB
+from lab.kubeconfig import of_node
 from lab.nodes import capacity, cilium, configuration, dns, identity, proxy
 from lab.nodes.distribution import Distribution
 from lab.nodes.folder import API, REGISTRY, RealNodeFolder, port_socket
@@ -110,7 +112,10 @@ def write_programs(
     (folder.registries / "_default").mkdir(parents=True, exist_ok=True)
     hosts = folder.registries / "_default" / "hosts.toml"
     hosts.write_text(configuration.registry(MACHINE, REGISTRY_PORT))
-    folder.kubeconfig.write_text(configuration.kubeconfig(folder, around.port))
+    text = of_node(
+        f"https://{LOOPBACK}:{around.port}", folder.pki / "ca.crt", folder.pki / "client.crt"
+    )
+    folder.kubeconfig.write_text(text)
     proxy.write(around.layout, folder, around.port, around.programs)
     if around.sources is None:
         dns.write(around.layout, folder, place.address, around.port)

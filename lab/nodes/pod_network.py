@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from lab.control_plane.files import write_atomic
 from lab.control_plane.kube import KubeApi
+from lab.files import write_atomic
 from lab.nodes import cilium_objects, configuration, dns, dns_pods, objects, proxy
 from lab.nodes.folder import RealNodeFolder
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from lab import tools
 from lab.control_plane import NodeSpec
-from lab.hosts.folder import read_json, write_json
+from lab.files import read_json, write_json
 from lab.nodes import leftovers
 from lab.nodes.choice import obstacles
 from lab.nodes.facts import machine_facts
@@ -24,22 +21,23 @@ from lab.nodes.model import (
     NodesError,
     NodesSpec,
     NodesStatus,
-    ProgramState,
     RunningNode,
 )
 from lab.nodes.network import MOST_NODES
 from lab.nodes.requests import NotAnsweredError, ask
 from lab.nodes.tool_names import tools_for
-from lab.server_process import end, living, one_at_a_time, runs, spawn
+from lab.server_process import Report, Server
 from lab.tools.cilium_sources import cilium_sources
 
-_START_SECONDS = 900.0
-"""Longer than a node may take to answer and to be Ready: what hangs is told by the node itself."""
-_STOP_SECONDS = 120.0
-_ASK_SECONDS = 300.0
-_POLL_SECONDS = 0.02
-
-Report = Callable[[str], None]
+SERVER = Server(
+    "lab.nodes",
+    "the real nodes",
+    NodesError,
+    # Longer than a node may take to answer and to be Ready: what hangs is told by the node itself.
+    start_seconds=900.0,
+    stop_seconds=120.0,
+    clean=leftovers.remove,
+)
 
 
 def start(
@@ -106,32 +104,21 @@ def start(
     tools.ensure(tools_for(network), report)
     if network == CILIUM:
         cilium_sources(report)
-    try:
-        paths.path.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with one_at_a_time(paths.start_lock):
-            _serve(paths, spec.document(), report)
-    except OSError as error:
-        raise NodesError(
-            f"the real nodes in {paths.path} cannot be started: {error}; free space there, or choose "
-            "another folder"
-        ) from error
+    with SERVER.starting(paths):
+        _serve(paths, spec.document(), report)
     return status(folder)
 
 
 def stop(folder: Path) -> None:
     """End the nodes and remove all that they have on the machine. Nothing to do is fine; their files stay."""
-    paths = NodesFolder(folder.resolve())
-    if not paths.path.exists():
-        return
-    with one_at_a_time(paths.start_lock):
-        _end(paths)
+    SERVER.stop(NodesFolder(folder.resolve()))
 
 
 def status(folder: Path) -> NodesStatus:
     """Whether they run, and where."""
     paths = NodesFolder(folder.resolve())
     ready = read_json(paths.ready)
-    server = _server(paths)
+    server = SERVER.find(paths)
     if server is None or ready is None:
         gone = paths.undo.exists()
         detail = "they are gone without having been stopped" if gone else "not started"
@@ -148,37 +135,6 @@ def status(folder: Path) -> NodesStatus:
     )  # fmt: skip
 
 
-def control(folder: Path, node: str, program: str, action: str) -> int | None:
-    """Start, stop or restart something of a running node, or ask for its `state`.
-
-    `program` is one of the node (`containerd`, `kubelet`, …), as its systemd would do it; `machine`, which is
-    switched off with all that runs in it, and is made anew when it is switched on; or `cable`. A machine that
-    is off can also `forget` its disk. Gives the process: of a program in the node, of the machine its first
-    as this machine sees it, of a cable that of the machine while the cable is in; else None.
-
-    Raises:
-        NodesError: there is no such node or program, nobody answers, or a program that was started ended
-            again, with its last words.
-    """
-    pid: int | None = _controlled(folder, node, program, action)["pid"]
-    return pid
-
-
-def program_state(folder: Path, node: str, program: str) -> ProgramState:
-    """What a program of a node does, with its last words where it ends each time it is started.
-
-    Raises:
-        NodesError: there is no such node or program, or nobody answers.
-    """
-    found = _controlled(folder, node, program, "state")
-    return ProgramState(found["pid"], found["wanted"], found["words"])
-
-
-def _controlled(folder: Path, node: str, program: str, action: str) -> dict[str, Any]:
-    request = {"request": "control", "node": node, "program": program, "action": action}
-    return ask(NodesFolder(folder.resolve()), request, _ASK_SECONDS)
-
-
 def command_in(node: RunningNode, command: Sequence[str]) -> list[str]:
     """The command line that runs `command` in the namespaces of a running node."""
     spaces = ("--mount", "--net", "--pid", "--uts", "--ipc")
@@ -186,60 +142,18 @@ def command_in(node: RunningNode, command: Sequence[str]) -> list[str]:
 
 
 def _serve(paths: NodesFolder, wanted: dict[str, Any], report: Report) -> None:
-    if _server(paths) is not None:
+    if SERVER.find(paths) is not None:
         if read_json(paths.specs) != wanted:
             report("changing the real nodes")
             write_json(paths.specs, wanted)
         try:
-            why = ask(paths, {"request": "reload"}, _START_SECONDS).get("restart")
+            why = ask(paths, {"request": "reload"}, SERVER.start_seconds).get("restart")
         except NotAnsweredError:
             why = "their process does not answer"
         if why is None:
             return
         report(f"restarting the real nodes: {why}")
-    _end(paths)
+    SERVER.end(paths)
     write_json(paths.specs, wanted)
     report(f"starting {len(wanted['nodes'])} real nodes")
-    _launch(paths)
-
-
-def _end(paths: NodesFolder) -> None:
-    server = _server(paths)
-    if server is not None:
-        end(server, _STOP_SECONDS)
-    leftovers.remove(paths)
-    paths.ready.unlink(missing_ok=True)
-
-
-def _server(paths: NodesFolder) -> psutil.Process | None:
-    return living(read_json(paths.process))
-
-
-def _launch(paths: NodesFolder) -> None:
-    paths.ready.unlink(missing_ok=True)
-    with paths.log.open("ab") as log:
-        begin = log.tell()
-        process = spawn("lab.nodes", paths.path, log)
-    try:
-        _wait_until_ready(paths, psutil.Process(process.pid))
-    except (NodesError, psutil.NoSuchProcess) as error:
-        if process.poll() is None:
-            process.kill()
-            process.wait()
-            leftovers.remove(paths)
-            raise
-        lines = paths.log.read_bytes()[begin:].decode(errors="replace").strip().splitlines()
-        raise NodesError(lines[-1] if lines else str(error)) from None
-
-
-def _wait_until_ready(paths: NodesFolder, server: psutil.Process) -> None:
-    deadline = time.monotonic() + _START_SECONDS
-    while not paths.ready.exists():
-        gone = not runs(server)
-        if gone or time.monotonic() > deadline:
-            raise NodesError(
-                f"the real nodes in {paths.path} "
-                + ("ended" if gone else f"were not all Ready in {_START_SECONDS:.0f} s")
-                + f"; see {paths.log}"
-            )
-        time.sleep(_POLL_SECONDS)
+    SERVER.launch(paths)

@@ -7,16 +7,16 @@ the whole machine's, kube-proxy is told to leave every setting as it is.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from lab.control_plane import pki
 from lab.control_plane.commands import POD_RANGE
 from lab.control_plane.kube import KubeApi
 from lab.control_plane.layout import Layout
+from lab.control_plane.ports import LOOPBACK
+from lab.kubeconfig import of_node
 from lab.nodes.folder import RealNodeFolder
 
 NAME = "kube-proxy"
@@ -42,7 +42,7 @@ def write(layout: Layout, folder: RealNodeFolder, port: int, tools: Mapping[str,
     """All files that a node's kube-proxy starts from. `port` is the API server's on the node's loopback."""
     pki.issue(layout, _certificate(folder), pki.Client(NAME, _USER))
     _kubeconfig(folder).write_text(
-        json.dumps(kubeconfig(NAME, port, folder.pki / "ca.crt", _certificate(folder)), indent=2)
+        of_node(f"https://{LOOPBACK}:{port}", folder.pki / "ca.crt", _certificate(folder))
     )
     _link_iptables(folder, tools["iptables"])
 
@@ -108,23 +108,6 @@ def await_kubernetes(api: KubeApi) -> None:
     deadline = time.monotonic() + _SECONDS
     while api.request("GET", KUBERNETES)[0] == 404 and time.monotonic() < deadline:
         time.sleep(_POLL_SECONDS)
-
-
-def kubeconfig(user: str, port: int, authority: Path, certificate: Path) -> dict[str, Any]:
-    """Who a program of a node is to the API server, which answers on the node's loopback."""
-    server = {"server": f"https://127.0.0.1:{port}", "certificate-authority": str(authority)}
-    client = {
-        "client-certificate": str(certificate),
-        "client-key": str(certificate.with_suffix(".key")),
-    }
-    return {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": "lab", "cluster": server}],
-        "users": [{"name": user, "user": client}],
-        "contexts": [{"name": "lab", "context": {"cluster": "lab", "user": user}}],
-        "current-context": "lab",
-    }
 
 
 def _link_iptables(folder: RealNodeFolder, program: Path) -> None:

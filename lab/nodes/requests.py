@@ -8,14 +8,16 @@ import json
 import os
 import socket
 from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from lab.nodes.folder import NodesFolder
-from lab.nodes.model import NodesError
+from lab.nodes.model import NodesError, ProgramState
 
 Answer = dict[str, Any]
 Handler = Callable[[Mapping[str, Any]], Awaitable[Answer]]
 REQUEST = "request"
+_CONTROL_SECONDS = 300.0
 
 
 class NotAnsweredError(NodesError):
@@ -48,6 +50,37 @@ def ask(folder: NodesFolder, request: Mapping[str, Any], seconds: float) -> Answ
     if "error" in answer:
         raise NodesError(str(answer["error"]))
     return answer
+
+
+def control(folder: Path, node: str, program: str, action: str) -> int | None:
+    """Start, stop or restart something of a running node, or ask for its `state`.
+
+    `program` is one of the node (`containerd`, `kubelet`, …), as its systemd would do it; `machine`, which is
+    switched off with all that runs in it, and is made anew when it is switched on; or `cable`. A machine that
+    is off can also `forget` its disk. Gives the process: of a program in the node, of the machine its first
+    as this machine sees it, of a cable that of the machine while the cable is in; else None.
+
+    Raises:
+        NodesError: there is no such node or program, nobody answers, or a program that was started ended
+            again, with its last words.
+    """
+    pid: int | None = _controlled(folder, node, program, action)["pid"]
+    return pid
+
+
+def program_state(folder: Path, node: str, program: str) -> ProgramState:
+    """What a program of a node does, with its last words where it ends each time it is started.
+
+    Raises:
+        NodesError: there is no such node or program, or nobody answers.
+    """
+    found = _controlled(folder, node, program, "state")
+    return ProgramState(found["pid"], found["wanted"], found["words"])
+
+
+def _controlled(folder: Path, node: str, program: str, action: str) -> dict[str, Any]:
+    request = {"request": "control", "node": node, "program": program, "action": action}
+    return ask(NodesFolder(folder.resolve()), request, _CONTROL_SECONDS)
 
 
 def answering(

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import yaml
 
-from lab.control_plane.files import write_atomic
+from lab.files import write_atomic
 from lab.hosts import rke2_config
 from lab.hosts.machine import resolve
 from lab.nodes import configuration

@@ -8,16 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import logging
 import os
-import signal
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-
-import psutil
 
 from lab import tools
 from lab.cluster import Cluster, ClusterError
@@ -26,7 +21,8 @@ from lab.control_plane.commands import API_SERVER, KUBELET
 from lab.control_plane.files import exclusive
 from lab.control_plane.layout import Layout
 from lab.control_plane.ports import kept
-from lab.hosts.folder import HostsFolder, read_json, write_json
+from lab.files import read_json, write_json
+from lab.hosts.folder import HostsFolder
 from lab.kubelet.membership import Membership
 from lab.nodes import cilium_objects, leftovers, links, registry, roster
 from lab.nodes.announcements import Announcements
@@ -40,6 +36,7 @@ from lab.nodes.model import CILIUM, NodesError, NodesSpec
 from lab.nodes.network import NetworkPlan, plan, token
 from lab.nodes.node_files import Place, Surroundings
 from lab.nodes.pod_network import Bridge, Cilium, PodNetwork
+from lab.nodes.process import SERVER
 from lab.nodes.requests import Answer, answering
 from lab.nodes.tool_names import tools_for
 from lab.tools.cache import cache_root
@@ -58,7 +55,8 @@ class Nodes:
         folder: NodesFolder,
         spec: NodesSpec,
         programs: Mapping[str, Path],
-        sources: Path | None = None,
+        sources: Path | None,
+        stop: asyncio.Event,
     ) -> None:
         self._folder = folder
         self._spec = spec
@@ -71,7 +69,7 @@ class Nodes:
         self._doors = Doors(port)
         self._reloading = asyncio.Lock()
         self._following: asyncio.Task[None] | None = None
-        self._stop = asyncio.Event()
+        self._stop = stop
         self._complete = False
         """Whether all that was asked for at the start is there."""
         self._entrances = Entrances(folder, layout, port, lambda: self._machines.up)
@@ -274,28 +272,14 @@ def serve(path: Path) -> None:
         NodesError: another process holds the nodes of this folder, or they cannot be started.
     """
     folder = NodesFolder(path)
-    lock = os.open(folder.serve_lock, os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise NodesError(f"another process holds the nodes in {path}") from None
-    logging.basicConfig(
-        level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s"
-    )
-    process = psutil.Process()
-    write_json(folder.process, {"pid": process.pid, "created": process.create_time()})
     spec = NodesSpec.of(read_json(folder.specs))
-    programs = tools.ensure(tools_for(spec.network), _log.info)
-    sources = cilium_sources(_log.info) if spec.network == CILIUM else None
 
-    async def main() -> None:
-        nodes = Nodes(folder, spec, programs, sources)
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, nodes.stop)
-        await nodes.run()
+    async def hold(stop: asyncio.Event) -> None:
+        programs = await asyncio.to_thread(tools.ensure, tools_for(spec.network), _log.info)
+        sources = cilium_sources(_log.info) if spec.network == CILIUM else None
+        await Nodes(folder, spec, programs, sources, stop).run()
 
     try:
-        asyncio.run(main())
+        SERVER.run(folder, hold)
     except (ClusterError, ControlPlaneError, LookupError, OSError) as error:
         raise NodesError(f"the real nodes cannot be started: {error}") from error

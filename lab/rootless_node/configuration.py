@@ -10,6 +10,7 @@ from typing import Any
 from lab.control_plane import NodeSpec
 from lab.control_plane.ports import LOOPBACK
 from lab.images.names import PAUSE
+from lab.kubeconfig import of_node
 from lab.nodes import OWN_CAPACITY
 from lab.nodes import configuration as rootful
 from lab.nodes.folder import RealNodeFolder
@@ -61,10 +62,13 @@ def kubelet(node: NodeSpec, port: int) -> str:
 
 def kubeconfig(port: int) -> str:
     """The kubelet's kubeconfig: the API server of the machine underneath, by the name in its certificate."""
-    document: dict[str, Any] = json.loads(rootful.kubeconfig(FOLDER, port))
-    cluster = document["clusters"][0]["cluster"]
-    cluster |= {"server": f"https://{SLIRP_HOST}:{port}", "tls-server-name": LOOPBACK}
-    return json.dumps(document, indent=2) + "\n"
+    pki = FOLDER.pki
+    return of_node(
+        f"https://{SLIRP_HOST}:{port}",
+        pki / "ca.crt",
+        pki / "client.crt",
+        **{"tls-server-name": LOOPBACK},
+    )
 
 
 def network(pod_range: str) -> str:

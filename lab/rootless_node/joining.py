@@ -7,10 +7,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from lab.control_plane.files import write_atomic
 from lab.control_plane.kube import KubeApi, UnavailableError
 from lab.control_plane.layout import Layout
 from lab.control_plane.ports import LOOPBACK
+from lab.files import write_atomic
 from lab.nodes import identity, objects
 from lab.nodes.folder import RealNodeFolder
 from lab.rootless_node import configuration

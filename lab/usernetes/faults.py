@@ -6,13 +6,11 @@ clear(folder)
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from lab.stand_in_faults import FaultBook
-from lab.usernetes.folder import UsernetesFolder
 from lab.usernetes.model import UsernetesError
 
 
@@ -82,9 +80,5 @@ Fault = Annotated[
 _FAULT: TypeAdapter[Fault] = TypeAdapter(Fault)
 
 
-def _file(folder: Path) -> Path:
-    return UsernetesFolder(folder).faults
-
-
-BOOK = FaultBook(_FAULT, _file, UsernetesError)
+BOOK = FaultBook(_FAULT, UsernetesError)
 parse, read, inject, clear = BOOK.parse, BOOK.read, BOOK.inject, BOOK.clear

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lab.stand_in import Report, StandIn, StandInStatus
-from lab.usernetes.folder import UsernetesFolder
+from lab.server_process import Report, Server, ServerFolder, ServerStatus
 from lab.usernetes.model import PluginSpec, UsernetesError
 
-_STAND_IN = StandIn("lab.usernetes", "the stand-in of rootless nodes", UsernetesError)
+SERVER = Server("lab.usernetes", "the stand-in of rootless nodes", UsernetesError)
 
 
 def start(
@@ -18,7 +17,7 @@ def start(
     hosts: Path,
     report: Report = lambda _: None,
     kubelets: Path | None = None,
-) -> StandInStatus:
+) -> ServerStatus:
     """Tell the kubelets until stopped; again: changes nothing.
 
     Args:
@@ -31,16 +30,15 @@ def start(
     Raises:
         UsernetesError: it did not come up; the message says why.
     """
-    paths = UsernetesFolder(folder.resolve())
     spec = PluginSpec(hosts.resolve(), (kubelets or control_plane / "kubelet").resolve())
-    return _STAND_IN.start(paths, paths.specs, spec.document(), report)
+    return SERVER.start(ServerFolder(folder.resolve()), spec.document(), report)
 
 
 def stop(folder: Path) -> None:
     """End the process. Nothing to do is fine; its files stay."""
-    _STAND_IN.stop(UsernetesFolder(folder.resolve()))
+    SERVER.stop(ServerFolder(folder.resolve()))
 
 
-def status(folder: Path) -> StandInStatus:
+def status(folder: Path) -> ServerStatus:
     """Whether it runs."""
-    return _STAND_IN.status(UsernetesFolder(folder.resolve()))
+    return SERVER.status(ServerFolder(folder.resolve()))

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import fcntl
 import logging
-import os
 import signal
-import sys
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import psutil
-
 from lab import hosts
+from lab.files import read_json, write_json
 from lab.hosts import HostsError, NodeState
-from lab.hosts.folder import read_json, write_json
 from lab.pods import rootless
 from lab.pods.rootless import ALL, InNode
+from lab.server_process import ServerFolder
 from lab.usernetes import faults
 from lab.usernetes.faults import (
     Fault,
@@ -30,8 +26,8 @@ from lab.usernetes.faults import (
     RuntimeNotDefault,
     StaleUuids,
 )
-from lab.usernetes.folder import UsernetesFolder
-from lab.usernetes.model import PluginSpec, UsernetesError
+from lab.usernetes.model import PluginSpec
+from lab.usernetes.process import SERVER
 
 _LOOK_SECONDS = 0.2
 _log = logging.getLogger(__name__)
@@ -43,31 +39,22 @@ def serve(path: Path) -> None:
     Raises:
         UsernetesError: another process does so for this folder.
     """
-    folder = UsernetesFolder(path)
-    lock = os.open(folder.serve_lock, os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise UsernetesError(f"another process tells of the rootless nodes in {path}") from None
-    logging.basicConfig(
-        level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s"
-    )
-    _log.info("this is a stand-in: there are no GPUs in any of these nodes")
-    process = psutil.Process()
-    write_json(folder.process, {"pid": process.pid, "created": process.create_time()})
+    folder = ServerFolder(path)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    spec = PluginSpec.of(read_json(folder.specs))
-    try:
-        # Without its folder nothing could find this process any more.
-        while not stop.is_set() and folder.process.exists():
-            look(spec, path)
-            if not folder.ready.exists():
-                write_json(folder.ready, {})
-            stop.wait(_LOOK_SECONDS)
-    finally:
-        folder.ready.unlink(missing_ok=True)
+    with SERVER.serving(folder):
+        _log.info("this is a stand-in: there are no GPUs in any of these nodes")
+        spec = PluginSpec.of(read_json(folder.specs))
+        try:
+            # Without its folder nothing could find this process any more.
+            while not stop.is_set() and folder.process.exists():
+                look(spec, path)
+                if not folder.ready.exists():
+                    write_json(folder.ready, {})
+                stop.wait(_LOOK_SECONDS)
+        finally:
+            folder.ready.unlink(missing_ok=True)
 
 
 def look(spec: PluginSpec, folder: Path) -> None:

@@ -30,12 +30,13 @@ from lab.control_plane import (
     stop,
 )
 from lab.control_plane.commands import PORT_NAMES, PROCESSES, command_lines
-from lab.control_plane.files import exclusive, write_atomic
+from lab.control_plane.files import exclusive
 from lab.control_plane.health import wait_until
 from lab.control_plane.kube import tls
 from lab.control_plane.layout import Layout
-from lab.control_plane.objects import MANIFESTS, kubeconfig, node, node_status, stand_ins
+from lab.control_plane.objects import MANIFESTS, kubeconfig_of, node, node_status, stand_ins
 from lab.control_plane.processes import last_words
+from lab.files import write_atomic
 
 NOW = datetime.datetime(2030, 1, 1, tzinfo=datetime.UTC)
 PORTS = {name: 20000 + number for number, name in enumerate(PORT_NAMES)}
@@ -243,7 +244,7 @@ def test_no_secret_is_on_a_command_line(layout: Layout) -> None:
 
 def test_the_kubeconfig_holds_all_it_needs(layout: Layout) -> None:
     pki.ensure(layout)
-    document = yaml.safe_load(kubeconfig(layout, "admin", PORTS))
+    document = yaml.safe_load(kubeconfig_of(layout, "admin", PORTS))
     assert document["clusters"][0]["cluster"]["server"] == "https://127.0.0.1:20001"
     key = base64.b64decode(document["users"][0]["user"]["client-key-data"])
     assert key == layout.key("admin").read_bytes()

@@ -47,7 +47,6 @@ from lab.control_plane import NodeSpec
 from lab.control_plane.kube import tls
 from lab.control_plane.layout import Layout
 from lab.gpu_operator import faults
-from lab.gpu_operator.folder import OperatorFolder
 from lab.gpu_operator.operator import Operator
 from lab.hosts import GpuState, HostsError
 from lab.kubelet.folder import KubeletFolder
@@ -257,10 +256,9 @@ def _play(world: World) -> tuple[Callable[[], None], threading.Thread]:
     loop, stop = asyncio.new_event_loop(), asyncio.Event()
 
     async def play() -> None:
-        operator_folder = OperatorFolder(world.folder)
         kubelets = KubeletFolder(world.folder / "kubelet")
         async with Kube(Layout.of(world.cluster.folder), "admin") as kube:
-            await Operator(kube, world.machines, operator_folder, kubelets, STEP_SECONDS).run(stop)
+            await Operator(kube, world.machines, world.folder, kubelets, STEP_SECONDS).run(stop)
 
     thread = threading.Thread(target=lambda: loop.run_until_complete(play()), daemon=True)
     thread.start()

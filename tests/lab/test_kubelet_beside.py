@@ -21,8 +21,9 @@ from caas.kubelet_api.services import METHODS, POD_RESOURCES
 from gpuclusters.domain.container import LEASE_ANNOTATION
 from gpuclusters.domain.kata import KATA_LABEL, Installation
 from lab.control_plane import NodeSpec
+from lab.files import read_json
 from lab.hosts import tenant
-from lab.hosts.folder import HostsFolder, read_json
+from lab.hosts.folder import HostsFolder
 from lab.kubelet.folder import KubeletFolder
 from lab.kubelet.kata_installer import IMAGE as KATA_DEPLOY
 from lab.kubelet.real_devices import pod_resources

@@ -13,9 +13,10 @@ import pytest
 
 import lab.kubelet
 from lab.control_plane import NodeSpec
+from lab.files import write_json
 from lab.hosts import usernetes_cluster
 from lab.hosts.board import board
-from lab.hosts.folder import HostsFolder, write_json
+from lab.hosts.folder import HostsFolder
 from lab.hosts.machine import Machine
 from lab.hosts.rke2_cluster import DATA, Clusters, new_node
 from lab.pods import rootless

@@ -19,8 +19,9 @@ import asyncssh
 import pytest
 
 import lab.hosts
+from lab.files import write_json
 from lab.hosts import control, faults, journal
-from lab.hosts.folder import HostsFolder, write_json
+from lab.hosts.folder import HostsFolder
 from lab.hosts.model import HostEndpoint, HostSpec
 from tests.lab.own_network import OwnNetwork, has_interface, own_network
 from tests.lab.real_lab import eventually, only_where_possible

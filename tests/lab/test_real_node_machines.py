@@ -21,8 +21,9 @@ import pytest
 from gpuclusters.host import drop_ins
 from lab import images, nodes, tools
 from lab.control_plane.model import HGX_ALLOCATABLE, HGX_CAPACITY
+from lab.files import write_json
 from lab.hosts import control
-from lab.hosts.folder import HostFolder, HostsFolder, write_json
+from lab.hosts.folder import HostFolder, HostsFolder
 from lab.images import archive
 from lab.images.layer import File
 from lab.nodes.model import NodesError

@@ -23,8 +23,8 @@ from gpuclusters.domain.kata import KATA_LABEL
 from gpuclusters.domain.lease_resource import lease_name
 from gpuclusters.domain.tenancy_resource import TenancySpec, tenancy_object
 from lab import images, nodes
+from lab.files import read_json
 from lab.hosts.board import board
-from lab.hosts.folder import read_json
 from lab.images.names import REGISTRY
 from lab.nodes.configuration import KATA_HANDLER
 from tests.lab.real_lab import BUILD_SECONDS, only_where_possible

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import lab.usernetes
+from lab.files import write_json
 from lab.hosts import NodeState
-from lab.hosts.folder import write_json
 from lab.pods import cluster_dns, rootless
 from lab.pods.cluster_dns import Name
 from lab.pods.in_pod import Network

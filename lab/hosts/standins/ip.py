@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 
+from lab.files import read_json
 from lab.hosts import real_machine
-from lab.hosts.folder import read_json
 from lab.hosts.standins.call import Answer, Call
 
 _BYTE = 256

@@ -12,16 +12,9 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import urlsplit
-
-import yaml
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from lab.hosts import rke2_cluster, rke2_config, rke2_release
 from lab.hosts.machine import Machine
@@ -30,6 +23,9 @@ from lab.hosts.rke2_faults import JoinFails, JoinIsSlow
 from lab.hosts.rke2_real import Rke2Node
 from lab.hosts.standins import units
 from lab.hosts.standins.call import Answer, Call
+from lab.hosts.usernetes_pki import certificate
+from lab.kubeconfig import of_lab
+from lab.nodes.rke2 import runtimes
 
 _PAUSE_SECONDS = 0.05
 _VALID = timedelta(days=365)
@@ -144,15 +140,8 @@ def _check_host(machine: Machine, config: Object) -> None:
                     f"invalid kernel parameter value {key}={values.get(key, '?')} - expected {value}"
                 )
     runtime = config.get("default-runtime", "")
-    if runtime and runtime not in _runtimes(machine):
+    if runtime and runtime not in runtimes(machine.folder.root):
         raise _FatalError(f"default runtime {runtime} was not found")
-
-
-def _runtimes(machine: Machine) -> Mapping[str, str]:
-    # The nodes know hosts; a host looks at what RKE2 does on a node only here.
-    from lab.nodes.rke2 import runtimes
-
-    return runtimes(machine.folder.root)
 
 
 def _refused(address: str) -> str:
@@ -220,17 +209,23 @@ def _register(
     if node not in cluster["nodes"]:
         cluster["nodes"][node] = rke2_cluster.new_node(node, machine.name, role, config)
     data = rke2_cluster.DATA
-    _write(machine, f"{data}/agent/client-kubelet.crt", _certificate(node))
+    _write(machine, f"{data}/agent/client-kubelet.crt", certificate(node))
     _write_containerd(machine, node, version)
     _write(machine, f"{data}/bin/kubectl", f'#!/bin/sh\nexec {KUBECTL} "$@"\n', mode=0o755)
     _write(machine, "/run/k3s/containerd/containerd.sock", "")
     if role == "server":
         _write(
-            machine, f"{data}/server/tls/serving-kube-apiserver.crt", _certificate("kube-apiserver")
+            machine, f"{data}/server/tls/serving-kube-apiserver.crt", certificate("kube-apiserver")
         )
         _write(machine, f"{data}/server/token", f"K10{'0' * 64}::server:{cluster['token']}\n")
         _write(machine, f"{data}/server/node-token", f"K10{'0' * 64}::server:{cluster['token']}\n")
-        _write(machine, "/etc/rancher/rke2/rke2.yaml", _kubeconfig(clusters))
+        _write(
+            machine,
+            "/etc/rancher/rke2/rke2.yaml",
+            of_lab(
+                clusters.folder.parent, "https://127.0.0.1:6443", name="default", client="default"
+            ),
+        )
     clusters.save(cluster)
     machine.note("rke2", action="joined", role=role, node=node, version=version)
 
@@ -257,40 +252,3 @@ def _write_containerd(machine: Machine, name: str, version: str) -> None:
         node.write(name)
     except ValueError as error:
         raise _FatalError(str(error)) from error
-
-
-def _kubeconfig(clusters: Clusters) -> str:
-    """The lab's own API server's, if the hosts belong to a lab; RKE2 calls everything `default`."""
-    known = clusters.folder.parent / "kubeconfig"
-    if known.exists():
-        body = yaml.safe_load(known.read_text())
-        cluster, user = body["clusters"][0]["cluster"], body["users"][0]["user"]
-    else:
-        cluster, user = {"server": "https://127.0.0.1:6443"}, {"token": "made up"}
-    return yaml.safe_dump(
-        {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "clusters": [{"name": "default", "cluster": cluster}],
-            "users": [{"name": "default", "user": user}],
-            "contexts": [{"name": "default", "context": {"cluster": "default", "user": "default"}}],
-            "current-context": "default",
-        }
-    )
-
-
-def _certificate(name: str) -> str:
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    now = datetime.now(UTC)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(subject)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now)
-        .not_valid_after(now + _VALID)
-        .sign(key, hashes.SHA256())
-    )
-    return made.public_bytes(serialization.Encoding.PEM).decode()

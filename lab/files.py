@@ -1,0 +1,39 @@
+"""Files that are there whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+from pathlib import Path
+from typing import Any
+
+
+def write_atomic(path: Path, content: bytes, *, mode: int = 0o644) -> None:
+    """Replace `path` with `content`; does nothing when it holds that already."""
+    with contextlib.suppress(FileNotFoundError):
+        if path.read_bytes() == content and path.stat().st_mode & 0o777 == mode:
+            return
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        # Created with its mode: a private key is never readable for others, not for an instant.
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        with os.fdopen(descriptor, "wb") as out:
+            out.write(content)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def read_json(path: Path) -> Any:
+    """The content of a JSON file, None when there is no such file."""
+    try:
+        return json.loads(path.read_text())
+    except FileNotFoundError:
+        return None
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Replace a JSON file, readable by its owner alone."""
+    write_atomic(path, (json.dumps(value, indent=1, sort_keys=True) + "\n").encode(), mode=0o600)
