@@ -1,8 +1,6 @@
 """`python -m lab.gpu_operator`: the stand-in by itself.
 
 serve FOLDER                        play in the foreground (what `start` runs)
-stop FOLDER
-status FOLDER
 fault FOLDER KIND [KEY=VALUE…]      inject a fault; kind `none` takes all away
 """
 
@@ -12,19 +10,20 @@ import sys
 from pathlib import Path
 
 from lab.gpu_operator.faults import BOOK
-from lab.gpu_operator.process import status, stop
-from lab.stand_in_command import Command
 
 
 def serve(folder: Path) -> None:
     """In the foreground."""
-    # Takes half a second to import, which the others need not wait for.
+    # Takes half a second to import, which `fault` need not wait for.
     from lab.gpu_operator.server import serve as begin
 
     begin(folder)
 
 
-main = Command(__doc__ or "", serve, stop, status, BOOK).run
+def main(arguments: list[str]) -> int:
+    """The exit code."""
+    return BOOK.command(arguments, __doc__ or "", serve)
+
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))

@@ -8,44 +8,33 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import Field, TypeAdapter
 
 from lab.gpu_operator.model import OperatorError
-from lab.stand_in_faults import FaultBook
+from lab.stand_in import FaultBook, NodeFault
 
 
-class _Fault(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    node: str = ""
-    """The node that it concerns; empty: every node."""
-
-    def concerns(self, node: str) -> bool:
-        """Whether this node is meant."""
-        return self.node in ("", node)
-
-
-class DriverSlow(_Fault):
+class DriverSlow(NodeFault):
     """The operator's driver takes so many seconds more."""
 
     kind: Literal["operator-driver-slow"] = "operator-driver-slow"
     seconds: float = Field(gt=0)
 
 
-class NodeFails(_Fault):
+class NodeFails(NodeFault):
     """The device plugin of a node fails again and again."""
 
     kind: Literal["operator-node-fails"] = "operator-node-fails"
     message: str = "failed to create fsnotify watcher: too many open files"
 
 
-class NeverReady(_Fault):
+class NeverReady(NodeFault):
     """The validators never pass, and the policy is never ready."""
 
     kind: Literal["operator-never-ready"] = "operator-never-ready"
 
 
-class ImagePull(_Fault):
+class ImagePull(NodeFault):
     """The image of an operand cannot be had."""
 
     kind: Literal["operator-image-pull"] = "operator-image-pull"

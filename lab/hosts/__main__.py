@@ -132,6 +132,7 @@ _COMMANDS: dict[str, Callable[[Path, list[str]], int]] = {
     "exec": _exec,
     "fault": _fault,
     "in-use": _in_use,
+    "reinstall": _reinstall,
     "repair": _repair,
     "serve": _serve,
     "start": _start,

@@ -1,8 +1,6 @@
 """`python -m lab.usernetes`: the stand-in by itself.
 
 serve FOLDER                        tell in the foreground (what `start` runs)
-stop FOLDER
-status FOLDER
 fault FOLDER KIND [KEY=VALUE…]      inject a fault; kind `none` takes all away
 """
 
@@ -11,20 +9,21 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from lab.stand_in_command import Command
 from lab.usernetes.faults import BOOK
-from lab.usernetes.process import status, stop
 
 
 def serve(folder: Path) -> None:
     """In the foreground."""
-    # Takes half a second to import, which the others need not wait for.
+    # Takes half a second to import, which `fault` need not wait for.
     from lab.usernetes.server import serve as begin
 
     begin(folder)
 
 
-main = Command(__doc__ or "", serve, stop, status, BOOK).run
+def main(arguments: list[str]) -> int:
+    """The exit code."""
+    return BOOK.command(arguments, __doc__ or "", serve)
+
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))

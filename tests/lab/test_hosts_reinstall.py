@@ -8,6 +8,7 @@ import pytest
 
 import lab.hosts
 from lab.hosts import HostsError
+from lab.hosts.__main__ import main
 from tests.fixtures.hosts import SimulatedHost
 
 IDENTITY = "cat /proc/sys/kernel/random/boot_id; ls /sys/bus/pci/devices"
@@ -39,3 +40,13 @@ def test_only_a_known_host_is_installed_anew(
     (host,) = hosts()
     with pytest.raises(HostsError, match=f"there is no host 'x' in .*; there are: .*{host.name}"):
         lab.hosts.reinstall(host.folder, "x")
+
+
+def test_the_command_installs_a_machine_anew_and_prints_its_host_key(
+    hosts: Callable[..., list[SimulatedHost]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    (host,) = hosts()
+    assert main(["reinstall", str(host.folder), host.name]) == 0
+    after = lab.hosts.status(host.folder).hosts[host.name]
+    assert capsys.readouterr().out == f"{after.host_key}\n"
+    assert after.host_key != host.endpoint.host_key
