@@ -6,13 +6,14 @@ whatever order the configuration lists them. Reads, then acts, so that an interr
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gpuclusters.core.converge import Clock, Reporter
+from gpuclusters.core.converge import Clock, Reporter, poll
+from gpuclusters.core.finding import Finding, Level, refused
+from gpuclusters.core.finding import Refused as RefusedError
 from gpuclusters.domain.gcp_compute import Compute, Instance, Refused, ZoneRefusal
 from gpuclusters.domain.gcp_machine import OWNER_LABEL, GcpMachineInputs, body
-from gpuclusters.domain.refusals import RefusalError
 
 RUNNING = "RUNNING"
 STOPPED = ("TERMINATED", "SUSPENDED", "STOPPED")
@@ -27,7 +28,7 @@ def ensure(
     """The machine, running: found, started or made.
 
     Raises:
-        RefusalError: it belongs to somebody else, exists twice, or no zone can make it.
+        Refused: it belongs to somebody else, exists twice, or no zone can make it.
         AdapterError: the API cannot be reached or says no.
     """
     found = locate(wanted, compute)
@@ -35,15 +36,15 @@ def ensure(
         zone = _make(wanted, compute, reporter)
     else:
         zone = found.zone
-        _bring_up(wanted, found, compute, clock)
-    return _settle(wanted, _wait_running(wanted, zone, compute, clock), compute)
+        _bring_up(wanted, found, compute, clock, reporter)
+    return _settle(wanted, _wait_running(wanted, zone, compute, clock, reporter), compute)
 
 
 def locate(wanted: GcpMachineInputs, compute: Compute) -> Instance | None:
     """The machine where it is.
 
     Raises:
-        RefusalError: one of that name is not ours, or there are two.
+        Refused: one of that name is not ours, or there are two.
     """
     found = compute.find(wanted.project, wanted.name)
     place = _place(wanted)
@@ -51,14 +52,16 @@ def locate(wanted: GcpMachineInputs, compute: Compute) -> Instance | None:
     if foreign:
         label = foreign[0].labels.get(OWNER_LABEL)
         whose = f"belongs to {label}" if label else f"has no label {OWNER_LABEL}"
-        raise RefusalError(
+        raise refused(
             place,
+            "gcp.other-owner",
             f"there is a machine of that name in {foreign[0].zone}, and it {whose}",
             "give this cluster another name, or delete that machine",
         )
     if len(found) > 1:
-        raise RefusalError(
+        raise refused(
             place,
+            "gcp.two-machines",
             f"there are two machines of that name, in {' and in '.join(one.zone for one in found)}",
             "delete the one that is not the node, with `gcloud compute instances delete`",
         )
@@ -69,14 +72,15 @@ def remove(wanted: GcpMachineInputs, compute: Compute) -> None:
     """Delete the machine; absent is fine, and one of somebody else is left alone.
 
     Raises:
-        RefusalError: it is protected.
+        Refused: it is protected.
     """
     for one in compute.find(wanted.project, wanted.name):
         if one.labels.get(OWNER_LABEL) != wanted.owner:
             continue
         if one.deletion_protection:
-            raise RefusalError(
+            raise refused(
                 _place(wanted),
+                "gcp.deletion-protected",
                 f"the machine in {one.zone} is protected against deletion",
                 "write deletion-protection: false, run `pulumi up`, then remove it",
             )
@@ -104,17 +108,17 @@ def _make(wanted: GcpMachineInputs, compute: Compute, reporter: Reporter) -> str
     for zone in wanted.zones:
         try:
             compute.insert(wanted.project, zone, body(wanted, zone), wanted.create_timeout_seconds)
-        except ZoneRefusal as refused:
-            said[zone] = refused
-            if refused.kind is Refused.OTHER:
+        except ZoneRefusal as error:
+            said[zone] = error
+            if error.kind is Refused.OTHER:
                 break  # the next zone would say the same
-            reporter.note(f"{wanted.name}: {zone} has none ({refused.kind.value}); trying the next")
+            reporter.note(f"{wanted.name}: {zone} has none ({error.kind.value}); trying the next")
         else:
             return zone
     raise _nowhere(wanted, said)
 
 
-def _nowhere(wanted: GcpMachineInputs, said: Mapping[str, ZoneRefusal]) -> RefusalError:
+def _nowhere(wanted: GcpMachineInputs, said: Mapping[str, ZoneRefusal]) -> RefusedError:
     reasons = "; ".join(f"{zone}: {one.message[:_LONGEST_REASON]}" for zone, one in said.items())
     kinds = {one.kind for one in said.values()}
     if Refused.OTHER in kinds:
@@ -126,30 +130,36 @@ def _nowhere(wanted: GcpMachineInputs, said: Mapping[str, ZoneRefusal]) -> Refus
             "add zones of the region that have it, write spot or standard instead, or run `pulumi up`"
             " later: machines that were made stay, and only this one is tried again"
         )
-    return RefusalError(_place(wanted), f"no zone made it ({reasons})", remedy)
+    return refused(_place(wanted), "gcp.no-zone", f"no zone made it ({reasons})", remedy)
 
 
-def _bring_up(wanted: GcpMachineInputs, found: Instance, compute: Compute, clock: Clock) -> None:
+def _bring_up(
+    wanted: GcpMachineInputs, found: Instance, compute: Compute, clock: Clock, reporter: Reporter
+) -> None:
     if found.status == "STOPPING":
-        found = _wait(wanted, found.zone, compute, clock, (*STOPPED, RUNNING))
+        found = _wait(wanted, found.zone, compute, clock, reporter, (*STOPPED, RUNNING))
     if found.status not in STOPPED:
         return
     try:
         compute.start(wanted.project, found.zone, found.name, wanted.create_timeout_seconds)
-    except ZoneRefusal as refused:
-        raise RefusalError(
+    except ZoneRefusal as error:
+        raise refused(
             _place(wanted),
-            f"it is stopped in {found.zone}, where its disk is, and does not start: {refused.message}",
+            "gcp.not-starting",
+            f"it is stopped in {found.zone}, where its disk is, and does not start: {error.message}",
             "run `pulumi up` again later, or let it be made anew in another zone with"
             " `pulumi up --target-replace` and its URN, which loses its disk",
-        ) from refused
+        ) from error
 
 
-def _wait_running(wanted: GcpMachineInputs, zone: str, compute: Compute, clock: Clock) -> Instance:
-    live = _wait(wanted, zone, compute, clock, (RUNNING, *STOPPED))
+def _wait_running(
+    wanted: GcpMachineInputs, zone: str, compute: Compute, clock: Clock, reporter: Reporter
+) -> Instance:
+    live = _wait(wanted, zone, compute, clock, reporter, (RUNNING, *STOPPED))
     if live.status != RUNNING:
-        raise RefusalError(
+        raise refused(
             _place(wanted),
+            "gcp.taken-back",
             f"it was made in {live.zone} and is {live.status} again: a spot machine was taken back",
             "run `pulumi up` again, or write provisioning: standard",
         )
@@ -157,22 +167,40 @@ def _wait_running(wanted: GcpMachineInputs, zone: str, compute: Compute, clock: 
 
 
 def _wait(
-    wanted: GcpMachineInputs, zone: str, compute: Compute, clock: Clock, ends: tuple[str, ...]
+    wanted: GcpMachineInputs,
+    zone: str,
+    compute: Compute,
+    clock: Clock,
+    reporter: Reporter,
+    ends: tuple[str, ...],
 ) -> Instance:
     # One machine in one zone: asking all zones is dear, and a hundred machines may wait side by side.
-    end = clock.now() + wanted.create_timeout_seconds
-    while True:
+    seen: list[Instance] = []
+
+    def look() -> Sequence[Finding]:
         live = compute.get(wanted.project, zone, wanted.name)
         if live is not None and live.status in ends:
-            return live
-        if clock.now() >= end:
-            status = "is gone" if live is None else f"is {live.status}"
-            raise RefusalError(
-                _place(wanted),
-                f"it {status} after {wanted.create_timeout_seconds} s",
-                "see what `gcloud compute operations list` says of it, then run `pulumi up` again",
-            )
-        clock.sleep(POLL_SECONDS)
+            seen.append(live)
+            return ()
+        status = "is gone" if live is None else f"is {live.status}"
+        return (Finding("gcp.not-running", f"it {status}", level=Level.REPAIR),)
+
+    found = poll(
+        look,
+        target=_place(wanted),
+        timeout_seconds=wanted.create_timeout_seconds,
+        poll_seconds=POLL_SECONDS,
+        clock=clock,
+        reporter=reporter,
+    )
+    if found:
+        raise refused(
+            _place(wanted),
+            "gcp.not-running",
+            f"{found[0].problem} after {wanted.create_timeout_seconds} s",
+            "see what `gcloud compute operations list` says of it, then run `pulumi up` again",
+        )
+    return seen[0]
 
 
 def _settle(wanted: GcpMachineInputs, live: Instance, compute: Compute) -> Instance:

@@ -11,10 +11,10 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from gpuclusters.core.finding import refused
 from gpuclusters.domain.gcp_compute import Quota
 from gpuclusters.domain.gcp_machine import GoogleAccess
 from gpuclusters.domain.gcp_machines import Provisioning, attachable, machine_type
-from gpuclusters.domain.refusals import RefusalError
 
 ALL_GPUS = "GPUS_ALL_REGIONS"
 SPOT_PREFIX = "PREEMPTIBLE_"
@@ -79,7 +79,7 @@ def require(
     """What the machines that are missing count for together.
 
     Raises:
-        RefusalError: the project may not have that much; names every metric that is short.
+        Refused: the project may not have that much; names every metric that is short.
     """
     total: dict[str, float] = {}
     missing = [name for name in wanted.machines if name not in existing]
@@ -92,8 +92,9 @@ def require(
         if (quota := quotas.get(metric)) is not None and quota.free < amount
     ]
     if short:
-        raise RefusalError(
+        raise refused(
             f"project {wanted.project}, region {wanted.region}",
+            "gcp.quota",
             f"the quota does not suffice for {len(missing)} machines: {'; '.join(short)}",
             "ask for more on the page IAM & Admin, Quotas; nothing was made",
         )

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pulumi
 
 from gpuclusters.domain.first_login import FirstLoginInputs
 from gpuclusters.providers.kept import KeptProvider, Live, Properties
-from gpuclusters.providers.resource import Resource
+from gpuclusters.providers.resource import ModelResource
 
 
 class FirstLoginProvider(KeptProvider[FirstLoginInputs]):
@@ -37,25 +35,9 @@ class FirstLoginProvider(KeptProvider[FirstLoginInputs]):
         """There is nothing to remove."""
 
 
-class FirstLogin(Resource, module="gpu", name="FirstLogin"):
+class FirstLogin(ModelResource, module="gpu", name="FirstLogin"):
     """To depend on: the machine can be worked on."""
 
+    provider = FirstLoginProvider
     reached: pulumi.Output[str]
     """The machine that was reached."""
-
-    def __init__(
-        self,
-        name: str,
-        *,
-        connection: pulumi.Input[Any],
-        instance: pulumi.Input[str],
-        timeout_seconds: int = 900,
-        opts: pulumi.ResourceOptions | None = None,
-    ) -> None:
-        properties: dict[str, Any] = {
-            "connection": connection,
-            "instance": instance,
-            "timeout_seconds": timeout_seconds,
-            "reached": None,
-        }
-        super().__init__(name, properties, opts)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pulumi
 
+from gpuclusters.core.finding import refused
 from gpuclusters.domain.gcp_machine import GoogleAccess
 
 if TYPE_CHECKING:
@@ -29,18 +30,18 @@ def compute(google: GoogleAccess) -> GoogleCompute:
     """The Compute API.
 
     Raises:
-        RefusalError: the configuration holds credentials of its own.
+        Refused: the configuration holds credentials of its own.
         AdapterError: the endpoint is not safe for a token.
     """
     # Imported late: a preview reaches nothing.
     from gpuclusters.adapters.google_compute import GoogleCompute
     from gpuclusters.adapters.google_credentials import GoogleCredentials
     from gpuclusters.adapters.google_rest import ENDPOINT, GoogleRest
-    from gpuclusters.domain.refusals import RefusalError
 
     if google.refused:
-        raise RefusalError(
+        raise refused(
             "Google Cloud",
+            "gcp.other-credentials",
             f"the stack's configuration has {' and '.join(google.refused)}, which reach Pulumi's"
             " provider and not those that make machines",
             "remove them, and use application default credentials or GOOGLE_OAUTH_ACCESS_TOKEN",

@@ -339,7 +339,7 @@ def test_all_shortages_of_quota_at_once_before_the_first_machine(world: World) -
     assert str(failed.value).strip() == (
         "project p, region us-central1: the quota does not suffice for 2 machines: GPUS_ALL_REGIONS"
         " needs 2 more and 0 of 0 are free; NVIDIA_V100_GPUS needs 2 more and 1 of 2 are free; ask for"
-        " more on the page IAM & Admin, Quotas; nothing was made [gcp-quota-require]"
+        " more on the page IAM & Admin, Quotas; nothing was made [gcp.quota]"
     )
     world.cloud.quotas["NVIDIA_V100_GPUS"] = (3, 1)
     world.cloud.project_quotas["GPUS_ALL_REGIONS"] = (3, 1)

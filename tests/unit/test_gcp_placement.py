@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from gpuclusters.core.finding import Refused as RefusedError
 from gpuclusters.domain import gcp_placement
 from gpuclusters.domain.gcp_compute import Instance, Quota, Refused, ZoneRefusal
 from gpuclusters.domain.gcp_machine import GcpMachineInputs
-from gpuclusters.domain.refusals import RefusalError
 
 ZONES = ("us-central1-a", "us-central1-b", "us-central1-c")
 
@@ -151,12 +151,12 @@ def test_a_machine_that_stops_is_started_once_it_has_stopped() -> None:
 
 def test_a_machine_that_never_runs_is_given_up() -> None:
     world = World(there={ZONES[0]: instance(ZONES[0], "PROVISIONING")}, becomes=["PROVISIONING"])
-    with pytest.raises(RefusalError, match="it is PROVISIONING after 60 s"):
+    with pytest.raises(RefusedError, match="it is PROVISIONING after 60 s"):
         world.ensure()
     assert 60 <= world.time < 70
 
 
 def test_a_spot_machine_that_is_taken_back_at_once_is_said() -> None:
     world = World(becomes=["STAGING", "TERMINATED"])
-    with pytest.raises(RefusalError, match="is TERMINATED again: a spot machine was taken back"):
+    with pytest.raises(RefusedError, match="is TERMINATED again: a spot machine was taken back"):
         world.ensure(provisioning="spot")
