@@ -181,6 +181,7 @@ def test_a_run_is_noted_in_the_history(dev: Shell, engine: Use) -> None:
     assert [(r["kind"], r["result"], r["message"]) for r in records] == [
         ("destroy", "failed", ""), ("update", "succeeded", "first"),
     ]  # fmt: skip
+    assert dev.ok("stack", "history", "--json", "--page-size", "1").json == records[:1]
     assert records[1]["resourceChanges"] == {"create": 2}
     assert records[1]["config"]["refs:token"] == {"secret": True}
     assert len(dev.files("history/refs/dev/*.checkpoint.json")) == 2

@@ -42,6 +42,7 @@ def add_actions(action: Callable[..., Parser]) -> None:
     past = action("history", _history, "list past runs", "hist")
     past.add_argument("--json", "-j", action="store_true")
     past.add_argument("--show-secrets", action="store_true")
+    past.add_argument("--page-size", type=int, default=0, metavar="N", help="the newest N; 0: all")
     for parser in (output, export, load, past):
         nested_stack_flag(parser)
 
@@ -149,6 +150,8 @@ def _history(arguments: argparse.Namespace) -> int:
     records = [
         dataclasses.replace(record, version=len(found) - i) for i, record in enumerate(found)
     ]
+    if arguments.page_size > 0:
+        records = records[: arguments.page_size]
     if arguments.json:
         print_json([_record_json(workspace, r, arguments.show_secrets) for r in records])
         return 0
