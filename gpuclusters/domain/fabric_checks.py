@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+from gpuclusters.core.finding import refused
 from gpuclusters.domain import fabric_health
 from gpuclusters.domain.fabric import LayoutError, plan_change, plan_layout
 from gpuclusters.domain.fabric_marks import left_to_leases, look
@@ -17,7 +18,6 @@ from gpuclusters.domain.fabric_patience import (
 )
 from gpuclusters.domain.fabric_state import FabricInputs, table_differences
 from gpuclusters.domain.module_map import MapSource, require_map, unread
-from gpuclusters.domain.refusals import RefusalError
 
 Unsupported = Mapping[int, tuple[int, ...]]
 """Modules by partition, of those that a board leaves out at the moment."""
@@ -27,7 +27,7 @@ def require_modules(spec: FabricInputs, fabric: Fabric) -> None:
     """Check that every GPU sits in the module that the configuration says.
 
     Raises:
-        RefusalError: with both maps.
+        Refused: with both maps.
     """
     if fabric.modules is None or not spec.gpus or spec.module_map is not MapSource.READ:
         return
@@ -45,7 +45,7 @@ def require_table(spec: FabricInputs, fabric: Fabric, live: LiveTable) -> Unsupp
     """Check that the board's table is the one the plan was made with; answers what it leaves out.
 
     Raises:
-        RefusalError: with each difference, both sides.
+        Refused: with each difference, both sides.
     """
     table = spec.partition_table
     if not list(table_differences(table, live)):
@@ -53,8 +53,9 @@ def require_table(spec: FabricInputs, fabric: Fabric, live: LiveTable) -> Unsupp
     unsupported = fabric.manager.unsupported()
     differences = list(table_differences(table, live, unsupported))
     if differences:
-        raise RefusalError(
+        raise refused(
             fabric.manager.place,
+            "fabric.table",
             f"the fabric manager's partition table is not that of {spec.baseboard}: "
             + "; ".join(differences),
             "check the baseboard in the configuration, and for missing partitions "
@@ -67,7 +68,7 @@ def wanted_partitions(spec: FabricInputs, fabric: Fabric, live: LiveTable) -> tu
     """What has to be active; of a layout the cut that needs fewest changes and keeps what is used.
 
     Raises:
-        RefusalError: no cut into these sizes keeps what is used.
+        Refused: no cut into these sizes keeps what is used.
     """
     if spec.layout is None:
         return spec.wanted
@@ -78,8 +79,9 @@ def wanted_partitions(spec: FabricInputs, fabric: Fabric, live: LiveTable) -> tu
     try:
         chosen = plan_layout(spec.partition_table, spec.layout, active=active, in_use=in_use)
     except LayoutError as error:
-        raise RefusalError(
+        raise refused(
             fabric.manager.place,
+            "fabric.no-room",
             str(error),
             "stop these VMs first, or choose a layout that has room",
         ) from error
@@ -109,15 +111,16 @@ def require_healthy(
     """Check that the board can do what is wanted at the moment.
 
     Raises:
-        RefusalError: a wanted partition is not supported, or one that has to come up has a GPU
+        Refused: a wanted partition is not supported, or one that has to come up has a GPU
             without any NVLink.
     """
     missing = sorted(set(wanted) & set(unsupported))
     if missing:
         failed = fabric_health.failed_modules(spec.partition_table, unsupported)
         named = [f"{m} ({spec.gpus.get(str(m), 'address not given')})" for m in failed]
-        raise RefusalError(
+        raise refused(
             fabric.manager.place,
+            "fabric.unsupported",
             f"partitions {listed(missing)} are wanted, but the fabric manager does not support them "
             f"at the moment (unsupported: {listed(sorted(unsupported))})"
             + (f"; GPUs {', '.join(named)} failed" if named else ""),
@@ -130,8 +133,9 @@ def require_healthy(
         coming -= set(left_to_leases(spec, look(fabric).marks, coming))
     cut_off = list(fabric_health.without_links(live, coming))
     if cut_off:
-        raise RefusalError(
+        raise refused(
             fabric.manager.place,
+            "fabric.links-down",
             f"{'; '.join(cut_off)}, so its GPUs could not talk to each other",
             "quarantine and reset these GPUs, then restart the fabric manager; `fmpm -l` lists links",
         )
@@ -143,21 +147,23 @@ def require_unused(
     """Check that no process holds a GPU of these partitions.
 
     Raises:
-        RefusalError: one is held, or it cannot be known because a GPU has no PCI address.
+        Refused: one is held, or it cannot be known because a GPU has no PCI address.
     """
     modules = sorted({m for i in ids for m in live[i].modules})
     unknown = [m for m in modules if str(m) not in spec.gpus]
     if unknown:
-        raise RefusalError(
+        raise refused(
             fabric.manager.place,
+            "fabric.addresses-missing",
             f"partitions {listed(ids)} have to be deactivated, but whether GPUs {listed(unknown)} "
             "are in use cannot be known without their PCI addresses",
             "give them in `gpus`, like {'1': '0000:86:00.0'}",
         )
     held = held_gpus(spec, fabric, live, ids)
     if held:
-        raise RefusalError(
+        raise refused(
             fabric.manager.place,
+            "fabric.in-use",
             f"partitions {listed(ids)} have to be deactivated, but are in use: {'; '.join(held)}",
             "stop the VMs of these processes first" + _other_cut(spec, fabric, live),
         )

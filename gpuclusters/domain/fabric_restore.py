@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from gpuclusters.core.finding import refused
 from gpuclusters.domain.fabric_codes import NOT_CONFIGURED, PASSING_CODES, FabricError
 from gpuclusters.domain.fabric_marks import left_to_leases, look
 from gpuclusters.domain.fabric_patience import (
@@ -16,14 +17,13 @@ from gpuclusters.domain.fabric_patience import (
 )
 from gpuclusters.domain.fabric_state import FabricInputs, must_restore
 from gpuclusters.domain.ports import LivePartition
-from gpuclusters.domain.refusals import RefusalError
 
 
 def list_or_restore(spec: FabricInputs, fabric: Fabric, applied: Sequence[int]) -> LiveTable:
     """The live table, after giving a forgetful fabric manager its active set back.
 
     Raises:
-        RefusalError: it was told and does not know, while VMs run on what it forgot.
+        Refused: it was told and does not know, while VMs run on what it forgot.
         FabricError: it refuses or is not ready before the deadline.
     """
 
@@ -68,8 +68,9 @@ def restore(spec: FabricInputs, fabric: Fabric, applied: Sequence[int]) -> LiveT
     if held:
         # Published versions of fmpm send an empty list whatever they are given. Without users
         # that does no harm: what is wanted is activated anew.
-        raise RefusalError(
+        raise refused(
             fabric.manager.place,
+            "fabric.forgotten",
             f"the restarted fabric manager does not know of partitions {listed(lost)} although it "
             f"was told, and they are in use: {'; '.join(held)}",
             "install an fmpm that passes on --set-activated-list, or stop the VMs first",

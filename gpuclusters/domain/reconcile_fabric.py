@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from gpuclusters.core.finding import refused
 from gpuclusters.domain import fabric_health
 from gpuclusters.domain.fabric_checks import (
     require_healthy,
@@ -32,7 +33,6 @@ from gpuclusters.domain.fabric_patience import (
 from gpuclusters.domain.fabric_restore import list_or_restore, may_restore, restore
 from gpuclusters.domain.fabric_state import FabricInputs, plan_steps
 from gpuclusters.domain.ports import FabricStep
-from gpuclusters.domain.refusals import RefusalError
 
 __all__ = [
     "DEADLINE_SECONDS",
@@ -75,7 +75,7 @@ def ensure_partitions(spec: FabricInputs, fabric: Fabric, *, applied: Sequence[i
             has forgotten them in a restart, so that running VMs keep their links.
 
     Raises:
-        RefusalError: the GPUs sit in other modules, the board's table is another one, something
+        Refused: the GPUs sit in other modules, the board's table is another one, something
             wanted is not supported, or a partition that has to go is in use; nothing was changed
             then.
         FabricError: the fabric manager refuses or is not ready before the deadline.
@@ -109,8 +109,9 @@ def _ensured(
     active = set(active_ids(live))
     left = left_to_leases(spec, seen.marks, set(wanted) - active)
     if active | set(left) != set(wanted):
-        raise RefusalError(
+        raise refused(
             fabric.manager.place,
+            "fabric.other-set-active",
             f"partitions {listed(active_ids(live)) or 'none'} are active after all steps, instead "
             f"of {listed(wanted) or 'none'}",
             "find out who else changes partitions of this board, then run again",
@@ -133,7 +134,7 @@ def release_partitions(spec: FabricInputs, fabric: Fabric, *, applied: Sequence[
             active before it can be taken down.
 
     Raises:
-        RefusalError: one of them is in use; nothing was changed then.
+        Refused: one of them is in use; nothing was changed then.
         FabricError: the fabric manager refuses or is not ready before the deadline.
     """
     live = list_or_restore(spec, fabric, applied)
@@ -185,7 +186,7 @@ def before_adoption(spec: FabricInputs, fabric: Fabric) -> tuple[tuple[int, ...]
     """Which partitions are active, with those that leases have down for now, and which are wanted.
 
     Raises:
-        RefusalError: the board's table is another one, or nothing of the layout fits.
+        Refused: the board's table is another one, or nothing of the layout fits.
         FabricError: the fabric manager refuses or is not ready before the deadline.
     """
     live = read_partitions(fabric)
@@ -231,8 +232,9 @@ def _carry_out(
             patience = Patience(fabric.clock)
         left = left[change.done :]
         if change.held:
-            raise RefusalError(
+            raise refused(
                 fabric.manager.place,
+                "fabric.held-meanwhile",
                 f"could not {change.held} has one of its GPUs by now",
                 "stop its VM or wait for its lease to end, then run again: what is done already stays",
             )

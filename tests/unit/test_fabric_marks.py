@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from gpuclusters.core.finding import Refused
 from gpuclusters.domain.reconcile_fabric import (
     ensure_partitions,
     observe_partitions,
     release_partitions,
 )
-from gpuclusters.domain.refusals import RefusalError
 from tests.unit.fabric_board import GPUS, PAIRS, SINGLES, Board, inputs
 
 
@@ -93,7 +93,7 @@ def test_what_is_down_without_a_mark_is_still_a_fault() -> None:
         board.active.discard(3)
 
     board.activate = somebody_else  # type: ignore[method-assign]
-    with pytest.raises(RefusalError, match="find out who else changes partitions"):
+    with pytest.raises(Refused, match="find out who else changes partitions"):
         ensure_partitions(inputs([3, 4, 5]), board.fabric, applied=[3, 4])
 
 
@@ -101,7 +101,7 @@ def test_a_gpu_without_links_because_it_is_being_reset_is_no_fault() -> None:
     board = Board(links={3: 0}, withheld={3})
     assert ensure_partitions(inputs(PAIRS), board.fabric, applied=[]).left == (3,)
     board.withheld.clear()
-    with pytest.raises(RefusalError, match="GPUs 3 have no NVLink"):
+    with pytest.raises(Refused, match="GPUs 3 have no NVLink"):
         ensure_partitions(inputs(PAIRS), board.fabric, applied=[])
 
 

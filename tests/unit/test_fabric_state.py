@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpuclusters.core.finding import Refused
 from gpuclusters.domain.fabric_state import (
     FabricError,
     check_active_set,
@@ -23,7 +24,6 @@ from gpuclusters.domain.reconcile_fabric import (
     read_partitions,
     release_partitions,
 )
-from gpuclusters.domain.refusals import RefusalError
 from tests.unit.fabric_board import GPUS, H100, PAIRS, SINGLES, Board, inputs
 
 
@@ -52,7 +52,7 @@ def test_any_set_is_reached_from_any_other_and_no_vm_loses_its_links(
     board = Board(active=set(before), used=used)
     leaving = {m for i in set(before) - set(wanted) for m in board.table[i]}
     if leaving & used:
-        with pytest.raises(RefusalError, match="in use"):
+        with pytest.raises(Refused, match="in use"):
             ensure_partitions(inputs(wanted), board.fabric, applied=before)
         assert board.active == set(before)  # nothing at all was changed
         return
@@ -132,7 +132,7 @@ def test_a_first_run_on_a_waiting_fabric_manager_sends_an_empty_list_only_when_n
 
 def test_a_client_that_drops_the_list_is_noticed_when_a_vm_runs() -> None:
     board = Board(waits_for_list=True, passes_list_on=False, used={3})
-    with pytest.raises(RefusalError, match=r"although it was told.*GPU 3.*install an fmpm"):
+    with pytest.raises(Refused, match=r"although it was told.*GPU 3.*install an fmpm"):
         ensure_partitions(inputs(SINGLES), board.fabric, applied=SINGLES)
     idle = Board(waits_for_list=True, passes_list_on=False)
     ensure_partitions(inputs(SINGLES), idle.fabric, applied=SINGLES)
@@ -189,7 +189,7 @@ def test_another_table_on_the_board_is_refused_with_both_sides() -> None:
     board = Board()
     board.table[3], board.table[15] = (1, 2), (9,)
     del board.table[14]
-    with pytest.raises(RefusalError) as refused:
+    with pytest.raises(Refused) as refused:
         ensure_partitions(inputs(PAIRS), board.fabric, applied=[])
     message = str(refused.value)
     assert "partition 3 is GPUs 1, 3 in the table of hgx-h100 and GPUs 1, 2 on the board" in message
@@ -201,7 +201,7 @@ def test_another_table_on_the_board_is_refused_with_both_sides() -> None:
 def test_without_addresses_of_its_gpus_no_partition_is_deactivated() -> None:
     board = Board(active={3})
     some = {m: a for m, a in GPUS.items() if m != "3"}
-    with pytest.raises(RefusalError, match="GPUs 3 are in use cannot be known"):
+    with pytest.raises(Refused, match="GPUs 3 are in use cannot be known"):
         ensure_partitions(inputs([7], gpus=some), board.fabric, applied=[])
     assert board.active == {3}
 
@@ -215,7 +215,7 @@ def test_a_vm_that_starts_between_two_steps_keeps_its_links() -> None:
         board.used.add(2)
 
     board.deactivate = vm_starts  # type: ignore[method-assign]
-    with pytest.raises(RefusalError, match=r"partition 8 \(GPUs 2\): process 4242"):
+    with pytest.raises(Refused, match=r"partition 8 \(GPUs 2\): process 4242"):
         ensure_partitions(inputs([]), board.fabric, applied=[7, 8])
     assert board.active == {8}
 
@@ -231,7 +231,7 @@ def test_release_takes_down_what_is_ours_and_leaves_what_is_not() -> None:
 def test_a_release_is_refused_while_a_vm_runs_even_after_a_restart() -> None:
     board = Board(active={7, 8}, used={2})
     board.restart()
-    with pytest.raises(RefusalError, match="GPU 2"):
+    with pytest.raises(Refused, match="GPU 2"):
         release_partitions(inputs([7, 8]), board.fabric, applied=[7, 8])
     assert board.active == {7, 8}
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from gpuclusters.core.finding import Refused
 from gpuclusters.domain.fabric_codes import CODES, Action, FabricError, action, code_of_exit
 from gpuclusters.domain.reconcile_fabric import ensure_partitions, release_partitions
 from gpuclusters.domain.refusals import RefusalError
@@ -111,7 +112,7 @@ def test_partitions_without_support_are_a_warning_unless_they_are_wanted() -> No
     assert any(warning in note for note in board.notes)
 
     board.calls.clear()
-    with pytest.raises(RefusalError) as refused:
+    with pytest.raises(Refused) as refused:
         ensure_partitions(inputs([1, 2]), board.fabric, applied=[1, 5, 12])
     assert "partitions 2 are wanted" in str(refused.value)
     assert f"GPUs 8 ({GPUS['8']}) failed" in str(refused.value)
@@ -122,7 +123,7 @@ def test_a_partition_left_out_with_other_gpus_is_another_table() -> None:
     board = Board()
     del board.table[3]
     board.left_out[3] = (1, 2)
-    with pytest.raises(RefusalError, match="partition 3 is GPUs 1, 3 in the table"):
+    with pytest.raises(Refused, match="partition 3 is GPUs 1, 3 in the table"):
         ensure_partitions(inputs([1, 2]), board.fabric, applied=[])
 
 
@@ -132,7 +133,7 @@ def test_fewer_links_are_a_warning_and_no_links_a_refusal_where_gpus_are_to_talk
     assert made.warnings == ("GPU 3 has 16 of 18 NVLinks: its partitions are slower",)
 
     cut_off = Board(links={3: 0})
-    with pytest.raises(RefusalError, match=r"partition 3: GPUs 3 have no NVLink.*quarantine"):
+    with pytest.raises(Refused, match=r"partition 3: GPUs 3 have no NVLink.*quarantine"):
         ensure_partitions(inputs(PAIRS), cut_off.fabric, applied=[])
     assert cut_off.active == set()
     ensure_partitions(inputs(SINGLES), cut_off.fabric, applied=[])  # alone it needs none
@@ -186,7 +187,7 @@ def test_a_layout_is_cut_around_what_is_in_use() -> None:
     assert board.calls == ["list"]
 
     both = Board(active={1, 2}, used={1, 5})
-    with pytest.raises(RefusalError, match=r"keeps the partitions that are in use: 1 \(GPUs"):
+    with pytest.raises(Refused, match=r"keeps the partitions that are in use: 1 \(GPUs"):
         ensure_partitions(inputs(None, layout=[8]), both.fabric, applied=[1, 2])
     assert both.active == {1, 2}
     board.used.clear()
@@ -196,7 +197,7 @@ def test_a_layout_is_cut_around_what_is_in_use() -> None:
 
 def test_numbers_that_hit_a_vm_are_refused_with_numbers_that_do_not() -> None:
     board = Board(active={1, 2}, used={5})
-    with pytest.raises(RefusalError, match=r"or write `partitions: \[2, 3, 4\]` for this node"):
+    with pytest.raises(Refused, match=r"or write `partitions: \[2, 3, 4\]` for this node"):
         ensure_partitions(inputs([1, 5, 6]), board.fabric, applied=[1, 2])
     assert board.active == {1, 2}
 
@@ -226,7 +227,7 @@ def test_a_board_with_a_table_of_its_own_is_planned_with_it() -> None:
     ensure_partitions(inputs([5, 6], baseboard="hgx-a100", table=table), board.fabric, applied=[])
     assert board.active == {5, 6}
     board.table[6] = (5, 6, 7)
-    with contextlib.suppress(RefusalError):
+    with contextlib.suppress(Refused):
         ensure_partitions(
             inputs([9], baseboard="hgx-a100", table=table), board.fabric, applied=[5, 6]
         )
