@@ -26,7 +26,7 @@ from gpuclusters.config.programs import image, settings_file
 from gpuclusters.domain import isolation, lease_resource, pull_secret, tenancy_resource
 from gpuclusters.domain.program_accounts import Program
 from gpuclusters.domain.program_network import Place, Reach
-from gpuclusters.providers.node_maintenance import NodeMaintenance
+from gpuclusters.maintenance.resource import NodeMaintenance
 from stacks import caas_api, caas_rke2, kata, machines, reach
 
 

@@ -25,8 +25,9 @@ from gpuclusters.config.rke2_cluster_machines import machines
 from gpuclusters.config.rke2_cluster_metrics import NoMetrics, RancherMonitoring
 from gpuclusters.config.rke2_cluster_sharing import Mig
 from gpuclusters.config.rke2_secrets import Secrets
-from gpuclusters.domain import gpu_operator, monitoring_stack
+from gpuclusters.domain import monitoring_stack
 from gpuclusters.domain.monitoring_stack import NAMES
+from gpuclusters.gpu_operator import objects
 from stacks import charts, rke2_hosts, rke2_machines
 
 
@@ -131,8 +132,8 @@ def _operator(
     chart = charts.chart(
         stated.chart,
         lab=uses_lab(config),
-        repository=gpu_operator.REPOSITORY,
-        name=gpu_operator.RELEASE,
+        repository=objects.REPOSITORY,
+        name=objects.RELEASE,
         version=stated.version,
     )
     if chart is None:

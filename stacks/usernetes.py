@@ -26,7 +26,7 @@ from gpuclusters.config.gcp import GcpHosts
 from gpuclusters.config.usernetes import UsernetesConfig
 from gpuclusters.config.usernetes_proof import NoExporter
 from gpuclusters.config.usernetes_secrets import Secrets
-from gpuclusters.domain.ladder import Rung
+from gpuclusters.proof.ladder import CheckLevel
 from stacks import reach
 
 
@@ -89,7 +89,7 @@ def build(config: UsernetesConfig, secrets: Secrets) -> Outputs:
         ),
         in_cluster,
     )
-    asked = ladder_plan.arguments(config, Rung(config.proof.rung))
+    asked = ladder_plan.arguments(config, CheckLevel(config.proof.rung))
     proof = TrainingProof(
         "proof",
         TrainingProofArgs(

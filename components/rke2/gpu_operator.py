@@ -20,9 +20,9 @@ from pulumi_kubernetes.helm.v3 import Release
 from pulumi_kubernetes.meta.v1 import ObjectMetaArgs
 
 from components.chart import Chart
-from gpuclusters.domain import gpu_operator, gpu_operator_preflight
-from gpuclusters.providers.gpu_operator_crds import GpuOperatorCrds
-from gpuclusters.providers.gpu_operator_preflight import GpuOperatorPreflight
+from gpuclusters.gpu_operator import objects
+from gpuclusters.gpu_operator import preflight as gpu_operator_preflight
+from gpuclusters.gpu_operator.resource import GpuOperatorCrds, GpuOperatorPreflight
 
 TIMEOUT_SECONDS = 900
 """Helm waits for the operator and for node feature discovery; not for operands, whose driver takes longer."""
@@ -45,7 +45,7 @@ class GpuOperatorArgs:
     `config.yaml`)."""
     chart_sha256: str = ""
     """What an archive must be."""
-    namespace: str = gpu_operator.NAMESPACE
+    namespace: str = objects.NAMESPACE
     timeout_seconds: int = TIMEOUT_SECONDS
     retain: bool = False
     """Leave the release in the cluster when it leaves the stack, as before the cluster itself goes."""
@@ -66,11 +66,11 @@ class GpuOperator(pulumi.ComponentResource):
         self, name: str, args: GpuOperatorArgs, opts: pulumi.ResourceOptions | None = None
     ) -> None:
         super().__init__("gpu-clusters:rke2:GpuOperator", name, None, opts)
-        if empty := gpu_operator.nulls(args.values):
+        if empty := objects.nulls(args.values):
             raise ValueError(
                 f"{', '.join(empty)}: null is no value here; leave the key out to have the default"
             )
-        values = gpu_operator.with_configs(args.values, args.configs)
+        values = objects.with_configs(args.values, args.configs)
         digest = hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
         content = args.chart.content
         self.triggers = [args.chart.version or content, digest]
@@ -130,7 +130,7 @@ class GpuOperator(pulumi.ComponentResource):
         return ConfigMap(
             f"{name}-{config}",
             metadata=ObjectMetaArgs(
-                name=gpu_operator.config_map_name(config, data),
+                name=objects.config_map_name(config, data),
                 namespace=namespace.metadata.name,
             ),
             data=dict(data),
@@ -150,7 +150,7 @@ class GpuOperator(pulumi.ComponentResource):
         return Release(
             f"{name}-release",
             # A generated name would be another one after each replacement.
-            name=gpu_operator.RELEASE,
+            name=objects.RELEASE,
             chart=args.chart.reference,
             version=args.chart.version,
             repository_opts=args.chart.repository_options,

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import pulumi
 
-from gpuclusters.domain import gpu_operator
-from gpuclusters.domain.gpu_readiness_wait import DEFAULT_TIMEOUT_SECONDS
-from gpuclusters.providers.gpu_readiness import GpuReadiness
+from gpuclusters.gpu_operator import objects
+from gpuclusters.gpu_operator.readiness import DEFAULT_TIMEOUT_SECONDS
+from gpuclusters.gpu_operator.resource import GpuReadiness
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +24,7 @@ class GpuReadyArgs:
     expected: Mapping[str, Mapping[str, int]]
     """By node and resource."""
     timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
-    namespace: str = gpu_operator.NAMESPACE
+    namespace: str = objects.NAMESPACE
     triggers: Sequence[str] = ()
     """As `GpuOperator.triggers`: what was installed anew is looked at anew."""
     requires: Sequence[pulumi.Resource] = ()

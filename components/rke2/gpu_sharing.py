@@ -14,8 +14,8 @@ import pulumi
 from pulumi_kubernetes.core.v1 import NodePatch
 from pulumi_kubernetes.meta.v1 import ObjectMetaPatchArgs
 
-from gpuclusters.domain import gpu_operator, mig_node
-from gpuclusters.providers.mig_layout import MigLayout
+from gpuclusters.gpu_operator import mig_node, objects
+from gpuclusters.gpu_operator.resource import MigLayout
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +44,7 @@ class GpuSharingArgs:
     evict: bool = False
     """Whether a change of layout may end the pods that use the node's GPUs."""
     mig_timeout_seconds: float = mig_node.DEFAULT_TIMEOUT_SECONDS
-    namespace: str = gpu_operator.NAMESPACE
+    namespace: str = objects.NAMESPACE
     requires: Sequence[pulumi.Resource] = ()
     """The operator's release: without it nobody follows the labels."""
 
@@ -66,7 +66,7 @@ class GpuSharing(pulumi.ComponentResource):
                 f"{node}-device-plugin",
                 metadata=ObjectMetaPatchArgs(
                     name=node,
-                    labels={gpu_operator.PLUGIN_CONFIG_LABEL: config},
+                    labels={objects.PLUGIN_CONFIG_LABEL: config},
                     # The label is the operator's as well: it is ours while this resource exists.
                     annotations={"pulumi.com/patchForce": "true"},
                 ),

@@ -12,8 +12,8 @@ from typing import Any
 import pulumi
 
 from components import script
-from gpuclusters.domain.proof_jobs import PROGRAMS
-from gpuclusters.providers.proof_run import ProofRun
+from gpuclusters.proof.jobs import PROGRAMS
+from gpuclusters.proof.resource import ProofRun
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,9 +15,9 @@ from pulumi_kubernetes.core.v1 import Service
 from pulumi_kubernetes.node.v1 import RuntimeClass
 
 from gpuclusters.domain import device_plugin_manifest as manifest
-from gpuclusters.domain.plugin_gate import DEFAULT_TIMEOUT_SECONDS
 from gpuclusters.domain.usernetes_versions import VersionSet
-from gpuclusters.providers.plugin_gate import PluginGate
+from gpuclusters.proof.plugin_gate import DEFAULT_TIMEOUT_SECONDS
+from gpuclusters.proof.resource import PluginGate
 
 
 @dataclass(frozen=True, kw_only=True)

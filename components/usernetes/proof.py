@@ -13,10 +13,10 @@ from typing import Any
 import pulumi
 
 from components import script
-from gpuclusters.domain.ladder import CLUSTER_RUNGS
-from gpuclusters.domain.ladder_inputs import NAMESPACE
-from gpuclusters.domain.ladder_run import PROGRAMS
-from gpuclusters.providers import training_proof
+from gpuclusters.proof import resource
+from gpuclusters.proof.ladder import CLUSTER_RUNGS
+from gpuclusters.proof.ladder_inputs import NAMESPACE
+from gpuclusters.proof.ladder_run import PROGRAMS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +52,7 @@ class TrainingProof(pulumi.ComponentResource):
 
     ready: Sequence[pulumi.Resource]
     """What to depend on."""
-    run: training_proof.TrainingProof | None
+    run: resource.TrainingProof | None
     """Its outputs say when, how many checks, and the digest of the evidence; None below rung 5."""
 
     def __init__(
@@ -64,7 +64,7 @@ class TrainingProof(pulumi.ComponentResource):
             self.ready = tuple(args.requires)
             self.register_outputs({})
             return
-        self.run = training_proof.TrainingProof(
+        self.run = resource.TrainingProof(
             name,
             cluster=args.cluster,
             kubeconfig=args.kubeconfig,

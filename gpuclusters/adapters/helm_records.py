@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from gpuclusters.adapters.kubernetes_objects import KubernetesObjects, path_of
-from gpuclusters.domain.gpu_operator import SECRET
 from gpuclusters.domain.helm_release import Revision, revisions
+from gpuclusters.gpu_operator.objects import SECRET
 
 
 class HelmRecords(KubernetesObjects):

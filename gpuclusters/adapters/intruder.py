@@ -18,12 +18,12 @@ from gpuclusters.adapters.errors import AdapterError
 from gpuclusters.adapters.kubernetes_objects import KubernetesObjects
 from gpuclusters.domain import container, image, intrusion
 from gpuclusters.domain.container_request import ContainerRequest
-from gpuclusters.domain.evidence_isolation import Finding, Outcome
 from gpuclusters.domain.isolation import POLICY
 from gpuclusters.domain.lease_resource import GPU_LEASE
 from gpuclusters.domain.program_accounts import Accounts, Program
 from gpuclusters.domain.tenancy_objects import NETWORK_POLICY
 from gpuclusters.domain.tenancy_resource import TENANCY
+from gpuclusters.proof.evidence_isolation import Finding, Outcome
 
 _ELSEWHERE = (
     "169.254.169.254/latest:1",

@@ -13,7 +13,6 @@ from gpuclusters.adapters.cluster_look import ClusterLook
 from gpuclusters.adapters.errors import AdapterError, DeniedError
 from gpuclusters.cli.drift_found import Found
 from gpuclusters.domain import reconcile_tenancy
-from gpuclusters.domain.gpu_operator import CLUSTER_POLICY
 from gpuclusters.domain.isolation import POLICY
 from gpuclusters.domain.lease_resource import GPU_LEASE
 from gpuclusters.domain.tenancy_objects import NETWORK_POLICY, NODE, RESOURCE_QUOTA
@@ -24,6 +23,7 @@ from gpuclusters.drift.expected import Expected
 from gpuclusters.drift.finding import Finding, Unseen
 from gpuclusters.drift.owners import managers, who
 from gpuclusters.drift.report import Looked
+from gpuclusters.gpu_operator.objects import CLUSTER_POLICY
 
 ALL = "the cluster"
 """What is told where it cannot be reached."""

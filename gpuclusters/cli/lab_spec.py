@@ -14,7 +14,7 @@ from gpuclusters.config.lab import uses_lab
 from gpuclusters.config.rke2_cluster import Rke2Config, machine_names
 from gpuclusters.config.rke2_cluster_plan import proof_tests
 from gpuclusters.config.usernetes import UsernetesConfig
-from gpuclusters.domain.proof import Trial
+from gpuclusters.proof.checks import ProofTest
 from lab.control_plane import PLAIN_CAPACITY, NodeSpec
 from lab.hosts import HostSpec
 from lab.nodes import Kind
@@ -101,7 +101,7 @@ def _rke2(config: Rke2Config) -> LabSpec:
         proofs=frozenset(
             test["image"]
             for name, test in proof_tests(config).items()
-            if name == Trial.MATMUL and test.get("image")
+            if name == ProofTest.MATMUL and test.get("image")
         ),
     )
 

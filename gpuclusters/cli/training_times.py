@@ -14,9 +14,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from gpuclusters.cli.errors import NotWrittenError, UnreadableFileError
-from gpuclusters.domain import evidence_check, training_times
-from gpuclusters.domain.training_times import Run, words
 from gpuclusters.drawing.times import times_svg
+from gpuclusters.proof import evidence_check, training_times
+from gpuclusters.proof.training_times import Run, words
 
 app = typer.Typer(add_completion=False)
 

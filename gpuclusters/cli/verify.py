@@ -18,7 +18,7 @@ from gpuclusters.cli.project import Project
 from gpuclusters.cli.stack_config import read_valid
 from gpuclusters.config.rke2_cluster import Rke2Config
 from gpuclusters.config.usernetes import UsernetesConfig
-from gpuclusters.domain.evidence import About, Evidence
+from gpuclusters.proof.evidence import About, Evidence
 
 check = verify_bundle.check
 

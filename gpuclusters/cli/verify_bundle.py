@@ -11,8 +11,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from gpuclusters.cli.errors import NotWrittenError, UnreadableFileError
-from gpuclusters.domain import evidence_check
-from gpuclusters.domain.evidence import Evidence, counted
+from gpuclusters.proof import evidence_check
+from gpuclusters.proof.evidence import Evidence, counted
 
 _SUMS = ".sha256"
 

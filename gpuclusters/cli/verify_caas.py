@@ -15,8 +15,8 @@ from gpuclusters.cli.project import Project
 from gpuclusters.cli.verify_access import admin_kubeconfig, lab_inventory
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.lab import uses_lab
-from gpuclusters.domain.evidence import About
-from gpuclusters.domain.evidence_isolation import IsolationEvidence
+from gpuclusters.proof.evidence import About
+from gpuclusters.proof.evidence_isolation import IsolationEvidence
 from lab import issuer
 
 _TOKEN_SECONDS = 600

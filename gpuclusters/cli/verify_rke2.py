@@ -8,7 +8,6 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from gpuclusters.adapters import proof_programs
 from gpuclusters.adapters.cluster_jobs import ClusterJobs
 from gpuclusters.adapters.here import StderrReporter, SystemClock
 from gpuclusters.cli.errors import RunError, UsageError, WrongOptionError
@@ -17,12 +16,14 @@ from gpuclusters.cli.verify_access import admin_kubeconfig, lab_inventory
 from gpuclusters.config import rke2_cluster_plan
 from gpuclusters.config.lab import uses_lab
 from gpuclusters.config.rke2_cluster import Rke2Config
-from gpuclusters.domain import monitoring_stack, proof_metrics, proof_run
-from gpuclusters.domain.evidence import About
-from gpuclusters.domain.evidence_proof import ProofEvidence
+from gpuclusters.domain import monitoring_stack
 from gpuclusters.domain.monitoring_stack import NAMES, Monitoring
-from gpuclusters.domain.proof import LEVEL_OF, Level
-from gpuclusters.domain.proof_inputs import ProofInputs
+from gpuclusters.proof import host, load
+from gpuclusters.proof import run as proof_run
+from gpuclusters.proof.checks import LEVEL_OF, Level
+from gpuclusters.proof.evidence import About
+from gpuclusters.proof.evidence_proof import ProofEvidence
+from gpuclusters.proof.model import ProofInputs
 
 
 def run(
@@ -47,12 +48,12 @@ def run(
     )
     wanted = inputs(config, text, _level(config, level))
     cluster = ClusterJobs(text)
-    texts = proof_programs.texts()
+    texts = host.texts()
     found = proof_run.run(wanted, cluster, SystemClock(), StderrReporter(), texts)
     checks = list(found.checks)
     kind = rke2_cluster_plan.monitoring(config)
     if kind is not Monitoring.NONE:
-        checks += proof_metrics.look(
+        checks += load.look(
             cluster,
             operator_namespace=wanted.operator_namespace,
             namespace=NAMES[kind].namespace,

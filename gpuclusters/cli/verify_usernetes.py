@@ -9,8 +9,6 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from gpuclusters.adapters import ladder_host as ladder_hosts
-from gpuclusters.adapters import proof_programs
 from gpuclusters.adapters.cluster_jobs import ClusterJobs
 from gpuclusters.adapters.credentials import SshCredentials
 from gpuclusters.adapters.errors import AdapterError
@@ -23,13 +21,17 @@ from gpuclusters.cli.verify_access import admin_kubeconfig, lab_inventory
 from gpuclusters.config import ladder_plan
 from gpuclusters.config.lab import uses_lab
 from gpuclusters.config.usernetes import UsernetesConfig
-from gpuclusters.domain import ladder, ladder_host, ladder_run, proof
 from gpuclusters.domain.connection import HostConnection
-from gpuclusters.domain.evidence import About
-from gpuclusters.domain.evidence_ladder import LadderEvidence
-from gpuclusters.domain.ladder import CLUSTER_RUNGS, HOST_RUNGS, Rung
-from gpuclusters.domain.ladder_inputs import LadderInputs
-from gpuclusters.domain.proof import Check
+from gpuclusters.proof import checks as proof
+from gpuclusters.proof import host as ladder_hosts
+from gpuclusters.proof import host as proof_programs
+from gpuclusters.proof import ladder, ladder_run
+from gpuclusters.proof import ladder_hosts as ladder_host
+from gpuclusters.proof.checks import Check
+from gpuclusters.proof.evidence import About
+from gpuclusters.proof.evidence_ladder import LadderEvidence
+from gpuclusters.proof.ladder import CLUSTER_RUNGS, HOST_RUNGS, CheckLevel
+from gpuclusters.proof.ladder_inputs import LadderInputs
 
 SETTLE_SECONDS = 60
 """A cluster that is verified should be settled: nodes are not waited for as long as by `up`."""
@@ -86,7 +88,7 @@ def on_hosts(
     config: UsernetesConfig,
     connections: Mapping[str, HostConnection],
     credentials: SshCredentials,
-    highest: Rung,
+    highest: CheckLevel,
 ) -> Sequence[Check]:
     """Rungs 1 to 4 of all hosts at once, rung by rung."""
 
@@ -95,7 +97,7 @@ def on_hosts(
         try:
             said = ladder_hosts.ask(host, config.account, highest)
         except AdapterError as error:
-            return [ladder.failed(Rung.DRIVER, name, error.problem, error.remedy)]
+            return [ladder.failed(CheckLevel.DRIVER, name, error.problem, error.remedy)]
         return ladder_host.judge(name, config.gpus.count, said, highest)
 
     with ThreadPoolExecutor(max(1, min(len(connections), _AT_ONCE))) as pool:
@@ -103,7 +105,7 @@ def on_hosts(
     return sorted(found, key=lambda check: check.level)
 
 
-def inputs(config: UsernetesConfig, kubeconfig: str, highest: Rung) -> LadderInputs:
+def inputs(config: UsernetesConfig, kubeconfig: str, highest: CheckLevel) -> LadderInputs:
     """What is to be shown about the cluster of a configuration.
 
     Raises:
@@ -124,19 +126,19 @@ def inputs(config: UsernetesConfig, kubeconfig: str, highest: Rung) -> LadderInp
         raise RunError(f"the GPUs of {config.name} cannot be proven: {said}") from error
 
 
-def rung(config: UsernetesConfig, stated: str | None) -> Rung:
+def rung(config: UsernetesConfig, stated: str | None) -> CheckLevel:
     """The highest rung: as stated, `7` or `R7`, or the configuration's."""
-    described = Rung(config.proof.rung)
+    described = CheckLevel(config.proof.rung)
     if stated is None:
         return described
     number = stated.upper().removeprefix("R")
-    known = [str(one.value) for one in Rung]
+    known = [str(one.value) for one in CheckLevel]
     if number not in known:
         raise WrongOptionError(
             f"--level must be a rung, {known[0]} to {known[-1]} (got {stated!r})"
         )
-    wanted = Rung(int(number))
-    if wanted is Rung.TRAINING and config.proof.training is None:
+    wanted = CheckLevel(int(number))
+    if wanted is CheckLevel.TRAINING and config.proof.training is None:
         raise WrongOptionError(
             "--level 9 needs the training, which the configuration does not describe; write "
             "proof.training and proof.rung: 9"

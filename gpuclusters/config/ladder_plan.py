@@ -9,10 +9,10 @@ from typing import Any
 from gpuclusters.config import usernetes_plan
 from gpuclusters.config.lab import uses_lab
 from gpuclusters.config.usernetes import UsernetesConfig
-from gpuclusters.domain.ladder import Rung
+from gpuclusters.proof.ladder import CheckLevel
 
 
-def arguments(config: UsernetesConfig, highest: Rung) -> dict[str, Any]:
+def arguments(config: UsernetesConfig, highest: CheckLevel) -> dict[str, Any]:
     """The inputs of the ladder, and the arguments of its component, but the kubeconfig.
 
     Args:
@@ -27,7 +27,7 @@ def arguments(config: UsernetesConfig, highest: Rung) -> dict[str, Any]:
         "namespace": config.proof.namespace,
         "smoke": usernetes_plan.network_test(config),
         "vector_add": usernetes_plan.vector_add(config),
-        "training": _training(config) if highest is Rung.TRAINING else None,
+        "training": _training(config) if highest is CheckLevel.TRAINING else None,
         "versions": {
             # One that somebody else installed, and that nobody names, is whatever the host shows.
             **({"driver": chosen.driver} if _driver_is_known(config) else {}),

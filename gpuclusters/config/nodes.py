@@ -18,7 +18,7 @@ from gpuclusters.config.base import (
     https_url,
     refusal,
 )
-from gpuclusters.domain.maintenance import Drain
+from gpuclusters.maintenance.decide import Drain
 
 MIXED = "mixed"
 BY_LEASE = "by-lease"

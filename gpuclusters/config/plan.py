@@ -13,7 +13,6 @@ from gpuclusters.config.nodes import BY_LEASE, Node
 from gpuclusters.config.places import closed_to_tenants
 from gpuclusters.config.tenants import ContainerSize, Egress, NfsMount, Tenant
 from gpuclusters.domain import fabric, naming, sizing
-from gpuclusters.domain.maintenance import Drain
 from gpuclusters.domain.module_map import MapSource
 from gpuclusters.domain.network import joined
 from gpuclusters.domain.platforms import PRESETS, Preset
@@ -27,6 +26,7 @@ from gpuclusters.domain.tenancy import (
 )
 from gpuclusters.domain.topology import Board
 from gpuclusters.domain.versions import KATA_RELEASES
+from gpuclusters.maintenance.decide import Drain
 
 
 @dataclass(frozen=True, slots=True)

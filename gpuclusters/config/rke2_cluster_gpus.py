@@ -13,8 +13,8 @@ from gpuclusters.config.rke2_cluster import Rke2Config
 from gpuclusters.config.rke2_cluster_machines import gpu_pools
 from gpuclusters.config.rke2_cluster_pools import Pool
 from gpuclusters.config.rke2_cluster_sharing import Mig, MigStrategy, Mps, TimeSlicing
-from gpuclusters.domain import mig_layout
-from gpuclusters.domain.mig_layout import DISABLED, ENABLED, Slices
+from gpuclusters.gpu_operator import mig_layout
+from gpuclusters.gpu_operator.mig_layout import DISABLED, ENABLED, Slices
 
 GPU = "nvidia.com/gpu"
 SHARED = "nvidia.com/gpu.shared"

@@ -15,10 +15,10 @@ from gpuclusters.config.rke2_cluster_driver import (
 )
 from gpuclusters.config.rke2_cluster_pools import Pool, PoolDriver
 from gpuclusters.domain import gpu_products, rke2_matrix
-from gpuclusters.domain.gpu_operator_values import ContainerDriver, understands_auto
 from gpuclusters.domain.gpu_products import Architecture
 from gpuclusters.domain.rke2 import Role
 from gpuclusters.domain.rke2_matrix import ModulesPolicy, OperatingSystem
+from gpuclusters.gpu_operator.values import ContainerDriver, understands_auto
 
 POOL_LABEL = "gpu-clusters.dev/pool"
 

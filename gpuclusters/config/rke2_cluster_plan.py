@@ -34,13 +34,12 @@ from gpuclusters.config.rke2_cluster_pools import parse_taint
 from gpuclusters.config.rke2_cluster_proof import ProofL0, ProofL1
 from gpuclusters.config.rke2_cluster_sharing import Mig
 from gpuclusters.domain import gpu_counters, monitoring_stack, rke2_cni, rke2_config
-from gpuclusters.domain.gpu_operator_images import OperatorImages
-from gpuclusters.domain.gpu_operator_values import Taint, Wish, values
 from gpuclusters.domain.kata_chart import merged
 from gpuclusters.domain.monitoring_stack import Monitoring
-from gpuclusters.domain.proof_inputs import ProofNode
 from gpuclusters.domain.rke2_cni import Cni
 from gpuclusters.domain.rke2_config import CONTROL_PLANE_TAINT
+from gpuclusters.gpu_operator.values import OperatorImages, OperatorSpec, Taint, values
+from gpuclusters.proof.model import ProofNode
 
 _TESTS = ("matmul", "diagnostics", "load", "burn", "collective")
 
@@ -154,11 +153,11 @@ def has_free_node(config: Rke2Config) -> bool:
     )
 
 
-def wish(config: Rke2Config) -> Wish:
+def wish(config: Rke2Config) -> OperatorSpec:
     """What the GPU Operator is for in this cluster."""
     pools = gpu_pools(config)
     collected = None if isinstance(config.metrics, NoMetrics) else config.metrics
-    return Wish(
+    return OperatorSpec(
         version=config.operator.version,
         driver=container_driver(config),
         systems=systems(config, pools),

@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from gpuclusters.domain.training_times import Run, Times, words
 from gpuclusters.drawing.svg import style, text
+from gpuclusters.proof.training_times import Run, Times, words
 
 _WIDTH, _HEIGHT = 980, 560
 _LEFT, _RIGHT, _TOP, _BOTTOM = 92, 28, 138, 92

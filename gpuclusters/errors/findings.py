@@ -16,7 +16,7 @@ from gpuclusters.errors import source
 from gpuclusters.errors.entry import MESSAGE_SAYS, Category, Entry
 from gpuclusters.policy.rules import RULES
 
-_OPERATOR = "gpuclusters.domain.gpu_operator_checks"
+_OPERATOR = "gpuclusters.gpu_operator.checks"
 _DOCTOR = ("failure", "warning")
 
 

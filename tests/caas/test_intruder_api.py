@@ -9,7 +9,7 @@ from typing import Any, cast
 from caas.api.limits import StrangerLimit
 from gpuclusters.adapters.container_api import ContainerApi
 from gpuclusters.adapters.intruder import Target, strangers
-from gpuclusters.domain.evidence_isolation import Outcome
+from gpuclusters.proof.evidence_isolation import Outcome
 from tests.caas.apikit import listening
 
 TRIED = [

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 import yaml
 
-from gpuclusters.adapters.gpu_operator_chart import crd_documents
-from gpuclusters.domain import gpu_operator, gpu_operator_crds
-from gpuclusters.domain.gpu_operator_values import ContainerDriver, Wish, values
 from gpuclusters.domain.kata_chart import merged
 from gpuclusters.domain.rke2_matrix import ModulesPolicy
+from gpuclusters.gpu_operator import crds, objects
+from gpuclusters.gpu_operator.chart import crd_documents
+from gpuclusters.gpu_operator.values import ContainerDriver, OperatorSpec, values
 from lab import tools
 
 VARIABLE = "GPU_OPERATOR_CHART"
@@ -36,16 +36,18 @@ RENDERED_THOUGH_ABSENT = {
 NFD = "node-feature-discovery"
 DRIVER = ContainerDriver(version="580.173.02", modules=ModulesPolicy.PROPRIETARY)
 WISHES = {
-    "host-driver": Wish(version="v26.7.0"),
-    "container-driver": Wish(version="v26.7.0", driver=DRIVER),
-    "mig": Wish(version="v26.7.0", mig_strategy="mixed", mig_reboot=True),
-    "taints": Wish(
+    "host-driver": OperatorSpec(version="v26.7.0"),
+    "container-driver": OperatorSpec(version="v26.7.0", driver=DRIVER),
+    "mig": OperatorSpec(version="v26.7.0", mig_strategy="mixed", mig_reboot=True),
+    "taints": OperatorSpec(
         version="v26.7.0",
         taints=[{"key": "team", "value": "a", "effect": "NoSchedule"}],
         untainted=False,
     ),
-    "nri": Wish(version="v26.7.0", nri_plugin=True),
-    "large": Wish(version="v26.7.0", nodes=400, host_engine=True, scrape_interval_seconds=30),
+    "nri": OperatorSpec(version="v26.7.0", nri_plugin=True),
+    "large": OperatorSpec(
+        version="v26.7.0", nodes=400, host_engine=True, scrape_interval_seconds=30
+    ),
 }
 CONFIGS = {
     "device-plugin": {"sliced": "version: v1"},
@@ -104,14 +106,14 @@ def unknown(tree: Mapping[str, Any], known: Mapping[str, Any]) -> list[str]:
 
 
 @pytest.mark.parametrize("wish", WISHES.values(), ids=WISHES.keys())
-def test_every_key_that_we_set_is_in_the_charts_tree(chart: Path, wish: Wish) -> None:
-    ours = gpu_operator.with_configs(values(wish), CONFIGS)
+def test_every_key_that_we_set_is_in_the_charts_tree(chart: Path, wish: OperatorSpec) -> None:
+    ours = objects.with_configs(values(wish), CONFIGS)
     assert unknown(ours, tree_of(chart)) == []
 
 
 @pytest.mark.parametrize("wish", WISHES.values(), ids=WISHES.keys())
-def test_the_chart_renders_with_our_values(chart: Path, wish: Wish) -> None:
-    ours = gpu_operator.with_configs(values(wish), CONFIGS)
+def test_the_chart_renders_with_our_values(chart: Path, wish: OperatorSpec) -> None:
+    ours = objects.with_configs(values(wish), CONFIGS)
     done = subprocess.run(
         [
             str(tools.resolve("helm")),
@@ -132,7 +134,7 @@ def test_the_chart_renders_with_our_values(chart: Path, wish: Wish) -> None:
     (policy,) = [one for one in documents if one["kind"] == "ClusterPolicy"]
     assert policy["spec"]["mig"]["strategy"] == wish.mig_strategy
     assert policy["spec"]["driver"]["enabled"] is (wish.driver is not None)
-    for section, key in gpu_operator.CONFIGS.values():
+    for section, key in objects.CONFIGS.values():
         assert policy["spec"][section][key]["name"] == ours[section][key]["name"]
 
 
@@ -145,8 +147,8 @@ def test_its_definitions_are_found_with_and_without_those_of_node_feature_discov
     chart: Path,
 ) -> None:
     documents = crd_documents(str(chart), version="", repository="", sha256="")
-    every = [c["metadata"]["name"] for c in gpu_operator_crds.definitions(documents, with_nfd=True)]
-    own = [c["metadata"]["name"] for c in gpu_operator_crds.definitions(documents, with_nfd=False)]
+    every = [c["metadata"]["name"] for c in crds.definitions(documents, with_nfd=True)]
+    own = [c["metadata"]["name"] for c in crds.definitions(documents, with_nfd=False)]
     assert "nodefeatures.nfd.k8s-sigs.io" in set(every) - set(own)
     assert {"clusterpolicies.nvidia.com", "nvidiadrivers.nvidia.com"} <= set(own)
 

@@ -12,7 +12,7 @@ from components.chart import Chart
 from components.rke2.gpu_operator import GpuOperator, GpuOperatorArgs
 from components.rke2.gpu_ready import GpuReady, GpuReadyArgs
 from components.rke2.gpu_sharing import GpuSharing, GpuSharingArgs, MigNode
-from gpuclusters.domain import gpu_operator
+from gpuclusters.gpu_operator import objects
 from tests.components.recorder import Recorder, record
 
 CSV = {"dcgm-metrics.csv": "DCGM_FI_DEV_GPU_TEMP, gauge, temperature"}
@@ -28,9 +28,7 @@ def args(**changes: Any) -> GpuOperatorArgs:
     values: dict[str, Any] = {
         "cluster": "gpus",
         "kubeconfig": "apiVersion: v1",
-        "chart": Chart(
-            reference="gpu-operator", version="v26.7.0", repository=gpu_operator.REPOSITORY
-        ),
+        "chart": Chart(reference="gpu-operator", version="v26.7.0", repository=objects.REPOSITORY),
         "values": {"driver": {"enabled": False}},
         "nodes": ["gpu-02", "gpu-01"],
     }
@@ -113,7 +111,7 @@ def test_a_config_map_is_named_by_its_content_in_the_cluster_and_in_the_values()
     engine = declared(args(configs={"dcgm-metrics": CSV}))
     (config,) = engine.of(":ConfigMap").values()
     (release,) = engine.of(":Release").values()
-    name = gpu_operator.config_map_name("dcgm-metrics", CSV)
+    name = objects.config_map_name("dcgm-metrics", CSV)
     assert config["metadata"] == {"name": name, "namespace": "gpu-operator"}
     assert config["data"] == CSV
     assert release["values"]["dcgmExporter"]["config"] == {"create": False, "name": name}

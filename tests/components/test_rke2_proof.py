@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from components.rke2.proof import Proof, ProofArgs
-from gpuclusters.providers.proof_run import ProofRunProvider
+from gpuclusters.proof.resource import ProofRunProvider
 from tests.components.recorder import record
 
 IMAGE = "registry.example.com/proof@sha256:" + "a" * 64

@@ -9,10 +9,9 @@ import pytest
 
 from components.usernetes.gpu_plugin import GpuPlugin, GpuPluginArgs
 from components.usernetes.proof import TrainingProof, TrainingProofArgs
-from gpuclusters.domain.ladder_inputs import LadderInputs
 from gpuclusters.domain.usernetes_versions import version_set
-from gpuclusters.providers.plugin_gate import PluginGateProvider
-from gpuclusters.providers.training_proof import TrainingProofProvider
+from gpuclusters.proof.ladder_inputs import LadderInputs
+from gpuclusters.proof.resource import PluginGateProvider, TrainingProofProvider
 from tests.components.recorder import Recorder, record
 
 NODES = {"a": 2, "b": 2}
@@ -141,5 +140,5 @@ def test_a_refresh_that_finds_another_node_is_a_difference() -> None:
 
 
 def test_declaring_does_not_load_the_client_of_clusters() -> None:
-    module = importlib.import_module("gpuclusters.providers.training_proof")
+    module = importlib.import_module("gpuclusters.proof.resource")
     assert not hasattr(module, "ClusterJobs")

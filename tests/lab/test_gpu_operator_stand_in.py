@@ -26,22 +26,21 @@ import pytest
 import yaml
 
 import lab.kubelet
-from gpuclusters.adapters.gpu_operator_chart import crd_documents
-from gpuclusters.adapters.gpu_readiness import PatientCluster
 from gpuclusters.adapters.here import StderrReporter, SystemClock
 from gpuclusters.adapters.kubernetes_objects import KubernetesObjects
 from gpuclusters.core.finding import Refused
-from gpuclusters.domain import gpu_operator_crds, gpu_readiness_wait, mig_node
-from gpuclusters.domain.gpu_operator import CLUSTER_POLICY, DAEMON_SET, UPGRADE_LABEL
-from gpuclusters.domain.gpu_operator_preflight import (
+from gpuclusters.domain.tenancy_objects import NODE, POD
+from gpuclusters.gpu_operator import crds, mig_node, readiness
+from gpuclusters.gpu_operator.chart import crd_documents
+from gpuclusters.gpu_operator.cluster import PatientCluster
+from gpuclusters.gpu_operator.mig_node import MigInputs
+from gpuclusters.gpu_operator.objects import CLUSTER_POLICY, DAEMON_SET, UPGRADE_LABEL
+from gpuclusters.gpu_operator.preflight import (
     OperatorPreflightError,
     OperatorPreflightInputs,
     require,
 )
-from gpuclusters.domain.gpu_readiness_wait import ReadinessInputs
-from gpuclusters.domain.mig_node import MigInputs
-from gpuclusters.domain.refusals import RefusalError
-from gpuclusters.domain.tenancy_objects import NODE, POD
+from gpuclusters.gpu_operator.readiness import ReadinessInputs
 from lab import tools
 from lab.control_plane import NodeSpec
 from lab.control_plane.kube import tls
@@ -141,9 +140,7 @@ class World:
             namespace=self.namespace,
             timeout_seconds=seconds,
         )
-        return gpu_readiness_wait.wait(
-            inputs, PatientCluster(self.kubeconfig), Quick(), StderrReporter()
-        )
+        return readiness.wait(inputs, PatientCluster(self.kubeconfig), Quick(), StderrReporter())
 
     def refused(self, *words: str) -> str:
         """What our gate says of eight GPUs on each node, once it says all of this."""
@@ -234,8 +231,8 @@ def world(kube_api: KubeCluster) -> Iterator[World]:
             }
         )
     documents = crd_documents(str(CHART), version="", repository="", sha256="")
-    wanted = gpu_operator_crds.definitions(documents, with_nfd=True)
-    gpu_operator_crds.apply(wanted, objects, SystemClock())
+    wanted = crds.definitions(documents, with_nfd=True)
+    crds.apply(wanted, objects, SystemClock())
     stop, thread = _play(made)
     try:
         yield made
@@ -352,7 +349,7 @@ def test_another_layout_of_one_node_leaves_the_other_untouched(world: World) -> 
     assert world.machines.states[first].mig == dict.fromkeys(range(8), ("1g.10gb",) * 7)
     assert world.machines.states[second].mig == {}
     assert world.labels(second) == before
-    with pytest.raises(RefusalError, match=r"could not make layout 'all-9g\.99gb'"):
+    with pytest.raises(Refused, match=r"could not make layout 'all-9g\.99gb'"):
         mig_node.ensure(
             world.mig(second, "all-9g.99gb", {"nvidia.com/gpu": 8}),
             world.objects,
@@ -495,5 +492,5 @@ def test_definitions_labels_and_toolkits_stay_when_the_release_goes(world: World
     # "Default uninstall leaves CRDs, loaded kernel modules, /usr/local/nvidia, NFD labels."
     assert world.objects.get(CLUSTER_POLICY, "cluster-policy") is None
     names = ("clusterpolicies.nvidia.com",)
-    assert gpu_operator_crds.observe(names, {}, world.objects) is not None
+    assert crds.observe(names, {}, world.objects) is not None
     assert world.labels(world.nodes[0])["feature.node.kubernetes.io/pci-10de.present"] == "true"

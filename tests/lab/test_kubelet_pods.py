@@ -14,9 +14,9 @@ import psutil
 import pytest
 
 from gpuclusters.domain.isolation import TENANT_LABEL
-from gpuclusters.domain.ladder_pods import REACH
-from gpuclusters.domain.proof import Trial
-from gpuclusters.domain.proof_jobs import LABEL, PROGRAMS
+from gpuclusters.proof.checks import ProofTest
+from gpuclusters.proof.jobs import LABEL, PROGRAMS
+from gpuclusters.proof.ladder_pods import REACH
 from lab import kata_runtime, tools
 from lab.control_plane import NodeSpec
 from lab.control_plane.kube import KubeApi
@@ -203,14 +203,14 @@ def test_no_pod_of_a_tenant_is_a_process_of_this_computer(
     elif way == "a program's pod":
         pod["metadata"]["labels"] = {LABEL: REACH}
     else:
-        pod["metadata"]["labels"] = {LABEL: Trial.MATMUL.value}
+        pod["metadata"]["labels"] = {LABEL: ProofTest.MATMUL.value}
         pod["spec"]["volumes"] = [{"name": "v", "configMap": {"name": "program"}}]
     core = f"/api/v1/namespaces/{name}"
     with kube_api.api() as client:
         post(client, "/api/v1/namespaces", body)
         try:
             eventually(lambda: client.request("GET", f"{core}/serviceaccounts/default")[0] == 200)
-            program = {"metadata": {"name": "program"}, "data": {PROGRAMS[Trial.MATMUL]: write}}
+            program = {"metadata": {"name": "program"}, "data": {PROGRAMS[ProofTest.MATMUL]: write}}
             post(client, f"{core}/configmaps", program)
             post(client, f"{core}/pods", pod)
             eventually(is_ready(client, f"{core}/pods/p"))

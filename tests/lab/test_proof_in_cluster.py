@@ -13,14 +13,15 @@ import pytest
 from gpuclusters.adapters.cluster_jobs import ClusterJobs
 from gpuclusters.adapters.errors import BusyError, CommandFailedError
 from gpuclusters.adapters.here import SystemClock
-from gpuclusters.adapters.proof_programs import texts
-from gpuclusters.domain import proof_jobs, proof_run
-from gpuclusters.domain.gpu_operator import CLUSTER_POLICY
 from gpuclusters.domain.ports import ObjectKind
-from gpuclusters.domain.proof import Trial
-from gpuclusters.domain.proof_inputs import ProofInputs
-from gpuclusters.domain.proof_jobs import CONFIG_MAP, JOB
 from gpuclusters.domain.tenancy_objects import NAMESPACE, POD
+from gpuclusters.gpu_operator.objects import CLUSTER_POLICY
+from gpuclusters.proof import jobs as proof_jobs
+from gpuclusters.proof import run as proof_run
+from gpuclusters.proof.checks import ProofTest
+from gpuclusters.proof.host import texts
+from gpuclusters.proof.jobs import CONFIG_MAP, JOB
+from gpuclusters.proof.model import ProofInputs
 from lab.control_plane.kube import KubeApi
 from tests.fixtures.control_plane import KubeCluster
 from tests.fixtures.kubelet import playing
@@ -74,7 +75,7 @@ class World:
         }
         return ProofInputs.model_validate(given | changes)
 
-    def run(self, **changes: Any) -> proof_run.Result:
+    def run(self, **changes: Any) -> proof_run.ProofResult:
         wanted = self.inputs(**changes)
         return proof_run.run(wanted, self.cluster, Quick(), self.reporter, texts())
 
@@ -164,7 +165,11 @@ def test_what_a_killed_run_left_is_cleared_away_and_a_namespace_of_ones_own_is_k
         jobs = f"/apis/batch/v1/namespaces/{world.namespace}/jobs"
         inputs = world.inputs()
         body = proof_jobs.job(
-            inputs, Trial.MATMUL, inputs.nodes[0], config_map="gone", image="any@sha256:" + "1" * 64
+            inputs,
+            ProofTest.MATMUL,
+            inputs.nodes[0],
+            config_map="gone",
+            image="any@sha256:" + "1" * 64,
         )
         assert api.request("POST", jobs, body)[0] == 201
         with pytest.raises(BusyError):
@@ -197,7 +202,7 @@ def test_gpus_that_somebody_holds_are_waited_for_by_name(
                 return
             soon = {"spec": {"activeDeadlineSeconds": 1}}
             jobs = f"/apis/batch/v1/namespaces/{world.namespace}/jobs"
-            name = proof_jobs.name(Trial.MATMUL, world.nodes[0])
+            name = proof_jobs.name(ProofTest.MATMUL, world.nodes[0])
             api.request(
                 "PATCH", f"{jobs}/{name}", soon, content_type="application/merge-patch+json"
             )

@@ -22,10 +22,10 @@ import pytest
 import yaml
 
 import lab.hosts
-from gpuclusters.adapters.gpu_operator_chart import crd_documents
 from gpuclusters.adapters.here import SystemClock
 from gpuclusters.adapters.kubernetes_objects import KubernetesObjects
-from gpuclusters.domain import gpu_operator_crds
+from gpuclusters.gpu_operator import crds
+from gpuclusters.gpu_operator.chart import crd_documents
 from lab import control_plane, gpu_operator, images, nodes, tools
 from lab.control_plane import NodeSpec
 from lab.gpu_operator import faults, toolkit, toolkit_programs
@@ -323,8 +323,8 @@ def install_operator(world: World, fault: faults.Fault) -> None:
     enforce = "pod-security.kubernetes.io/enforce=privileged"
     world.lab.kubectl("label", "namespace", "gpu-operator", enforce)
     documents = crd_documents(str(CHART), version="", repository="", sha256="")
-    wanted = gpu_operator_crds.definitions(documents, with_nfd=True)
-    gpu_operator_crds.apply(wanted, objects, SystemClock())
+    wanted = crds.definitions(documents, with_nfd=True)
+    crds.apply(wanted, objects, SystemClock())
     gpu_operator.start(
         world.folder / "gpu_operator",
         control_plane=world.folder,

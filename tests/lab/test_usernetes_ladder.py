@@ -18,17 +18,18 @@ import pytest
 import lab.kubelet
 from gpuclusters.adapters.cluster_jobs import ClusterJobs
 from gpuclusters.adapters.here import SystemClock
-from gpuclusters.adapters.proof_programs import texts
 from gpuclusters.core.finding import Refused
-from gpuclusters.domain import device_plugin_manifest, ladder_run, plugin_gate
-from gpuclusters.domain.gpu_operator import DAEMON_SET
-from gpuclusters.domain.ladder_inputs import WHOLE, LadderInputs
-from gpuclusters.domain.plugin_gate import GateInputs
+from gpuclusters.domain import device_plugin_manifest
 from gpuclusters.domain.ports import ObjectKind
-from gpuclusters.domain.proof import Outcome
-from gpuclusters.domain.proof_run import Result
 from gpuclusters.domain.tenancy_objects import NAMESPACE, NODE, POD
 from gpuclusters.domain.usernetes_versions import version_set
+from gpuclusters.gpu_operator.objects import DAEMON_SET
+from gpuclusters.proof import ladder_run, plugin_gate
+from gpuclusters.proof.checks import Outcome
+from gpuclusters.proof.host import texts
+from gpuclusters.proof.ladder_inputs import WHOLE, LadderInputs
+from gpuclusters.proof.plugin_gate import GateInputs
+from gpuclusters.proof.run import ProofResult
 from lab.control_plane import NodeSpec
 from lab.hosts import NodeState
 from lab.usernetes.faults import (
@@ -125,7 +126,7 @@ class World:
         }
         return LadderInputs.model_validate(given | changes)
 
-    def climb(self, rung: int = 9, **changes: Any) -> Result:
+    def climb(self, rung: int = 9, **changes: Any) -> ProofResult:
         found = texts(ladder_run.PROGRAMS)
         return ladder_run.run(
             self.inputs(rung, **changes), self.cluster, Quick(), Reporter(), found

@@ -12,12 +12,14 @@ from typing import Any
 import pytest
 
 from gpuclusters.adapters.kubernetes_objects import KubernetesObjects
-from gpuclusters.domain.gpu_operator import CRD
 from gpuclusters.domain.tenancy_objects import NODE
-from gpuclusters.providers.gpu_operator_crds import GpuOperatorCrdsProvider
-from gpuclusters.providers.gpu_operator_preflight import GpuOperatorPreflightProvider
-from gpuclusters.providers.gpu_readiness import GpuReadinessProvider
-from gpuclusters.providers.mig_layout import MigLayoutProvider
+from gpuclusters.gpu_operator.objects import CRD
+from gpuclusters.gpu_operator.resource import (
+    GpuOperatorCrdsProvider,
+    GpuOperatorPreflightProvider,
+    GpuReadinessProvider,
+    MigLayoutProvider,
+)
 from tests.fixtures.control_plane import KubeCluster
 from tests.fixtures.tenancies import until
 from tests.providers.conftest import StartProvider

@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
-from gpuclusters.adapters import ladder_host as adapter
 from gpuclusters.adapters.credentials import SshCredentials
 from gpuclusters.adapters.ssh import SshHost
-from gpuclusters.domain import ladder_host, proof
 from gpuclusters.domain.connection import HostConnection
-from gpuclusters.domain.ladder import Rung
-from gpuclusters.domain.proof import Check, Outcome
+from gpuclusters.proof import checks as proof
+from gpuclusters.proof import host as adapter
+from gpuclusters.proof import ladder_hosts
+from gpuclusters.proof.checks import Check, Outcome
+from gpuclusters.proof.ladder import CheckLevel
 from lab.hosts.rootless_faults import CdiInvisible, EngineIsRootful, NvmlLost
 from tests.fixtures.hosts import Hosts, SimulatedHost
 from tests.providers.conftest import StartProvider
@@ -38,11 +39,11 @@ def node(hosts: Hosts, start_provider: StartProvider, standing: dict[str, Any]) 
     return found
 
 
-def climb(host: SimulatedHost, highest: Rung = Rung.NODE_CDI) -> list[Check]:
+def climb(host: SimulatedHost, highest: CheckLevel = CheckLevel.NODE_CDI) -> list[Check]:
     connection = HostConnection.model_validate(host.connection)
     credentials = SshCredentials("test", private_key=host.client_key.read_text())
     said = adapter.ask(SshHost(connection, credentials), ACCOUNT, highest)
-    return ladder_host.judge(host.name, GPUS, said, highest)
+    return ladder_hosts.judge(host.name, GPUS, said, highest)
 
 
 def test_a_prepared_host_holds_all_four(node: SimulatedHost) -> None:
@@ -50,7 +51,7 @@ def test_a_prepared_host_holds_all_four(node: SimulatedHost) -> None:
     assert proof.proven(checks), proof.faults(checks)
     assert [check.level for check in checks] == ["R1", "R2", "R3", "R4"]
     assert checks[-1].figures == {"names": GPUS + 1}
-    assert [check.level for check in climb(node, Rung.DOCKER)] == ["R1", "R2"]
+    assert [check.level for check in climb(node, CheckLevel.DOCKER)] == ["R1", "R2"]
 
 
 @pytest.mark.parametrize(

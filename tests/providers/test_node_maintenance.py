@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gpuclusters.domain.lease_resource import GPULeaseSpec, lease_object
-from gpuclusters.providers.node_maintenance import NodeMaintenanceProvider
+from gpuclusters.maintenance.resource import NodeMaintenanceProvider
 from tests.fixtures.tenancies import LEASES, Request
 from tests.providers.conftest import StartProvider
 from tests.providers.provider_process import StepFailed

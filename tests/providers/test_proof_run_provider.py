@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gpuclusters.providers.proof_run import ProofRunProvider
+from gpuclusters.proof.resource import ProofRunProvider
 from tests.fixtures.control_plane import KubeCluster
 from tests.providers.conftest import StartProvider
 from tests.providers.provider_process import StepFailed

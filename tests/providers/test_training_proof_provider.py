@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from gpuclusters.providers.plugin_gate import PluginGateProvider
-from gpuclusters.providers.training_proof import TrainingProofProvider
+from gpuclusters.proof.resource import PluginGateProvider, TrainingProofProvider
 from tests.fixtures.control_plane import KubeCluster
 from tests.providers.conftest import StartProvider
 from tests.providers.provider_process import StepFailed

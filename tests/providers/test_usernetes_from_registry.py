@@ -23,15 +23,16 @@ import yaml
 import lab.hosts
 import lab.kubelet
 import lab.usernetes
-from gpuclusters.adapters import ladder_host as ladder
 from gpuclusters.adapters.cluster_jobs import ClusterJobs
 from gpuclusters.adapters.credentials import KEY_FILE_VARIABLE
-from gpuclusters.domain import ladder_host, proof
 from gpuclusters.domain.connection import HostConnection
-from gpuclusters.domain.gpu_operator import EVENT
-from gpuclusters.domain.gpu_readiness_pods import blocked, is_ready
-from gpuclusters.domain.ladder import Rung
 from gpuclusters.domain.tenancy_objects import NAMESPACE, NODE, POD, SERVICE_ACCOUNT
+from gpuclusters.gpu_operator.objects import EVENT
+from gpuclusters.gpu_operator.pods import blocked, is_ready
+from gpuclusters.proof import checks as proof
+from gpuclusters.proof import host as ladder
+from gpuclusters.proof import ladder_hosts
+from gpuclusters.proof.ladder import CheckLevel
 from gpuclusters.rootless.model import DEFAULT_PROBE_IMAGE
 from gpuclusters.rootless.resource import RootlessHostProvider
 from gpuclusters.usernetes.resource import UsernetesNodeProvider
@@ -260,8 +261,8 @@ def the_proof_holds_as_far_as_there_are_gpus(
     site: Site, gpus: tuple[str, ...], *, real: bool
 ) -> None:
     """Rungs 1 to 4; without a GPU the first says so, and the names in the node are there none the less."""
-    said = ladder.ask(site.ssh, site.account, Rung.NODE_CDI)
-    checks = ladder_host.judge(site.connection.host, len(gpus), said)
+    said = ladder.ask(site.ssh, site.account, CheckLevel.NODE_CDI)
+    checks = ladder_hosts.judge(site.connection.host, len(gpus), said)
     listed = {
         line.partition("=")[2]
         for line in said.of("node-cdi").text.splitlines()

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gpuclusters.domain import gpu_products
-from gpuclusters.domain.gpu_operator import CLUSTER_POLICY, EVENT
 from gpuclusters.domain.ports import ObjectKind
-from gpuclusters.domain.proof_jobs import JOB, LABEL
 from gpuclusters.domain.tenancy_objects import NAMESPACE, NODE, POD
+from gpuclusters.gpu_operator.objects import CLUSTER_POLICY, EVENT
+from gpuclusters.proof.jobs import JOB, LABEL
 
 A100 = "NVIDIA A100-SXM4-80GB"
 

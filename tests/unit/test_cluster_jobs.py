@@ -12,7 +12,7 @@ from gpuclusters.adapters import cluster_jobs
 from gpuclusters.adapters.cluster_jobs import ClusterJobs
 from gpuclusters.adapters.errors import UnreachableError
 from gpuclusters.adapters.kubernetes_objects import KubernetesObjects
-from gpuclusters.domain.proof_jobs import JOB
+from gpuclusters.proof.jobs import JOB
 
 AWAY = UnreachableError("API server x", "list jobs", "connection refused", "look at it")
 

@@ -6,12 +6,12 @@ import json
 
 import pytest
 
-from gpuclusters.domain.evidence import About
-from gpuclusters.domain.evidence_check import faults, headline
-from gpuclusters.domain.evidence_isolation import Finding, IsolationEvidence, Outcome
-from gpuclusters.domain.evidence_proof import ProofEvidence
-from gpuclusters.domain.proof import Check
-from gpuclusters.domain.proof import Outcome as Found
+from gpuclusters.proof.checks import Check
+from gpuclusters.proof.checks import Outcome as Found
+from gpuclusters.proof.evidence import About
+from gpuclusters.proof.evidence_check import faults, headline
+from gpuclusters.proof.evidence_isolation import Finding, IsolationEvidence, Outcome
+from gpuclusters.proof.evidence_proof import ProofEvidence
 
 ABOUT = About(
     cluster="dev",

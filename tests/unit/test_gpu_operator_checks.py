@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from gpuclusters.domain import gpu_operator
-from gpuclusters.domain.gpu_operator_checks import Facts, Plan, judge
-from gpuclusters.domain.gpu_operator_preflight import tolerations
 from gpuclusters.domain.helm_release import Revision, installed_version, revisions
+from gpuclusters.gpu_operator import objects
+from gpuclusters.gpu_operator.checks import Facts, Plan, judge
+from gpuclusters.gpu_operator.preflight import tolerations
 
 GPU_TAINT = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
 
@@ -119,7 +119,7 @@ def test_an_old_pending_record_below_a_good_one_is_no_matter() -> None:
 def test_the_operator_goes_to_the_same_or_the_next_major_release(
     installed: str, wanted: str, fault: str
 ) -> None:
-    found = gpu_operator.upgrade_fault(installed, wanted)
+    found = objects.upgrade_fault(installed, wanted)
     assert fault in found if fault else not found
 
 
@@ -273,10 +273,10 @@ def test_a_record_that_cannot_be_read_hides_no_pending_release() -> None:
 
 def test_a_config_map_with_other_content_has_another_name_which_the_values_tell() -> None:
     one, other = {"dcgm-metrics.csv": "a"}, {"dcgm-metrics.csv": "b"}
-    name = gpu_operator.config_map_name("dcgm-metrics", one)
-    assert name != gpu_operator.config_map_name("dcgm-metrics", other)
+    name = objects.config_map_name("dcgm-metrics", one)
+    assert name != objects.config_map_name("dcgm-metrics", other)
     values: dict[str, Any] = {"dcgmExporter": {"enabled": True, "config": {"create": False}}}
-    assert gpu_operator.with_configs(values, {"dcgm-metrics": one}) == {
+    assert objects.with_configs(values, {"dcgm-metrics": one}) == {
         "dcgmExporter": {"enabled": True, "config": {"create": False, "name": name}}
     }
     assert values == {"dcgmExporter": {"enabled": True, "config": {"create": False}}}
@@ -284,9 +284,9 @@ def test_a_config_map_with_other_content_has_another_name_which_the_values_tell(
 
 def test_config_maps_that_nobody_reads_or_that_the_values_contradict_are_refused() -> None:
     with pytest.raises(ValueError, match="no operand reads a ConfigMap 'driver'"):
-        gpu_operator.with_configs({}, {"driver": {}})
+        objects.with_configs({}, {"driver": {}})
     with pytest.raises(ValueError, match=r"values\.migManager\.config says .*leave name out"):
-        gpu_operator.with_configs(
+        objects.with_configs(
             {"migManager": {"config": {"name": "mine"}}}, {"mig-parted": {"config.yaml": "x"}}
         )
 
@@ -297,4 +297,4 @@ def test_null_values_are_found_with_their_paths() -> None:
         "toolkit": None,
         "cdi": {"enabled": True},
     }
-    assert gpu_operator.nulls(values) == ["values.driver.version", "values.toolkit"]
+    assert objects.nulls(values) == ["values.driver.version", "values.toolkit"]

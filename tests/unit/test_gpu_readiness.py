@@ -9,10 +9,8 @@ from typing import Any
 import pytest
 
 from gpuclusters.core.finding import Refused
-from gpuclusters.domain.gpu_readiness import Snapshot, missing
-from gpuclusters.domain.gpu_readiness_operands import unseen
-from gpuclusters.domain.gpu_readiness_pods import blocked
-from gpuclusters.domain.gpu_readiness_wait import ReadinessInputs, wait
+from gpuclusters.gpu_operator.pods import blocked
+from gpuclusters.gpu_operator.readiness import ReadinessInputs, Snapshot, missing, unseen, wait
 
 EXPECTED = {"gpu-01": {"nvidia.com/gpu": 8}}
 

@@ -9,11 +9,12 @@ import pytest
 from pydantic import ValidationError
 
 from gpuclusters.core.finding import Refused
-from gpuclusters.domain import ladder, ladder_host, ladder_run, plugin_gate, proof
-from gpuclusters.domain.ladder import Rung
-from gpuclusters.domain.plugin_gate import GateInputs
-from gpuclusters.domain.proof import Check, Outcome
-from gpuclusters.domain.proof_run import Result
+from gpuclusters.proof import checks as proof
+from gpuclusters.proof import ladder, ladder_hosts, ladder_run, plugin_gate
+from gpuclusters.proof.checks import Check, Outcome
+from gpuclusters.proof.ladder import CheckLevel
+from gpuclusters.proof.plugin_gate import GateInputs
+from gpuclusters.proof.run import ProofResult
 from tests.unit.ladder_world import (
     TEXTS,
     TRAINED,
@@ -52,18 +53,20 @@ def info(**changes: Any) -> str:
     return "0\n" + json.dumps(json.loads(line) | changes) + "\n"
 
 
-def climb(cluster: LadderCluster, rung: int = 9, *, strict: bool = True, **changes: Any) -> Result:
+def climb(
+    cluster: LadderCluster, rung: int = 9, *, strict: bool = True, **changes: Any
+) -> ProofResult:
     wanted = inputs(rung, **changes)
     return ladder_run.run(wanted, cluster, Clock(), Reporter(), TEXTS, strict=strict)
 
 
 def whole(said: str, cluster: LadderCluster) -> list[Check]:
     """All nine rungs, as `verify` climbs them."""
-    checks = ladder_host.judge("a", 2, ladder_host.parse(said))
+    checks = ladder_hosts.judge("a", 2, ladder_hosts.parse(said))
     if not proof.proven(checks):
         return [
             *checks,
-            *ladder.above(Rung.NODE_CDI, Rung.TRAINING, "the hosts' rungs do not hold"),
+            *ladder.above(CheckLevel.NODE_CDI, CheckLevel.TRAINING, "the hosts' rungs do not hold"),
         ]
     return [*checks, *climb(cluster).checks]
 
@@ -185,19 +188,19 @@ def test_a_node_of_another_kind_in_the_same_cluster_is_nobodys_fault() -> None:
 
 def test_index_names_beside_uuids_do_no_harm() -> None:
     named = "".join(f"nvidia.com/gpu={name}\n" for name in ("0", "1", *UUIDS, "all"))
-    (*_, last) = ladder_host.judge("a", 2, ladder_host.parse(host(node_cdi=f"0\n{named}")))
+    (*_, last) = ladder_hosts.judge("a", 2, ladder_hosts.parse(host(node_cdi=f"0\n{named}")))
     assert (last.level, last.outcome, last.figures) == ("R4", Outcome.PASSED, {"names": 3})
 
 
 def test_the_runtime_of_an_older_docker_is_as_good_as_its_cdi_devices() -> None:
     said = info(DiscoveredDevices=[], Runtimes={"nvidia": {}})
-    checks = ladder_host.judge("a", 2, ladder_host.parse(host(docker_info=said)))
+    checks = ladder_hosts.judge("a", 2, ladder_hosts.parse(host(docker_info=said)))
     assert proof.proven(checks)
 
 
 def test_a_host_that_breaks_off_fails_at_what_it_did_not_say() -> None:
     cut = host()[: host().index("== docker-run")]
-    (*_, last) = ladder_host.judge("a", 2, ladder_host.parse(cut))
+    (*_, last) = ladder_hosts.judge("a", 2, ladder_hosts.parse(cut))
     assert (last.level, last.outcome) == ("R3", Outcome.FAILED)
 
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from gpuclusters.core.finding import Refused
-from gpuclusters.domain import maintenance
-from gpuclusters.domain.maintenance import Drain, MaintenanceInputs
 from gpuclusters.domain.ports import ObjectKind
+from gpuclusters.maintenance import decide
+from gpuclusters.maintenance.decide import Drain, MaintenanceInputs
 
 
 @dataclass
@@ -60,11 +60,11 @@ def lease(module: int, phase: str, tenant: str | None = None, node: str = "hgx-0
     }
 
 
-def begin(cluster: Cluster, drain: Drain) -> maintenance.Duty:
+def begin(cluster: Cluster, drain: Drain) -> decide.Duty:
     inputs = MaintenanceInputs(
         cluster="dev", kubeconfig="x", node="hgx-01", drain=drain, timeout_seconds=60
     )
-    return maintenance.begin(inputs, cluster, cluster, cluster)
+    return decide.begin(inputs, cluster, cluster, cluster)
 
 
 def become_free(cluster: Cluster) -> None:

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from gpuclusters.domain import gpu_products, proof_matmul
-from gpuclusters.domain.proof import proven
-from gpuclusters.domain.proof_inputs import ProofNode
+from gpuclusters.domain import gpu_products
+from gpuclusters.proof import matmul
+from gpuclusters.proof.checks import proven
+from gpuclusters.proof.model import ProofNode
 
 pytestmark = pytest.mark.gpu
 PROGRAM = Path(__file__).parents[2] / "scripts" / "proof" / "matmul.py"
@@ -39,10 +40,10 @@ def test_matrices_are_right_and_repeatable_on_every_gpu_of_this_machine(
     assert found["cpu"] is False
     assert found["driver"]
     name = found["devices"][0]["name"]
-    product = next((p for p in gpu_products.names() if proof_matmul.is_product(p, name)), None)
+    product = next((p for p in gpu_products.names() if matmul.is_product(p, name)), None)
     node = ProofNode(
         name="here", resources={"nvidia.com/gpu": len(found["devices"])}, product=product
     )
     # Half of the data sheet: this is about the program; which floor is right is for a proof to say.
-    checks = proof_matmul.judge(node, done.stdout, floor_percent=50, simulated=False)
+    checks = matmul.judge(node, done.stdout, floor_percent=50, simulated=False)
     assert proven(checks), [check.said for check in checks]

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from gpuclusters.domain import mig_node
-from gpuclusters.domain.mig_node import MigInputs
-from gpuclusters.domain.refusals import RefusalError
+from gpuclusters.core.finding import Refused
+from gpuclusters.gpu_operator import mig_node
+from gpuclusters.gpu_operator.mig_node import MigInputs
 from tests.unit.test_gpu_readiness import Time, Told
 
 SLICES = "nvidia.com/mig-1g.10gb"
@@ -147,7 +147,7 @@ def test_pods_that_use_the_gpus_are_named_and_nothing_is_changed() -> None:
             pod("team-e", "cpu", "memory"),
         ]
     )
-    with pytest.raises(RefusalError, match=r"2 pods .*\(team-a/notebook, team-b/train\).*`evict`"):
+    with pytest.raises(Refused, match=r"2 pods .*\(team-a/notebook, team-b/train\).*`evict`"):
         ensure(cluster)
     assert cluster.taken == []
     assert len(cluster.pods) == 6
@@ -160,14 +160,12 @@ def test_pods_are_ended_when_that_was_said() -> None:
 
 
 def test_a_layout_that_fails_names_the_log_that_says_why() -> None:
-    with pytest.raises(
-        RefusalError, match=r"could not make layout .*logs -l app=nvidia-mig-manager"
-    ):
+    with pytest.raises(Refused, match=r"could not make layout .*logs -l app=nvidia-mig-manager"):
         ensure(Cluster(manager=fails))
 
 
 def test_a_manager_that_never_answers_ends_with_what_is_there_and_what_was_expected() -> None:
-    with pytest.raises(RefusalError, match=r"state unset, offers 8 nvidia.com/gpu, expected 56"):
+    with pytest.raises(Refused, match=r"state unset, offers 8 nvidia.com/gpu, expected 56"):
         ensure(Cluster())
 
 
@@ -178,7 +176,7 @@ def test_a_driver_that_is_still_being_built_does_not_use_up_the_time_of_the_layo
 
     assert ensure(Cluster(allocatable={}, manager=builds)).state == "success"
     clock = Time()
-    with pytest.raises(RefusalError, match="not done after 2400 s: state unset, offers nothing"):
+    with pytest.raises(Refused, match="not done after 2400 s: state unset, offers nothing"):
         mig_node.ensure(inputs(), Cluster(allocatable={}), clock, Told())
     assert clock.seconds <= 2400
 
@@ -187,7 +185,7 @@ def test_somebody_else_who_labels_the_node_is_noticed() -> None:
     def other(cluster: Cluster, looks: int) -> None:
         cluster.labels["nvidia.com/mig.config"] = "all-balanced"
 
-    with pytest.raises(RefusalError, match="somebody else changed its layout to 'all-balanced'"):
+    with pytest.raises(Refused, match="somebody else changed its layout to 'all-balanced'"):
         ensure(Cluster(manager=other))
 
 
@@ -213,7 +211,7 @@ def test_a_pod_that_started_under_the_operators_first_label_is_not_killed() -> N
         cluster.labels["nvidia.com/mig.config"] = "all-disabled"
         cluster.pods = [pod("team", "train")]
 
-    with pytest.raises(RefusalError, match=r"would be killed \(team/train\)"):
+    with pytest.raises(Refused, match=r"would be killed \(team/train\)"):
         ensure(Cluster(manager=operator))
 
 
@@ -224,20 +222,20 @@ def test_a_label_that_comes_back_is_a_strangers(before: dict[str, str]) -> None:
             cluster.labels["nvidia.com/mig.config"] = "all-disabled"
 
     cluster = Cluster(labels=before, manager=stranger)
-    with pytest.raises(RefusalError, match="somebody else changed its layout to 'all-disabled'"):
+    with pytest.raises(Refused, match="somebody else changed its layout to 'all-disabled'"):
         ensure(cluster)
     assert len(cluster.taken) == (1 if before else 2)
 
 
 def test_a_node_that_is_not_there_is_said() -> None:
-    with pytest.raises(RefusalError, match="no such node"):
+    with pytest.raises(Refused, match="no such node"):
         ensure(Cluster(gone=True))
 
 
 def test_giving_a_layout_up_leaves_the_label_to_the_operator_but_not_under_pods() -> None:
     labels = {"nvidia.com/mig.config": "all-1g.10gb", "nvidia.com/mig.config.state": "success"}
     busy = Cluster(labels=dict(labels), pods=[pod("team", "train", SLICES)])
-    with pytest.raises(RefusalError, match="team/train"):
+    with pytest.raises(Refused, match="team/train"):
         mig_node.release(inputs(), busy, Told())
     free = Cluster(labels=dict(labels))
     mig_node.release(inputs(), free, Told())

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from gpuclusters.domain import proof_dcgm, proof_matmul, proof_nccl, proof_stress
-from gpuclusters.domain.evidence import counted
-from gpuclusters.domain.proof import Check, Outcome, faults, proven
-from gpuclusters.domain.proof_inputs import ProofNode
+from gpuclusters.proof import dcgm, load, matmul
+from gpuclusters.proof import nccl as proof_nccl
+from gpuclusters.proof.checks import Check, Outcome, faults, proven
+from gpuclusters.proof.evidence import counted
+from gpuclusters.proof.model import ProofNode
 from tests.unit.proof_world import A100, HEAD, ROW, TAIL, diag, line, product
 
 PROGRAM = Path(__file__).parents[2] / "scripts" / "proof" / "matmul.py"
@@ -33,7 +34,7 @@ def outcomes(checks: Any) -> list[str]:
 
 def judged(log: str, target: ProofNode | None = None, **changes: Any) -> list[Check]:
     settings = {"floor_percent": 70, "simulated": False} | changes
-    return list(proof_matmul.judge(target or node(), log, **settings))
+    return list(matmul.judge(target or node(), log, **settings))
 
 
 def test_gpus_that_are_right_and_fast_enough_pass() -> None:
@@ -91,12 +92,12 @@ def test_a_gpu_that_is_missing_in_the_pod_is_a_failure() -> None:
 def test_a_floor_follows_the_part_of_the_gpu() -> None:
     name = f"{A100} MIG 1g.10gb"
     cut = node(mig=True, resources={"nvidia.com/mig-1g.10gb": 1})
-    assert proof_matmul.floor(cut, name, 70) == pytest.approx(312 / 7 * 0.7)
+    assert matmul.floor(cut, name, 70) == pytest.approx(312 / 7 * 0.7)
     assert proven(judged(line({"name": name, "tflops": 32.0}), cut))
     shared = node(shared=True, resources={"nvidia.com/gpu.shared": 8})
-    assert proof_matmul.floor(shared, A100, 70) is None
+    assert matmul.floor(shared, A100, 70) is None
     assert proven(judged(line({"tflops": 3.0}), shared)), "one is asked for, and others share it"
-    assert proof_matmul.floor(node(product=None), A100, 70) is None
+    assert matmul.floor(node(product=None), A100, 70) is None
 
 
 def test_the_program_says_on_a_processor_what_the_judge_reads() -> None:
@@ -108,7 +109,7 @@ def test_the_program_says_on_a_processor_what_the_judge_reads() -> None:
     )
     assert proven(judged(done.stdout, simulated=True))
     assert not proven(judged(done.stdout)), "a processor is no GPU"
-    found = proof_matmul.parse(done.stdout)
+    found = matmul.parse(done.stdout)
     assert found is not None
     assert found["devices"][0]["error"] < 1e-6
 
@@ -147,7 +148,7 @@ def test_the_program_takes_mig_instances_for_the_gpu_that_holds_them(tmp_path: P
 
 def test_every_test_of_dcgm_is_a_check() -> None:
     log = diag(("memory", ["Pass", "Pass"], "Pass"), ("pcie", ["Pass"], "Pass"))
-    checks = proof_dcgm.judge("n0", log, exit_code=0)
+    checks = dcgm.judge("n0", log, exit_code=0)
     assert proven(checks)
     assert [check.what for check in checks] == [
         "passes DCGM's diagnostics: Hardware/memory",
@@ -167,7 +168,7 @@ def test_every_test_of_dcgm_is_a_check() -> None:
     ],
 )
 def test_skipped_is_not_passed(results: list[str], summary: str | None, outcome: Outcome) -> None:
-    (check,) = proof_dcgm.judge("n0", diag(("memory", results, summary)), exit_code=0)
+    (check,) = dcgm.judge("n0", diag(("memory", results, summary)), exit_code=0)
     assert check.outcome is outcome
     assert not proven([check])
 
@@ -181,7 +182,7 @@ def test_the_older_shape_is_read_with_its_warnings() -> None:
             ]
         }
     }
-    (check,) = proof_dcgm.judge("n0", json.dumps(document), exit_code=226)
+    (check,) = dcgm.judge("n0", json.dumps(document), exit_code=226)
     assert check.outcome is Outcome.FAILED
     assert check.said == "GPU 3: Fail (DBE 2)"
 
@@ -196,13 +197,13 @@ def test_the_older_shape_is_read_with_its_warnings() -> None:
     ],
 )
 def test_diagnostics_without_a_result_fail(log: str, code: int, said: str) -> None:
-    (check,) = proof_dcgm.judge("n0", log, exit_code=code)
+    (check,) = dcgm.judge("n0", log, exit_code=code)
     assert check.outcome is Outcome.FAILED
     assert check.said.startswith(said)
 
 
 def test_an_exit_code_that_nothing_explains_fails() -> None:
-    checks = proof_dcgm.judge("n0", diag(("memory", ["Pass"], "Pass")), exit_code=1)
+    checks = dcgm.judge("n0", diag(("memory", ["Pass"], "Pass")), exit_code=1)
     assert outcomes(checks) == ["passed", "failed"]
 
 
@@ -216,7 +217,7 @@ def answer(*series: tuple[dict[str, str], str]) -> dict[str, Any]:
 
 def test_a_load_is_found_by_the_pod_that_exported_it_or_by_the_one_that_caused_it() -> None:
     node_of = {"exporter-a": "n0", "proof-load-n1": "n1"}
-    seen = proof_stress.active(
+    seen = load.active(
         answer(
             ({"pod": "exporter-a", "UUID": "GPU-0"}, "0.9"),
             ({"pod": "exporter-a", "exported_pod": "proof-load-n0", "UUID": "GPU-0"}, "0.4"),
@@ -226,23 +227,23 @@ def test_a_load_is_found_by_the_pod_that_exported_it_or_by_the_one_that_caused_i
         node_of,
     )
     assert seen == {"n0": {"GPU-0": 0.9}, "n1": {"1": 0.2}}
-    assert proven(proof_stress.judge_load("n0", 1, seen["n0"], 50))
-    (low,) = proof_stress.judge_load("n1", 1, seen["n1"], 50)
+    assert proven(load.judge_load("n0", 1, seen["n0"], 50))
+    (low,) = load.judge_load("n1", 1, seen["n1"], 50)
     assert low.said == "below 50 % of the time: 1 20%"
-    (few,) = proof_stress.judge_load("n0", 8, seen["n0"], 50)
+    (few,) = load.judge_load("n0", 8, seen["n0"], 50)
     assert few.said == "Prometheus knows 1 of its 8 GPUs"
-    (none,) = proof_stress.judge_load("n2", 8, {}, 50)
+    (none,) = load.judge_load("n2", 8, {}, 50)
     assert none.said.startswith("Prometheus has no DCGM_FI_PROF_PIPE_TENSOR_ACTIVE")
     assert outcomes([low, few, none]) == ["failed"] * 3
 
 
 def test_a_burn_in_is_passed_by_every_gpu_or_not_at_all() -> None:
     log = "100.0%  proc'd: 10  errors: 0\nTested 2 GPUs:\n\tGPU 0: OK\n\tGPU 1: {}\n"
-    assert proven(proof_stress.judge_burn("n0", 2, log.format("OK"), exit_code=0))
-    checks = proof_stress.judge_burn("n0", 2, log.format("FAULTY"), exit_code=0)
+    assert proven(load.judge_burn("n0", 2, log.format("OK"), exit_code=0))
+    checks = load.judge_burn("n0", 2, log.format("FAULTY"), exit_code=0)
     assert outcomes(checks) == ["passed", "failed"]
-    assert outcomes(proof_stress.judge_burn("n0", 3, log.format("OK"), exit_code=0))[-1] == "failed"
-    assert not proven(proof_stress.judge_burn("n0", 2, "", exit_code=0))
+    assert outcomes(load.judge_burn("n0", 3, log.format("OK"), exit_code=0))[-1] == "failed"
+    assert not proven(load.judge_burn("n0", 2, "", exit_code=0))
 
 
 # Collectives: the columns are those of nccl-tests' README, with numbers of our own

@@ -8,11 +8,15 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from gpuclusters.domain import gpu_products, proof_jobs, proof_kept, proof_pod, proof_run
-from gpuclusters.domain.proof import Outcome
-from gpuclusters.domain.proof_inputs import ProofInputs, cuda_of_driver
-from gpuclusters.domain.proof_jobs import CONFIG_MAP
-from gpuclusters.domain.refusals import RefusalError
+from gpuclusters.core.finding import Refused
+from gpuclusters.domain import gpu_products
+from gpuclusters.proof import jobs as proof_jobs
+from gpuclusters.proof import pod as proof_pod
+from gpuclusters.proof import run as proof_run
+from gpuclusters.proof import state
+from gpuclusters.proof.checks import Outcome
+from gpuclusters.proof.jobs import CONFIG_MAP
+from gpuclusters.proof.model import ProofInputs, cuda_of_driver
 from tests.unit.proof_world import (
     A100,
     AT,
@@ -50,11 +54,11 @@ def inputs(level: str = "L4", **changes: Any) -> ProofInputs:
 
 def run(
     cluster: FakeCluster, wanted: ProofInputs, reporter: Reporter | None = None
-) -> proof_run.Result:
+) -> proof_run.ProofResult:
     return proof_run.run(wanted, cluster, Clock(), reporter or Reporter(), TEXTS)
 
 
-def outcomes(result: proof_run.Result) -> list[tuple[str, str, str]]:
+def outcomes(result: proof_run.ProofResult) -> list[tuple[str, str, str]]:
     return [(check.level, check.what, check.outcome.value) for check in result.checks]
 
 
@@ -199,7 +203,7 @@ def test_cut_and_shared_gpus_are_asked_for_as_what_they_are() -> None:
     wanted = inputs(nodes=nodes)
     limits = {
         node.name: proof_jobs.job(
-            wanted, proof_jobs.Trial.MATMUL, node, config_map="c", image=IMAGE
+            wanted, proof_jobs.ProofTest.MATMUL, node, config_map="c", image=IMAGE
         )["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"]
         for node in wanted.nodes
     }
@@ -227,7 +231,7 @@ def test_cut_and_shared_gpus_are_asked_for_as_what_they_are() -> None:
 def test_names_of_jobs_are_short_and_of_one_node_each() -> None:
     long = "gpu-node-" + "a" * 60
     names = {
-        proof_jobs.name(proof_jobs.Trial.DIAGNOSTICS, node)
+        proof_jobs.name(proof_jobs.ProofTest.DIAGNOSTICS, node)
         for node in (long + ".x", long + ".y", "n")
     }
     assert len(names) == 3
@@ -302,7 +306,7 @@ def test_a_driver_runs_images_up_to_a_version_of_cuda(driver: str, cuda: int | N
 def kept(
     cluster: FakeCluster, wanted: ProofInputs, before: Mapping[str, Any] = {}
 ) -> dict[str, Any]:
-    return proof_kept.ensure(
+    return state.ensure(
         wanted.fingerprint,
         before,
         lambda: run(cluster, wanted),
@@ -313,7 +317,7 @@ def kept(
 
 
 def seen_later(cluster: FakeCluster, before: Mapping[str, Any]) -> dict[str, Any]:
-    return proof_kept.observe(before, proof_run.observe(inputs(), cluster))
+    return state.observe(before, proof_run.observe(inputs(), cluster))
 
 
 def test_a_proof_is_run_again_only_when_something_that_matters_has_changed() -> None:
@@ -344,7 +348,7 @@ def test_another_driver_on_a_node_makes_a_proof_stale_and_it_is_run_again() -> N
 
 def test_a_proof_that_does_not_hold_names_every_check_that_failed() -> None:
     cluster = FakeCluster(logs=LOGS | {"matmul": line({"differ": 7}, {"tflops": 3.0})})
-    with pytest.raises(RefusalError) as refused:
+    with pytest.raises(Refused) as refused:
         kept(cluster, inputs("L1"))
     text = str(refused.value)
     assert "proof L1 does not hold" in text

@@ -24,12 +24,14 @@ from gpuclusters.config.rke2_cluster_machines import (
 from gpuclusters.config.rke2_settings import artifacts
 from gpuclusters.config.stack import StackConfig, parse
 from gpuclusters.config.stack_file import check_stack_file
-from gpuclusters.domain import gpu_operator_keys, gpu_products, mig_layout, rke2, rke2_config
-from gpuclusters.domain.gpu_operator import with_configs
+from gpuclusters.domain import gpu_products, rke2, rke2_config
 from gpuclusters.domain.rke2 import Role
 from gpuclusters.domain.rke2_cni import Cni
 from gpuclusters.domain.rke2_matrix import ModulesPolicy, operator_major, operators
 from gpuclusters.driver.model import GpuDriverInputs
+from gpuclusters.gpu_operator import keys as gpu_operator_keys
+from gpuclusters.gpu_operator import mig_layout
+from gpuclusters.gpu_operator.objects import with_configs
 from tests.unit.config.documents import patched
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -14,7 +14,8 @@ from gpuclusters.config.rke2_cluster import Rke2Config
 from gpuclusters.config.rke2_rules import RKE2_RULES
 from gpuclusters.config.rules import Rule, Severity
 from gpuclusters.config.stack import StackConfig, parse
-from gpuclusters.domain import gpu_products, mig_layout, rke2_matrix
+from gpuclusters.domain import gpu_products, rke2_matrix
+from gpuclusters.gpu_operator import mig_layout
 from tests.unit.config.documents import patched
 
 CASES = Path(__file__).with_name("rke2_cases")

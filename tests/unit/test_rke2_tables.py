@@ -16,22 +16,19 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gpuclusters.domain import (
-    dated_table,
-    gpu_operator_keys,
-    gpu_operator_values,
-    gpu_products,
-    mig_layout,
-    monitoring_stack,
-    rke2,
-    rke2_matrix,
-)
-from gpuclusters.domain.gpu_operator_images import OperatorImages, registries
-from gpuclusters.domain.gpu_operator_keys import Kind, at
-from gpuclusters.domain.gpu_operator_values import ContainerDriver, Wish
+from gpuclusters.domain import dated_table, gpu_products, monitoring_stack, rke2, rke2_matrix
 from gpuclusters.domain.gpu_products import Architecture
 from gpuclusters.domain.monitoring_stack import Monitoring
 from gpuclusters.domain.rke2_matrix import ModulesPolicy, OperatingSystem
+from gpuclusters.gpu_operator import keys, mig_layout
+from gpuclusters.gpu_operator import values as gpu_operator_values
+from gpuclusters.gpu_operator.keys import Kind, at
+from gpuclusters.gpu_operator.values import (
+    ContainerDriver,
+    OperatorImages,
+    OperatorSpec,
+    registries,
+)
 from lab import tools
 
 CHART = os.environ.get("GPU_OPERATOR_CHART", "")
@@ -65,7 +62,7 @@ def _slices(sizes: tuple[int, ...]) -> Mapping[str, int]:
 def test_rows_of_one_table_are_those_of_the_others() -> None:
     majors = set(rke2_matrix.operators().majors)
     assert {rke2_matrix.operator_major(v) for v in rke2_matrix.operators().releases} == majors
-    assert set(gpu_operator_keys.table().majors) == majors
+    assert set(keys.table().majors) == majors
     for one in rke2_matrix.operators().majors.values():
         assert all(rke2_matrix.branch(rke2_matrix.branch_of(d)) for d in one.drivers)
     for release in rke2_matrix.operators().releases.values():
@@ -216,11 +213,11 @@ def test_machines_have_switches_by_product_and_count(
 
 
 def test_a_key_has_majors_in_which_it_is_read() -> None:
-    assert ("clusterPolicy", "deployCR") in gpu_operator_keys.tree_of("26.7")
-    assert ("clusterPolicy", "deployCR") not in gpu_operator_keys.tree_of("26.3")
-    assert ("cdi", "default") in gpu_operator_keys.tree_of("25.3")
-    assert ("cdi", "default") not in gpu_operator_keys.tree_of("25.10")
-    assert gpu_operator_keys.tree_of("99.9") == gpu_operator_keys.tree_of("26.7")
+    assert ("clusterPolicy", "deployCR") in keys.tree_of("26.7")
+    assert ("clusterPolicy", "deployCR") not in keys.tree_of("26.3")
+    assert ("cdi", "default") in keys.tree_of("25.3")
+    assert ("cdi", "default") not in keys.tree_of("25.10")
+    assert keys.tree_of("99.9") == keys.tree_of("26.7")
 
 
 _TAINTS = st.fixed_dictionaries(
@@ -239,7 +236,7 @@ _DRIVERS = st.none() | st.builds(
     package_mirror=st.none() | st.just("packages"),
 )
 _WISHES = st.builds(
-    Wish,
+    OperatorSpec,
     version=st.sampled_from([*rke2_matrix.operators().releases, "v26.7.5"]),
     driver=_DRIVERS,
     systems=st.lists(st.sampled_from(list(OperatingSystem)), max_size=2),
@@ -259,44 +256,40 @@ _WISHES = st.builds(
 @given(_WISHES, st.sampled_from(list(Monitoring)))
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 def test_every_value_that_is_derived_is_one_that_the_chart_reads(
-    wish: Wish, monitoring: Monitoring
+    wish: OperatorSpec, monitoring: Monitoring
 ) -> None:
     metrics = monitoring_stack.operator_values(monitoring, counters="dcgm-metrics-0")
     found = gpu_operator_values.values(wish, metrics)
     major = rke2_matrix.operator_major(wish.version)
-    assert list(gpu_operator_keys.problems(found, major)) == []
+    assert list(keys.problems(found, major)) == []
     tolerated = at(found, "daemonsets.tolerations") or []
     for taint in wish.taints:
         if taint["effect"] != "PreferNoSchedule" and tolerated:
             assert gpu_operator_values.toleration(taint) in tolerated
-    variables = gpu_operator_keys.environment(found, "toolkit")
+    variables = keys.environment(found, "toolkit")
     assert "CONTAINERD_CONFIG" not in variables
     assert wish.nri_plugin or variables["CONTAINERD_SOCKET"] == rke2.CONTAINERD_SOCKET
 
 
 def test_todays_operator_is_told_the_socket_and_nothing_else_of_containerd() -> None:
-    found = gpu_operator_values.values(Wish(version="v26.7.0"))
-    assert gpu_operator_keys.environment(found, "toolkit") == {
-        "CONTAINERD_SOCKET": rke2.CONTAINERD_SOCKET
-    }
+    found = gpu_operator_values.values(OperatorSpec(version="v26.7.0"))
+    assert keys.environment(found, "toolkit") == {"CONTAINERD_SOCKET": rke2.CONTAINERD_SOCKET}
     assert found["cdi"] == {"enabled": True}
     assert at(found, "devicePlugin.env") is None
 
 
 def test_before_cdi_pods_are_kept_from_taking_gpus_by_a_variable() -> None:
-    found = gpu_operator_values.values(Wish(version="v25.3.4"))
-    assert gpu_operator_keys.environment(found, "toolkit") == {
+    found = gpu_operator_values.values(OperatorSpec(version="v25.3.4"))
+    assert keys.environment(found, "toolkit") == {
         "CONTAINERD_SOCKET": rke2.CONTAINERD_SOCKET,
         "ACCEPT_NVIDIA_VISIBLE_DEVICES_ENVVAR_WHEN_UNPRIVILEGED": "false",
         "ACCEPT_NVIDIA_VISIBLE_DEVICES_AS_VOLUME_MOUNTS": "true",
     }
-    assert gpu_operator_keys.environment(found, "devicePlugin") == {
-        "DEVICE_LIST_STRATEGY": "volume-mounts"
-    }
+    assert keys.environment(found, "devicePlugin") == {"DEVICE_LIST_STRATEGY": "volume-mounts"}
 
 
 def test_the_nri_plugin_is_told_nothing_of_containerd() -> None:
-    found = gpu_operator_values.values(Wish(version="v26.7.0", nri_plugin=True))
+    found = gpu_operator_values.values(OperatorSpec(version="v26.7.0", nri_plugin=True))
     assert found["cdi"] == {"enabled": True, "nriPluginEnabled": True}
     assert "toolkit" not in found
 
@@ -304,7 +297,7 @@ def test_the_nri_plugin_is_told_nothing_of_containerd() -> None:
 def test_precompiled_drivers_of_sles_come_from_suse() -> None:
     driver = ContainerDriver(version="595", precompiled=True)
     found = gpu_operator_values.values(
-        Wish(version="v26.7.0", driver=driver, systems=[OperatingSystem.SLES_15])
+        OperatorSpec(version="v26.7.0", driver=driver, systems=[OperatingSystem.SLES_15])
     )
     assert found["driver"] == {
         "enabled": True,
@@ -316,10 +309,13 @@ def test_precompiled_drivers_of_sles_come_from_suse() -> None:
 
 def test_many_nodes_give_the_operator_more_memory() -> None:
     assert (
-        at(gpu_operator_values.values(Wish(version="v26.7.0", nodes=299)), "operator.resources")
+        at(
+            gpu_operator_values.values(OperatorSpec(version="v26.7.0", nodes=299)),
+            "operator.resources",
+        )
         is None
     )
-    found = gpu_operator_values.values(Wish(version="v26.7.0", nodes=300))
+    found = gpu_operator_values.values(OperatorSpec(version="v26.7.0", nodes=300))
     assert at(found, "operator.resources.limits.memory") == "1400Mi"
 
 
@@ -348,7 +344,9 @@ def test_a_chart_by_path_renders_with_our_values_and_has_every_key(tmp_path: Pat
     chart = yaml.safe_load((path / "Chart.yaml").read_text())
     version = str(chart["version"])
     known = yaml.safe_load((path / "values.yaml").read_text())
-    wish = Wish(version=version, taints=[{"key": "team", "value": "ml", "effect": "NoSchedule"}])
+    wish = OperatorSpec(
+        version=version, taints=[{"key": "team", "value": "ml", "effect": "NoSchedule"}]
+    )
     ours = gpu_operator_values.values(wish)
     file = tmp_path / "values.yaml"
     file.write_text(yaml.safe_dump(ours))
@@ -382,7 +380,7 @@ def _has(values: Any, path: tuple[str, ...]) -> bool:
 
 
 def test_kinds_of_keys_are_told_apart() -> None:
-    tree = gpu_operator_keys.tree_of("26.7")
+    tree = keys.tree_of("26.7")
     assert tree["driver", "enabled"] is Kind.FLAG
     assert tree["toolkit", "env"] is Kind.ENV
     assert tree["driver", "upgradePolicy", "maxParallelUpgrades"] is Kind.NUMBER

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from gpuclusters.domain import ladder_network, training_log
-from gpuclusters.domain.proof import Outcome
-from gpuclusters.domain.proof_wait import Ended
+from gpuclusters.proof import ladder_network, training
+from gpuclusters.proof.checks import Outcome
+from gpuclusters.proof.wait import Ended
 from tests.unit.ladder_world import inputs
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts" / "proof"
@@ -50,17 +50,17 @@ def test_two_pods_with_two_ranks_each_train_one_model_and_their_log_is_proof(own
     pods = [train(2, rank, own_port, "--simulated", "--gpus", "2") for rank in range(2)]
     logs = [pod.communicate(timeout=SECONDS)[0] for pod in pods]
     assert [pod.returncode for pod in pods] == [0, 0], logs
-    said = training_log.parse(logs[0])
+    said = training.parse(logs[0])
     assert (said.simulated, said.nodes, said.ranks, said.epoch) == (True, 2, 4, 4)
     assert said.devices == ("simulated",) * 4
     wanted = inputs(simulated=True)
     part = wanted.training
     assert part is not None
-    check = training_log.judge(wanted, part, Ended(logs[0], 0), 3.0)
+    check = training.judge(wanted, part, Ended(logs[0], 0), 3.0)
     assert check.outcome is Outcome.PASSED, check.said
     assert check.figures["accuracy"] > 0.8, "it is computed, and it learns"
     real = inputs()
-    assert training_log.judge(real, part, Ended(logs[0], 0)).outcome is Outcome.FAILED
+    assert training.judge(real, part, Ended(logs[0], 0)).outcome is Outcome.FAILED
 
 
 def test_a_rank_that_does_not_come_is_named(own_port: int) -> None:

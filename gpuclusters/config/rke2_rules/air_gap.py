@@ -13,8 +13,8 @@ from gpuclusters.config.rke2_cluster_driver import OperatorDriver
 from gpuclusters.config.rke2_cluster_metrics import NoMetrics, RancherMonitoring
 from gpuclusters.config.rke2_cluster_plan import images
 from gpuclusters.config.rules.rule import rule
-from gpuclusters.domain.gpu_operator_images import registries
 from gpuclusters.domain.rke2_cni import Cni
+from gpuclusters.gpu_operator.values import registries
 
 _ANY = "*"
 _IMAGES = ("air_gap", "operator", "mirrors", "driver", "proof", "sharing", "operating_system")

@@ -12,8 +12,9 @@ from gpuclusters.config.rke2_cluster_machines import driver_version, system
 from gpuclusters.config.rke2_cluster_pools import Pool
 from gpuclusters.config.rke2_cluster_sharing import Mig, MigDevices, MigStrategy
 from gpuclusters.config.rules.rule import Severity, rule
-from gpuclusters.domain import mig_layout, rke2_matrix
+from gpuclusters.domain import rke2_matrix
 from gpuclusters.domain.rke2_matrix import OperatingSystem, operator_major, release
+from gpuclusters.gpu_operator import mig_layout
 
 Named = tuple[int, Pool, str, str]
 """Number of a pool, the pool, its product, its layout."""

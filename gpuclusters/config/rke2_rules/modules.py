@@ -21,9 +21,9 @@ from gpuclusters.config.rke2_cluster_machines import (
 from gpuclusters.config.rke2_rules.driver import pools_with_drivers
 from gpuclusters.config.rules.rule import rule
 from gpuclusters.domain import rke2_matrix
-from gpuclusters.domain.gpu_operator_keys import at
-from gpuclusters.domain.gpu_operator_values import understands_auto
 from gpuclusters.domain.rke2_matrix import ModulesPolicy, branch_of
+from gpuclusters.gpu_operator.keys import at
+from gpuclusters.gpu_operator.values import understands_auto
 
 _NEEDS = ("driver", "operator")
 

@@ -9,10 +9,10 @@ from gpuclusters.config.fault import NOTHING, Flaw, Path, show
 from gpuclusters.config.rke2_cluster import Rke2Config
 from gpuclusters.config.rules.rule import Severity, rule
 from gpuclusters.domain import rke2, rke2_matrix
-from gpuclusters.domain.gpu_operator_keys import at, environment
 from gpuclusters.domain.rke2 import CONTAINERD_SOCKET
 from gpuclusters.domain.rke2_matrix import operator_major
 from gpuclusters.domain.versions import parse_release
+from gpuclusters.gpu_operator.keys import at, environment
 
 _ENV: Path = ("operator", "values", "toolkit", "env")
 _BREAKING = {

@@ -8,8 +8,8 @@ from gpuclusters.config.fault import Flaw, Path, show
 from gpuclusters.config.rke2_cluster import Rke2Config
 from gpuclusters.config.rke2_cluster_plan import has_free_node, taints
 from gpuclusters.config.rules.rule import Severity, rule
-from gpuclusters.domain.gpu_operator_keys import at
-from gpuclusters.domain.gpu_operator_values import toleration
+from gpuclusters.gpu_operator.keys import at
+from gpuclusters.gpu_operator.values import toleration
 
 RESERVED = ("kube-system", "kube-public", "kube-node-lease", "default")
 _ANY = "*"

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 from gpuclusters.config.fault import Flaw, show
 from gpuclusters.config.rke2_cluster import Rke2Config
 from gpuclusters.config.rules.rule import rule
-from gpuclusters.domain import gpu_operator_keys
-from gpuclusters.domain.gpu_operator_keys import at
 from gpuclusters.domain.rke2_matrix import operator_major
+from gpuclusters.gpu_operator import keys
+from gpuclusters.gpu_operator.keys import at
 
 _DECIDED: Mapping[str, str] = {
     "driver.enabled": "write driver.source",
@@ -39,7 +39,7 @@ _DECIDED: Mapping[str, str] = {
 def the_chart_reads_every_value(config: Rke2Config) -> Iterable[Flaw]:
     """Every key is one that the chart of this release reads, and holds what it takes."""
     values = config.operator.values
-    for problem in gpu_operator_keys.problems(values, operator_major(config.operator.version)):
+    for problem in keys.problems(values, operator_major(config.operator.version)):
         yield Flaw(
             ("operator", "values", *problem.path),
             problem.wrong,

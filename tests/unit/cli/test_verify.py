@@ -15,13 +15,14 @@ from gpuclusters.cli.errors import RunError, UsageError
 from gpuclusters.cli.project import Project
 from gpuclusters.config.rke2_cluster import Rke2Config
 from gpuclusters.config.stack import ClusterType, StackConfig
-from gpuclusters.domain import gpu_products, proof_metrics
-from gpuclusters.domain.evidence import About
-from gpuclusters.domain.evidence_proof import ProofEvidence
+from gpuclusters.domain import gpu_products
 from gpuclusters.domain.gpu_alerts import RULES_NAME
 from gpuclusters.domain.ports import ObjectKind
-from gpuclusters.domain.proof import Check, Level, Outcome
 from gpuclusters.domain.tenancy_objects import NAMESPACE
+from gpuclusters.proof import load
+from gpuclusters.proof.checks import Check, Level, Outcome
+from gpuclusters.proof.evidence import About
+from gpuclusters.proof.evidence_proof import ProofEvidence
 from tests.unit.proof_world import FakeCluster
 
 IMAGE = "registry.example.com/proof@sha256:" + "a" * 64
@@ -160,9 +161,9 @@ class Watched(FakeCluster):
 
     def list(self, kind: ObjectKind, namespace: str = "") -> Sequence[dict[str, Any]]:
         found = {
-            proof_metrics.PROMETHEUS: self.watchers,
-            proof_metrics.MONITOR: self.monitors,
-            proof_metrics.RULE: self.rules,
+            load.PROMETHEUS: self.watchers,
+            load.MONITOR: self.monitors,
+            load.RULE: self.rules,
         }
         if kind == NAMESPACE:
             return [{"metadata": {"name": name}} for name in ("monitoring", "gpu-operator")]
@@ -185,7 +186,7 @@ ALL = {
 
 
 def looked_at(cluster: Watched) -> list[tuple[str, str, str]]:
-    checks = proof_metrics.look(cluster, operator_namespace="gpu-operator", namespace="monitoring")
+    checks = load.look(cluster, operator_namespace="gpu-operator", namespace="monitoring")
     return [(check.subject, check.outcome.value, check.said) for check in checks]
 
 

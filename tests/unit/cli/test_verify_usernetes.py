@@ -17,14 +17,14 @@ from gpuclusters.cli.errors import RunError, WrongOptionError
 from gpuclusters.cli.project import Project
 from gpuclusters.config import usernetes_plan
 from gpuclusters.config.usernetes import UsernetesConfig
-from gpuclusters.domain import ladder_host
 from gpuclusters.domain.connection import HostConnection
-from gpuclusters.domain.evidence import About
-from gpuclusters.domain.evidence_check import faults
-from gpuclusters.domain.evidence_ladder import LadderEvidence
-from gpuclusters.domain.ladder import Rung
-from gpuclusters.domain.ladder_host import HostAnswers
-from gpuclusters.domain.proof import Outcome
+from gpuclusters.proof import ladder_hosts
+from gpuclusters.proof.checks import Outcome
+from gpuclusters.proof.evidence import About
+from gpuclusters.proof.evidence_check import faults
+from gpuclusters.proof.evidence_ladder import LadderEvidence
+from gpuclusters.proof.ladder import CheckLevel
+from gpuclusters.proof.ladder_hosts import HostAnswers
 from tests.unit.ladder_world import LadderCluster, host
 
 CASES = Path(__file__).resolve().parents[1] / "usernetes_cases"
@@ -72,12 +72,12 @@ def world(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         }
         return there, SimpleNamespace()
 
-    def ask(one: SshHost, account: str, highest: Rung) -> HostAnswers:
+    def ask(one: SshHost, account: str, highest: CheckLevel) -> HostAnswers:
         assert account == config().account
         text = said[one.connection.host]
         if isinstance(text, Exception):
             raise text
-        return ladder_host.parse(text)
+        return ladder_hosts.parse(text)
 
     cluster = Cluster(names)
     monkeypatch.setattr(verify_hosts, "reach", connections)
@@ -154,7 +154,7 @@ def test_the_highest_rung_is_stated_or_the_configurations(level: str | None, run
 def test_a_configuration_that_cannot_be_proven_says_why() -> None:
     alone = config(workers=[], **{"schedule-on-control-plane": False})
     with pytest.raises(RunError, match="none takes pods"):
-        verify_usernetes.inputs(alone, "kubeconfig", Rung.NETWORK)
+        verify_usernetes.inputs(alone, "kubeconfig", CheckLevel.NETWORK)
 
 
 def test_machines_that_the_stack_makes_are_reached_as_its_state_says() -> None:

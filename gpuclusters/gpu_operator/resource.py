@@ -1,0 +1,180 @@
+"""The definitions of the GPU Operator's chart, applied before its release."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pulumi
+
+from gpuclusters.gpu_operator import crds, mig_node, preflight, readiness
+from gpuclusters.gpu_operator.crds import CrdInputs
+from gpuclusters.gpu_operator.mig_node import MigInputs
+from gpuclusters.gpu_operator.preflight import OperatorPreflightInputs
+from gpuclusters.gpu_operator.readiness import ReadinessInputs
+from gpuclusters.providers.cluster import ClusterProvider
+from gpuclusters.providers.kept import Live, Properties
+from gpuclusters.providers.resource import ModelResource
+
+
+class GpuOperatorCrdsProvider(ClusterProvider[CrdInputs]):
+    """Applies the definitions of one chart version, with force; removes none."""
+
+    model = CrdInputs
+
+    def ensure(self, inputs: CrdInputs, before: Properties) -> Properties:  # noqa: ARG002
+        """Get the chart, apply its definitions, wait until they are served."""
+        from gpuclusters.adapters.here import SystemClock
+        from gpuclusters.gpu_operator.chart import crd_documents
+
+        documents = crd_documents(
+            inputs.reference,
+            version=inputs.version,
+            repository=inputs.repository,
+            sha256=inputs.sha256,
+        )
+        wanted = crds.definitions(documents, with_nfd=inputs.with_nfd)
+        applied = crds.apply(wanted, self.cluster(inputs), SystemClock())
+        return applied.outputs() | {"marks": crds.marks(wanted)}
+
+    def observe(self, inputs: CrdInputs, before: Properties) -> Live | None:
+        """Which of them are still as they were applied."""
+        applied = crds.observe(
+            before.get("names") or (), before.get("marks") or {}, self.cluster(inputs)
+        )
+        if applied is None:
+            return None
+        return Live(applied.outputs() | {"marks": before.get("marks") or {}}, {})
+
+    def has_drifted(self, outputs: Properties) -> bool:
+        """Whether a refresh found a definition replaced or gone."""
+        return bool(outputs.get("stale"))
+
+    def remove(self, inputs: CrdInputs, before: Properties) -> None:
+        """Nothing: with a definition all its objects would go, those of others too."""
+
+
+class GpuOperatorCrds(ModelResource, module="gpu", name="GpuOperatorCrds"):
+    """The operator's CustomResourceDefinitions, of the version that the release will be."""
+
+    provider = GpuOperatorCrdsProvider
+
+    names: pulumi.Output[Sequence[str]]
+    """What was applied."""
+    marks: pulumi.Output[Mapping[str, str]]
+    """Digest of each, as it was applied."""
+    stale: pulumi.Output[Sequence[str]]
+    """What a refresh found replaced or gone; empty after `up`."""
+
+
+class GpuOperatorPreflightProvider(ClusterProvider[OperatorPreflightInputs]):
+    """Fails with all findings at once; there is nothing to keep and nothing to remove."""
+
+    model = OperatorPreflightInputs
+
+    def ensure(self, inputs: OperatorPreflightInputs, before: Properties) -> Properties:  # noqa: ARG002
+        """Stop if anything is in the way."""
+        return preflight.require(inputs, self.cluster(inputs)).outputs()
+
+    def observe(self, inputs: OperatorPreflightInputs, before: Properties) -> Live | None:  # noqa: ARG002
+        """Look again; what is in the way now is told by the outputs."""
+        return Live(preflight.look(inputs, self.cluster(inputs)).outputs(), {})
+
+    def has_drifted(self, outputs: Properties) -> bool:
+        """Whether a refresh found something in the way: the next `up` looks again, and stops."""
+        return bool(outputs.get("findings"))
+
+
+class GpuOperatorPreflight(ModelResource, module="gpu", name="GpuOperatorPreflight"):
+    """A cluster that was found fit for the operator."""
+
+    provider = GpuOperatorPreflightProvider
+
+    findings: pulumi.Output[Sequence[str]]
+    """What a refresh found in the way; empty after `up`."""
+    installed: pulumi.Output[str]
+    """Version of the operator that was there when it was looked; empty for none."""
+
+
+class GpuReadinessProvider(ClusterProvider[ReadinessInputs]):
+    """Made when all GPUs are ready; tells by a refresh which are no more."""
+
+    model = ReadinessInputs
+
+    def ensure(self, inputs: ReadinessInputs, before: Properties) -> Properties:  # noqa: ARG002
+        """Wait."""
+        from gpuclusters.adapters.here import StderrReporter, SystemClock
+        from gpuclusters.gpu_operator.cluster import PatientCluster
+
+        cluster = PatientCluster(inputs.kubeconfig)
+        return dict(readiness.wait(inputs, cluster, SystemClock(), StderrReporter()))
+
+    def observe(self, inputs: ReadinessInputs, before: Properties) -> Live | None:  # noqa: ARG002
+        """The GPUs as they are now."""
+        snapshot = readiness.read(self.cluster(inputs), inputs.namespace)
+        return Live(readiness.outputs(snapshot, inputs), {})
+
+    def has_drifted(self, outputs: Properties) -> bool:
+        """Whether a refresh found fewer GPUs, or a node that is not ready."""
+        return bool(outputs.get("drift"))
+
+
+class GpuReadiness(ModelResource, module="gpu", name="GpuReadiness"):
+    """A gate: what depends on it finds the GPUs that were declared."""
+
+    provider = GpuReadinessProvider
+
+    allocatable: pulumi.Output[Mapping[str, Mapping[str, int]]]
+    """By node and resource, what the node offers."""
+    reason: pulumi.Output[str]
+    """Of the ClusterPolicy's condition; `Reconciled` after `up`."""
+    drift: pulumi.Output[Sequence[Mapping[str, Any]]]
+    """Findings of the last refresh: what is not ready, with what blocks it; empty after `up`."""
+
+
+class MigLayoutProvider(ClusterProvider[MigInputs]):
+    """Asks for a layout and waits until the node offers it; never while pods use its GPUs, unless told."""
+
+    model = MigInputs
+    identity = frozenset({"cluster", "node"})
+
+    def ensure(self, inputs: MigInputs, before: Properties) -> Properties:  # noqa: ARG002
+        """Label the node and wait."""
+        from gpuclusters.adapters.here import StderrReporter, SystemClock
+
+        cluster = self.cluster(inputs)
+        return mig_node.ensure(inputs, cluster, SystemClock(), StderrReporter()).outputs()
+
+    def differences(self, inputs: MigInputs) -> Sequence[str]:
+        """Of a layout that the node is asked for already."""
+        return mig_node.differences(inputs, mig_node.observe(inputs, self.cluster(inputs)))
+
+    def observe(self, inputs: MigInputs, before: Properties) -> Live | None:  # noqa: ARG002
+        """The layout as it is now."""
+        state = mig_node.observe(inputs, self.cluster(inputs))
+        return Live(state.outputs(), {}) if state else None
+
+    def has_drifted(self, outputs: Properties) -> bool:
+        """Whether a refresh found another layout, one that failed, or other devices."""
+        return mig_node.has_drifted(
+            outputs, str(outputs.get("layout")), outputs.get("expected") or {}
+        )
+
+    def remove(self, inputs: MigInputs, before: Properties) -> None:  # noqa: ARG002
+        """Give the label up."""
+        from gpuclusters.adapters.here import StderrReporter
+
+        mig_node.release(inputs, self.cluster(inputs), StderrReporter())
+
+
+class MigLayout(ModelResource, module="gpu", name="MigLayout"):
+    """A node whose GPUs are divided as declared."""
+
+    provider = MigLayoutProvider
+
+    current: pulumi.Output[str]
+    """The layout that the node's label names."""
+    state: pulumi.Output[str]
+    """What the MIG manager says of it; `success` after `up`."""
+    allocatable: pulumi.Output[Mapping[str, int]]
+    """By resource, what the node offers."""

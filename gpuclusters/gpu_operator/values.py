@@ -1,0 +1,317 @@
+"""The values of the GPU Operator's chart that RKE2 needs, derived from the matrix and from what is wanted.
+
+Sources: RKE2's documentation of the operator (`CONTAINERD_SOCKET` alone, from v25.10 on), NVIDIA's
+documentation of CDI, of MIG and of node tolerations, the chart's own templates. What is not derived is the
+chart's default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gpuclusters.domain.kata_chart import merged
+from gpuclusters.domain.rke2 import CONTAINERD_SOCKET
+from gpuclusters.domain.rke2_matrix import (
+    ModulesPolicy,
+    OperatingSystem,
+    matrix,
+    operator_major,
+    operators,
+    release,
+)
+from gpuclusters.gpu_operator.keys import tree_of
+
+GPU_TOLERATION: Mapping[str, Any] = {
+    "key": "nvidia.com/gpu",
+    "operator": "Exists",
+    "effect": "NoSchedule",
+}
+"""What the chart tolerates by itself; a list of ours replaces it."""
+CONTROL_PLANE_TOLERATION: Mapping[str, Any] = {
+    "key": "node-role.kubernetes.io/control-plane",
+    "operator": "Equal",
+    "value": "",
+    "effect": "NoSchedule",
+}
+SUSE_REPOSITORY = "registry.suse.com/third-party/nvidia"
+"""SUSE's own driver containers, signed for Secure Boot (NVIDIA, partner validated configurations)."""
+MANY_NODES = 300
+"""From so many nodes on the operator needs more memory than the chart gives it (350Mi)."""
+MANY_NODES_MEMORY = "1400Mi"
+_ISOLATION = {
+    "CONTAINERD_SOCKET": CONTAINERD_SOCKET,
+    "ACCEPT_NVIDIA_VISIBLE_DEVICES_ENVVAR_WHEN_UNPRIVILEGED": "false",
+    "ACCEPT_NVIDIA_VISIBLE_DEVICES_AS_VOLUME_MOUNTS": "true",
+}
+"""Before CDI any pod could take all GPUs by an environment variable; this closes it (RKE2, GPU operators)."""
+
+Taint = Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ContainerDriver:
+    """A driver that the operator installs."""
+
+    version: str
+    """`580.178.04`, or a branch if it is precompiled."""
+    modules: ModulesPolicy = ModulesPolicy.AUTO
+    precompiled: bool = False
+    repository: str | None = None
+    package_mirror: str | None = None
+    """ConfigMap with the operating system's package sources."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OperatorSpec:
+    """What the operator is for in one cluster."""
+
+    version: str
+    driver: ContainerDriver | None = None
+    """None: the hosts have one."""
+    systems: Sequence[OperatingSystem] = ()
+    """Operating systems of the nodes with GPUs, as far as they are stated."""
+    mig_strategy: str = "single"
+    mig_reboot: bool = False
+    taints: Sequence[Taint] = ()
+    """Of the nodes with GPUs."""
+    untainted: bool = True
+    """Whether there is a node that the operator itself can run on."""
+    node_feature_discovery: bool = True
+    nri_plugin: bool = False
+    selinux: bool = False
+    host_engine: bool = False
+    """Whether DCGM runs on its own, as its diagnostics need."""
+    scrape_interval_seconds: int | None = None
+    """None: nobody scrapes."""
+    nodes: int = 1
+
+
+def values(wish: OperatorSpec, metrics: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """All that differs from the chart's defaults, for this release.
+
+    Args:
+        wish: what is wanted.
+        metrics: what the monitoring wants of the operator.
+    """
+    chosen: dict[str, Any] = {
+        "cdi": _cdi(wish),
+        "driver": _driver(wish),
+        "mig": {"strategy": wish.mig_strategy},
+        "nfd": {"enabled": wish.node_feature_discovery},
+        # The definitions are applied before every release by this program; the hook would apply them again
+        # under another name, and needs a node that is free.
+        "operator": {"upgradeCRD": False, "cleanupCRD": False},
+        "dcgm": {"enabled": wish.host_engine},
+    }
+    toolkit = _toolkit(wish)
+    if toolkit:
+        chosen["toolkit"] = {"env": _env(toolkit)}
+    if not _has_cdi(wish.version):
+        chosen["devicePlugin"] = {"env": _env({"DEVICE_LIST_STRATEGY": "volume-mounts"})}
+    if wish.mig_reboot:
+        chosen["migManager"] = {"env": _env({"WITH_REBOOT": "true"})}
+    if wish.selinux and operator_major(wish.version) == "25.10":
+        # Known issue of v25.10: with SELinux enforcing the MIG manager is not scheduled without it.
+        chosen["gfd"] = {"env": _env({"USE_NODE_FEATURE_API": "true"})}
+    chosen = merged(chosen, _tolerations(wish))
+    if wish.nodes >= MANY_NODES:
+        chosen["operator"]["resources"] = {"limits": {"memory": MANY_NODES_MEMORY}}
+    if wish.scrape_interval_seconds is not None:
+        interval = f"{wish.scrape_interval_seconds}s"
+        chosen = merged(chosen, {"dcgmExporter": {"serviceMonitor": {"interval": interval}}})
+    return _known(merged(chosen, metrics or {}), wish.version)
+
+
+def _cdi(wish: OperatorSpec) -> dict[str, Any]:
+    chosen: dict[str, Any] = {"enabled": _has_cdi(wish.version)}
+    if wish.nri_plugin:
+        chosen["nriPluginEnabled"] = True
+    return chosen
+
+
+def _has_cdi(version: str) -> bool:
+    known = operators().majors.get(operator_major(version))
+    return True if known is None else known.cdi_default
+
+
+def _toolkit(wish: OperatorSpec) -> Mapping[str, str]:
+    if wish.nri_plugin:
+        # It changes nothing about containerd, and so has to know nothing about it.
+        return {}
+    return {"CONTAINERD_SOCKET": CONTAINERD_SOCKET} if _has_cdi(wish.version) else _ISOLATION
+
+
+def _driver(wish: OperatorSpec) -> dict[str, Any]:
+    driver = wish.driver
+    if driver is None:
+        return {"enabled": False}
+    chosen: dict[str, Any] = {"enabled": True, "version": driver.version}
+    repository = driver.repository
+    if driver.precompiled:
+        chosen["usePrecompiled"] = True
+        if repository is None and any(one.family == "sles" for one in wish.systems):
+            repository = SUSE_REPOSITORY
+    else:
+        chosen["kernelModuleType"] = driver.modules.value
+    if repository is not None:
+        chosen["repository"] = repository
+    if driver.package_mirror is not None:
+        chosen["repoConfig"] = {"configMapName": driver.package_mirror}
+    return chosen
+
+
+def _tolerations(wish: OperatorSpec) -> dict[str, Any]:
+    """Who tolerates the nodes' taints: lists of ours replace the chart's, so its own entries come along."""
+    ours = [toleration(taint) for taint in wish.taints if taint["effect"] != "PreferNoSchedule"]
+    ours = [one for one in _once(ours) if one != GPU_TOLERATION]
+    if not ours:
+        return {}
+    operands = [dict(GPU_TOLERATION), *ours]
+    chosen: dict[str, Any] = {"daemonsets": {"tolerations": operands}}
+    if wish.node_feature_discovery:
+        # Without its labels no node counts as one with GPUs, whatever the operands tolerate.
+        workers = [dict(CONTROL_PLANE_TOLERATION), *operands]
+        chosen["node-feature-discovery"] = {"worker": {"tolerations": workers}}
+    if not wish.untainted:
+        everywhere = [dict(CONTROL_PLANE_TOLERATION), *operands]
+        chosen["operator"] = {"tolerations": everywhere}
+        if wish.node_feature_discovery:
+            for part in ("master", "gc"):
+                chosen["node-feature-discovery"][part] = {"tolerations": everywhere}
+    return chosen
+
+
+def toleration(taint: Taint) -> dict[str, Any]:
+    """What tolerates exactly this taint."""
+    if taint["key"] == GPU_TOLERATION["key"] and taint["effect"] == GPU_TOLERATION["effect"]:
+        return dict(GPU_TOLERATION)
+    if not taint["value"]:
+        return {"key": taint["key"], "operator": "Exists", "effect": taint["effect"]}
+    return {
+        "key": taint["key"],
+        "operator": "Equal",
+        "value": taint["value"],
+        "effect": taint["effect"],
+    }
+
+
+def _once(entries: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    for entry in entries:
+        if entry not in found:
+            found.append(entry)
+    return found
+
+
+def _env(variables: Mapping[str, str]) -> list[dict[str, str]]:
+    return [{"name": name, "value": value} for name, value in variables.items()]
+
+
+def _known(chosen: Mapping[str, Any], version: str) -> dict[str, Any]:
+    """Without keys that this release does not read, such as a switch that came later."""
+    tree = tree_of(operator_major(version))
+
+    def kept(below: Mapping[str, Any], path: tuple[str, ...]) -> dict[str, Any]:
+        result: dict[str, Any] = {}
+        for name, value in below.items():
+            here = (*path, name)
+            if here in tree:
+                result[name] = value
+            elif isinstance(value, Mapping) and (inner := kept(value, here)):
+                result[name] = inner
+        return result
+
+    return kept(chosen, ())
+
+
+def understands_auto(driver: str) -> bool:
+    """Whether the container of a driver chooses the kernel modules by itself."""
+    return release(driver) >= release(matrix().kernel_modules.auto_from)
+
+
+KERNEL = "<kernel>"
+"""In the tag of a precompiled driver: one for each kernel that `uname -r` shows on the nodes."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OperatorImages:
+    """What one release pulls in one cluster."""
+
+    version: str
+    driver: ContainerDriver | None = None
+    """None: the hosts have one."""
+    systems: Sequence[OperatingSystem] = ()
+    """Operating systems of the nodes, which are part of a driver's tag."""
+    node_feature_discovery: bool = True
+    host_engine: bool = False
+    mig: bool = False
+
+    def references(self) -> tuple[str, ...]:
+        """registry/name:tag of each, in order; empty if nobody has read about the release."""
+        known = operators().releases.get(self.version)
+        if known is None:
+            return ()
+        left_out = {"driver", "driver.manager"}
+        left_out |= set() if self.node_feature_discovery else {"node-feature-discovery"}
+        left_out |= set() if self.host_engine else {"dcgm"}
+        left_out |= set() if self.mig else {"migManager"}
+        found = {image for key, image in known.images.items() if key not in left_out}
+        if self.driver is not None:
+            found |= {
+                known.images["driver.manager"],
+                *self._drivers(self.driver, known.images["driver"]),
+            }
+        return tuple(sorted(found))
+
+    def _drivers(self, driver: ContainerDriver, default: str) -> Iterable[str]:
+        """A tag ends with the operating system; of a precompiled one the kernel comes before it."""
+        for system in self.systems:
+            suse = driver.precompiled and system.family == "sles"
+            usual = SUSE_REPOSITORY if suse else default.rpartition("/")[0]
+            kernel = f"-{KERNEL}" if driver.precompiled else ""
+            yield f"{driver.repository or usual}/driver:{driver.version}{kernel}-{system.image_tag}"
+
+
+def registries(references: Iterable[str]) -> tuple[str, ...]:
+    """The registries that images come from: what a mirror has to stand in for."""
+    return tuple(sorted({one.partition("/")[0] for one in references}))
+
+
+_DAEMON_SETS = "node.kubernetes.io/"
+"""The DaemonSet controller tolerates these by itself (not-ready, unreachable, pressure, unschedulable)."""
+
+Object = Mapping[str, Any]
+
+
+def hard(node: Object) -> list[Object]:
+    """The taints of a node that keep pods of DaemonSets away."""
+    found = (node.get("spec") or {}).get("taints") or ()
+    return [
+        taint
+        for taint in found
+        if taint.get("effect") in ("NoSchedule", "NoExecute")
+        and not str(taint["key"]).startswith(_DAEMON_SETS)
+    ]
+
+
+def tolerates(tolerations: Sequence[Object], taint: Object) -> bool:
+    """As the scheduler compares them (Kubernetes documentation, taints and tolerations)."""
+    for one in tolerations:
+        if one.get("effect") not in (None, "", taint.get("effect")):
+            continue
+        if one.get("operator") == "Exists":
+            if one.get("key") in (None, "", taint["key"]):
+                return True
+        elif one.get("key") == taint["key"] and (one.get("value") or "") == (
+            taint.get("value") or ""
+        ):
+            return True
+    return False
+
+
+def shown(taint: Object) -> str:
+    """A taint for people."""
+    value = f"={taint['value']}" if taint.get("value") else ""
+    return f"the taint {taint['key']}{value}:{taint['effect']}"

@@ -1,0 +1,1 @@
+"""Nodes out of service."""

@@ -1,0 +1,53 @@
+"""A node that is out of service for as long as the resource exists."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pulumi
+
+from gpuclusters.maintenance import decide
+from gpuclusters.maintenance.decide import MaintenanceInputs
+from gpuclusters.providers.cluster import ClusterProvider
+from gpuclusters.providers.kept import Live, Properties
+from gpuclusters.providers.resource import ModelResource
+
+
+class NodeMaintenanceProvider(ClusterProvider[MaintenanceInputs]):
+    """Made when the node is drained; gone when it is back in service."""
+
+    model = MaintenanceInputs
+    identity = frozenset({"cluster", "node"})
+
+    def ensure(self, inputs: MaintenanceInputs, before: Properties) -> Properties:  # noqa: ARG002
+        """Cordon the node and wait until its GPUs are nobody's."""
+        from gpuclusters.adapters.here import StderrReporter, SystemClock
+
+        duty = decide.begin(inputs, self.cluster(inputs), SystemClock(), StderrReporter())
+        return duty.outputs()
+
+    def observe(self, inputs: MaintenanceInputs, before: Properties) -> Live | None:  # noqa: ARG002
+        """The node as it is now."""
+        duty = decide.observe(inputs, self.cluster(inputs))
+        return Live(duty.outputs(), {}) if duty else None
+
+    def has_drifted(self, outputs: Properties) -> bool:
+        """Whether a refresh found the node open, or GPUs held on it again."""
+        return outputs.get("cordoned") is False or bool(outputs.get("busy"))
+
+    def remove(self, inputs: MaintenanceInputs, before: Properties) -> None:  # noqa: ARG002
+        """Give the node back to the scheduler."""
+        decide.end(inputs, self.cluster(inputs))
+
+
+class NodeMaintenance(ModelResource, module="gpu", name="NodeMaintenance"):
+    """A node on which nothing new is placed and whose GPUs are nobody's."""
+
+    provider = NodeMaintenanceProvider
+
+    cordoned: pulumi.Output[bool]
+    """Whether the scheduler leaves the node alone."""
+    busy: pulumi.Output[Sequence[str]]
+    """GPUs that were held, or being taken back, when it was last looked."""
+    quarantined: pulumi.Output[Sequence[str]]
+    """GPUs in quarantine; they stay there."""

@@ -1,0 +1,1 @@
+"""Proof that GPUs work, alone and together."""
