@@ -22,9 +22,9 @@ from components.host_connection import HostConnection
 from gpuclusters.cdi.model import VfioBackend, spec_path
 from gpuclusters.cdi.resource import CdiSpec
 from gpuclusters.domain.fabric import BOARDS, Baseboard
+from gpuclusters.fabric.resource import FabricPartitions
 from gpuclusters.host import drop_ins
 from gpuclusters.host.resource import HostFile
-from gpuclusters.providers.fabric_partitions import FabricPartitions
 from gpuclusters.providers.preflight import Preflight
 
 

@@ -22,7 +22,7 @@ from gpuclusters.config.base import (
     checked,
     refusal,
 )
-from gpuclusters.domain.fabric_manager_config import API_PORT, INTERNAL_PORT, STATE_FILE
+from gpuclusters.fabric.manager_config import API_PORT, INTERNAL_PORT, STATE_FILE
 from gpuclusters.service_vm.model import (
     BRIDGE,
     DISK_GIB,

@@ -34,7 +34,7 @@ CONFIGURATION = frozenset({"ssh-private-key"})
 
 PROVIDERS: Mapping[str, str] = {
     "CdiSpec": "gpuclusters.cdi.resource:CdiSpecProvider",
-    "FabricPartitions": "gpuclusters.providers.fabric_partitions:FabricPartitionsProvider",
+    "FabricPartitions": "gpuclusters.fabric.resource:FabricPartitionsProvider",
     "FirstLogin": "gpuclusters.providers.first_login:FirstLoginProvider",
     "FleetPreflight": "gpuclusters.providers.fleet_preflight:FleetPreflightProvider",
     "GcpMachine": "gpuclusters.providers.gcp_machine:GcpMachineProvider",

@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from gpuclusters.domain import fabric_manager_config
+from gpuclusters.fabric import manager_config as fabric_manager_config
 from gpuclusters.service_vm.model import MAC, ServiceVmInputs
 
 GUEST_SCRIPT = "/usr/local/sbin/gpu-clusters-fabric-manager"

@@ -13,8 +13,8 @@ from typing import Annotated
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from gpuclusters.domain.connection import HostConnection
-from gpuclusters.domain.fabric_manager_config import FabricManagerSettings
 from gpuclusters.domain.text import matches
+from gpuclusters.fabric.manager_config import FabricManagerSettings
 from gpuclusters.host.model import check_path
 
 NAME = "fabric-manager"

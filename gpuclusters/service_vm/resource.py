@@ -29,8 +29,8 @@ class ServiceVmProvider(ConvergingProvider[ServiceVmInputs, "LiveVm"]):
         self, inputs: ServiceVmInputs, before: Properties, host: SshHost
     ) -> ServiceVmCapability:
         """The VM of one host."""
-        from gpuclusters.adapters.fabric_manager import SshFabricManager
         from gpuclusters.adapters.here import StderrReporter, SystemClock
+        from gpuclusters.fabric.manager import SshFabricManager
         from gpuclusters.host.remote import SshPciDevices
         from gpuclusters.service_vm.host import ServiceVmCapability
         from gpuclusters.service_vm.remote import SshServiceVm, scripts

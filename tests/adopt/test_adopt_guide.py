@@ -59,7 +59,7 @@ BOARD = (
     HEAD
     + """
 from gpuclusters.cdi.resource import CdiSpec
-from gpuclusters.providers.fabric_partitions import FabricPartitions
+from gpuclusters.fabric.resource import FabricPartitions
 
 (machine,) = known["machines"]
 CdiSpec("hgx-01-cdi", connection=machine, path=known["path"], kind="nvidia.com/pgpu",

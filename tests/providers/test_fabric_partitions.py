@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gpuclusters.providers.fabric_partitions import FabricPartitionsProvider
+from gpuclusters.fabric.resource import FabricPartitionsProvider
 from lab.hosts import faults
 from tests.fixtures.hosts import SimulatedHost
 from tests.providers.conftest import StartProvider

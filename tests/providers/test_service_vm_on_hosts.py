@@ -10,7 +10,7 @@ import pytest
 
 from gpuclusters.boot import model as host_boot
 from gpuclusters.boot.resource import HostBootProvider
-from gpuclusters.providers.fabric_partitions import FabricPartitionsProvider
+from gpuclusters.fabric.resource import FabricPartitionsProvider
 from gpuclusters.service_vm.model import IMAGE_FOLDER, LAB_IMAGE, STATE_FOLDER
 from gpuclusters.service_vm.resource import ServiceVmProvider
 from gpuclusters.vfio.resource import VfioBindingProvider

@@ -15,7 +15,7 @@ from gpuclusters.domain.ports import (
     LeaseMarks,
     LivePartition,
 )
-from gpuclusters.domain.reconcile_fabric import Fabric
+from gpuclusters.fabric.partitions import Fabric
 from gpuclusters.host.model import PciFunction
 
 H100 = TABLES[Baseboard.HGX_H100]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpuclusters.core.finding import Refused
-from gpuclusters.domain.reconcile_fabric import (
+from gpuclusters.fabric.partitions import (
     ensure_partitions,
     observe_partitions,
     release_partitions,

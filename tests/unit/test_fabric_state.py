@@ -16,7 +16,7 @@ from gpuclusters.domain.fabric_state import (
     plan_steps,
     table_differences,
 )
-from gpuclusters.domain.reconcile_fabric import (
+from gpuclusters.fabric.partitions import (
     DEADLINE_SECONDS,
     NO_CONNECTION_SECONDS,
     active_ids,

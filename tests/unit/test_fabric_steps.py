@@ -10,8 +10,8 @@ from pydantic import ValidationError
 
 from gpuclusters.core.finding import Refused
 from gpuclusters.domain.fabric_codes import CODES, Action, FabricError, action, code_of_exit
-from gpuclusters.domain.reconcile_fabric import ensure_partitions, release_partitions
 from gpuclusters.domain.refusals import RefusalError
+from gpuclusters.fabric.partitions import ensure_partitions, release_partitions
 from tests.unit.fabric_board import GPUS, PAIRS, SINGLES, Board, inputs
 
 ON_ACTIVATE = {

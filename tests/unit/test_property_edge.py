@@ -15,10 +15,10 @@ from gpuclusters.adapters import errors
 from gpuclusters.adapters.credentials import find_credentials
 from gpuclusters.cdi.resource import CdiSpecProvider
 from gpuclusters.domain.connection import parse_host_key
+from gpuclusters.fabric.resource import FabricPartitionsProvider
 from gpuclusters.host.model import HostFileSpec
 from gpuclusters.host.resource import HostFileProvider
 from gpuclusters.providers import edge
-from gpuclusters.providers.fabric_partitions import FabricPartitionsProvider
 from gpuclusters.providers.failures import StepError, explained, scrubbed
 from gpuclusters.providers.tenancy_policy import TenancyPolicyProvider
 

@@ -4,7 +4,7 @@ import pulumi
 
 from gpuclusters.domain.fabric import TABLES, Baseboard
 from gpuclusters.domain.platforms import PRESETS, Platform
-from gpuclusters.providers.fabric_partitions import FabricPartitions
+from gpuclusters.fabric.resource import FabricPartitions
 
 config = pulumi.Config()
 preset = PRESETS[Platform.SUPERMICRO_HGX_H100]

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from gpuclusters.domain.fabric_patience import Fabric, listed
 from gpuclusters.domain.fabric_state import FabricInputs
 from gpuclusters.domain.ports import LeaseMarks, LivePartition
+from gpuclusters.fabric.backoff import Fabric, listed
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from gpuclusters.core.finding import refused
-from gpuclusters.domain import fabric_health
 from gpuclusters.domain.fabric import LayoutError, plan_change, plan_layout
-from gpuclusters.domain.fabric_marks import left_to_leases, look
-from gpuclusters.domain.fabric_patience import (
+from gpuclusters.domain.fabric_state import FabricInputs, table_differences
+from gpuclusters.domain.module_map import MapSource, require_map, unread
+from gpuclusters.fabric import health as fabric_health
+from gpuclusters.fabric.backoff import (
     Fabric,
     LiveTable,
     active_ids,
@@ -16,8 +17,7 @@ from gpuclusters.domain.fabric_patience import (
     listed,
     users_of,
 )
-from gpuclusters.domain.fabric_state import FabricInputs, table_differences
-from gpuclusters.domain.module_map import MapSource, require_map, unread
+from gpuclusters.fabric.lease_markers import left_to_leases, look
 
 Unsupported = Mapping[int, tuple[int, ...]]
 """Modules by partition, of those that a board leaves out at the moment."""

@@ -6,21 +6,11 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from gpuclusters.core.finding import refused
-from gpuclusters.domain import fabric_health
-from gpuclusters.domain.fabric_checks import (
-    require_healthy,
-    require_modules,
-    require_table,
-    require_unused,
-    wanted_partitions,
-)
 from gpuclusters.domain.fabric_codes import NOT_CONFIGURED, Action, FabricError, action
-from gpuclusters.domain.fabric_marks import (
-    left_to_leases,
-    look,
-    quarantine_warnings,
-)
-from gpuclusters.domain.fabric_patience import (
+from gpuclusters.domain.fabric_state import FabricInputs, plan_steps
+from gpuclusters.domain.ports import FabricStep
+from gpuclusters.fabric import health as fabric_health
+from gpuclusters.fabric.backoff import (
     DEADLINE_SECONDS,
     NO_CONNECTION_SECONDS,
     Fabric,
@@ -30,9 +20,19 @@ from gpuclusters.domain.fabric_patience import (
     listed,
     patiently,
 )
-from gpuclusters.domain.fabric_restore import list_or_restore, may_restore, restore
-from gpuclusters.domain.fabric_state import FabricInputs, plan_steps
-from gpuclusters.domain.ports import FabricStep
+from gpuclusters.fabric.checks import (
+    require_healthy,
+    require_modules,
+    require_table,
+    require_unused,
+    wanted_partitions,
+)
+from gpuclusters.fabric.lease_markers import (
+    left_to_leases,
+    look,
+    quarantine_warnings,
+)
+from gpuclusters.fabric.restore import list_or_restore, may_restore, restore
 
 __all__ = [
     "DEADLINE_SECONDS",

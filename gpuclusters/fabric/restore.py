@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from gpuclusters.core.finding import refused
 from gpuclusters.domain.fabric_codes import NOT_CONFIGURED, PASSING_CODES, FabricError
-from gpuclusters.domain.fabric_marks import left_to_leases, look
-from gpuclusters.domain.fabric_patience import (
+from gpuclusters.domain.fabric_state import FabricInputs, must_restore
+from gpuclusters.domain.ports import LivePartition
+from gpuclusters.fabric.backoff import (
     Fabric,
     LiveTable,
     active_ids,
@@ -15,8 +16,7 @@ from gpuclusters.domain.fabric_patience import (
     listed,
     patiently,
 )
-from gpuclusters.domain.fabric_state import FabricInputs, must_restore
-from gpuclusters.domain.ports import LivePartition
+from gpuclusters.fabric.lease_markers import left_to_leases, look
 
 
 def list_or_restore(spec: FabricInputs, fabric: Fabric, applied: Sequence[int]) -> LiveTable:

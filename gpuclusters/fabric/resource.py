@@ -7,8 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 import pulumi
 
-from gpuclusters.domain import adoption, fabric_health, reconcile_fabric
+from gpuclusters.domain import adoption
 from gpuclusters.domain.fabric_state import FabricInputs
+from gpuclusters.fabric import health as fabric_health
+from gpuclusters.fabric.partitions import (
+    Fabric,
+    LiveTable,
+    active_ids,
+    before_adoption,
+    ensure_partitions,
+    observe_partitions,
+    release_partitions,
+)
 from gpuclusters.providers.hosts import host
 from gpuclusters.providers.kept import KeptProvider, Live, Properties
 from gpuclusters.providers.resource import Resource
@@ -28,7 +38,7 @@ class FabricPartitionsProvider(KeptProvider[FabricInputs]):
         """Deactivate what must go, activate what must come."""
         reached = host(inputs.connection, self.ssh_key)
         with reached.exclusive:
-            made = reconcile_fabric.ensure_partitions(
+            made = ensure_partitions(
                 inputs, _fabric(inputs, reached), applied=before.get("applied") or []
             )
         return _outputs(inputs, made.live, made.wanted, made.warnings, made.left)
@@ -36,7 +46,7 @@ class FabricPartitionsProvider(KeptProvider[FabricInputs]):
     def differences(self, inputs: FabricInputs) -> Sequence[str]:
         """Of the partitions that are active."""
         fabric = _fabric(inputs, host(inputs.connection, self.ssh_key))
-        active, wanted = reconcile_fabric.before_adoption(inputs, fabric)
+        active, wanted = before_adoption(inputs, fabric)
         return [*adoption.partitions(active, wanted)]
 
     def observe(self, inputs: FabricInputs, before: Properties) -> Live | None:
@@ -44,7 +54,7 @@ class FabricPartitionsProvider(KeptProvider[FabricInputs]):
         fabric = _fabric(inputs, host(inputs.connection, self.ssh_key))
         applied = [int(number) for number in before.get("applied") or []]
         wanted = inputs.wanted if inputs.layout is None else applied
-        seen = reconcile_fabric.observe_partitions(inputs, fabric, wanted=wanted)
+        seen = observe_partitions(inputs, fabric, wanted=wanted)
         health = fabric_health.warnings(inputs.partition_table, seen.live, {}) if seen.live else []
         outputs = _outputs(inputs, seen.live, applied, [*health, *seen.warnings], seen.left)
         # The order is the user's own; only another set is drift. A layout stays what it was: which
@@ -64,18 +74,18 @@ class FabricPartitionsProvider(KeptProvider[FabricInputs]):
         """Deactivate what is ours."""
         reached = host(inputs.connection, self.ssh_key)
         with reached.exclusive:
-            reconcile_fabric.release_partitions(
+            release_partitions(
                 inputs, _fabric(inputs, reached), applied=before.get("applied") or []
             )
 
 
-def _fabric(inputs: FabricInputs, reached: SshHost) -> reconcile_fabric.Fabric:
-    from gpuclusters.adapters.fabric_manager import SshFabricManager
+def _fabric(inputs: FabricInputs, reached: SshHost) -> Fabric:
     from gpuclusters.adapters.here import StderrReporter, SystemClock
     from gpuclusters.adapters.module_map import SshModuleMap
+    from gpuclusters.fabric.manager import SshFabricManager
     from gpuclusters.host.remote import SshPciDevices
 
-    return reconcile_fabric.Fabric(
+    return Fabric(
         SshFabricManager(reached, inputs.board, inputs.fabric_manager_host),
         SshPciDevices(reached, with_users=True),
         SystemClock(),
@@ -86,14 +96,14 @@ def _fabric(inputs: FabricInputs, reached: SshHost) -> reconcile_fabric.Fabric:
 
 def _outputs(
     inputs: FabricInputs,
-    live: reconcile_fabric.LiveTable,
+    live: LiveTable,
     applied: Sequence[int],
     warnings: Sequence[str],
     left: Sequence[int],
 ) -> Properties:
     # What leases have taken down for now counts as active: else every refresh between two tenants
     # would show drift, and the next update repair it under a GPU that is being reset.
-    active = sorted({*reconcile_fabric.active_ids(live), *left})
+    active = sorted({*active_ids(live), *left})
     table = inputs.partition_table
     modules = {i: live[i].modules if i in live else table.partition(i).modules for i in active}
     return {
