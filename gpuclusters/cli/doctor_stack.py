@@ -78,23 +78,13 @@ def configuration(project: Project, stack: str) -> tuple[StackConfig | None, lis
         return None, [failure(CONFIGURATION, str(error), fix, error.error_id)]
     if isinstance(checked, list):
         return None, [
-            failure(
-                CONFIGURATION,
-                f"{render_path(fault.path)}: {fault.wrong} (got {fault.got})",
-                fault.instead,
-                fault.id,
-            )
-            for fault in checked
+            failure(CONFIGURATION, f"{render_path(one.path)}: {one.problem}", one.remedy, one.code)
+            for one in checked
         ]
     found = [well(CONFIGURATION, f"Pulumi.{stack}.yaml ({checked.cluster_type})")]
     found += [
-        warning(
-            CONFIGURATION,
-            f"{render_path(fault.path)}: {fault.wrong} (got {fault.got})",
-            fault.instead,
-            fault.id,
-        )
-        for fault in checked.warnings
+        warning(CONFIGURATION, f"{render_path(one.path)}: {one.problem}", one.remedy, one.code)
+        for one in checked.warnings
     ]
     return checked, found
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 
 from gpuclusters.config.base import DnsLabel, Section
-from gpuclusters.config.fault import Flaw, Path, show, show_values
+from gpuclusters.config.fault import finding, show, show_values
+from gpuclusters.core.finding import Finding, Path
 
 
 class AdoptedMachines(Section):
@@ -28,9 +29,9 @@ class Adopted(AdoptedMachines):
     """Tenants whose Tenancy may be there."""
 
 
-def strangers(path: Path, stated: Sequence[str], known: Collection[str]) -> Iterable[Flaw]:
+def strangers(path: Path, stated: Sequence[str], known: Collection[str]) -> Iterable[Finding]:
     """Names that are none of the cluster's."""
     for position, name in enumerate(stated):
         if name not in known:
             instead = f"write one of {show_values(sorted(known))}" if known else "leave it out"
-            yield Flaw((*path, position), "is not in the cluster", show(name), instead)
+            yield finding((*path, position), "is not in the cluster", show(name), instead)

@@ -21,6 +21,10 @@ def _kebab(name: str) -> str:
     return name.replace("_", "-")
 
 
+class Unread(Exception):  # noqa: N818 (what happened, not what kind of error it is)
+    """A value was asked for that is wrong, and that was said to be wrong."""
+
+
 class Section(BaseModel):
     """A mapping in the configuration: unknown keys are refused, values never change."""
 
@@ -33,6 +37,18 @@ class Section(BaseModel):
         use_attribute_docstrings=True,
         regex_engine="python-re",
     )
+
+    def __getattr__(self, name: str) -> Any:
+        """A key whose value could not be read; see `structure`."""
+        if name in type(self).model_fields:
+            raise Unread(name)
+        return super().__getattr__(name)  # type: ignore[misc]
+
+    def model_dump(self, **options: Any) -> dict[str, Any]:
+        """All keys by name; `Unread` where one of them could not be read."""
+        for name in type(self).model_fields:
+            getattr(self, name)
+        return super().model_dump(**options)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from pulumi.runtime import config as runtime_config
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.errors import ConfigError
 from gpuclusters.config.exposure import GivenCertificate
-from gpuclusters.config.fault import HIDDEN, Fault
+from gpuclusters.config.fault import HIDDEN
 from gpuclusters.config.hosts import LabHosts
 from gpuclusters.config.inventory import Inventory, resolve_hosts, resolve_servers
 from gpuclusters.config.kubernetes import LabKubernetes, Rke2Kubernetes
@@ -24,6 +24,7 @@ from gpuclusters.config.secrets import (
     unused,
 )
 from gpuclusters.config.stack import NAMESPACE, SECRET_KEYS
+from gpuclusters.core.finding import Finding
 from gpuclusters.domain import certificate
 from gpuclusters.domain.recycle import RecyclePolicy
 
@@ -76,7 +77,7 @@ def read(config: CaasConfig, inventory: Inventory | None, file: str) -> Secrets:
     """
     hosts = resolve_hosts(config, inventory)
     servers = resolve_servers(config, inventory)
-    plain = plain_secrets(file)
+    plain = plain_secrets()
     reader = SecretReader(file, "caas", inventory, _in_lab(config), plain)
     needed = not plain  # what stands there in clear is said once
     kubeconfig = (
@@ -103,7 +104,7 @@ def read(config: CaasConfig, inventory: Inventory | None, file: str) -> Secrets:
     api_key = _api_private_key(config, reader, needed=needed)
     tokens = [reader.read(key) if _makes_cluster(config) else None for key in _TOKENS]
     if reader.faults or controller_key is None:
-        raise ConfigError(reader.faults)
+        raise ConfigError(file, reader.faults)
     return Secrets(
         kubeconfig=kubeconfig,
         ssh_private_key=ssh_key,
@@ -122,7 +123,7 @@ def read(config: CaasConfig, inventory: Inventory | None, file: str) -> Secrets:
     )
 
 
-def warnings(config: CaasConfig, file: str) -> Iterable[Fault]:
+def warnings(config: CaasConfig) -> Iterable[Finding]:
     """Secrets that were set and that nobody reads."""
     known = (*_READ, _REGISTRIES, *(_TOKENS if _makes_cluster(config) else ()))
     why = {key: "the cluster type is caas" for key in SECRET_KEYS if key not in known}
@@ -138,7 +139,7 @@ def warnings(config: CaasConfig, file: str) -> Iterable[Fault]:
         why[_REGISTRIES] = "no tenant's images.registry-auth names a registry"
     if given_certificate(config) is None:
         why.setdefault("api-private-key", "caas.api.exposure names no given certificate")
-    return unused(file, why)
+    return unused(why)
 
 
 def lab_ends_tls(config: CaasConfig) -> bool:

@@ -8,25 +8,24 @@ from pathlib import Path as FilePath
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.charts import Chart, FileChart
 from gpuclusters.config.cluster import ClusterConfig
-from gpuclusters.config.fault import Fault, Path, show
-from gpuclusters.config.fault_kind import FaultKind
+from gpuclusters.config.fault import finding, show
 from gpuclusters.config.rke2_cluster import Rke2Config
 from gpuclusters.config.rke2_cluster_metrics import NoMetrics
+from gpuclusters.core.finding import Finding, Path
 
 
-def chart_faults(config: ClusterConfig, file: str, project: FilePath) -> list[Fault]:
+def chart_faults(config: ClusterConfig, project: FilePath) -> list[Finding]:
     """What is wrong with the archives that the configuration names.
 
     Args:
         config: the cluster's configuration.
-        file: the stack file, for the faults.
         project: the folder that paths begin at.
     """
     return [
         fault
         for path, chart in _named(config)
         if isinstance(chart, FileChart)
-        for fault in _faults(file, path, chart, project)
+        for fault in _faults(path, chart, project)
     ]
 
 
@@ -45,31 +44,29 @@ def _named(config: ClusterConfig) -> tuple[tuple[Path, Chart | None], ...]:
     return ()
 
 
-def _faults(file: str, path: Path, chart: FileChart, project: FilePath) -> list[Fault]:
+def _faults(path: Path, chart: FileChart, project: FilePath) -> list[Finding]:
     try:
         with (project / chart.path).open("rb") as archive:
             found = hashlib.file_digest(archive, "sha256").hexdigest()
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         return [
-            Fault(
-                file,
+            finding(
                 (*path, "path"),
                 f"cannot be read: {reason}",
                 show(chart.path),
                 "put the archive there with `helm pull`",
-                FaultKind.CHART.id,
+                "config.chart-file",
             )
         ]
     if found == chart.sha256:
         return []
     return [
-        Fault(
-            file,
+        finding(
             (*path, "sha256"),
             f"is not the checksum of {chart.path}, which is {found}",
             show(chart.sha256),
             "put back the right archive, or write this checksum if you trust it",
-            FaultKind.CHART.id,
+            "config.chart-file",
         )
     ]

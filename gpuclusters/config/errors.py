@@ -6,7 +6,8 @@ from collections.abc import Iterable
 
 import pulumi
 
-from gpuclusters.config.fault import Fault
+from gpuclusters.config.fault import told
+from gpuclusters.core.finding import Finding
 
 
 class ConfigError(pulumi.RunError):
@@ -15,6 +16,6 @@ class ConfigError(pulumi.RunError):
     Pulumi prints a `RunError` as it is, without a traceback, and exits with a code other than 0.
     """
 
-    def __init__(self, faults: Iterable[Fault]) -> None:
-        self.faults = tuple(faults)
-        super().__init__("\n".join(fault.line for fault in self.faults))
+    def __init__(self, file: str, findings: Iterable[Finding]) -> None:
+        self.findings = tuple(findings)
+        super().__init__("\n".join(told(file, found) for found in self.findings))

@@ -11,8 +11,8 @@ from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel
 
-from gpuclusters.config.fault import HIDDEN, NOTHING, Flaw, Path, is_secret, show
-from gpuclusters.config.fault_kind import FaultKind
+from gpuclusters.config.fault import HIDDEN, NOTHING, finding, is_secret, show
+from gpuclusters.core.finding import Finding, Path
 
 DISCRIMINATORS = ("source", "kind", "level", "through")
 """The keys by which the variants of a section tell themselves apart; each section has one of them."""
@@ -37,20 +37,20 @@ def at(path: Path, document: Any) -> Any:
     return current
 
 
-def explain(path: Path, error: Any, document: Any, model: type[BaseModel]) -> Flaw:
+def explain(path: Path, error: Any, document: Any, model: type[BaseModel]) -> Finding:
     """One error of pydantic's, at its path in the document, as a flaw."""
     flaw = _explained(path, error, document, model)
-    kind = _KEY_KIND if error["loc"][-1] == KEY_MARK else _KINDS.get(error["type"], _ANY_KIND)
-    return replace(flaw, id=kind.id)
+    code = _UNKNOWN_KEY if error["loc"][-1] == KEY_MARK else _CODES.get(error["type"], _ANY_CODE)
+    return replace(flaw, code=code)
 
 
-def _explained(path: Path, error: Any, document: Any, model: type[BaseModel]) -> Flaw:
+def _explained(path: Path, error: Any, document: Any, model: type[BaseModel]) -> Finding:
     context: Mapping[str, Any] = error.get("ctx") or {}
     kind: str = error["type"]
     value = at(path, document)
     if error["loc"][-1] == KEY_MARK and kind != "extra_forbidden":
         expected = context.get("expected", "")
-        return Flaw(
+        return finding(
             path,
             "is not a known key",
             HIDDEN if is_secret(path) else f"the key {show(path[-1])}",
@@ -58,7 +58,7 @@ def _explained(path: Path, error: Any, document: Any, model: type[BaseModel]) ->
         )
     match kind:
         case "missing":
-            return Flaw(
+            return finding(
                 path, "is missing", NOTHING, f"write {path[-1]}: {_about(path, model, document)}"
             )
         case "extra_forbidden":
@@ -66,20 +66,20 @@ def _explained(path: Path, error: Any, document: Any, model: type[BaseModel]) ->
         case "union_tag_not_found":
             where = (*path, _discriminator(context))
             tags = _tags(path, model, document)
-            return Flaw(where, "is missing", NOTHING, f"write {' or '.join(tags)}")
+            return finding(where, "is missing", NOTHING, f"write {' or '.join(tags)}")
         case "union_tag_invalid":
             where = (*path, _discriminator(context))
             tag = show(at(where, document), where)
             tags = context["expected_tags"].replace("'", "").replace(", ", " or ")
-            return Flaw(where, "is not one that this version has", tag, f"write {tags}")
+            return finding(where, "is not one that this version has", tag, f"write {tags}")
         case "refused":
-            return Flaw(path, context["wrong"], show(value, path), context["instead"])
+            return finding(path, context["wrong"], show(value, path), context["instead"])
     wrong, instead = _EXPLAINED.get(kind, _UNEXPLAINED)(context)
     if kind in {"int_type", "float_type"} and isinstance(value, str) and value.isdecimal():
         instead = "write it without quotes"
     if kind == "string_type" and isinstance(value, int | float) and not isinstance(value, bool):
         instead = "put it in quotes"
-    return Flaw(path, wrong, show(value, path), instead)
+    return finding(path, wrong, show(value, path), instead)
 
 
 def _listed(expected: str) -> str:
@@ -120,21 +120,21 @@ def _says(wrong: str, instead: str) -> Explanation:
 _UNEXPLAINED = _says(
     "is not a value of the right kind", "see docs/configuration.md for what this key takes"
 )
-_KEY_KIND = FaultKind.UNKNOWN_KEY
-_ANY_KIND = FaultKind.WRONG_TYPE
-_KINDS: Mapping[str, FaultKind] = {
-    "missing": FaultKind.MISSING,
-    "extra_forbidden": FaultKind.UNKNOWN_KEY,
-    "union_tag_not_found": FaultKind.MISSING,
-    "union_tag_invalid": FaultKind.NOT_A_CHOICE,
-    "refused": FaultKind.REFUSED_VALUE,
-    "enum": FaultKind.NOT_A_CHOICE,
-    "literal_error": FaultKind.NOT_A_CHOICE,
-    "greater_than_equal": FaultKind.OUT_OF_RANGE,
-    "less_than_equal": FaultKind.OUT_OF_RANGE,
-    "too_short": FaultKind.WRONG_LENGTH,
-    "string_too_short": FaultKind.WRONG_LENGTH,
-    "string_too_long": FaultKind.WRONG_LENGTH,
+_UNKNOWN_KEY = "config.unknown-key"
+_ANY_CODE = "config.wrong-type"
+_CODES: Mapping[str, str] = {
+    "missing": "config.missing-key",
+    "extra_forbidden": "config.unknown-key",
+    "union_tag_not_found": "config.missing-key",
+    "union_tag_invalid": "config.not-a-choice",
+    "refused": "config.refused-value",
+    "enum": "config.not-a-choice",
+    "literal_error": "config.not-a-choice",
+    "greater_than_equal": "config.out-of-range",
+    "less_than_equal": "config.out-of-range",
+    "too_short": "config.wrong-length",
+    "string_too_short": "config.wrong-length",
+    "string_too_long": "config.wrong-length",
 }
 """By pydantic's own kind; what is not here is of another type."""
 _MAPPING = _says("is not a mapping", "write keys and values beneath it")
@@ -163,7 +163,7 @@ _EXPLAINED: Mapping[str, Explanation] = {
 }
 
 
-def _unknown_key(path: Path, model: type[BaseModel], document: Any) -> Flaw:
+def _unknown_key(path: Path, model: type[BaseModel], document: Any) -> Finding:
     key = str(path[-1])
     known = _keys(path[:-1], model, document)
     near = suggestion(path, model, document)
@@ -175,7 +175,7 @@ def _unknown_key(path: Path, model: type[BaseModel], document: Any) -> Flaw:
     else:
         instead = f"remove it; the keys here are {', '.join(sorted(known))}"
     # The value is left out: under a mistyped key nobody knows whether it is a secret.
-    return Flaw(path, "is not a known key", f"the key {show(key)}", instead)
+    return finding(path, "is not a known key", f"the key {show(key)}", instead)
 
 
 def suggestion(path: Path, model: type[BaseModel], document: Any) -> str | None:
@@ -218,16 +218,16 @@ def _below(part: str | int, candidates: list[type[BaseModel]]) -> list[type[Base
         for candidate in candidates
         for info in candidate.model_fields.values()
         if info.alias == part
-        for model in _sections(info.annotation)
+        for model in sections(info.annotation)
     ]
 
 
-def _sections(annotation: Any) -> list[type[BaseModel]]:
+def sections(annotation: Any) -> list[type[BaseModel]]:
     """All section models within a type such as `tuple[Node, ...] | None`."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
     return [
-        model for argument in getattr(annotation, "__args__", ()) for model in _sections(argument)
+        model for argument in getattr(annotation, "__args__", ()) for model in sections(argument)
     ]
 
 

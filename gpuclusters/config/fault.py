@@ -6,12 +6,8 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 
-from gpuclusters.config.fault_kind import FaultKind
-from gpuclusters.domain.error_id import with_id
-
-Path = tuple[str | int, ...]
+from gpuclusters.core.finding import Finding, Path
 
 HIDDEN = "a value that is not shown"
 NOTHING = "nothing"
@@ -27,41 +23,17 @@ _SECRET_VALUE = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Flaw:
-    """What a rule found, with a path inside its section."""
+def finding(path: Path, wrong: str, got: str, instead: str, code: str = "") -> Finding:
+    """What is wrong with a value, what was written there, as `show` gives it, and what to write instead.
 
-    path: Path
-    wrong: str
-    """What is wrong, as the rest of a sentence that begins with the path."""
-    got: str
-    """What was written there, as `show` gives it."""
-    instead: str
-    """What to write instead, as a sentence in the imperative."""
-    id: str = field(default="", compare=False)
-    """Of the kind of fault; that of the rule where a rule found it."""
+    The code of what a rule finds is that of the rule.
+    """
+    return Finding(code, f"{wrong} (got {got})", instead, path)
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """One thing that is wrong (or, as a warning, doubtful) in one file."""
-
-    file: str
-    path: Path
-    wrong: str
-    got: str
-    instead: str
-    id: str = field(default=FaultKind.GENERAL.id, compare=False)
-
-    @property
-    def line(self) -> str:
-        """The fault as it is printed: with its id."""
-        return with_id(str(self), self.id)
-
-    def __str__(self) -> str:
-        return (
-            f"{self.file}: {render_path(self.path)}: {self.wrong} (got {self.got}); {self.instead}"
-        )
+def told(file: str, found: Finding) -> str:
+    """As it is printed: with the file, the key and the code."""
+    return f"{file}: {render_path(found.path)}: {found}"
 
 
 def render_path(path: Path) -> str:

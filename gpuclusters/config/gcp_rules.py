@@ -11,10 +11,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from ipaddress import IPv4Network
 
 from gpuclusters.config import gcp_rules_machines, gcp_rules_network
-from gpuclusters.config.fault import Flaw, Path, show, show_values
+from gpuclusters.config.fault import finding, show, show_values
 from gpuclusters.config.gcp import GcpGroup, GcpHosts, instance_name
 from gpuclusters.config.gcp_image import PinnedImage, System, public_system
 from gpuclusters.config.gcp_rules_machines import either
+from gpuclusters.core.finding import Finding, Path
 from gpuclusters.domain.gcp_machines import region
 
 SYSTEMS: tuple[System, ...] = ("ubuntu-22.04", "ubuntu-24.04")
@@ -34,7 +35,7 @@ def check(
     cluster: str = "",
     ranges: Mapping[str, IPv4Network] | None = None,
     systems: Collection[System] = SYSTEMS,
-) -> Iterable[Flaw]:
+) -> Iterable[Finding]:
     """Everything that is wrong with the machines.
 
     Args:
@@ -48,7 +49,7 @@ def check(
     yield from _zones(hosts, path)
     yield from _names(hosts, path, cluster)
     if nodes is not None and nodes != len(hosts.machines):
-        yield Flaw(
+        yield finding(
             (*path, "groups"),
             f"has {len(hosts.machines)} machines, and the cluster has {nodes} nodes",
             show_values(hosts.machines),
@@ -65,26 +66,26 @@ def check(
     yield from gcp_rules_network.public_addresses(hosts, path)
 
 
-def _zones(hosts: GcpHosts, path: Path) -> Iterator[Flaw]:
+def _zones(hosts: GcpHosts, path: Path) -> Iterator[Finding]:
     for number, zone in enumerate(hosts.zones):
         at = (*path, "zones", number)
         if region(zone) != hosts.region:
-            yield Flaw(
+            yield finding(
                 at,
                 f"is in another region than {hosts.zones[0]}: a subnet, and so a cluster, has one",
                 show(zone),
                 f"write zones of {hosts.region}, or a second cluster",
             )
         if zone in hosts.zones[:number]:
-            yield Flaw(at, "stands there twice", show(zone), "remove one of them")
+            yield finding(at, "stands there twice", show(zone), "remove one of them")
 
 
-def _names(hosts: GcpHosts, path: Path, cluster: str) -> Iterator[Flaw]:
+def _names(hosts: GcpHosts, path: Path, cluster: str) -> Iterator[Finding]:
     counts = Counter(hosts.machines)
     groups = Counter(group.name for group in hosts.groups)
     for number, group in enumerate(hosts.groups):
         if groups[group.name] > 1:
-            yield Flaw(
+            yield finding(
                 (*path, "groups", number, "name"),
                 "is the name of two groups",
                 show(group.name),
@@ -94,16 +95,16 @@ def _names(hosts: GcpHosts, path: Path, cluster: str) -> Iterator[Flaw]:
             at = (*path, "groups", number, "machines", position)
             full = instance_name(cluster, name) if cluster else name
             if counts[name] > 1:
-                yield Flaw(at, "is the name of two machines", show(name), "give each its own")
+                yield finding(at, "is the name of two machines", show(name), "give each its own")
             if len(full) > LONGEST_NAME:
-                yield Flaw(
+                yield finding(
                     at,
                     f"makes a machine's name of {len(full)} characters, and {LONGEST_NAME} are the most",
                     show(full),
                     "write a shorter name for the machine or the cluster",
                 )
             if not full[0].isalpha():
-                yield Flaw(
+                yield finding(
                     at,
                     "makes a machine's name that begins with a digit, which Google Cloud refuses",
                     show(full),
@@ -111,13 +112,13 @@ def _names(hosts: GcpHosts, path: Path, cluster: str) -> Iterator[Flaw]:
                 )
 
 
-def _disk(group: GcpGroup, at: Path) -> Iterator[Flaw]:
+def _disk(group: GcpGroup, at: Path) -> Iterator[Finding]:
     least = SMALLEST_DISK_GIB if group.gpu is None else SMALLEST_GPU_DISK_GIB
     if group.disk.size_gib < least:
         needs = (
             "driver, toolkit and images of frameworks" if group.gpu else "Kubernetes and its images"
         )
-        yield Flaw(
+        yield finding(
             (*at, "disk", "size-gib"),
             f"leaves no room for {needs}",
             show(group.disk.size_gib),
@@ -125,27 +126,27 @@ def _disk(group: GcpGroup, at: Path) -> Iterator[Flaw]:
         )
 
 
-def _image(hosts: GcpHosts, path: Path, systems: Collection[System]) -> Iterator[Flaw]:
+def _image(hosts: GcpHosts, path: Path, systems: Collection[System]) -> Iterator[Finding]:
     image = hosts.image
     name = image.name if isinstance(image, PinnedImage) else image.family
     key = "name" if isinstance(image, PinnedImage) else "family"
     public = public_system(image)
     if public is None and image.system is None:
-        yield Flaw(
+        yield finding(
             (*path, "image", "system"),
             f"is missing, and the name {name} does not say which operating system it is",
             "nothing",
             f"write {either(systems)}",
         )
     elif public and image.system and public != image.system:
-        yield Flaw(
+        yield finding(
             (*path, "image", "system"),
             f"is not that of {name}, which is {public}",
             show(image.system),
             "leave it out",
         )
     elif public and public not in systems:
-        yield Flaw(
+        yield finding(
             (*path, "image", key),
             f"is a public image of {public}, and those have no cloud-init, which gives a machine its"
             " host key before anybody logs in",
@@ -153,7 +154,7 @@ def _image(hosts: GcpHosts, path: Path, systems: Collection[System]) -> Iterator
             f"write one of {either(systems)}, or an image of your own with cloud-init",
         )
     if "arm64" in name or "aarch64" in name:
-        yield Flaw(
+        yield finding(
             (*path, "image", key),
             "is for ARM, and the machines here have x86 processors",
             show(name),

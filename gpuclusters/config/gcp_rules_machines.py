@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 
-from gpuclusters.config.fault import Flaw, Path, show, show_values
+from gpuclusters.config.fault import finding, show, show_values
 from gpuclusters.config.gcp import GcpGroup, GcpHosts
+from gpuclusters.core.finding import Finding, Path
 from gpuclusters.domain import gcp_machines
 from gpuclusters.domain.gcp_machines import Provisioning, machine_type, region
 
 
-def gpus(group: GcpGroup, at: Path) -> Iterator[Flaw]:
+def gpus(group: GcpGroup, at: Path) -> Iterator[Finding]:
     """The machine type can have the GPUs, and so many of them."""
     size = machine_type(group.machine_type)
     if size is None:  # the type of the value has said so
@@ -22,14 +23,14 @@ def gpus(group: GcpGroup, at: Path) -> Iterator[Flaw]:
         return
     found = gcp_machines.attachable(group.gpu.product)
     if found is None:
-        yield Flaw(
+        yield finding(
             (*at, "machine-type"),
             f"cannot be given {group.gpu.product}, which comes with machine types of its own",
             show(group.machine_type),
             f"write {_types_with(group.gpu.product, group.gpu.count)}",
         )
     elif not size.takes_gpus:
-        yield Flaw(
+        yield finding(
             (*at, "machine-type"),
             f"cannot be given GPUs: {group.gpu.product} goes with N1 machines alone",
             show(group.machine_type),
@@ -41,16 +42,16 @@ def gpus(group: GcpGroup, at: Path) -> Iterator[Flaw]:
 
 def _built_in(
     group: GcpGroup, family: gcp_machines.BuiltIn, count: int, at: Path
-) -> Iterator[Flaw]:
+) -> Iterator[Finding]:
     if group.gpu is None:
-        yield Flaw(
+        yield finding(
             (*at, "gpu"),
             f"is missing, and {group.machine_type} comes with {count} {family.product}",
             "nothing",
             f"write {{product: {family.product}, count: {count}}}, which says what is paid for",
         )
     elif (group.gpu.product, group.gpu.count) != (family.product, count):
-        yield Flaw(
+        yield finding(
             (*at, "gpu"),
             f"is not what {group.machine_type} comes with",
             f"{group.gpu.count} {group.gpu.product}",
@@ -60,12 +61,12 @@ def _built_in(
 
 def _limits(
     group: GcpGroup, size: gcp_machines.MachineType, row: gcp_machines.Attachable, at: Path
-) -> Iterator[Flaw]:
+) -> Iterator[Finding]:
     if group.gpu is None:
         return
     limits = row.counts.get(group.gpu.count)
     if limits is None:
-        yield Flaw(
+        yield finding(
             (*at, "gpu", "count"),
             f"is not a number of {group.gpu.product} that a machine can have",
             show(group.gpu.count),
@@ -76,7 +77,7 @@ def _limits(
     if size.vcpus > vcpus or size.memory_gib > memory:
         enough = [n for n, (v, m) in row.counts.items() if size.vcpus <= v and size.memory_gib <= m]
         more = f", or {enough[0]} GPUs" if enough else ""
-        yield Flaw(
+        yield finding(
             (*at, "machine-type"),
             f"has {size.vcpus} vCPUs and {size.memory_gib:g} GiB, and with {group.gpu.count}"
             f" {group.gpu.product} {vcpus} and {memory} are the most",
@@ -100,7 +101,7 @@ def either(values: Iterable[str]) -> str:
     return f"{', '.join(others)} or {last}" if others else last
 
 
-def zones_have(hosts: GcpHosts, group: GcpGroup, at: Path) -> Iterator[Flaw]:
+def zones_have(hosts: GcpHosts, group: GcpGroup, at: Path) -> Iterator[Finding]:
     """Every zone sells what the group asks for."""
     size = machine_type(group.machine_type)
     known: tuple[str, ...] | None = None
@@ -114,7 +115,7 @@ def zones_have(hosts: GcpHosts, group: GcpGroup, at: Path) -> Iterator[Flaw]:
     if lacking:
         near = [zone for zone in known if region(zone) == hosts.region]
         elsewhere = sorted({region(zone) for zone in known})
-        yield Flaw(
+        yield finding(
             (*at[:-2], "zones"),
             f"has {both(lacking)} without {what}, which the group {group.name} has"
             f" (as of {gcp_machines.table().as_of})",
@@ -133,11 +134,11 @@ def _also(ways: tuple[str, ...]) -> str:
     return f" ({either(ways)} is sold too, which this program does not ask for)" if ways else ""
 
 
-def provisioning(group: GcpGroup, at: Path) -> Iterator[Flaw]:
+def provisioning(group: GcpGroup, at: Path) -> Iterator[Finding]:
     """What may be taken back at any time runs no control plane, and is sold that way."""
     spot = group.provisioning is Provisioning.SPOT
     if spot and group.role == "controller":
-        yield Flaw(
+        yield finding(
             (*at, "provisioning"),
             "lets Google take the control plane back at any time, and the cluster with it",
             show(group.provisioning.value),
@@ -146,7 +147,7 @@ def provisioning(group: GcpGroup, at: Path) -> Iterator[Flaw]:
     size = machine_type(group.machine_type)
     if size and size.built_in and group.provisioning not in size.built_in.provisioning:
         sold = either(one.value for one in size.built_in.provisioning)
-        yield Flaw(
+        yield finding(
             (*at, "provisioning"),
             f"is not how {group.machine_type} is sold",
             show(group.provisioning.value),

@@ -16,13 +16,13 @@ from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.chart_files import chart_faults
 from gpuclusters.config.cluster import ClusterConfig
 from gpuclusters.config.errors import ConfigError
-from gpuclusters.config.fault import Fault
-from gpuclusters.config.fault_kind import FaultKind
+from gpuclusters.config.fault import finding, told
 from gpuclusters.config.inventory import Inventory, InventoryError, lab_folder, read_inventory
 from gpuclusters.config.lab import uses_lab
 from gpuclusters.config.rke2_cluster import Rke2Config
 from gpuclusters.config.secrets import lab_fault, plain_secrets
 from gpuclusters.config.stack import NAMESPACE, SECRET_KEYS, ClusterType, parse
+from gpuclusters.core.finding import Finding
 
 Secrets = caas_secrets.Secrets | rke2_secrets.Secrets | usernetes_secrets.Secrets
 
@@ -36,7 +36,7 @@ class Loaded:
     """The configuration of the chosen cluster type."""
     secrets: Secrets
     """Of the same type."""
-    warnings: tuple[Fault, ...]
+    warnings: tuple[Finding, ...]
     """What works but will hurt; already said in Pulumi's log."""
 
 
@@ -50,23 +50,23 @@ def load(project: Path | None = None) -> Loaded:
         ConfigError: with everything that is wrong, or because the lab that it names does not run.
     """
     file = f"Pulumi.{pulumi.get_stack()}.yaml"
-    parsed = parse(_document(), file=file)
+    parsed = parse(_document())
     if isinstance(parsed, list):
-        raise ConfigError([*parsed, *plain_secrets(file)])
+        raise ConfigError(file, [*parsed, *plain_secrets()])
     config = parsed.section
     folder = project or Path.cwd()
-    charts = chart_faults(config, file, folder)
+    charts = chart_faults(config, folder)
     if charts:
-        raise ConfigError(charts)
+        raise ConfigError(file, charts)
     kind = parsed.cluster_type.value
     inventory = _lab(file, kind, folder) if uses_lab(config) else None
     try:
         secrets, needless = _secrets(config, inventory, file)
     except InventoryError as error:
-        raise ConfigError([lab_fault(file, kind, str(error))]) from error
+        raise ConfigError(file, [lab_fault(kind, str(error))]) from error
     warnings = (*parsed.warnings, *needless)
     for warning in warnings:
-        pulumi.log.warn(warning.line)
+        pulumi.log.warn(told(file, warning))
     return Loaded(
         cluster_type=parsed.cluster_type, section=config, secrets=secrets, warnings=warnings
     )
@@ -74,13 +74,13 @@ def load(project: Path | None = None) -> Loaded:
 
 def _secrets(
     config: ClusterConfig, inventory: Inventory | None, file: str
-) -> tuple[Secrets, Iterable[Fault]]:
+) -> tuple[Secrets, Iterable[Finding]]:
     """The secrets of a cluster type, and those that were set and that it does not read."""
     if isinstance(config, CaasConfig):
-        return caas_secrets.read(config, inventory, file), caas_secrets.warnings(config, file)
+        return caas_secrets.read(config, inventory, file), caas_secrets.warnings(config)
     if isinstance(config, Rke2Config):
-        return rke2_secrets.read(config, inventory, file), rke2_secrets.warnings(config, file)
-    return usernetes_secrets.read(config, inventory, file), usernetes_secrets.warnings(config, file)
+        return rke2_secrets.read(config, inventory, file), rke2_secrets.warnings(config)
+    return usernetes_secrets.read(config, inventory, file), usernetes_secrets.warnings(config)
 
 
 def _document() -> dict[str, Any]:
@@ -115,18 +115,18 @@ def _lab(file: str, kind: str, project: Path) -> Inventory | None:
     try:
         inventory = read_inventory(folder)
     except InventoryError as error:
-        raise ConfigError([lab_fault(file, kind, str(error))]) from error
+        raise ConfigError(file, [lab_fault(kind, str(error))]) from error
     if inventory is None and not pulumi.runtime.is_dry_run():
         raise ConfigError(
+            file,
             [
-                Fault(
-                    file,
+                finding(
                     (kind, "hosts", "source"),
                     f"is lab, and the lab is not running in {folder}",
                     '"lab"',
                     "run `make up` or `gpu-clusters lab start`",
-                    FaultKind.LAB.id,
+                    "config.lab-not-usable",
                 )
-            ]
+            ],
         )
     return inventory

@@ -7,9 +7,9 @@ from ipaddress import IPv4Network, ip_network
 from urllib.parse import urlsplit
 
 from gpuclusters.config.caas import CaasConfig
-from gpuclusters.config.fault import Path
 from gpuclusters.config.hosts import ExistingHosts
 from gpuclusters.config.kubernetes import Rke2Kubernetes
+from gpuclusters.core.finding import Path
 from gpuclusters.domain.network import Range, around, literal
 
 

@@ -18,8 +18,8 @@ from pydantic_core import PydanticUndefined
 from gpuclusters.config.base import Checked
 from gpuclusters.config.explain import discriminator
 from gpuclusters.config.fault import show
-from gpuclusters.config.rules import Severity
 from gpuclusters.config.stack import SECTIONS, ClusterType
+from gpuclusters.core.finding import Level
 
 _DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGES = {
@@ -161,11 +161,10 @@ def keys(kind: ClusterType) -> str:
 
 def rules(kind: ClusterType) -> str:
     """Every rule of a cluster type, by row."""
-    lines = ["| Row | Rule | Reads |", "|---|---|---|"]
+    lines = ["| Row | Code | Rule |", "|---|---|---|"]
     for rule in sorted(SECTIONS[kind].rules, key=lambda rule: rule.row):
-        read = ", ".join(f"`{key.replace('_', '-')}`" for key in sorted(rule.needs | rule.each))
-        note = " *A warning.*" if rule.severity is Severity.WARNING else ""
-        lines.append(f"| {rule.row} | {rule.summary}{note} | {read} |")
+        note = " *A warning.*" if rule.level is Level.WARN else ""
+        lines.append(f"| {rule.row} | `{rule.code}` | {rule.means}{note} |")
     return "\n".join(lines)
 
 

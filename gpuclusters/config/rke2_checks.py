@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from ipaddress import AddressValueError, IPv4Address, IPv4Network
 
-from gpuclusters.config.fault import NOTHING, Flaw, Path, render_path, show, show_values
+from gpuclusters.config.fault import NOTHING, finding, render_path, show, show_values
 from gpuclusters.config.rke2 import Rke2Common
+from gpuclusters.core.finding import Finding, Path
 from gpuclusters.rke2.model import SERVER_COUNTS
 
 NODE_PREFIX = 24
@@ -19,10 +20,10 @@ SMALLEST_SERVICE_RANGE = 24
 PROXY_VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
 
 
-def majority(count: int, prefix: Path) -> Iterable[Flaw]:
+def majority(count: int, prefix: Path) -> Iterable[Finding]:
     """There are 1, 3 or 5 servers: an even number survives no more failures than one less."""
     if count not in SERVER_COUNTS:
-        yield Flaw(
+        yield finding(
             (*prefix, "servers"),
             f"has {count} machines, and etcd needs a majority of an odd number",
             f"a list of {count}",
@@ -32,7 +33,7 @@ def majority(count: int, prefix: Path) -> Iterable[Flaw]:
 
 def one_address(
     stated: str | None, servers: Mapping[str, str | None], prefix: Path, *, simulated: bool
-) -> Iterable[Flaw]:
+) -> Iterable[Finding]:
     """Several servers are reached by one fixed address, else the cluster hangs on the first.
 
     Args:
@@ -44,7 +45,7 @@ def one_address(
     path: Path = (*prefix, "registration-address")
     if stated is None:
         if len(servers) > 1:
-            yield Flaw(
+            yield finding(
                 path,
                 f"is missing for {len(servers)} servers",
                 NOTHING,
@@ -53,7 +54,7 @@ def one_address(
             )
     elif not simulated:
         if _is_loopback(stated):
-            yield Flaw(
+            yield finding(
                 path,
                 "is every machine's own",
                 show(stated),
@@ -61,7 +62,7 @@ def one_address(
             )
         own = [name for name, address in servers.items() if address == stated]
         if own and len(servers) > 1:
-            yield Flaw(
+            yield finding(
                 path,
                 f"is the address of {own[0]} alone: while it is down nothing joins and nobody gets in",
                 show(stated),
@@ -69,10 +70,10 @@ def one_address(
             )
 
 
-def no_spare(count: int, prefix: Path) -> Iterable[Flaw]:
+def no_spare(count: int, prefix: Path) -> Iterable[Finding]:
     """With one server, its failure or upgrade is an outage of the API."""
     if count == 1:
-        yield Flaw(
+        yield finding(
             (*prefix, "servers"),
             "has one machine: nobody reaches the API while it restarts, and its disk is the only copy",
             "a list of 1",
@@ -82,7 +83,7 @@ def no_spare(count: int, prefix: Path) -> Iterable[Flaw]:
 
 def room(
     pods: tuple[str, IPv4Network], services: IPv4Network, nodes: int, prefix: Path
-) -> Iterable[Flaw]:
+) -> Iterable[Finding]:
     """The pods' range has a /24 for every node; neither range can grow later.
 
     `pods`: the key of their range, and the range.
@@ -90,14 +91,14 @@ def room(
     key, network = pods
     most = 2 ** (NODE_PREFIX - network.prefixlen) if network.prefixlen <= NODE_PREFIX else 0
     if nodes > most:
-        yield Flaw(
+        yield finding(
             (*prefix, key),
             f"has room for {most} nodes, and there are {nodes}",
             show(str(network)),
             "write a wider range; it cannot be changed once the cluster is there",
         )
     if services.prefixlen > SMALLEST_SERVICE_RANGE:
-        yield Flaw(
+        yield finding(
             (*prefix, "service-cidr"),
             f"is smaller than a /{SMALLEST_SERVICE_RANGE}",
             show(str(services)),
@@ -107,7 +108,7 @@ def room(
 
 def outside(
     stated: Iterable[tuple[Path, str | None]], ranges: Mapping[str, IPv4Network], prefix: Path
-) -> Iterable[Flaw]:
+) -> Iterable[Finding]:
     """No machine has an address of pods or services: it could not be reached from within."""
     for path, text in stated:
         try:
@@ -116,7 +117,7 @@ def outside(
             continue
         for key, network in ranges.items():
             if address in network:
-                yield Flaw(
+                yield finding(
                     path,
                     f"lies within {render_path((*prefix, key))}, which is {network}",
                     show(str(address)),
@@ -124,10 +125,10 @@ def outside(
                 )
 
 
-def no_default_runtime(cluster: Rke2Common, prefix: Path) -> Iterable[Flaw]:
+def no_default_runtime(cluster: Rke2Common, prefix: Path) -> Iterable[Finding]:
     """`default-runtime` keeps RKE2 from starting before the runtime's program is there."""
     if cluster.default_runtime is not None:
-        yield Flaw(
+        yield finding(
             (*prefix, "default-runtime"),
             "keeps RKE2 from starting: its containerd refuses a runtime whose program is not there yet, "
             '"default runtime ... was not found"',
@@ -136,12 +137,12 @@ def no_default_runtime(cluster: Rke2Common, prefix: Path) -> Iterable[Flaw]:
         )
 
 
-def variables(cluster: Rke2Common, prefix: Path) -> Iterable[Flaw]:
+def variables(cluster: Rke2Common, prefix: Path) -> Iterable[Finding]:
     """The units' environment holds proxies; CONTAINERD_CONFIG there breaks RKE2 at its next restart."""
     for name in cluster.environment:
         path: Path = (*prefix, "environment", name)
         if name in ("CONTAINERD_CONFIG", "CONTAINERD_SOCKET", "RUNTIME_CONFIG_SOURCE"):
-            yield Flaw(
+            yield finding(
                 path,
                 "is no setting of RKE2: it writes containerd's configuration anew with every start, and "
                 "what points there broke clusters at their next reboot",
@@ -149,7 +150,7 @@ def variables(cluster: Rke2Common, prefix: Path) -> Iterable[Flaw]:
                 "remove it; containerd is set by drop-ins",
             )
         elif name.removeprefix("CONTAINERD_") not in PROXY_VARIABLES:
-            yield Flaw(
+            yield finding(
                 path,
                 "is not a variable that RKE2's units are given for",
                 show(name),

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import pulumi
 
 from gpuclusters.config.errors import ConfigError
-from gpuclusters.config.fault import Fault
 from gpuclusters.config.hosts import ExistingHosts, LabHosts
 from gpuclusters.config.inventory import Inventory, resolve_machines
 from gpuclusters.config.rke2_cluster import Rke2Config, machine_names
@@ -20,6 +19,7 @@ from gpuclusters.config.secrets import (
     unused,
 )
 from gpuclusters.config.stack import SECRET_KEYS
+from gpuclusters.core.finding import Finding
 
 _READ = ("ssh-private-key", "server-token", "agent-token", "registry-credentials")
 
@@ -52,7 +52,7 @@ def read(config: Rke2Config, inventory: Inventory | None, file: str) -> Secrets:
         if isinstance(config.hosts, ExistingHosts | LabHosts)
         else {}
     )
-    plain = plain_secrets(file)
+    plain = plain_secrets()
     reader = SecretReader(file, "rke2", inventory, _in_lab(config), plain)
     wanted = ", ".join(config.registry_auth)
     found = Secrets(
@@ -67,17 +67,17 @@ def read(config: Rke2Config, inventory: Inventory | None, file: str) -> Secrets:
         hosts={name: endpoint(host) for name, host in hosts.items()},
     )
     if reader.faults:
-        raise ConfigError(reader.faults)
+        raise ConfigError(file, reader.faults)
     return found
 
 
-def warnings(config: Rke2Config, file: str) -> Iterable[Fault]:
+def warnings(config: Rke2Config) -> Iterable[Finding]:
     """Secrets that were set and that nobody reads."""
     why = {key: "the cluster type is rke2" for key in SECRET_KEYS if key not in _READ}
     why |= dict.fromkeys(_in_lab(config), "rke2.hosts.source is lab")
     if not config.registry_auth:
         why["registry-credentials"] = "rke2.registry-auth names no registry"
-    return unused(file, why)
+    return unused(why)
 
 
 def _in_lab(config: Rke2Config) -> tuple[str, ...]:

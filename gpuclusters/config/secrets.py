@@ -14,10 +14,10 @@ from typing import Any
 import pulumi
 from pulumi.runtime import config as runtime_config
 
-from gpuclusters.config.fault import HIDDEN, NOTHING, Fault
-from gpuclusters.config.fault_kind import FaultKind
+from gpuclusters.config.fault import HIDDEN, NOTHING, finding
 from gpuclusters.config.inventory import Inventory, ResolvedHost
 from gpuclusters.config.stack import NAMESPACE, SECRET_KEYS, plain_secret
+from gpuclusters.core.finding import Finding
 
 _SET = {
     "kubeconfig": "run `pulumi config set --secret kubeconfig < admin.kubeconfig`",
@@ -92,7 +92,7 @@ class SecretReader:
     """None while the lab does not run, or if nothing is in it."""
     in_lab: Collection[str] = ()
     """Secrets that the lab has, and that nobody sets."""
-    faults: list[Fault] = field(default_factory=list)
+    faults: list[Finding] = field(default_factory=list)
 
     def read(self, key: str, *, needed: str | None = None) -> pulumi.Output[str] | None:
         """One secret; None if it is not set.
@@ -115,7 +115,7 @@ class SecretReader:
 
     def wrong(self, key: str, wrong: str, got: str) -> None:
         """Add a fault."""
-        self.faults.append(Fault(self.file, (key,), wrong, got, _SET[key], FaultKind.SECRET.id))
+        self.faults.append(finding((key,), wrong, got, _SET[key], "config.wrong-secret"))
 
     def _of_lab(self, key: str) -> pulumi.Output[str] | None:
         if self.inventory is None:
@@ -132,35 +132,35 @@ class SecretReader:
             return pulumi.Output.secret(path.read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError) as error:
             said = f"{path} cannot be read: {error}"
-            self.faults.append(lab_fault(self.file, self.section, said))
+            self.faults.append(lab_fault(self.section, said))
             return None
 
 
-def lab_fault(file: str, section: str, wrong: str) -> Fault:
+def lab_fault(section: str, wrong: str) -> Finding:
     """What is wrong with the lab that a section names."""
     path = (section, "hosts", "source")
     instead = "see `gpu-clusters lab status`"
-    return Fault(file, path, f"cannot be resolved: {wrong}", '"lab"', instead, FaultKind.LAB.id)
+    return finding(path, f"cannot be resolved: {wrong}", '"lab"', instead, "config.lab-not-usable")
 
 
-def plain_secrets(file: str) -> list[Fault]:
+def plain_secrets() -> list[Finding]:
     """Secrets that stand in the stack file for everybody to read."""
     faults = []
     for key in SECRET_KEYS:
         full_key = f"{NAMESPACE}:{key}"
         given = runtime_config.get_config(full_key) is not None
         if given and not runtime_config.is_config_secret(full_key):
-            faults.append(plain_secret(file, key))
+            faults.append(plain_secret(key))
     return faults
 
 
-def unused(file: str, why: Mapping[str, str]) -> Iterator[Fault]:
+def unused(why: Mapping[str, str]) -> Iterator[Finding]:
     """Secrets that were set and that nobody reads; `why` by key."""
     for key, reason in why.items():
         if runtime_config.get_config(f"{NAMESPACE}:{key}") is not None:
             instead = f"remove it: `pulumi config rm {key}`"
             wrong = f"is not used, because {reason}"
-            yield Fault(file, (key,), wrong, HIDDEN, instead, FaultKind.UNUSED_SECRET.id)
+            yield finding((key,), wrong, HIDDEN, instead, "config.unused-secret")
 
 
 def unknown(*, secret: bool = False) -> pulumi.Output[Any]:

@@ -7,30 +7,30 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.cluster import ClusterConfig
-from gpuclusters.config.fault import HIDDEN, NOTHING, Fault, Flaw, Path, show
-from gpuclusters.config.fault_kind import FaultKind
+from gpuclusters.config.fault import HIDDEN, NOTHING, finding, show
 from gpuclusters.config.lab import KEY as LAB
 from gpuclusters.config.lab import LabConfig
 from gpuclusters.config.rke2_cluster import Rke2Config
 from gpuclusters.config.rke2_rules import RKE2_RULES
-from gpuclusters.config.rules import CAAS_RULES, Rule, Severity
+from gpuclusters.config.rules import CAAS_RULES, Rule
 from gpuclusters.config.structure import Reading, read
 from gpuclusters.config.usernetes import UsernetesConfig
 from gpuclusters.config.usernetes_rules import USERNETES_RULES
+from gpuclusters.core.finding import Finding, Level, Path
 
 NAMESPACE = "gpu-clusters"
 """Prefix of all keys of this program in a stack file."""
 
 _DEEPEST = 20
 """Levels of a document; what is deeper is a mistake or an attack."""
-_TYPE = FaultKind.CLUSTER_TYPE.id
-_NO_TEXT = FaultKind.KEY_IS_NO_TEXT.id
+_TYPE = "config.unknown-cluster-type"
+_NO_TEXT = "config.key-is-no-text"
 
 
 class ClusterType(StrEnum):
@@ -47,49 +47,20 @@ class SectionKind:
 
     model: type[CaasConfig] | type[Rke2Config] | type[UsernetesConfig]
     rules: tuple[Rule, ...]
-    lists: tuple[str, ...]
-    """Keys whose items are read one by one."""
-    stand_ins: Mapping[str, Any] = field(default_factory=dict)
-    """Valid values of the required keys: one that is wrong does not keep the others from the rules."""
 
 
 SECTIONS: Mapping[ClusterType, SectionKind] = {
     ClusterType.CAAS: SectionKind(
         model=CaasConfig,
         rules=CAAS_RULES,
-        lists=("nodes", "tenants"),
-        stand_ins={
-            "name": "unread",
-            "platform": "dgx-h100",
-            "hosts": {"source": "lab"},
-            "kubernetes": {"source": "lab"},
-            "nodes": [],
-            "partition-layout": [8],
-        },
     ),
     ClusterType.RKE2: SectionKind(
         model=Rke2Config,
         rules=RKE2_RULES,
-        lists=("pools",),
-        stand_ins={
-            "name": "unread",
-            "hosts": {"source": "lab"},
-            "version": "v1.35.7+rke2r1",
-            "artifacts": {"source": "download", "checksum": "0" * 64},
-            "servers": ["unread"],
-            "operator": {"version": "v26.7.0"},
-        },
     ),
     ClusterType.USERNETES: SectionKind(
         model=UsernetesConfig,
         rules=USERNETES_RULES,
-        lists=("workers",),
-        stand_ins={
-            "name": "unread",
-            "hosts": {"source": "lab"},
-            "control-plane": {"host": "unread"},
-            "gpus": {"product": "v100-sxm2-16gb", "count": 1},
-        },
     ),
 }
 
@@ -108,7 +79,7 @@ class StackConfig:
 
     cluster_type: ClusterType
     section: ClusterConfig
-    warnings: tuple[Fault, ...] = ()
+    warnings: tuple[Finding, ...] = ()
     """What works but will hurt."""
     lab: LabConfig = field(default_factory=LabConfig)
     """What the lab is made of, where the cluster is in one."""
@@ -135,59 +106,51 @@ class StackConfig:
         return self.section
 
 
-def parse(document: Mapping[str, Any], *, file: str) -> StackConfig | list[Fault]:
+def parse(document: Mapping[str, Any]) -> StackConfig | list[Finding]:
     """Read a configuration: either it is right, or everything that is wrong with it.
 
     Args:
         document: the keys of this program without their namespace, as parsed from YAML or JSON.
             Secret values are not part of it.
-        file: name of the file it comes from, for messages.
     """
-    faults = list(_top_level(document, file))
-    lab = _lab(document.get(LAB), file)
+    wrong = list(_top_level(document))
+    lab = _lab(document.get(LAB))
     if isinstance(lab, list):
-        faults += lab
+        wrong += lab
     key = document.get("cluster-type")
     key = key if isinstance(key, str) else ""
     if key in list(SECTIONS):
-        faults += _unreadable(document.get(key), file, (key,))
-    if faults or isinstance(lab, list):
-        return _in_order(faults, document)
+        wrong += _unreadable(document.get(key), (key,))
+    if wrong or isinstance(lab, list):
+        return _in_order(wrong, document)
     kind = SECTIONS[ClusterType(key)]
-    section = document[key]
-    reading: Reading[Any] = read(kind.model, section, kind.lists, kind.stand_ins)
-    errors = [Fault(file, (key, *flaw.path), *_said(flaw)) for flaw in reading.flaws]
-    errors += _judge(kind, reading, Severity.ERROR, file, key)
-    if errors or reading.model is None:
-        return _in_order(errors, document)
-    warnings = _in_order(_judge(kind, reading, Severity.WARNING, file, key), document)
-    return StackConfig(ClusterType(key), reading.model, tuple(warnings), lab)
+    reading: Reading[Any] = read(kind.model, document[key])
+    found = [*reading.flaws, *(one for rule in kind.rules for one in reading.judge(rule))]
+    found = [replace(one, path=(key, *one.path)) for one in found]
+    if wrong := [one for one in found if one.level is not Level.WARN]:
+        return _in_order(wrong, document)
+    return StackConfig(ClusterType(key), reading.model, tuple(_in_order(found, document)), lab)
 
 
-def _lab(section: Any, file: str) -> LabConfig | list[Fault]:
+def _lab(section: Any) -> LabConfig | list[Finding]:
     """The section of the lab, or what is wrong with it; what is not written has defaults."""
     if section is None or section == {}:
         return LabConfig()
     if not isinstance(section, Mapping):
-        return [_no_mapping(section, LAB, file)]
-    if unreadable := list(_unreadable(section, file, (LAB,))):
+        return [_no_mapping(section, LAB)]
+    if unreadable := list(_unreadable(section, (LAB,))):
         return unreadable
-    reading = read(LabConfig, section, (), {})
-    faults = [Fault(file, (LAB, *flaw.path), *_said(flaw)) for flaw in reading.flaws]
-    return faults or reading.model or LabConfig()
+    reading = read(LabConfig, section)
+    return [replace(one, path=(LAB, *one.path)) for one in reading.flaws] or reading.model
 
 
-def _said(flaw: Flaw) -> tuple[str, str, str, str]:
-    return flaw.wrong, flaw.got, flaw.instead, flaw.id
-
-
-def _in_order(faults: Iterable[Fault], document: Mapping[str, Any]) -> list[Fault]:
+def _in_order(found: Iterable[Finding], document: Mapping[str, Any]) -> list[Finding]:
     """Each once, in the order of the document; what is missing from it comes last where it belongs."""
 
-    def position(fault: Fault) -> list[int]:
+    def position(one: Finding) -> list[int]:
         places: list[int] = []
         current: Any = document
-        for part in fault.path:
+        for part in one.path:
             here = list(current) if isinstance(current, Mapping) else []
             if part in here:
                 places.append(here.index(part))
@@ -200,101 +163,83 @@ def _in_order(faults: Iterable[Fault], document: Mapping[str, Any]) -> list[Faul
                 current = None
         return places
 
-    return sorted(dict.fromkeys(faults), key=position)
+    return sorted(dict.fromkeys(found), key=position)
 
 
-def _judge(
-    kind: SectionKind, reading: Reading[Any], severity: Severity, file: str, key: str
-) -> Iterator[Fault]:
-    model = reading.model
-    if model is None:
-        return
-    names = {info.alias: name for name, info in kind.model.model_fields.items()}
-    broken = frozenset(names.get(alias, alias) for alias in reading.broken)
-    cut = frozenset(names.get(alias, alias) for alias in reading.cut)
-    for rule in kind.rules:
-        if rule.severity is severity and rule.can_run(broken, cut):
-            for flaw in rule.check(model):
-                path = (key, *reading.original(flaw.path))
-                yield Fault(file, path, flaw.wrong, flaw.got, flaw.instead, rule.id)
-
-
-def _top_level(document: Mapping[str, Any], file: str) -> Iterator[Fault]:
+def _top_level(document: Mapping[str, Any]) -> Iterator[Finding]:
     types = " or ".join(SECTIONS)
     chosen = document.get("cluster-type")
     if chosen is None:
         instead = f"write {NAMESPACE}:cluster-type: {types}"
-        yield Fault(file, ("cluster-type",), "is missing", NOTHING, instead, _TYPE)
+        yield finding(("cluster-type",), "is missing", NOTHING, instead, _TYPE)
     elif not isinstance(chosen, str) or chosen not in list(SECTIONS):
         wrong = "is not a cluster type"
-        yield Fault(file, ("cluster-type",), wrong, show(chosen), f"write {types}", _TYPE)
+        yield finding(("cluster-type",), wrong, show(chosen), f"write {types}", _TYPE)
     else:
-        yield from _section_is_there(document, chosen, file)
+        yield from _section_is_there(document, chosen)
     for key in list(document):
         if key not in TOP_LEVEL_KEYS:
-            yield _unknown_top_level(key, file)
+            yield _unknown_top_level(key)
 
 
-def _section_is_there(document: Mapping[str, Any], chosen: str, file: str) -> Iterator[Fault]:
+def _section_is_there(document: Mapping[str, Any], chosen: str) -> Iterator[Finding]:
     section = document.get(chosen)
     if section is None or section == {}:  # the latter is the project's default
         instead = f"write {NAMESPACE}:{chosen} with the cluster beneath it"
-        yield Fault(file, (chosen,), "is missing", NOTHING, instead, FaultKind.MISSING.id)
+        yield finding((chosen,), "is missing", NOTHING, instead, "config.missing-key")
     elif not isinstance(section, Mapping):
-        yield _no_mapping(section, chosen, file)
+        yield _no_mapping(section, chosen)
 
 
-def _no_mapping(section: Any, key: str, file: str) -> Fault:
+def _no_mapping(section: Any, key: str) -> Finding:
     got = show(section, (key,))
     instead = "write keys and values beneath it"
-    return Fault(file, (key,), "is not a mapping", got, instead, FaultKind.WRONG_TYPE.id)
+    return finding((key,), "is not a mapping", got, instead, "config.wrong-type")
 
 
-def _unknown_top_level(key: object, file: str) -> Fault:
+def _unknown_top_level(key: object) -> Finding:
     if not isinstance(key, str):
-        return Fault(file, (), "has a key that is no text", show(key), "remove it", _NO_TEXT)
+        return finding((), "has a key that is no text", show(key), "remove it", _NO_TEXT)
     near = difflib.get_close_matches(key, TOP_LEVEL_KEYS, n=1)
     known = ", ".join(f"{NAMESPACE}:{one}" for one in TOP_LEVEL_KEYS)
     instead = f"did you mean {NAMESPACE}:{near[0]}?" if near else f"the keys here are {known}"
     got = f"the key {show(key)}"
-    return Fault(file, (key,), "is not a known key", got, instead, FaultKind.UNKNOWN_KEY.id)
+    return finding((key,), "is not a known key", got, instead, "config.unknown-key")
 
 
-def _unreadable(document: Any, file: str, path: Path) -> Iterator[Fault]:
+def _unreadable(document: Any, path: Path) -> Iterator[Finding]:
     """Keys that are no text, encrypted values, and documents without a bottom."""
     if len(path) > _DEEPEST:
         got = f"{len(path)} levels"
         instead = "see docs/configuration.md"
-        yield Fault(file, path[:4], "is nested too deeply", got, instead, FaultKind.TOO_DEEP.id)
+        yield finding(path[:4], "is nested too deeply", got, instead, "config.nested-too-deeply")
     elif isinstance(document, Mapping):
         if set(document) == {"secure"}:
-            yield Fault(
-                file,
+            yield finding(
                 path,
                 "is encrypted, and the description of a cluster holds no secrets",
                 HIDDEN,
                 f"set it without --secret; the secrets are {', '.join(SECRET_KEYS)}",
-                FaultKind.ENCRYPTED_SECTION.id,
+                "config.encrypted-section",
             )
             return
         for key, value in document.items():
             if isinstance(key, str):
-                yield from _unreadable(value, file, (*path, key))
+                yield from _unreadable(value, (*path, key))
             else:
                 instead = f'put it in quotes: "{key}"' if isinstance(key, int) else "write text"
-                yield Fault(file, path, "has a key that is no text", show(key), instead, _NO_TEXT)
+                yield finding(path, "has a key that is no text", show(key), instead, _NO_TEXT)
     elif isinstance(document, list | tuple):
         for position, value in enumerate(document):
-            yield from _unreadable(value, file, (*path, position))
+            yield from _unreadable(value, (*path, position))
 
 
-def plain_secret(file: str, key: str) -> Fault:
+def plain_secret(key: str) -> Finding:
     """A secret that stands in the file for everybody to read."""
-    return Fault(
-        file,
+    return finding(
         (key,),
         "is not encrypted",
         HIDDEN,
         f"replace what was in the file, and run `pulumi config set --secret {key}`",
-        FaultKind.PLAIN_SECRET.id,
+        "config.plain-secret",
     )

@@ -10,8 +10,7 @@ from typing import Any
 import yaml
 
 from gpuclusters.config.cluster import ClusterConfig
-from gpuclusters.config.fault import NOTHING, Fault
-from gpuclusters.config.fault_kind import FaultKind
+from gpuclusters.config.fault import NOTHING, finding
 from gpuclusters.config.stack import (
     NAMESPACE,
     SECRET_KEYS,
@@ -21,6 +20,7 @@ from gpuclusters.config.stack import (
     parse,
     plain_secret,
 )
+from gpuclusters.core.finding import Finding
 
 _TAG = "tag:yaml.org,2002:"
 _LARGEST = 4 * 1024 * 1024
@@ -64,55 +64,50 @@ def _resolvers() -> dict[str, list[tuple[str, Any]]]:
 _Loader.yaml_implicit_resolvers = _resolvers()
 
 
-def _whole(path: Path, wrong: str, got: str, instead: str) -> list[Fault]:
-    return [Fault(path.name, (), wrong, got, instead, FaultKind.UNREADABLE_FILE.id)]
+def _whole(wrong: str, got: str, instead: str) -> list[Finding]:
+    return [finding((), wrong, got, instead, "config.unreadable-stack-file")]
 
 
-def read_stack_file(path: Path) -> dict[str, Any] | list[Fault]:
+def read_stack_file(path: Path) -> dict[str, Any] | list[Finding]:
     """The keys of this program in a stack file, without their namespace and without secrets."""
     try:
         if path.stat().st_size > _LARGEST:
-            return _whole(
-                path, "is too large", f"{path.stat().st_size} bytes", "write a stack file"
-            )
+            return _whole("is too large", f"{path.stat().st_size} bytes", "write a stack file")
         document = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)  # noqa: S506
     except FileNotFoundError:
         instead = "create it: `pulumi stack init` and `pulumi config set`, or copy an example"
-        return _whole(path, "does not exist", NOTHING, instead)
+        return _whole("does not exist", NOTHING, instead)
     except (OSError, UnicodeDecodeError) as error:
-        return _whole(path, "cannot be read", str(error), "write a file in UTF-8")
+        return _whole("cannot be read", str(error), "write a file in UTF-8")
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f"line {mark.line + 1}, column {mark.column + 1}" if mark else "no position"
         what = f"is not YAML: {error.problem or error.context}"
-        return _whole(path, what, where, "correct it there; indentation and colons decide")
+        return _whole(what, where, "correct it there; indentation and colons decide")
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         why = str(error).splitlines()[0][:200] if str(error) else "nested without end"
-        return _whole(path, "is not YAML", why, "write a stack file")
-    return _keys(path, document)
+        return _whole("is not YAML", why, "write a stack file")
+    return _keys(document)
 
 
-def _keys(path: Path, document: Any) -> dict[str, Any] | list[Fault]:
+def _keys(document: Any) -> dict[str, Any] | list[Finding]:
     if document is None:
         document = {}
     if not isinstance(document, Mapping):
-        return _whole(
-            path, "is not a mapping", "something else", "write config: and keys beneath it"
-        )
+        return _whole("is not a mapping", "something else", "write config: and keys beneath it")
     config = document.get("config") or {}
     if not isinstance(config, Mapping):
         return [
-            Fault(
-                path.name,
+            finding(
                 ("config",),
                 "is not a mapping",
                 "something else",
                 "write keys beneath it",
-                FaultKind.WRONG_TYPE.id,
+                "config.wrong-type",
             )
         ]
     keys: dict[str, Any] = {}
-    faults: list[Fault] = []
+    faults: list[Finding] = []
     for full_key, value in config.items():
         namespace, _, key = str(full_key).partition(":")
         if namespace != NAMESPACE:
@@ -120,16 +115,16 @@ def _keys(path: Path, document: Any) -> dict[str, Any] | list[Fault]:
         if key not in SECRET_KEYS:
             keys[key] = value
         elif not (isinstance(value, Mapping) and set(value) == {"secure"}):
-            faults.append(plain_secret(path.name, key))
+            faults.append(plain_secret(key))
     return faults or keys
 
 
-def check_stack_file(path: Path) -> StackConfig | list[Fault]:
+def check_stack_file(path: Path) -> StackConfig | list[Finding]:
     """What a stack file says, or everything that is wrong with it."""
     document = read_stack_file(path)
     if isinstance(document, list):
         return document
-    return parse(document, file=path.name)
+    return parse(document)
 
 
 def other_sections(path: Path, chosen: ClusterType) -> tuple[ClusterConfig, ...]:
@@ -138,7 +133,7 @@ def other_sections(path: Path, chosen: ClusterType) -> tuple[ClusterConfig, ...]
     if isinstance(document, list):
         return ()
     read = (
-        parse({"cluster-type": kind.value, kind.value: document[kind]}, file=path.name)
+        parse({"cluster-type": kind.value, kind.value: document[kind]})
         for kind in SECTIONS
         if kind is not chosen and document.get(kind)
     )

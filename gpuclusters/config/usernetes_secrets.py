@@ -9,7 +9,6 @@ import pulumi
 
 from gpuclusters.config import usernetes_plan
 from gpuclusters.config.errors import ConfigError
-from gpuclusters.config.fault import Fault
 from gpuclusters.config.hosts import ExistingHosts, LabHosts
 from gpuclusters.config.inventory import Inventory, resolve_machines
 from gpuclusters.config.secrets import (
@@ -21,6 +20,7 @@ from gpuclusters.config.secrets import (
 )
 from gpuclusters.config.stack import SECRET_KEYS
 from gpuclusters.config.usernetes import UsernetesConfig
+from gpuclusters.core.finding import Finding
 
 _KEY = "ssh-private-key"
 
@@ -47,21 +47,21 @@ def read(config: UsernetesConfig, inventory: Inventory | None, file: str) -> Sec
         if isinstance(config.hosts, ExistingHosts | LabHosts)
         else {}
     )
-    reader = SecretReader(file, "usernetes", inventory, _in_lab(config), plain_secrets(file))
+    reader = SecretReader(file, "usernetes", inventory, _in_lab(config), plain_secrets())
     found = Secrets(
         ssh_private_key=reader.read(_KEY),
         hosts={name: endpoint(host) for name, host in hosts.items()},
     )
     if reader.faults:
-        raise ConfigError(reader.faults)
+        raise ConfigError(file, reader.faults)
     return found
 
 
-def warnings(config: UsernetesConfig, file: str) -> Iterable[Fault]:
+def warnings(config: UsernetesConfig) -> Iterable[Finding]:
     """Secrets that were set and that nobody reads."""
     why = {key: "the cluster type is usernetes" for key in SECRET_KEYS if key != _KEY}
     why |= dict.fromkeys(_in_lab(config), "usernetes.hosts.source is lab")
-    return unused(file, why)
+    return unused(why)
 
 
 def _in_lab(config: UsernetesConfig) -> tuple[str, ...]:

@@ -16,11 +16,9 @@ class DuplicateIdError(Exception):
 
 def _collected() -> Iterator[Entry]:
     # They read every module that raises: only who asks for the list waits for that.
-    from gpuclusters.errors import findings, rules, sites
+    from gpuclusters.errors import findings, sites
 
     return chain(
-        rules.kinds(),
-        rules.rules(),
         findings.preflight(),
         findings.operator(),
         findings.fabric(),

@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from gpuclusters.config.stack import SECTIONS
 from gpuclusters.core import codes
 from gpuclusters.core.codes import Severity as DriftSeverity
+from gpuclusters.core.finding import Level
 from gpuclusters.domain.fabric_codes import CODES, id_of
 from gpuclusters.domain.preflight_catalogue import KINDS
 from gpuclusters.domain.preflight_kind import PREFIX
@@ -83,11 +85,18 @@ def drift() -> Iterator[Entry]:
 
 
 def listed() -> Iterator[Entry]:
-    """Codes of `core/codes`."""
+    """Codes of `core/codes`; those of rules say where the rule stands."""
+    rules = {
+        rule.code: (f"{kind.value}, row {rule.row}", rule)
+        for kind, section in SECTIONS.items()
+        for rule in section.rules
+    }
     for id_, code in codes.listed().items():
         do = re.sub(r"\{\w+\}", source.GAP, code.do)
-        warning = code.severity is DriftSeverity.NOTICE
-        yield Entry(id_, Category.STEP, (code.means,), (do,), source=code.source, warning=warning)
+        place, rule = rules.get(id_, ("", None))
+        category = Category.CONFIGURATION if rule or id_.startswith("config.") else Category.STEP
+        warning = rule.level is Level.WARN if rule else code.severity is DriftSeverity.NOTICE
+        yield Entry(id_, category, (code.means,), (do,), (), place, code.source, warning)
 
 
 def policy() -> Iterator[Entry]:

@@ -233,7 +233,7 @@ def test_the_configuration_of_existing_machines_in_the_guide_is_right() -> None:
         key.removeprefix("gpu-clusters:"): value
         for key, value in yaml.safe_load(block)["config"].items()
     }
-    parsed = parse(keys, file="Pulumi.train.yaml")
+    parsed = parse(keys)
     assert isinstance(parsed, StackConfig), "\n".join(map(str, parsed))
     assert parsed.section.adopt.machines == ("cp-01", "gpu-01")
     assert {m.name for m in parsed.section.hosts.machines} == {"cp-01", "gpu-01"}

@@ -46,22 +46,22 @@ def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
 @pytest.mark.parametrize(
     ("patch", "expected"),
     [
-        ({"caas": {"nodez": []}}, ["unknown-key"]),
-        ({"caas": {"name": 7}}, ["wrong-type"]),
-        ({"caas": {"name": "Not A Label"}}, ["refused-value"]),
-        ({"caas": {"platform": "abacus"}}, ["not-a-choice"]),
+        ({"caas": {"nodez": []}}, ["config.unknown-key"]),
+        ({"caas": {"name": 7}}, ["config.wrong-type"]),
+        ({"caas": {"name": "Not A Label"}}, ["config.refused-value"]),
+        ({"caas": {"platform": "abacus"}}, ["config.not-a-choice"]),
         ({"caas": {"timeouts": {"kubelet-seconds": 0}}}, None),
-        ({"caas": {"partition-layout": [3, 5]}}, ["cluster-layout-is-on-offer"]),
-        ({"cluster-type": "mainframe"}, ["unknown-cluster-type"]),
-        ({"caas": {"tenants": {"secure": "v1:abc"}}}, ["encrypted-section"]),
+        ({"caas": {"partition-layout": [3, 5]}}, ["caas.layout-impossible"]),
+        ({"cluster-type": "mainframe"}, ["config.unknown-cluster-type"]),
+        ({"caas": {"tenants": {"secure": "v1:abc"}}}, ["config.encrypted-section"]),
     ],
 )
 def test_faults_of_the_configuration_have_ids(
     patch: dict[str, object], expected: list[str] | None
 ) -> None:
-    faults = parse(patched(base(), patch), file=FILE)
+    faults = parse(patched(base(), patch))
     assert isinstance(faults, list)
-    printed = ids(str(ConfigError(faults)))
+    printed = ids(str(ConfigError(FILE, faults)))
     assert len(printed) == len(faults)
     assert set(printed) <= set(catalogue())
     assert expected is None or printed == expected
@@ -70,9 +70,9 @@ def test_faults_of_the_configuration_have_ids(
 def test_a_missing_key_has_the_id_of_missing_keys() -> None:
     document = base()
     del document["caas"]["name"]
-    faults = parse(document, file=FILE)
+    faults = parse(document)
     assert isinstance(faults, list)
-    assert [fault.id for fault in faults] == ["missing-key"]
+    assert [fault.code for fault in faults] == ["config.missing-key"]
 
 
 def fabric_refuses() -> RefusalError:

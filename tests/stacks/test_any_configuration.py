@@ -21,7 +21,7 @@ from tests.unit.config.strategies import documents
 )
 @given(documents(most_nodes=3))
 def test_a_right_configuration_can_be_previewed(document: dict[str, Any]) -> None:
-    config = parse(document, file="Pulumi.test.yaml")
+    config = parse(document)
     assert isinstance(config, StackConfig), config
     engine = declared(document, preview=True)
 

@@ -18,21 +18,21 @@ from gpuclusters.config.rke2_rules import (
     sharing,
     values,
 )
-from gpuclusters.config.rules.rule import Rule
+from gpuclusters.config.rules.rule import of
 
-RKE2_RULES: tuple[Rule, ...] = (
-    *machines.RULES,
-    *servers.RULES,
-    *matrix.RULES,
-    *driver.RULES,
-    *modules.RULES,
-    *values.RULES,
-    *runtime.RULES,
-    *mig.RULES,
-    *sharing.RULES,
-    *security.RULES,
-    *air_gap.RULES,
-    *proof.RULES,
+RKE2_RULES = of(
+    machines,
+    servers,
+    matrix,
+    driver,
+    modules,
+    values,
+    runtime,
+    mig,
+    sharing,
+    security,
+    air_gap,
+    proof,
 )
 
 __all__ = ["RKE2_RULES"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from gpuclusters.config.charts import FileChart
-from gpuclusters.config.fault import NOTHING, Flaw, Path, show
+from gpuclusters.config.fault import NOTHING, finding, show
 from gpuclusters.config.hosts import LabHosts
 from gpuclusters.config.rke2 import RELEASES, DownloadedArtifacts, LocalArtifacts
 from gpuclusters.config.rke2_cluster import Rke2Config
@@ -13,21 +13,20 @@ from gpuclusters.config.rke2_cluster_driver import OperatorDriver
 from gpuclusters.config.rke2_cluster_metrics import NoMetrics, RancherMonitoring
 from gpuclusters.config.rke2_cluster_plan import images
 from gpuclusters.config.rules.rule import rule
+from gpuclusters.core.finding import Finding, Path
 from gpuclusters.domain.rke2_cni import Cni
 from gpuclusters.gpu_operator.values import registries
 
 _ANY = "*"
-_IMAGES = ("air_gap", "operator", "mirrors", "driver", "proof", "sharing", "operating_system")
 
 
-@rule(43, needs=["air_gap", "artifacts", "cni"])
-def rke2_comes_from_the_closed_network(config: Rke2Config) -> Iterable[Flaw]:
-    """The release is in a folder with its images, or at an address of your own."""
+@rule(43, "rke2.air-gap-release")
+def rke2_comes_from_the_closed_network(config: Rke2Config) -> Iterable[Finding]:
     if not config.air_gap:
         return
     if isinstance(config.artifacts, DownloadedArtifacts):
         if config.artifacts.url == RELEASES:
-            yield Flaw(
+            yield finding(
                 ("artifacts", "url"),
                 "is on the internet, and air-gap is true",
                 show(config.artifacts.url),
@@ -37,7 +36,7 @@ def rke2_comes_from_the_closed_network(config: Rke2Config) -> Iterable[Flaw]:
     yield from _images(config, config.artifacts)
 
 
-def _images(config: Rke2Config, artifacts: LocalArtifacts) -> Iterator[Flaw]:
+def _images(config: Rke2Config, artifacts: LocalArtifacts) -> Iterator[Finding]:
     """An archive of all images has Canal; for another CNI its own has to come along."""
     cni = Cni(config.cni.kind)
     whole = "rke2-images.linux-amd64.tar.zst"
@@ -45,14 +44,14 @@ def _images(config: Rke2Config, artifacts: LocalArtifacts) -> Iterator[Flaw]:
     names = set(artifacts.images)
     if whole not in names and core not in names:
         wanted = whole if cni is Cni.CANAL else core
-        yield Flaw(
+        yield finding(
             ("artifacts", "images"),
             "have no archive with RKE2's own images",
             show(list(artifacts.images)),
             f"add {wanted}",
         )
     if cni.images not in names and not (whole in names and cni is Cni.CANAL):
-        yield Flaw(
+        yield finding(
             ("artifacts", "images"),
             f"have no archive with {cni}: every node would stay NotReady",
             show(list(artifacts.images)),
@@ -60,9 +59,8 @@ def _images(config: Rke2Config, artifacts: LocalArtifacts) -> Iterator[Flaw]:
         )
 
 
-@rule(43, needs=["air_gap", "operator", "metrics", "hosts"])
-def charts_come_from_the_closed_network(config: Rke2Config) -> Iterable[Flaw]:
-    """Charts are files beside the stack, or in a repository of your own."""
+@rule(43, "rke2.air-gap-chart")
+def charts_come_from_the_closed_network(config: Rke2Config) -> Iterable[Finding]:
     if not config.air_gap or isinstance(config.hosts, LabHosts):
         return
     charts: list[tuple[Path, object]] = [(("operator", "chart"), config.operator.chart)]
@@ -73,7 +71,7 @@ def charts_come_from_the_closed_network(config: Rke2Config) -> Iterable[Flaw]:
     for path, chart in charts:
         if isinstance(chart, FileChart) or getattr(chart, "repository", None) is not None:
             continue
-        yield Flaw(
+        yield finding(
             path,
             "is fetched from the internet, and air-gap is true",
             NOTHING if chart is None else '"registry"',
@@ -81,19 +79,14 @@ def charts_come_from_the_closed_network(config: Rke2Config) -> Iterable[Flaw]:
         )
 
 
-@rule(
-    43,
-    needs=["air_gap", "operator", "mirrors", "driver", "proof", "sharing", "operating_system"],
-    each=["pools"],
-)
-def images_come_from_the_closed_network(config: Rke2Config) -> Iterable[Flaw]:
-    """Every registry of an image has a mirror: containerd asks it instead, whatever the image is called."""
+@rule(43, "rke2.air-gap-image", each=["pools"])
+def images_come_from_the_closed_network(config: Rke2Config) -> Iterable[Finding]:
     if not config.air_gap or _ANY in config.mirrors:
         return
     wanted = images(config)
     for registry in registries(wanted):
         if registry not in config.mirrors:
-            yield Flaw(
+            yield finding(
                 ("mirrors", registry),
                 "is missing, and air-gap is true",
                 NOTHING,
@@ -102,25 +95,16 @@ def images_come_from_the_closed_network(config: Rke2Config) -> Iterable[Flaw]:
             )
 
 
-@rule(43, needs=["air_gap", "driver"])
-def driver_containers_find_packages(config: Rke2Config) -> Iterable[Flaw]:
-    """A driver container installs headers of the running kernel from the operating system's packages."""
+@rule(43, "rke2.air-gap-packages")
+def driver_containers_find_packages(config: Rke2Config) -> Iterable[Finding]:
     if (
         config.air_gap
         and isinstance(config.driver, OperatorDriver)
         and config.driver.package_mirror is None
     ):
-        yield Flaw(
+        yield finding(
             ("driver", "package-mirror"),
             "is missing, and air-gap is true: the driver container finds no headers of the kernel",
             NOTHING,
             "write the ConfigMap with your package sources, or driver.source: host or precompiled",
         )
-
-
-RULES = (
-    rke2_comes_from_the_closed_network,
-    charts_come_from_the_closed_network,
-    images_come_from_the_closed_network,
-    driver_containers_find_packages,
-)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from gpuclusters.config.fault import Flaw, Path, show
+from gpuclusters.config.fault import finding, show
 from gpuclusters.config.rke2_cluster import Rke2Config
 from gpuclusters.config.rke2_cluster_driver import (
     HostDriver,
@@ -17,11 +17,10 @@ from gpuclusters.config.rke2_cluster_machines import (
     system,
 )
 from gpuclusters.config.rke2_cluster_pools import Pool
-from gpuclusters.config.rules.rule import Severity, rule
+from gpuclusters.config.rules.rule import rule
+from gpuclusters.core.finding import Finding, Level, Path
 from gpuclusters.domain import gpu_products, rke2_matrix
 from gpuclusters.domain.rke2_matrix import branch_of, release
-
-_NEEDS = ("driver", "operator")
 
 
 def pools_with_drivers(config: Rke2Config) -> Iterator[tuple[int, Pool, str]]:
@@ -42,9 +41,8 @@ def _place(config: Rke2Config, number: int, pool: Pool) -> Path:
     return ("driver", "branch")
 
 
-@rule(34, needs=_NEEDS, each=["pools"])
-def the_driver_knows_the_gpus(config: Rke2Config) -> Iterable[Flaw]:
-    """A branch knows GPUs from one generation on: after 580 there is none for Volta and older."""
+@rule(34, "rke2.driver-without-gpu", each=["pools"])
+def the_driver_knows_the_gpus(config: Rke2Config) -> Iterable[Finding]:
     for number, pool, version in pools_with_drivers(config):
         branch = rke2_matrix.branch(branch_of(version))
         generation = architecture(pool)
@@ -54,7 +52,7 @@ def the_driver_knows_the_gpus(config: Rke2Config) -> Iterable[Flaw]:
                 for name, one in rke2_matrix.matrix().drivers.items()
                 if not generation.is_before(one.oldest)
             )
-            yield Flaw(
+            yield finding(
                 _place(config, number, pool),
                 f"does not know the {generation} GPUs of pool {pool.name}: the last that does is {last}; "
                 "later ones leave them out with a line in dmesg",
@@ -69,9 +67,8 @@ def _apart(config: Rke2Config) -> str:
     return "for another driver in another pool write driver.source: host"
 
 
-@rule(34, needs=_NEEDS, each=["pools"])
-def the_driver_is_new_enough(config: Rke2Config) -> Iterable[Flaw]:
-    """The first driver that knows a product is stated with it."""
+@rule(34, "rke2.driver-too-old", each=["pools"])
+def the_driver_is_new_enough(config: Rke2Config) -> Iterable[Finding]:
     for number, pool, version in pools_with_drivers(config):
         product = pool.gpu.product if pool.gpu is not None else ""
         least = gpu_products.product(product).minimum_driver
@@ -82,7 +79,7 @@ def the_driver_is_new_enough(config: Rke2Config) -> Iterable[Flaw]:
         else:
             too_old = release(version) < release(least)
         if too_old:
-            yield Flaw(
+            yield finding(
                 _place(config, number, pool),
                 f"is older than {least}, the first driver for {product}",
                 show(version),
@@ -90,9 +87,8 @@ def the_driver_is_new_enough(config: Rke2Config) -> Iterable[Flaw]:
             )
 
 
-@rule(34, needs=_NEEDS, each=["pools"])
-def version_and_branch_agree(config: Rke2Config) -> Iterable[Flaw]:
-    """A version is of the branch that is stated beside it."""
+@rule(34, "rke2.driver-branch-differs", each=["pools"])
+def version_and_branch_agree(config: Rke2Config) -> Iterable[Finding]:
     stated = config.driver
     places: list[tuple[Path, str | None, int | None]] = []
     if not isinstance(stated, PrecompiledDriver):
@@ -103,7 +99,7 @@ def version_and_branch_agree(config: Rke2Config) -> Iterable[Flaw]:
             places.append((path, pool.driver.version, pool.driver.branch))
     for path, version, branch in places:
         if version is not None and branch is not None and branch_of(version) != branch:
-            yield Flaw(
+            yield finding(
                 path,
                 f"is not of branch {branch}, which is stated beside it",
                 show(version),
@@ -111,9 +107,8 @@ def version_and_branch_agree(config: Rke2Config) -> Iterable[Flaw]:
             )
 
 
-@rule(34, needs=_NEEDS, each=["pools"])
-def the_branch_is_known(config: Rke2Config) -> Iterable[Flaw]:
-    """Which GPUs and modules a branch has is read from a table; without it nothing can be judged."""
+@rule(34, "rke2.driver-branch-unknown", each=["pools"])
+def the_branch_is_known(config: Rke2Config) -> Iterable[Finding]:
     stated: list[tuple[Path, int | None]] = [(("driver", "branch"), config.driver.branch)]
     if not isinstance(config.driver, PrecompiledDriver) and config.driver.version is not None:
         stated.append((("driver", "version"), branch_of(config.driver.version)))
@@ -126,7 +121,7 @@ def the_branch_is_known(config: Rke2Config) -> Iterable[Flaw]:
     for place, branch in stated:
         if branch is not None and rke2_matrix.branch(branch) is None:
             known = ", ".join(map(str, rke2_matrix.matrix().drivers))
-            yield Flaw(
+            yield finding(
                 place,
                 f"is of a branch that was not read about here, as of {rke2_matrix.matrix().as_of}",
                 show(branch),
@@ -134,9 +129,8 @@ def the_branch_is_known(config: Rke2Config) -> Iterable[Flaw]:
             )
 
 
-@rule(34, needs=_NEEDS, each=["pools"], severity=Severity.WARNING)
-def the_branch_still_gets_fixes(config: Rke2Config) -> Iterable[Flaw]:
-    """A branch ends, one with long support after three years."""
+@rule(34, "rke2.driver-branch-ended", each=["pools"], level=Level.WARN)
+def the_branch_still_gets_fixes(config: Rke2Config) -> Iterable[Finding]:
     table = rke2_matrix.matrix()
     said: set[int] = set()
     for number, pool, version in pools_with_drivers(config):
@@ -146,7 +140,7 @@ def the_branch_still_gets_fixes(config: Rke2Config) -> Iterable[Flaw]:
             said.add(number_of)
             end = "" if branch.end == rke2_matrix.ENDED else f" since {branch.end}"
             good = [str(n) for n, one in table.drivers.items() if not one.is_over(table.as_of)]
-            yield Flaw(
+            yield finding(
                 _place(config, number, pool),
                 f"is of branch {number_of}, which gets no fixes{end}",
                 show(version),
@@ -154,16 +148,15 @@ def the_branch_still_gets_fixes(config: Rke2Config) -> Iterable[Flaw]:
             )
 
 
-@rule(34, needs=_NEEDS)
-def the_operator_has_the_driver(config: Rke2Config) -> Iterable[Flaw]:
-    """The operator's own containers exist for the drivers of its component matrix."""
+@rule(34, "rke2.operator-driver-missing")
+def the_operator_has_the_driver(config: Rke2Config) -> Iterable[Finding]:
     known = rke2_matrix.major(config.operator.version)
     stated = config.driver
     if known is None or not isinstance(stated, OperatorDriver):
         return
     branches = sorted({branch_of(one) for one in known.drivers})
     if stated.branch is not None and stated.branch not in branches:
-        yield Flaw(
+        yield finding(
             ("driver", "branch"),
             f"has no driver in the component matrix of GPU Operator {config.operator.version}",
             show(stated.branch),
@@ -171,15 +164,14 @@ def the_operator_has_the_driver(config: Rke2Config) -> Iterable[Flaw]:
         )
 
 
-@rule(34, needs=_NEEDS, severity=Severity.WARNING)
-def the_operator_was_tested_with_the_driver(config: Rke2Config) -> Iterable[Flaw]:
-    """A driver that is not in the operator's component matrix may have no container, or none that fits."""
+@rule(34, "rke2.operator-driver-untested", level=Level.WARN)
+def the_operator_was_tested_with_the_driver(config: Rke2Config) -> Iterable[Finding]:
     known = rke2_matrix.major(config.operator.version)
     stated = config.driver
     if known is None or not isinstance(stated, OperatorDriver) or stated.version is None:
         return
     if stated.version not in known.drivers:
-        yield Flaw(
+        yield finding(
             ("driver", "version"),
             f"is not in the component matrix of GPU Operator {config.operator.version}",
             show(stated.version),
@@ -187,9 +179,8 @@ def the_operator_was_tested_with_the_driver(config: Rke2Config) -> Iterable[Flaw
         )
 
 
-@rule(34, needs=("driver", "operator", "operating_system"), each=["pools"])
-def precompiled_drivers_exist(config: Rke2Config) -> Iterable[Flaw]:
-    """Containers with prebuilt modules are made for some operating systems and branches."""
+@rule(34, "rke2.precompiled-driver-missing", each=["pools"])
+def precompiled_drivers_exist(config: Rke2Config) -> Iterable[Finding]:
     known = rke2_matrix.major(config.operator.version)
     if known is None or not isinstance(config.driver, PrecompiledDriver):
         return
@@ -198,7 +189,7 @@ def precompiled_drivers_exist(config: Rke2Config) -> Iterable[Flaw]:
     for _, pool, _ in pools_with_drivers(config):
         runs = system(config, pool)
         if runs is None:
-            yield Flaw(
+            yield finding(
                 ("driver", "source"),
                 f"needs to know what the machines of pool {pool.name} run",
                 '"precompiled"',
@@ -206,7 +197,7 @@ def precompiled_drivers_exist(config: Rke2Config) -> Iterable[Flaw]:
             )
         elif config.driver.branch not in known.precompiled.get(runs, ()):
             there = ", ".join(map(str, known.precompiled.get(runs, ()))) or "none"
-            yield Flaw(
+            yield finding(
                 ("driver", "branch"),
                 f"is not precompiled for {runs.value} of pool {pool.name} in GPU Operator "
                 f"{operator_of(config)}, which has {there}",
@@ -220,14 +211,13 @@ def operator_of(config: Rke2Config) -> str:
     return rke2_matrix.operator_major(config.operator.version)
 
 
-@rule(34, needs=["driver"], each=["pools"])
-def pools_differ_only_on_hosts(config: Rke2Config) -> Iterable[Flaw]:
-    """The ClusterPolicy has one driver for all nodes; packages on hosts may differ by pool."""
+@rule(34, "rke2.pool-driver-differs", each=["pools"])
+def pools_differ_only_on_hosts(config: Rke2Config) -> Iterable[Finding]:
     if isinstance(config.driver, HostDriver):
         return
     for number, pool in enumerate(config.pools):
         if pool.driver is not None:
-            yield Flaw(
+            yield finding(
                 ("pools", number, "driver"),
                 f"cannot differ with driver.source: {config.driver.source}, one driver for all nodes",
                 "a driver of its own",
@@ -235,9 +225,8 @@ def pools_differ_only_on_hosts(config: Rke2Config) -> Iterable[Flaw]:
             )
 
 
-@rule(34, needs=("driver", "operator", "operating_system"), each=["pools"])
-def driver_containers_have_one_operating_system(config: Rke2Config) -> Iterable[Flaw]:
-    """The ClusterPolicy builds one driver container, for one operating system."""
+@rule(34, "rke2.systems-differ", each=["pools"])
+def driver_containers_have_one_operating_system(config: Rke2Config) -> Iterable[Finding]:
     if isinstance(config.driver, HostDriver):
         return
     found = {
@@ -247,7 +236,7 @@ def driver_containers_have_one_operating_system(config: Rke2Config) -> Iterable[
     }
     if len(found) > 1:
         names = ", ".join(sorted(one.value for one in found))
-        yield Flaw(
+        yield finding(
             ("driver", "source"),
             f"installs one driver container on all nodes, and they run {names}",
             show(config.driver.source),
@@ -255,30 +244,14 @@ def driver_containers_have_one_operating_system(config: Rke2Config) -> Iterable[
         )
 
 
-@rule(34, each=["pools"])
-def pools_without_gpus_have_no_driver(config: Rke2Config) -> Iterable[Flaw]:
-    """A driver, or a MIG layout, is for GPUs."""
+@rule(34, "rke2.driver-without-gpus", each=["pools"])
+def pools_without_gpus_have_no_driver(config: Rke2Config) -> Iterable[Finding]:
     for number, pool in enumerate(config.pools):
         for key, value in (("driver", pool.driver), ("mig", pool.mig)):
             if pool.gpu is None and value is not None:
-                yield Flaw(
+                yield finding(
                     ("pools", number, key),
                     "is stated for a pool without GPUs",
                     show(value) if isinstance(value, str) else "a driver of its own",
                     "remove it, or write gpu: {product: …, count: …}",
                 )
-
-
-RULES = (
-    the_driver_knows_the_gpus,
-    the_driver_is_new_enough,
-    version_and_branch_agree,
-    the_branch_is_known,
-    the_branch_still_gets_fixes,
-    the_operator_has_the_driver,
-    the_operator_was_tested_with_the_driver,
-    precompiled_drivers_exist,
-    pools_differ_only_on_hosts,
-    driver_containers_have_one_operating_system,
-    pools_without_gpus_have_no_driver,
-)

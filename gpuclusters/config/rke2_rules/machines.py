@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from gpuclusters.config.adopted import strangers
-from gpuclusters.config.fault import NOTHING, Flaw, Path, show, show_values
+from gpuclusters.config.fault import NOTHING, finding, show, show_values
 from gpuclusters.config.gcp import GcpHosts
 from gpuclusters.config.hosts import ExistingHosts
 from gpuclusters.config.rke2_cluster import Rke2Config, machine_names
 from gpuclusters.config.rke2_cluster_machines import gpu_pools, pool_of
 from gpuclusters.config.rules.host_list import listed_twice
-from gpuclusters.config.rules.rule import Severity, rule
+from gpuclusters.config.rules.rule import rule
+from gpuclusters.core.finding import Finding, Level, Path
 from gpuclusters.domain import gpu_products
 
 
@@ -25,15 +26,13 @@ def known_machines(config: Rke2Config) -> tuple[str, ...] | None:
     return None
 
 
-@rule(30, needs=["adopt", "servers", "pools"])
-def adopted_machines_are_in_the_cluster(config: Rke2Config) -> Iterable[Flaw]:
-    """Only machines of the cluster are taken over."""
+@rule(30, "rke2.adopted-unknown")
+def adopted_machines_are_in_the_cluster(config: Rke2Config) -> Iterable[Finding]:
     yield from strangers(("adopt", "machines"), config.adopt.machines, machine_names(config))
 
 
-@rule(30, needs=["servers"], each=["pools"])
-def nodes_have_names_of_their_own(config: Rke2Config) -> Iterable[Flaw]:
-    """No machine is a server twice, or in two pools: the cluster knows a node by its name alone."""
+@rule(30, "rke2.machine-in-two-places", each=["pools"])
+def nodes_have_names_of_their_own(config: Rke2Config) -> Iterable[Finding]:
     seen: dict[str, str] = {}
     for number, name in enumerate(config.servers):
         if name in seen:
@@ -47,8 +46,8 @@ def nodes_have_names_of_their_own(config: Rke2Config) -> Iterable[Flaw]:
             placed.setdefault(name, f"pools[{number}].nodes[{position}]")
 
 
-def _twice(path: Path, name: str, place: str) -> Flaw:
-    return Flaw(
+def _twice(path: Path, name: str, place: str) -> Finding:
+    return finding(
         path,
         f"is named at {place} already",
         show(name),
@@ -56,15 +55,14 @@ def _twice(path: Path, name: str, place: str) -> Flaw:
     )
 
 
-@rule(30, needs=["servers", "pools", "hosts"])
-def machines_are_those_of_hosts(config: Rke2Config) -> Iterable[Flaw]:
-    """Every server and node is one of `hosts`."""
+@rule(30, "rke2.machine-unknown")
+def machines_are_those_of_hosts(config: Rke2Config) -> Iterable[Finding]:
     known = known_machines(config)
     if known is None:
         return
     for path, name in _named(config):
         if name not in known:
-            yield Flaw(
+            yield finding(
                 path,
                 "is none of the machines under hosts",
                 show(name),
@@ -72,14 +70,13 @@ def machines_are_those_of_hosts(config: Rke2Config) -> Iterable[Flaw]:
             )
 
 
-@rule(30, needs=["servers", "pools", "hosts"], severity=Severity.WARNING)
-def every_machine_has_a_place(config: Rke2Config) -> Iterable[Flaw]:
-    """A machine of `hosts` that is neither a server nor in a pool is left alone."""
+@rule(30, "rke2.machine-unused", level=Level.WARN)
+def every_machine_has_a_place(config: Rke2Config) -> Iterable[Finding]:
     used = {name for _, name in _named(config)}
     for number, name in enumerate(known_machines(config) or ()):
         if name not in used:
             path: Path = ("hosts", "machines", number)
-            yield Flaw(
+            yield finding(
                 path if isinstance(config.hosts, ExistingHosts) else ("hosts", "groups"),
                 "is neither a server nor in a pool",
                 show(name),
@@ -95,19 +92,17 @@ def _named(config: Rke2Config) -> Iterator[tuple[Path, str]]:
             yield ("pools", number, "nodes", position), name
 
 
-@rule(30, needs=["hosts"])
-def hosts_are_listed_once(config: Rke2Config) -> Iterable[Flaw]:
-    """No name and no address stands for two machines."""
+@rule(30, "rke2.host-twice")
+def hosts_are_listed_once(config: Rke2Config) -> Iterable[Finding]:
     return listed_twice(config.hosts)
 
 
-@rule(30, each=["pools"])
-def pools_have_names_of_their_own(config: Rke2Config) -> Iterable[Flaw]:
-    """Pools are told apart by their names, and each has machines."""
+@rule(30, "rke2.pool-name", each=["pools"])
+def pools_have_names_of_their_own(config: Rke2Config) -> Iterable[Finding]:
     seen: dict[str, int] = {}
     for number, pool in enumerate(config.pools):
         if pool.name in seen:
-            yield Flaw(
+            yield finding(
                 ("pools", number, "name"),
                 f"is also that of pools[{seen[pool.name]}]",
                 show(pool.name),
@@ -115,7 +110,7 @@ def pools_have_names_of_their_own(config: Rke2Config) -> Iterable[Flaw]:
             )
         seen.setdefault(pool.name, number)
         if not pool.nodes:
-            yield Flaw(
+            yield finding(
                 ("pools", number, "nodes"),
                 "is empty",
                 "[]",
@@ -123,11 +118,10 @@ def pools_have_names_of_their_own(config: Rke2Config) -> Iterable[Flaw]:
             )
 
 
-@rule(30, needs=["pools"])
-def there_are_gpus(config: Rke2Config) -> Iterable[Flaw]:
-    """At least one pool has GPUs: the rest of this cluster type is about them."""
+@rule(30, "rke2.no-gpus")
+def there_are_gpus(config: Rke2Config) -> Iterable[Finding]:
     if not gpu_pools(config):
-        yield Flaw(
+        yield finding(
             ("pools",),
             "have no GPUs",
             show([pool.name for pool in config.pools]) if config.pools else NOTHING,
@@ -135,9 +129,8 @@ def there_are_gpus(config: Rke2Config) -> Iterable[Flaw]:
         )
 
 
-@rule(30, needs=["hosts"], each=["pools"])
-def pools_have_the_gpus_of_their_machines(config: Rke2Config) -> Iterable[Flaw]:
-    """On Google Cloud the machines are made with GPUs; a pool expects those and no others."""
+@rule(30, "rke2.pool-gpus", each=["pools"])
+def pools_have_the_gpus_of_their_machines(config: Rke2Config) -> Iterable[Finding]:
     if not isinstance(config.hosts, GcpHosts):
         return
     for number, pool in enumerate(config.pools):
@@ -148,7 +141,7 @@ def pools_have_the_gpus_of_their_machines(config: Rke2Config) -> Iterable[Flaw]:
             there = None if made is None else (made.product, made.count)
             wanted = None if pool.gpu is None else (pool.gpu.product, pool.gpu.count)
             if there != wanted:
-                yield Flaw(
+                yield finding(
                     ("pools", number, "gpu"),
                     f"is not what {name} is made with under hosts.groups, which is {_gpus(there)}",
                     _gpus(wanted),
@@ -161,12 +154,11 @@ def _gpus(found: tuple[str, int] | None) -> str:
     return "nothing" if found is None else f"{found[1]} × {found[0]}"
 
 
-@rule(30, each=["pools"])
-def machines_have_processors_that_rke2_is_installed_for(config: Rke2Config) -> Iterable[Flaw]:
-    """This program installs the release for amd64; GPUs on an Arm board are on a machine of another kind."""
+@rule(30, "rke2.processor", each=["pools"])
+def machines_have_processors_that_rke2_is_installed_for(config: Rke2Config) -> Iterable[Finding]:
     for number, pool in enumerate(config.pools):
         if pool.gpu is not None and gpu_products.product(pool.gpu.product).cpu != "amd64":
-            yield Flaw(
+            yield finding(
                 ("pools", number, "gpu", "product"),
                 "is on an arm64 machine, and this version installs RKE2 for amd64",
                 show(pool.gpu.product),
@@ -174,9 +166,8 @@ def machines_have_processors_that_rke2_is_installed_for(config: Rke2Config) -> I
             )
 
 
-@rule(30, needs=["servers"], each=["pools"], severity=Severity.WARNING)
-def gpus_are_not_on_servers(config: Rke2Config) -> Iterable[Flaw]:
-    """The container toolkit restarts RKE2 once on every node with GPUs, on a server with its API."""
+@rule(30, "rke2.gpus-on-server", each=["pools"], level=Level.WARN)
+def gpus_are_not_on_servers(config: Rke2Config) -> Iterable[Finding]:
     pools = pool_of(config)
     for number, name in enumerate(config.servers):
         if name in pools and pools[name].gpu is not None:
@@ -186,23 +177,9 @@ def gpus_are_not_on_servers(config: Rke2Config) -> Iterable[Flaw]:
                 if alone
                 else "one member of etcd is away for a minute"
             )
-            yield Flaw(
+            yield finding(
                 ("servers", number),
                 f"carries the GPUs of pool {pools[name].name}: when the toolkit restarts RKE2, {away}",
                 show(name),
                 "keep GPUs on machines that are no servers",
             )
-
-
-RULES = (
-    nodes_have_names_of_their_own,
-    machines_are_those_of_hosts,
-    every_machine_has_a_place,
-    hosts_are_listed_once,
-    pools_have_names_of_their_own,
-    there_are_gpus,
-    pools_have_the_gpus_of_their_machines,
-    machines_have_processors_that_rke2_is_installed_for,
-    gpus_are_not_on_servers,
-    adopted_machines_are_in_the_cluster,
-)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from gpuclusters.config.fault import Flaw, Path, show
+from gpuclusters.config.fault import finding, show
 from gpuclusters.config.rke2_cluster import Rke2Config
-from gpuclusters.config.rules.rule import Severity, rule
+from gpuclusters.config.rules.rule import rule
+from gpuclusters.core.finding import Finding, Level, Path
 from gpuclusters.domain import rke2, rke2_matrix
 from gpuclusters.domain.rke2_matrix import Major, OperatingSystem, operator_major
 from gpuclusters.domain.versions import parse_release
@@ -20,9 +21,8 @@ def _dotted(numbers: tuple[int, ...]) -> str:
     return ".".join(map(str, numbers))
 
 
-@rule(33, needs=["version", "operator"])
-def the_release_is_in_the_operators_matrix(config: Rke2Config) -> Iterable[Flaw]:
-    """The GPU Operator was validated on a range of Kubernetes; outside of it upgrades strand."""
+@rule(33, "rke2.kubernetes-unsupported")
+def the_release_is_in_the_operators_matrix(config: Rke2Config) -> Iterable[Finding]:
     known = rke2_matrix.major(config.operator.version)
     if known is None:
         return
@@ -35,7 +35,7 @@ def the_release_is_in_the_operators_matrix(config: Rke2Config) -> Iterable[Flaw]
             if _minor(one.kubernetes[0]) <= minor <= _minor(one.kubernetes[1])
         ]
         other = f", or operator.version of {' or '.join(fitting)}" if fitting else ""
-        yield Flaw(
+        yield finding(
             ("version",),
             f"is Kubernetes 1.{minor}, and GPU Operator {operator_major(config.operator.version)} was "
             f"validated on {first} to {last}",
@@ -44,16 +44,15 @@ def the_release_is_in_the_operators_matrix(config: Rke2Config) -> Iterable[Flaw]
         )
 
 
-@rule(33, needs=["version", "operator"])
-def its_containerd_is_one_that_the_operator_knows(config: Rke2Config) -> Iterable[Flaw]:
-    """CDI needs containerd 2; RKE2 brings its own, so that the release decides."""
+@rule(33, "rke2.containerd-unsupported")
+def its_containerd_is_one_that_the_operator_knows(config: Rke2Config) -> Iterable[Finding]:
     version = rke2.parse_version(config.version)
     brings = rke2_matrix.containerd(version)
     known = rke2_matrix.major(config.operator.version)
     if known is None or brings is None:
         return
     if known.cdi_default and brings < (2, 0):
-        yield Flaw(
+        yield finding(
             ("version",),
             f"brings containerd {_dotted(brings)}, and GPU Operator "
             f"{operator_major(config.operator.version)} gives GPUs to containers by CDI: RKE2 needs "
@@ -63,16 +62,15 @@ def its_containerd_is_one_that_the_operator_knows(config: Rke2Config) -> Iterabl
         )
 
 
-@rule(33, needs=["version", "operator"], severity=Severity.WARNING)
-def its_containerd_is_in_the_operators_range(config: Rke2Config) -> Iterable[Flaw]:
-    """The GPU Operator was validated with a range of containerd."""
+@rule(33, "rke2.containerd-not-validated", level=Level.WARN)
+def its_containerd_is_in_the_operators_range(config: Rke2Config) -> Iterable[Finding]:
     brings = rke2_matrix.containerd(rke2.parse_version(config.version))
     known = rke2_matrix.major(config.operator.version)
     if known is None or brings is None:
         return
     first, last = (parse_release(text) or () for text in known.containerd)
     if brings[:2] > last or (brings[:2] < first and not known.cdi_default):
-        yield Flaw(
+        yield finding(
             ("version",),
             f"brings containerd {_dotted(brings)}, and GPU Operator "
             f"{operator_major(config.operator.version)} was validated with {' to '.join(known.containerd)}",
@@ -81,12 +79,11 @@ def its_containerd_is_in_the_operators_range(config: Rke2Config) -> Iterable[Fla
         )
 
 
-@rule(33, needs=["version", "operator"], severity=Severity.WARNING)
-def releases_are_known(config: Rke2Config) -> Iterable[Flaw]:
-    """A release that nobody has read about may behave otherwise."""
+@rule(33, "rke2.release-unknown", level=Level.WARN)
+def releases_are_known(config: Rke2Config) -> Iterable[Finding]:
     version = rke2.parse_version(config.version)
     if rke2_matrix.containerd(version) is None:
-        yield Flaw(
+        yield finding(
             ("version",),
             f"is of a minor that was not read about here, as of {rke2_matrix.matrix().as_of}",
             show(config.version),
@@ -96,7 +93,7 @@ def releases_are_known(config: Rke2Config) -> Iterable[Flaw]:
     if config.operator.version not in table.releases:
         major = rke2_matrix.major(config.operator.version)
         what = "is a patch" if major is not None else "is of a major release"
-        yield Flaw(
+        yield finding(
             ("operator", "version"),
             f"{what} that was not read about here, as of {table.as_of}",
             show(config.operator.version),
@@ -104,13 +101,12 @@ def releases_are_known(config: Rke2Config) -> Iterable[Flaw]:
         )
 
 
-@rule(33, needs=["operator"], severity=Severity.WARNING)
-def the_operator_is_supported(config: Rke2Config) -> Iterable[Flaw]:
-    """NVIDIA fixes the newest major release, and faults of security in the one before."""
+@rule(33, "rke2.operator-end-of-support", level=Level.WARN)
+def the_operator_is_supported(config: Rke2Config) -> Iterable[Finding]:
     known = rke2_matrix.major(config.operator.version)
     if known is not None and known.status == "ended":
         newest = list(rke2_matrix.operators().releases)[-1]
-        yield Flaw(
+        yield finding(
             ("operator", "version"),
             f"gets no fixes any more, as of {rke2_matrix.operators().as_of}",
             show(config.operator.version),
@@ -126,14 +122,13 @@ def _systems(config: Rke2Config) -> Iterator[tuple[Path, OperatingSystem]]:
             yield ("pools", number, "operating-system"), pool.operating_system
 
 
-@rule(33, needs=["operating_system", "operator"], each=["pools"])
-def the_operating_system_is_in_the_operators_matrix(config: Rke2Config) -> Iterable[Flaw]:
-    """The GPU Operator was validated on operating systems by their major release."""
+@rule(33, "rke2.system-unsupported", each=["pools"])
+def the_operating_system_is_in_the_operators_matrix(config: Rke2Config) -> Iterable[Finding]:
     known = rke2_matrix.major(config.operator.version)
     for path, system in _systems(config) if known is not None else ():
         if known is not None and system.family != "rocky" and not _validated(known, system):
             names = ", ".join((*known.operating_systems, *known.partner))
-            yield Flaw(
+            yield finding(
                 path,
                 f"is none that GPU Operator {operator_major(config.operator.version)} was validated on",
                 show(system.value),
@@ -145,33 +140,21 @@ def _validated(known: Major, system: OperatingSystem) -> bool:
     return system in (*known.operating_systems, *known.partner)
 
 
-@rule(33, needs=["operating_system", "operator"], each=["pools"], severity=Severity.WARNING)
-def somebody_validated_the_operating_system(config: Rke2Config) -> Iterable[Flaw]:
-    """Rocky Linux is in NVIDIA's matrix for plain Kubernetes only; SLES is validated by SUSE."""
+@rule(33, "rke2.system-not-validated", each=["pools"], level=Level.WARN)
+def somebody_validated_the_operating_system(config: Rke2Config) -> Iterable[Finding]:
     known = rke2_matrix.major(config.operator.version)
     for path, system in _systems(config):
         if system.family == "rocky":
-            yield Flaw(
+            yield finding(
                 path,
                 "is in NVIDIA's matrix for plain Kubernetes, not for RKE2",
                 show(system.value),
                 "write rhel, or know that a fault there is yours to find",
             )
         elif known is not None and system in known.partner:
-            yield Flaw(
+            yield finding(
                 path,
                 "is validated by its vendor, on one release of Kubernetes and two GPUs",
                 show(system.value),
                 "ask SUSE before you ask NVIDIA",
             )
-
-
-RULES = (
-    the_release_is_in_the_operators_matrix,
-    its_containerd_is_one_that_the_operator_knows,
-    its_containerd_is_in_the_operators_range,
-    releases_are_known,
-    the_operator_is_supported,
-    the_operating_system_is_in_the_operators_matrix,
-    somebody_validated_the_operating_system,
-)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from gpuclusters.config.fault import Flaw, Path, show
+from gpuclusters.config.fault import finding, show
 from gpuclusters.config.rke2_cluster import Rke2Config
 from gpuclusters.config.rke2_cluster_driver import HostDriver, PrecompiledDriver
 from gpuclusters.config.rke2_cluster_gpus import cuts, layout_name, needs_mixed
 from gpuclusters.config.rke2_cluster_machines import driver_version, system
 from gpuclusters.config.rke2_cluster_pools import Pool
 from gpuclusters.config.rke2_cluster_sharing import Mig, MigDevices, MigStrategy
-from gpuclusters.config.rules.rule import Severity, rule
+from gpuclusters.config.rules.rule import rule
+from gpuclusters.core.finding import Finding, Level, Path
 from gpuclusters.domain import rke2_matrix
 from gpuclusters.domain.rke2_matrix import OperatingSystem, operator_major, release
 from gpuclusters.gpu_operator import mig_layout
@@ -26,12 +27,11 @@ def _cut_pools(config: Rke2Config) -> Iterator[Named]:
             yield number, pool, pool.gpu.product, pool.mig
 
 
-@rule(40, needs=["sharing"], each=["pools"])
-def layouts_are_for_mig(config: Rke2Config) -> Iterable[Flaw]:
-    """A pool is cut where GPUs are shared by MIG; MPS and time-slicing share whole ones."""
+@rule(40, "rke2.layout-without-mig", each=["pools"])
+def layouts_are_for_mig(config: Rke2Config) -> Iterable[Finding]:
     for number, pool in enumerate(config.pools):
         if pool.mig is not None and not isinstance(config.sharing, Mig):
-            yield Flaw(
+            yield finding(
                 ("pools", number, "mig"),
                 f"is stated with sharing.kind: {config.sharing.kind}",
                 show(pool.mig),
@@ -39,14 +39,13 @@ def layouts_are_for_mig(config: Rke2Config) -> Iterable[Flaw]:
             )
 
 
-@rule(40, needs=["sharing"], each=["pools"])
-def layouts_exist(config: Rke2Config) -> Iterable[Flaw]:
-    """A pool's layout is one of sharing.layouts, or one that the MIG manager has for its GPUs."""
+@rule(40, "rke2.layout-unknown", each=["pools"])
+def layouts_exist(config: Rke2Config) -> Iterable[Finding]:
     for number, pool, product, name in _cut_pools(config):
         path: Path = ("pools", number, "mig")
         if mig_layout.family(product) is None:
             if name != mig_layout.DISABLED:
-                yield Flaw(
+                yield finding(
                     path,
                     f"cannot be had: {product} has no MIG",
                     show(pool.mig),
@@ -54,7 +53,7 @@ def layouts_exist(config: Rke2Config) -> Iterable[Flaw]:
                 )
         elif name not in _own(config) and mig_layout.named(product, name) is None:
             known = ", ".join((*_own(config), *mig_layout.names(product)))
-            yield Flaw(
+            yield finding(
                 path,
                 f"is neither under sharing.layouts nor a layout of {product}",
                 show(name),
@@ -66,9 +65,8 @@ def _own(config: Rke2Config) -> dict[str, tuple[MigDevices, ...]]:
     return config.sharing.layouts if isinstance(config.sharing, Mig) else {}
 
 
-@rule(40, needs=["sharing"], each=["pools"])
-def slices_fit_on_a_gpu(config: Rke2Config) -> Iterable[Flaw]:
-    """The GPUs have the profiles of their layout, and there is a placement for all slices at once."""
+@rule(40, "rke2.layout-does-not-fit", each=["pools"])
+def slices_fit_on_a_gpu(config: Rke2Config) -> Iterable[Finding]:
     said: set[tuple[str, int, str]] = set()
     for _, pool, product, name in _cut_pools(config):
         for position, entry in enumerate(_own(config).get(name, ())):
@@ -77,7 +75,7 @@ def slices_fit_on_a_gpu(config: Rke2Config) -> Iterable[Flaw]:
             problem = mig_layout.problem(product, entry.profiles)
             if problem is not None and (name, position, product) not in said:
                 said.add((name, position, product))
-                yield Flaw(
+                yield finding(
                     ("sharing", "layouts", name, position, "profiles"),
                     f"cannot be had on the GPUs of pool {pool.name}: {problem}",
                     show(", ".join(f"{profile}: {n}" for profile, n in entry.profiles.items())),
@@ -85,9 +83,8 @@ def slices_fit_on_a_gpu(config: Rke2Config) -> Iterable[Flaw]:
                 )
 
 
-@rule(40, needs=["sharing"], each=["pools"])
-def layouts_name_every_gpu_once(config: Rke2Config) -> Iterable[Flaw]:
-    """A layout of your own says of every GPU what becomes of it, and of none twice."""
+@rule(40, "rke2.layout-gpu-twice", each=["pools"])
+def layouts_name_every_gpu_once(config: Rke2Config) -> Iterable[Finding]:
     said: set[tuple[str, int]] = set()
     for _, pool, _, name in _cut_pools(config):
         count = pool.gpu.count if pool.gpu is not None else 0
@@ -106,7 +103,7 @@ def layouts_name_every_gpu_once(config: Rke2Config) -> Iterable[Flaw]:
         }
         for what, indexes in wrong.items():
             if indexes:
-                yield Flaw(
+                yield finding(
                     path,
                     what.format(pool=pool.name),
                     show(sorted(set(indexes))),
@@ -114,12 +111,11 @@ def layouts_name_every_gpu_once(config: Rke2Config) -> Iterable[Flaw]:
                 )
 
 
-@rule(40, needs=["sharing"])
-def layouts_have_names_of_their_own(config: Rke2Config) -> Iterable[Flaw]:
-    """Names that begin with `all-` are the MIG manager's."""
+@rule(40, "rke2.layout-name-reserved")
+def layouts_have_names_of_their_own(config: Rke2Config) -> Iterable[Finding]:
     for name in _own(config):
         if name.startswith("all-"):
-            yield Flaw(
+            yield finding(
                 ("sharing", "layouts", name),
                 "has a name of the MIG manager's own",
                 show(name),
@@ -127,9 +123,8 @@ def layouts_have_names_of_their_own(config: Rke2Config) -> Iterable[Flaw]:
             )
 
 
-@rule(40, needs=["sharing"], each=["pools"])
-def names_of_the_manager_mean_one_thing(config: Rke2Config) -> Iterable[Flaw]:
-    """With layouts of your own there is one configuration for all nodes, where a name means one cut."""
+@rule(40, "rke2.layout-ambiguous", each=["pools"])
+def names_of_the_manager_mean_one_thing(config: Rke2Config) -> Iterable[Finding]:
     if not _own(config):
         return
     meant: dict[str, tuple[str, object]] = {}
@@ -138,7 +133,7 @@ def names_of_the_manager_mean_one_thing(config: Rke2Config) -> Iterable[Flaw]:
         if name in _own(config) or not slices:
             continue
         if name in meant and meant[name][1] != slices:
-            yield Flaw(
+            yield finding(
                 ("pools", number, "mig"),
                 f"would be another cut on {product} than on {meant[name][0]}, and with sharing.layouts all "
                 "nodes have one configuration",
@@ -148,14 +143,13 @@ def names_of_the_manager_mean_one_thing(config: Rke2Config) -> Iterable[Flaw]:
         meant.setdefault(name, (product, slices))
 
 
-@rule(40, needs=["sharing"], each=["pools"])
-def strategy_single_has_one_profile(config: Rke2Config) -> Iterable[Flaw]:
-    """With strategy single all slices of a node are of one profile: else its GPUs are not offered at all."""
+@rule(40, "rke2.mig-profiles-mixed", each=["pools"])
+def strategy_single_has_one_profile(config: Rke2Config) -> Iterable[Finding]:
     if not isinstance(config.sharing, Mig) or config.sharing.strategy is not MigStrategy.SINGLE:
         return
     for pool in config.pools:
         if pool.gpu is not None and needs_mixed(config, pool):
-            yield Flaw(
+            yield finding(
                 ("sharing", "strategy"),
                 f"cannot name the GPUs of pool {pool.name}: its layout {pool.mig} has several profiles, or "
                 "whole GPUs too",
@@ -164,22 +158,21 @@ def strategy_single_has_one_profile(config: Rke2Config) -> Iterable[Flaw]:
             )
 
 
-@rule(40, needs=["sharing"], each=["pools"], severity=Severity.WARNING)
-def layouts_are_used(config: Rke2Config) -> Iterable[Flaw]:
-    """A layout that no pool names, or MIG that no pool uses, is most often a mistyped name."""
+@rule(40, "rke2.layout-unused", each=["pools"], level=Level.WARN)
+def layouts_are_used(config: Rke2Config) -> Iterable[Finding]:
     if not isinstance(config.sharing, Mig):
         return
     used = {pool.mig for pool in config.pools}
     for name in config.sharing.layouts:
         if name not in used:
-            yield Flaw(
+            yield finding(
                 ("sharing", "layouts", name),
                 "is named by no pool",
                 show(name),
                 "write it as the mig of a pool, or remove it",
             )
     if used == {None}:
-        yield Flaw(
+        yield finding(
             ("sharing", "kind"),
             "is mig, and no pool names a layout",
             '"mig"',
@@ -187,9 +180,8 @@ def layouts_are_used(config: Rke2Config) -> Iterable[Flaw]:
         )
 
 
-@rule(40, needs=["sharing", "driver", "operator", "operating_system"], each=["pools"])
-def the_mig_manager_runs(config: Rke2Config) -> Iterable[Flaw]:
-    """On RHEL 8 the MIG manager cannot use the host's driver: it is built for a newer GLIBC."""
+@rule(40, "rke2.mig-manager-system", each=["pools"])
+def the_mig_manager_runs(config: Rke2Config) -> Iterable[Finding]:
     if not isinstance(config.sharing, Mig) or not isinstance(config.driver, HostDriver):
         return
     if operator_major(config.operator.version) == "25.3":
@@ -197,7 +189,7 @@ def the_mig_manager_runs(config: Rke2Config) -> Iterable[Flaw]:
     for number, pool in enumerate(config.pools):
         if layout_name(config, pool) is not None and system(config, pool) is OperatingSystem.RHEL_8:
             own = pool.operating_system is not None
-            yield Flaw(
+            yield finding(
                 ("pools", number, "operating-system") if own else ("operating-system",),
                 f"has a GLIBC too old for the MIG manager with the host's driver, in pool {pool.name}",
                 '"rhel-8"',
@@ -205,9 +197,8 @@ def the_mig_manager_runs(config: Rke2Config) -> Iterable[Flaw]:
             )
 
 
-@rule(40, needs=["sharing", "driver", "operator"], each=["pools"])
-def mixed_pods_are_scheduled(config: Rke2Config) -> Iterable[Flaw]:
-    """Some drivers leave pods for slices pending beside pods for whole GPUs."""
+@rule(40, "rke2.mig-mixed-driver", each=["pools"])
+def mixed_pods_are_scheduled(config: Rke2Config) -> Iterable[Finding]:
     fault = rke2_matrix.matrix().known_faults["mixed-mig-pending"]
     if isinstance(config.driver, PrecompiledDriver):
         return
@@ -217,24 +208,10 @@ def mixed_pods_are_scheduled(config: Rke2Config) -> Iterable[Flaw]:
         version = driver_version(config, pool.driver)
         kinds = {cut is None for cut in cuts(config, pool)}
         if len(kinds) > 1 and release(fault.first) <= release(version) <= release(fault.last):
-            yield Flaw(
+            yield finding(
                 ("pools", number, "mig"),
                 f"has whole GPUs beside slices, and with driver {version} {fault.what}",
                 show(pool.mig),
                 "choose a driver outside of "
                 f"{fault.first} to {fault.last}, or cut all GPUs of the node",
             )
-
-
-RULES = (
-    layouts_are_for_mig,
-    layouts_exist,
-    slices_fit_on_a_gpu,
-    layouts_name_every_gpu_once,
-    layouts_have_names_of_their_own,
-    names_of_the_manager_mean_one_thing,
-    strategy_single_has_one_profile,
-    layouts_are_used,
-    the_mig_manager_runs,
-    mixed_pods_are_scheduled,
-)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from gpuclusters.config.fault import Flaw, Path, show
+from gpuclusters.config.fault import finding, show
 from gpuclusters.config.rke2_cluster import Rke2Config
 from gpuclusters.config.rke2_cluster_driver import (
     HostDriver,
@@ -20,17 +20,15 @@ from gpuclusters.config.rke2_cluster_machines import (
 )
 from gpuclusters.config.rke2_rules.driver import pools_with_drivers
 from gpuclusters.config.rules.rule import rule
+from gpuclusters.core.finding import Finding, Path
 from gpuclusters.domain import rke2_matrix
 from gpuclusters.domain.rke2_matrix import ModulesPolicy, branch_of
 from gpuclusters.gpu_operator.keys import at
 from gpuclusters.gpu_operator.values import understands_auto
 
-_NEEDS = ("driver", "operator")
 
-
-@rule(35, needs=_NEEDS, each=["pools"])
-def gpus_take_the_kernel_modules(config: Rke2Config) -> Iterable[Flaw]:
-    """Open modules are for Turing and later, proprietary ones not for Blackwell."""
+@rule(35, "rke2.kernel-modules", each=["pools"])
+def gpus_take_the_kernel_modules(config: Rke2Config) -> Iterable[Finding]:
     if isinstance(config.driver, PrecompiledDriver):
         return
     for number, pool, version in pools_with_drivers(config):
@@ -41,7 +39,7 @@ def gpus_take_the_kernel_modules(config: Rke2Config) -> Iterable[Flaw]:
             other = (
                 ModulesPolicy.PROPRIETARY if chosen is ModulesPolicy.OPEN else ModulesPolicy.OPEN
             )
-            yield Flaw(
+            yield finding(
                 ("pools", number, "driver", "modules") if own else ("driver", "modules"),
                 f"do not fit {pool.gpu.product} of pool {pool.name}: its GPUs {problem}",
                 show(chosen.value),
@@ -49,9 +47,8 @@ def gpus_take_the_kernel_modules(config: Rke2Config) -> Iterable[Flaw]:
             )
 
 
-@rule(35, needs=_NEEDS, each=["pools"])
-def old_drivers_are_told_their_modules(config: Rke2Config) -> Iterable[Flaw]:
-    """A driver container chooses its modules by itself from 570.86.15 on."""
+@rule(35, "rke2.kernel-modules-unstated", each=["pools"])
+def old_drivers_are_told_their_modules(config: Rke2Config) -> Iterable[Finding]:
     if not isinstance(config.driver, OperatorDriver):
         return
     if config.driver.modules is not ModulesPolicy.AUTO:
@@ -59,7 +56,7 @@ def old_drivers_are_told_their_modules(config: Rke2Config) -> Iterable[Flaw]:
     version = driver_version(config)
     each = {modules(config, pool) for _, pool, _ in pools_with_drivers(config)}
     if not understands_auto(version) and len(each) > 1:
-        yield Flaw(
+        yield finding(
             ("driver", "modules"),
             f"is auto, which the container of {version} does not understand, and the pools differ",
             '"auto"',
@@ -67,14 +64,13 @@ def old_drivers_are_told_their_modules(config: Rke2Config) -> Iterable[Flaw]:
         )
 
 
-@rule(36, needs=("driver", "secure_boot", "operating_system"), each=["pools"])
-def secure_boot_takes_the_modules(config: Rke2Config) -> Iterable[Flaw]:
-    """Secure Boot loads modules that are signed with a key that the firmware knows."""
+@rule(36, "rke2.secure-boot", each=["pools"])
+def secure_boot_takes_the_modules(config: Rke2Config) -> Iterable[Finding]:
     if not config.secure_boot:
         return
     match config.driver:
         case OperatorDriver():
-            yield Flaw(
+            yield finding(
                 ("driver", "source"),
                 "builds modules on the nodes, which nobody signs: Secure Boot refuses them, "
                 '"Key was rejected by service"',
@@ -82,14 +78,14 @@ def secure_boot_takes_the_modules(config: Rke2Config) -> Iterable[Flaw]:
                 "write driver.source: host with driver.packages: distribution, or signed containers",
             )
         case PrecompiledDriver() if not config.driver.secure_boot_signed:
-            yield Flaw(
+            yield finding(
                 ("driver", "secure-boot-signed"),
                 "is false while secure-boot is true: the modules would be refused",
                 "false",
                 "write true if they are signed with a key that the firmware knows, as SUSE's are",
             )
         case HostDriver() if config.driver.packages is Packages.NVIDIA:
-            yield Flaw(
+            yield finding(
                 ("driver", "packages"),
                 "are built on the hosts by DKMS, without a signature that Secure Boot knows",
                 '"nvidia"',
@@ -97,9 +93,8 @@ def secure_boot_takes_the_modules(config: Rke2Config) -> Iterable[Flaw]:
             )
 
 
-@rule(36, needs=("driver", "operating_system"), each=["pools"])
-def the_distribution_has_the_driver(config: Rke2Config) -> Iterable[Flaw]:
-    """Ubuntu and SLES have drivers among their own packages; the RHEL family has none."""
+@rule(36, "rke2.distribution-driver-missing", each=["pools"])
+def the_distribution_has_the_driver(config: Rke2Config) -> Iterable[Finding]:
     if not isinstance(config.driver, HostDriver):
         return
     if config.driver.packages is not Packages.DISTRIBUTION:
@@ -107,7 +102,7 @@ def the_distribution_has_the_driver(config: Rke2Config) -> Iterable[Flaw]:
     for _, pool, _ in pools_with_drivers(config):
         runs = system(config, pool)
         if runs is not None and runs.family in ("rhel", "rocky"):
-            yield Flaw(
+            yield finding(
                 ("driver", "packages"),
                 f"are not there: {runs.value} of pool {pool.name} has no driver of its own",
                 '"distribution"',
@@ -115,15 +110,14 @@ def the_distribution_has_the_driver(config: Rke2Config) -> Iterable[Flaw]:
             )
 
 
-@rule(35, needs=_NEEDS, each=["pools"])
-def direct_storage_has_open_modules(config: Rke2Config) -> Iterable[Flaw]:
-    """GPUDirect Storage and GDRCopy are built beside a driver container, the former for open modules."""
+@rule(35, "rke2.direct-storage-modules", each=["pools"])
+def direct_storage_has_open_modules(config: Rke2Config) -> Iterable[Finding]:
     for key in ("gds.enabled", "gdrcopy.enabled"):
         if at(config.operator.values, key) is not True:
             continue
         path: Path = ("operator", "values", *key.split("."))
         if not isinstance(config.driver, OperatorDriver):
-            yield Flaw(
+            yield finding(
                 path,
                 "is on, and is built in the driver's container, which driver.source "
                 f"{config.driver.source} does not have",
@@ -133,18 +127,9 @@ def direct_storage_has_open_modules(config: Rke2Config) -> Iterable[Flaw]:
             continue
         for _, pool, _ in pools_with_drivers(config):
             if modules(config, pool) is ModulesPolicy.PROPRIETARY and key.startswith("gds"):
-                yield Flaw(
+                yield finding(
                     path,
                     f"is on, and needs open modules, which pool {pool.name} does not have",
                     "true",
                     "remove it, or leave that pool to another cluster",
                 )
-
-
-RULES = (
-    gpus_take_the_kernel_modules,
-    old_drivers_are_told_their_modules,
-    secure_boot_takes_the_modules,
-    the_distribution_has_the_driver,
-    direct_storage_has_open_modules,
-)

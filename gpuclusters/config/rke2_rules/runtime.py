@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from gpuclusters.config import rke2_checks
-from gpuclusters.config.fault import NOTHING, Flaw, Path, show
+from gpuclusters.config.fault import NOTHING, finding, show
 from gpuclusters.config.rke2_cluster import Rke2Config
-from gpuclusters.config.rules.rule import Severity, rule
+from gpuclusters.config.rules.rule import rule
+from gpuclusters.core.finding import Finding, Level, Path
 from gpuclusters.domain import rke2, rke2_matrix
 from gpuclusters.domain.rke2 import CONTAINERD_SOCKET
 from gpuclusters.domain.rke2_matrix import operator_major
@@ -31,41 +32,37 @@ _NEEDLESS = {
 }
 
 
-@rule(38, needs=["default_runtime"])
-def no_default_runtime(config: Rke2Config) -> Iterable[Flaw]:
-    """`default-runtime` keeps RKE2 from starting before the runtime's program is there."""
+@rule(38, "rke2.default-runtime")
+def no_default_runtime(config: Rke2Config) -> Iterable[Finding]:
     return rke2_checks.no_default_runtime(config, ())
 
 
-@rule(38, needs=["environment"])
-def variables_are_those_of_a_proxy(config: Rke2Config) -> Iterable[Flaw]:
-    """The units' environment holds proxies; CONTAINERD_CONFIG there breaks RKE2 at its next restart."""
+@rule(38, "rke2.environment-variable")
+def variables_are_those_of_a_proxy(config: Rke2Config) -> Iterable[Finding]:
     return rke2_checks.variables(config, ())
 
 
-@rule(38, needs=["operator"])
-def the_toolkit_keeps_its_hands_off_containerd(config: Rke2Config) -> Iterable[Flaw]:
-    """No variable of the toolkit names a configuration of containerd: RKE2 finds the runtime by itself."""
+@rule(38, "rke2.toolkit-containerd-config")
+def the_toolkit_keeps_its_hands_off_containerd(config: Rke2Config) -> Iterable[Finding]:
     for name, value in environment(config.operator.values, "toolkit").items():
         if name in _BREAKING:
-            yield Flaw((*_ENV, name), _BREAKING[name], show(value), "remove it")
+            yield finding((*_ENV, name), _BREAKING[name], show(value), "remove it")
 
 
-@rule(38, needs=["operator"])
-def the_toolkit_knows_the_socket(config: Rke2Config) -> Iterable[Flaw]:
-    """A list of variables of your own replaces ours, which names the socket of RKE2's containerd."""
+@rule(38, "rke2.toolkit-socket")
+def the_toolkit_knows_the_socket(config: Rke2Config) -> Iterable[Finding]:
     if at(config.operator.values, "toolkit.env") is None or config.operator.nri_plugin:
         return
     found = environment(config.operator.values, "toolkit").get("CONTAINERD_SOCKET")
     if found is None:
-        yield Flaw(
+        yield finding(
             (*_ENV, "CONTAINERD_SOCKET"),
             'is missing: the toolkit signals another socket, "error signaling containerd … no such file"',
             NOTHING,
             f"add {{name: CONTAINERD_SOCKET, value: {CONTAINERD_SOCKET}}}; a list here replaces ours",
         )
     elif found != CONTAINERD_SOCKET:
-        yield Flaw(
+        yield finding(
             (*_ENV, "CONTAINERD_SOCKET"),
             "is not the socket of RKE2's containerd",
             show(found),
@@ -73,23 +70,21 @@ def the_toolkit_knows_the_socket(config: Rke2Config) -> Iterable[Flaw]:
         )
 
 
-@rule(38, needs=["operator"], severity=Severity.WARNING)
-def variables_of_old_guides_are_gone(config: Rke2Config) -> Iterable[Flaw]:
-    """Guides from before CDI set a default runtime and a runtime class."""
+@rule(38, "rke2.toolkit-old-variable", level=Level.WARN)
+def variables_of_old_guides_are_gone(config: Rke2Config) -> Iterable[Finding]:
     known = rke2_matrix.major(config.operator.version)
     if known is not None and not known.cdi_default:
         return
     for name, value in environment(config.operator.values, "toolkit").items():
         if name in _NEEDLESS:
-            yield Flaw((*_ENV, name), _NEEDLESS[name], show(value), "remove it")
+            yield finding((*_ENV, name), _NEEDLESS[name], show(value), "remove it")
 
 
-@rule(38, needs=["operator"])
-def the_toolkit_is_where_rke2_looks(config: Rke2Config) -> Iterable[Flaw]:
-    """RKE2 looks for the runtime below /usr/local/nvidia/toolkit when it starts."""
+@rule(38, "rke2.toolkit-folder")
+def the_toolkit_is_where_rke2_looks(config: Rke2Config) -> Iterable[Finding]:
     found = at(config.operator.values, "toolkit.installDir")
     if found is not None and found != "/usr/local/nvidia":
-        yield Flaw(
+        yield finding(
             ("operator", "values", "toolkit", "installDir"),
             "is not where RKE2 looks for the runtime when it starts",
             show(found),
@@ -97,12 +92,11 @@ def the_toolkit_is_where_rke2_looks(config: Rke2Config) -> Iterable[Flaw]:
         )
 
 
-@rule(38, needs=["operator"], severity=Severity.WARNING)
-def somebody_installs_the_toolkit(config: Rke2Config) -> Iterable[Flaw]:
-    """Without the toolkit's container every host needs one of its own, where RKE2 finds it."""
+@rule(38, "rke2.toolkit-not-installed", level=Level.WARN)
+def somebody_installs_the_toolkit(config: Rke2Config) -> Iterable[Finding]:
     off = at(config.operator.values, "toolkit.enabled") is False
     if off and not config.operator.nri_plugin:
-        yield Flaw(
+        yield finding(
             ("operator", "values", "toolkit", "enabled"),
             "is off: no GPU gets into a container unless every host has nvidia-container-toolkit",
             "false",
@@ -110,13 +104,12 @@ def somebody_installs_the_toolkit(config: Rke2Config) -> Iterable[Flaw]:
         )
 
 
-@rule(38, needs=["operator"])
-def cdi_stays_on(config: Rke2Config) -> Iterable[Flaw]:
-    """Without CDI every pod needs a runtime class, and the NRI plugin does not start."""
+@rule(38, "rke2.cdi-off")
+def cdi_stays_on(config: Rke2Config) -> Iterable[Finding]:
     if at(config.operator.values, "cdi.enabled") is not False:
         return
     if config.operator.nri_plugin:
-        yield Flaw(
+        yield finding(
             ("operator", "values", "cdi", "enabled"),
             "is off while operator.nri-plugin is true, which the chart refuses",
             "false",
@@ -124,12 +117,11 @@ def cdi_stays_on(config: Rke2Config) -> Iterable[Flaw]:
         )
 
 
-@rule(38, needs=["operator"], severity=Severity.WARNING)
-def without_cdi_pods_can_take_all_gpus(config: Rke2Config) -> Iterable[Flaw]:
-    """Without CDI a pod sees all GPUs by an environment variable, unless three settings forbid it."""
+@rule(38, "rke2.gpus-open-to-pods", level=Level.WARN)
+def without_cdi_pods_can_take_all_gpus(config: Rke2Config) -> Iterable[Finding]:
     known = rke2_matrix.major(config.operator.version)
     if at(config.operator.values, "cdi.enabled") is False and (known is None or known.cdi_default):
-        yield Flaw(
+        yield finding(
             ("operator", "values", "cdi", "enabled"),
             "is off: pods need runtimeClassName: nvidia, and NVIDIA_VISIBLE_DEVICES=all gives them every GPU",
             "false",
@@ -137,15 +129,14 @@ def without_cdi_pods_can_take_all_gpus(config: Rke2Config) -> Iterable[Flaw]:
         )
 
 
-@rule(38, needs=["operator", "version"])
-def the_nri_plugin_has_what_it_needs(config: Rke2Config) -> Iterable[Flaw]:
-    """The NRI plugin is there from v26.3 on, and works with some versions of containerd."""
+@rule(38, "rke2.nri-unsupported")
+def the_nri_plugin_has_what_it_needs(config: Rke2Config) -> Iterable[Finding]:
     if not config.operator.nri_plugin:
         return
     path: Path = ("operator", "nri-plugin")
     known = rke2_matrix.major(config.operator.version)
     if known is not None and not known.nri:
-        yield Flaw(
+        yield finding(
             path,
             f"is not in GPU Operator {operator_major(config.operator.version)}",
             "true",
@@ -155,7 +146,7 @@ def the_nri_plugin_has_what_it_needs(config: Rke2Config) -> Iterable[Flaw]:
     brings = rke2_matrix.containerd(rke2.parse_version(config.version))
     fitting = [parse_release(text) or () for text in (known.nri if known is not None else ())]
     if brings is not None and fitting and not any(_is_of(brings, one) for one in fitting):
-        yield Flaw(
+        yield finding(
             path,
             f"needs containerd {', '.join(known.nri if known else ())}, and {config.version} brings "
             f"{'.'.join(map(str, brings))}",
@@ -169,11 +160,10 @@ def _is_of(brings: tuple[int, ...], one: tuple[int, ...]) -> bool:
     return brings[:2] == one[:2] and (len(one) < 3 or brings >= one)
 
 
-@rule(38, needs=["operator"])
-def the_nri_plugin_runs_in_the_toolkit(config: Rke2Config) -> Iterable[Flaw]:
-    """The chart refuses the NRI plugin without its toolkit, which carries it."""
+@rule(38, "rke2.nri-without-toolkit")
+def the_nri_plugin_runs_in_the_toolkit(config: Rke2Config) -> Iterable[Finding]:
     if config.operator.nri_plugin and at(config.operator.values, "toolkit.enabled") is False:
-        yield Flaw(
+        yield finding(
             ("operator", "values", "toolkit", "enabled"),
             "is off while operator.nri-plugin is true, which the chart refuses",
             "false",
@@ -181,29 +171,12 @@ def the_nri_plugin_runs_in_the_toolkit(config: Rke2Config) -> Iterable[Flaw]:
         )
 
 
-@rule(38, needs=["operator"], severity=Severity.WARNING)
-def the_nri_plugin_is_experimental(config: Rke2Config) -> Iterable[Flaw]:
-    """NVIDIA does not call the NRI plugin ready for production; pods that name a runtime class break."""
+@rule(38, "rke2.nri-experimental", level=Level.WARN)
+def the_nri_plugin_is_experimental(config: Rke2Config) -> Iterable[Finding]:
     if config.operator.nri_plugin:
-        yield Flaw(
+        yield finding(
             ("operator", "nri-plugin"),
             "is experimental, and pods with runtimeClassName: nvidia no longer start",
             "true",
             "remove it, unless RKE2 must not be restarted",
         )
-
-
-RULES = (
-    no_default_runtime,
-    variables_are_those_of_a_proxy,
-    the_toolkit_keeps_its_hands_off_containerd,
-    the_toolkit_knows_the_socket,
-    variables_of_old_guides_are_gone,
-    the_toolkit_is_where_rke2_looks,
-    somebody_installs_the_toolkit,
-    cdi_stays_on,
-    without_cdi_pods_can_take_all_gpus,
-    the_nri_plugin_has_what_it_needs,
-    the_nri_plugin_runs_in_the_toolkit,
-    the_nri_plugin_is_experimental,
-)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from gpuclusters.config.fault import Flaw, Path, show
+from gpuclusters.config.fault import finding, show
 from gpuclusters.config.rke2_cluster import Rke2Config
 from gpuclusters.config.rke2_cluster_plan import has_free_node, taints
-from gpuclusters.config.rules.rule import Severity, rule
+from gpuclusters.config.rules.rule import rule
+from gpuclusters.core.finding import Finding, Level, Path
 from gpuclusters.gpu_operator.keys import at
 from gpuclusters.gpu_operator.values import toleration
 
@@ -15,23 +16,22 @@ RESERVED = ("kube-system", "kube-public", "kube-node-lease", "default")
 _ANY = "*"
 
 
-@rule(42, needs=["operator", "proof", "metrics"])
-def namespaces_are_ours(config: Rke2Config) -> Iterable[Flaw]:
-    """The operator and the proof have namespaces of their own, which this program makes and labels."""
+@rule(42, "rke2.namespace-taken")
+def namespaces_are_ours(config: Rke2Config) -> Iterable[Finding]:
     named: list[tuple[Path, str]] = [
         (("operator", "namespace"), config.operator.namespace),
         (("proof", "namespace"), config.proof.namespace),
     ]
     for path, name in named:
         if name in RESERVED or name.startswith("cattle-"):
-            yield Flaw(
+            yield finding(
                 path,
                 "is not this program's: it labels its namespaces, which profile: cis closes otherwise",
                 show(name),
                 "write a namespace that this program makes, with the Pod Security level that its pods need",
             )
     if config.operator.namespace == config.proof.namespace:
-        yield Flaw(
+        yield finding(
             ("proof", "namespace"),
             "is that of the operator, whose pods may do what no other pod may",
             show(config.proof.namespace),
@@ -39,9 +39,8 @@ def namespaces_are_ours(config: Rke2Config) -> Iterable[Flaw]:
         )
 
 
-@rule(42, needs=["operator", "pools", "servers", "dedicated_servers"])
-def operands_tolerate_the_taints(config: Rke2Config) -> Iterable[Flaw]:
-    """Tolerations of your own replace the derived ones: a node whose taint is missing gets no GPU."""
+@rule(42, "rke2.taint-not-tolerated")
+def operands_tolerate_the_taints(config: Rke2Config) -> Iterable[Finding]:
     places = {
         "daemonsets.tolerations": "0 desired pods on them: no driver, no plugin, no GPU",
         "node-feature-discovery.worker.tolerations": "no label on them, so that they do not count",
@@ -52,7 +51,7 @@ def operands_tolerate_the_taints(config: Rke2Config) -> Iterable[Flaw]:
             continue
         for taint in taints(config):
             if taint["effect"] != "PreferNoSchedule" and not _tolerated(taint, stated):
-                yield Flaw(
+                yield finding(
                     ("operator", "values", *key.split(".")),
                     f"leave out taint {taint['key']}={taint['value']}:{taint['effect']} of a pool: {what}",
                     f"a list of {len(stated)}",
@@ -81,11 +80,10 @@ def _spelled(one: dict[str, object]) -> str:
     return "{" + ", ".join(f"{key}: {value}" for key, value in one.items()) + "}"
 
 
-@rule(42, needs=["pools", "servers", "dedicated_servers"], severity=Severity.WARNING)
-def there_is_a_node_for_everything_else(config: Rke2Config) -> Iterable[Flaw]:
-    """If every node is tainted, nothing but what tolerates all of it starts: no monitoring, no ingress."""
+@rule(42, "rke2.all-nodes-tainted", level=Level.WARN)
+def there_is_a_node_for_everything_else(config: Rke2Config) -> Iterable[Finding]:
     if config.pools and not has_free_node(config):
-        yield Flaw(
+        yield finding(
             ("pools",),
             "leave no node without a taint: the operator is made to tolerate them, and nothing else is",
             show([pool.name for pool in config.pools]),
@@ -93,12 +91,11 @@ def there_is_a_node_for_everything_else(config: Rke2Config) -> Iterable[Flaw]:
         )
 
 
-@rule(42, needs=["selinux", "artifacts", "operating_system"])
-def selinux_is_of_the_rhel_family(config: Rke2Config) -> Iterable[Flaw]:
-    """`selinux: true` needs the package rke2-selinux, which Ubuntu does not have."""
+@rule(42, "rke2.selinux-system")
+def selinux_is_of_the_rhel_family(config: Rke2Config) -> Iterable[Finding]:
     system = config.operating_system
     if config.selinux and system is not None and system.family == "ubuntu":
-        yield Flaw(
+        yield finding(
             ("selinux",),
             f"is on, and {system.value} has no rke2-selinux",
             "true",
@@ -106,9 +103,8 @@ def selinux_is_of_the_rhel_family(config: Rke2Config) -> Iterable[Flaw]:
         )
 
 
-@rule(42, needs=["registry_auth", "mirrors", "system_default_registry"])
-def passwords_are_for_registries_that_are_used(config: Rke2Config) -> Iterable[Flaw]:
-    """A registry that wants a password is one that something is pulled from."""
+@rule(42, "rke2.registry-unused")
+def passwords_are_for_registries_that_are_used(config: Rke2Config) -> Iterable[Finding]:
     endpoints = {
         endpoint.partition("://")[2].partition("/")[0]
         for mirror in config.mirrors.values()
@@ -118,25 +114,16 @@ def passwords_are_for_registries_that_are_used(config: Rke2Config) -> Iterable[F
     known = endpoints | public | set(config.mirrors) | {config.system_default_registry or ""}
     for number, name in enumerate(config.registry_auth):
         if "://" in name or "/" in name:
-            yield Flaw(
+            yield finding(
                 ("registry-auth", number),
                 "is an address or a path",
                 show(name),
                 "write host and port alone: registry.example.com:5000",
             )
         elif name not in known:
-            yield Flaw(
+            yield finding(
                 ("registry-auth", number),
                 "is no registry that this configuration pulls from",
                 show(name),
                 f"write one of {', '.join(sorted(endpoints | set(config.mirrors)) or sorted(public))}",
             )
-
-
-RULES = (
-    namespaces_are_ours,
-    operands_tolerate_the_taints,
-    there_is_a_node_for_everything_else,
-    selinux_is_of_the_rhel_family,
-    passwords_are_for_registries_that_are_used,
-)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from gpuclusters.config import gcp_rules, rke2_checks
-from gpuclusters.config.fault import Flaw, Path, show
+from gpuclusters.config.fault import finding, show
 from gpuclusters.config.gcp import GcpHosts
 from gpuclusters.config.hosts import ExistingHosts, LabHosts
 from gpuclusters.config.rke2_cluster import Rke2Config
 from gpuclusters.config.rke2_cluster_machines import agents
 from gpuclusters.config.rke2_cluster_network import Canal, Flannel
-from gpuclusters.config.rules.rule import Severity, rule
+from gpuclusters.config.rules.rule import rule
+from gpuclusters.core.finding import Finding, Level, Path
 
 
 def _addresses(config: Rke2Config) -> Mapping[str, str]:
@@ -19,15 +20,13 @@ def _addresses(config: Rke2Config) -> Mapping[str, str]:
     return {machine.name: machine.address for machine in machines}
 
 
-@rule(31, needs=["servers"])
-def servers_can_hold_a_majority(config: Rke2Config) -> Iterable[Flaw]:
-    """There are 1, 3 or 5 servers: an even number survives no more failures than one less."""
+@rule(31, "rke2.server-count")
+def servers_can_hold_a_majority(config: Rke2Config) -> Iterable[Finding]:
     return rke2_checks.majority(len(config.servers), ())
 
 
-@rule(31, needs=["servers", "hosts", "registration_address"])
-def servers_have_one_address(config: Rke2Config) -> Iterable[Flaw]:
-    """Several servers are reached by one fixed address, else the cluster hangs on the first."""
+@rule(31, "rke2.registration-address")
+def servers_have_one_address(config: Rke2Config) -> Iterable[Finding]:
     known = _addresses(config)
     return rke2_checks.one_address(
         config.registration_address,
@@ -37,25 +36,22 @@ def servers_have_one_address(config: Rke2Config) -> Iterable[Flaw]:
     )
 
 
-@rule(31, needs=["servers", "hosts"], severity=Severity.WARNING)
-def one_server_is_no_spare(config: Rke2Config) -> Iterable[Flaw]:
-    """With one server, its failure or upgrade is an outage of the API."""
+@rule(31, "rke2.single-server", level=Level.WARN)
+def one_server_is_no_spare(config: Rke2Config) -> Iterable[Finding]:
     if not isinstance(config.hosts, LabHosts):
         yield from rke2_checks.no_spare(len(config.servers), ())
 
 
-@rule(32, needs=["cluster_cidr", "service_cidr", "servers", "pools"])
-def networks_have_room(config: Rke2Config) -> Iterable[Flaw]:
-    """The pods' range has a /24 for every node; neither range can grow later."""
+@rule(32, "rke2.network-too-small")
+def networks_have_room(config: Rke2Config) -> Iterable[Finding]:
     nodes = len(set(config.servers)) + len(agents(config))
     return rke2_checks.room(("cluster-cidr", config.cluster_cidr), config.service_cidr, nodes, ())
 
 
-@rule(32, needs=["cluster_cidr", "service_cidr"])
-def cluster_networks_do_not_meet(config: Rke2Config) -> Iterable[Flaw]:
-    """Pods and services have different addresses, else some of both are never reached."""
+@rule(32, "rke2.networks-overlap")
+def cluster_networks_do_not_meet(config: Rke2Config) -> Iterable[Finding]:
     if config.cluster_cidr.overlaps(config.service_cidr):
-        yield Flaw(
+        yield finding(
             ("service-cidr",),
             f"meets cluster-cidr, which is {config.cluster_cidr}",
             show(str(config.service_cidr)),
@@ -63,9 +59,8 @@ def cluster_networks_do_not_meet(config: Rke2Config) -> Iterable[Flaw]:
         )
 
 
-@rule(32, needs=["cluster_cidr", "service_cidr", "hosts", "registration_address"])
-def machines_are_outside_of_the_clusters_networks(config: Rke2Config) -> Iterable[Flaw]:
-    """No machine has an address of pods or services: it could not be reached from within."""
+@rule(32, "rke2.machine-in-cluster-network")
+def machines_are_outside_of_the_clusters_networks(config: Rke2Config) -> Iterable[Finding]:
     ranges = {"cluster-cidr": config.cluster_cidr, "service-cidr": config.service_cidr}
     return rke2_checks.outside(_stated(config), ranges, ())
 
@@ -77,11 +72,10 @@ def _stated(config: Rke2Config) -> Iterator[tuple[Path, str | None]]:
     yield ("registration-address",), config.registration_address
 
 
-@rule(32, needs=["cni", "cis_profile"])
-def the_cni_closes_what_cis_closes(config: Rke2Config) -> Iterable[Flaw]:
-    """`profile: cis` writes network policies, which flannel alone does not enforce."""
+@rule(32, "rke2.cis-without-policies")
+def the_cni_closes_what_cis_closes(config: Rke2Config) -> Iterable[Finding]:
     if config.cis_profile and isinstance(config.cni, Flannel):
-        yield Flaw(
+        yield finding(
             ("cni", "kind"),
             "enforces no network policies, and cis-profile relies on them",
             '"flannel"',
@@ -89,11 +83,10 @@ def the_cni_closes_what_cis_closes(config: Rke2Config) -> Iterable[Flaw]:
         )
 
 
-@rule(32, needs=["cni"], severity=Severity.WARNING)
-def flannel_closes_nothing(config: Rke2Config) -> Iterable[Flaw]:
-    """With flannel alone every pod reaches every other, whatever policies say."""
+@rule(32, "rke2.cni-without-policies", level=Level.WARN)
+def flannel_closes_nothing(config: Rke2Config) -> Iterable[Finding]:
     if isinstance(config.cni, Flannel):
-        yield Flaw(
+        yield finding(
             ("cni", "kind"),
             "ignores network policies: every pod reaches every other",
             '"flannel"',
@@ -101,9 +94,8 @@ def flannel_closes_nothing(config: Rke2Config) -> Iterable[Flaw]:
         )
 
 
-@rule(32, needs=["hosts", "cluster_cidr", "service_cidr", "name"])
-def google_cloud_can_make_the_machines(config: Rke2Config) -> Iterable[Flaw]:
-    """What Google Cloud would refuse, or would make so that nothing works on it (docs/google-cloud.md)."""
+@rule(32, "rke2.google-cloud-refuses")
+def google_cloud_can_make_the_machines(config: Rke2Config) -> Iterable[Finding]:
     if isinstance(config.hosts, GcpHosts):
         yield from gcp_rules.check(
             config.hosts,
@@ -112,32 +104,17 @@ def google_cloud_can_make_the_machines(config: Rke2Config) -> Iterable[Flaw]:
         )
 
 
-@rule(32, needs=["cni", "hosts"], severity=Severity.WARNING)
-def packets_fit_into_googles_network(config: Rke2Config) -> Iterable[Flaw]:
-    """An MTU of pods above that of the machines' network drops large packets, and small ones get through."""
+@rule(32, "rke2.mtu-above-network", level=Level.WARN)
+def packets_fit_into_googles_network(config: Rke2Config) -> Iterable[Finding]:
     if not isinstance(config.hosts, GcpHosts) or config.hosts.network.source != "own":
         return
     overhead = 80 if isinstance(config.cni, Canal) and config.cni.wireguard else 50
     most = config.hosts.network.mtu - overhead
     stated = getattr(config.cni, "mtu", None)
     if stated is not None and stated > most:
-        yield Flaw(
+        yield finding(
             ("cni", "mtu"),
             f"leaves no room for the tunnel in hosts.network.mtu, which is {config.hosts.network.mtu}",
             show(stated),
             f"write {most} or less, or remove it",
         )
-
-
-RULES = (
-    servers_can_hold_a_majority,
-    servers_have_one_address,
-    one_server_is_no_spare,
-    networks_have_room,
-    cluster_networks_do_not_meet,
-    machines_are_outside_of_the_clusters_networks,
-    the_cni_closes_what_cis_closes,
-    flannel_closes_nothing,
-    google_cloud_can_make_the_machines,
-    packets_fit_into_googles_network,
-)

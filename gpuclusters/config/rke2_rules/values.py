@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from gpuclusters.config.fault import Flaw, show
+from gpuclusters.config.fault import finding, show
 from gpuclusters.config.rke2_cluster import Rke2Config
 from gpuclusters.config.rules.rule import rule
+from gpuclusters.core.finding import Finding
 from gpuclusters.domain.rke2_matrix import operator_major
 from gpuclusters.gpu_operator import keys
 from gpuclusters.gpu_operator.keys import at
@@ -35,12 +36,11 @@ _DECIDED: Mapping[str, str] = {
 }
 
 
-@rule(37, needs=["operator"])
-def the_chart_reads_every_value(config: Rke2Config) -> Iterable[Flaw]:
-    """Every key is one that the chart of this release reads, and holds what it takes."""
+@rule(37, "rke2.chart-value-unknown")
+def the_chart_reads_every_value(config: Rke2Config) -> Iterable[Finding]:
     values = config.operator.values
     for problem in keys.problems(values, operator_major(config.operator.version)):
-        yield Flaw(
+        yield finding(
             ("operator", "values", *problem.path),
             problem.wrong,
             _shown(values, problem.path),
@@ -57,21 +57,14 @@ def _shown(values: Mapping[str, object], path: tuple[str, ...]) -> str:
     return show(found, path)
 
 
-@rule(39, needs=["operator"])
-def values_are_not_decided_twice(config: Rke2Config) -> Iterable[Flaw]:
-    """What a key of the configuration decides is not decided by a value of the chart again."""
+@rule(39, "rke2.chart-value-twice")
+def values_are_not_decided_twice(config: Rke2Config) -> Iterable[Finding]:
     for key, instead in _DECIDED.items():
         found = at(config.operator.values, key)
         if found is not None:
-            yield Flaw(
+            yield finding(
                 ("operator", "values", *key.split(".")),
                 "is decided by this configuration already",
                 show(found, tuple(key.split("."))),
                 instead,
             )
-
-
-RULES = (
-    the_chart_reads_every_value,
-    values_are_not_decided_twice,
-)

@@ -1,7 +1,7 @@
 """The rules: what must hold together although each value alone is fine.
 
 Rows are those of the table of failures in docs/configuration.md. A rule is a pure function over the whole
-section; which part of it must be readable for the rule to run stands in its `needs` and `each`.
+section, and the code with which it is registered says in `core/codes` what it asks for.
 """
 
 from gpuclusters.config.rules import (
@@ -18,31 +18,33 @@ from gpuclusters.config.rules import (
     rke2_servers,
     runtime,
     service_vm,
+    service_vm_parts,
     storage,
     tenant,
     versions,
     workload,
 )
-from gpuclusters.config.rules.rule import Rule, Severity
+from gpuclusters.config.rules.rule import Rule, of
 
-CAAS_RULES: tuple[Rule, ...] = (
-    *cluster.RULES,
-    *fabric.RULES,
-    *versions.RULES,
-    *service_vm.RULES,
-    *storage.RULES,
-    *runtime.RULES,
-    *operator.RULES,
-    *device.RULES,
-    *tenant.RULES,
-    *workload.RULES,
-    *network.RULES,
-    *machine.RULES,
-    *preparation.RULES,
-    *handover.RULES,
-    *exposure.RULES,
-    *rke2.RULES,
-    *rke2_servers.RULES,
+CAAS_RULES = of(
+    cluster,
+    fabric,
+    versions,
+    service_vm,
+    service_vm_parts,
+    storage,
+    runtime,
+    operator,
+    device,
+    tenant,
+    workload,
+    network,
+    machine,
+    preparation,
+    handover,
+    exposure,
+    rke2,
+    rke2_servers,
 )
 
-__all__ = ["CAAS_RULES", "Rule", "Severity"]
+__all__ = ["CAAS_RULES", "Rule"]

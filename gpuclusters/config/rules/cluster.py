@@ -6,10 +6,11 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from gpuclusters.config.adopted import strangers
 from gpuclusters.config.caas import CaasConfig
-from gpuclusters.config.fault import Flaw, show, show_values
+from gpuclusters.config.fault import finding, show, show_values
 from gpuclusters.config.hosts import ExistingHosts, LabHosts
 from gpuclusters.config.kubernetes import LabKubernetes, Rke2Kubernetes
 from gpuclusters.config.rules.rule import rule
+from gpuclusters.core.finding import Finding
 
 
 def repeats(names: Sequence[str]) -> Iterator[tuple[int, int]]:
@@ -22,9 +23,8 @@ def repeats(names: Sequence[str]) -> Iterator[tuple[int, int]]:
             first[name] = position
 
 
-@rule(0, needs=["adopt", "kubernetes"], each=["nodes", "tenants"])
-def adopted_things_are_in_the_cluster(config: CaasConfig) -> Iterable[Flaw]:
-    """Only machines and tenants of the cluster are taken over."""
+@rule(0, "caas.adopted-unknown", each=["nodes", "tenants"])
+def adopted_things_are_in_the_cluster(config: CaasConfig) -> Iterable[Finding]:
     machines = {node.name for node in config.nodes}
     if isinstance(config.kubernetes, Rke2Kubernetes):
         machines |= {server.name for server in config.kubernetes.servers}
@@ -33,19 +33,17 @@ def adopted_things_are_in_the_cluster(config: CaasConfig) -> Iterable[Flaw]:
     yield from strangers(("adopt", "tenants"), config.adopt.tenants, tenants)
 
 
-@rule(0, needs=["nodes"])
-def has_nodes(config: CaasConfig) -> Iterable[Flaw]:
-    """A cluster has at least one node."""
+@rule(0, "caas.no-nodes")
+def has_nodes(config: CaasConfig) -> Iterable[Finding]:
     if not config.nodes:
-        yield Flaw(("nodes",), "has no node", "[]", "write at least one: - name: hgx-01")
+        yield finding(("nodes",), "has no node", "[]", "write at least one: - name: hgx-01")
 
 
-@rule(0, each=["nodes"])
-def node_names_differ(config: CaasConfig) -> Iterable[Flaw]:
-    """No two nodes have the same name."""
+@rule(0, "caas.node-twice", each=["nodes"])
+def node_names_differ(config: CaasConfig) -> Iterable[Finding]:
     for position, first in repeats([node.name for node in config.nodes]):
         name = config.nodes[position].name
-        yield Flaw(
+        yield finding(
             ("nodes", position, "name"),
             f"is also the name of nodes[{first}]",
             show(name),
@@ -53,21 +51,20 @@ def node_names_differ(config: CaasConfig) -> Iterable[Flaw]:
         )
 
 
-@rule(0, needs=["hosts"])
-def machine_names_differ(config: CaasConfig) -> Iterable[Flaw]:
-    """No two machines have the same name or the same address and port."""
+@rule(0, "caas.machine-twice")
+def machine_names_differ(config: CaasConfig) -> Iterable[Finding]:
     if not isinstance(config.hosts, ExistingHosts):
         return
     machines = config.hosts.machines
     for position, first in repeats([machine.name for machine in machines]):
-        yield Flaw(
+        yield finding(
             ("hosts", "machines", position, "name"),
             f"is also the name of hosts.machines[{first}]",
             show(machines[position].name),
             "give every machine a name of its own",
         )
     for position, first in repeats([f"{one.address}:{one.port}" for one in machines]):
-        yield Flaw(
+        yield finding(
             ("hosts", "machines", position, "address"),
             f"is also the address of hosts.machines[{first}], with the same port",
             show(machines[position].address),
@@ -75,15 +72,14 @@ def machine_names_differ(config: CaasConfig) -> Iterable[Flaw]:
         )
 
 
-@rule(0, needs=["hosts"], each=["nodes"])
-def nodes_have_machines(config: CaasConfig) -> Iterable[Flaw]:
-    """Every node is one of the machines."""
+@rule(0, "caas.node-without-machine", each=["nodes"])
+def nodes_have_machines(config: CaasConfig) -> Iterable[Finding]:
     if not isinstance(config.hosts, ExistingHosts):
         return
     known = [machine.name for machine in config.hosts.machines]
     for position, node in enumerate(config.nodes):
         if node.name not in known:
-            yield Flaw(
+            yield finding(
                 ("nodes", position, "name"),
                 "is not the name of a machine under hosts.machines",
                 show(node.name),
@@ -91,9 +87,8 @@ def nodes_have_machines(config: CaasConfig) -> Iterable[Flaw]:
             )
 
 
-@rule(0, needs=["hosts", "nodes", "kubernetes"])
-def machines_have_nodes(config: CaasConfig) -> Iterable[Flaw]:
-    """Every machine is used by a node, or is a server of the cluster."""
+@rule(0, "caas.machine-unused")
+def machines_have_nodes(config: CaasConfig) -> Iterable[Finding]:
     if not isinstance(config.hosts, ExistingHosts):
         return
     used = {node.name for node in config.nodes}
@@ -101,7 +96,7 @@ def machines_have_nodes(config: CaasConfig) -> Iterable[Flaw]:
         used |= {server.name for server in config.kubernetes.servers}
     for position, machine in enumerate(config.hosts.machines):
         if machine.name not in used:
-            yield Flaw(
+            yield finding(
                 ("hosts", "machines", position, "name"),
                 "is a machine that no node uses",
                 show(machine.name),
@@ -109,28 +104,16 @@ def machines_have_nodes(config: CaasConfig) -> Iterable[Flaw]:
             )
 
 
-@rule(0, needs=["hosts", "kubernetes"])
-def lab_is_one_thing(config: CaasConfig) -> Iterable[Flaw]:
-    """The lab's machines join the lab's control plane and no other."""
+@rule(0, "caas.lab-mixed")
+def lab_is_one_thing(config: CaasConfig) -> Iterable[Finding]:
     lab_hosts = isinstance(config.hosts, LabHosts)
     if isinstance(config.kubernetes, Rke2Kubernetes):
         return  # made on whatever machines there are
     if lab_hosts != isinstance(config.kubernetes, LabKubernetes):
         other = "lab" if lab_hosts else "existing"
-        yield Flaw(
+        yield finding(
             ("kubernetes", "source"),
             f"does not fit hosts.source, which is {other}",
             show(config.kubernetes.source),
             f"write {other}, or change hosts.source: the machines are nodes of this cluster",
         )
-
-
-RULES = (
-    has_nodes,
-    node_names_differ,
-    machine_names_differ,
-    nodes_have_machines,
-    machines_have_nodes,
-    lab_is_one_thing,
-    adopted_things_are_in_the_cluster,
-)

@@ -12,10 +12,11 @@ from gpuclusters.config.exposure import (
     GivenCertificate,
     IngressExposure,
 )
-from gpuclusters.config.fault import HIDDEN, NOTHING, Flaw, Path, show
+from gpuclusters.config.fault import HIDDEN, NOTHING, finding, show
 from gpuclusters.config.kubernetes import LabKubernetes, Rke2Kubernetes
 from gpuclusters.config.lab import uses_lab
 from gpuclusters.config.rules.rule import rule
+from gpuclusters.core.finding import Finding, Path
 from gpuclusters.domain import certificate
 
 _CHAIN: Path = ("api", "exposure", "certificate", "chain")
@@ -26,15 +27,10 @@ _CHARTS = {
 """By class of Ingress the charts of RKE2 that serve it."""
 
 
-@rule(25, needs=["api", "kubernetes", "hosts"])
-def tenants_reach_the_api_over_tls(config: CaasConfig) -> Iterable[Flaw]:
-    """Tenants send their tokens to the API, so that somebody must end TLS. In the lab the API itself does.
-
-    Do: write how tenants reach the API (`api.exposure`), or `kind: external` if a load balancer that you have
-    ends TLS.
-    """
+@rule(25, "caas.api-without-tls")
+def tenants_reach_the_api_over_tls(config: CaasConfig) -> Iterable[Finding]:
     if config.api.exposure is None and not uses_lab(config):
-        yield Flaw(
+        yield finding(
             ("api", "exposure"),
             "is missing: tenants would send their tokens in clear",
             NOTHING,
@@ -43,14 +39,13 @@ def tenants_reach_the_api_over_tls(config: CaasConfig) -> Iterable[Flaw]:
         )
 
 
-@rule(25, needs=["api", "kubernetes"])
-def the_lab_exposes_its_own_api(config: CaasConfig) -> Iterable[Flaw]:
-    """The lab has neither ingress controllers nor addresses for load balancers."""
+@rule(25, "caas.exposure-in-lab")
+def the_lab_exposes_its_own_api(config: CaasConfig) -> Iterable[Finding]:
     exposure = config.api.exposure
     if exposure is None or isinstance(exposure, ExternalExposure):
         return
     if isinstance(config.kubernetes, LabKubernetes):
-        yield Flaw(
+        yield finding(
             ("api", "exposure"),
             "is nothing that the lab has; its API ends TLS itself, with a certificate of the lab",
             show(exposure.kind),
@@ -58,11 +53,10 @@ def the_lab_exposes_its_own_api(config: CaasConfig) -> Iterable[Flaw]:
         )
 
 
-@rule(25, needs=["api"])
-def proxies_are_known(config: CaasConfig) -> Iterable[Flaw]:
-    """Behind a proxy that is not known, all tenants together have the bounds of one client."""
+@rule(25, "caas.proxies-unknown")
+def proxies_are_known(config: CaasConfig) -> Iterable[Finding]:
     if isinstance(config.api.exposure, ExternalExposure) and not config.api.proxies:
-        yield Flaw(
+        yield finding(
             ("api", "proxies"),
             "is empty while api.exposure.kind is external: all connections would count as one client's",
             show([]),
@@ -70,16 +64,15 @@ def proxies_are_known(config: CaasConfig) -> Iterable[Flaw]:
         )
 
 
-@rule(25, needs=["api", "kubernetes"])
-def rke2_serves_the_ingress_class(config: CaasConfig) -> Iterable[Flaw]:
-    """An Ingress of a class that nothing serves is never reachable."""
+@rule(25, "caas.ingress-class-unserved")
+def rke2_serves_the_ingress_class(config: CaasConfig) -> Iterable[Finding]:
     exposure, cluster = config.api.exposure, config.kubernetes
     if not isinstance(exposure, IngressExposure) or not isinstance(cluster, Rke2Kubernetes):
         return
     charts = _CHARTS.get(exposure.ingress_class, ())
     if missing := [chart for chart in charts if chart in cluster.disabled_charts]:
         kept = [chart for chart in cluster.disabled_charts if chart not in charts]
-        yield Flaw(
+        yield finding(
             ("api", "exposure", "ingress-class"),
             f"is served by {' and '.join(missing)}, which kubernetes.disabled-charts leaves out",
             show(exposure.ingress_class),
@@ -87,16 +80,12 @@ def rke2_serves_the_ingress_class(config: CaasConfig) -> Iterable[Flaw]:
         )
 
 
-@rule(25, needs=["api", "kubernetes"])
-def a_gateway_has_its_kinds(config: CaasConfig) -> Iterable[Flaw]:
-    """RKE2 installs no CRDs of the Gateway API, which Cilium wants to find when it starts.
-
-    Source: Cilium 1.20, "Gateway API Support", prerequisites.
-    """
+@rule(25, "caas.gateway-crds-missing")
+def a_gateway_has_its_kinds(config: CaasConfig) -> Iterable[Finding]:
     if isinstance(config.api.exposure, GatewayExposure) and isinstance(
         config.kubernetes, Rke2Kubernetes
     ):
-        yield Flaw(
+        yield finding(
             ("api", "exposure", "kind"),
             "needs the CRDs of the Gateway API, which a cluster made by RKE2 does not have",
             show("gateway"),
@@ -104,16 +93,15 @@ def a_gateway_has_its_kinds(config: CaasConfig) -> Iterable[Flaw]:
         )
 
 
-@rule(25, needs=["api"])
-def the_certificate_is_for_the_host(config: CaasConfig) -> Iterable[Flaw]:
-    """Clients refuse a certificate that does not name the host that they called."""
+@rule(25, "caas.certificate-host")
+def the_certificate_is_for_the_host(config: CaasConfig) -> Iterable[Finding]:
     found = _given(config)
     if found is None:
         return
     host, chain = found
     if not certificate.covers(chain, host):
         known = ", ".join(certificate.names(chain)) or "no DNS name"
-        yield Flaw(
+        yield finding(
             _CHAIN,
             f"is for {known} and not for api.exposure.host",
             show(host),
@@ -121,12 +109,11 @@ def the_certificate_is_for_the_host(config: CaasConfig) -> Iterable[Flaw]:
         )
 
 
-@rule(25, needs=["api"])
-def the_chain_is_in_order(config: CaasConfig) -> Iterable[Flaw]:
-    """Each certificate is signed by the one after it; many clients give up otherwise."""
+@rule(25, "caas.certificate-chain")
+def the_chain_is_in_order(config: CaasConfig) -> Iterable[Finding]:
     found = _given(config)
     if found is not None and not certificate.is_in_order(found[1]):
-        yield Flaw(
+        yield finding(
             _CHAIN,
             "holds a certificate that the one after it did not sign",
             HIDDEN,
@@ -134,9 +121,8 @@ def the_chain_is_in_order(config: CaasConfig) -> Iterable[Flaw]:
         )
 
 
-@rule(25, needs=["api"])
-def the_certificate_is_valid(config: CaasConfig) -> Iterable[Flaw]:
-    """A certificate counts between two times, and so do those that signed it."""
+@rule(25, "caas.certificate-expired")
+def the_certificate_is_valid(config: CaasConfig) -> Iterable[Finding]:
     found = _given(config)
     if found is None:
         return
@@ -144,9 +130,11 @@ def the_certificate_is_valid(config: CaasConfig) -> Iterable[Flaw]:
     now = datetime.datetime.now(datetime.UTC)
     begins, ends = certificate.begins(chain), certificate.ends(chain)
     if now >= ends:
-        yield Flaw(_CHAIN, "has expired", _day(ends), "give a new one, with its key")
+        yield finding(_CHAIN, "has expired", _day(ends), "give a new one, with its key")
     elif now < begins:
-        yield Flaw(_CHAIN, "is not valid yet", _day(begins), "give one that is, or wait until then")
+        yield finding(
+            _CHAIN, "is not valid yet", _day(begins), "give one that is, or wait until then"
+        )
 
 
 def _given(config: CaasConfig) -> tuple[str, certificate.Chain] | None:
@@ -160,15 +148,3 @@ def _given(config: CaasConfig) -> tuple[str, certificate.Chain] | None:
 
 def _day(moment: datetime.datetime) -> str:
     return f"{moment:%Y-%m-%d}"
-
-
-RULES = (
-    tenants_reach_the_api_over_tls,
-    the_lab_exposes_its_own_api,
-    proxies_are_known,
-    rke2_serves_the_ingress_class,
-    a_gateway_has_its_kinds,
-    the_certificate_is_for_the_host,
-    the_chain_is_in_order,
-    the_certificate_is_valid,
-)

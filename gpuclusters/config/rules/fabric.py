@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from gpuclusters.config.caas import CaasConfig
-from gpuclusters.config.fault import NOTHING, Flaw, Path, show
+from gpuclusters.config.fault import NOTHING, finding, show
 from gpuclusters.config.nodes import MIXED, Node
 from gpuclusters.config.plan import cut_sizes, preset, table
-from gpuclusters.config.rules.rule import Severity, rule
+from gpuclusters.config.rules.rule import rule
+from gpuclusters.core.finding import Finding, Level, Path
 from gpuclusters.domain.fabric import TABLES, LayoutError, PartitionTable, plan_layout
 
 
-def _layout(path: Path, known: PartitionTable, layout: tuple[int, ...]) -> Iterator[Flaw]:
+def _layout(path: Path, known: PartitionTable, layout: tuple[int, ...]) -> Iterator[Finding]:
     try:
         plan_layout(known, layout)
     except LayoutError as error:
         sizes = ", ".join(str(size) for size in known.sizes)
-        yield Flaw(
+        yield finding(
             path,
             f"cannot be cut: {error}",
             show(layout),
@@ -25,32 +26,29 @@ def _layout(path: Path, known: PartitionTable, layout: tuple[int, ...]) -> Itera
         )
 
 
-@rule(1, needs=["platform", "partition_layout"])
-def cluster_layout_is_on_offer(config: CaasConfig) -> Iterable[Flaw]:
-    """The sizes of the cluster's layout are in the baseboard's table and add up to 8."""
+@rule(1, "caas.layout-impossible")
+def cluster_layout_is_on_offer(config: CaasConfig) -> Iterable[Finding]:
     layout = config.partition_layout
     if not isinstance(layout, str):
         yield from _layout(("partition-layout",), table(config), layout)
 
 
-@rule(1, needs=["platform"], each=["nodes"])
-def node_layouts_are_on_offer(config: CaasConfig) -> Iterable[Flaw]:
-    """The sizes of a node's own layout are in the baseboard's table and add up to 8."""
+@rule(1, "caas.node-layout-impossible", each=["nodes"])
+def node_layouts_are_on_offer(config: CaasConfig) -> Iterable[Finding]:
     for position, node in enumerate(config.nodes):
         if node.partition_layout is not None:
             path: Path = ("nodes", position, "partition-layout")
             yield from _layout(path, table(config), node.partition_layout)
 
 
-@rule(1, needs=["partition_layout"], each=["nodes"])
-def layouts_are_stated_once(config: CaasConfig) -> Iterable[Flaw]:
-    """Either the cluster states one layout, or it is mixed and every node states its own."""
+@rule(1, "caas.layout-stated-twice", each=["nodes"])
+def layouts_are_stated_once(config: CaasConfig) -> Iterable[Finding]:
     mixed = config.partition_layout == MIXED
     for position, node in enumerate(config.nodes):
         path: Path = ("nodes", position, "partition-layout")
         own = node.partition_layout is not None or node.partitions is not None
         if mixed and not own:
-            yield Flaw(
+            yield finding(
                 path,
                 "is missing while the cluster's partition-layout is mixed",
                 NOTHING,
@@ -58,14 +56,14 @@ def layouts_are_stated_once(config: CaasConfig) -> Iterable[Flaw]:
             )
         if not mixed and own:
             key = "partition-layout" if node.partition_layout is not None else "partitions"
-            yield Flaw(
+            yield finding(
                 ("nodes", position, key),
                 "is stated although the cluster's partition-layout holds for every node",
                 show(node.partition_layout or node.partitions or ()),
                 "write partition-layout: mixed for the cluster, or remove it here",
             )
         if node.partition_layout is not None and node.partitions is not None:
-            yield Flaw(
+            yield finding(
                 ("nodes", position, "partitions"),
                 "is stated beside partition-layout",
                 show(node.partitions),
@@ -73,9 +71,8 @@ def layouts_are_stated_once(config: CaasConfig) -> Iterable[Flaw]:
             )
 
 
-@rule(1, needs=["platform"], each=["nodes"])
-def partition_numbers_are_in_the_table(config: CaasConfig) -> Iterable[Flaw]:
-    """Partition numbers are those of this baseboard: H100 and H200 count from 0, B200 from 1."""
+@rule(1, "caas.partition-unknown", each=["nodes"])
+def partition_numbers_are_in_the_table(config: CaasConfig) -> Iterable[Finding]:
     known = table(config)
     numbers = [partition.id for partition in known.partitions]
     for position, node in enumerate(config.nodes):
@@ -88,7 +85,7 @@ def partition_numbers_are_in_the_table(config: CaasConfig) -> Iterable[Flaw]:
                 if board is not known.baseboard and number in [cut.id for cut in other.partitions]
             ]
             hint = f" (it is one of {', '.join(others)})" if others else ""
-            yield Flaw(
+            yield finding(
                 ("nodes", position, "partitions", entry),
                 f"is not the number of a partition of {known.baseboard}{hint}",
                 show(number),
@@ -96,9 +93,8 @@ def partition_numbers_are_in_the_table(config: CaasConfig) -> Iterable[Flaw]:
             )
 
 
-@rule(1, needs=["platform", "partition_table"])
-def own_tables_are_for_unknown_boards(config: CaasConfig) -> Iterable[Flaw]:
-    """A table of one's own is for boards whose table is known to nobody; it is not installed on others."""
+@rule(1, "caas.table-already-known")
+def own_tables_are_for_unknown_boards(config: CaasConfig) -> Iterable[Finding]:
     stated = config.own_table
     known = TABLES.get(preset(config).baseboard)
     if stated is None or known is None:
@@ -106,7 +102,7 @@ def own_tables_are_for_unknown_boards(config: CaasConfig) -> Iterable[Flaw]:
     if {n: tuple(sorted(m)) for n, m in stated.items()} != {
         p.id: p.modules for p in known.partitions
     }:
-        yield Flaw(
+        yield finding(
             ("partition-table",),
             f"is not the table of {known.baseboard}: a table of your own is what "
             "SHARED_PARTITION_DEFINITION_FILE gives the fabric manager, and this version does not install it",
@@ -123,9 +119,8 @@ def _modules(known: PartitionTable, node: Node) -> Iterator[tuple[int, int]]:
             yield entry, module
 
 
-@rule(1, needs=["platform"], each=["nodes"])
-def partitions_do_not_overlap(config: CaasConfig) -> Iterable[Flaw]:
-    """No GPU is in two active partitions: the fabric manager refuses the second."""
+@rule(1, "caas.partitions-overlap", each=["nodes"])
+def partitions_do_not_overlap(config: CaasConfig) -> Iterable[Finding]:
     known = table(config)
     for position, node in enumerate(config.nodes):
         owner: dict[int, int] = {}
@@ -137,7 +132,7 @@ def partitions_do_not_overlap(config: CaasConfig) -> Iterable[Flaw]:
                 owner[module] = entry
         for (first, entry), modules in clashes.items():
             chosen = node.partitions or ()
-            yield Flaw(
+            yield finding(
                 ("nodes", position, "partitions", entry),
                 f"shares GPU modules {', '.join(map(str, modules))} with partition {chosen[first]}",
                 show(chosen[entry]),
@@ -145,9 +140,8 @@ def partitions_do_not_overlap(config: CaasConfig) -> Iterable[Flaw]:
             )
 
 
-@rule(1, needs=["platform"], each=["nodes"])
-def partitions_leave_no_gpu_out(config: CaasConfig) -> Iterable[Flaw]:
-    """Every GPU is in a partition: one that is in none can be given to nobody."""
+@rule(1, "caas.gpu-in-no-partition", each=["nodes"])
+def partitions_leave_no_gpu_out(config: CaasConfig) -> Iterable[Finding]:
     known = table(config)
     numbers = {partition.id for partition in known.partitions}
     for position, node in enumerate(config.nodes):
@@ -156,7 +150,7 @@ def partitions_leave_no_gpu_out(config: CaasConfig) -> Iterable[Flaw]:
         covered = {module for _, module in _modules(known, node)}
         left = [module for module in range(1, max(known.sizes) + 1) if module not in covered]
         if left:
-            yield Flaw(
+            yield finding(
                 ("nodes", position, "partitions"),
                 f"leaves GPU modules {', '.join(map(str, left))} in no partition",
                 show(node.partitions),
@@ -164,14 +158,13 @@ def partitions_leave_no_gpu_out(config: CaasConfig) -> Iterable[Flaw]:
             )
 
 
-@rule(1, needs=["platform"], each=["tenants"])
-def tenant_sizes_are_partition_sizes(config: CaasConfig) -> Iterable[Flaw]:
-    """A container gets one whole partition, so that only their sizes can be asked for."""
+@rule(1, "caas.size-of-no-partition", each=["tenants"])
+def tenant_sizes_are_partition_sizes(config: CaasConfig) -> Iterable[Finding]:
     known = table(config)
     for position, tenant in enumerate(config.tenants):
         for entry, size in enumerate(tenant.sizes or ()):
             if size not in known.sizes:
-                yield Flaw(
+                yield finding(
                     ("tenants", position, "sizes", entry),
                     f"is not the size of a partition of {known.baseboard}",
                     show(size),
@@ -179,41 +172,22 @@ def tenant_sizes_are_partition_sizes(config: CaasConfig) -> Iterable[Flaw]:
                 )
 
 
-@rule(
-    1,
-    needs=["platform", "partition_layout", "nodes"],
-    each=["tenants"],
-    severity=Severity.WARNING,
-)
-def tenants_can_use_what_is_cut(config: CaasConfig) -> Iterable[Flaw]:
-    """Some board is cut into a partition that the tenant may hold and ask for."""
+@rule(1, "caas.no-partition-for-tenant", each=["tenants"], level=Level.WARN)
+def tenants_can_use_what_is_cut(config: CaasConfig) -> Iterable[Finding]:
     cut = cut_sizes(config)
     offered = ", ".join(map(str, cut))
     for position, tenant in enumerate(config.tenants):
         if cut and tenant.gpus < cut[0]:
-            yield Flaw(
+            yield finding(
                 ("tenants", position, "gpus"),
                 f"is less than the smallest partition, of {cut[0]} GPUs: the tenant can run nothing",
                 show(tenant.gpus),
                 f"write {cut[0]} or more, or cut a board into smaller partitions",
             )
         elif cut and tenant.sizes and not set(tenant.sizes) & set(cut):
-            yield Flaw(
+            yield finding(
                 ("tenants", position, "sizes"),
                 f"are sizes into which no board is cut; they are cut into {offered}",
                 show(tenant.sizes),
                 "change sizes or a layout",
             )
-
-
-RULES = (
-    cluster_layout_is_on_offer,
-    node_layouts_are_on_offer,
-    layouts_are_stated_once,
-    partition_numbers_are_in_the_table,
-    partitions_do_not_overlap,
-    partitions_leave_no_gpu_out,
-    tenant_sizes_are_partition_sizes,
-    tenants_can_use_what_is_cut,
-    own_tables_are_for_unknown_boards,
-)

@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from gpuclusters.config.caas import CaasConfig
-from gpuclusters.config.fault import NOTHING, Flaw, show
+from gpuclusters.config.fault import NOTHING, finding, show
 from gpuclusters.config.hosts import ExistingHosts
 from gpuclusters.config.lab import uses_lab
 from gpuclusters.config.rules.rule import rule
+from gpuclusters.core.finding import Finding
 from gpuclusters.domain.recycle import RecyclePolicy
 
 
-@rule(22, needs=["leases", "hosts"])
-def full_recycling_has_something_to_compare_with(config: CaasConfig) -> Iterable[Flaw]:
-    """A comparison with an empty golden set would call every firmware right. The lab brings its own."""
+@rule(22, "caas.golden-firmware-empty")
+def full_recycling_has_something_to_compare_with(config: CaasConfig) -> Iterable[Finding]:
     leases = config.leases
     if not isinstance(config.hosts, ExistingHosts):
         return
     if leases.recycle_policy is RecyclePolicy.FULL and not leases.golden_firmware.versions:
-        yield Flaw(
+        yield finding(
             ("leases", "golden-firmware", "versions"),
             "is missing while leases.recycle-policy is full",
             NOTHING,
@@ -27,12 +27,11 @@ def full_recycling_has_something_to_compare_with(config: CaasConfig) -> Iterable
         )
 
 
-@rule(22, needs=["leases"])
-def golden_items_have_versions(config: CaasConfig) -> Iterable[Flaw]:
-    """An item without accepted versions would quarantine every GPU."""
+@rule(22, "caas.golden-item-empty")
+def golden_items_have_versions(config: CaasConfig) -> Iterable[Finding]:
     for item, versions in config.leases.golden_firmware.versions.items():
         if not versions:
-            yield Flaw(
+            yield finding(
                 ("leases", "golden-firmware", "versions", item),
                 "accepts no version",
                 show(versions),
@@ -40,22 +39,21 @@ def golden_items_have_versions(config: CaasConfig) -> Iterable[Flaw]:
             )
 
 
-@rule(22, needs=["leases", "hosts"], each=["nodes"])
-def firmware_can_be_read(config: CaasConfig) -> Iterable[Flaw]:
-    """The firmware is read from outside the machine, where no tenant has been: by its BMC."""
+@rule(22, "caas.bmc-missing", each=["nodes"])
+def firmware_can_be_read(config: CaasConfig) -> Iterable[Finding]:
     if config.leases.recycle_policy is not RecyclePolicy.FULL:
         return
     for position, node in enumerate(config.nodes):
         existing = isinstance(config.hosts, ExistingHosts)
         if existing and node.bmc is None:
-            yield Flaw(
+            yield finding(
                 ("nodes", position, "bmc"),
                 "is missing while leases.recycle-policy is full",
                 NOTHING,
                 "write {url: https://ADDRESS, user: NAME}, or choose reset-only",
             )
         if not existing and node.bmc is not None:
-            yield Flaw(
+            yield finding(
                 ("nodes", position, "bmc"),
                 "is stated although the lab has its own",
                 show(node.bmc.url),
@@ -63,11 +61,10 @@ def firmware_can_be_read(config: CaasConfig) -> Iterable[Flaw]:
             )
 
 
-@rule(23, needs=["programs", "kubernetes", "hosts"])
-def programs_have_an_image(config: CaasConfig) -> Iterable[Flaw]:
-    """A cluster that you have gets the programs as an image that you built."""
+@rule(23, "caas.programs-image-missing")
+def programs_have_an_image(config: CaasConfig) -> Iterable[Finding]:
     if not uses_lab(config) and config.programs.image is None:
-        yield Flaw(
+        yield finding(
             ("programs", "image"),
             f"is missing while kubernetes.source is {config.kubernetes.source}",
             NOTHING,
@@ -75,22 +72,12 @@ def programs_have_an_image(config: CaasConfig) -> Iterable[Flaw]:
         )
 
 
-@rule(23, needs=["api", "kubernetes", "hosts"])
-def api_knows_its_issuer(config: CaasConfig) -> Iterable[Flaw]:
-    """Without an issuer nobody could be let in."""
+@rule(23, "caas.issuer-missing")
+def api_knows_its_issuer(config: CaasConfig) -> Iterable[Finding]:
     if not uses_lab(config) and config.api.issuer is None:
-        yield Flaw(
+        yield finding(
             ("api", "issuer"),
             f"is missing while kubernetes.source is {config.kubernetes.source}",
             NOTHING,
             "write the address of your OpenID issuer: https://id.example.com",
         )
-
-
-RULES = (
-    full_recycling_has_something_to_compare_with,
-    golden_items_have_versions,
-    firmware_can_be_read,
-    programs_have_an_image,
-    api_knows_its_issuer,
-)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpuclusters.config.fault import Flaw, show
+from gpuclusters.config.fault import finding, show
 from gpuclusters.config.hosts import ExistingHosts
+from gpuclusters.core.finding import Finding
 
 
-def listed_twice(hosts: object) -> Iterator[Flaw]:
+def listed_twice(hosts: object) -> Iterator[Finding]:
     """Names and addresses that stand for two machines; of hosts that are not listed there are none."""
     if not isinstance(hosts, ExistingHosts):
         return
@@ -18,7 +19,7 @@ def listed_twice(hosts: object) -> Iterator[Flaw]:
         place = f"{machine.address}:{machine.port}"
         for key, value, seen in (("name", machine.name, names), ("address", place, places)):
             if value in seen:
-                yield Flaw(
+                yield finding(
                     ("hosts", "machines", number, key),
                     f"is also that of machines[{seen[value]}]",
                     show(value),

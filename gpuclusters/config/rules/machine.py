@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from gpuclusters.config.caas import CaasConfig
-from gpuclusters.config.fault import Flaw, Path, show
+from gpuclusters.config.fault import finding, show
 from gpuclusters.config.nodes import Node
 from gpuclusters.config.plan import most_guests, overhead_gib, partitions, preset
-from gpuclusters.config.rules.rule import Severity, rule
+from gpuclusters.config.rules.rule import rule
+from gpuclusters.core.finding import Finding, Level, Path
 from gpuclusters.domain.fabric import LayoutError
 from gpuclusters.domain.sizing import GIB, aperture_gib, bars_gib, guests_mib
 from gpuclusters.domain.versions import (
@@ -43,9 +44,8 @@ def _most_guests(config: CaasConfig, node: Node) -> tuple[int, ...]:
         return ()
 
 
-@rule(13, needs=["platform", "kata", "service_vm", "partition_layout", "tenants"], each=["nodes"])
-def guests_fit_into_the_machine(config: CaasConfig) -> Iterable[Flaw]:
-    """One container of default size in every partition, each with its VM's overhead, fits into the RAM."""
+@rule(13, "caas.machine-memory", each=["nodes"])
+def guests_fit_into_the_machine(config: CaasConfig) -> Iterable[Finding]:
     largest = max((tenant.default_container.memory_gib for tenant in config.tenants), default=0)
     if not largest:
         return
@@ -57,7 +57,7 @@ def guests_fit_into_the_machine(config: CaasConfig) -> Iterable[Flaw]:
         guests = guests_mib(cuts, largest * GIB, config.kata.overhead.memory_mib)
         needed = -(-(guests + config.service_vm.memory_mib) // GIB)
         if needed > memory:
-            yield Flaw(
+            yield finding(
                 _memory_path(position),
                 f"is less than {len(cuts)} VMs of {largest} GiB with "
                 f"{config.kata.overhead.memory_mib} MiB overhead each and the service VM need, "
@@ -68,9 +68,8 @@ def guests_fit_into_the_machine(config: CaasConfig) -> Iterable[Flaw]:
             )
 
 
-@rule(13, needs=["platform", "kata", "service_vm", "nodes"], each=["tenants"])
-def largest_guest_fits_somewhere(config: CaasConfig) -> Iterable[Flaw]:
-    """A container of maximum size fits into at least one machine."""
+@rule(13, "caas.largest-container", each=["tenants"])
+def largest_guest_fits_somewhere(config: CaasConfig) -> Iterable[Finding]:
     memories = [_memory_gib(config, node) for node in config.nodes]
     known = [memory for memory in memories if memory is not None]
     if not known or len(known) < len(memories):
@@ -78,7 +77,7 @@ def largest_guest_fits_somewhere(config: CaasConfig) -> Iterable[Flaw]:
     room = max(known) - overhead_gib(config) - -(-config.service_vm.memory_mib // GIB)
     for position, tenant in enumerate(config.tenants):
         if tenant.max_container and tenant.max_container.memory_gib > room:
-            yield Flaw(
+            yield finding(
                 ("tenants", position, "max-container", "memory-gib"),
                 f"fits into no machine: the largest has {max(known)} GiB, of which VMs' overhead "
                 f"and the service VM leave {max(room, 0)}",
@@ -87,9 +86,8 @@ def largest_guest_fits_somewhere(config: CaasConfig) -> Iterable[Flaw]:
             )
 
 
-@rule(13, needs=["platform", "service_vm"], each=["nodes"])
-def huge_pages_fit(config: CaasConfig) -> Iterable[Flaw]:
-    """Huge pages are reserved evenly over the NUMA nodes and leave room for the machine itself."""
+@rule(13, "caas.huge-pages-too-many", each=["nodes"])
+def huge_pages_fit(config: CaasConfig) -> Iterable[Finding]:
     numa_nodes = preset(config).numa_nodes
     for position, node in enumerate(config.nodes):
         pages = node.hugepages_gib_per_numa_node
@@ -103,7 +101,7 @@ def huge_pages_fit(config: CaasConfig) -> Iterable[Flaw]:
             continue
         room = memory - -(-config.service_vm.memory_mib // GIB)
         if sum(pages) > room:
-            yield Flaw(
+            yield finding(
                 ("nodes", position, "hugepages-gib-per-numa-node"),
                 f"reserves {sum(pages)} GiB, more than the {max(room, 0)} GiB that the service VM "
                 f"leaves of the machine's {memory}",
@@ -112,16 +110,16 @@ def huge_pages_fit(config: CaasConfig) -> Iterable[Flaw]:
             )
 
 
-def _huge_page_shape(path: Path, pages: tuple[int, ...], numa_nodes: int) -> Iterator[Flaw]:
+def _huge_page_shape(path: Path, pages: tuple[int, ...], numa_nodes: int) -> Iterator[Finding]:
     if len(pages) != numa_nodes:
-        yield Flaw(
+        yield finding(
             path,
             f"has {len(pages)} numbers for {numa_nodes} NUMA nodes",
             show(pages),
             f"write {numa_nodes} numbers, one for each",
         )
     elif len(set(pages)) > 1:
-        yield Flaw(
+        yield finding(
             path,
             "differs between NUMA nodes, so that a VM's memory cannot be spread like its GPUs",
             show(pages),
@@ -129,9 +127,8 @@ def _huge_page_shape(path: Path, pages: tuple[int, ...], numa_nodes: int) -> Ite
         )
 
 
-@rule(13, needs=["platform", "partition_layout"], each=["nodes"])
-def guests_can_address_their_gpus(config: CaasConfig) -> Iterable[Flaw]:
-    """The VM's firmware opens a window for BARs of an eighth of its address space; the GPUs must fit."""
+@rule(13, "caas.guest-address-space", each=["nodes"])
+def guests_can_address_their_gpus(config: CaasConfig) -> Iterable[Finding]:
     bar = preset(config).gpu_bar_gib
     for position, node in enumerate(config.nodes):
         bits = node.physical_address_bits
@@ -140,7 +137,7 @@ def guests_can_address_their_gpus(config: CaasConfig) -> Iterable[Flaw]:
             continue
         needed = bars_gib(largest, bar)
         if aperture_gib(bits) < needed:
-            yield Flaw(
+            yield finding(
                 ("nodes", position, "physical-address-bits"),
                 f"give a window of {aperture_gib(bits)} GiB, while the BARs of {largest} GPUs take "
                 f"{needed}",
@@ -149,13 +146,12 @@ def guests_can_address_their_gpus(config: CaasConfig) -> Iterable[Flaw]:
             )
 
 
-@rule(13, needs=["platform"], each=["nodes"])
-def machines_can_address_their_gpus(config: CaasConfig) -> Iterable[Flaw]:
-    """The machine's own window for 64-bit BARs holds all eight GPUs."""
+@rule(13, "caas.machine-address-space", each=["nodes"])
+def machines_can_address_their_gpus(config: CaasConfig) -> Iterable[Finding]:
     needed = bars_gib(8, preset(config).gpu_bar_gib)
     for position, node in enumerate(config.nodes):
         if node.mmio_high_gib is not None and node.mmio_high_gib < needed:
-            yield Flaw(
+            yield finding(
                 ("nodes", position, "mmio-high-gib"),
                 f"is less than the BARs of eight GPUs take, {needed} GiB",
                 show(node.mmio_high_gib),
@@ -163,13 +159,12 @@ def machines_can_address_their_gpus(config: CaasConfig) -> Iterable[Flaw]:
             )
 
 
-@rule(13, each=["nodes"])
-def machine_versions_are_versions(config: CaasConfig) -> Iterable[Flaw]:
-    """Versions of kernel and QEMU are numbers that can be compared."""
+@rule(13, "caas.machine-version-not-pinned", each=["nodes"])
+def machine_versions_are_versions(config: CaasConfig) -> Iterable[Finding]:
     for position, node in enumerate(config.nodes):
         for key, value in (("kernel", node.kernel), ("qemu", node.qemu)):
             if value is not None and parse_release(value) is None:
-                yield Flaw(
+                yield finding(
                     ("nodes", position, key),
                     "is not a version",
                     show(value),
@@ -177,14 +172,8 @@ def machine_versions_are_versions(config: CaasConfig) -> Iterable[Flaw]:
                 )
 
 
-@rule(
-    13,
-    needs=["platform", "partition_layout"],
-    each=["nodes"],
-    severity=Severity.WARNING,
-)
-def several_gpus_start_fast(config: CaasConfig) -> Iterable[Flaw]:
-    """Before Linux 6.12 and QEMU 9.2 the memory of GPUs is mapped in small pages, which takes longer."""
+@rule(13, "caas.slow-gpu-mapping", each=["nodes"], level=Level.WARN)
+def several_gpus_start_fast(config: CaasConfig) -> Iterable[Finding]:
     for position, node in enumerate(config.nodes):
         gpus = max(_sizes(config, node), default=0)
         if gpus < 2:
@@ -194,21 +183,10 @@ def several_gpus_start_fast(config: CaasConfig) -> Iterable[Flaw]:
             ("qemu", node.qemu, QEMU_ALIGNED_BARS),
         ):
             if value is not None and older(value, least):
-                yield Flaw(
+                yield finding(
                     ("nodes", position, key),
                     f"maps the memory of {gpus} GPUs in small pages: seconds for each, "
                     "minutes before Linux 6.8",
                     show(value),
                     f"upgrade to {'.'.join(map(str, least))} or newer",
                 )
-
-
-RULES = (
-    guests_fit_into_the_machine,
-    largest_guest_fits_somewhere,
-    huge_pages_fit,
-    guests_can_address_their_gpus,
-    machines_can_address_their_gpus,
-    machine_versions_are_versions,
-    several_gpus_start_fast,
-)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from gpuclusters.config.caas import CaasConfig
-from gpuclusters.config.fault import NOTHING, Flaw, Path, show
+from gpuclusters.config.fault import NOTHING, finding, show
 from gpuclusters.config.hosts import ExistingHosts
 from gpuclusters.config.places import (
     likely,
@@ -14,6 +14,7 @@ from gpuclusters.config.places import (
     service_vm_network,
 )
 from gpuclusters.config.rules.rule import rule
+from gpuclusters.core.finding import Finding, Path
 from gpuclusters.domain.network import (
     LOCAL_ZONES,
     METADATA,
@@ -47,12 +48,11 @@ def _closed(config: CaasConfig) -> Mapping[str, tuple[Range, ...]]:
     }
 
 
-@rule(10, needs=["network"])
-def virtual_machines_reach_services(config: CaasConfig) -> Iterable[Flaw]:
-    """Cilium's socket load balancer does not see sockets within a VM, so it must keep to the host."""
+@rule(10, "caas.services-unreachable")
+def virtual_machines_reach_services(config: CaasConfig) -> Iterable[Finding]:
     network = config.network
     if network.kube_proxy_replacement and not network.socket_lb_host_namespace_only:
-        yield Flaw(
+        yield finding(
             ("network", "socket-lb-host-namespace-only"),
             "is off while kube-proxy-replacement is on: VMs would reach no service, DNS included",
             "false",
@@ -60,14 +60,10 @@ def virtual_machines_reach_services(config: CaasConfig) -> Iterable[Flaw]:
         )
 
 
-@rule(10, needs=["network"])
-def names_need_the_dns_proxy(config: CaasConfig) -> Iterable[Flaw]:
-    """Tenants reach DNS through Cilium's proxy; without it Cilium takes none of their policies.
-
-    Source: Cilium 1.20, `l7Proxy`: a policy with DNS rules is refused while it is off.
-    """
+@rule(10, "caas.dns-proxy-off")
+def names_need_the_dns_proxy(config: CaasConfig) -> Iterable[Finding]:
     if not config.network.dns_proxy:
-        yield Flaw(
+        yield finding(
             ("network", "dns-proxy"),
             "is off, so Cilium refuses the policy of every tenant: all have rules about names",
             "false",
@@ -75,15 +71,14 @@ def names_need_the_dns_proxy(config: CaasConfig) -> Iterable[Flaw]:
         )
 
 
-@rule(10, needs=["network", "hosts", "kubernetes"], each=["nodes"])
-def networks_hold_what_tenants_must_not_reach(config: CaasConfig) -> Iterable[Flaw]:
-    """Machines, servers and BMCs are in ranges that are closed to tenants, whatever their policies allow."""
+@rule(10, "caas.address-open-to-tenants", each=["nodes"])
+def networks_hold_what_tenants_must_not_reach(config: CaasConfig) -> Iterable[Finding]:
     if isinstance(config.hosts, ExistingHosts):
         yield from _held(config, "node-cidrs", "machines and servers", machines)
         yield from _held(config, "bmc-cidrs", "management controllers", management_controllers)
 
 
-def _held(config: CaasConfig, key: str, what: str, places: Places) -> Iterable[Flaw]:
+def _held(config: CaasConfig, key: str, what: str, places: Places) -> Iterable[Finding]:
     stated = {"node-cidrs": config.network.node_cidrs, "bmc-cidrs": config.network.bmc_cidrs}
     cluster = (config.kubernetes.pod_cidr, config.kubernetes.service_cidr)
     closed = [*stated["node-cidrs"], *stated["bmc-cidrs"], *cluster, *NEVER_FOR_TENANTS]
@@ -104,7 +99,7 @@ def _held(config: CaasConfig, key: str, what: str, places: Places) -> Iterable[F
         hosts = [host for _, host in open_now]
         shown = ", ".join(hosts[:_SHOWN]) + (", …" if len(hosts) > _SHOWN else "")
         guess = [f'"{one}"' for one in joined(likely(hosts))]
-        yield Flaw(
+        yield finding(
             ("network", key),
             f"is missing: nothing closes the network of the {what} to tenants: {shown}",
             NOTHING,
@@ -114,7 +109,7 @@ def _held(config: CaasConfig, key: str, what: str, places: Places) -> Iterable[F
         )
         return
     for path, host in open_now:
-        yield Flaw(
+        yield finding(
             path,
             f"is in no range that is closed to tenants: network.{key} is {', '.join(map(str, stated[key]))}",
             show(host),
@@ -126,14 +121,13 @@ def _is_everything(labels: list[str]) -> bool:
     return "*" in labels[-1] or (len(labels) > 1 and set("".join(labels[:-1])) == {"*"})
 
 
-@rule(10, each=["tenants"])
-def names_are_not_everything(config: CaasConfig) -> Iterable[Flaw]:
-    """A name whose last part is a wildcard matches anything: the internet by another key."""
+@rule(10, "caas.egress-name-too-wide", each=["tenants"])
+def names_are_not_everything(config: CaasConfig) -> Iterable[Finding]:
     for position, tenant in enumerate(config.tenants):
         for entry, name in enumerate(tenant.egress.fqdns):
             labels = name.removesuffix(".").split(".")
             if _is_everything(labels):
-                yield Flaw(
+                yield finding(
                     ("tenants", position, "egress", "fqdns", entry),
                     "stands for a whole top-level domain or more",
                     show(name),
@@ -141,9 +135,8 @@ def names_are_not_everything(config: CaasConfig) -> Iterable[Flaw]:
                 )
 
 
-@rule(10, needs=["hosts", "kubernetes"], each=["tenants", "nodes"])
-def names_are_not_local(config: CaasConfig) -> Iterable[Flaw]:
-    """A tenant is let to names of others: not of this machine, its cluster, its cloud, its operators."""
+@rule(10, "caas.egress-name-local", each=["tenants", "nodes"])
+def names_are_not_local(config: CaasConfig) -> Iterable[Finding]:
     zones = (*LOCAL_ZONES, config.kubernetes.cluster_domain)
     own = {
         host: "a machine of this configuration"
@@ -167,7 +160,7 @@ def names_are_not_local(config: CaasConfig) -> Iterable[Flaw]:
                 wrong = f"stands for {host}, {own[host]}"
             else:
                 continue
-            yield Flaw(
+            yield finding(
                 ("tenants", position, "egress", "fqdns", entry),
                 wrong,
                 show(name),
@@ -175,16 +168,15 @@ def names_are_not_local(config: CaasConfig) -> Iterable[Flaw]:
             )
 
 
-@rule(10, needs=["network", "kubernetes", "service_vm"], each=["tenants"])
-def file_servers_are_nothing_else(config: CaasConfig) -> Iterable[Flaw]:
-    """A tenant's file servers are in a storage network, and nowhere that is closed to tenants."""
+@rule(10, "caas.file-server-network", each=["tenants"])
+def file_servers_are_nothing_else(config: CaasConfig) -> Iterable[Finding]:
     storage = config.network.storage_cidrs
     for position, tenant in enumerate(config.tenants):
         for entry, servers in enumerate(tenant.nfs.servers if tenant.nfs else ()):
             path: Path = ("tenants", position, "nfs", "servers", entry)
             if not any(servers.subnet_of(network) for network in storage):
                 known = ", ".join(str(network) for network in storage)
-                yield Flaw(
+                yield finding(
                     path,
                     "is not within network.storage-cidrs",
                     show(str(servers)),
@@ -192,7 +184,7 @@ def file_servers_are_nothing_else(config: CaasConfig) -> Iterable[Flaw]:
                 )
             for what, networks in _closed(config).items():
                 for network in overlapping(servers, networks):
-                    yield Flaw(
+                    yield finding(
                         path,
                         f"meets {network}, {what}",
                         show(str(servers)),
@@ -200,12 +192,11 @@ def file_servers_are_nothing_else(config: CaasConfig) -> Iterable[Flaw]:
                     )
 
 
-@rule(10, needs=["network", "kubernetes"])
-def cluster_networks_do_not_meet(config: CaasConfig) -> Iterable[Flaw]:
-    """Pods, services and machines have different addresses, else a denial hits the wrong ones."""
+@rule(10, "caas.networks-overlap")
+def cluster_networks_do_not_meet(config: CaasConfig) -> Iterable[Finding]:
     pods, services = config.kubernetes.pod_cidr, config.kubernetes.service_cidr
     if pods.overlaps(services):
-        yield Flaw(
+        yield finding(
             ("kubernetes", "service-cidr"),
             f"meets pod-cidr, which is {pods}",
             show(str(services)),
@@ -221,14 +212,14 @@ def cluster_networks_do_not_meet(config: CaasConfig) -> Iterable[Flaw]:
             path: Path = ("network", key, entry)
             for other, name in ((pods, "pod-cidr"), (services, "service-cidr")):
                 if network.overlaps(other):
-                    yield Flaw(
+                    yield finding(
                         path,
                         f"meets kubernetes.{name}, which is {other}",
                         show(str(network)),
                         "write the machines' own network alone",
                     )
             if network.prefixlen < _WIDEST_PREFIX:
-                yield Flaw(
+                yield finding(
                     path,
                     f"is wider than a /{_WIDEST_PREFIX}",
                     show(str(network)),
@@ -236,31 +227,18 @@ def cluster_networks_do_not_meet(config: CaasConfig) -> Iterable[Flaw]:
                 )
 
 
-@rule(10, needs=["network"])
-def storage_is_apart_from_machines(config: CaasConfig) -> Iterable[Flaw]:
-    """Storage is not in a network that is denied: in Cilium a denial outweighs every allowance."""
+@rule(10, "caas.storage-network-denied")
+def storage_is_apart_from_machines(config: CaasConfig) -> Iterable[Finding]:
     for entry, storage in enumerate(config.network.storage_cidrs):
         for key, networks in (
             ("node-cidrs", config.network.node_cidrs),
             ("bmc-cidrs", config.network.bmc_cidrs),
         ):
             for network in overlapping(storage, networks):
-                yield Flaw(
+                yield finding(
                     ("network", "storage-cidrs", entry),
                     f"meets {network} of network.{key}, which is closed to tenants whatever their "
                     "policies allow",
                     show(str(storage)),
                     "write the file servers' own range, and leave it out of the other",
                 )
-
-
-RULES = (
-    virtual_machines_reach_services,
-    names_need_the_dns_proxy,
-    networks_hold_what_tenants_must_not_reach,
-    names_are_not_everything,
-    names_are_not_local,
-    file_servers_are_nothing_else,
-    cluster_networks_do_not_meet,
-    storage_is_apart_from_machines,
-)

@@ -6,21 +6,21 @@ from collections.abc import Iterable
 
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.charts import Chart, LabChart
-from gpuclusters.config.fault import Flaw, Path, show
+from gpuclusters.config.fault import finding, show
 from gpuclusters.config.hosts import LabHosts
 from gpuclusters.config.kata import CcMode, Mechanism, OperatorResource, SandboxMode
 from gpuclusters.config.rules.rule import rule
+from gpuclusters.core.finding import Finding, Path
 from gpuclusters.domain import kata_chart
 
 _OPERATOR_VENDOR = "nvidia.com"
 _SHOWN = 8
 
 
-@rule(6, needs=["device_access"])
-def kata_gets_gpus_from_a_device_plugin(config: CaasConfig) -> Iterable[Flaw]:
-    """Kata reads the devices of device plugins only; claims of DRA never reach the VM."""
+@rule(6, "caas.dra-with-kata")
+def kata_gets_gpus_from_a_device_plugin(config: CaasConfig) -> Iterable[Finding]:
     if config.device_access.mechanism is Mechanism.DRA:
-        yield Flaw(
+        yield finding(
             ("device-access", "mechanism"),
             "does not work with Kata, which reads no claims of Dynamic Resource Allocation",
             show(config.device_access.mechanism.value),
@@ -28,13 +28,12 @@ def kata_gets_gpus_from_a_device_plugin(config: CaasConfig) -> Iterable[Flaw]:
         )
 
 
-@rule(6, needs=["kubernetes", "kata"])
-def kata_knows_the_distribution(config: CaasConfig) -> Iterable[Flaw]:
-    """kata-deploy writes to the distribution's own containerd; the wrong one is an error of its chart."""
+@rule(6, "caas.kata-distribution")
+def kata_knows_the_distribution(config: CaasConfig) -> Iterable[Finding]:
     stated = config.kata.distribution
     actual = config.kubernetes.distribution
     if stated is not None and stated is not actual:
-        yield Flaw(
+        yield finding(
             ("kata", "distribution"),
             f"differs from kubernetes.distribution, which is {actual}",
             show(stated.value),
@@ -42,9 +41,8 @@ def kata_knows_the_distribution(config: CaasConfig) -> Iterable[Flaw]:
         )
 
 
-@rule(6, needs=["gpu_operator"])
-def operator_has_one_custom_resource(config: CaasConfig) -> Iterable[Flaw]:
-    """ClusterPolicy and GPUCluster exclude each other, and GPUCluster means DRA."""
+@rule(6, "caas.operator-resources")
+def operator_has_one_custom_resource(config: CaasConfig) -> Iterable[Finding]:
     if config.gpu_operator is None:
         return
     resources = config.gpu_operator.custom_resources
@@ -52,14 +50,14 @@ def operator_has_one_custom_resource(config: CaasConfig) -> Iterable[Flaw]:
     got = show([resource.value for resource in resources])
     both = {OperatorResource.CLUSTER_POLICY, OperatorResource.GPU_CLUSTER} <= set(resources)
     if both:
-        yield Flaw(
+        yield finding(
             path,
             "names two resources of which the operator accepts one",
             got,
             "write [cluster-policy], and delete the GPUCluster",
         )
     elif OperatorResource.GPU_CLUSTER in resources:
-        yield Flaw(
+        yield finding(
             path,
             "names gpu-cluster, which hands out GPUs by Dynamic Resource Allocation; Kata reads none",
             got,
@@ -67,12 +65,11 @@ def operator_has_one_custom_resource(config: CaasConfig) -> Iterable[Flaw]:
         )
 
 
-@rule(6, needs=["gpu_operator"])
-def operator_works_for_kata(config: CaasConfig) -> Iterable[Flaw]:
-    """The operator prepares GPUs for Kata, not for KubeVirt, which is its default."""
+@rule(6, "caas.operator-mode")
+def operator_works_for_kata(config: CaasConfig) -> Iterable[Finding]:
     operator = config.gpu_operator
     if operator is not None and operator.sandbox_mode is not SandboxMode.KATA:
-        yield Flaw(
+        yield finding(
             ("gpu-operator", "sandbox-mode"),
             "is not kata, so that the operator prepares the GPUs for something else",
             show(operator.sandbox_mode.value),
@@ -80,9 +77,8 @@ def operator_works_for_kata(config: CaasConfig) -> Iterable[Flaw]:
         )
 
 
-@rule(6, needs=["gpu_operator", "kata"])
-def confidential_mode_fits_the_shim(config: CaasConfig) -> Iterable[Flaw]:
-    """The RuntimeClass selects nodes by whether their GPUs are in confidential-computing mode."""
+@rule(6, "caas.confidential-mode")
+def confidential_mode_fits_the_shim(config: CaasConfig) -> Iterable[Finding]:
     if config.gpu_operator is None:
         return
     mode = config.gpu_operator.default_cc_mode
@@ -90,7 +86,7 @@ def confidential_mode_fits_the_shim(config: CaasConfig) -> Iterable[Flaw]:
     needed = CcMode.ON if shim.confidential else CcMode.OFF
     if mode is not needed:
         kind = "confidential" if shim.confidential else "not confidential"
-        yield Flaw(
+        yield finding(
             ("gpu-operator", "default-cc-mode"),
             f"keeps every pod pending: {shim.runtime_class} is {kind} and selects nodes with "
             f"cc.ready.state={'true' if shim.confidential else 'false'}",
@@ -99,12 +95,11 @@ def confidential_mode_fits_the_shim(config: CaasConfig) -> Iterable[Flaw]:
         )
 
 
-@rule(6, needs=["gpu_operator", "kata"])
-def one_node_feature_discovery(config: CaasConfig) -> Iterable[Flaw]:
-    """Two instances of node feature discovery remove each other's labels."""
+@rule(6, "caas.feature-discovery-twice")
+def one_node_feature_discovery(config: CaasConfig) -> Iterable[Finding]:
     operator = config.gpu_operator
     if operator and operator.node_feature_discovery and config.kata.node_feature_discovery:
-        yield Flaw(
+        yield finding(
             ("kata", "node-feature-discovery"),
             "is on although the GPU Operator brings its own",
             "true",
@@ -112,15 +107,14 @@ def one_node_feature_discovery(config: CaasConfig) -> Iterable[Flaw]:
         )
 
 
-@rule(6, needs=["gpu_operator", "device_access"])
-def one_owner_of_the_resource(config: CaasConfig) -> Iterable[Flaw]:
-    """Of two device plugins for one resource the last to register wins, silently."""
+@rule(6, "caas.resource-owner-twice")
+def one_owner_of_the_resource(config: CaasConfig) -> Iterable[Finding]:
     operator = config.gpu_operator
     if operator is None or not operator.sandbox_device_plugin:
         return
     announced = f"{_OPERATOR_VENDOR}/{operator.sandbox_device_plugin_alias}"
     if announced == config.device_access.resource_name:
-        yield Flaw(
+        yield finding(
             ("gpu-operator", "sandbox-device-plugin"),
             f"announces {announced}, and so does the device plugin of this cluster",
             "true",
@@ -128,13 +122,12 @@ def one_owner_of_the_resource(config: CaasConfig) -> Iterable[Flaw]:
         )
 
 
-@rule(6, needs=["kata"])
-def chart_reads_its_values(config: CaasConfig) -> Iterable[Flaw]:
-    """A value that the chart kata-deploy does not read would change nothing, silently."""
+@rule(6, "caas.chart-value-unknown")
+def chart_reads_its_values(config: CaasConfig) -> Iterable[Finding]:
     for unknown in kata_chart.unknown_keys(config.kata.values):
         near = unknown.nearest
         known = ", ".join(unknown.known[:_SHOWN]) + (", …" if len(unknown.known) > _SHOWN else "")
-        yield Flaw(
+        yield finding(
             ("kata", "values", *unknown.path),
             f"is not a value that the chart kata-deploy {kata_chart.VERSION} reads",
             f"the key {show(unknown.path[-1])}",
@@ -142,12 +135,11 @@ def chart_reads_its_values(config: CaasConfig) -> Iterable[Flaw]:
         )
 
 
-@rule(6, needs=["kata"])
-def chart_values_are_set_once(config: CaasConfig) -> Iterable[Flaw]:
-    """What follows from other keys is not given to the chart beside them."""
+@rule(6, "caas.chart-value-twice")
+def chart_values_are_set_once(config: CaasConfig) -> Iterable[Finding]:
     for key in config.kata.values:
         if key in kata_chart.OWNED:
-            yield Flaw(
+            yield finding(
                 ("kata", "values", key),
                 "is set by this program",
                 f"the key {show(key)}",
@@ -155,9 +147,8 @@ def chart_values_are_set_once(config: CaasConfig) -> Iterable[Flaw]:
             )
 
 
-@rule(6, needs=["kata", "storage", "hosts"])
-def stand_ins_are_of_the_lab(config: CaasConfig) -> Iterable[Flaw]:
-    """The lab's charts install nothing: on machines of yours pods would wait for ever."""
+@rule(6, "caas.lab-chart")
+def stand_ins_are_of_the_lab(config: CaasConfig) -> Iterable[Finding]:
     if isinstance(config.hosts, LabHosts):
         return
     paths: tuple[tuple[Path, Chart | None], ...] = (
@@ -166,23 +157,9 @@ def stand_ins_are_of_the_lab(config: CaasConfig) -> Iterable[Flaw]:
     )
     for path, chart in paths:
         if isinstance(chart, LabChart):
-            yield Flaw(
+            yield finding(
                 path,
                 "is the lab's stand-in, which installs nothing, while hosts are not the lab's",
                 show(chart.source),
                 "write registry, or file with a path",
             )
-
-
-RULES = (
-    kata_gets_gpus_from_a_device_plugin,
-    kata_knows_the_distribution,
-    operator_has_one_custom_resource,
-    operator_works_for_kata,
-    confidential_mode_fits_the_shim,
-    one_node_feature_discovery,
-    one_owner_of_the_resource,
-    chart_reads_its_values,
-    chart_values_are_set_once,
-    stand_ins_are_of_the_lab,
-)

@@ -6,8 +6,9 @@ from collections.abc import Iterable
 
 from gpuclusters.boot.command_line import key_of
 from gpuclusters.config.caas import CaasConfig
-from gpuclusters.config.fault import Flaw, show
+from gpuclusters.config.fault import finding, show
 from gpuclusters.config.rules.rule import rule
+from gpuclusters.core.finding import Finding
 
 _SET_ELSEWHERE = {
     "amd_iommu": "preparation.cpu",
@@ -21,28 +22,24 @@ _SET_ELSEWHERE = {
 }
 
 
-@rule(13, needs=["preparation"])
-def extra_arguments_are_not_set_elsewhere(config: CaasConfig) -> Iterable[Flaw]:
-    """An argument of the kernel comes from one key: two values of one name contradict each other."""
+@rule(13, "caas.kernel-argument-twice")
+def extra_arguments_are_not_set_elsewhere(config: CaasConfig) -> Iterable[Finding]:
     seen: set[str] = set()
     for position, argument in enumerate(config.preparation.extra_kernel_arguments):
         name = key_of(argument)
         path = ("preparation", "extra-kernel-arguments", position)
         if name in _SET_ELSEWHERE:
-            yield Flaw(
+            yield finding(
                 path,
                 f"is set already, from {_SET_ELSEWHERE[name]}",
                 show(argument),
                 "remove it here",
             )
         elif name in seen:
-            yield Flaw(
+            yield finding(
                 path,
                 "has the name of another argument before it",
                 show(argument),
                 "keep one of both",
             )
         seen.add(name)
-
-
-RULES = (extra_arguments_are_not_set_elsewhere,)

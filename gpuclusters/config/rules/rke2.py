@@ -6,9 +6,10 @@ from collections.abc import Iterable
 
 from gpuclusters.config import places, rke2_checks
 from gpuclusters.config.caas import CaasConfig
-from gpuclusters.config.fault import Flaw, Path, show
+from gpuclusters.config.fault import finding, show
 from gpuclusters.config.kubernetes import ContainerdConfigVersion, Distribution, Rke2Kubernetes
-from gpuclusters.config.rules.rule import Severity, rule
+from gpuclusters.config.rules.rule import rule
+from gpuclusters.core.finding import Finding, Level, Path
 from gpuclusters.domain import rke2, rke2_matrix
 from gpuclusters.domain.rke2_cilium import PolicyEnforcement
 from gpuclusters.domain.rke2_matrix import DropIns
@@ -20,9 +21,8 @@ def _rke2(config: CaasConfig) -> Rke2Kubernetes | None:
     return config.kubernetes if isinstance(config.kubernetes, Rke2Kubernetes) else None
 
 
-@rule(24, needs=["kubernetes", "nodes"])
-def networks_have_room(config: CaasConfig) -> Iterable[Flaw]:
-    """The pods' range has a /24 for every node; neither range can grow later."""
+@rule(24, "rke2.network-too-small")
+def networks_have_room(config: CaasConfig) -> Iterable[Finding]:
     cluster = _rke2(config)
     if cluster is None:
         return
@@ -32,9 +32,8 @@ def networks_have_room(config: CaasConfig) -> Iterable[Flaw]:
     )
 
 
-@rule(24, needs=["kubernetes", "hosts"])
-def machines_are_outside_of_the_clusters_networks(config: CaasConfig) -> Iterable[Flaw]:
-    """No machine has an address of pods or services: it could not be reached from within."""
+@rule(24, "rke2.machine-in-cluster-network")
+def machines_are_outside_of_the_clusters_networks(config: CaasConfig) -> Iterable[Finding]:
     cluster = _rke2(config)
     if cluster is None:
         return
@@ -42,16 +41,15 @@ def machines_are_outside_of_the_clusters_networks(config: CaasConfig) -> Iterabl
     yield from rke2_checks.outside(places.machines(config), ranges, _PREFIX)
 
 
-@rule(24, needs=["kubernetes"])
-def containerd_imports_its_drop_ins(config: CaasConfig) -> Iterable[Flaw]:
-    """RKE2 writes containerd's configuration: what Kata and this program add is in files that it imports."""
+@rule(24, "caas.drop-ins-not-imported")
+def containerd_imports_its_drop_ins(config: CaasConfig) -> Iterable[Finding]:
     cluster = _rke2(config)
     if cluster is None:
         return
     if rke2_matrix.drop_ins(rke2.parse_version(cluster.version)) is DropIns.NO:
         table = rke2_matrix.matrix().rke2.drop_ins
         likely = ", ".join(table[DropIns.LIKELY][minor] for minor in sorted(table[DropIns.LIKELY]))
-        yield Flaw(
+        yield finding(
             ("kubernetes", "version"),
             "writes a containerd configuration that imports no drop-ins: those of Kata and of this program "
             "would be ignored",
@@ -59,21 +57,21 @@ def containerd_imports_its_drop_ins(config: CaasConfig) -> Iterable[Flaw]:
             f"write v1.{min(table[DropIns.CONFIRMED])} or newer; not confirmed: from {likely} on",
         )
     if cluster.containerd.config_version is not ContainerdConfigVersion.V3:
-        yield Flaw(
+        yield finding(
             ("kubernetes", "containerd", "config-version"),
             "is not that of RKE2's containerd: a drop-in with it would be ignored silently",
             show(cluster.containerd.config_version.value),
             "remove it, or write 3",
         )
     if cluster.containerd.enable_cdi:
-        yield Flaw(
+        yield finding(
             ("kubernetes", "containerd", "enable-cdi"),
             "is on, and RKE2's containerd reads CDI by itself",
             "true",
             "remove it",
         )
     if cluster.distribution is not Distribution.RKE2:
-        yield Flaw(
+        yield finding(
             ("kubernetes", "distribution"),
             "is another one than kubernetes.source",
             show(cluster.distribution.value),
@@ -81,9 +79,8 @@ def containerd_imports_its_drop_ins(config: CaasConfig) -> Iterable[Flaw]:
         )
 
 
-@rule(24, needs=["kubernetes"], severity=Severity.WARNING)
-def drop_ins_are_confirmed(config: CaasConfig) -> Iterable[Flaw]:
-    """Of some releases nobody has looked whether they import drop-ins; `up` looks on every machine."""
+@rule(24, "caas.drop-ins-unconfirmed", level=Level.WARN)
+def drop_ins_are_confirmed(config: CaasConfig) -> Iterable[Finding]:
     cluster = _rke2(config)
     if cluster is None:
         return
@@ -91,7 +88,7 @@ def drop_ins_are_confirmed(config: CaasConfig) -> Iterable[Flaw]:
     known = version.minor <= rke2_matrix.newest_minor()
     if known and rke2_matrix.drop_ins(version) is DropIns.LIKELY:
         first = min(rke2_matrix.matrix().rke2.drop_ins[DropIns.CONFIRMED])
-        yield Flaw(
+        yield finding(
             ("kubernetes", "version"),
             "likely imports containerd's drop-ins, which was not confirmed; `up` ends on the first machine "
             "where it does not",
@@ -100,29 +97,26 @@ def drop_ins_are_confirmed(config: CaasConfig) -> Iterable[Flaw]:
         )
 
 
-@rule(24, needs=["kubernetes"])
-def no_default_runtime(config: CaasConfig) -> Iterable[Flaw]:
-    """`default-runtime` keeps RKE2 from starting before the runtime's program is there."""
+@rule(24, "rke2.default-runtime")
+def no_default_runtime(config: CaasConfig) -> Iterable[Finding]:
     cluster = _rke2(config)
     if cluster is not None:
         yield from rke2_checks.no_default_runtime(cluster, _PREFIX)
 
 
-@rule(24, needs=["kubernetes"])
-def variables_are_those_of_a_proxy(config: CaasConfig) -> Iterable[Flaw]:
-    """The units' environment holds proxies; CONTAINERD_CONFIG there breaks RKE2 at its next restart."""
+@rule(24, "rke2.environment-variable")
+def variables_are_those_of_a_proxy(config: CaasConfig) -> Iterable[Finding]:
     cluster = _rke2(config)
     if cluster is not None:
         yield from rke2_checks.variables(cluster, _PREFIX)
 
 
-@rule(24, needs=["kubernetes"], severity=Severity.WARNING)
-def the_release_is_known(config: CaasConfig) -> Iterable[Flaw]:
-    """A release whose minor nobody has read about may behave otherwise."""
+@rule(24, "caas.rke2-release-unknown", level=Level.WARN)
+def the_release_is_known(config: CaasConfig) -> Iterable[Finding]:
     cluster = _rke2(config)
     newest = rke2_matrix.newest_minor()
     if cluster is not None and rke2.parse_version(cluster.version).minor > newest:
-        yield Flaw(
+        yield finding(
             ("kubernetes", "version"),
             f"is newer than v1.{newest}, the last one that was read about here",
             show(cluster.version),
@@ -130,26 +124,13 @@ def the_release_is_known(config: CaasConfig) -> Iterable[Flaw]:
         )
 
 
-@rule(24, needs=["kubernetes"], severity=Severity.WARNING)
-def always_closes_the_system_too(config: CaasConfig) -> Iterable[Flaw]:
-    """With policyEnforcementMode always nothing starts before somebody wrote policies for it."""
+@rule(24, "caas.policy-closes-system", level=Level.WARN)
+def always_closes_the_system_too(config: CaasConfig) -> Iterable[Finding]:
     cluster = _rke2(config)
     if cluster is not None and cluster.cilium.policy_enforcement is PolicyEnforcement.ALWAYS:
-        yield Flaw(
+        yield finding(
             ("kubernetes", "cilium", "policy-enforcement"),
             "closes system pods too, CoreDNS among them, until policies open them",
             '"always"',
             "write default: tenants are closed by the policy of all tenants either way",
         )
-
-
-RULES = (
-    networks_have_room,
-    machines_are_outside_of_the_clusters_networks,
-    containerd_imports_its_drop_ins,
-    drop_ins_are_confirmed,
-    no_default_runtime,
-    variables_are_those_of_a_proxy,
-    the_release_is_known,
-    always_closes_the_system_too,
-)

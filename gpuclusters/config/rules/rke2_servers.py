@@ -6,10 +6,11 @@ from collections.abc import Iterable
 
 from gpuclusters.config import rke2_checks
 from gpuclusters.config.caas import CaasConfig
-from gpuclusters.config.fault import NOTHING, Flaw, Path, show
+from gpuclusters.config.fault import NOTHING, finding, show
 from gpuclusters.config.hosts import ExistingHosts
 from gpuclusters.config.kubernetes import Rke2Kubernetes
-from gpuclusters.config.rules.rule import Severity, rule
+from gpuclusters.config.rules.rule import rule
+from gpuclusters.core.finding import Finding, Level, Path
 
 _PREFIX: Path = ("kubernetes",)
 
@@ -18,17 +19,15 @@ def _rke2(config: CaasConfig) -> Rke2Kubernetes | None:
     return config.kubernetes if isinstance(config.kubernetes, Rke2Kubernetes) else None
 
 
-@rule(24, needs=["kubernetes"])
-def servers_can_hold_a_majority(config: CaasConfig) -> Iterable[Flaw]:
-    """There are 1, 3 or 5 servers: an even number survives no more failures than one less."""
+@rule(24, "rke2.server-count")
+def servers_can_hold_a_majority(config: CaasConfig) -> Iterable[Finding]:
     cluster = _rke2(config)
     if cluster is not None:
         yield from rke2_checks.majority(len(cluster.servers), _PREFIX)
 
 
-@rule(24, needs=["kubernetes", "hosts", "nodes"])
-def servers_are_machines_of_their_own(config: CaasConfig) -> Iterable[Flaw]:
-    """Every server is one machine that can be reached, and none is listed twice."""
+@rule(24, "caas.server-machine")
+def servers_are_machines_of_their_own(config: CaasConfig) -> Iterable[Finding]:
     cluster = _rke2(config)
     if cluster is None:
         return
@@ -40,7 +39,7 @@ def servers_are_machines_of_their_own(config: CaasConfig) -> Iterable[Flaw]:
     for position, server in enumerate(cluster.servers):
         path: Path = ("kubernetes", "servers", position)
         if server.name in names:
-            yield Flaw(
+            yield finding(
                 (*path, "name"),
                 f"is also the name of servers[{names[server.name]}]",
                 show(server.name),
@@ -49,14 +48,14 @@ def servers_are_machines_of_their_own(config: CaasConfig) -> Iterable[Flaw]:
         names.setdefault(server.name, position)
         if server.address is None:
             if server.host_key is not None:
-                yield Flaw(
+                yield finding(
                     (*path, "host-key"),
                     "is stated without an address",
                     show(server.host_key),
                     "write the address too, or leave both to the machine of this name",
                 )
             if isinstance(config.hosts, ExistingHosts) and server.name not in listed:
-                yield Flaw(
+                yield finding(
                     (*path, "address"),
                     "is missing, and no machine of this name is under hosts.machines",
                     NOTHING,
@@ -64,7 +63,7 @@ def servers_are_machines_of_their_own(config: CaasConfig) -> Iterable[Flaw]:
                 )
             continue
         if server.host_key is None:
-            yield Flaw(
+            yield finding(
                 (*path, "host-key"),
                 "is missing",
                 NOTHING,
@@ -72,7 +71,7 @@ def servers_are_machines_of_their_own(config: CaasConfig) -> Iterable[Flaw]:
                 "gets no command",
             )
         if server.name in nodes or server.name in listed:
-            yield Flaw(
+            yield finding(
                 (*path, "name"),
                 "is the name of another machine of this configuration, which has an address already",
                 show(server.name),
@@ -80,7 +79,7 @@ def servers_are_machines_of_their_own(config: CaasConfig) -> Iterable[Flaw]:
             )
         place = f"{server.address}:{server.port}"
         if place in places:
-            yield Flaw(
+            yield finding(
                 (*path, "address"),
                 f"is also that of {places[place]}",
                 show(server.address),
@@ -89,9 +88,8 @@ def servers_are_machines_of_their_own(config: CaasConfig) -> Iterable[Flaw]:
         places.setdefault(place, f"servers[{position}]")
 
 
-@rule(24, needs=["kubernetes", "hosts"])
-def servers_have_one_address(config: CaasConfig) -> Iterable[Flaw]:
-    """Several servers are reached by one fixed address, else the cluster hangs on the first."""
+@rule(24, "rke2.registration-address")
+def servers_have_one_address(config: CaasConfig) -> Iterable[Finding]:
     cluster = _rke2(config)
     if cluster is None:
         return
@@ -103,17 +101,8 @@ def servers_have_one_address(config: CaasConfig) -> Iterable[Flaw]:
     )
 
 
-@rule(24, needs=["kubernetes", "hosts"], severity=Severity.WARNING)
-def one_server_is_no_spare(config: CaasConfig) -> Iterable[Flaw]:
-    """With one server, its failure or upgrade is an outage of the API."""
+@rule(24, "rke2.single-server", level=Level.WARN)
+def one_server_is_no_spare(config: CaasConfig) -> Iterable[Finding]:
     cluster = _rke2(config)
     if cluster is not None and isinstance(config.hosts, ExistingHosts):
         yield from rke2_checks.no_spare(len(cluster.servers), _PREFIX)
-
-
-RULES = (
-    servers_can_hold_a_majority,
-    servers_are_machines_of_their_own,
-    servers_have_one_address,
-    one_server_is_no_spare,
-)

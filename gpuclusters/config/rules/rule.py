@@ -1,70 +1,60 @@
-"""What a rule is: a row of the list of failures, the sections it reads, and a pure function over them."""
+"""What a rule is: a pure function over a section, and the code of the fault that it finds."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from enum import StrEnum
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from types import ModuleType
 from typing import Any
 
-from gpuclusters.config.fault import Flaw
-from gpuclusters.domain.error_id import kebab
+from gpuclusters.core.codes import listed
+from gpuclusters.core.finding import Finding, Level
 
-
-class Severity(StrEnum):
-    """Whether a finding stops the program."""
-
-    ERROR = "error"
-    WARNING = "warning"
-
-
-Check = Callable[[Any], Iterable[Flaw]]
+Check = Callable[[Any], Iterable[Finding]]
 """From the section of the cluster type that the rule belongs to."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One rule. It runs only where it can see what it needs."""
+    """One rule. It runs as far as what it reads could be read."""
 
     row: int
     """Row of the table in docs/configuration.md; 0 is what holds for every cluster."""
-    check: Check
-    needs: frozenset[str]
-    """Keys of the section that must be right as a whole."""
-    each: frozenset[str]
-    """Lists whose items it looks at one by one; items that could not be read may be missing."""
-    severity: Severity
+    code: str
+    """Of the fault; `core/codes` says what it means."""
+    find: Check
+    each: tuple[str, ...]
+    """Lists whose items it looks at one by one: what is wrong with one says nothing about the others."""
+    level: Level
 
     @property
     def name(self) -> str:
         """Name of its function."""
-        return self.check.__name__
+        return self.find.__name__
 
     @property
-    def id(self) -> str:
-        """As it is printed with every flaw that it finds; cluster types may share a rule."""
-        return kebab(self.name)
+    def means(self) -> str:
+        """What it asks for."""
+        return listed()[self.code].means
 
-    @property
-    def summary(self) -> str:
-        """What it says, in one line."""
-        return (self.check.__doc__ or "").strip().splitlines()[0]
-
-    def can_run(self, broken: frozenset[str], cut: frozenset[str]) -> bool:
-        """Whether all it needs could be read."""
-        return not (self.needs & broken) and not (self.each & cut)
+    def check(self, section: Any) -> Iterator[Finding]:
+        """What is wrong by this rule."""
+        for found in self.find(section):
+            yield replace(found, code=self.code, level=self.level)
 
 
 def rule(
-    row: int,
-    *,
-    needs: Iterable[str] = (),
-    each: Iterable[str] = (),
-    severity: Severity = Severity.ERROR,
+    row: int, code: str, *, each: Iterable[str] = (), level: Level = Level.BLOCK
 ) -> Callable[[Check], Rule]:
-    """Make a rule of a function that gives flaws. Keys are the field names of the section's model."""
+    """Make a rule of a function. `each` are field names of the section's model."""
 
-    def make(check: Check) -> Rule:
-        return Rule(row, check, frozenset(needs), frozenset(each), severity)
+    def make(find: Check) -> Rule:
+        return Rule(row, code, find, tuple(each), level)
 
     return make
+
+
+def of(*modules: ModuleType) -> tuple[Rule, ...]:
+    """The rules of modules, each once, as they stand there."""
+    found = [one for module in modules for one in vars(module).values() if isinstance(one, Rule)]
+    return tuple(dict.fromkeys(found))

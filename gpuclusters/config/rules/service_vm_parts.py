@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from gpuclusters.config.caas import CaasConfig
-from gpuclusters.config.fault import NOTHING, Flaw, Path, show
+from gpuclusters.config.fault import NOTHING, finding, show
 from gpuclusters.config.hosts import ExistingHosts
 from gpuclusters.config.places import service_vm_network
 from gpuclusters.config.rules.rule import rule
+from gpuclusters.core.finding import Finding, Path
 from gpuclusters.domain.network import Range, overlapping
 from gpuclusters.domain.rke2_matrix import branch_of
 from gpuclusters.driver.packages import FABRIC_MANAGER, fabric_manager
@@ -18,21 +19,20 @@ _UBUNTUS = "ubuntu"
 """Is in the version of every package that Ubuntu builds; those of NVIDIA end in -1."""
 
 
-@rule(3, needs=["service_vm"])
-def the_service_vm_is_on_its_own_network(config: CaasConfig) -> Iterable[Flaw]:
-    """The VM has an address of the network that it shares with its machine, and not the machine's."""
+@rule(3, "caas.service-vm-address")
+def the_service_vm_is_on_its_own_network(config: CaasConfig) -> Iterable[Finding]:
     vm = config.service_vm
     network = service_vm_network(config)
     path: Path = ("service-vm", "bind-address")
     if len(vm.network.bridge) > _BRIDGE_LENGTH:
-        yield Flaw(
+        yield finding(
             ("service-vm", "network", "bridge"),
             f"is longer than the {_BRIDGE_LENGTH} characters that the kernel takes",
             show(vm.network.bridge),
             "write a shorter name, or leave it out for br-fm",
         )
     if vm.bind_address == vm.network.host_address:
-        yield Flaw(
+        yield finding(
             path,
             "is the machine's own address on that network",
             show(str(vm.bind_address)),
@@ -41,14 +41,14 @@ def the_service_vm_is_on_its_own_network(config: CaasConfig) -> Iterable[Flaw]:
     elif vm.bind_address.is_unspecified or vm.bind_address.is_loopback:
         return  # said by the rule about who may reach it
     elif vm.bind_address in (network.network_address, network.broadcast_address):
-        yield Flaw(
+        yield finding(
             path,
             f"names the whole of {network}, not one machine on it",
             show(str(vm.bind_address)),
             "write an address between the first and the last",
         )
     elif vm.bind_address not in network and not vm.bind_address.is_multicast:
-        yield Flaw(
+        yield finding(
             path,
             f"is not in service-vm.network ({network}), where its machine is",
             show(str(vm.bind_address)),
@@ -56,9 +56,8 @@ def the_service_vm_is_on_its_own_network(config: CaasConfig) -> Iterable[Flaw]:
         )
 
 
-@rule(3, needs=["service_vm", "kubernetes", "network"])
-def the_network_of_the_service_vm_is_nobody_elses(config: CaasConfig) -> Iterable[Flaw]:
-    """Its range is in no other network that the machines have: else packets to one end in the other."""
+@rule(3, "caas.service-vm-network-overlap")
+def the_network_of_the_service_vm_is_nobody_elses(config: CaasConfig) -> Iterable[Finding]:
     network = service_vm_network(config)
     others: dict[str, tuple[Range, ...]] = {
         "kubernetes.pod-cidr": (config.kubernetes.pod_cidr,),
@@ -69,7 +68,7 @@ def the_network_of_the_service_vm_is_nobody_elses(config: CaasConfig) -> Iterabl
     }
     for key, ranges in others.items():
         for other in overlapping(network, ranges):
-            yield Flaw(
+            yield finding(
                 ("service-vm", "network", "host-address"),
                 f"makes {network}, which overlaps {key} ({other})",
                 show(str(config.service_vm.network.host_address)),
@@ -77,14 +76,13 @@ def the_network_of_the_service_vm_is_nobody_elses(config: CaasConfig) -> Iterabl
             )
 
 
-@rule(4, needs=["service_vm", "hosts"])
-def the_service_vm_has_an_image(config: CaasConfig) -> Iterable[Flaw]:
-    """What the VM boots is known, from one place, and verified."""
+@rule(4, "caas.service-vm-image")
+def the_service_vm_has_an_image(config: CaasConfig) -> Iterable[Finding]:
     image = config.service_vm.image
     path: Path = ("service-vm", "image")
     if image is None:
         if isinstance(config.hosts, ExistingHosts):
-            yield Flaw(
+            yield finding(
                 path,
                 "is missing: nothing says what the service VM boots",
                 NOTHING,
@@ -93,7 +91,7 @@ def the_service_vm_has_an_image(config: CaasConfig) -> Iterable[Flaw]:
             )
         return
     if (image.path is None) == (image.url is None):
-        yield Flaw(
+        yield finding(
             path,
             "needs either path or url, and only one of them",
             show(
@@ -106,14 +104,14 @@ def the_service_vm_has_an_image(config: CaasConfig) -> Iterable[Flaw]:
             "write where the image comes from once",
         )
     if image.path is not None and (not image.path.startswith("/") or image.path.endswith("/")):
-        yield Flaw(
+        yield finding(
             (*path, "path"),
             "is not the absolute path of a file",
             show(image.path),
             "write for example /srv/images/fabric-manager.qcow2",
         )
     if image.url is not None and not image.url.startswith(("https://", "http://")):
-        yield Flaw(
+        yield finding(
             (*path, "url"),
             "is not an address that a machine can download from",
             show(image.url),
@@ -121,9 +119,8 @@ def the_service_vm_has_an_image(config: CaasConfig) -> Iterable[Flaw]:
         )
 
 
-@rule(2, needs=["service_vm", "versions"])
-def packages_of_the_service_vm_are_pinned(config: CaasConfig) -> Iterable[Flaw]:
-    """A fabric manager that the VM installs is exactly the one of `versions.fabric-manager`."""
+@rule(2, "caas.service-vm-packages")
+def packages_of_the_service_vm_are_pinned(config: CaasConfig) -> Iterable[Finding]:
     packages = config.service_vm.packages
     if packages is None:
         return
@@ -133,7 +130,7 @@ def packages_of_the_service_vm_are_pinned(config: CaasConfig) -> Iterable[Flaw]:
     branch = branch_of(version)
     of_nvidia = fabric_manager(branch, of_ubuntu=False)
     if not found:
-        yield Flaw(
+        yield finding(
             path,
             f"has no package {FABRIC_MANAGER}",
             show(sorted(packages.packages)),
@@ -141,31 +138,23 @@ def packages_of_the_service_vm_are_pinned(config: CaasConfig) -> Iterable[Flaw]:
         )
     for name, its in packages.packages.items():
         if not its[0].isdigit() or "*" in its:
-            yield Flaw(
+            yield finding(
                 (*path, name),
                 "is not an exact version",
                 show(its),
                 "write the version as `apt-cache madison` prints it",
             )
         elif name in found and its.partition("-")[0] != version:
-            yield Flaw(
+            yield finding(
                 (*path, name),
                 f"is not versions.fabric-manager ({version})",
                 show(its),
                 f"write {version}-1, or the other version there",
             )
         elif name == fabric_manager(branch, of_ubuntu=True) != of_nvidia and _UBUNTUS not in its:
-            yield Flaw(
+            yield finding(
                 (*path, name),
                 "is virtual in NVIDIA's repository from branch 590 on, and does not install at a version",
                 show(its),
                 f'write {of_nvidia}: "{its}"',
             )
-
-
-RULES = (
-    the_service_vm_is_on_its_own_network,
-    the_network_of_the_service_vm_is_nobody_elses,
-    the_service_vm_has_an_image,
-    packages_of_the_service_vm_are_pinned,
-)

@@ -6,17 +6,17 @@ from collections import Counter
 from collections.abc import Iterable
 
 from gpuclusters.config.caas import CaasConfig
-from gpuclusters.config.fault import Flaw, show
+from gpuclusters.config.fault import finding, show
 from gpuclusters.config.rules.rule import rule
 from gpuclusters.config.tenants import NfsMount
+from gpuclusters.core.finding import Finding
 
 
-@rule(12, each=["tenants"])
-def volumes_are_mounted_on_the_machine(config: CaasConfig) -> Iterable[Flaw]:
-    """A volume is mounted by the kubelet; what the guest mounts itself is no object of the cluster."""
+@rule(12, "caas.volume-mounted-by-guest", each=["tenants"])
+def volumes_are_mounted_on_the_machine(config: CaasConfig) -> Iterable[Finding]:
     for position, tenant in enumerate(config.tenants):
         if tenant.nfs and tenant.nfs.volumes and tenant.nfs.mounted_by is NfsMount.GUEST:
-            yield Flaw(
+            yield finding(
                 ("tenants", position, "nfs", "volumes"),
                 "are volumes of the kubelet, while mounted-by is guest",
                 show([volume.name for volume in tenant.nfs.volumes]),
@@ -24,14 +24,13 @@ def volumes_are_mounted_on_the_machine(config: CaasConfig) -> Iterable[Flaw]:
             )
 
 
-@rule(12, each=["tenants"])
-def volumes_are_on_the_tenants_servers(config: CaasConfig) -> Iterable[Flaw]:
-    """A tenant's volumes are on the file servers that it is said to have."""
+@rule(12, "caas.volume-server", each=["tenants"])
+def volumes_are_on_the_tenants_servers(config: CaasConfig) -> Iterable[Finding]:
     for position, tenant in enumerate(config.tenants):
         for entry, volume in enumerate(tenant.nfs.volumes if tenant.nfs else ()):
             servers = tenant.nfs.servers if tenant.nfs else ()
             if not any(volume.server in network for network in servers):
-                yield Flaw(
+                yield finding(
                     ("tenants", position, "nfs", "volumes", entry, "server"),
                     "is none of the tenant's nfs.servers",
                     show(str(volume.server)),
@@ -39,14 +38,13 @@ def volumes_are_on_the_tenants_servers(config: CaasConfig) -> Iterable[Flaw]:
                 )
 
 
-@rule(12, each=["tenants"])
-def volumes_have_names_of_their_own(config: CaasConfig) -> Iterable[Flaw]:
-    """Two claims of one tenant are two names."""
+@rule(12, "caas.volume-twice", each=["tenants"])
+def volumes_have_names_of_their_own(config: CaasConfig) -> Iterable[Finding]:
     for position, tenant in enumerate(config.tenants):
         names = Counter(volume.name for volume in (tenant.nfs.volumes if tenant.nfs else ()))
         for entry, volume in enumerate(tenant.nfs.volumes if tenant.nfs else ()):
             if names[volume.name] > 1:
-                yield Flaw(
+                yield finding(
                     ("tenants", position, "nfs", "volumes", entry, "name"),
                     "is the name of another volume of the tenant too",
                     show(volume.name),
@@ -54,23 +52,14 @@ def volumes_have_names_of_their_own(config: CaasConfig) -> Iterable[Flaw]:
                 )
 
 
-@rule(11, each=["tenants"])
-def volumes_fit_the_quota(config: CaasConfig) -> Iterable[Flaw]:
-    """The claims of a tenant are not more than its quota of storage."""
+@rule(11, "caas.volumes-above-quota", each=["tenants"])
+def volumes_fit_the_quota(config: CaasConfig) -> Iterable[Finding]:
     for position, tenant in enumerate(config.tenants):
         total = sum(volume.size_gib for volume in (tenant.nfs.volumes if tenant.nfs else ()))
         if total > tenant.storage_gib:
-            yield Flaw(
+            yield finding(
                 ("tenants", position, "storage-gib"),
                 f"is less than the tenant's nfs.volumes ask for, {total} GiB: the last claims are refused",
                 show(tenant.storage_gib),
                 f"write {total} or more, or make the volumes smaller",
             )
-
-
-RULES = (
-    volumes_are_mounted_on_the_machine,
-    volumes_are_on_the_tenants_servers,
-    volumes_have_names_of_their_own,
-    volumes_fit_the_quota,
-)

@@ -6,11 +6,12 @@ import re
 from collections.abc import Iterable, Iterator
 
 from gpuclusters.config.caas import CaasConfig
-from gpuclusters.config.fault import Flaw, Path, show
+from gpuclusters.config.fault import finding, show
 from gpuclusters.config.plan import namespace, overhead_cpu, overhead_gib, share
 from gpuclusters.config.rules.cluster import repeats
-from gpuclusters.config.rules.rule import Severity, rule
+from gpuclusters.config.rules.rule import rule
 from gpuclusters.config.tenants import Tenant
+from gpuclusters.core.finding import Finding, Level, Path
 from gpuclusters.domain import naming
 from gpuclusters.domain.tenancy import quota_keys
 
@@ -18,12 +19,11 @@ _GPUS_PER_NODE = 8
 _QUANTITY = re.compile(r"[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?")
 
 
-@rule(9, each=["tenants"])
-def tenant_names_are_labels(config: CaasConfig) -> Iterable[Flaw]:
-    """A tenant's name becomes a label and part of names."""
+@rule(9, "caas.tenant-name", each=["tenants"])
+def tenant_names_are_labels(config: CaasConfig) -> Iterable[Finding]:
     for position, tenant in enumerate(config.tenants):
         if not naming.is_dns_label(tenant.name):
-            yield Flaw(
+            yield finding(
                 ("tenants", position, "name"),
                 "is not a name that Kubernetes accepts",
                 show(tenant.name),
@@ -32,11 +32,10 @@ def tenant_names_are_labels(config: CaasConfig) -> Iterable[Flaw]:
             )
 
 
-@rule(9, each=["tenants"])
-def tenant_names_differ(config: CaasConfig) -> Iterable[Flaw]:
-    """No two tenants have the same name."""
+@rule(9, "caas.tenant-twice", each=["tenants"])
+def tenant_names_differ(config: CaasConfig) -> Iterable[Finding]:
     for position, first in repeats([tenant.name for tenant in config.tenants]):
-        yield Flaw(
+        yield finding(
             ("tenants", position, "name"),
             f"is also the name of tenants[{first}]",
             show(config.tenants[position].name),
@@ -48,9 +47,8 @@ def _namespace_path(position: int, tenant: Tenant) -> Path:
     return ("tenants", position, "name" if tenant.namespace is None else "namespace")
 
 
-@rule(9, needs=["tenant_namespace_prefix"], each=["tenants"])
-def namespaces_are_valid(config: CaasConfig) -> Iterable[Flaw]:
-    """A tenant's namespace is one that Kubernetes accepts, prefix included."""
+@rule(9, "caas.namespace-invalid", each=["tenants"])
+def namespaces_are_valid(config: CaasConfig) -> Iterable[Finding]:
     for position, tenant in enumerate(config.tenants):
         if tenant.namespace is None and not naming.is_dns_label(tenant.name):
             continue  # said of the name already
@@ -59,7 +57,7 @@ def namespaces_are_valid(config: CaasConfig) -> Iterable[Flaw]:
             continue
         path = _namespace_path(position, tenant)
         if tenant.namespace is not None:
-            yield Flaw(
+            yield finding(
                 path,
                 "is not a namespace that Kubernetes accepts",
                 show(name),
@@ -67,7 +65,7 @@ def namespaces_are_valid(config: CaasConfig) -> Iterable[Flaw]:
                 "both ends",
             )
         elif len(name) > naming.LABEL_LENGTH:
-            yield Flaw(
+            yield finding(
                 path,
                 f"gives a namespace of {len(name)} characters, of which Kubernetes accepts "
                 f"{naming.LABEL_LENGTH}",
@@ -75,7 +73,7 @@ def namespaces_are_valid(config: CaasConfig) -> Iterable[Flaw]:
                 "shorten the name or tenant-namespace-prefix, or state a namespace",
             )
         else:
-            yield Flaw(
+            yield finding(
                 ("tenant-namespace-prefix",),
                 f"gives {tenant.name} a namespace that Kubernetes does not accept",
                 show(name),
@@ -83,13 +81,12 @@ def namespaces_are_valid(config: CaasConfig) -> Iterable[Flaw]:
             )
 
 
-@rule(9, needs=["tenant_namespace_prefix", "programs"], each=["tenants"])
-def namespaces_are_free(config: CaasConfig) -> Iterable[Flaw]:
-    """No tenant lives where Kubernetes, Kata, the GPU Operator or the cluster's own programs live."""
+@rule(9, "caas.namespace-taken", each=["tenants"])
+def namespaces_are_free(config: CaasConfig) -> Iterable[Finding]:
     for position, tenant in enumerate(config.tenants):
         name = namespace(config, tenant)
         if naming.is_reserved_namespace(name) or name in config.programs.accounts.namespaces:
-            yield Flaw(
+            yield finding(
                 _namespace_path(position, tenant),
                 "gives the tenant a namespace that belongs to the cluster",
                 show(name),
@@ -97,15 +94,14 @@ def namespaces_are_free(config: CaasConfig) -> Iterable[Flaw]:
             )
 
 
-@rule(9, needs=["tenant_namespace_prefix", "programs"])
-def programs_live_apart_from_tenants(config: CaasConfig) -> Iterable[Flaw]:
-    """The programs' namespaces do not look like those of tenants, of which the next one could be theirs."""
+@rule(9, "caas.programs-namespace")
+def programs_live_apart_from_tenants(config: CaasConfig) -> Iterable[Finding]:
     prefix = config.tenant_namespace_prefix
     taken = [
         name for name in config.programs.accounts.namespaces if prefix and name.startswith(prefix)
     ]
     if taken:
-        yield Flaw(
+        yield finding(
             ("programs", "namespace"),
             f"begins with tenant-namespace-prefix ({prefix}), like the namespaces of tenants",
             show(config.programs.namespace),
@@ -113,14 +109,13 @@ def programs_live_apart_from_tenants(config: CaasConfig) -> Iterable[Flaw]:
         )
 
 
-@rule(9, needs=["tenant_namespace_prefix"], each=["tenants"])
-def namespaces_differ(config: CaasConfig) -> Iterable[Flaw]:
-    """No two tenants share a namespace: within one nothing is isolated."""
+@rule(9, "caas.namespace-shared", each=["tenants"])
+def namespaces_differ(config: CaasConfig) -> Iterable[Finding]:
     names = [namespace(config, tenant) for tenant in config.tenants]
     for position, first in repeats(names):
         if config.tenants[position].name == config.tenants[first].name:
             continue  # said of the names already
-        yield Flaw(
+        yield finding(
             _namespace_path(position, config.tenants[position]),
             f"gives the tenant the namespace of tenants[{first}]",
             show(names[position]),
@@ -128,29 +123,30 @@ def namespaces_differ(config: CaasConfig) -> Iterable[Flaw]:
         )
 
 
-@rule(11, needs=["device_access"], each=["tenants"])
-def quota_entries_are_enforced(config: CaasConfig) -> Iterable[Flaw]:
-    """Entries of a quota are ones that Kubernetes enforces: extended resources under `requests.` only."""
+@rule(11, "caas.quota-not-enforced", each=["tenants"])
+def quota_entries_are_enforced(config: CaasConfig) -> Iterable[Finding]:
     ours = quota_keys(config.device_access.resource_name)
     for position, tenant in enumerate(config.tenants):
         for key, value in tenant.extra_quota.items():
             path: Path = ("tenants", position, "extra-quota", key)
             yield from _quota_key(path, key, ours)
             if not _QUANTITY.fullmatch(value):
-                yield Flaw(path, "is not a quantity", show(value, path), 'write for example "100"')
+                yield finding(
+                    path, "is not a quantity", show(value, path), 'write for example "100"'
+                )
 
 
-def _quota_key(path: Path, key: str, ours: frozenset[str]) -> Iterator[Flaw]:
+def _quota_key(path: Path, key: str, ours: frozenset[str]) -> Iterator[Finding]:
     bare = key.removeprefix("limits.")
     if key in ours:
-        yield Flaw(
+        yield finding(
             path,
             "is set from the tenant's gpus, cpu, memory-gib, disk-gib, storage-gib and nfs.volumes",
             f"the key {show(key)}",
             "remove it, and change those",
         )
     elif "/" in bare and not bare.startswith(("requests.", "count/")) and _is_extended(bare):
-        yield Flaw(
+        yield finding(
             path,
             "is accepted by Kubernetes and never enforced: extended resources count under "
             "requests. only",
@@ -163,29 +159,28 @@ def _is_extended(key: str) -> bool:
     return ".storageclass.storage.k8s.io/" not in key and ".deviceclass.resource.k8s.io/" not in key
 
 
-@rule(11, needs=["kata"], each=["tenants"])
-def quota_holds_one_pod(config: CaasConfig) -> Iterable[Flaw]:
-    """A quota has room for one container of default size and the VM around it."""
+@rule(11, "caas.quota-too-small", each=["tenants"])
+def quota_holds_one_pod(config: CaasConfig) -> Iterable[Finding]:
     for position, tenant in enumerate(config.tenants):
         its = share(config, tenant)
         memory = its.default_container.memory_gib + overhead_gib(config)
         cpu = its.default_container.cpu + overhead_cpu(config)
         if its.total.memory_gib < memory:
-            yield Flaw(
+            yield finding(
                 ("tenants", position, "memory-gib"),
                 f"is less than one default container and its VM's overhead, {memory} GiB",
                 show(its.total.memory_gib),
                 f"write {memory} or more, or a smaller default-container.memory-gib",
             )
         if its.total.disk_gib < its.default_container.disk_gib:
-            yield Flaw(
+            yield finding(
                 ("tenants", position, "disk-gib"),
                 f"is less than one default container, {its.default_container.disk_gib} GiB",
                 show(its.total.disk_gib),
                 f"write {its.default_container.disk_gib} or more, or a smaller default-container.disk-gib",
             )
         if its.total.cpu < cpu:
-            yield Flaw(
+            yield finding(
                 ("tenants", position, "cpu"),
                 f"is less than one default container and its VM's overhead, {cpu} cores",
                 show(its.total.cpu),
@@ -193,9 +188,8 @@ def quota_holds_one_pod(config: CaasConfig) -> Iterable[Flaw]:
             )
 
 
-@rule(11, needs=["kata"], each=["tenants"])
-def container_sizes_are_in_order(config: CaasConfig) -> Iterable[Flaw]:
-    """The default is not above the maximum, and the maximum fits into the quota."""
+@rule(11, "caas.container-size", each=["tenants"])
+def container_sizes_are_in_order(config: CaasConfig) -> Iterable[Finding]:
     for position, tenant in enumerate(config.tenants):
         if tenant.max_container is None:
             continue
@@ -224,7 +218,7 @@ def container_sizes_are_in_order(config: CaasConfig) -> Iterable[Flaw]:
             ),
         ):
             if most < default:
-                yield Flaw(
+                yield finding(
                     ("tenants", position, "max-container", key),
                     f"is less than default-container.{key}, which is {default}",
                     show(most),
@@ -232,7 +226,7 @@ def container_sizes_are_in_order(config: CaasConfig) -> Iterable[Flaw]:
                 )
             if most + overhead > total:
                 does = f"and the VM's overhead of {overhead} do" if overhead else "does"
-                yield Flaw(
+                yield finding(
                     ("tenants", position, "max-container", key),
                     f"{does} not fit into the quota of {total}",
                     show(most),
@@ -240,13 +234,12 @@ def container_sizes_are_in_order(config: CaasConfig) -> Iterable[Flaw]:
                 )
 
 
-@rule(11, needs=["nodes"], each=["tenants"])
-def gpu_quota_exists(config: CaasConfig) -> Iterable[Flaw]:
-    """No tenant is promised more GPUs than the cluster has."""
+@rule(11, "caas.gpus-above-cluster", each=["tenants"])
+def gpu_quota_exists(config: CaasConfig) -> Iterable[Finding]:
     total = len(config.nodes) * _GPUS_PER_NODE
     for position, tenant in enumerate(config.tenants):
         if total and tenant.gpus > total:
-            yield Flaw(
+            yield finding(
                 ("tenants", position, "gpus"),
                 f"is more than the cluster has, {total} on {len(config.nodes)} nodes",
                 show(tenant.gpus),
@@ -254,13 +247,12 @@ def gpu_quota_exists(config: CaasConfig) -> Iterable[Flaw]:
             )
 
 
-@rule(11, each=["tenants"])
-def sizes_fit_the_quota(config: CaasConfig) -> Iterable[Flaw]:
-    """A size that is allowed fits into the tenant's GPUs."""
+@rule(11, "caas.size-above-quota", each=["tenants"])
+def sizes_fit_the_quota(config: CaasConfig) -> Iterable[Finding]:
     for position, tenant in enumerate(config.tenants):
         for entry, size in enumerate(tenant.sizes or ()):
             if size > tenant.gpus:
-                yield Flaw(
+                yield finding(
                     ("tenants", position, "sizes", entry),
                     f"is more than the tenant's gpus, which is {tenant.gpus}",
                     show(size),
@@ -268,32 +260,15 @@ def sizes_fit_the_quota(config: CaasConfig) -> Iterable[Flaw]:
                 )
 
 
-@rule(11, needs=["nodes", "tenants"], severity=Severity.WARNING)
-def gpu_quotas_add_up(config: CaasConfig) -> Iterable[Flaw]:
-    """Quotas that add up to more than the cluster has are promises that not all tenants can use at once."""
+@rule(11, "caas.gpus-overpromised", level=Level.WARN)
+def gpu_quotas_add_up(config: CaasConfig) -> Iterable[Finding]:
     total = len(config.nodes) * _GPUS_PER_NODE
     promised = sum(tenant.gpus for tenant in config.tenants)
     single = any(tenant.gpus > total for tenant in config.tenants)
     if total and promised > total and not single:
-        yield Flaw(
+        yield finding(
             ("tenants",),
             f"are promised more GPUs than the cluster has, {total}",
             f"{promised} in all",
             "lower quotas or add nodes, unless they may wait for each other",
         )
-
-
-RULES = (
-    tenant_names_are_labels,
-    tenant_names_differ,
-    namespaces_are_valid,
-    namespaces_are_free,
-    programs_live_apart_from_tenants,
-    namespaces_differ,
-    quota_entries_are_enforced,
-    quota_holds_one_pod,
-    container_sizes_are_in_order,
-    gpu_quota_exists,
-    sizes_fit_the_quota,
-    gpu_quotas_add_up,
-)

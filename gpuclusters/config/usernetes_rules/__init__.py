@@ -4,7 +4,7 @@ Rows are those of the table in docs/usernetes-configuration.md. A rule is a pure
 section; which part of it must be readable for the rule to run stands in its `needs` and `each`.
 """
 
-from gpuclusters.config.rules.rule import Rule
+from gpuclusters.config.rules.rule import of
 from gpuclusters.config.usernetes_rules import (
     api,
     driver,
@@ -17,16 +17,8 @@ from gpuclusters.config.usernetes_rules import (
     versions,
 )
 
-USERNETES_RULES: tuple[Rule, ...] = (
-    *machines.RULES,
-    *network.RULES,
-    *gpus.RULES,
-    *driver.RULES,
-    *versions.RULES,
-    *preparation.RULES,
-    *google_cloud.RULES,
-    *api.RULES,
-    *training.RULES,
+USERNETES_RULES = of(
+    machines, network, gpus, driver, versions, preparation, google_cloud, api, training
 )
 
 __all__ = ["USERNETES_RULES"]

@@ -5,25 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterable
 from ipaddress import AddressValueError, IPv4Address
 
-from gpuclusters.config.fault import Flaw, Path, show
+from gpuclusters.config.fault import finding, show
 from gpuclusters.config.gcp import GcpHosts, OwnNetwork
 from gpuclusters.config.hosts import LabHosts
-from gpuclusters.config.rules.rule import Severity, rule
+from gpuclusters.config.rules.rule import rule
 from gpuclusters.config.usernetes import UsernetesConfig
 from gpuclusters.config.usernetes_network import AddressApi
 from gpuclusters.config.usernetes_rules.network import within
+from gpuclusters.core.finding import Finding, Level, Path
 
 _ADDRESS: Path = ("api", "address")
 
 
-@rule(53, needs=["api", "network"])
-def the_apis_address_is_reached_from_outside(config: UsernetesConfig) -> Iterable[Flaw]:
-    """The address of the API is neither a loopback nor one within the cluster."""
+@rule(53, "usernetes.api-address")
+def the_apis_address_is_reached_from_outside(config: UsernetesConfig) -> Iterable[Finding]:
     if not isinstance(config.api, AddressApi):
         return
     text = config.api.address
     if _only_there(text):
-        yield Flaw(
+        yield finding(
             _ADDRESS,
             "is every machine's own",
             show(text),
@@ -40,16 +40,15 @@ def _only_there(text: str) -> bool:
     return address.is_loopback or address.is_unspecified
 
 
-@rule(53, needs=["api", "hosts"])
-def googles_firewall_lets_the_api_through(config: UsernetesConfig) -> Iterable[Flaw]:
-    """The firewall that this program makes lets SSH in and nothing else; the API is reached through it."""
+@rule(53, "usernetes.api-behind-firewall")
+def googles_firewall_lets_the_api_through(config: UsernetesConfig) -> Iterable[Finding]:
     hosts = config.hosts
     if (
         isinstance(config.api, AddressApi)
         and isinstance(hosts, GcpHosts)
         and isinstance(hosts.network, OwnNetwork)
     ):
-        yield Flaw(
+        yield finding(
             ("api", "through"),
             "is address, and the firewall that is made with hosts.network lets only SSH in from outside",
             '"address"',
@@ -57,20 +56,12 @@ def googles_firewall_lets_the_api_through(config: UsernetesConfig) -> Iterable[F
         )
 
 
-@rule(53, needs=["api", "hosts"], severity=Severity.WARNING)
-def the_labs_api_is_on_this_computer(config: UsernetesConfig) -> Iterable[Flaw]:
-    """The lab's API answers on a port of 127.0.0.1 that the lab chose; nothing leads to another."""
+@rule(53, "usernetes.api-in-lab", level=Level.WARN)
+def the_labs_api_is_on_this_computer(config: UsernetesConfig) -> Iterable[Finding]:
     if isinstance(config.hosts, LabHosts) and config.api is not None:
-        yield Flaw(
+        yield finding(
             ("api",),
             "changes nothing in the lab, whose API is on this computer",
             show(config.api.through),
             "remove it",
         )
-
-
-RULES = (
-    the_apis_address_is_reached_from_outside,
-    googles_firewall_lets_the_api_through,
-    the_labs_api_is_on_this_computer,
-)

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from gpuclusters.config.fault import Flaw, Path, show
+from gpuclusters.config.fault import finding, show
 from gpuclusters.config.gcp import GcpHosts
 from gpuclusters.config.rke2_cluster_driver import Packages
-from gpuclusters.config.rules.rule import Severity, rule
+from gpuclusters.config.rules.rule import rule
 from gpuclusters.config.usernetes import UsernetesConfig
 from gpuclusters.config.usernetes_driver import PackagedDriver
 from gpuclusters.config.usernetes_plan import driver_version, modules
+from gpuclusters.core.finding import Finding, Level, Path
 from gpuclusters.domain import gpu_products, rke2_matrix
 from gpuclusters.domain.gpu_products import Architecture
 from gpuclusters.domain.rke2_matrix import ModulesPolicy, branch_of, release
 
-_NEEDS = ("driver", "versions", "gpus")
 _VERSION: Path = ("driver", "version")
 
 
@@ -24,13 +24,12 @@ def architecture(config: UsernetesConfig) -> Architecture:
     return gpu_products.product(config.gpus.product).architecture
 
 
-@rule(48, needs=("driver", "versions"))
-def the_hosts_branch_is_known(config: UsernetesConfig) -> Iterable[Flaw]:
-    """Which GPUs and modules a branch has is read from a table; without it nothing can be judged."""
+@rule(48, "usernetes.driver-branch-unknown")
+def the_hosts_branch_is_known(config: UsernetesConfig) -> Iterable[Finding]:
     version = driver_version(config)
     if rke2_matrix.branch(branch_of(version)) is None:
         known = ", ".join(map(str, rke2_matrix.matrix().drivers))
-        yield Flaw(
+        yield finding(
             _VERSION,
             f"is of a branch that was not read about here, as of {rke2_matrix.matrix().as_of}",
             show(version),
@@ -38,9 +37,8 @@ def the_hosts_branch_is_known(config: UsernetesConfig) -> Iterable[Flaw]:
         )
 
 
-@rule(48, needs=_NEEDS)
-def the_hosts_driver_knows_the_gpus(config: UsernetesConfig) -> Iterable[Flaw]:
-    """A branch knows GPUs from one generation on: 580 is the last for Volta, whatever an installer picks."""
+@rule(48, "usernetes.driver-without-gpu")
+def the_hosts_driver_knows_the_gpus(config: UsernetesConfig) -> Iterable[Finding]:
     version = driver_version(config)
     branch = rke2_matrix.branch(branch_of(version))
     generation = architecture(config)
@@ -50,7 +48,7 @@ def the_hosts_driver_knows_the_gpus(config: UsernetesConfig) -> Iterable[Flaw]:
             for number, one in rke2_matrix.matrix().drivers.items()
             if not generation.is_before(one.oldest)
         )
-        yield Flaw(
+        yield finding(
             _VERSION,
             f"does not know {config.gpus.product}, which is {generation}: the last that does is {last};"
             " with a later one the driver is installed and shows no device",
@@ -59,13 +57,12 @@ def the_hosts_driver_knows_the_gpus(config: UsernetesConfig) -> Iterable[Flaw]:
         )
 
 
-@rule(48, needs=_NEEDS)
-def the_hosts_driver_is_new_enough(config: UsernetesConfig) -> Iterable[Flaw]:
-    """The first driver that knows a product is stated with it."""
+@rule(48, "usernetes.driver-too-old")
+def the_hosts_driver_is_new_enough(config: UsernetesConfig) -> Iterable[Finding]:
     least = gpu_products.product(config.gpus.product).minimum_driver
     version = driver_version(config)
     if least is not None and release(version) < release(least):
-        yield Flaw(
+        yield finding(
             _VERSION,
             f"is older than {least}, the first driver for {config.gpus.product}",
             show(version),
@@ -73,9 +70,8 @@ def the_hosts_driver_is_new_enough(config: UsernetesConfig) -> Iterable[Flaw]:
         )
 
 
-@rule(48, needs=("driver", "versions"), severity=Severity.WARNING)
-def the_hosts_branch_still_gets_fixes(config: UsernetesConfig) -> Iterable[Flaw]:
-    """A branch ends, one with long support after three years."""
+@rule(48, "usernetes.driver-branch-ended", level=Level.WARN)
+def the_hosts_branch_still_gets_fixes(config: UsernetesConfig) -> Iterable[Finding]:
     table = rke2_matrix.matrix()
     version = driver_version(config)
     branch = rke2_matrix.branch(branch_of(version))
@@ -84,7 +80,7 @@ def the_hosts_branch_still_gets_fixes(config: UsernetesConfig) -> Iterable[Flaw]
         good = [
             str(number) for number, one in table.drivers.items() if not one.is_over(table.as_of)
         ]
-        yield Flaw(
+        yield finding(
             _VERSION,
             f"is of branch {branch_of(version)}, which gets no fixes{end}",
             show(version),
@@ -92,9 +88,8 @@ def the_hosts_branch_still_gets_fixes(config: UsernetesConfig) -> Iterable[Flaw]
         )
 
 
-@rule(48, needs=_NEEDS)
-def gpus_take_the_hosts_modules(config: UsernetesConfig) -> Iterable[Flaw]:
-    """Open modules are for Turing and later; Volta has no GPU System Processor, which they need."""
+@rule(48, "usernetes.kernel-modules")
+def gpus_take_the_hosts_modules(config: UsernetesConfig) -> Iterable[Finding]:
     if not isinstance(config.driver, PackagedDriver):
         return
     chosen = modules(config)
@@ -103,7 +98,7 @@ def gpus_take_the_hosts_modules(config: UsernetesConfig) -> Iterable[Flaw]:
     if problem is not None:
         open_ones = chosen is ModulesPolicy.OPEN
         other = ModulesPolicy.PROPRIETARY if open_ones else ModulesPolicy.OPEN
-        yield Flaw(
+        yield finding(
             ("driver", "modules"),
             f"do not fit {config.gpus.product}: its GPUs {problem}",
             show(chosen.value),
@@ -111,33 +106,22 @@ def gpus_take_the_hosts_modules(config: UsernetesConfig) -> Iterable[Flaw]:
         )
 
 
-@rule(48, needs=("driver", "secure_boot", "hosts"))
-def secure_boot_takes_the_hosts_modules(config: UsernetesConfig) -> Iterable[Flaw]:
-    """Secure Boot loads modules that are signed with a key that the firmware knows; DKMS signs with none."""
+@rule(48, "usernetes.secure-boot")
+def secure_boot_takes_the_hosts_modules(config: UsernetesConfig) -> Iterable[Finding]:
     if not config.secure_boot:
         return
     if isinstance(config.hosts, GcpHosts):
-        yield Flaw(
+        yield finding(
             ("secure-boot",),
             "is true, and machines with GPUs are made without it on Google Cloud",
             "true",
             "write false",
         )
     elif isinstance(config.driver, PackagedDriver) and config.driver.packages is Packages.NVIDIA:
-        yield Flaw(
+        yield finding(
             ("driver", "packages"),
             "builds modules on the hosts, which nobody signs: Secure Boot refuses them,"
             ' "Key was rejected by service"',
             '"nvidia"',
             "write distribution: Ubuntu's prebuilt modules are signed",
         )
-
-
-RULES = (
-    the_hosts_branch_is_known,
-    the_hosts_driver_knows_the_gpus,
-    the_hosts_driver_is_new_enough,
-    the_hosts_branch_still_gets_fixes,
-    gpus_take_the_hosts_modules,
-    secure_boot_takes_the_hosts_modules,
-)

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from gpuclusters.config.fault import NOTHING, Flaw, show
+from gpuclusters.config.fault import NOTHING, finding, show
 from gpuclusters.config.gcp import GcpHosts
-from gpuclusters.config.rules.rule import Severity, rule
+from gpuclusters.config.rules.rule import rule
 from gpuclusters.config.usernetes import UsernetesConfig
 from gpuclusters.config.usernetes_plan import schedulable, training_pods
 from gpuclusters.config.usernetes_rules.machines import named
+from gpuclusters.core.finding import Finding, Level
 from gpuclusters.domain import gpu_products
 
 
-@rule(47, needs=["hosts", "gpus", "control_plane"], each=["workers"])
-def nodes_have_the_gpus_of_their_machines(config: UsernetesConfig) -> Iterable[Flaw]:
-    """On Google Cloud the machines are made with GPUs; all nodes expect those and no others."""
+@rule(47, "usernetes.machine-gpus", each=["workers"])
+def nodes_have_the_gpus_of_their_machines(config: UsernetesConfig) -> Iterable[Finding]:
     if not isinstance(config.hosts, GcpHosts):
         return
     names = {name for _, name in named(config)}
@@ -24,7 +24,7 @@ def nodes_have_the_gpus_of_their_machines(config: UsernetesConfig) -> Iterable[F
             continue
         made = None if group.gpu is None else (group.gpu.product, group.gpu.count)
         if made != (config.gpus.product, config.gpus.count):
-            yield Flaw(
+            yield finding(
                 ("hosts", "groups", number, "gpu"),
                 f"is not what gpus says, {config.gpus.count} × {config.gpus.product}: all nodes are alike,"
                 " the control plane too",
@@ -33,11 +33,10 @@ def nodes_have_the_gpus_of_their_machines(config: UsernetesConfig) -> Iterable[F
             )
 
 
-@rule(47, needs=["gpus"])
-def gpus_are_in_machines_that_are_installed_for(config: UsernetesConfig) -> Iterable[Flaw]:
-    """The packages are those for amd64; GPUs on an Arm board are on a machine of another kind."""
+@rule(47, "usernetes.processor")
+def gpus_are_in_machines_that_are_installed_for(config: UsernetesConfig) -> Iterable[Finding]:
     if gpu_products.product(config.gpus.product).cpu != "amd64":
-        yield Flaw(
+        yield finding(
             ("gpus", "product"),
             "is on an arm64 machine, and this version prepares amd64",
             show(config.gpus.product),
@@ -45,11 +44,10 @@ def gpus_are_in_machines_that_are_installed_for(config: UsernetesConfig) -> Iter
         )
 
 
-@rule(47, needs=["schedule_on_control_plane", "workers", "control_plane"])
-def some_node_takes_pods(config: UsernetesConfig) -> Iterable[Flaw]:
-    """Without workers the control plane has to take pods, or every pod stays Pending."""
+@rule(47, "usernetes.no-node-for-pods")
+def some_node_takes_pods(config: UsernetesConfig) -> Iterable[Finding]:
     if not schedulable(config):
-        yield Flaw(
+        yield finding(
             ("schedule-on-control-plane",),
             "is false, and there are no workers: every pod would stay Pending",
             "false",
@@ -57,11 +55,10 @@ def some_node_takes_pods(config: UsernetesConfig) -> Iterable[Flaw]:
         )
 
 
-@rule(47, needs=["schedule_on_control_plane", "workers"], severity=Severity.WARNING)
-def the_gpus_of_the_control_plane_are_used(config: UsernetesConfig) -> Iterable[Flaw]:
-    """The control plane has GPUs like every node; without pods nobody uses them."""
+@rule(47, "usernetes.control-plane-gpus-unused", level=Level.WARN)
+def the_gpus_of_the_control_plane_are_used(config: UsernetesConfig) -> Iterable[Finding]:
     if not config.schedule_on_control_plane and config.workers:
-        yield Flaw(
+        yield finding(
             ("schedule-on-control-plane",),
             "leaves the GPUs of the control plane to nobody",
             "false",
@@ -69,19 +66,15 @@ def the_gpus_of_the_control_plane_are_used(config: UsernetesConfig) -> Iterable[
         )
 
 
-@rule(
-    47,
-    needs=["gpus", "proof", "schedule_on_control_plane", "workers", "control_plane"],
-)
-def a_training_finds_its_gpus(config: UsernetesConfig) -> Iterable[Flaw]:
-    """A training asks for GPUs and pods that fit on the nodes, else its pods stay Pending."""
+@rule(47, "usernetes.training-gpus")
+def a_training_finds_its_gpus(config: UsernetesConfig) -> Iterable[Finding]:
     stated = config.proof.training
     if stated is None:
         return
     count = config.gpus.count
     each = stated.gpus_per_pod or count
     if each > count:
-        yield Flaw(
+        yield finding(
             ("proof", "training", "gpus-per-pod"),
             f"is more than the {count} of a node: the pods would stay Pending",
             show(each),
@@ -91,7 +84,7 @@ def a_training_finds_its_gpus(config: UsernetesConfig) -> Iterable[Flaw]:
     nodes = len(schedulable(config))
     room = nodes * (count // each)
     if nodes and training_pods(config, stated) > room:
-        yield Flaw(
+        yield finding(
             ("proof", "training", "pods"),
             f"is more than fit on {nodes} nodes that take pods, with {count} GPUs each and {each} for a pod:"
             f" {room}",
@@ -100,28 +93,13 @@ def a_training_finds_its_gpus(config: UsernetesConfig) -> Iterable[Flaw]:
         )
 
 
-@rule(
-    47,
-    needs=["proof", "schedule_on_control_plane", "workers", "control_plane"],
-    severity=Severity.WARNING,
-)
-def a_training_crosses_nodes(config: UsernetesConfig) -> Iterable[Flaw]:
-    """A training of one pod says nothing about the network between nodes, which is what costs here."""
+@rule(47, "usernetes.training-single-node", level=Level.WARN)
+def a_training_crosses_nodes(config: UsernetesConfig) -> Iterable[Finding]:
     stated = config.proof.training
     if stated is not None and schedulable(config) and training_pods(config, stated) == 1:
-        yield Flaw(
+        yield finding(
             ("proof", "training", "pods"),
             "is 1: nothing crosses from node to node, and that is where Usernetes is slow",
             show(stated.pods),
             "add a worker, or take the result for what one node does",
         )
-
-
-RULES = (
-    nodes_have_the_gpus_of_their_machines,
-    gpus_are_in_machines_that_are_installed_for,
-    some_node_takes_pods,
-    the_gpus_of_the_control_plane_are_used,
-    a_training_finds_its_gpus,
-    a_training_crosses_nodes,
-)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from gpuclusters.config.fault import Flaw, Path, show, show_values
+from gpuclusters.config.fault import finding, show, show_values
 from gpuclusters.config.gcp import GcpHosts
 from gpuclusters.config.hosts import ExistingHosts
 from gpuclusters.config.rules.host_list import listed_twice
-from gpuclusters.config.rules.rule import Severity, rule
+from gpuclusters.config.rules.rule import rule
 from gpuclusters.config.usernetes import UsernetesConfig
+from gpuclusters.core.finding import Finding, Level, Path
 
 MOST_MEASURED = 32
 """Nodes of the largest cluster with Usernetes and V100s that anybody wrote about (size-32, 2025)."""
@@ -33,28 +34,26 @@ def named(config: UsernetesConfig) -> Iterator[tuple[Path, str]]:
         yield ("workers", number, "host"), worker.host
 
 
-@rule(45, needs=["control_plane"], each=["workers"])
-def a_machine_is_one_node(config: UsernetesConfig) -> Iterable[Flaw]:
-    """No machine is two nodes: a node has the name of its machine, and the cluster knows it by that alone."""
+@rule(45, "usernetes.machine-twice", each=["workers"])
+def a_machine_is_one_node(config: UsernetesConfig) -> Iterable[Finding]:
     seen: dict[str, Path] = {}
     for path, name in named(config):
         if name in seen:
             before = seen[name]
             place = "the control plane" if before[0] == "control-plane" else f"workers[{before[1]}]"
-            yield Flaw(path, f"is {place} already", show(name), "name each machine once")
+            yield finding(path, f"is {place} already", show(name), "name each machine once")
         seen.setdefault(name, path)
 
 
-@rule(45, needs=["hosts", "control_plane"], each=["workers"])
-def nodes_are_machines_of_hosts(config: UsernetesConfig) -> Iterable[Flaw]:
-    """Every node runs on one of `hosts`."""
+@rule(45, "usernetes.machine-unknown", each=["workers"])
+def nodes_are_machines_of_hosts(config: UsernetesConfig) -> Iterable[Finding]:
     known = known_machines(config)
     if known is None:
         return
     for path, name in named(config):
         if name not in known:
             more = ", …" if len(known) > _SHOWN else ""
-            yield Flaw(
+            yield finding(
                 path,
                 "is none of the machines under hosts",
                 show(name),
@@ -62,14 +61,13 @@ def nodes_are_machines_of_hosts(config: UsernetesConfig) -> Iterable[Flaw]:
             )
 
 
-@rule(45, needs=["hosts", "control_plane", "workers"], severity=Severity.WARNING)
-def every_machine_is_a_node(config: UsernetesConfig) -> Iterable[Flaw]:
-    """A machine of `hosts` that is no node is left alone, and on Google Cloud paid for."""
+@rule(45, "usernetes.machine-unused", level=Level.WARN)
+def every_machine_is_a_node(config: UsernetesConfig) -> Iterable[Finding]:
     used = {name for _, name in named(config)}
     for number, name in enumerate(known_machines(config) or ()):
         if name not in used:
             listed = isinstance(config.hosts, ExistingHosts)
-            yield Flaw(
+            yield finding(
                 ("hosts", "machines", number) if listed else ("hosts", "groups"),
                 "is no node"
                 if listed
@@ -79,15 +77,13 @@ def every_machine_is_a_node(config: UsernetesConfig) -> Iterable[Flaw]:
             )
 
 
-@rule(45, needs=["hosts"])
-def existing_machines_are_listed_once(config: UsernetesConfig) -> Iterable[Flaw]:
-    """No name and no address under `hosts` stands for two machines."""
+@rule(45, "usernetes.host-twice")
+def existing_machines_are_listed_once(config: UsernetesConfig) -> Iterable[Finding]:
     return listed_twice(config.hosts)
 
 
-@rule(45, needs=["hosts", "control_plane"], each=["workers"])
-def groups_say_what_their_machines_are(config: UsernetesConfig) -> Iterable[Flaw]:
-    """On Google Cloud the control plane is in a group of controllers, which are never spot machines."""
+@rule(45, "usernetes.group-role", each=["workers"])
+def groups_say_what_their_machines_are(config: UsernetesConfig) -> Iterable[Finding]:
     if not isinstance(config.hosts, GcpHosts):
         return
     first = config.control_plane.host
@@ -98,7 +94,7 @@ def groups_say_what_their_machines_are(config: UsernetesConfig) -> Iterable[Flaw
         role = "controller" if name == first else "worker"
         if group.role != role:
             what = "the control plane" if role == "controller" else "a worker"
-            yield Flaw(
+            yield finding(
                 path,
                 f"is {what}, and its group {group.name} says role: {group.role}",
                 show(name),
@@ -106,24 +102,13 @@ def groups_say_what_their_machines_are(config: UsernetesConfig) -> Iterable[Flaw
             )
 
 
-@rule(45, needs=["workers"], severity=Severity.WARNING)
-def so_many_nodes_were_seen(config: UsernetesConfig) -> Iterable[Flaw]:
-    """Nobody has written about a larger cluster: every packet between nodes goes through one process each."""
+@rule(45, "usernetes.many-nodes", level=Level.WARN)
+def so_many_nodes_were_seen(config: UsernetesConfig) -> Iterable[Finding]:
     nodes = len(config.workers) + 1
     if nodes > MOST_MEASURED:
-        yield Flaw(
+        yield finding(
             ("workers",),
             f"make a cluster of {nodes} nodes, and {MOST_MEASURED} is the most that anybody wrote about",
             f"a list of {len(config.workers)}",
             "expect joins that take several attempts, or make two clusters",
         )
-
-
-RULES = (
-    a_machine_is_one_node,
-    nodes_are_machines_of_hosts,
-    every_machine_is_a_node,
-    existing_machines_are_listed_once,
-    groups_say_what_their_machines_are,
-    so_many_nodes_were_seen,
-)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from ipaddress import AddressValueError, IPv4Address, IPv4Network
 
-from gpuclusters.config.fault import Flaw, Path, show
+from gpuclusters.config.fault import finding, show
 from gpuclusters.config.gcp import GcpHosts
 from gpuclusters.config.hosts import ExistingHosts, LabHosts
-from gpuclusters.config.rules.rule import Severity, rule
+from gpuclusters.config.rules.rule import rule
 from gpuclusters.config.usernetes import UsernetesConfig
 from gpuclusters.config.usernetes_machines import ControlPlane, Worker
 from gpuclusters.config.usernetes_plan import DOCKER_MTU, host_mtu, ports, versions
+from gpuclusters.core.finding import Finding, Level, Path
 from gpuclusters.domain import usernetes_network
 from gpuclusters.domain.usernetes_network import DOCKER_BRIDGE, POD_SUBNET, SERVICE_SUBNET
 
@@ -33,13 +34,12 @@ def ranges(config: UsernetesConfig) -> Mapping[str, IPv4Network]:
     }
 
 
-@rule(46, needs=["control_plane"], each=["workers"])
-def node_numbers_are_unique(config: UsernetesConfig) -> Iterable[Flaw]:
-    """Two nodes with one number would have one network, as upstream's hash gives to 1 of 10 clusters of 8."""
+@rule(46, "usernetes.node-number-twice", each=["workers"])
+def node_numbers_are_unique(config: UsernetesConfig) -> Iterable[Finding]:
     seen = {config.control_plane.number: "the control plane"}
     for position, worker in enumerate(config.workers):
         if worker.number in seen:
-            yield Flaw(
+            yield finding(
                 ("workers", position, "number"),
                 f"is that of {seen[worker.number]}, and with it its network",
                 show(worker.number),
@@ -54,12 +54,11 @@ def _free(config: UsernetesConfig) -> int:
     return next((number for number in numbers if number not in taken), 0)
 
 
-@rule(46, needs=["network"])
-def node_subnets_hold_every_number(config: UsernetesConfig) -> Iterable[Flaw]:
-    """The range of the nodes' networks is a private /16, so that every number has its /24."""
+@rule(46, "usernetes.node-range")
+def node_subnets_hold_every_number(config: UsernetesConfig) -> Iterable[Finding]:
     stated = config.network.node_subnets
     if stated.prefixlen != _NODES_PREFIX or not stated.is_private:
-        yield Flaw(
+        yield finding(
             ("network", "node-subnets"),
             "is not a private /16",
             show(str(stated)),
@@ -67,15 +66,14 @@ def node_subnets_hold_every_number(config: UsernetesConfig) -> Iterable[Flaw]:
         )
 
 
-@rule(46, needs=["network"])
-def networks_of_the_cluster_do_not_meet(config: UsernetesConfig) -> Iterable[Flaw]:
-    """Pods, services, nodes and docker0 have different addresses, else some of them are never reached."""
+@rule(46, "usernetes.networks-overlap")
+def networks_of_the_cluster_do_not_meet(config: UsernetesConfig) -> Iterable[Finding]:
     known = ranges(config)
     for one, other in usernetes_network.collisions({**known, "docker0": DOCKER_BRIDGE}):
         # docker0 is on every host and not ours to move.
         key, against = (one, "docker0 of every host") if other == "docker0" else (other, one)
         network = DOCKER_BRIDGE if other == "docker0" else known[one]
-        yield Flaw(
+        yield finding(
             tuple(key.split(".")),
             f"meets {against}, which is {network}",
             show(str(known[key])),
@@ -83,21 +81,20 @@ def networks_of_the_cluster_do_not_meet(config: UsernetesConfig) -> Iterable[Fla
         )
 
 
-@rule(46, needs=["network", "workers"])
-def pods_and_services_have_room(config: UsernetesConfig) -> Iterable[Flaw]:
-    """The pods' range has a /24 for every node; neither range can grow later."""
+@rule(46, "usernetes.network-too-small")
+def pods_and_services_have_room(config: UsernetesConfig) -> Iterable[Finding]:
     pods, services = config.network.pod_subnet, config.network.service_subnet
     nodes = len(config.workers) + 1
     most = 2 ** (_POD_PREFIX - pods.prefixlen) if pods.prefixlen <= _POD_PREFIX else 0
     if nodes > most:
-        yield Flaw(
+        yield finding(
             ("network", "pod-subnet"),
             f"has room for {most} nodes, and there are {nodes}",
             show(str(pods)),
             "write a wider range; it cannot be changed once the cluster is there",
         )
     if services.prefixlen > _SMALLEST_SERVICES:
-        yield Flaw(
+        yield finding(
             ("network", "service-subnet"),
             f"is smaller than a /{_SMALLEST_SERVICES}",
             show(str(services)),
@@ -105,9 +102,8 @@ def pods_and_services_have_room(config: UsernetesConfig) -> Iterable[Flaw]:
         )
 
 
-@rule(46, needs=["hosts", "network", "control_plane"], each=["workers"])
-def machines_are_outside_of_the_nodes_networks(config: UsernetesConfig) -> Iterable[Flaw]:
-    """No machine has an address of pods, services, nodes or docker0: it could not be reached from within."""
+@rule(46, "usernetes.machine-in-cluster-network", each=["workers"])
+def machines_are_outside_of_the_nodes_networks(config: UsernetesConfig) -> Iterable[Finding]:
     places: list[tuple[Path, str | None]] = [
         (("control-plane", "host-ip"), config.control_plane.host_ip),
         *((("workers", n, "host-ip"), worker.host_ip) for n, worker in enumerate(config.workers)),
@@ -120,9 +116,8 @@ def machines_are_outside_of_the_nodes_networks(config: UsernetesConfig) -> Itera
             yield from within(path, address, config)
 
 
-@rule(46, needs=["control_plane"], each=["workers"])
-def hosts_are_reached_at_addresses_of_their_own(config: UsernetesConfig) -> Iterable[Flaw]:
-    """No address at which other hosts reach a node is that of two nodes, or every host's own."""
+@rule(46, "usernetes.host-ip", each=["workers"])
+def hosts_are_reached_at_addresses_of_their_own(config: UsernetesConfig) -> Iterable[Finding]:
     seen: dict[str, str] = {}
     nodes: list[tuple[Path, ControlPlane | Worker]] = [(("control-plane",), config.control_plane)]
     nodes += [(("workers", number), worker) for number, worker in enumerate(config.workers)]
@@ -132,7 +127,7 @@ def hosts_are_reached_at_addresses_of_their_own(config: UsernetesConfig) -> Iter
             continue
         if IPv4Address(text).is_loopback or text in seen:
             owner = seen.get(text)
-            yield Flaw(
+            yield finding(
                 (*path, "host-ip"),
                 f"is that of {owner} too" if owner else "is every host's own",
                 show(text),
@@ -141,7 +136,7 @@ def hosts_are_reached_at_addresses_of_their_own(config: UsernetesConfig) -> Iter
         seen.setdefault(text, node.host)
 
 
-def within(path: Path, text: str, config: UsernetesConfig) -> Iterator[Flaw]:
+def within(path: Path, text: str, config: UsernetesConfig) -> Iterator[Finding]:
     """An address that lies in a network of the cluster; a name is nobody's to judge."""
     try:
         address = IPv4Address(text)
@@ -150,12 +145,13 @@ def within(path: Path, text: str, config: UsernetesConfig) -> Iterator[Flaw]:
     for key, network in {**ranges(config), "docker0 of every host": DOCKER_BRIDGE}.items():
         if address in network:
             other = "an address outside of it" if network == DOCKER_BRIDGE else f"another {key}"
-            yield Flaw(path, f"lies within {key}, which is {network}", show(text), f"write {other}")
+            yield finding(
+                path, f"lies within {key}, which is {network}", show(text), f"write {other}"
+            )
 
 
-@rule(46, needs=["network", "versions", "version_overrides", "driver"])
-def generation_2_has_fixed_ranges(config: UsernetesConfig) -> Iterable[Flaw]:
-    """Generation 2 holds the ranges of pods and services in a file of its own; 3 has variables for them."""
+@rule(46, "usernetes.range-fixed")
+def generation_2_has_fixed_ranges(config: UsernetesConfig) -> Iterable[Finding]:
     chosen = versions(config)
     if chosen.generation != 2:
         return
@@ -165,7 +161,7 @@ def generation_2_has_fixed_ranges(config: UsernetesConfig) -> Iterable[Flaw]:
         ("service-subnet", stated.service_subnet, SERVICE_SUBNET),
     ):
         if network != fixed:
-            yield Flaw(
+            yield finding(
                 ("network", key),
                 f"cannot be chosen with {chosen.usernetes}, which has {fixed}",
                 show(str(network)),
@@ -173,12 +169,11 @@ def generation_2_has_fixed_ranges(config: UsernetesConfig) -> Iterable[Flaw]:
             )
 
 
-@rule(46, needs=["network"])
-def services_have_ports_of_their_own(config: UsernetesConfig) -> Iterable[Flaw]:
-    """No two services of a node listen on the same port of its host."""
+@rule(46, "usernetes.port-twice")
+def services_have_ports_of_their_own(config: UsernetesConfig) -> Iterable[Finding]:
     for port, names in usernetes_network.shared_ports(ports(config)):
         keys = [name.replace("_", "-") for name in names]
-        yield Flaw(
+        yield finding(
             ("network", "ports", keys[-1]),
             f"is the port of {' and '.join(keys[:-1])} too",
             show(port),
@@ -186,9 +181,8 @@ def services_have_ports_of_their_own(config: UsernetesConfig) -> Iterable[Flaw]:
         )
 
 
-@rule(46, needs=["hosts", "network"])
-def ports_leave_ssh_alone(config: UsernetesConfig) -> Iterable[Flaw]:
-    """The ports of the nodes are not that of the hosts' SSH server, by which everything is done."""
+@rule(46, "usernetes.ssh-port")
+def ports_leave_ssh_alone(config: UsernetesConfig) -> Iterable[Finding]:
     if isinstance(config.hosts, LabHosts):
         return
     listening = {_SSH: "SSH"}
@@ -198,7 +192,7 @@ def ports_leave_ssh_alone(config: UsernetesConfig) -> Iterable[Flaw]:
         }
     for name, port in ports(config).tcp.items():
         if port in listening:
-            yield Flaw(
+            yield finding(
                 ("network", "ports", name.replace("_", "-")),
                 f"is the port of {listening[port]}",
                 show(port),
@@ -206,38 +200,23 @@ def ports_leave_ssh_alone(config: UsernetesConfig) -> Iterable[Flaw]:
             )
 
 
-@rule(46, needs=["hosts", "network"], severity=Severity.WARNING)
-def nodes_packets_fit_into_googles_network(config: UsernetesConfig) -> Iterable[Flaw]:
-    """A packet that is larger than the machines' network carries goes out in pieces, which costs."""
+@rule(46, "usernetes.mtu-above-network", level=Level.WARN)
+def nodes_packets_fit_into_googles_network(config: UsernetesConfig) -> Iterable[Finding]:
     if not isinstance(config.hosts, GcpHosts):
         return
     stated, most = config.network.mtu, host_mtu(config)
     if stated is not None and most is not None and stated > most:
-        yield Flaw(
+        yield finding(
             ("network", "mtu"),
             f"is above hosts.network.mtu, which is {most}: packets between nodes go out in pieces",
             show(stated),
             f"write {most} or less, or remove it",
         )
     elif stated is None and most is None:
-        yield Flaw(
+        yield finding(
             ("network", "mtu"),
             f"is missing, and that of the existing network is not known here: {DOCKER_MTU} is above Google's"
             " default of 1460",
             "nothing",
             "write the MTU that `gcloud compute networks describe` prints",
         )
-
-
-RULES = (
-    node_numbers_are_unique,
-    node_subnets_hold_every_number,
-    networks_of_the_cluster_do_not_meet,
-    pods_and_services_have_room,
-    machines_are_outside_of_the_nodes_networks,
-    hosts_are_reached_at_addresses_of_their_own,
-    generation_2_has_fixed_ranges,
-    services_have_ports_of_their_own,
-    ports_leave_ssh_alone,
-    nodes_packets_fit_into_googles_network,
-)

@@ -5,25 +5,25 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from gpuclusters.config.fault import Flaw, show
+from gpuclusters.config.fault import finding, show
 from gpuclusters.config.gcp import GcpHosts
 from gpuclusters.config.gcp_image import public_system
 from gpuclusters.config.hosts import ExistingHosts
-from gpuclusters.config.rules.rule import Severity, rule
+from gpuclusters.config.rules.rule import rule
 from gpuclusters.config.usernetes import UsernetesConfig
 from gpuclusters.config.usernetes_driver import PackagedDriver
 from gpuclusters.config.usernetes_machines import ContainerEngine
 from gpuclusters.config.usernetes_plan import uses_sudo
+from gpuclusters.core.finding import Finding, Level
 
 _OS_LOGIN = re.compile(r"sa_[0-9]+|ext_.+|[a-z0-9_]+_[a-z0-9]+_(com|org|net|edu|io|dev|gov)")
 """Names that OS Login makes of addresses: jane_doe_example_com, ext_jane_gmail_com, sa_1234567890."""
 
 
-@rule(50, needs=["account"], severity=Severity.WARNING)
-def the_account_is_none_of_os_login(config: UsernetesConfig) -> Iterable[Flaw]:
-    """An account of OS Login has no subordinate ids, and one ends up with a rootful engine unnoticed."""
+@rule(50, "usernetes.os-login-account", level=Level.WARN)
+def the_account_is_none_of_os_login(config: UsernetesConfig) -> Iterable[Finding]:
     if _OS_LOGIN.fullmatch(config.account):
-        yield Flaw(
+        yield finding(
             ("account",),
             "looks like an account of OS Login, which has a very high id and no range of subordinate ids",
             show(config.account),
@@ -31,11 +31,10 @@ def the_account_is_none_of_os_login(config: UsernetesConfig) -> Iterable[Flaw]:
         )
 
 
-@rule(50, needs=["preparation", "driver"])
-def an_administrator_installs_the_driver(config: UsernetesConfig) -> Iterable[Flaw]:
-    """A driver is packages and kernel modules: without root this program cannot install one."""
+@rule(50, "usernetes.driver-without-root")
+def an_administrator_installs_the_driver(config: UsernetesConfig) -> Iterable[Finding]:
     if not uses_sudo(config) and isinstance(config.driver, PackagedDriver):
-        yield Flaw(
+        yield finding(
             ("driver", "source"),
             "is host, and preparation.by is administrator: a driver cannot be installed without root",
             '"host"',
@@ -43,13 +42,12 @@ def an_administrator_installs_the_driver(config: UsernetesConfig) -> Iterable[Fl
         )
 
 
-@rule(50, needs=["preparation", "account", "hosts"])
-def without_sudo_the_account_logs_in_itself(config: UsernetesConfig) -> Iterable[Flaw]:
-    """Nobody becomes another account without root: with an administrator the login is the account."""
+@rule(50, "usernetes.account-without-sudo")
+def without_sudo_the_account_logs_in_itself(config: UsernetesConfig) -> Iterable[Finding]:
     if uses_sudo(config) or not isinstance(config.hosts, ExistingHosts | GcpHosts):
         return
     if config.hosts.user != config.account:
-        yield Flaw(
+        yield finding(
             ("hosts", "user"),
             f"is not {config.account}, and preparation.by is administrator: without root nobody becomes"
             " another account",
@@ -58,13 +56,12 @@ def without_sudo_the_account_logs_in_itself(config: UsernetesConfig) -> Iterable
         )
 
 
-@rule(50, needs=["preparation", "hosts"])
-def new_machines_are_prepared_by_somebody(config: UsernetesConfig) -> Iterable[Flaw]:
-    """A machine that was just made from a public image is prepared by nobody but this program."""
+@rule(50, "usernetes.machines-not-prepared")
+def new_machines_are_prepared_by_somebody(config: UsernetesConfig) -> Iterable[Finding]:
     if uses_sudo(config) or not isinstance(config.hosts, GcpHosts):
         return
     if public_system(config.hosts.image) is not None:
-        yield Flaw(
+        yield finding(
             ("preparation", "by"),
             "is administrator, and the machines are made from a public image, which nobody has prepared",
             '"administrator"',
@@ -72,9 +69,8 @@ def new_machines_are_prepared_by_somebody(config: UsernetesConfig) -> Iterable[F
         )
 
 
-@rule(51, needs=["container_engine"])
-def only_rootless_docker_is_built(config: UsernetesConfig) -> Iterable[Flaw]:
-    """Podman's network keeps flannel from the API; nerdctl and Docker exclude each other on a host."""
+@rule(51, "usernetes.container-engine")
+def only_rootless_docker_is_built(config: UsernetesConfig) -> Iterable[Finding]:
     why = {
         ContainerEngine.PODMAN: "is not built: with its own network, pasta, flannel never reaches 10.96.0.1,"
         " and nobody has a GPU recipe for it",
@@ -82,18 +78,9 @@ def only_rootless_docker_is_built(config: UsernetesConfig) -> Iterable[Flaw]:
         " other on a host, and nobody has a GPU recipe for it",
     }
     if config.container_engine in why:
-        yield Flaw(
+        yield finding(
             ("container-engine",),
             why[config.container_engine],
             show(config.container_engine.value),
             "write docker, or remove it",
         )
-
-
-RULES = (
-    the_account_is_none_of_os_login,
-    an_administrator_installs_the_driver,
-    without_sudo_the_account_logs_in_itself,
-    new_machines_are_prepared_by_somebody,
-    only_rootless_docker_is_built,
-)

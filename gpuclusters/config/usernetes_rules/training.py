@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from gpuclusters.config.fault import NOTHING, Flaw, Path, show
+from gpuclusters.config.fault import NOTHING, finding, show
 from gpuclusters.config.rules.rule import rule
 from gpuclusters.config.usernetes import UsernetesConfig
 from gpuclusters.config.usernetes_plan import TRAINING_RUNG, versions
 from gpuclusters.config.usernetes_rules.driver import architecture
+from gpuclusters.core.finding import Finding, Path
 from gpuclusters.domain.gpu_products import Architecture
 from gpuclusters.domain.usernetes_versions import limit
 
@@ -23,15 +24,14 @@ _PYTORCH_LAST = (2, 8)
 _PYTORCH_CUDA = (12, 6)
 
 
-@rule(54, needs=["proof", "gpus", "versions", "version_overrides", "driver"])
-def the_images_cuda_has_code_for_the_gpus(config: UsernetesConfig) -> Iterable[Flaw]:
-    """CUDA 13 has no code for GPUs before Turing: on a V100 nothing after 12.9 calculates."""
+@rule(54, "usernetes.cuda-without-gpu")
+def the_images_cuda_has_code_for_the_gpus(config: UsernetesConfig) -> Iterable[Finding]:
     stated = config.proof.training
     if stated is None or stated.cuda is None or not _is_old(config):
         return
     newest = versions(config).cuda_newest
     if limit(stated.cuda) >= _CUDA_13:
-        yield Flaw(
+        yield finding(
             (*_TRAINING, "cuda"),
             f"has no code for {config.gpus.product}: the last CUDA that has is {newest}",
             show(stated.cuda),
@@ -39,16 +39,15 @@ def the_images_cuda_has_code_for_the_gpus(config: UsernetesConfig) -> Iterable[F
         )
 
 
-@rule(54, needs=["proof", "gpus"])
-def pytorch_has_code_for_the_gpus(config: UsernetesConfig) -> Iterable[Flaw]:
-    """From PyTorch 2.8 on only the builds for CUDA 12.6 have code for Volta."""
+@rule(54, "usernetes.pytorch-without-gpu")
+def pytorch_has_code_for_the_gpus(config: UsernetesConfig) -> Iterable[Finding]:
     stated = config.proof.training
     if stated is None or stated.pytorch is None or not _is_old(config):
         return
     if limit(stated.pytorch)[:2] < _PYTORCH_LAST:
         return
     if stated.cuda is None or limit(stated.cuda)[:2] > _PYTORCH_CUDA:
-        yield Flaw(
+        yield finding(
             (*_TRAINING, "pytorch"),
             f"has code for {config.gpus.product} in its builds for CUDA 12.6 alone, and cuda is"
             f" {stated.cuda or 'not stated'}",
@@ -61,9 +60,8 @@ def _is_old(config: UsernetesConfig) -> bool:
     return architecture(config).is_before(Architecture.TURING)
 
 
-@rule(54, needs=["proof"])
-def the_images_owners_have_subordinate_ids(config: UsernetesConfig) -> Iterable[Flaw]:
-    """A rootless engine cannot unpack files of a uid above 65535: "lchown: invalid argument"."""
+@rule(54, "usernetes.image-uid")
+def the_images_owners_have_subordinate_ids(config: UsernetesConfig) -> Iterable[Finding]:
     stated = config.proof.training
     if stated is None:
         return
@@ -74,8 +72,8 @@ def the_images_owners_have_subordinate_ids(config: UsernetesConfig) -> Iterable[
         yield _unpacked((*_TRAINING, "largest-uid"), stated.largest_uid, stated.largest_uid)
 
 
-def _unpacked(path: Path, uid: int, value: object) -> Flaw:
-    return Flaw(
+def _unpacked(path: Path, uid: int, value: object) -> Finding:
+    return finding(
         path,
         f"has files of uid {uid}, and a rootless account has ids up to {LARGEST_UID}: its pull ends with"
         ' "lchown: invalid argument"',
@@ -84,19 +82,18 @@ def _unpacked(path: Path, uid: int, value: object) -> Flaw:
     )
 
 
-@rule(54, needs=["proof"])
-def the_last_rung_has_a_training(config: UsernetesConfig) -> Iterable[Flaw]:
-    """Rung 9 is a training, and a training is rung 9."""
+@rule(54, "usernetes.training-rung")
+def the_last_rung_has_a_training(config: UsernetesConfig) -> Iterable[Finding]:
     stated = config.proof
     if stated.rung >= TRAINING_RUNG and stated.training is None:
-        yield Flaw(
+        yield finding(
             _TRAINING,
             f"is missing, and rung {TRAINING_RUNG} is a training",
             NOTHING,
             f"write it, or rung: {TRAINING_RUNG - 1}",
         )
     if stated.rung < TRAINING_RUNG and stated.training is not None:
-        yield Flaw(
+        yield finding(
             ("proof", "rung"),
             f"ends before the training, which is rung {TRAINING_RUNG}",
             show(stated.rung),
@@ -104,24 +101,14 @@ def the_last_rung_has_a_training(config: UsernetesConfig) -> Iterable[Flaw]:
         )
 
 
-@rule(54, needs=["proof", "timeouts"])
-def the_training_ends_within_the_proof(config: UsernetesConfig) -> Iterable[Flaw]:
-    """All rungs share one limit, so that a training must not be allowed more than that."""
+@rule(54, "usernetes.training-timeout")
+def the_training_ends_within_the_proof(config: UsernetesConfig) -> Iterable[Finding]:
     stated = config.proof.training
     most = config.timeouts.proof_seconds
     if stated is not None and stated.timeout_seconds is not None and stated.timeout_seconds > most:
-        yield Flaw(
+        yield finding(
             (*_TRAINING, "timeout-seconds"),
             f"is more than timeouts.proof-seconds, which is {most} for all rungs",
             show(stated.timeout_seconds),
             "write less here or more there",
         )
-
-
-RULES = (
-    the_images_cuda_has_code_for_the_gpus,
-    pytorch_has_code_for_the_gpus,
-    the_images_owners_have_subordinate_ids,
-    the_last_rung_has_a_training,
-    the_training_ends_within_the_proof,
-)

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from gpuclusters.config.fault import Fault
+from gpuclusters.config.fault import render_path
 from gpuclusters.config.stack import StackConfig, parse
+from gpuclusters.core.finding import Finding
 
 CASES = Path(__file__).with_name("cases")
 FILE = "Pulumi.dev.yaml"
+
+
+def lines(found: Iterable[Finding]) -> list[str]:
+    """What is said, without the file and the codes."""
+    return [f"{render_path(one.path)}: {one.problem}; {one.remedy}" for one in found]
 
 
 def base() -> dict[str, Any]:
@@ -42,14 +48,14 @@ def caas(**changes: Any) -> dict[str, Any]:
     return document
 
 
-def faults(document: Mapping[str, Any]) -> list[Fault]:
+def faults(document: Mapping[str, Any]) -> list[Finding]:
     """What is wrong with a document; nothing if it is right."""
-    parsed = parse(document, file=FILE)
+    parsed = parse(document)
     return parsed if isinstance(parsed, list) else []
 
 
 def accepted(document: Mapping[str, Any]) -> StackConfig:
     """A document that is right."""
-    parsed = parse(document, file=FILE)
+    parsed = parse(document)
     assert isinstance(parsed, StackConfig), "\n".join(map(str, parsed))
     return parsed

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuclusters.config.chart_files import chart_faults
-from tests.unit.config.documents import FILE, accepted, caas
+from tests.unit.config.documents import accepted, caas, lines
 
 CONTENT = b"a chart"
 DIGEST = hashlib.sha256(CONTENT).hexdigest()
@@ -16,7 +16,7 @@ CHART = {"source": "file", "path": "charts/kata-deploy-4.1.0.tgz", "sha256": DIG
 
 def said(project: Path, **changes: Any) -> list[str]:
     config = accepted(caas(**changes)).caas
-    return [str(fault) for fault in chart_faults(config, FILE, project)]
+    return lines(chart_faults(config, project))
 
 
 def test_the_archive_with_the_checksum_is_taken(tmp_path: Path) -> None:
@@ -29,7 +29,7 @@ def test_another_file_is_refused_with_its_checksum(tmp_path: Path) -> None:
     (tmp_path / "charts").mkdir()
     (tmp_path / "charts" / "kata-deploy-4.1.0.tgz").write_bytes(b"something else")
     (one,) = said(tmp_path, kata={"chart": CHART})
-    assert one.startswith(f"{FILE}: caas.kata.chart.sha256: is not the checksum of charts/kata")
+    assert one.startswith("caas.kata.chart.sha256: is not the checksum of charts/kata")
     assert hashlib.sha256(b"something else").hexdigest() in one
 
 

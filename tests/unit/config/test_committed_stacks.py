@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from gpuclusters.config import reference, schema
 from gpuclusters.config.caas import CaasConfig
+from gpuclusters.config.fault import told
 from gpuclusters.config.nodes import BY_LEASE
 from gpuclusters.config.plan import plan
 from gpuclusters.config.stack import SECRET_KEYS, SECTIONS, ClusterType, StackConfig
@@ -175,4 +176,4 @@ def test_the_faults_that_the_reference_shows_are_said_in_these_words(tmp_path: P
     path.write_text(yaml.safe_dump(document, sort_keys=False))
     checked = check_stack_file(path)
     assert isinstance(checked, list)
-    assert [str(fault) for fault in checked] == shown[1].splitlines()
+    assert [told(path.name, fault) for fault in checked] == shown[1].splitlines()

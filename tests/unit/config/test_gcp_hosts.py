@@ -9,9 +9,9 @@ import pytest
 from pydantic import ValidationError
 
 from gpuclusters.config import gcp_rules
-from gpuclusters.config.fault import render_path
 from gpuclusters.config.gcp import GcpHosts
 from gpuclusters.domain import gcp_machines, gpu_products
+from tests.unit.config.documents import lines
 
 RANGES = {
     "pod-cidr": IPv4Network("10.244.0.0/16"),
@@ -55,10 +55,7 @@ def gpus(**changes: Any) -> dict[str, Any]:
 
 def said(section: GcpHosts, **options: Any) -> list[str]:
     options = {"cluster": "lab", "ranges": RANGES, **options}
-    return [
-        f"{render_path(flaw.path)}: {flaw.wrong} (got {flaw.got}); {flaw.instead}"
-        for flaw in gcp_rules.check(section, **options)
-    ]
+    return lines(gcp_rules.check(section, **options))
 
 
 def test_a_right_section_has_no_flaw() -> None:

@@ -240,8 +240,8 @@ def test_a_given_certificate_without_its_key_is_refused(
     secrets = NEEDED if key is None else {**NEEDED, "api-private-key": key}
     with pytest.raises(ConfigError) as refused:
         _load(tmp_path, _with_certificate(chain), secrets)
-    (fault,) = refused.value.faults
-    assert str(fault).startswith(f"Pulumi.dev.yaml: api-private-key: {wrong}")
+    (fault,) = refused.value.findings
+    assert str(refused.value).startswith(f"Pulumi.dev.yaml: api-private-key: {wrong}")
     assert "hunter2" not in str(fault)
 
 

@@ -12,10 +12,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gpuclusters.config import rke2_cluster_plan
-from gpuclusters.config.fault import Fault
+from gpuclusters.config.fault import told
 from gpuclusters.config.plan import plan
 from gpuclusters.config.schema import schema
 from gpuclusters.config.stack import ClusterType, StackConfig, parse
+from gpuclusters.core.codes import listed
+from gpuclusters.core.finding import Finding
 from tests.unit.config.documents import FILE, patched
 from tests.unit.config.strategies import documents
 
@@ -112,7 +114,7 @@ def test_a_mutated_rke2_configuration_gives_faults_or_what_components_take(
     document: dict[str, Any],
 ) -> None:
     before = copy.deepcopy(document)
-    parsed = parse(document, file=FILE)
+    parsed = parse(document)
     assert repr(document) == repr(before)
     if isinstance(parsed, StackConfig):
         if parsed.cluster_type is ClusterType.RKE2:
@@ -130,7 +132,7 @@ def test_a_mutated_rke2_configuration_gives_faults_or_what_components_take(
 @given(documents())
 @_slow
 def test_a_right_configuration_loads_and_can_be_planned(document: dict[str, Any]) -> None:
-    parsed = parse(document, file=FILE)
+    parsed = parse(document)
     assert isinstance(parsed, StackConfig), "\n".join(map(str, parsed))
     planned = plan(parsed.caas)
     for node in planned.nodes:
@@ -156,7 +158,7 @@ def test_a_right_configuration_fits_the_schema(document: dict[str, Any]) -> None
 @settings(_slow, max_examples=80)
 def test_a_mutated_configuration_gives_faults_and_nothing_else(document: dict[str, Any]) -> None:
     before = copy.deepcopy(document)
-    parsed = parse(document, file=FILE)
+    parsed = parse(document)
     assert repr(document) == repr(before)
     if isinstance(parsed, StackConfig):
         plan(parsed.caas)
@@ -167,12 +169,12 @@ def test_a_mutated_configuration_gives_faults_and_nothing_else(document: dict[st
         _is_complete(fault)
 
 
-def _is_complete(fault: Fault) -> None:
-    line = str(fault)
-    assert fault.path or fault.wrong == "has a key that is no text"
-    assert fault.wrong
-    assert fault.got
-    assert fault.instead
+def _is_complete(fault: Finding) -> None:
+    line = told(FILE, fault)
+    assert fault.path or fault.problem.startswith("has a key that is no text")
+    assert " (got " in fault.problem
+    assert fault.remedy
+    assert fault.code in listed()
     assert line.isprintable()
     assert len(line) < 1500
 
@@ -182,7 +184,7 @@ def _is_complete(fault: Fault) -> None:
 )
 @_slow
 def test_any_section_at_all_gives_faults(section: Any) -> None:
-    parsed = parse({"cluster-type": "caas", "caas": section}, file=FILE)
+    parsed = parse({"cluster-type": "caas", "caas": section})
     assert isinstance(parsed, list)
     for fault in parsed:
         _is_complete(fault)
@@ -191,7 +193,7 @@ def test_any_section_at_all_gives_faults(section: Any) -> None:
 @given(st.dictionaries(st.sampled_from(["cluster-type", "caas", "rke2", "x"]), _strange))
 @_slow
 def test_any_top_level_gives_faults(document: dict[str, Any]) -> None:
-    parsed = parse(document, file=FILE)
+    parsed = parse(document)
     assert isinstance(parsed, list)
     for fault in parsed:
         _is_complete(fault)
@@ -210,6 +212,6 @@ def test_a_secret_that_strays_into_a_section_is_never_shown(
             parent = parent[part]
         if isinstance(parent, dict):
             parent[key] = secret
-            parsed = parse(broken, file=FILE)
+            parsed = parse(broken)
             assert isinstance(parsed, list)
             assert all(secret not in str(fault) for fault in parsed)

@@ -2,87 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
-
-import pytest
+from typing import Any
 
 from gpuclusters.config.caas import CaasConfig
-from gpuclusters.config.rules import CAAS_RULES, Rule
 from gpuclusters.config.stack import parse
-from tests.unit.config.documents import FILE, accepted, base, caas, faults, patched
+from tests.unit.config.documents import accepted, base, caas, faults, patched
 
 SECTIONS = frozenset(CaasConfig.model_fields)
-
-
-class _Recorder:
-    """A configuration that remembers which of its sections were read."""
-
-    def __init__(self, config: CaasConfig) -> None:
-        self._config = config
-        self.read: set[str] = set()
-
-    def __getattr__(self, name: str) -> Any:
-        if name in SECTIONS:
-            self.read.add(name)
-        return getattr(self._config, name)
-
-
-_RICH = caas(
-    partition_layout="mixed",
-    nodes=[
-        {
-            "name": "hgx-01",
-            "partitions": [1, 2],
-            "kernel": "6.8",
-            "qemu": "8.0",
-            "memory-gib": 1024,
-            "hugepages-gib-per-numa-node": [256, 256],
-            "physical-address-bits": 46,
-            "mmio-high-gib": 2048,
-        }
-    ],
-    gpu_operator={},
-    network={"storage-cidrs": ["10.30.0.0/24"], "node-cidrs": ["10.20.0.0/24"]},
-    tenants=[
-        {
-            "name": "acme",
-            "gpus": 8,
-            "sizes": [4],
-            "max-container": {"cpu": 9, "memory-gib": 65},
-            "extra-quota": {"count/pods": "9"},
-            "egress": {"fqdns": ["example.net"]},
-            "nfs": {"servers": ["10.30.0.1/32"], "mounted-by": "kubelet"},
-            "images": {"allowed": ["docker.io/library/ubuntu"]},
-        }
-    ],
-)
-_EXISTING = caas(
-    hosts={
-        "source": "existing",
-        "user": "ops",
-        "machines": [
-            {"name": name, "address": name, "host-key": "ssh-ed25519 AAAAC3"}
-            for name in ("hgx-01", "hgx-02")
-        ],
-    },
-    kubernetes={"source": "existing"},
-    service_vm={"image": {"path": "/srv/fm.img", "sha256": "0" * 64}},
-    gpu_operator={"sandbox-device-plugin": True, "sandbox-device-plugin-alias": "other"},
-)
-
-
-@pytest.mark.parametrize("rule", CAAS_RULES, ids=lambda rule: f"row_{rule.row:02}_{rule.name}")
-@pytest.mark.parametrize("document", [base(), _RICH, _EXISTING], ids=["small", "rich", "existing"])
-def test_a_rule_reads_only_what_it_declares(rule: Rule, document: dict[str, Any]) -> None:
-    recorder = _Recorder(accepted(document).caas)
-    list(rule.check(cast("CaasConfig", recorder)))
-    assert recorder.read <= rule.needs | rule.each
-
-
-def test_rules_declare_sections_that_exist() -> None:
-    for rule in CAAS_RULES:
-        assert rule.needs | rule.each <= SECTIONS
-        assert rule.summary.endswith("."), rule.name
 
 
 def test_a_rule_speaks_of_valid_items_beside_a_broken_one_by_their_place_in_the_file() -> None:
@@ -137,7 +63,7 @@ def test_a_document_that_is_its_own_part_is_refused() -> None:
     loop: dict[str, Any] = {}
     loop["loop"] = loop
     document["caas"]["network"] = loop
-    parsed = parse(document, file=FILE)
+    parsed = parse(document)
     assert isinstance(parsed, list)
     assert "nested too deeply" in str(parsed[0])
 
@@ -161,3 +87,28 @@ def test_keys_that_are_spelled_like_the_validators_own_marks_are_keys_all_the_sa
     assert [fault.path[-1] for fault in pods] == [""]
     boards = faults(caas(nodes=[{"name": "a", "gpus": {"9": {}}}]))
     assert {fault.path for fault in boards} == {("caas", "nodes", 0, "gpus", "9")}
+
+
+def test_a_wrong_value_silences_only_the_rules_that_ask_for_it() -> None:
+    document = caas(
+        service_vm={"internal-port": 22, "memory-mib": "much"},
+        nodes=[{"name": "hgx-01", "memory-gib": "much"}, {"name": "hgx-01"}],
+    )
+    assert [fault.path[1:] for fault in faults(document)] == [
+        ("nodes", 0, "memory-gib"),
+        ("nodes", 1, "name"),
+        ("service-vm", "internal-port"),
+        ("service-vm", "memory-mib"),
+    ]
+
+
+def test_a_list_with_one_wrong_entry_is_not_called_too_short() -> None:
+    nfs = {"servers": ["10.30.0.1"], "mounted-by": "guest"}
+    (fault,) = faults(
+        caas(
+            tenants=[{"name": "acme", "gpus": 8, "nfs": {**nfs, "servers": ["10.30.0.1.9"]}}],
+            network={"storage-cidrs": ["10.30.0.0/24"]},
+        )
+    )
+    assert fault.path == ("caas", "tenants", 0, "nfs", "servers", 0)
+    assert fault.code == "config.refused-value"

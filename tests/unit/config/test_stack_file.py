@@ -10,6 +10,7 @@ import pytest
 
 from gpuclusters.config.stack import StackConfig
 from gpuclusters.config.stack_file import check_stack_file, read_stack_file
+from tests.unit.config.documents import lines
 
 
 def _file(folder: Path, text: str) -> Path:
@@ -24,7 +25,7 @@ def _refused(folder: Path, text: str | bytes) -> str:
     read = read_stack_file(path)
     assert isinstance(read, list)
     (fault,) = read
-    return str(fault)
+    return lines([fault])[0]
 
 
 def test_words_that_yaml_1_1_took_for_truth_values_and_times_stay_text(tmp_path: Path) -> None:
@@ -74,12 +75,12 @@ def test_keys_of_other_programs_are_left_alone(tmp_path: Path) -> None:
 def test_a_file_without_configuration_lacks_a_cluster_type(tmp_path: Path) -> None:
     checked = check_stack_file(_file(tmp_path, ""))
     assert isinstance(checked, list)
-    assert "cluster-type: is missing" in str(checked[0])
+    assert "cluster-type: is missing" in lines(checked)[0]
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     (fault,) = read_stack_file(tmp_path / "Pulumi.prod.yaml")
-    assert str(fault).startswith("Pulumi.prod.yaml: the document: does not exist")
+    assert fault.problem.startswith("does not exist")
 
 
 def test_a_syntax_error_is_given_with_line_and_column(tmp_path: Path) -> None:
@@ -187,4 +188,4 @@ def test_what_is_wrong_in_the_section_of_the_lab_is_said_with_the_rest(
     wrong = _CAAS.replace("[8]", "[3]") + f"  gpu-clusters:lab: {section}\n"
     checked = check_stack_file(_file(tmp_path, wrong))
     assert isinstance(checked, list)
-    assert said in "\n".join(fault.line for fault in checked)
+    assert said in "\n".join(lines(checked))
