@@ -16,10 +16,10 @@ from pydantic import BaseModel, ConfigDict, Field, IPvAnyNetwork, ValidationErro
 from pydantic.alias_generators import to_camel
 
 from caas import logs
-from gpuclusters.domain import program_accounts
 from gpuclusters.domain.fabric import Baseboard, Partition, PartitionTable, table_for
-from gpuclusters.domain.lease import Limits
-from gpuclusters.domain.recycle import RecyclePolicy
+from gpuclusters.lease.model import RecyclePolicy
+from gpuclusters.lease.state import Limits
+from gpuclusters.tenancy import program_accounts
 
 SETTINGS_VARIABLE = "GPU_CLUSTERS_SETTINGS"
 SECRETS_VARIABLE = "GPU_CLUSTERS_SECRETS"

@@ -23,10 +23,12 @@ from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.caas_secrets import Secrets
 from gpuclusters.config.plan import CaasPlan, TenantPlan, plan
 from gpuclusters.config.programs import image, settings_file
-from gpuclusters.domain import isolation, lease_resource, pull_secret, tenancy_resource
-from gpuclusters.domain.program_accounts import Program
-from gpuclusters.domain.program_network import Place, Reach
+from gpuclusters.lease import model as lease_resource
 from gpuclusters.maintenance.resource import NodeMaintenance
+from gpuclusters.tenancy import isolation, pull_secret
+from gpuclusters.tenancy import model as tenancy_resource
+from gpuclusters.tenancy.program_accounts import Program
+from gpuclusters.tenancy.program_network import Place, Reach
 from stacks import caas_api, caas_rke2, kata, machines, reach
 
 

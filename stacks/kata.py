@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import pulumi
 
+from components.caas import csi_nfs
 from components.caas.csi_nfs import CsiNfs, CsiNfsArgs
 from components.caas.kata_deploy import KataDeploy, KataDeployArgs
 from components.caas.kata_runtime import KataRuntimeArgs
@@ -25,15 +26,16 @@ from gpuclusters.config.hosts import LabHosts
 from gpuclusters.config.kata import GuestImage
 from gpuclusters.config.plan import namespace
 from gpuclusters.config.tenants import Tenant
-from gpuclusters.domain import csi_chart, kata_chart, quantity
-from gpuclusters.domain.kata import PASSTHROUGH, WORKLOAD_LABEL
-from gpuclusters.domain.kata_configuration import (
+from gpuclusters.domain import quantity
+from gpuclusters.domain.versions import KATA_RELEASES
+from gpuclusters.kata import chart as kata_chart
+from gpuclusters.kata.chart import (
     KUBELET_ROOT,
     KUBELET_ROOTS,
     ShimConfiguration,
 )
-from gpuclusters.domain.tenant_volume import Mounter, TenantVolume
-from gpuclusters.domain.versions import KATA_RELEASES
+from gpuclusters.kata.model import PASSTHROUGH, WORKLOAD_LABEL
+from gpuclusters.tenancy.volume import Mounter, TenantVolume
 from stacks import charts
 
 _CONTAINERD = ("/etc/containerd", "/var/lib/rancher", "/opt/kata/containerd")
@@ -126,8 +128,8 @@ def csi_driver(
     chart = _chart(
         config,
         storage.csi_driver_chart,
-        csi_chart.REPOSITORY,
-        csi_chart.CHART,
+        csi_nfs.REPOSITORY,
+        csi_nfs.CHART,
         storage.csi_driver_version,
     )
     if chart is None:

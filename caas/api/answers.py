@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-from gpuclusters.domain.container import State
+from gpuclusters.container_api.container import State
 
 
 class Answer(BaseModel):

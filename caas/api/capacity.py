@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from caas.settings import Host
-from gpuclusters.domain.lease_resource import Phase, lease_name
-from gpuclusters.domain.node_service import Outage
-from gpuclusters.domain.placement import BoardView
+from gpuclusters.lease.model import Phase, lease_name
+from gpuclusters.lease.nodes import Outage
+from gpuclusters.lease.placement import BoardView
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,7 @@ from caas.api.tenancies import Tenancies, Tenancy
 from caas.api.volumes import Volumes
 from caas.cluster import ClusterError
 from caas.settings import Settings
-from gpuclusters.domain import image
-from gpuclusters.domain.container import (
+from gpuclusters.container_api.container import (
     CONTAINER_LABEL,
     POD,
     REQUEST_ANNOTATION,
@@ -30,9 +29,10 @@ from gpuclusters.domain.container import (
     pod,
     view,
 )
-from gpuclusters.domain.container_request import ContainerRequest
-from gpuclusters.domain.isolation import TENANT_LABEL
+from gpuclusters.container_api.request import ContainerRequest
+from gpuclusters.domain import image
 from gpuclusters.domain.naming import is_dns_label
+from gpuclusters.tenancy.isolation import TENANT_LABEL
 
 _TRIES = 5
 _log = logging.getLogger(__name__)

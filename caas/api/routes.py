@@ -22,8 +22,8 @@ from caas.api.tenancies import Tenancies
 from caas.api.volumes import Volumes
 from caas.cluster import ClusterError
 from caas.settings import Settings
-from gpuclusters.domain.container import Container, State
-from gpuclusters.domain.container_request import ContainerRequest
+from gpuclusters.container_api.container import Container, State
+from gpuclusters.container_api.request import ContainerRequest
 
 _BEARER = HTTPBearer(
     auto_error=False,

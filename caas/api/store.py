@@ -9,14 +9,14 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from caas.cluster import Cluster, Event
-from gpuclusters.domain.container import CONTAINER_LABEL, POD
-from gpuclusters.domain.isolation import TENANT_LABEL
-from gpuclusters.domain.lease_resource import GPU_LEASE
-from gpuclusters.domain.node_service import Outage, outages
+from gpuclusters.container_api.container import CONTAINER_LABEL, POD
 from gpuclusters.domain.ports import ObjectKind
-from gpuclusters.domain.tenancy_objects import NODE
-from gpuclusters.domain.tenancy_resource import TENANCY
-from gpuclusters.domain.tenant_volume import CLAIM
+from gpuclusters.lease.model import GPU_LEASE
+from gpuclusters.lease.nodes import Outage, outages
+from gpuclusters.tenancy.isolation import TENANT_LABEL
+from gpuclusters.tenancy.model import TENANCY
+from gpuclusters.tenancy.objects import NODE
+from gpuclusters.tenancy.volume import CLAIM
 
 QUOTA = ObjectKind("", "v1", "resourcequotas", "ResourceQuota", namespaced=True)
 

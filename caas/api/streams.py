@@ -13,7 +13,7 @@ from starlette.types import Receive, Scope, Send
 from caas.api.kube import away
 from caas.api.problems import Problem, ProblemError, retry_after
 from caas.cluster import Cluster, ClusterError
-from gpuclusters.domain.container import MAIN
+from gpuclusters.container_api.container import MAIN
 
 PER_TENANT = 16
 LONGEST_SECONDS = 3600.0

@@ -9,7 +9,7 @@ from typing import Any
 from caas.api.problems import Problem, ProblemError, retry_after
 from caas.api.store import Store
 from caas.settings import Settings
-from gpuclusters.domain.container_request import GPU_COUNTS
+from gpuclusters.container_api.request import GPU_COUNTS
 from gpuclusters.domain.quantity import parse_quantity
 
 

@@ -8,10 +8,10 @@ from typing import Any
 
 from caas.api.problems import Problem, ProblemError, retry_after
 from caas.api.store import Store
-from gpuclusters.domain.container_mounts import Mount, VolumeMount, faults
-from gpuclusters.domain.isolation import TENANT_LABEL
+from gpuclusters.container_api.request import Mount, VolumeMount, faults
 from gpuclusters.domain.quantity import parse_quantity
-from gpuclusters.domain.tenant_volume import AccessMode
+from gpuclusters.tenancy.isolation import TENANT_LABEL
+from gpuclusters.tenancy.volume import AccessMode
 
 _GIB = 1024**3
 

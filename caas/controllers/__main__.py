@@ -22,8 +22,8 @@ from caas.controllers import leases, tenancy
 from caas.health import Health
 from caas.leader import Leader
 from caas.settings import Settings, SettingsError, load, secret
-from gpuclusters.domain.isolation import Network
-from gpuclusters.domain.program_accounts import Program
+from gpuclusters.tenancy.isolation import Network
+from gpuclusters.tenancy.program_accounts import Program
 
 ELECTION = "gpu-clusters-controllers"
 PORT = 8081

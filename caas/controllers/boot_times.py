@@ -8,7 +8,7 @@ from typing import Any
 
 from caas import metrics
 from caas.controllers.lease_pods import gpus_of, is_gated
-from gpuclusters.domain.container import LEASE_ANNOTATION
+from gpuclusters.container_api.container import LEASE_ANNOTATION
 
 SCHEDULED, SANDBOX, STARTED = "scheduled", "sandbox", "started"
 

@@ -25,10 +25,7 @@ from gpuclusters.domain.fabric_state import (
     FabricError,
     code_of_exit,
 )
-from gpuclusters.domain.firmware import Golden
-from gpuclusters.domain.firmware_inventory import ASKED_AGAIN
-from gpuclusters.domain.lease import Limits, Reason
-from gpuclusters.domain.lease_effects import (
+from gpuclusters.lease.effects import (
     ActivatePartition,
     BoardSeen,
     ClearMemory,
@@ -45,7 +42,10 @@ from gpuclusters.domain.lease_effects import (
     Succeeded,
     Withhold,
 )
-from gpuclusters.domain.lease_resource import Phase
+from gpuclusters.lease.firmware import Golden
+from gpuclusters.lease.inventory import ASKED_AGAIN
+from gpuclusters.lease.model import Phase
+from gpuclusters.lease.state import Limits, Reason
 
 READ_SECONDS = 20.0
 FABRIC_SECONDS = 60.0

@@ -20,7 +20,7 @@ from caas.cluster import Cluster, ClusterError, ConflictError
 from caas.controllers.boot_times import STARTED, reached
 from caas.controllers.events import Recorder
 from caas.controllers.lease_pods import is_gated
-from gpuclusters.domain.container import LEASE_ANNOTATION, POD
+from gpuclusters.container_api.container import LEASE_ANNOTATION, POD
 
 LEAST_SHARE = 0.25
 AGAIN_SECONDS = 10.0

@@ -13,17 +13,17 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
+from gpuclusters.device_plugin.decide import KUBELET_AGREES
 from gpuclusters.domain.custom_resource import Condition
-from gpuclusters.domain.device_plugin import KUBELET_AGREES
-from gpuclusters.domain.lease import Lease, Limits
-from gpuclusters.domain.lease_plan import Change
-from gpuclusters.domain.lease_resource import (
+from gpuclusters.lease.model import (
     RECHECK_ANNOTATION,
     ConditionType,
     GPULeaseSpec,
     GPULeaseStatus,
     Phase,
 )
+from gpuclusters.lease.plan import Change
+from gpuclusters.lease.state import Lease, Limits
 
 LEAST_SHARE = 0.25
 _Stay = tuple[str, int, int, Phase, bool]

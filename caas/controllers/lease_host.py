@@ -16,10 +16,9 @@ from caas.cluster import Cluster, ClusterError, ConflictError
 from caas.controllers.lease_book import LeaseBook
 from caas.controllers.lease_pods import pod_of
 from caas.controllers.lease_report import LeaseReport
-from gpuclusters.domain.lease import Away, Lease, Orders, Pod, PodState
-from gpuclusters.domain.lease_board import Board
-from gpuclusters.domain.lease_decisions import decide
-from gpuclusters.domain.lease_effects import (
+from gpuclusters.lease.board import Board
+from gpuclusters.lease.decide import decide
+from gpuclusters.lease.effects import (
     AdmitPod,
     ClearMemory,
     DeletePod,
@@ -32,16 +31,17 @@ from gpuclusters.domain.lease_effects import (
     Reset,
     Succeeded,
 )
-from gpuclusters.domain.lease_holding import reserve
-from gpuclusters.domain.lease_plan import Change
-from gpuclusters.domain.lease_resource import (
+from gpuclusters.lease.holding import reserve
+from gpuclusters.lease.model import (
     GPU_LEASE,
     GPULeaseSpec,
     Holder,
     lease_name,
     lease_object,
 )
-from gpuclusters.domain.placement import BoardView
+from gpuclusters.lease.placement import BoardView
+from gpuclusters.lease.plan import Change
+from gpuclusters.lease.state import Away, Lease, Orders, Pod, PodState
 
 EFFECT_SECONDS = 90.0
 """The longest that an effect may take, if its phase sets no other time."""

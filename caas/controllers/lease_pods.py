@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from caas.cluster import Cluster, ClusterError, ConflictError
-from gpuclusters.domain.container import LEASE_ANNOTATION, LEASE_GATE, POD
-from gpuclusters.domain.lease import Pod, PodState
-from gpuclusters.domain.lease_effects import (
+from gpuclusters.container_api.container import LEASE_ANNOTATION, LEASE_GATE, POD
+from gpuclusters.domain.quantity import parse_quantity
+from gpuclusters.lease.effects import (
     AdmitPod,
     DeletePod,
     Effect,
@@ -18,7 +18,7 @@ from gpuclusters.domain.lease_effects import (
     Refused,
     Succeeded,
 )
-from gpuclusters.domain.quantity import parse_quantity
+from gpuclusters.lease.state import Pod, PodState
 
 _TERMINAL = ("Succeeded", "Failed")
 

@@ -14,11 +14,10 @@ from caas import metrics
 from caas.controllers.events import Recorder
 from caas.controllers.lease_host import HostLeases
 from caas.controllers.lease_pods import gpus_of, is_gated
-from gpuclusters.domain.container import CONTAINER_LABEL
-from gpuclusters.domain.fair_share import Grant, Waiting, schedule
-from gpuclusters.domain.isolation import TENANT_LABEL
-from gpuclusters.domain.lease_resource import HELD, Holder
-from gpuclusters.domain.placement import BoardView, partition_states
+from gpuclusters.container_api.container import CONTAINER_LABEL
+from gpuclusters.lease.model import HELD, Holder
+from gpuclusters.lease.placement import BoardView, Grant, Waiting, partition_states, schedule
+from gpuclusters.tenancy.isolation import TENANT_LABEL
 
 LOOK_AGAIN_SECONDS = 5.0
 """How soon the queue is looked at again when nothing happens: patience runs out by time alone."""

@@ -10,8 +10,8 @@ from typing import Any
 
 from caas import metrics
 from caas.controllers.events import Recorder
-from gpuclusters.domain.lease_plan import Change
-from gpuclusters.domain.lease_resource import Phase
+from gpuclusters.lease.model import Phase
+from gpuclusters.lease.plan import Change
 
 _LOG = logging.getLogger(__name__)
 

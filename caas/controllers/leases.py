@@ -23,14 +23,14 @@ from caas.controllers.lease_report import LeaseReport
 from caas.controllers.redfish import Redfish
 from caas.controllers.tenancy_mirror import Mirror
 from caas.settings import Host, Settings
-from gpuclusters.domain.container import POD
-from gpuclusters.domain.firmware import Golden
-from gpuclusters.domain.isolation import TENANT_LABEL
-from gpuclusters.domain.lease import Orders
-from gpuclusters.domain.lease_resource import GPU_LEASE, GPULeaseSpec
-from gpuclusters.domain.node_service import Outage, outages
-from gpuclusters.domain.tenancy_objects import NODE
-from gpuclusters.domain.tenancy_resource import TENANCY
+from gpuclusters.container_api.container import POD
+from gpuclusters.lease.firmware import Golden
+from gpuclusters.lease.model import GPU_LEASE, GPULeaseSpec
+from gpuclusters.lease.nodes import Outage, outages
+from gpuclusters.lease.state import Orders
+from gpuclusters.tenancy.isolation import TENANT_LABEL
+from gpuclusters.tenancy.model import TENANCY
+from gpuclusters.tenancy.objects import NODE
 
 AGAIN_SECONDS = 5.0
 FLUSH_SECONDS = 2.0

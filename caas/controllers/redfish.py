@@ -11,9 +11,9 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from gpuclusters.domain.firmware import concerns, shown
-from gpuclusters.domain.firmware_inventory import InventoryError, Listing, version_of
-from gpuclusters.domain.lease import Reason
+from gpuclusters.lease.firmware import concerns, shown
+from gpuclusters.lease.inventory import InventoryError, Listing, version_of
+from gpuclusters.lease.state import Reason
 
 REQUEST_SECONDS = 15.0
 INVENTORY_SECONDS = 90.0

@@ -12,9 +12,9 @@ import kopf
 from caas.cluster import Cluster
 from caas.controllers.background import run_beside
 from caas.controllers.tenancy_controller import TenancyController
-from gpuclusters.domain.isolation import Network
-from gpuclusters.domain.program_accounts import Accounts
-from gpuclusters.domain.tenancy_resource import TENANCY
+from gpuclusters.tenancy.isolation import Network
+from gpuclusters.tenancy.model import TENANCY
+from gpuclusters.tenancy.program_accounts import Accounts
 
 RESTART_SECONDS = 1.0
 _log = logging.getLogger(__name__)

@@ -10,11 +10,11 @@ from typing import Any
 from caas.cluster import Cluster, ClusterError, ConflictError
 from caas.controllers.tenancy_mirror import Mirror, Object
 from caas.controllers.tenancy_view import TenancyView
-from gpuclusters.domain import tenancy_drift, tenancy_objects
-from gpuclusters.domain.isolation import Network
-from gpuclusters.domain.program_accounts import Accounts
-from gpuclusters.domain.tenancy_fault import Fault
-from gpuclusters.domain.tenancy_objects import (
+from gpuclusters.core.finding import Finding
+from gpuclusters.tenancy import objects as tenancy_objects
+from gpuclusters.tenancy.isolation import Network
+from gpuclusters.tenancy.model import TenancySpec
+from gpuclusters.tenancy.objects import (
     MANAGED_LABEL,
     NAMESPACE,
     NETWORK_POLICY,
@@ -23,7 +23,7 @@ from gpuclusters.domain.tenancy_objects import (
     SERVICE_ACCOUNT,
     Child,
 )
-from gpuclusters.domain.tenancy_resource import TenancySpec
+from gpuclusters.tenancy.program_accounts import Accounts
 
 GRANT_SECONDS = 10.0
 """How long API servers may take to learn of a role that was just bound."""
@@ -51,7 +51,7 @@ class Children:
         # By object: what was applied last, and what the server made of it.
         self._settled: dict[_Key, tuple[Object, Object]] = {}
 
-    async def ensure(self, spec: TenancySpec, uid: str | None) -> Fault | None:
+    async def ensure(self, spec: TenancySpec, uid: str | None) -> Finding | None:
         """Everything as it must be, or why nothing can be done.
 
         Args:
@@ -98,7 +98,7 @@ class Children:
                     raise
             await asyncio.sleep(GRANT_POLL_SECONDS)
 
-    async def _home(self, spec: TenancySpec, uid: str | None) -> Fault | None:
+    async def _home(self, spec: TenancySpec, uid: str | None) -> Finding | None:
         child = tenancy_objects.home(spec)
         live = self._view.namespaces.get(child.name)
         if live is None:
@@ -107,7 +107,7 @@ class Children:
             except ConflictError:
                 live = await self._cluster.get(NAMESPACE, child.name)
             if live is None:
-                return Fault("Terminating", f"namespace {child.name} is just going")
+                return Finding("tenancy.terminating", f"namespace {child.name} is just going")
             # One whose label was taken away is still ours.
             if not tenancy_objects.is_ours(live, spec.tenant) and live["metadata"]["uid"] != uid:
                 return _foreign(spec)
@@ -115,7 +115,7 @@ class Children:
         elif not tenancy_objects.is_ours(live, spec.tenant) and live["metadata"]["uid"] != uid:
             return _foreign(spec)
         if live["metadata"].get("deletionTimestamp"):
-            return Fault("Terminating", tenancy_objects.remains(live))
+            return Finding("tenancy.terminating", tenancy_objects.remains(live))
         await self._put(child, self._view.namespaces)
         return None
 
@@ -125,10 +125,10 @@ class Children:
         live = mirror.get(child.name, namespace)
         before, answered = self._settled.get(key, (None, None))
         known = answered if before == child.body else None
-        if live is not None and not tenancy_drift.drifted(child.body, live, known):
+        if live is not None and not tenancy_objects.drifted(child.body, live, known):
             return
         found = await self._made(child) if live is None else await self._applied(child)
-        if foreign := tenancy_drift.foreign_fields(child.body, found):
+        if foreign := tenancy_objects.foreign_fields(child.body, found):
             found = await self._cluster.patch(child.kind, child.name, namespace, foreign)
         self._settled[key] = (dict(child.body), found)
         mirror.offer(found)
@@ -158,8 +158,8 @@ class Children:
         ]
 
 
-def _foreign(spec: TenancySpec) -> Fault:
-    return Fault("Foreign", tenancy_objects.foreign(spec))
+def _foreign(spec: TenancySpec) -> Finding:
+    return Finding("tenancy.foreign", tenancy_objects.foreign(spec))
 
 
 async def _all(work: Sequence[Awaitable[Any]]) -> None:

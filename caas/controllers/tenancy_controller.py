@@ -21,11 +21,11 @@ from caas.controllers.tenancy_patience import Patience
 from caas.controllers.tenancy_queue import Failed, WorkQueue
 from caas.controllers.tenancy_trials import Trier
 from caas.controllers.tenancy_view import TenancyView
-from gpuclusters.domain import tenancy_conditions
-from gpuclusters.domain.isolation import Network
-from gpuclusters.domain.program_accounts import Accounts
-from gpuclusters.domain.tenancy_proof import Proof, prove
-from gpuclusters.domain.tenancy_resource import FINALIZER, TENANCY, TenancySpec
+from gpuclusters.tenancy import conditions as tenancy_conditions
+from gpuclusters.tenancy.isolation import Network
+from gpuclusters.tenancy.model import FINALIZER, TENANCY, TenancySpec
+from gpuclusters.tenancy.program_accounts import Accounts
+from gpuclusters.tenancy.proof import NOT_TRIED, Proof, prove
 
 WORKERS = 12
 """Tenancies that are worked on at once; each makes up to ten requests at once."""
@@ -151,11 +151,11 @@ class TenancyController:
 
     def _silent(self, name: str, proofs: list[Proof]) -> float | None:
         """When to look again, if what was not ready yet lacks only what others are just about to do."""
-        missing = {proof.fault.reason for proof in proofs if proof.fault}
+        missing = {proof.fault.code for proof in proofs if proof.fault}
         known = self._tenancies.get(name)
         if not missing or known is None or tenancy_conditions.ready(known):
             return None
-        if missing <= {"NotObserved", "NotActive", "NotTried"}:
+        if missing <= {"tenancy.not-observed", "tenancy.not-active", NOT_TRIED}:
             left = WAITING_SECONDS - self._patience.waited(name)
             return left if left > 0 else None
         if _only_trials(proofs) and self._trier.failures(name) < SILENT_TRIALS:
@@ -172,7 +172,7 @@ class TenancyController:
         )
         known = self._trier.known(spec.tenant, key)
         proofs = prove(spec, self._view.evidence(spec, known))
-        if known or any(proof.fault and proof.fault.reason != "NotTried" for proof in proofs):
+        if known or any(proof.fault and proof.fault.code != NOT_TRIED for proof in proofs):
             return list(proofs)
         trials = await self._trier.ask(spec)
         proofs = prove(spec, self._view.evidence(spec, trials))
@@ -276,7 +276,7 @@ class TenancyController:
 def _only_trials(proofs: Sequence[Proof]) -> bool:
     """What comes by a watch is not asked for again; what the server's admission says is."""
     tried = {"pod-security", "admission-policy", "allowed-pod"}
-    missing = [proof for proof in proofs if proof.fault and proof.fault.reason != "NotTried"]
+    missing = [proof for proof in proofs if proof.fault and proof.fault.code != NOT_TRIED]
     return bool(missing) and all(proof.name in tried for proof in missing)
 
 

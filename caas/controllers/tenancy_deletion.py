@@ -9,10 +9,11 @@ from caas.cluster import Cluster
 from caas.controllers.tenancy_children import Children
 from caas.controllers.tenancy_mirror import Object
 from caas.controllers.tenancy_view import TenancyView
-from gpuclusters.domain import tenancy_leases, tenancy_objects
-from gpuclusters.domain.lease_resource import GPU_LEASE
-from gpuclusters.domain.tenancy_objects import NAMESPACE, POD, RESOURCE_QUOTA
-from gpuclusters.domain.tenancy_resource import FINALIZER, TENANCY, TenancySpec
+from gpuclusters.lease import model as tenancy_leases
+from gpuclusters.lease.model import GPU_LEASE
+from gpuclusters.tenancy import objects as tenancy_objects
+from gpuclusters.tenancy.model import FINALIZER, TENANCY, TenancySpec
+from gpuclusters.tenancy.objects import NAMESPACE, POD, RESOURCE_QUOTA
 
 PODS_SECONDS = 1.0
 """Pods of all tenants are not watched for the few that are to go."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from caas import metrics
-from gpuclusters.domain import tenancy_conditions
+from gpuclusters.tenancy import conditions as tenancy_conditions
 
 Tenancy = Mapping[str, Any]
 

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from caas.cluster import Cluster, ClusterError
-from gpuclusters.domain.tenancy_objects import POD
-from gpuclusters.domain.tenancy_proof import Trials
-from gpuclusters.domain.tenancy_resource import TenancySpec
-from gpuclusters.domain.tenancy_trials import trial_pods
+from gpuclusters.tenancy.model import TenancySpec
+from gpuclusters.tenancy.objects import POD
+from gpuclusters.tenancy.proof import Trials, trial_pods
 
 VALID_SECONDS = 300.0
 """How long a proof by trial is believed where nothing seems to have changed."""

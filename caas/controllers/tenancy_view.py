@@ -8,12 +8,13 @@ from typing import Any
 
 from caas.cluster import Cluster
 from caas.controllers.tenancy_mirror import Mirror, Object
-from gpuclusters.domain.admission_policy import POD_POLICY
-from gpuclusters.domain.isolation import BASELINE, POLICY, TENANT_LABEL
-from gpuclusters.domain.lease_resource import GPU_LEASE
 from gpuclusters.domain.ports import ObjectKind
-from gpuclusters.domain.tenancy_network import node_view
-from gpuclusters.domain.tenancy_objects import (
+from gpuclusters.lease.model import GPU_LEASE
+from gpuclusters.tenancy.admission import POD_POLICY
+from gpuclusters.tenancy.isolation import BASELINE, POLICY, TENANT_LABEL
+from gpuclusters.tenancy.model import TenancySpec
+from gpuclusters.tenancy.network import node_view
+from gpuclusters.tenancy.objects import (
     ADMISSION_BINDING,
     ADMISSION_POLICY,
     BASELINE_POLICY,
@@ -28,8 +29,7 @@ from gpuclusters.domain.tenancy_objects import (
     RUNTIME_CLASS,
     SERVICE_ACCOUNT,
 )
-from gpuclusters.domain.tenancy_proof import Evidence, Shared, Trials
-from gpuclusters.domain.tenancy_resource import TenancySpec
+from gpuclusters.tenancy.proof import Evidence, Shared, Trials
 
 CHILDREN: tuple[ObjectKind, ...] = (
     ROLE_BINDING, RESOURCE_QUOTA, LIMIT_RANGE, SERVICE_ACCOUNT, NETWORK_POLICY,

@@ -11,8 +11,8 @@ from pydantic import ValidationError
 
 from caas.cluster import Cluster, ClusterError
 from caas.settings import Gpu, Host
-from gpuclusters.domain.device_plugin import DeviceView
-from gpuclusters.domain.lease_resource import GPU_LEASE, GPULeaseSpec, GPULeaseStatus, lease_name
+from gpuclusters.device_plugin.decide import DeviceView
+from gpuclusters.lease.model import GPU_LEASE, GPULeaseSpec, GPULeaseStatus, lease_name
 
 HOST_LABEL = "kubernetes.io/hostname"
 _log = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ from typing import Any
 
 from caas.cluster import ClusterError, ConflictError
 from caas.device_plugin.leases import Leases, Objects
-from gpuclusters.domain.device_plugin import Board, DeviceView, Grant, Refusal, decide
+from gpuclusters.device_plugin.decide import Board, DeviceView, Grant, Refusal, decide
 
 _TRIES = 4
 _log = logging.getLogger(__name__)

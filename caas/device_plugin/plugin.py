@@ -15,7 +15,7 @@ from caas.device_plugin.reconciler import Reconciler
 from caas.device_plugin.registration import Registration
 from caas.device_plugin.service import PluginService
 from caas.settings import Host
-from gpuclusters.domain.device_plugin import Board
+from gpuclusters.device_plugin.decide import Board
 
 _log = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from caas.device_plugin.leases import Clock, Leases
 from caas.device_plugin.marking import with_allocated
 from caas.kubelet_api import podresources_pb2 as api
 from caas.kubelet_api.services import PodResourcesStub
-from gpuclusters.domain.device_plugin import (
+from gpuclusters.device_plugin.decide import (
     CLEARABLE,
     HELD_BY_ANOTHER,
     KUBELET_AGREES,
@@ -33,8 +33,8 @@ from gpuclusters.domain.device_plugin import (
     PodName,
     reconcile,
 )
-from gpuclusters.domain.lease_resource import GPU_LEASE
 from gpuclusters.domain.ports import ObjectKind
+from gpuclusters.lease.model import GPU_LEASE
 
 EVENT = ObjectKind("events.k8s.io", "v1", "events", "Event", namespaced=True)
 _ASK_SECONDS = 5.0

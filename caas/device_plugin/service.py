@@ -15,7 +15,7 @@ from caas.cluster import ClusterError
 from caas.device_plugin.marking import Marker, MarkError
 from caas.kubelet_api import deviceplugin_pb2 as api
 from caas.kubelet_api.services import HEALTHY, UNHEALTHY, Context
-from gpuclusters.domain.device_plugin import Board, Refusal, is_healthy, preferred
+from gpuclusters.device_plugin.decide import Board, Refusal, is_healthy, preferred
 
 OPTIONS = api.DevicePluginOptions(pre_start_required=False, get_preferred_allocation_available=True)
 _log = logging.getLogger(__name__)

@@ -22,7 +22,7 @@ from pulumi_kubernetes.meta.v1 import ObjectMetaArgs, ObjectMetaPatchArgs
 from components import script
 from components.chart import Chart
 from components.host_connection import HostConnection
-from gpuclusters.domain import kata_chart
+from gpuclusters.kata import chart as kata_chart
 
 WAIT_SECONDS = 600
 """Helm has waited for all nodes; a machine that is installed anew later gets its installer by itself."""

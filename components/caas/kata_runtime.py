@@ -9,7 +9,7 @@ import pulumi
 from pulumi_kubernetes.meta.v1 import ObjectMetaArgs
 from pulumi_kubernetes.node.v1 import OverheadArgs, RuntimeClass, SchedulingArgs
 
-from gpuclusters.domain.tenancy import HUGE_PAGES
+from gpuclusters.tenancy.model import HUGE_PAGES
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 No role here writes pods, quotas or policies in the whole cluster: `TENANT` holds what a program does in a
 tenant's namespace, and the Tenancy controller binds it in each of them. What roles cannot say is in
-`gpuclusters.domain.program_admission`. Tenants have none of this: they reach the cluster through the API.
+`gpuclusters.tenancy.program_admission`. Tenants have none of this: they reach the cluster through the API.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gpuclusters.domain.program_accounts import TENANTS_PROGRAMS, Program, tenant_role
+from gpuclusters.tenancy.program_accounts import TENANTS_PROGRAMS, Program, tenant_role
 
 _GET = ("get",)
 _FOLLOW = ("list", "watch")

@@ -16,8 +16,8 @@ from components.caas.programs import (
     DEVICE_PLUGIN_PORT,
 )
 from components.caas.system import System
-from gpuclusters.domain.program_accounts import Program
-from gpuclusters.domain.program_network import POLICY, Ports, Reach, policies
+from gpuclusters.tenancy.program_accounts import Program
+from gpuclusters.tenancy.program_network import POLICY, Ports, Reach, policies
 
 PORTS = {
     Program.CONTROLLERS: Ports(metrics=CONTROLLERS_PORT),

@@ -12,7 +12,8 @@ from pulumi_kubernetes.apiextensions import CustomResource
 from pulumi_kubernetes.apiextensions.v1 import CustomResourceDefinition
 
 from components.caas.admission import bound
-from gpuclusters.domain import admission_policy, isolation
+from gpuclusters.tenancy import admission as admission_policy
+from gpuclusters.tenancy import isolation
 
 
 @dataclass(frozen=True, kw_only=True)

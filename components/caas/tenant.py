@@ -9,8 +9,8 @@ from typing import Any
 import pulumi
 from pulumi_kubernetes.core.v1 import Secret
 
-from gpuclusters.domain.isolation import PULL_SECRET, TENANT_LABEL
-from gpuclusters.providers.tenancy_policy import TenancyPolicy
+from gpuclusters.tenancy.isolation import PULL_SECRET, TENANT_LABEL
+from gpuclusters.tenancy.resource import TenancyPolicy
 
 
 @dataclass(frozen=True, kw_only=True)

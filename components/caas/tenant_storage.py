@@ -14,8 +14,8 @@ import pulumi
 from pulumi_kubernetes.core.v1 import PersistentVolume, PersistentVolumeClaim
 from pulumi_kubernetes.meta.v1 import ObjectMetaArgs
 
-from gpuclusters.domain.isolation import TENANT_LABEL
-from gpuclusters.domain.tenant_volume import Mounter, TenantVolume
+from gpuclusters.tenancy.isolation import TENANT_LABEL
+from gpuclusters.tenancy.volume import Mounter, TenantVolume
 
 
 @dataclass(frozen=True, kw_only=True)

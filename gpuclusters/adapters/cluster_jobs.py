@@ -24,9 +24,9 @@ from gpuclusters.adapters.kubernetes_objects import (
     path_of,
 )
 from gpuclusters.domain.ports import ObjectKind
-from gpuclusters.domain.tenancy_objects import POD
 from gpuclusters.proof.jobs import JOB
 from gpuclusters.proof.wait import owner_of
+from gpuclusters.tenancy.objects import POD
 
 LOG_BYTES = 4 << 20
 REMOVE_TIMEOUT_SECONDS = 120.0

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpuclusters.adapters.container_api import ContainerApi
 from gpuclusters.adapters.kubernetes_objects import KubernetesObjects
 from gpuclusters.cli.project import Project
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.caas_secrets import lab_ends_tls
-from gpuclusters.domain.container import POD
+from gpuclusters.container_api.client import ContainerApi
+from gpuclusters.container_api.container import POD
 from lab import issuer, kubelet, lifecycle, nodes, real_nodes
 
 _LABEL = ("app.kubernetes.io/name", "gpu-clusters-api")

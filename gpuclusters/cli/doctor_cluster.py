@@ -10,10 +10,10 @@ from gpuclusters.adapters.kubernetes_objects import KubernetesObjects
 from gpuclusters.cli.diagnosis import Diagnosis, failure, shortened, warning, well
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.plan import namespace, table
+from gpuclusters.container_api.container import EVENT, POD
 from gpuclusters.domain import known_errors
-from gpuclusters.domain.container import EVENT, POD
 from gpuclusters.domain.known_errors import KnownError
-from gpuclusters.domain.tenancy_objects import NAMESPACE, NODE
+from gpuclusters.tenancy.objects import NAMESPACE, NODE
 
 AREA = "cluster"
 _RIGHTS: tuple[Mapping[str, str], ...] = (

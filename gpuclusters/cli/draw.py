@@ -21,9 +21,9 @@ from gpuclusters.cli.errors import (
 )
 from gpuclusters.cli.project import Project
 from gpuclusters.cli.stack_config import read_valid
-from gpuclusters.domain.lease_resource import GPU_LEASE
 from gpuclusters.drawing.from_configuration import declared, with_state
 from gpuclusters.drawing.svg import svg
+from gpuclusters.lease.model import GPU_LEASE
 
 app = typer.Typer(add_completion=False)
 

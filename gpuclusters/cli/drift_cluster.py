@@ -12,11 +12,6 @@ from pydantic import ValidationError
 from gpuclusters.adapters.cluster_look import ClusterLook
 from gpuclusters.adapters.errors import AdapterError, DeniedError
 from gpuclusters.cli.drift_found import Found
-from gpuclusters.domain import reconcile_tenancy
-from gpuclusters.domain.isolation import POLICY
-from gpuclusters.domain.lease_resource import GPU_LEASE
-from gpuclusters.domain.tenancy_objects import NETWORK_POLICY, NODE, RESOURCE_QUOTA
-from gpuclusters.domain.tenancy_resource import TENANCY, TenancySpec
 from gpuclusters.drift import cluster_resources, helm, leases, nodes, tenancies
 from gpuclusters.drift.engine import Seen, View
 from gpuclusters.drift.expected import Expected
@@ -24,6 +19,11 @@ from gpuclusters.drift.finding import Finding, Unseen
 from gpuclusters.drift.owners import managers, who
 from gpuclusters.drift.report import Looked
 from gpuclusters.gpu_operator.objects import CLUSTER_POLICY
+from gpuclusters.lease.model import GPU_LEASE
+from gpuclusters.tenancy import cluster as reconcile_tenancy
+from gpuclusters.tenancy.isolation import POLICY
+from gpuclusters.tenancy.model import TENANCY, TenancySpec
+from gpuclusters.tenancy.objects import NETWORK_POLICY, NODE, RESOURCE_QUOTA
 
 ALL = "the cluster"
 """What is told where it cannot be reached."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from gpuclusters.adapters.container_api import ContainerApi
-from gpuclusters.adapters.intruder import Target, attack
 from gpuclusters.adapters.kubernetes_objects import KubernetesObjects
 from gpuclusters.cli import lab_nodes
 from gpuclusters.cli.access import container_api
@@ -15,8 +13,10 @@ from gpuclusters.cli.project import Project
 from gpuclusters.cli.verify_access import admin_kubeconfig, lab_inventory
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.lab import uses_lab
+from gpuclusters.container_api.client import ContainerApi
 from gpuclusters.proof.evidence import About
 from gpuclusters.proof.evidence_isolation import IsolationEvidence
+from gpuclusters.tenancy.intruder import Target, attack
 from lab import issuer
 
 _TOKEN_SECONDS = 600

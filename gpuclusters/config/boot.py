@@ -6,8 +6,8 @@ from gpuclusters.boot.guest_profile import BootProfile, Guest
 from gpuclusters.cdi.model import VfioBackend
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.plan import preset, share, table
-from gpuclusters.domain.tenancy import MEMORY_GIB_PER_GPU
 from gpuclusters.domain.versions import Release, parse_release
+from gpuclusters.tenancy.model import MEMORY_GIB_PER_GPU
 
 _MACHINE_MEMORY_GIB = 2048
 """Of a machine whose memory is neither stated nor in its platform's preset."""

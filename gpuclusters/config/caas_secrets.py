@@ -26,7 +26,7 @@ from gpuclusters.config.secrets import (
 from gpuclusters.config.stack import NAMESPACE, SECRET_KEYS
 from gpuclusters.core.finding import Finding
 from gpuclusters.domain import certificate
-from gpuclusters.domain.recycle import RecyclePolicy
+from gpuclusters.lease.model import RecyclePolicy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

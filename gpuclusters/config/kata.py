@@ -13,7 +13,7 @@ from gpuclusters.cdi.model import VfioBackend
 from gpuclusters.config.base import Flag, Integer, Mib, Seconds, Section, Text, checked, refusal
 from gpuclusters.config.charts import Chart, Sha256
 from gpuclusters.config.kubernetes import Distribution
-from gpuclusters.domain import kata
+from gpuclusters.kata import model as kata
 
 _SUFFIX = re.compile(r"[a-z0-9]([-a-z0-9]{0,18}[a-z0-9])?")
 _VENDOR_OR_CLASS = re.compile(r"[A-Za-z]([A-Za-z0-9_.-]*[A-Za-z0-9])?")

@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import Field
 
 from gpuclusters.config.base import Flag, Integer, Seconds, Section, Text
-from gpuclusters.domain.recycle import RecyclePolicy
+from gpuclusters.lease.model import RecyclePolicy
 
 
 class Knobs(Section):

@@ -12,11 +12,15 @@ from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.nodes import BY_LEASE, Node
 from gpuclusters.config.places import closed_to_tenants
 from gpuclusters.config.tenants import ContainerSize, Egress, NfsMount, Tenant
-from gpuclusters.domain import fabric, naming, sizing
+from gpuclusters.domain import fabric, naming
 from gpuclusters.domain.module_map import MapSource
 from gpuclusters.domain.network import joined
 from gpuclusters.domain.platforms import PRESETS, Preset
-from gpuclusters.domain.tenancy import (
+from gpuclusters.domain.topology import Board
+from gpuclusters.domain.versions import KATA_RELEASES
+from gpuclusters.kata import model as sizing
+from gpuclusters.maintenance.decide import Drain
+from gpuclusters.tenancy.model import (
     CPU_PER_GPU,
     DISK_GIB_PER_CONTAINER,
     DISK_GIB_PER_GPU,
@@ -24,9 +28,6 @@ from gpuclusters.domain.tenancy import (
     Share,
     Size,
 )
-from gpuclusters.domain.topology import Board
-from gpuclusters.domain.versions import KATA_RELEASES
-from gpuclusters.maintenance.decide import Drain
 
 
 @dataclass(frozen=True, slots=True)

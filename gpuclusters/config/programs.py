@@ -13,7 +13,7 @@ from gpuclusters.config.boot import boot_profile
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.exposure import GatewayExposure, IngressExposure
 from gpuclusters.config.plan import CaasPlan, NodePlan
-from gpuclusters.domain.lease import Limits
+from gpuclusters.lease.state import Limits
 
 _KNOB_WORDS = {
     "ecc": ("disabled", "enabled"),

@@ -34,11 +34,11 @@ from gpuclusters.config.rke2_cluster_pools import parse_taint
 from gpuclusters.config.rke2_cluster_proof import ProofL0, ProofL1
 from gpuclusters.config.rke2_cluster_sharing import Mig
 from gpuclusters.domain import gpu_counters, monitoring_stack, rke2_cni, rke2_config
-from gpuclusters.domain.kata_chart import merged
 from gpuclusters.domain.monitoring_stack import Monitoring
 from gpuclusters.domain.rke2_cni import Cni
 from gpuclusters.domain.rke2_config import CONTROL_PLANE_TAINT
 from gpuclusters.gpu_operator.values import OperatorImages, OperatorSpec, Taint, values
+from gpuclusters.kata.chart import merged
 from gpuclusters.proof.model import ProofNode
 
 _TESTS = ("matmul", "diagnostics", "load", "burn", "collective")

@@ -19,8 +19,9 @@ from gpuclusters.config.base import (
     refusal,
 )
 from gpuclusters.config.exposure import Exposure
-from gpuclusters.domain import naming, program_accounts
-from gpuclusters.domain.program_accounts import Accounts
+from gpuclusters.domain import naming
+from gpuclusters.tenancy import program_accounts
+from gpuclusters.tenancy.program_accounts import Accounts
 
 _BY_DIGEST = re.compile(r"[^@\s]+@sha256:[0-9a-f]{64}")
 

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BeforeValidator
 from gpuclusters.config.base import DnsLabel, Gib, Section, Text, refusal
 from gpuclusters.config.charts import Chart
 from gpuclusters.config.fabric import Address
-from gpuclusters.domain.tenant_volume import AccessMode, Mounter
+from gpuclusters.tenancy.volume import AccessMode, Mounter
 
 _FOLDER = re.compile(r"(/[A-Za-z0-9._+@=-]+)+")
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from gpuclusters.domain.connection import HostConnection
-from gpuclusters.domain.firmware import Golden, firmware_findings
 from gpuclusters.drift.engine import View
 from gpuclusters.drift.finding import Finding
+from gpuclusters.lease.firmware import Golden, firmware_findings
 
 _UNREACHED = {
     "HostKeyMismatchError": "host-key-changed",

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from gpuclusters.domain.lease_resource import Phase, lease_name
 from gpuclusters.drift.finding import Finding
+from gpuclusters.lease.model import Phase, lease_name
 
 Object = Mapping[str, Any]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from gpuclusters.domain.tenancy_proof import Proof
-from gpuclusters.domain.tenancy_resource import TenancySpec, tenancy_object
 from gpuclusters.drift import comparing
 from gpuclusters.drift.finding import Finding
 from gpuclusters.drift.owners import who
+from gpuclusters.tenancy.model import TenancySpec, tenancy_object
+from gpuclusters.tenancy.proof import NOT_TRIED, Proof
 
 Object = Mapping[str, Any]
 
@@ -36,7 +36,6 @@ _WANTED: Final[Mapping[str, str]] = {
     "admission-policy": "pods without a runtime class are refused",
     "allowed-pod": "a pod that keeps all rules is accepted",
 }
-_NOT_TRIED = "NotTried"
 
 
 def findings(
@@ -85,7 +84,7 @@ def findings(
             details=lines if len(lines) > 1 else (),
         )
     for proof in proofs:
-        if proof.fault is None or proof.fault.reason == _NOT_TRIED:
+        if proof.fault is None or proof.fault.code == NOT_TRIED:
             continue
         live = owners.get(proof.name)
         yield Finding(
@@ -93,7 +92,7 @@ def findings(
             name,
             proof.name,
             _WANTED.get(proof.name, "enforced"),
-            proof.fault.message,
+            proof.fault.problem,
             by=who(live, [("spec",)]) if live else "",
             up=up,
             urn=urn,

@@ -21,9 +21,9 @@ from gpuclusters.core.converge import Clock, Reporter
 from gpuclusters.core.finding import refused
 from gpuclusters.domain.custom_resource import Name
 from gpuclusters.domain.ports import ClusterObjects, ObjectKind
-from gpuclusters.domain.tenancy_objects import NODE, POD
 from gpuclusters.gpu_operator.mig_layout import DISABLED
 from gpuclusters.gpu_operator.objects import MIG_LABEL, MIG_STATE_LABEL, NAMESPACE, RESOURCE_PREFIX
+from gpuclusters.tenancy.objects import NODE, POD
 
 MANAGER = "gpu-clusters-mig"
 DEFAULT_TIMEOUT_SECONDS = 900.0

@@ -12,8 +12,6 @@ from gpuclusters.domain.custom_resource import Name
 from gpuclusters.domain.helm_release import revisions
 from gpuclusters.domain.ports import ClusterObjects
 from gpuclusters.domain.refusals import RefusalError
-from gpuclusters.domain.tenancy_objects import NAMESPACE as NAMESPACE_KIND
-from gpuclusters.domain.tenancy_objects import NODE
 from gpuclusters.gpu_operator import checks
 from gpuclusters.gpu_operator.checks import Facts, Finding, Plan
 from gpuclusters.gpu_operator.objects import (
@@ -26,6 +24,8 @@ from gpuclusters.gpu_operator.objects import (
     RELEASE,
     SECRET,
 )
+from gpuclusters.tenancy.objects import NAMESPACE as NAMESPACE_KIND
+from gpuclusters.tenancy.objects import NODE
 
 
 class OperatorPreflightInputs(BaseModel):

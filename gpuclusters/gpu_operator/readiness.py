@@ -18,7 +18,6 @@ from gpuclusters.core.converge import Clock, Reporter, poll
 from gpuclusters.core.finding import Finding, Level, Refused
 from gpuclusters.domain.custom_resource import Name
 from gpuclusters.domain.ports import ClusterObjects
-from gpuclusters.domain.tenancy_objects import NODE, POD
 from gpuclusters.gpu_operator.objects import (
     CLUSTER_POLICY,
     DAEMON_SET,
@@ -30,6 +29,7 @@ from gpuclusters.gpu_operator.objects import (
     UPGRADE_LABEL,
 )
 from gpuclusters.gpu_operator.pods import blocked, is_over, is_ready
+from gpuclusters.tenancy.objects import NODE, POD
 
 RECONCILED: Final = "Reconciled"
 VALIDATOR: Final = "nvidia-operator-validator"

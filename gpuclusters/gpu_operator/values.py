@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gpuclusters.domain.kata_chart import merged
 from gpuclusters.domain.rke2 import CONTAINERD_SOCKET
 from gpuclusters.domain.rke2_matrix import (
     ModulesPolicy,
@@ -22,6 +21,7 @@ from gpuclusters.domain.rke2_matrix import (
     release,
 )
 from gpuclusters.gpu_operator.keys import tree_of
+from gpuclusters.kata.chart import merged
 
 GPU_TOLERATION: Mapping[str, Any] = {
     "key": "nvidia.com/gpu",

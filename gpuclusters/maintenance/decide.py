@@ -12,9 +12,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from gpuclusters.core.converge import Clock, Reporter, poll
 from gpuclusters.core.finding import Finding, Level, refused
 from gpuclusters.domain.custom_resource import GROUP, Name
-from gpuclusters.domain.lease_resource import GPU_LEASE, HELD, WAITING_FOR_NODE, Phase
 from gpuclusters.domain.ports import ClusterObjects
-from gpuclusters.domain.tenancy_objects import NODE, POD
+from gpuclusters.lease.model import GPU_LEASE, HELD, WAITING_FOR_NODE, Phase
+from gpuclusters.tenancy.objects import NODE, POD
 
 ANNOTATION = f"{GROUP}/maintenance"
 """Says which stack cordoned the node, so that a cordon of somebody else's is never lifted."""

@@ -8,7 +8,6 @@ from typing import Any
 
 from gpuclusters.core.converge import Clock, Reporter
 from gpuclusters.domain import known_errors
-from gpuclusters.domain.tenancy_objects import POD
 from gpuclusters.gpu_operator.objects import EVENT
 from gpuclusters.gpu_operator.pods import blocked, is_ready
 from gpuclusters.proof.checks import Check
@@ -17,6 +16,7 @@ from gpuclusters.proof.ladder_inputs import LadderInputs
 from gpuclusters.proof.ladder_pods import REACH
 from gpuclusters.proof.namespace import JobCluster
 from gpuclusters.proof.pod import CONTAINER, LABEL
+from gpuclusters.tenancy.objects import POD
 
 POLL_SECONDS = 1.0
 Object = Mapping[str, Any]

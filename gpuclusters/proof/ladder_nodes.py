@@ -9,13 +9,13 @@ from typing import Any
 
 from gpuclusters.domain import known_errors
 from gpuclusters.domain.device_plugin_manifest import NAMESPACE, PLUGIN_CONTAINER, PLUGIN_LABELS
-from gpuclusters.domain.tenancy_objects import NODE, POD
 from gpuclusters.gpu_operator.objects import EVENT
 from gpuclusters.gpu_operator.pods import blocked
 from gpuclusters.proof.checks import Check
 from gpuclusters.proof.ladder import CheckLevel, failed, passed
 from gpuclusters.proof.ladder_inputs import WHOLE
 from gpuclusters.proof.namespace import JobCluster
+from gpuclusters.tenancy.objects import NODE, POD
 from gpuclusters.usernetes.cluster import HOST_IP
 
 UNINITIALIZED = "node.cloudprovider.kubernetes.io/uninitialized"

@@ -11,7 +11,6 @@ from gpuclusters.core.converge import Clock, Reporter, poll
 from gpuclusters.core.finding import Finding, Level
 from gpuclusters.domain import known_errors
 from gpuclusters.domain.ports import ObjectKind
-from gpuclusters.domain.tenancy_objects import NODE
 from gpuclusters.proof import checks as proof
 from gpuclusters.proof import (
     ladder,
@@ -30,6 +29,7 @@ from gpuclusters.proof.namespace import JobCluster, temporary_namespace
 from gpuclusters.proof.pod import CONFIG_MAP, JOB
 from gpuclusters.proof.run import ProofResult
 from gpuclusters.proof.wait import wait
+from gpuclusters.tenancy.objects import NODE
 
 CLAIM = ObjectKind("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", namespaced=True)
 PROGRAMS = (ladder_pods.PROGRAM, training.PROGRAM)

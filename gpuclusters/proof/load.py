@@ -15,8 +15,8 @@ from gpuclusters.domain.prometheus_selection import (
     What,
     why_not,
 )
-from gpuclusters.domain.tenancy_objects import NAMESPACE
 from gpuclusters.proof.checks import Check, Level, Outcome
+from gpuclusters.tenancy.objects import NAMESPACE
 
 _VERDICT = re.compile(r"^\s*GPU (\d+): (OK|FAULTY)\b", re.MULTILINE)
 _SEEN = "is seen under load by Prometheus"

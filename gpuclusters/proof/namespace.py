@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 from gpuclusters.domain.ports import ClusterObjects, ObjectKind
-from gpuclusters.domain.tenancy_objects import NAMESPACE
 from gpuclusters.proof import pod
 from gpuclusters.proof.pod import CONFIG_MAP, JOB, LABEL
+from gpuclusters.tenancy.objects import NAMESPACE
 
 
 @contextmanager

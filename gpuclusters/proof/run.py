@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gpuclusters.core.converge import Clock, Reporter
-from gpuclusters.domain.tenancy_objects import NODE, POD
 from gpuclusters.gpu_operator import readiness
 from gpuclusters.gpu_operator.readiness import read
 from gpuclusters.proof import checks as proof
@@ -19,6 +18,7 @@ from gpuclusters.proof.jobs import JOB
 from gpuclusters.proof.model import ProofInputs, ProofNode
 from gpuclusters.proof.namespace import JobCluster, temporary_namespace
 from gpuclusters.proof.wait import POLL_SECONDS, Ended, wait
+from gpuclusters.tenancy.objects import NODE, POD
 
 SCRAPE_SECONDS = 90.0
 """Within this a load must have been scraped; by default Prometheus asks every 15 to 60 seconds."""

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuclusters.core.converge import Clock, Reporter
-from gpuclusters.domain.tenancy_objects import POD
 from gpuclusters.gpu_operator.objects import EVENT
 from gpuclusters.gpu_operator.pods import blocked
 from gpuclusters.proof.jobs import CONTAINER, JOB
 from gpuclusters.proof.namespace import JobCluster
+from gpuclusters.tenancy.objects import POD
 
 POLL_SECONDS = 2.0
 GRACE_SECONDS = 30.0

@@ -55,7 +55,7 @@ PROVIDERS: Mapping[str, str] = {
     "RootlessHost": "gpuclusters.rootless.resource:RootlessHostProvider",
     "ServiceVm": "gpuclusters.service_vm.resource:ServiceVmProvider",
     "SshHostKey": "gpuclusters.providers.ssh_host_key:SshHostKeyProvider",
-    "TenancyPolicy": "gpuclusters.providers.tenancy_policy:TenancyPolicyProvider",
+    "TenancyPolicy": "gpuclusters.tenancy.resource:TenancyPolicyProvider",
     "UsernetesNode": "gpuclusters.usernetes.resource:UsernetesNodeProvider",
     "TrainingProof": "gpuclusters.proof.resource:TrainingProofProvider",
     "VfioBinding": "gpuclusters.vfio.resource:VfioBindingProvider",

@@ -7,6 +7,7 @@ distribution is in it, not even a shell.
 from __future__ import annotations
 
 import hashlib
+import runpy
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -21,7 +22,6 @@ from lab.tools import Report
 
 _PROJECT = Path(__file__).resolve().parents[2]
 LOCK = _PROJECT / "caas" / "requirements.lock"
-_OURS = ("gpuclusters/domain", "caas")
 _SUFFIXES = frozenset({".py", ".yaml", ".json"})
 SETTINGS = Settings(
     command=(
@@ -41,9 +41,9 @@ SETTINGS = Settings(
 
 
 def code(project: Path = _PROJECT) -> list[Entry]:
-    """Our two packages, as the Dockerfile copies them, without what tests and compilers leave there."""
-    top = File(f"{HOME}/src/gpuclusters/__init__.py", project / "gpuclusters" / "__init__.py")
-    return [top, *(entry for package in _OURS for entry in sources(project, package))]
+    """What the programs import, as the Dockerfile copies it."""
+    contents = runpy.run_path(str(project / "caas" / "contents.py"))
+    return [File(f"{HOME}/src/{file}", project / file) for file in contents["files"](project)]
 
 
 def sources(project: Path, package: str) -> Iterator[File]:

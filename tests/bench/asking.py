@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from caas.cluster import Cluster
-from gpuclusters.domain import tenancy_conditions
 from gpuclusters.domain.ports import ObjectKind
-from gpuclusters.domain.tenancy_objects import NETWORK_POLICY
-from gpuclusters.domain.tenancy_resource import TENANCY
+from gpuclusters.tenancy import conditions as tenancy_conditions
+from gpuclusters.tenancy.model import TENANCY
+from gpuclusters.tenancy.objects import NETWORK_POLICY
 
 MANAGER = "bench"
 CONFIG = ObjectKind("", "v1", "configmaps", "ConfigMap", namespaced=True)

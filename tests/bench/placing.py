@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from gpuclusters.domain.fabric import TABLES, Baseboard
-from gpuclusters.domain.placement import BoardView, Placement, place
+from gpuclusters.lease.placement import BoardView, Placement, place
 
 TABLE = TABLES[Baseboard.HGX_H100]
 GPUS = 8

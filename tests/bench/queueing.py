@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import mean
 
-from gpuclusters.domain.fair_share import Waiting, schedule
-from gpuclusters.domain.placement import BoardView
+from gpuclusters.lease.placement import BoardView, Waiting, schedule
 from tests.bench.placing import GPUS, TABLE, Request
 
 TENANTS = 4

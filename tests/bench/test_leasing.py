@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 
 from caas.cluster import ConflictError
-from gpuclusters.domain.container import POD
-from gpuclusters.domain.lease_resource import GPU_LEASE
+from gpuclusters.container_api.container import POD
 from gpuclusters.domain.ports import ObjectKind
+from gpuclusters.lease.model import GPU_LEASE
 from tests.caas.fakehost import FakeHosts
 from tests.caas.leasekit import LeaseLab
 from tests.caas.test_lease_restarts import fake_lab

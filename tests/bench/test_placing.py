@@ -13,8 +13,7 @@ from statistics import mean
 
 import pytest
 
-from gpuclusters.domain.fair_share import PATIENCE_SECONDS, Waiting, schedule
-from gpuclusters.domain.placement import BoardView, place
+from gpuclusters.lease.placement import PATIENCE_SECONDS, BoardView, Waiting, place, schedule
 from tests.bench import placing, queueing
 
 pytestmark = pytest.mark.bench

@@ -20,8 +20,8 @@ import pytest
 
 from caas.connection import Connection
 from caas.controllers.tenancy_controller import WORKERS
-from gpuclusters.domain import tenancy_objects
-from gpuclusters.domain.tenancy_resource import TenancySpec, tenancy_object
+from gpuclusters.tenancy import objects as tenancy_objects
+from gpuclusters.tenancy.model import TenancySpec, tenancy_object
 from tests.bench import asking
 from tests.bench.asking import Batch
 from tests.bench.processor import Processor

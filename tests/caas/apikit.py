@@ -35,8 +35,8 @@ from caas.api.server import Server
 from caas.api.tls import Certificate
 from caas.cluster import Cluster, ClusterError, ConflictError, Event
 from caas.settings import Settings
-from gpuclusters.domain.lease_resource import GPU_LEASE, lease_name
 from gpuclusters.domain.ports import ObjectKind
+from gpuclusters.lease.model import GPU_LEASE, lease_name
 from tests.caas.loops import QuickLoop
 
 ISSUER = "https://issuer.example.com"

@@ -8,8 +8,7 @@ from collections.abc import Callable
 from caas.controllers.lease_host import Effects
 from caas.settings import Host
 from gpuclusters.domain.fabric import TABLES
-from gpuclusters.domain.lease import Orders
-from gpuclusters.domain.lease_effects import (
+from gpuclusters.lease.effects import (
     ActivatePartition,
     BoardSeen,
     ClearMemory,
@@ -25,6 +24,7 @@ from gpuclusters.domain.lease_effects import (
     Succeeded,
     Withhold,
 )
+from gpuclusters.lease.state import Orders
 
 Interrupt = Callable[[str], None]
 

@@ -15,11 +15,11 @@ from typing import Any, Literal
 from caas.cluster import Cluster, ClusterError, ConflictError, Event
 from caas.controllers.leases import LeaseController, MakeEffects, effects_over_ssh, specs_of
 from caas.settings import Settings
-from gpuclusters.domain import lease_resource, tenancy_resource
-from gpuclusters.domain.container import CONTAINER_LABEL, LEASE_GATE, POD
-from gpuclusters.domain.device_plugin import HELD_BY_ANOTHER, KUBELET_AGREES
-from gpuclusters.domain.isolation import TENANT_LABEL
-from gpuclusters.domain.lease_resource import (
+from gpuclusters.container_api.container import CONTAINER_LABEL, LEASE_GATE, POD
+from gpuclusters.device_plugin.decide import HELD_BY_ANOTHER, KUBELET_AGREES
+from gpuclusters.domain.ports import ObjectKind
+from gpuclusters.lease import model as lease_resource
+from gpuclusters.lease.model import (
     GPU_LEASE,
     RECHECK_ANNOTATION,
     ConditionType,
@@ -28,9 +28,10 @@ from gpuclusters.domain.lease_resource import (
     lease_name,
     lease_object,
 )
-from gpuclusters.domain.ports import ObjectKind
-from gpuclusters.domain.tenancy_objects import NODE
-from gpuclusters.domain.tenancy_resource import TENANCY
+from gpuclusters.tenancy import model as tenancy_resource
+from gpuclusters.tenancy.isolation import TENANT_LABEL
+from gpuclusters.tenancy.model import TENANCY
+from gpuclusters.tenancy.objects import NODE
 from lab.hosts import firmware, gpus
 from lab.hosts.board import board
 from tests.caas.leasewait import come

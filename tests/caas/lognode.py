@@ -18,8 +18,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from gpuclusters.domain.container import LEASE_ANNOTATION
-from gpuclusters.domain.tenancy_network import AGENT_IS_UP
+from gpuclusters.container_api.container import LEASE_ANNOTATION
+from gpuclusters.tenancy.network import AGENT_IS_UP
 from lab.control_plane.kube import UnavailableError, tls
 from lab.control_plane.layout import Layout
 from lab.control_plane.pki import SERVING

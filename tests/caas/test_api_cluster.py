@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from caas.cluster import Cluster
-from gpuclusters.domain.container import CONTAINER_LABEL
+from gpuclusters.container_api.container import CONTAINER_LABEL
 from tests.caas.apikit import PATIENCE_SECONDS, Api, FakeIssuer, served
 from tests.caas.lognode import log_node
 from tests.caas.test_api_containers import kind

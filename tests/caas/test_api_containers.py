@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from caas.cluster import ClusterError, ConflictError
-from gpuclusters.domain.container import CONTAINER_LABEL, LEASE_GATE, REQUEST_ANNOTATION
-from gpuclusters.domain.isolation import TENANT_LABEL
+from gpuclusters.container_api.container import CONTAINER_LABEL, LEASE_GATE, REQUEST_ANNOTATION
+from gpuclusters.tenancy.isolation import TENANT_LABEL
 from tests.caas.apikit import Api, FakeCluster, lease, node, play, served, tenancy
 
 

@@ -23,9 +23,9 @@ import yaml
 from caas.api.__main__ import HEALTH_LISTEN, LISTEN
 from caas.api.problems import TYPES, Problem
 from caas.settings import SETTINGS_VARIABLE
-from gpuclusters.domain.isolation import TENANT_LABEL
-from gpuclusters.domain.lease_resource import GPULeaseSpec, lease_object
-from gpuclusters.domain.tenant_volume import CLAIM, Mounter, TenantVolume
+from gpuclusters.lease.model import GPULeaseSpec, lease_object
+from gpuclusters.tenancy.isolation import TENANT_LABEL
+from gpuclusters.tenancy.volume import CLAIM, Mounter, TenantVolume
 from lab import issuer
 from tests.caas import apikit
 from tests.caas.lognode import LogNode, log_node

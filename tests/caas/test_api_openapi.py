@@ -23,8 +23,8 @@ from caas.api.app import create_app
 from caas.api.limits import StrangerLimit
 from caas.api.problems import Problem
 from caas.cluster import Cluster
+from gpuclusters.container_api.request import CLOSED
 from gpuclusters.domain import image
-from gpuclusters.domain.container_mounts import CLOSED
 from tests.caas.apikit import (
     PATIENCE_SECONDS,
     Api,

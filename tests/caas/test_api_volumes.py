@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from gpuclusters.domain.container_mounts import CLOSED, MOST_VOLUMES
-from gpuclusters.domain.isolation import TENANT_LABEL
-from gpuclusters.domain.tenant_volume import AccessMode, TenantVolume
+from gpuclusters.container_api.request import CLOSED, MOST_VOLUMES
+from gpuclusters.tenancy.isolation import TENANT_LABEL
+from gpuclusters.tenancy.volume import AccessMode, TenantVolume
 from tests.caas.apikit import Api, play
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from caas import metrics
 from caas.controllers.boot_times import BootTimes
-from gpuclusters.domain.container import LEASE_ANNOTATION, LEASE_GATE
+from gpuclusters.container_api.container import LEASE_ANNOTATION, LEASE_GATE
 
 RESOURCE = "nvidia.com/pgpu"
 

@@ -12,7 +12,7 @@ import yaml
 from prometheus_client import CollectorRegistry
 
 from caas import metrics
-from gpuclusters.domain.lease_resource import Phase
+from gpuclusters.lease.model import Phase
 from tests.fixtures.grafana import (
     DASHBOARDS as FOLDER,
 )

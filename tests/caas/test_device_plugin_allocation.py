@@ -15,9 +15,9 @@ from caas.device_plugin.leases import Leases
 from caas.device_plugin.marking import Marker, MarkError
 from caas.device_plugin.plugin import Kubelet, Pace, Plugin
 from caas.settings import Gpu, Host
-from gpuclusters.domain.device_plugin import Grant, Refusal
+from gpuclusters.device_plugin.decide import Grant, Refusal
 from gpuclusters.domain.fabric import TABLES, Baseboard
-from gpuclusters.domain.lease_resource import GPU_LEASE, GPULeaseSpec, lease_object
+from gpuclusters.lease.model import GPU_LEASE, GPULeaseSpec, lease_object
 
 TABLE = TABLES[Baseboard.HGX_H100]
 SINCE = "2026-11-21T10:00:00Z"

@@ -16,7 +16,7 @@ import pytest
 
 from components.caas.permissions import CLUSTER
 from gpuclusters.domain.fabric import TABLES, Baseboard
-from gpuclusters.domain.lease_resource import GPULeaseSpec, crd, lease_object
+from gpuclusters.lease.model import GPULeaseSpec, crd, lease_object
 from lab import tools
 from lab.control_plane.kube import KubeApi
 from lab.kubelet import reachable

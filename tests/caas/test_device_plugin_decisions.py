@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuclusters.domain.device_plugin import (
+from gpuclusters.device_plugin.decide import (
     KUBELET_AGREES,
     Adopt,
     Agree,
@@ -25,7 +25,7 @@ from gpuclusters.domain.device_plugin import (
     reconcile,
 )
 from gpuclusters.domain.fabric import TABLES, Baseboard
-from gpuclusters.domain.lease_resource import GPULeaseStatus, Holder, Phase
+from gpuclusters.lease.model import GPULeaseStatus, Holder, Phase
 
 TABLE = TABLES[Baseboard.HGX_H100]
 SINCE = "2026-11-21T10:00:00Z"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from caas.device_plugin.plugin import Kubelet, Pace, Plugin
-from gpuclusters.domain.container import POD
+from gpuclusters.container_api.container import POD
 from tests.caas.leasekit import PGPU, LeaseLab, lease_lab
 from tests.fixtures.control_plane import KubeCluster
 from tests.fixtures.hosts import Hosts

@@ -11,9 +11,7 @@ import pytest
 from caas.controllers.host_effects import HostEffects, Wiring
 from caas.controllers.hosts import Done
 from gpuclusters.domain.fabric_lock import LOCK, LOCKED, WITHHELD, mark, quarantined, withheld
-from gpuclusters.domain.firmware import Golden
-from gpuclusters.domain.lease import Limits
-from gpuclusters.domain.lease_effects import (
+from gpuclusters.lease.effects import (
     ActivatePartition,
     BoardSeen,
     DeactivatePartition,
@@ -26,7 +24,9 @@ from gpuclusters.domain.lease_effects import (
     Succeeded,
     Withhold,
 )
-from gpuclusters.domain.lease_resource import Phase
+from gpuclusters.lease.firmware import Golden
+from gpuclusters.lease.model import Phase
+from gpuclusters.lease.state import Limits
 
 PCI = {1: "0000:86:00.0", 3: "0000:9b:00.0"}
 ENTRIES = frozenset({(1, 1, Phase.ACTIVATING), (3, 1, Phase.ACTIVATING)})

@@ -13,9 +13,9 @@ import pytest
 from caas.controllers import redfish
 from caas.controllers.host_effects import HostEffects, Wiring
 from caas.controllers.redfish import Redfish
-from gpuclusters.domain.firmware import Golden, firmware_findings
-from gpuclusters.domain.lease import Limits
-from gpuclusters.domain.lease_effects import Failed, Outcome, ReadFirmware, Refused, Succeeded
+from gpuclusters.lease.effects import Failed, Outcome, ReadFirmware, Refused, Succeeded
+from gpuclusters.lease.firmware import Golden, firmware_findings
+from gpuclusters.lease.state import Limits
 from tests.caas.hostile_bmc import (
     BAD,
     GOOD,

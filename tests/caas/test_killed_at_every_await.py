@@ -20,15 +20,17 @@ import pytest
 from caas.controllers import leases, tenancy_controller, tenancy_deletion
 from caas.controllers.lease_host import Effects
 from caas.settings import Host, Settings
-from gpuclusters.domain import admission_policy, isolation, tenancy_conditions
-from gpuclusters.domain.container import LEASE_GATE, POD
-from gpuclusters.domain.isolation import TENANT_LABEL
-from gpuclusters.domain.lease import Orders
-from gpuclusters.domain.lease_effects import Effect, Outcome
-from gpuclusters.domain.lease_resource import EDGES, GPU_LEASE, Phase
+from gpuclusters.container_api.container import LEASE_GATE, POD
 from gpuclusters.domain.ports import ObjectKind
-from gpuclusters.domain.program_accounts import Accounts
-from gpuclusters.domain.tenancy_objects import (
+from gpuclusters.lease.effects import Effect, Outcome
+from gpuclusters.lease.model import EDGES, GPU_LEASE, Phase
+from gpuclusters.lease.state import Orders
+from gpuclusters.tenancy import admission as admission_policy
+from gpuclusters.tenancy import conditions as tenancy_conditions
+from gpuclusters.tenancy import isolation
+from gpuclusters.tenancy.isolation import TENANT_LABEL
+from gpuclusters.tenancy.model import TENANCY, TenancySpec, tenancy_object
+from gpuclusters.tenancy.objects import (
     ADMISSION_BINDING,
     ADMISSION_POLICY,
     BASELINE_POLICY,
@@ -38,8 +40,8 @@ from gpuclusters.domain.tenancy_objects import (
     RESOURCE_QUOTA,
     RUNTIME_CLASS,
 )
-from gpuclusters.domain.tenancy_proof import PROVEN_POLICIES
-from gpuclusters.domain.tenancy_resource import TENANCY, TenancySpec, tenancy_object
+from gpuclusters.tenancy.program_accounts import Accounts
+from gpuclusters.tenancy.proof import PROVEN_POLICIES
 from tests.caas.fakecluster import Body, FakeCluster, Server
 from tests.caas.fakehost import FakeHosts
 from tests.caas.lives import Life, LivingLoop

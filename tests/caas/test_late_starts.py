@@ -13,7 +13,7 @@ from caas import metrics
 from caas.cluster import Cluster, ClusterError, ConflictError
 from caas.controllers.events import Recorder
 from caas.controllers.late_starts import AGAIN_SECONDS, LateStarts
-from gpuclusters.domain.container import LEASE_ANNOTATION, LEASE_GATE
+from gpuclusters.container_api.container import LEASE_ANNOTATION, LEASE_GATE
 
 LIMIT = 1000.0
 DAY = 1_795_000_000.0

@@ -7,15 +7,15 @@ from typing import Any
 
 from caas.controllers.lease_book import LeaseBook
 from gpuclusters.config.leases import Deadlines
-from gpuclusters.domain.device_plugin import HELD_BY_ANOTHER, KUBELET_AGREES
-from gpuclusters.domain.lease import Limits
-from gpuclusters.domain.lease_plan import Change
-from gpuclusters.domain.lease_resource import (
+from gpuclusters.device_plugin.decide import HELD_BY_ANOTHER, KUBELET_AGREES
+from gpuclusters.lease.model import (
     ConditionType,
     GPULeaseSpec,
     Phase,
     lease_object,
 )
+from gpuclusters.lease.plan import Change
+from gpuclusters.lease.state import Limits
 
 LIMITS = Limits(resetting=100, scrubbing=900)
 START = 1_800_000_000.0

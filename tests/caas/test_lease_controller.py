@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from caas.cluster import ClusterError
-from gpuclusters.domain.container import LEASE_ANNOTATION, POD
+from gpuclusters.container_api.container import LEASE_ANNOTATION, POD
 from gpuclusters.domain.fabric_lock import MARKS, WITHHELD, quarantined
-from gpuclusters.domain.lease_resource import GPU_LEASE, lease_name
-from gpuclusters.domain.tenancy_resource import TENANCY
+from gpuclusters.lease.model import GPU_LEASE, lease_name
+from gpuclusters.tenancy.model import TENANCY
 from lab.hosts import faults, gpus, tenant
 from lab.hosts.board import board
 from lab.hosts.folder import HostsFolder

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from caas.api.store import Store
-from gpuclusters.domain import lease_absence
-from gpuclusters.domain.container import LEASE_ANNOTATION, POD
-from gpuclusters.domain.node_service import Why
+from gpuclusters.container_api.container import LEASE_ANNOTATION, POD
+from gpuclusters.lease import holding as lease_absence
+from gpuclusters.lease.nodes import Why
 from lab.hosts import faults
 from tests.caas.leasekit import PATIENCE_SECONDS, Lease, LeaseLab, Nodes, lease_lab
 from tests.caas.lognode import log_node

@@ -21,8 +21,8 @@ import yaml
 
 from caas.cluster import Cluster
 from caas.settings import Settings
-from gpuclusters.domain.lease_resource import GPU_LEASE
-from gpuclusters.domain.tenancy_objects import NAMESPACE
+from gpuclusters.lease.model import GPU_LEASE
+from gpuclusters.tenancy.objects import NAMESPACE
 from lab import control_plane
 from tests.caas.leasekit import PATIENCE_SECONDS, define, settings_of, unique
 from tests.caas.leasewait import Objects, come

@@ -11,12 +11,11 @@ import pytest
 
 from caas.controllers import lease_queue
 from caas.controllers.lease_queue import LeaseQueue
-from gpuclusters.domain.container import LEASE_GATE
+from gpuclusters.container_api.container import LEASE_GATE
 from gpuclusters.domain.fabric import TABLES, Baseboard
-from gpuclusters.domain.fair_share import Grant
-from gpuclusters.domain.isolation import TENANT_LABEL
-from gpuclusters.domain.lease_resource import Holder
-from gpuclusters.domain.placement import BoardView
+from gpuclusters.lease.model import Holder
+from gpuclusters.lease.placement import BoardView, Grant
+from gpuclusters.tenancy.isolation import TENANT_LABEL
 from tests.caas.loops import QuickLoop
 
 LOOK_SECONDS = 0.02

@@ -7,7 +7,7 @@ from typing import cast
 from caas import metrics
 from caas.controllers.events import Recorder
 from caas.controllers.lease_report import LeaseReport
-from gpuclusters.domain.lease_resource import Phase
+from gpuclusters.lease.model import Phase
 
 HOST = "hgx-of-the-report"
 

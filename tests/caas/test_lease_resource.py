@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from caas.cluster import Cluster, ClusterError
-from gpuclusters.domain.lease_resource import GPU_LEASE, GPULeaseSpec, Phase, lease_object
+from gpuclusters.lease.model import GPU_LEASE, GPULeaseSpec, Phase, lease_object
 from tests.caas.leasekit import define
 from tests.fixtures.control_plane import KubeCluster
 

@@ -12,7 +12,7 @@ import pytest
 
 from caas.cluster import Cluster
 from caas.settings import Settings
-from gpuclusters.domain.lease_resource import GPU_LEASE
+from gpuclusters.lease.model import GPU_LEASE
 from lab.hosts.board import board
 from tests.caas.fakehost import GOLDEN, FakeHosts
 from tests.caas.leasekit import PHASES, LeaseLab, Nodes, define

@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
 from caas import metrics
-from gpuclusters.domain.lease import Reason
+from gpuclusters.lease.state import Reason
 
 PROGRAMS = {
     "controllers": metrics.CONTROLLERS,

@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from gpuclusters.domain import container
-from gpuclusters.domain.container_request import ContainerRequest
-from gpuclusters.domain.isolation import TENANT_LABEL
-from gpuclusters.domain.lease_resource import GPULeaseSpec, lease_object
-from gpuclusters.domain.program_accounts import Program
+from gpuclusters.container_api import container
+from gpuclusters.container_api.request import ContainerRequest
+from gpuclusters.lease.model import GPULeaseSpec, lease_object
+from gpuclusters.tenancy.isolation import TENANT_LABEL
+from gpuclusters.tenancy.program_accounts import Program
 from tests.fixtures.accounts import Account, ProgramAccounts
 from tests.fixtures.control_plane import KubeCluster
 from tests.fixtures.tenancies import (

@@ -12,7 +12,7 @@ import pytest
 
 from caas.controllers import tenancy_controller, tenancy_view
 from caas.controllers.tenancy_controller import BEGUN_AT_ONCE
-from gpuclusters.domain.isolation import POLICY, TENANT_LABEL
+from gpuclusters.tenancy.isolation import POLICY, TENANT_LABEL
 from lab import control_plane
 from tests.fixtures.accounts import ProgramAccounts
 from tests.fixtures.control_plane import KubeCluster

@@ -13,9 +13,11 @@ from components.caas.programs import Programs, ProgramsArgs
 from components.caas.system import System, SystemArgs
 from components.caas.tenancy_api import TenancyApi, TenancyApiArgs
 from components.caas.tenant import Tenant, TenantArgs
-from gpuclusters.domain import admission_policy, isolation, tenancy_resource
-from gpuclusters.domain.program_accounts import Accounts
-from gpuclusters.domain.program_network import Place, Reach
+from gpuclusters.tenancy import admission as admission_policy
+from gpuclusters.tenancy import isolation
+from gpuclusters.tenancy import model as tenancy_resource
+from gpuclusters.tenancy.program_accounts import Accounts
+from gpuclusters.tenancy.program_network import Place, Reach
 from tests.components.recorder import record
 
 

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 import yaml
 
-from gpuclusters.domain.kata_chart import merged
 from gpuclusters.domain.rke2_matrix import ModulesPolicy
 from gpuclusters.gpu_operator import crds, objects
 from gpuclusters.gpu_operator.chart import crd_documents
 from gpuclusters.gpu_operator.values import ContainerDriver, OperatorSpec, values
+from gpuclusters.kata.chart import merged
 from lab import tools
 
 VARIABLE = "GPU_OPERATOR_CHART"

@@ -11,7 +11,7 @@ from components.caas.kata_deploy import KataDeploy, KataDeployArgs
 from components.caas.tenant_storage import TenantStorage, TenantStorageArgs
 from components.chart import Chart
 from components.host_connection import HostConnection
-from gpuclusters.domain.tenant_volume import AccessMode, Mounter, TenantVolume
+from gpuclusters.tenancy.volume import AccessMode, Mounter, TenantVolume
 from tests.components.recorder import record
 
 VOLUME = TenantVolume(

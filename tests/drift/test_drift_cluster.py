@@ -13,13 +13,13 @@ import pytest
 
 from gpuclusters.adapters.cluster_look import ClusterLook
 from gpuclusters.adapters.errors import InvalidAnswerError
-from gpuclusters.domain.tenancy_fault import Fault
-from gpuclusters.domain.tenancy_proof import Proof
-from gpuclusters.domain.tenancy_resource import TenancySpec, tenancy_object
+from gpuclusters.core import finding as core
 from gpuclusters.drift import helm, hosts, leases, nodes, tenancies
 from gpuclusters.drift.expected import Expected, ExpectedNode
 from gpuclusters.drift.finding import Finding
 from gpuclusters.drift.hosts import HostLook
+from gpuclusters.tenancy.model import TenancySpec, tenancy_object
+from gpuclusters.tenancy.proof import Proof
 
 GPU = "nvidia.com/gpu"
 NOW = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
@@ -133,9 +133,9 @@ def test_a_tenancy_says_which_part_of_the_isolation_does_not_hold() -> None:
     good = tenancy_object(SPEC)
     proofs = [
         Proof("namespace"),
-        Proof("quota", Fault("Differs", "it says 8")),
-        Proof("network-policy", Fault("Missing", "it does not exist")),
-        Proof("pod-security", Fault("NotTried", "later")),
+        Proof("quota", core.Finding("tenancy.differs", "it says 8")),
+        Proof("network-policy", core.Finding("tenancy.missing", "it does not exist")),
+        Proof("pod-security", core.Finding("tenancy.not-tried", "later")),
     ]
     found = list(tenancies.findings(SPEC, good, proofs, {}, up=True))
     assert [(f.id, f.found, f.up) for f in found] == [

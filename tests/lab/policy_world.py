@@ -12,11 +12,11 @@ from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Any
 
-from gpuclusters.domain import isolation, program_network
-from gpuclusters.domain.isolation import TENANT_LABEL, Network
-from gpuclusters.domain.program_accounts import Accounts, Program
-from gpuclusters.domain.program_network import Place, Ports, Reach
-from gpuclusters.domain.tenancy_resource import Egress
+from gpuclusters.tenancy import isolation, program_network
+from gpuclusters.tenancy.isolation import TENANT_LABEL, Network
+from gpuclusters.tenancy.model import Egress
+from gpuclusters.tenancy.program_accounts import Accounts, Program
+from gpuclusters.tenancy.program_network import Place, Ports, Reach
 from lab import control_plane, images, nodes, tools
 from lab.control_plane import NodeSpec
 from lab.control_plane.commands import POD_RANGE, SERVICE_RANGE

@@ -13,9 +13,9 @@ from components.caas.system import System, SystemArgs
 from gpuclusters.cdi import decide as cdi
 from gpuclusters.domain.connection import HostConnection
 from gpuclusters.domain.fabric import TABLES, Baseboard
-from gpuclusters.domain.lease_resource import GPULeaseSpec, crd, lease_object
-from gpuclusters.domain.program_accounts import Accounts, Program
 from gpuclusters.host.model import PciFunction
+from gpuclusters.lease.model import GPULeaseSpec, crd, lease_object
+from gpuclusters.tenancy.program_accounts import Accounts, Program
 from lab import nodes
 from lab.control_plane.kube import KubeApi
 from lab.nodes.configuration import KATA_HANDLER

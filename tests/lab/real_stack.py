@@ -23,15 +23,17 @@ from components.caas.kata_runtime import KataRuntime
 from components.caas.programs import Programs, ProgramsArgs
 from components.caas.system import System, SystemArgs
 from components.caas.tenancy_api import TenancyApi, TenancyApiArgs
-from gpuclusters.adapters.container_api import Answer, ContainerApi
 from gpuclusters.cdi import model as cdi
 from gpuclusters.cdi.resource import CdiSpecProvider
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.inventory import Inventory, ResolvedHost, read_inventory
 from gpuclusters.config.plan import plan
 from gpuclusters.config.programs import LAB_IMAGE, settings_file
-from gpuclusters.domain import isolation, lease_resource, tenancy_resource
-from gpuclusters.domain.program_accounts import Program
+from gpuclusters.container_api.client import Answer, ContainerApi
+from gpuclusters.lease import model as lease_resource
+from gpuclusters.tenancy import isolation
+from gpuclusters.tenancy import model as tenancy_resource
+from gpuclusters.tenancy.program_accounts import Program
 from lab import issuer, lifecycle, nodes, tools
 from lab.control_plane import NodeSpec
 from lab.hosts import HostSpec

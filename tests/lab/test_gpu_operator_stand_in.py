@@ -29,7 +29,6 @@ import lab.kubelet
 from gpuclusters.adapters.here import StderrReporter, SystemClock
 from gpuclusters.adapters.kubernetes_objects import KubernetesObjects
 from gpuclusters.core.finding import Refused
-from gpuclusters.domain.tenancy_objects import NODE, POD
 from gpuclusters.gpu_operator import crds, mig_node, readiness
 from gpuclusters.gpu_operator.chart import crd_documents
 from gpuclusters.gpu_operator.cluster import PatientCluster
@@ -41,6 +40,7 @@ from gpuclusters.gpu_operator.preflight import (
     require,
 )
 from gpuclusters.gpu_operator.readiness import ReadinessInputs
+from gpuclusters.tenancy.objects import NODE, POD
 from lab import tools
 from lab.control_plane import NodeSpec
 from lab.control_plane.kube import tls

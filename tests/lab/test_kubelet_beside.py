@@ -18,8 +18,8 @@ import lab.hosts
 import lab.kubelet
 from caas.kubelet_api import podresources_pb2 as api
 from caas.kubelet_api.services import METHODS, POD_RESOURCES
-from gpuclusters.domain.container import LEASE_ANNOTATION
-from gpuclusters.domain.kata import KATA_LABEL, Installation
+from gpuclusters.container_api.container import LEASE_ANNOTATION
+from gpuclusters.kata.model import KATA_LABEL, Installation
 from lab.control_plane import NodeSpec
 from lab.files import read_json
 from lab.hosts import tenant

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from gpuclusters.domain.container import LEASE_ANNOTATION
+from gpuclusters.container_api.container import LEASE_ANNOTATION
 from lab.control_plane import NodeSpec, Taint
 from lab.hosts.faults import BusyError
 from lab.hosts.folder import HostsFolder

@@ -13,10 +13,10 @@ from typing import Any
 import psutil
 import pytest
 
-from gpuclusters.domain.isolation import TENANT_LABEL
 from gpuclusters.proof.checks import ProofTest
 from gpuclusters.proof.jobs import LABEL, PROGRAMS
 from gpuclusters.proof.ladder_pods import REACH
+from gpuclusters.tenancy.isolation import TENANT_LABEL
 from lab import kata_runtime, tools
 from lab.control_plane import NodeSpec
 from lab.control_plane.kube import KubeApi

@@ -11,11 +11,11 @@ from typing import Any
 import httpx
 import pytest
 
-from gpuclusters.domain import admission_policy, intrusion, isolation
-from gpuclusters.domain.container import LEASE_ANNOTATION, LEASE_GATE
-from gpuclusters.domain.container import pod as api_pod
-from gpuclusters.domain.container_mounts import Mount
-from gpuclusters.domain.container_request import ContainerRequest
+from gpuclusters.container_api.container import LEASE_ANNOTATION, LEASE_GATE
+from gpuclusters.container_api.container import pod as api_pod
+from gpuclusters.container_api.request import ContainerRequest, Mount
+from gpuclusters.tenancy import admission as admission_policy
+from gpuclusters.tenancy import intrusion, isolation
 from lab.control_plane.kube import tls
 from lab.control_plane.layout import Layout
 from tests.fixtures import image_cases

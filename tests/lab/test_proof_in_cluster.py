@@ -14,7 +14,6 @@ from gpuclusters.adapters.cluster_jobs import ClusterJobs
 from gpuclusters.adapters.errors import BusyError, CommandFailedError
 from gpuclusters.adapters.here import SystemClock
 from gpuclusters.domain.ports import ObjectKind
-from gpuclusters.domain.tenancy_objects import NAMESPACE, POD
 from gpuclusters.gpu_operator.objects import CLUSTER_POLICY
 from gpuclusters.proof import jobs as proof_jobs
 from gpuclusters.proof import run as proof_run
@@ -22,6 +21,7 @@ from gpuclusters.proof.checks import ProofTest
 from gpuclusters.proof.host import texts
 from gpuclusters.proof.jobs import CONFIG_MAP, JOB
 from gpuclusters.proof.model import ProofInputs
+from gpuclusters.tenancy.objects import NAMESPACE, POD
 from lab.control_plane.kube import KubeApi
 from tests.fixtures.control_plane import KubeCluster
 from tests.fixtures.kubelet import playing

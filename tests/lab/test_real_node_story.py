@@ -17,11 +17,11 @@ from typing import Any
 import pytest
 
 from caas.controllers.__main__ import ELECTION
-from gpuclusters.adapters.container_api import Answer
 from gpuclusters.adapters.errors import UnreachableError
-from gpuclusters.domain.kata import KATA_LABEL
-from gpuclusters.domain.lease_resource import lease_name
-from gpuclusters.domain.tenancy_resource import TenancySpec, tenancy_object
+from gpuclusters.container_api.client import Answer
+from gpuclusters.kata.model import KATA_LABEL
+from gpuclusters.lease.model import lease_name
+from gpuclusters.tenancy.model import TenancySpec, tenancy_object
 from lab import images, nodes
 from lab.files import read_json
 from lab.hosts.board import board

@@ -15,8 +15,9 @@ from typing import Any
 import psutil
 import pytest
 
-from gpuclusters.domain import isolation, program_network, tenancy_network
-from gpuclusters.domain.program_accounts import Program
+from gpuclusters.tenancy import isolation, program_network
+from gpuclusters.tenancy import network as tenancy_network
+from gpuclusters.tenancy.program_accounts import Program
 from lab import nodes
 from lab.nodes import cilium
 from lab.nodes.network import token

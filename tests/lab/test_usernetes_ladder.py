@@ -21,7 +21,6 @@ from gpuclusters.adapters.here import SystemClock
 from gpuclusters.core.finding import Refused
 from gpuclusters.domain import device_plugin_manifest
 from gpuclusters.domain.ports import ObjectKind
-from gpuclusters.domain.tenancy_objects import NAMESPACE, NODE, POD
 from gpuclusters.domain.usernetes_versions import version_set
 from gpuclusters.gpu_operator.objects import DAEMON_SET
 from gpuclusters.proof import ladder_run, plugin_gate
@@ -30,6 +29,7 @@ from gpuclusters.proof.host import texts
 from gpuclusters.proof.ladder_inputs import WHOLE, LadderInputs
 from gpuclusters.proof.plugin_gate import GateInputs
 from gpuclusters.proof.run import ProofResult
+from gpuclusters.tenancy.objects import NAMESPACE, NODE, POD
 from lab.control_plane import NodeSpec
 from lab.hosts import NodeState
 from lab.usernetes.faults import (

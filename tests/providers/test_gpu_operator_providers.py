@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from gpuclusters.adapters.kubernetes_objects import KubernetesObjects
-from gpuclusters.domain.tenancy_objects import NODE
 from gpuclusters.gpu_operator.objects import CRD
 from gpuclusters.gpu_operator.resource import (
     GpuOperatorCrdsProvider,
@@ -20,6 +19,7 @@ from gpuclusters.gpu_operator.resource import (
     GpuReadinessProvider,
     MigLayoutProvider,
 )
+from gpuclusters.tenancy.objects import NODE
 from tests.fixtures.control_plane import KubeCluster
 from tests.fixtures.tenancies import until
 from tests.providers.conftest import StartProvider

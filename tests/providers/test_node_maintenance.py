@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gpuclusters.domain.lease_resource import GPULeaseSpec, lease_object
+from gpuclusters.lease.model import GPULeaseSpec, lease_object
 from gpuclusters.maintenance.resource import NodeMaintenanceProvider
 from tests.fixtures.tenancies import LEASES, Request
 from tests.providers.conftest import StartProvider

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gpuclusters.providers.tenancy_policy import TenancyPolicyProvider
+from gpuclusters.tenancy.resource import TenancyPolicyProvider
 from tests.fixtures.control_plane import KubeCluster
 from tests.fixtures.tenancies import PATIENCE_SECONDS, Operator, Tenants, running, until
 from tests.providers.conftest import StartProvider

@@ -26,7 +26,6 @@ import lab.usernetes
 from gpuclusters.adapters.cluster_jobs import ClusterJobs
 from gpuclusters.adapters.credentials import KEY_FILE_VARIABLE
 from gpuclusters.domain.connection import HostConnection
-from gpuclusters.domain.tenancy_objects import NAMESPACE, NODE, POD, SERVICE_ACCOUNT
 from gpuclusters.gpu_operator.objects import EVENT
 from gpuclusters.gpu_operator.pods import blocked, is_ready
 from gpuclusters.proof import checks as proof
@@ -35,6 +34,7 @@ from gpuclusters.proof import ladder_hosts
 from gpuclusters.proof.ladder import CheckLevel
 from gpuclusters.rootless.model import DEFAULT_PROBE_IMAGE
 from gpuclusters.rootless.resource import RootlessHostProvider
+from gpuclusters.tenancy.objects import NAMESPACE, NODE, POD, SERVICE_ACCOUNT
 from gpuclusters.usernetes.resource import UsernetesNodeProvider
 from lab.control_plane import NodeSpec
 from lab.hosts.model import HostSpec

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gpuclusters.domain import kata_chart
+from gpuclusters.kata import chart as kata_chart
 from tests.components.recorder import Recorder
 from tests.stacks.declaring import declared
 

@@ -10,11 +10,11 @@ from typing import Any
 from gpuclusters.domain.device_plugin_manifest import NAMESPACE as SYSTEM
 from gpuclusters.domain.device_plugin_manifest import PLUGIN_LABELS
 from gpuclusters.domain.ports import ObjectKind
-from gpuclusters.domain.tenancy_objects import NAMESPACE, NODE, POD
 from gpuclusters.gpu_operator.objects import EVENT
 from gpuclusters.proof.ladder_inputs import LadderInputs
 from gpuclusters.proof.ladder_pods import REACH
 from gpuclusters.proof.pod import JOB, LABEL
+from gpuclusters.tenancy.objects import NAMESPACE, NODE, POD
 from gpuclusters.usernetes.cluster import HOST_IP
 from tests.unit.proof_world import Clock, Reporter
 

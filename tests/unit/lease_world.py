@@ -13,13 +13,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from gpuclusters.domain import lease_decisions, lease_holding
-from gpuclusters.domain.device_plugin import CLEARABLE
+from gpuclusters.device_plugin.decide import CLEARABLE
 from gpuclusters.domain.fabric import Partition
-from gpuclusters.domain.firmware import Golden
-from gpuclusters.domain.lease import Away, Lease, Orders, Pod, PodState, Reason
-from gpuclusters.domain.lease_board import Attempt, Board, Reading
-from gpuclusters.domain.lease_effects import (
+from gpuclusters.lease import decide as lease_decisions
+from gpuclusters.lease import holding as lease_holding
+from gpuclusters.lease.board import Attempt, Board, Reading
+from gpuclusters.lease.effects import (
     ActivatePartition,
     AdmitPod,
     BoardSeen,
@@ -39,9 +38,10 @@ from gpuclusters.domain.lease_effects import (
     Succeeded,
     Withhold,
 )
-from gpuclusters.domain.lease_plan import Change, Plan
-from gpuclusters.domain.lease_resource import EDGES, HELD, ConditionType, Holder, Phase
-from gpuclusters.domain.recycle import RecyclePolicy
+from gpuclusters.lease.firmware import Golden
+from gpuclusters.lease.model import EDGES, HELD, ConditionType, Holder, Phase, RecyclePolicy
+from gpuclusters.lease.plan import Change, Plan
+from gpuclusters.lease.state import Away, Lease, Orders, Pod, PodState, Reason
 
 HOST = "h"
 NOW = 1000.0

@@ -9,9 +9,9 @@ from typing import Any
 
 from gpuclusters.domain import gpu_products
 from gpuclusters.domain.ports import ObjectKind
-from gpuclusters.domain.tenancy_objects import NAMESPACE, NODE, POD
 from gpuclusters.gpu_operator.objects import CLUSTER_POLICY, EVENT
 from gpuclusters.proof.jobs import JOB, LABEL
+from gpuclusters.tenancy.objects import NAMESPACE, NODE, POD
 
 A100 = "NVIDIA A100-SXM4-80GB"
 

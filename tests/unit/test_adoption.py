@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 import yaml
 
-from gpuclusters.domain import adoption, reconcile_tenancy
+from gpuclusters.domain import adoption
 from gpuclusters.domain.refusals import RefusalError
 from gpuclusters.domain.rke2 import Role
 from gpuclusters.driver import decide
 from gpuclusters.gpu_operator import mig_node
 from gpuclusters.rke2 import adopt
 from gpuclusters.rke2.model import LiveHost, Rke2NodeInputs
+from gpuclusters.tenancy import cluster as reconcile_tenancy
 from tests.unit import test_gpu_driver_rules as drivers
 from tests.unit import test_rke2 as rke2_hosts
 from tests.unit import test_tenancy_proof as tenancies

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from gpuclusters.domain import container
-from gpuclusters.domain.container import State
-from gpuclusters.domain.container_request import ContainerRequest
-from gpuclusters.domain.isolation import TENANT_LABEL
+from gpuclusters.container_api import container
+from gpuclusters.container_api.container import State
+from gpuclusters.container_api.request import ContainerRequest
+from gpuclusters.tenancy.isolation import TENANT_LABEL
 
 GPU = "nvidia.com/pgpu"
 IMAGE = "registry.example.com/research/train:1.4"

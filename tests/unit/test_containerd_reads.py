@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from gpuclusters.domain.kata import Shim
 from gpuclusters.host.drop_ins import CDI_DIRECTORIES, ContainerdSchema, containerd
+from gpuclusters.kata.model import Shim
 from lab.kubelet.kata_installer import installed_files
 from tests.fixtures import go_programs
 

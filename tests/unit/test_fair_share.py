@@ -9,10 +9,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuclusters.domain import fair_share
 from gpuclusters.domain.fabric import TABLES, Baseboard
-from gpuclusters.domain.fair_share import PATIENCE_SECONDS, Schedule, Waiting, order, schedule
-from gpuclusters.domain.placement import BoardView, Cost, Placement, best_of, place
+from gpuclusters.lease import placement as fair_share
+from gpuclusters.lease.placement import (
+    PATIENCE_SECONDS,
+    BoardView,
+    Cost,
+    Placement,
+    Schedule,
+    Waiting,
+    best_of,
+    order,
+    place,
+    schedule,
+)
 
 H100 = TABLES[Baseboard.HGX_H100]
 ALL = frozenset(range(1, 9))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuclusters.domain.firmware import Golden, concerns, firmware_findings, knob_findings
+from gpuclusters.lease.firmware import Golden, concerns, firmware_findings, knob_findings
 
 GOLDEN = Golden(
     {"HGX_FW_GPU_": ("96.00.BC.00.01", "96.00.BC.00.02"), "HGX_FW_BMC_": ("1.0",)},

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from gpuclusters.domain.isolation import Network, baseline, network_rules
-from gpuclusters.domain.tenancy_objects import home, inside
-from gpuclusters.domain.tenancy_resource import Egress, TenancySpec
+from gpuclusters.tenancy.isolation import Network, baseline, network_rules
+from gpuclusters.tenancy.model import Egress, TenancySpec
+from gpuclusters.tenancy.objects import home, inside
 
 NETWORK = Network(infrastructure_cidrs=("192.0.2.0/24",))
 

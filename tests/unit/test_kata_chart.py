@@ -7,9 +7,9 @@ import tomllib
 import pytest
 
 from gpuclusters.boot.guest_profile import BootProfile, Guest
-from gpuclusters.domain import kata_chart
-from gpuclusters.domain.kata import DeploymentMode, Installation, Shim
-from gpuclusters.domain.kata_configuration import ShimConfiguration
+from gpuclusters.kata import chart as kata_chart
+from gpuclusters.kata.chart import ShimConfiguration
+from gpuclusters.kata.model import DeploymentMode, Installation, Shim
 
 PROFILE = BootProfile.of(Guest(gpus=8, memory_gib=256, huge_pages=True, kernel=(6, 17)))
 

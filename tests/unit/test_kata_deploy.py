@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from gpuclusters.domain import kata_chart
-from gpuclusters.domain.kata import DeploymentMode, Installation, Shim
+from gpuclusters.kata import chart as kata_chart
+from gpuclusters.kata.model import DeploymentMode, Installation, Shim
 
 DAEMONSET = Installation(DeploymentMode.DAEMONSET)
 

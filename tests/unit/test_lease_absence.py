@@ -6,11 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from gpuclusters.domain.lease import Away, Lease, Pod, PodState
-from gpuclusters.domain.lease_absence import PATIENCE_SECONDS
-from gpuclusters.domain.lease_board import Board
-from gpuclusters.domain.lease_decisions import decide
-from gpuclusters.domain.lease_effects import (
+from gpuclusters.lease.board import Board
+from gpuclusters.lease.decide import decide
+from gpuclusters.lease.effects import (
     AdmitPod,
     BoardSeen,
     DeletePod,
@@ -19,8 +17,10 @@ from gpuclusters.domain.lease_effects import (
     Succeeded,
     Withhold,
 )
-from gpuclusters.domain.lease_plan import STANDS_STILL
-from gpuclusters.domain.lease_resource import HELD, WAITING_FOR_NODE, Holder, Phase
+from gpuclusters.lease.holding import PATIENCE_SECONDS
+from gpuclusters.lease.model import HELD, WAITING_FOR_NODE, Holder, Phase
+from gpuclusters.lease.plan import STANDS_STILL
+from gpuclusters.lease.state import Away, Lease, Pod, PodState
 from tests.unit.lease_world import Setting
 
 PAIR = {0: (1, 2)}

@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
-from gpuclusters.domain import lease_decisions, lease_holding, lease_plan, lease_recycling
-from gpuclusters.domain.lease import Lease, Pod, PodState, Reason
-from gpuclusters.domain.lease_board import Board
-from gpuclusters.domain.lease_effects import (
+from gpuclusters.lease import decide as lease_decisions
+from gpuclusters.lease import decide as lease_recycling
+from gpuclusters.lease import holding as lease_holding
+from gpuclusters.lease import plan as lease_plan
+from gpuclusters.lease.board import Board
+from gpuclusters.lease.effects import (
     ActivatePartition,
     AdmitPod,
     BoardSeen,
@@ -22,10 +24,10 @@ from gpuclusters.domain.lease_effects import (
     Succeeded,
     Withhold,
 )
-from gpuclusters.domain.lease_group import Group
-from gpuclusters.domain.lease_plan import Draft
-from gpuclusters.domain.lease_resource import EDGES, ConditionType, Holder, Phase
-from gpuclusters.domain.recycle import RecyclePolicy
+from gpuclusters.lease.holding import Group
+from gpuclusters.lease.model import EDGES, ConditionType, Holder, Phase, RecyclePolicy
+from gpuclusters.lease.plan import Draft
+from gpuclusters.lease.state import Lease, Pod, PodState, Reason
 from tests.unit.lease_world import BrokenError, Explored, Setting, explore
 
 ONE = {7: (1,)}

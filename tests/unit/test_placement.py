@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuclusters.domain.fabric import TABLES, Baseboard, Partition, PartitionTable, plan_layout
-from gpuclusters.domain.placement import (
+from gpuclusters.lease.placement import (
     BoardView,
     PartitionState,
     Placement,

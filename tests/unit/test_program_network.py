@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from gpuclusters.domain.program_accounts import Program
-from gpuclusters.domain.program_network import Place, Ports, Reach, policies
+from gpuclusters.tenancy.program_accounts import Program
+from gpuclusters.tenancy.program_network import Place, Ports, Reach, policies
 
 PORTS = {
     Program.API: Ports(serves=8080, metrics=8083),

@@ -20,7 +20,7 @@ from gpuclusters.host.model import HostFileSpec
 from gpuclusters.host.resource import HostFileProvider
 from gpuclusters.providers import edge
 from gpuclusters.providers.failures import StepError, explained, scrubbed
-from gpuclusters.providers.tenancy_policy import TenancyPolicyProvider
+from gpuclusters.tenancy.resource import TenancyPolicyProvider
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ0H0bu9Qxk2c3pDfkz8kRtRkHkYkB1q0h3p2v0nF3oA"
 CONNECTION = {"host": "hgx-01", "address": "192.0.2.1", "port": 22.0, "user": "op", "host_key": KEY}

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gpuclusters.domain import pull_secret
+from gpuclusters.tenancy import pull_secret
 
 GIVEN = {
     "acme": {

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gpuclusters.domain.tenancy_drift import drifted, foreign_fields
+from gpuclusters.tenancy.objects import drifted, foreign_fields
 
 WANTED: dict[str, Any] = {
     "apiVersion": "cilium.io/v2",

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gpuclusters.domain.tenancy_leases import awaited, held_by
+from gpuclusters.lease.model import awaited, held_by
 
 
 def lease(name: str, phase: str, tenant: str | None = None, last: str = "") -> dict[str, Any]:

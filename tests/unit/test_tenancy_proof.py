@@ -11,20 +11,20 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from gpuclusters.domain import tenancy_conditions
-from gpuclusters.domain.admission_policy import POD_POLICY
-from gpuclusters.domain.isolation import BASELINE
+from gpuclusters.core.finding import Refused
 from gpuclusters.domain.ports import ObjectKind
 from gpuclusters.domain.quantity import parse_quantity, same_quantities
-from gpuclusters.domain.reconcile_tenancy import (
+from gpuclusters.tenancy import conditions as tenancy_conditions
+from gpuclusters.tenancy.admission import POD_POLICY
+from gpuclusters.tenancy.cluster import (
     TenancyInputs,
     ensure_tenancy,
     judge,
     observe_tenancy,
     remove_tenancy,
 )
-from gpuclusters.domain.refusals import RefusalError
-from gpuclusters.domain.tenancy_resource import TenancySpec, tenancy_object
+from gpuclusters.tenancy.isolation import BASELINE
+from gpuclusters.tenancy.model import TenancySpec, tenancy_object
 
 HARD = {"requests.nvidia.com/pgpu": "4", "pods": "10"}
 
@@ -305,7 +305,7 @@ def test_each_thing_that_is_not_enforced_is_said(
     for step in path[:-1]:
         at = at[step]
     at[path[-1]] = value
-    with pytest.raises(RefusalError, match=said):
+    with pytest.raises(Refused, match=said):
         ensure(cluster)
 
 
@@ -313,7 +313,7 @@ def test_each_thing_that_is_not_enforced_is_said(
 def test_each_thing_that_does_not_exist_is_said(plural: str) -> None:
     cluster = sound()
     cluster.objects = {k: v for k, v in cluster.objects.items() if k[0] != plural}
-    with pytest.raises(RefusalError, match="does not exist"):
+    with pytest.raises(Refused, match="does not exist"):
         ensure(cluster)
 
 
@@ -329,7 +329,7 @@ def test_each_thing_that_does_not_exist_is_said(plural: str) -> None:
 def test_no_tenant_is_ready_where_the_programs_are_not_bounded(plural: str, name: str) -> None:
     cluster = sound()
     del cluster.objects[plural, name]
-    with pytest.raises(RefusalError, match=f"{name} does not exist"):
+    with pytest.raises(Refused, match=f"{name} does not exist"):
         ensure(cluster)
 
 
@@ -344,7 +344,7 @@ def test_no_tenant_is_ready_where_the_programs_are_not_bounded(plural: str, name
 def test_a_role_that_is_bound_to_somebody_else_is_said(change: Any, said: str) -> None:
     cluster = sound()
     cluster.objects["rolebindings", "gpu-clusters-tenant-api"] |= change
-    with pytest.raises(RefusalError, match=said):
+    with pytest.raises(Refused, match=said):
         ensure(cluster)
 
 
@@ -386,7 +386,7 @@ def test_a_node_that_takes_no_pod_of_the_tenant_needs_no_agent(change: Any) -> N
 def test_pods_are_tried_not_only_policies_read(trial: str, answer: str | None, said: str) -> None:
     cluster = sound()
     cluster.refusals[trial] = answer
-    with pytest.raises(RefusalError, match=said):
+    with pytest.raises(Refused, match=said):
         ensure(cluster)
 
 
@@ -410,27 +410,27 @@ def test_amounts_may_be_written_in_other_units() -> None:
 def test_without_a_controller_it_is_said_who_should_have_acted() -> None:
     cluster = sound()
     cluster.controller = False
-    with pytest.raises(RefusalError, match="no controller has looked at the Tenancy") as refused:
+    with pytest.raises(Refused, match="no controller has looked at the Tenancy") as refused:
         ensure(cluster)
     assert "gpu-clusters-controllers" in str(refused.value)
     status = {"observedGeneration": 1, "conditions": [condition("True", 1)]}
     cluster.objects["tenancies", "acme"]["status"] = status
     ensure(cluster)
-    with pytest.raises(RefusalError, match="no controller has looked at the Tenancy's change"):
+    with pytest.raises(Refused, match="no controller has looked at the Tenancy's change"):
         ensure(cluster, spec(sizes=[1]))
 
 
 def test_what_the_controller_says_is_passed_on() -> None:
     cluster = sound()
     cluster.controller = False
-    with pytest.raises(RefusalError):
+    with pytest.raises(Refused):
         ensure(cluster)
     said = condition("False", 1, "quota: it is not enforced")
     cluster.objects["tenancies", "acme"]["status"] = {
         "observedGeneration": 1,
         "conditions": [said],
     }
-    with pytest.raises(RefusalError, match="the controller says: quota: it is not enforced"):
+    with pytest.raises(Refused, match="the controller says: quota: it is not enforced"):
         ensure(cluster)
 
 
@@ -482,7 +482,7 @@ def test_a_tenant_that_holds_gpus_stays(phase: str) -> None:
     cluster = sound()
     ensure(cluster)
     cluster.objects["gpuleases", "l1"] = lease("l1", phase, "acme")
-    with pytest.raises(RefusalError, match="still holds GPUs: lease l1"):
+    with pytest.raises(Refused, match="still holds GPUs: lease l1"):
         remove_tenancy("acme", cluster)
     assert ("tenancies", "acme") in cluster.objects
 

@@ -10,7 +10,7 @@ from gpuclusters.config.hosts import ExistingHosts
 from gpuclusters.config.lab import uses_lab
 from gpuclusters.config.rules.rule import rule
 from gpuclusters.core.finding import Finding
-from gpuclusters.domain.recycle import RecyclePolicy
+from gpuclusters.lease.model import RecyclePolicy
 
 
 @rule(22, "caas.golden-firmware-empty")

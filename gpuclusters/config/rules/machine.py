@@ -11,13 +11,13 @@ from gpuclusters.config.plan import most_guests, overhead_gib, partitions, prese
 from gpuclusters.config.rules.rule import rule
 from gpuclusters.core.finding import Finding, Level, Path
 from gpuclusters.domain.fabric import LayoutError
-from gpuclusters.domain.sizing import GIB, aperture_gib, bars_gib, guests_mib
 from gpuclusters.domain.versions import (
     KERNEL_HUGE_FAULTS,
     QEMU_ALIGNED_BARS,
     older,
     parse_release,
 )
+from gpuclusters.kata.model import GIB, aperture_gib, bars_gib, guests_mib
 
 
 def _memory_gib(config: CaasConfig, node: Node) -> int | None:

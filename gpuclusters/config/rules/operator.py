@@ -11,7 +11,7 @@ from gpuclusters.config.hosts import LabHosts
 from gpuclusters.config.kata import CcMode, Mechanism, OperatorResource, SandboxMode
 from gpuclusters.config.rules.rule import rule
 from gpuclusters.core.finding import Finding, Path
-from gpuclusters.domain import kata_chart
+from gpuclusters.kata import chart as kata_chart
 
 _OPERATOR_VENDOR = "nvidia.com"
 _SHOWN = 8

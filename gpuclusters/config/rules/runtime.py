@@ -16,7 +16,6 @@ from gpuclusters.config.kubernetes import ContainerdConfigVersion
 from gpuclusters.config.plan import share
 from gpuclusters.config.rules.rule import rule
 from gpuclusters.core.finding import Finding, Path
-from gpuclusters.domain.sizing import GIB
 from gpuclusters.domain.versions import (
     CONTAINERD_CDI_ALWAYS,
     CONTAINERD_CDI_DEFAULT,
@@ -25,6 +24,7 @@ from gpuclusters.domain.versions import (
     older,
     parse_release,
 )
+from gpuclusters.kata.model import GIB
 
 _PROFILE = (
     *("kata", "kubernetes", "device_access", "platform", "nodes", "partition_layout", "tenants"),

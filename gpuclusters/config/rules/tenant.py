@@ -13,7 +13,7 @@ from gpuclusters.config.rules.rule import rule
 from gpuclusters.config.tenants import Tenant
 from gpuclusters.core.finding import Finding, Level, Path
 from gpuclusters.domain import naming
-from gpuclusters.domain.tenancy import quota_keys
+from gpuclusters.tenancy.model import quota_keys
 
 _GPUS_PER_NODE = 8
 _QUANTITY = re.compile(r"[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?")

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from gpuclusters.boot.guest_profile import BootProfile, Guest
-from gpuclusters.domain import kata_chart
-from gpuclusters.domain.kata import KATA_LABEL, DeploymentMode, Installation, Shim
-from gpuclusters.domain.kata_configuration import ShimConfiguration
+from gpuclusters.kata import chart as kata_chart
+from gpuclusters.kata.chart import ShimConfiguration
+from gpuclusters.kata.model import KATA_LABEL, DeploymentMode, Installation, Shim
 from tests.lab.providers.plugin import Plugin, StepError, urn
 
 CHART = Path(__file__).resolve().parents[3] / "lab" / "charts" / "kata-deploy"

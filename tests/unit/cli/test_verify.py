@@ -18,11 +18,11 @@ from gpuclusters.config.stack import ClusterType, StackConfig
 from gpuclusters.domain import gpu_products
 from gpuclusters.domain.gpu_alerts import RULES_NAME
 from gpuclusters.domain.ports import ObjectKind
-from gpuclusters.domain.tenancy_objects import NAMESPACE
 from gpuclusters.proof import load
 from gpuclusters.proof.checks import Check, Level, Outcome
 from gpuclusters.proof.evidence import About
 from gpuclusters.proof.evidence_proof import ProofEvidence
+from gpuclusters.tenancy.objects import NAMESPACE
 from tests.unit.proof_world import FakeCluster
 
 IMAGE = "registry.example.com/proof@sha256:" + "a" * 64

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gpuclusters.config.plan import plan
-from gpuclusters.domain.isolation import Network, baseline
+from gpuclusters.tenancy.isolation import Network, baseline
 from tests.unit.config.documents import accepted, caas, faults
 
 MACHINES = {

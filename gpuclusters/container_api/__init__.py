@@ -1,0 +1,1 @@
+"""What tenants ask for and what they are told."""

@@ -1,0 +1,330 @@
+"""A tenant's container: how it stands in the cluster as a pod, and what its tenant is told about it.
+
+A container is one pod in the tenant's namespace. It is made with a scheduling gate: the pod itself is the
+request for GPUs and waits in the queue until the lease controller lets it go. Hosts, partitions and other
+tenants never appear in what the tenant sees.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from gpuclusters.container_api.request import ContainerRequest, Mount, mounts_of, pod_volumes
+from gpuclusters.domain import image
+from gpuclusters.domain.ports import ObjectKind
+from gpuclusters.domain.quantity import parse_quantity
+from gpuclusters.tenancy.isolation import TENANT_LABEL
+
+RESTARTED = "MachineRestarted"
+SHUT_DOWN = "MachineShutDown"
+NOT_ACCEPTED = "NotAccepted"
+
+_MESSAGES = {
+    RESTARTED: "its machine was restarted, and what ran there was lost; ask for a new container",
+    SHUT_DOWN: "its machine was shut down; ask for a new container",
+    NOT_ACCEPTED: "its machine did not take it in; ask for a new container",
+}
+_REJECTED = "UnexpectedAdmissionError"
+_BEFORE_THE_PLUGIN = (
+    "cannot allocate unregistered device",
+    "cannot allocate unhealthy devices",
+)
+"""Of the kubelet that finds a pod of before the restart when no device plugin has come back yet.
+
+Before a first start it says neither: nothing is scheduled to a node that announces no GPUs.
+"""
+_SHUTDOWN_MESSAGE = "Pod was terminated in response to imminent node shutdown"
+
+
+def end_by_machine(
+    status: Mapping[str, Any], terminated: Mapping[str, Any]
+) -> tuple[str, str] | None:
+    """Reason and message for the tenant; None if the container ended by itself.
+
+    Args:
+        status: of the pod, which has ended.
+        terminated: of its container; empty if the kubelet says nothing of it.
+    """
+    reason, said = status.get("reason"), str(status.get("message") or "")
+    if reason == _REJECTED:
+        lost = any(words in said for words in _BEFORE_THE_PLUGIN)
+        found = RESTARTED if lost else NOT_ACCEPTED
+    elif reason == "NodeShutdown" or (
+        reason == "Terminated" and said.startswith(_SHUTDOWN_MESSAGE)
+    ):
+        found = SHUT_DOWN
+    elif terminated.get("reason") == "ContainerStatusUnknown":
+        # The kubelet knows that it started it, and its runtime has no trace of it.
+        found = RESTARTED
+    else:
+        return None
+    return found, _MESSAGES[found]
+
+
+POD = ObjectKind("", "v1", "pods", "Pod", namespaced=True)
+EVENT = ObjectKind("", "v1", "events", "Event", namespaced=True)
+
+LEASE_GATE = "gpu-clusters.dev/lease"
+"""Scheduling gate of a container that has no GPUs yet; only the lease controller takes it away."""
+LEASE_ANNOTATION = "gpu-clusters.dev/lease"
+"""`<host>/<partition>` of a container that has its GPUs; only the lease controller sets it."""
+CONTAINER_LABEL = "gpu-clusters.dev/container"
+"""The container's id, which is also the pod's name."""
+NAME_LABEL = "gpu-clusters.dev/name"
+USER_LABEL_PREFIX = "user.gpu-clusters.dev/"
+"""Before each label of the tenant's own, so that none can pass for one of ours."""
+REQUEST_ANNOTATION = "gpu-clusters.dev/request-sha256"
+"""Digest of the request: tells a repeated request from another one with the same key."""
+
+MAIN = "main"
+"""The name of a container's only container."""
+GRACE_SECONDS = 30
+_GIB = 1024**3
+_ID_LENGTH = 20
+
+
+class State(StrEnum):
+    """Where a container is between its request and its end."""
+
+    QUEUED = "queued"
+    RESERVING = "reserving"
+    STARTING = "starting"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    DELETING = "deleting"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Container:
+    """What a tenant is told about one of its containers. Times are RFC 3339, amounts None if unknown."""
+
+    id: str
+    name: str | None
+    image: str
+    gpus: int
+    command: tuple[str, ...]
+    args: tuple[str, ...]
+    env: tuple[str, ...]
+    """Names; values are never told."""
+    cpu: float | None
+    memory_gib: float | None
+    storage_gib: float | None
+    volumes: tuple[Mount, ...]
+    user: int | None
+    labels: Mapping[str, str]
+    state: State
+    reason: str | None
+    """One word why it is in this state."""
+    message: str | None
+    """One sentence, where there is one."""
+    exit_code: int | None
+    created_at: str
+    started_at: str | None
+    finished_at: str | None
+
+
+def identifier(tenant: str, key: str) -> str:
+    """The id of what a tenant asks for with an idempotency key; the same for the same key."""
+    digest = hashlib.sha256(f"{tenant}\0{key}".encode()).hexdigest()
+    return f"c-{digest[:_ID_LENGTH]}"
+
+
+def pod(
+    request: ContainerRequest,
+    *,
+    container: str,
+    tenant: str,
+    namespace: str,
+    runtime_class: str,
+    gpu_resource: str,
+    huge_pages: bool = False,
+    mounts: Sequence[Mount] = (),
+) -> dict[str, Any]:
+    """The pod of a request. It fits Pod Security's level `restricted` and the tenants' pod policy.
+
+    Args:
+        request: what is asked for.
+        container: its id.
+        tenant: whose it is.
+        namespace: the tenant's.
+        runtime_class: of its VM.
+        gpu_resource: name under which Kubernetes counts GPUs.
+        huge_pages: whether VMs are of huge pages.
+        mounts: the volumes of the request, as the tenant has them.
+    """
+    labels = {
+        CONTAINER_LABEL: container,
+        TENANT_LABEL: tenant,
+        **({NAME_LABEL: request.name} if request.name is not None else {}),
+        **{f"{USER_LABEL_PREFIX}{key}": value for key, value in request.labels.items()},
+    }
+    main: dict[str, Any] = {
+        "name": MAIN,
+        "image": image.full(request.image),
+        # A cached image of another tenant's private registry must not be had for its name.
+        "imagePullPolicy": "Always",
+        # CUDA's and NCCL's last words stay behind with the pod; `doctor` knows what they mean.
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "resources": request.resources(gpu_resource, huge_pages=huge_pages),
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+        },
+    }
+    volumes, inside = pod_volumes(mounts)
+    if inside:
+        main["volumeMounts"] = inside
+    if request.command:
+        main["command"] = [_literal(word) for word in request.command]
+    if request.args:
+        main["args"] = [_literal(word) for word in request.args]
+    if request.env:
+        main["env"] = [
+            {"name": name, "value": _literal(value)} for name, value in request.env.items()
+        ]
+    return {
+        "apiVersion": POD.api_version,
+        "kind": POD.kind,
+        "metadata": {
+            "name": container,
+            "namespace": namespace,
+            "labels": labels,
+            "annotations": {REQUEST_ANNOTATION: request.digest()},
+        },
+        "spec": {
+            "schedulingGates": [{"name": LEASE_GATE}],
+            "runtimeClassName": runtime_class,
+            "restartPolicy": "Never",
+            "automountServiceAccountToken": False,
+            "enableServiceLinks": False,
+            "terminationGracePeriodSeconds": GRACE_SECONDS,
+            "securityContext": {
+                "runAsNonRoot": True,
+                "runAsUser": request.user,
+                "runAsGroup": request.user,
+                "fsGroup": request.user,
+                "seccompProfile": {"type": "RuntimeDefault"},
+            },
+            "containers": [main],
+            **({"volumes": volumes} if volumes else {}),
+        },
+    }
+
+
+def view(
+    pod: Mapping[str, Any], leases: Iterable[Mapping[str, Any]] = (), *, gpu_resource: str
+) -> Container:
+    """What the tenant is told about the pod.
+
+    Args:
+        pod: as the API server has it.
+        leases: the GPULeases that are held for this pod.
+        gpu_resource: name under which Kubernetes counts GPUs.
+    """
+    metadata, spec = pod["metadata"], pod["spec"]
+    labels: Mapping[str, str] = metadata.get("labels") or {}
+    main = next(c for c in spec["containers"] if c["name"] == MAIN)
+    amounts: Mapping[str, str] = (main.get("resources") or {}).get("limits") or {}
+    status = _main_status(pod)
+    ended = status.get("terminated") or {}
+    state, reason, message = _state(pod, status, reserved=any(True for _ in leases))
+    return Container(
+        id=metadata["name"],
+        name=labels.get(NAME_LABEL),
+        image=main["image"],
+        gpus=int(parse_quantity(str(amounts.get(gpu_resource, "0")))),
+        command=tuple(_said(word) for word in main.get("command") or ()),
+        args=tuple(_said(word) for word in main.get("args") or ()),
+        env=tuple(variable["name"] for variable in main.get("env") or ()),
+        cpu=_amount(amounts.get("cpu"), 1),
+        memory_gib=_amount(amounts.get("memory"), _GIB),
+        storage_gib=_amount(amounts.get("ephemeral-storage"), _GIB),
+        volumes=mounts_of(spec, main),
+        user=(spec.get("securityContext") or {}).get("runAsUser"),
+        labels={
+            key.removeprefix(USER_LABEL_PREFIX): value
+            for key, value in sorted(labels.items())
+            if key.startswith(USER_LABEL_PREFIX)
+        },
+        state=state,
+        reason=reason,
+        message=message,
+        exit_code=ended.get("exitCode"),
+        created_at=metadata["creationTimestamp"],
+        started_at=(status.get("running") or ended).get("startedAt"),
+        finished_at=ended.get("finishedAt"),
+    )
+
+
+def _state(
+    pod: Mapping[str, Any], status: Mapping[str, Any], *, reserved: bool
+) -> tuple[State, str | None, str | None]:
+    phase = (pod.get("status") or {}).get("phase")
+    if pod["metadata"].get("deletionTimestamp"):
+        return State.DELETING, "DeletionRequested", "it is being stopped"
+    if phase in ("Succeeded", "Failed"):
+        state = State.SUCCEEDED if phase == "Succeeded" else State.FAILED
+        ended = status.get("terminated") or {}
+        if state is State.FAILED and (by_machine := end_by_machine(pod["status"], ended)):
+            return state, *by_machine
+        return state, ended.get("reason") or pod["status"].get("reason"), None
+    if any(gate["name"] == LEASE_GATE for gate in pod["spec"].get("schedulingGates") or ()):
+        if reserved:
+            return State.RESERVING, "PreparingGpus", "its GPUs are set aside and made ready"
+        return State.QUEUED, "WaitingForGpus", "it gets GPUs as soon as its turn comes"
+    if status.get("running") is not None:
+        return State.RUNNING, None, None
+    reason = (status.get("waiting") or {}).get("reason")
+    if reason in _NOT_PULLED:
+        return State.STARTING, "ImageNotPulled", _NOT_PULLED_MESSAGE
+    return State.STARTING, reason or "StartingMachine", None
+
+
+# Messages of the node are not told: they would tell about the node. Why an image does not come is one kind,
+# or the machine would be a scanner of its own network: refused, timed out and no TLS would be told apart.
+# Reasons: kubernetes, pkg/kubelet/images/types.go.
+_NOT_PULLED = frozenset(
+    {
+        "ErrImagePull",
+        "ImagePullBackOff",
+        "ErrImageNeverPull",
+        "ImageInspectError",
+        "InvalidImageName",
+        "RegistryUnavailable",
+        "SignatureValidationFailed",
+    }
+)
+_NOT_PULLED_MESSAGE = (
+    "its image cannot be pulled: there is none of that name, its registry does not answer, or it wants "
+    "credentials that the tenancy does not have"
+)
+
+
+def _main_status(pod: Mapping[str, Any]) -> Mapping[str, Any]:
+    """`waiting`, `running` or `terminated` of the container; nothing before the kubelet has it."""
+    for status in (pod.get("status") or {}).get("containerStatuses") or ():
+        if status["name"] == MAIN:
+            state: Mapping[str, Any] = status.get("state") or {}
+            return state
+    return {}
+
+
+def _literal(text: str) -> str:
+    """So that Kubernetes, which replaces `$(NAME)` in what it runs, passes on what was written."""
+    return text.replace("$", "$$")
+
+
+def _said(text: str) -> str:
+    return text.replace("$$", "$")
+
+
+def _amount(quantity: Any, unit: int) -> float | None:
+    if quantity is None:
+        return None
+    number = float(parse_quantity(str(quantity)) / unit)
+    return int(number) if number.is_integer() else number

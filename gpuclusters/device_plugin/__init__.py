@@ -1,0 +1,1 @@
+"""What the kubelet is told about GPUs."""

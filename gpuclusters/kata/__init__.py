@@ -1,0 +1,1 @@
+"""Virtual machines as containers: charts, settings and sizes."""

@@ -1,0 +1,230 @@
+"""What is known about one host's GPUs: their leases and pods as stored, and what was learnt since the start.
+
+Leases and pods are in the API and survive everything. Attempts and the reading are memory of this
+process: after a restart they are gone, and everything is asked again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+
+from gpuclusters.lease.effects import (
+    ActivatePartition,
+    AdmitPod,
+    BoardSeen,
+    DeactivatePartition,
+    DeletePod,
+    Effect,
+    Failed,
+    FindPod,
+    GiveBack,
+    Outcome,
+    ReadBoard,
+    Refused,
+    Succeeded,
+    Withhold,
+)
+from gpuclusters.lease.state import Away, Entry, Lease, Orders, Pod, PodState
+
+FIRST_PAUSE_SECONDS = 0.5
+LONGEST_PAUSE_SECONDS = 15.0
+LOOK_AGAIN_SECONDS = 2.0
+"""How old a reading may be that said "in use", before it is taken anew."""
+
+_RANK = {state: rank for rank, state in enumerate(PodState)}
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """How an effect fares: in flight, answered (`outcome`), or to be tried again at a time."""
+
+    outcome: Succeeded | Refused | None = None
+    in_flight: bool = False
+    failures: int = 0
+    again_at: float = 0
+    message: str = ""
+    """What the last failure said."""
+    reason: str = ""
+    """Why the GPU is quarantined if it was the last one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What the fabric manager and the machine said last, corrected by what was done since."""
+
+    seen: BoardSeen
+    entries: frozenset[Entry]
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Board:
+    """All that is known about one host; each method answers the board after something happened."""
+
+    orders: Orders
+    leases: Mapping[int, Lease] = field(default_factory=dict)
+    pods: Mapping[str, Pod] = field(default_factory=dict)
+    attempts: Mapping[Effect, Attempt] = field(default_factory=dict)
+    reading: Reading | None = None
+    away: Away | None = None
+    """Set while the host's node is lost."""
+    heard: bool = True
+    """Whether the machine has answered since it came back, from an absence or from a boot."""
+
+    @property
+    def serves(self) -> bool:
+        """Whether its free GPUs may be given to somebody: one that was away has to answer first."""
+        return self.away is None and self.heard
+
+    def with_lease(self, lease: Lease) -> Board:
+        """A lease as it is stored now. What was learnt about an earlier stay of the GPU is dropped."""
+        before = self.leases.get(lease.module)
+        leases = {**self.leases, lease.module: lease}
+        if before is not None and before.entry == lease.entry:
+            return replace(self, leases=leases)
+        return replace(self, leases=leases, attempts=self._without(lease.module, lease.entry))
+
+    def without_lease(self, module: int) -> Board:
+        """The lease is not there (any more): what was learnt about the GPU says nothing about another."""
+        leases = {key: lease for key, lease in self.leases.items() if key != module}
+        return replace(self, leases=leases, attempts=self._without(module, None), reading=None)
+
+    def with_pod(self, pod: Pod) -> Board:
+        """A pod as it is now. Pods only go forward: what says otherwise is old."""
+        before = self.pods.get(pod.uid)
+        if before is not None and _RANK[before.state] > _RANK[pod.state]:
+            return self
+        return replace(self, pods={**self.pods, pod.uid: pod})
+
+    def without_pod(self, uid: str) -> Board:
+        """Nothing is known about the pod, which does not mean that it is gone."""
+        return replace(self, pods={key: pod for key, pod in self.pods.items() if key != uid})
+
+    def after_boot(self) -> Board:
+        """The machine has booted: what was read of it is old, and marks on it may be gone."""
+        kept = {
+            e: a for e, a in self.attempts.items() if a.in_flight or not isinstance(e, Withhold)
+        }
+        return replace(self, attempts=kept, reading=None, heard=False)
+
+    def with_away(self, away: Away | None) -> Board:
+        """The node is lost, or is there. When it is back, what was read of the machine before is old."""
+        if away is None and self.away is not None:
+            return replace(self, away=None, reading=None, heard=False)
+        return replace(self, away=away)
+
+    def asked(self, effect: Effect) -> Board:
+        """The effect is on its way."""
+        before = self.attempts.get(effect, Attempt())
+        return self._noted(effect, replace(before, in_flight=True))
+
+    def learnt(self, outcome: Outcome, now: float) -> Board:
+        """The effect has ended, in one way or another."""
+        effect = outcome.effect
+        if effect not in self.attempts:
+            return self  # of a stay that is over
+        match outcome:
+            case Succeeded(ReadBoard(entries), BoardSeen() as seen):
+                reading = Reading(seen, entries, now)
+                return replace(self._dropped(effect), reading=reading, heard=True)
+            case Succeeded(DeactivatePartition(partition)):
+                return self._dropped(effect)._with_partition(partition, active=False)
+            case Succeeded(GiveBack(modules)):
+                return self._dropped(effect)._with_withheld(modules, withheld=False)
+            case Succeeded(Withhold((module, _, _))):
+                return self._answered(outcome)._with_withheld([module], withheld=True)
+            case Succeeded(ActivatePartition(partition, entries)):
+                board = self._with_partition(partition, active=True)
+                return board._answered(outcome) if entries else board._dropped(effect)
+            case Succeeded(FindPod() | AdmitPod() | DeletePod(), Pod() as pod):
+                return self._dropped(effect).with_pod(pod)
+            case Succeeded() if not isinstance(effect, ReadBoard | FindPod | AdmitPod | DeletePod):
+                return self._answered(outcome)
+            case Refused() if not isinstance(effect, _TRIED_AGAIN):
+                board = self._answered(outcome)
+            case Succeeded():
+                board = self._failed(Failed(effect, "the answer says nothing"), now)
+            case Refused(message=message):
+                board = self._failed(Failed(effect, message), now)
+            case Failed():
+                board = self._failed(outcome, now)
+        if isinstance(effect, ActivatePartition | DeactivatePartition):
+            return replace(board, reading=None)  # it may have been done all the same
+        if isinstance(effect, AdmitPod | DeletePod):
+            return board.without_pod(effect.uid)  # likewise
+        return board
+
+    def _without(self, module: int, entry: Entry | None) -> dict[Effect, Attempt]:
+        return {
+            effect: attempt
+            for effect, attempt in self.attempts.items()
+            if not self._outdated(effect, module, entry)
+        }
+
+    def _outdated(self, effect: Effect, module: int, entry: Entry | None) -> bool:
+        """Whether the effect was about an earlier stay of this GPU.
+
+        Those of the fabric and of marks stay while they are in flight: they still count as the one
+        at a time.
+        """
+        match effect:
+            case ActivatePartition(partition, entries):
+                idle = not entries and module in self.orders.partitions.get(partition, ())
+                mine = any(e[0] == module and e != entry for e in entries)
+                # One that succeeded for several GPUs is needed until the last of them is leased.
+                rest = any(
+                    e[0] != module and (lease := self.leases.get(e[0])) and lease.entry == e
+                    for e in entries
+                )
+                return (idle or (mine and not rest)) and not self.attempts[effect].in_flight
+            case Withhold(of):
+                mine = of[0] == module and of != entry
+                return mine and not self.attempts[effect].in_flight
+            case (
+                ReadBoard() | GiveBack() | DeactivatePartition()
+                | FindPod() | AdmitPod() | DeletePod()
+            ):  # fmt: skip
+                return False
+            case _:
+                return effect.module == module and (entry is None or effect.cycle != entry[1])
+
+    def _with_partition(self, partition: int, *, active: bool) -> Board:
+        if self.reading is None:
+            return self
+        seen = self.reading.seen
+        changed = seen.active | {partition} if active else seen.active - {partition}
+        board = replace(self, reading=replace(self.reading, seen=replace(seen, active=changed)))
+        modules = self.orders.partitions.get(partition, ())
+        return board._with_withheld(modules, withheld=not active)
+
+    def _with_withheld(self, modules: Collection[int], *, withheld: bool) -> Board:
+        if self.reading is None:
+            return self
+        seen = self.reading.seen
+        changed = seen.withheld.union(modules) if withheld else seen.withheld.difference(modules)
+        return replace(self, reading=replace(self.reading, seen=replace(seen, withheld=changed)))
+
+    def _noted(self, effect: Effect, attempt: Attempt) -> Board:
+        return replace(self, attempts={**self.attempts, effect: attempt})
+
+    def _dropped(self, effect: Effect) -> Board:
+        kept = {key: attempt for key, attempt in self.attempts.items() if key != effect}
+        return replace(self, attempts=kept)
+
+    def _answered(self, outcome: Succeeded | Refused) -> Board:
+        return self._noted(outcome.effect, Attempt(outcome=outcome))
+
+    def _failed(self, failed: Failed, now: float) -> Board:
+        failures = self.attempts[failed.effect].failures + 1
+        pause = min(FIRST_PAUSE_SECONDS * 2.0 ** (failures - 1), LONGEST_PAUSE_SECONDS)
+        attempt = Attempt(
+            failures=failures, again_at=now + pause, message=failed.message, reason=failed.reason
+        )
+        return self._noted(failed.effect, attempt)
+
+
+_TRIED_AGAIN = (
+    ReadBoard, Withhold, GiveBack, DeactivatePartition, FindPod, AdmitPod, DeletePod
+)  # fmt: skip
+"""A refusal of these is no verdict about a GPU."""

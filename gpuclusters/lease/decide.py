@@ -1,0 +1,277 @@
+"""What follows from what is known about one host's GPUs; from Resetting on, each GPU by itself.
+
+The same board at the same moment always gives the same plan, and doing a plan twice does no harm. What is not
+known is asked; what cannot be known in time closes the GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from gpuclusters.domain.fabric import Partition
+from gpuclusters.lease.board import Board
+from gpuclusters.lease.effects import (
+    ActivatePartition,
+    ClearMemory,
+    DeactivatePartition,
+    Effect,
+    GiveBack,
+    ReadFirmware,
+    ReadKnobs,
+    Refused,
+    Reset,
+    Result,
+    Succeeded,
+)
+from gpuclusters.lease.firmware import firmware_findings, knob_findings
+from gpuclusters.lease.holding import decide_absence, decide_groups
+from gpuclusters.lease.model import ConditionType, Phase, RecyclePolicy
+from gpuclusters.lease.plan import Draft, Plan
+from gpuclusters.lease.state import Lease, Reason
+
+
+def decide_recycling(draft: Draft) -> None:
+    """What follows for all GPUs that nobody holds."""
+    for _, lease in sorted(draft.board.leases.items()):
+        if lease.disputed and lease.phase in _NOBODYS:
+            said = "the kubelet lists the GPU for a pod although it is nobody's"
+            draft.quarantine(lease, Reason.HELD_BY_ANOTHER_POD, said)
+            continue
+        match lease.phase:
+            case Phase.RESETTING:
+                _reset(draft, lease)
+            case Phase.SCRUBBING:
+                _scrub(draft, lease)
+            case Phase.VERIFYING:
+                _verify(draft, lease)
+            case Phase.QUARANTINED:
+                _recheck(draft, lease)
+            case _:
+                pass
+    if draft.board.orders.keep_active:
+        for partition in draft.board.orders.offered:
+            _keep_active(draft, partition)
+    else:
+        _give_back(draft)
+
+
+_NOBODYS = frozenset({Phase.FREE, Phase.RESETTING, Phase.SCRUBBING, Phase.VERIFYING})
+"""Phases in which no pod can have the GPU: what was shown is void if one has it all the same."""
+
+
+def _reset(draft: Draft, lease: Lease) -> None:
+    """Nothing may use the GPU, no partition with it may be active, or become so; then reset it."""
+    reset = Reset(lease.module, lease.cycle)
+    match _outcome(draft, reset):
+        case Succeeded():
+            draft.show(lease, Phase.SCRUBBING, ConditionType.RESET_DONE, "the GPU was reset")
+            return
+        case Refused(message=message):
+            draft.quarantine(lease, Reason.RESET_FAILED, message)
+            return
+        case None:
+            pass
+    reading = draft.board.reading
+    in_use = reading is not None and lease.module in reading.seen.users
+    if draft.expired(lease):
+        if in_use:
+            said = "a process on the machine holds the GPU open although it is nobody's"
+            draft.quarantine(lease, Reason.IN_USE, said)
+        else:
+            failure = draft.last_failure(lease.entry)
+            draft.quarantine(
+                lease, Reason.RESET_TIMED_OUT, f"it could not be reset in time ({failure})"
+            )
+        return
+    # The board is read afterwards: what a stack had begun to activate before is active by then.
+    if not draft.withheld(lease):
+        return
+    reading = draft.reading([lease.entry])
+    if reading is None:
+        return
+    if lease.module in reading.seen.users:
+        draft.look_again([lease.entry], reading)
+        return
+    for number in sorted(reading.seen.active):
+        modules = draft.board.orders.partitions.get(number, ())
+        if lease.module not in modules:
+            continue
+        if draft.held_by_others(modules, None) or not reading.seen.users.isdisjoint(modules):
+            draft.look_again([lease.entry], reading)
+        else:
+            draft.want(DeactivatePartition(number))
+        return
+    draft.want(reset)
+
+
+def _scrub(draft: Draft, lease: Lease) -> None:
+    clear = ClearMemory(lease.module, lease.cycle)
+    match _outcome(draft, clear):
+        case Succeeded():
+            why = "its memory was cleared"
+            draft.show(lease, Phase.VERIFYING, ConditionType.MEMORY_CLEARED, why)
+        case Refused(message=message):
+            draft.quarantine(lease, Reason.MEMORY_NOT_CLEARED, message)
+        case None if draft.expired(lease):
+            failure = draft.last_failure(lease.entry)
+            draft.quarantine(
+                lease,
+                Reason.SCRUB_TIMED_OUT,
+                f"its memory could not be cleared in time ({failure})",
+            )
+        case None:
+            draft.want(clear)
+
+
+def _verify(draft: Draft, lease: Lease) -> None:
+    """Compare with the golden set, as far as the policy says; both readings are of this stay.
+
+    Knobs are read here and not after the first reset: clearing the memory resets the GPU once more, and
+    a reset is what makes a turned knob take effect.
+    """
+    orders = draft.board.orders
+    golden = orders.golden
+    if orders.policy is RecyclePolicy.RESET_ONLY:
+        draft.show(lease, Phase.FREE, None, "reset and cleared; its firmware is not compared")
+        return
+    compared = bool(golden.versions or golden.knobs)
+    if orders.policy is RecyclePolicy.FULL and not golden.versions:
+        said = "there is no golden set to compare its firmware with; state one, then recheck"
+        draft.quarantine(lease, Reason.NO_GOLDEN_SET, said)
+        return
+    checks: list[tuple[Effect, Reason]] = []
+    if golden.versions:
+        checks.append((ReadFirmware(lease.module, lease.cycle), Reason.FIRMWARE_CHANGED))
+    if golden.knobs:
+        checks.append((ReadKnobs(lease.module, lease.cycle), Reason.KNOBS_CHANGED))
+    verdicts = [_finding(draft, lease, effect, changed) for effect, changed in checks]
+    for reason, finding in filter(None, verdicts):
+        if finding:
+            draft.quarantine(lease, reason, finding)
+            return
+    if None in verdicts:
+        if draft.expired(lease):
+            failure = draft.last_failure(lease.entry)
+            draft.quarantine(
+                lease,
+                _late(draft, [effect for effect, _ in checks]),
+                f"its firmware and knobs could not be read in time ({failure})",
+            )
+        else:
+            for effect, _ in checks:
+                draft.want(effect)
+        return
+    if orders.policy is RecyclePolicy.QUARANTINE_ALWAYS and lease.recheck_cycle != lease.cycle:
+        said = "the recycle policy asks for an operator after every tenant; recheck to free it"
+        draft.quarantine(lease, Reason.POLICY, said)
+        return
+    shown = ConditionType.FIRMWARE_VERIFIED if compared else None
+    draft.show(lease, Phase.FREE, shown, "firmware and knobs are as they must be")
+
+
+def _finding(
+    draft: Draft, lease: Lease, effect: Effect, changed: Reason
+) -> tuple[Reason, str] | None:
+    """What a reading says against the GPU, nothing is the empty string; None when it is not there yet."""
+    match _outcome(draft, effect):
+        case Succeeded(result=result):
+            return changed, "; ".join(_findings(draft, lease, effect, result))
+        case Refused(message=message, reason=reason):
+            return Reason(reason) if reason else changed, message
+        case None:
+            return None
+
+
+def _late(draft: Draft, effects: Sequence[Effect]) -> Reason:
+    """Why what was asked again and again was not read in time, where its last failure says it."""
+    attempts = filter(None, map(draft.attempt, effects))
+    reasons = [Reason(attempt.reason) for attempt in attempts if attempt.reason]
+    return reasons[0] if reasons else Reason.VERIFICATION_TIMED_OUT
+
+
+def _findings(draft: Draft, lease: Lease, effect: Effect, result: Result) -> tuple[str, ...]:
+    golden = draft.board.orders.golden
+    if not isinstance(result, dict):
+        return ("the answer cannot be compared",)
+    if isinstance(effect, ReadFirmware):
+        return firmware_findings(golden, lease.module, result)
+    return knob_findings(golden, result)
+
+
+def _recheck(draft: Draft, lease: Lease) -> None:
+    """Only an operator takes a GPU out of quarantine, and not while the kubelet lists it for somebody.
+
+    Until then nobody activates a partition with it: what is down stays down.
+    """
+    draft.withheld(lease)
+    if lease.holder is not None:
+        if not lease.holder.allocated:
+            draft.keep(lease, replace(lease, holder=None), "the kubelet has let the GPU go")
+        return
+    asked = lease.recheck_asked
+    if lease.disputed or not asked or asked == lease.recheck:
+        return
+    again = replace(lease, recheck=asked, recheck_cycle=lease.cycle + 1)
+    draft.move(again, Phase.RESETTING, "an operator asked for a recheck")
+
+
+def _keep_active(draft: Draft, partition: Partition) -> None:
+    """Free partitions of a declared layout are active, as the stack that declares them wants it.
+
+    One that is active and still withheld was activated by a controller that died over it: once more.
+    """
+    leases = [draft.board.leases.get(module) for module in partition.modules]
+    free = [lease for lease in leases if lease is not None and lease.phase is Phase.FREE]
+    if len(free) != partition.size:
+        return
+    activate = ActivatePartition(partition.id, frozenset())
+    refused = _outcome(draft, activate)
+    if isinstance(refused, Refused):
+        if refused.reason == Reason.NVLINK_ERROR:
+            for lease in free:
+                draft.quarantine(lease, Reason.NVLINK_ERROR, refused.message)
+        return
+    reading = draft.board.reading
+    if reading is None:
+        draft.reading(lease.entry for lease in free)
+        return
+    active = reading.seen.active
+    if partition.id not in reading.seen.supported:
+        return
+    if partition.id in active and reading.seen.withheld.isdisjoint(partition.modules):
+        return
+    others = active - {partition.id}
+    taken = {m for n in others for m in draft.board.orders.partitions.get(n, ())}
+    if taken.isdisjoint(partition.modules):
+        draft.want(activate)
+
+
+def _give_back(draft: Draft) -> None:
+    """Where a partition is active only while somebody has it, free GPUs are left to whoever comes."""
+    free = [lease for lease in draft.board.leases.values() if lease.phase is Phase.FREE]
+    reading = draft.board.reading
+    if reading is None:
+        draft.reading(lease.entry for lease in free)
+        return
+    if modules := reading.seen.withheld.intersection(lease.module for lease in free):
+        draft.want(GiveBack(modules))
+
+
+def _outcome(draft: Draft, effect: Effect) -> Succeeded | Refused | None:
+    attempt = draft.attempt(effect)
+    return None if attempt is None else attempt.outcome
+
+
+def decide(board: Board, now: float) -> Plan:
+    """What to store, to start and to wait for.
+
+    Args:
+        board: what is known.
+        now: seconds of a clock that never jumps; the leases' deadlines are by the same clock.
+    """
+    draft = Draft(board, now)
+    decide_groups(draft)
+    decide_recycling(draft)
+    decide_absence(draft)
+    return draft.plan()

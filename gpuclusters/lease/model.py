@@ -1,0 +1,333 @@
+"""The GPULease object, and what happens to a GPU between two tenants."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from gpuclusters.domain.custom_resource import (
+    FIXED,
+    GROUP,
+    VERSION,
+    Condition,
+    Name,
+    ObjectName,
+    Part,
+    Rule,
+    Timestamp,
+    definition,
+    structural,
+)
+from gpuclusters.domain.ports import ObjectKind
+
+
+class RecyclePolicy(StrEnum):
+    """How much is done, and proven, before a GPU is free again."""
+
+    FULL = "full"
+    """Reset, clear memory, compare firmware and knobs with the golden set."""
+    RESET_ONLY = "reset-only"
+    """Reset and clear memory; firmware is not compared."""
+    QUARANTINE_ALWAYS = "quarantine-always"
+    """Reset and clear memory, then wait for an operator, whatever the result."""
+
+
+GPU_LEASE = ObjectKind(GROUP, VERSION, "gpuleases", "GPULease", namespaced=False)
+RECHECK_ANNOTATION = f"{GROUP}/recheck"
+"""An operator sets it to any new value to send a quarantined GPU through the whole cycle again."""
+
+WAITING_FOR_NODE = "WaitingForNode"
+"""Reason of a GPU whose way to Free stands still because its node is lost; the message names the node."""
+
+Module = Annotated[int, Field(ge=1, le=64)]
+
+
+class Phase(StrEnum):
+    """Where a GPU is on its way from one tenant to the next."""
+
+    FREE = "Free"
+    """Verified since the last tenant; may be given to the next."""
+    RESERVED = "Reserved"
+    """Meant for a pod; nothing has been done to the GPU yet."""
+    ACTIVATING = "Activating"
+    """Its partition is being activated."""
+    LEASED = "Leased"
+    """The pod's."""
+    RELEASING = "Releasing"
+    """The pod ends; waits until nothing uses the GPU."""
+    RESETTING = "Resetting"
+    """Nobody's; its partition is deactivated and it is being reset."""
+    SCRUBBING = "Scrubbing"
+    """Its memory is being cleared."""
+    VERIFYING = "Verifying"
+    """Its firmware and knobs are being compared with the golden set."""
+    QUARANTINED = "Quarantined"
+    """Out of service until an operator asks for a recheck."""
+
+
+EDGES: Mapping[Phase, frozenset[Phase]] = {
+    Phase.FREE: frozenset({Phase.RESERVED, Phase.QUARANTINED}),
+    Phase.RESERVED: frozenset({Phase.FREE, Phase.ACTIVATING}),
+    Phase.ACTIVATING: frozenset({Phase.LEASED, Phase.RELEASING, Phase.QUARANTINED}),
+    Phase.LEASED: frozenset({Phase.RELEASING}),
+    Phase.RELEASING: frozenset({Phase.RESETTING, Phase.QUARANTINED}),
+    Phase.RESETTING: frozenset({Phase.SCRUBBING, Phase.QUARANTINED}),
+    Phase.SCRUBBING: frozenset({Phase.VERIFYING, Phase.QUARANTINED}),
+    Phase.VERIFYING: frozenset({Phase.FREE, Phase.QUARANTINED}),
+    Phase.QUARANTINED: frozenset({Phase.RESETTING}),
+}
+"""From each phase to those that may follow. A new GPU begins in Resetting: nobody knows who had it."""
+
+FIRST = Phase.RESETTING
+HELD = frozenset({Phase.RESERVED, Phase.ACTIVATING, Phase.LEASED, Phase.RELEASING})
+"""Phases in which a lease has a holder. In quarantine it keeps the one that still has it allocated."""
+
+
+class ConditionType(StrEnum):
+    """What has been shown about a GPU in its present cycle."""
+
+    PARTITION_ACTIVE = "PartitionActive"
+    RESET_DONE = "ResetDone"
+    MEMORY_CLEARED = "MemoryCleared"
+    FIRMWARE_VERIFIED = "FirmwareVerified"
+
+
+class Holder(Part):
+    """The pod that has the GPU, and what it has with it."""
+
+    tenant: Name
+    namespace: Name
+    pod: ObjectName
+    pod_uid: Annotated[str, Field(max_length=64)]
+    container: Annotated[str, Field(max_length=63)]
+    """Id of the API's container; empty for a pod that the API did not make."""
+    partition: Annotated[int, Field(ge=0, le=64)]
+    gpus: Annotated[tuple[Module, ...], Field(min_length=1, max_length=16)]
+    """All modules of the partition, this one among them."""
+    admitted: bool = False
+    """The pod may go to the scheduler."""
+    allocated: bool = False
+    """The kubelet has given the GPU to the pod; only the device plugin sets and clears it."""
+
+
+class GPULeaseSpec(Part):
+    """Which GPU it is."""
+
+    node: ObjectName
+    module: Module
+    pci: Annotated[str, Field(max_length=32)]
+    device: Annotated[str, Field(min_length=1, max_length=63)]
+    """Name of its CDI device."""
+
+
+class GPULeaseStatus(Part):
+    """Who has the GPU, and what has been shown about it."""
+
+    phase: Phase
+    since: Timestamp
+    """When the phase was entered."""
+    deadline: Timestamp | None = None
+    """When the phase must have ended; afterwards the GPU is quarantined."""
+    holder: Holder | None = None
+    last_tenant: Name | None = None
+    """Who had the GPU last, from the end of the holding until it is free; in quarantine it stays."""
+    reason: Annotated[str, Field(max_length=64)] = ""
+    """Why it is quarantined, or what it waits for; one word."""
+    message: Annotated[str, Field(max_length=1024)] = ""
+    cycle: Annotated[int, Field(ge=1)]
+    """Counts how often the GPU was sent to be reset; evidence of another cycle proves nothing."""
+    recheck: Annotated[str, Field(max_length=256)] = ""
+    """The value of the recheck annotation that was last obeyed."""
+    recheck_cycle: Annotated[int, Field(ge=0)] = 0
+    """The cycle that it began."""
+    observed_generation: int | None = None
+    conditions: Annotated[tuple[Condition, ...], Field(max_length=16)] = ()
+
+
+def lease_name(host: str, module: int) -> str:
+    """The name of a GPU's lease."""
+    return f"{host}-gpu{module}"
+
+
+def lease_object(spec: GPULeaseSpec) -> dict[str, Any]:
+    """The object for its creation; its status comes afterwards."""
+    return {
+        "apiVersion": GPU_LEASE.api_version,
+        "kind": GPU_LEASE.kind,
+        "metadata": {
+            "name": lease_name(spec.node, spec.module),
+            "labels": {
+                "app.kubernetes.io/managed-by": "gpu-clusters",
+                "kubernetes.io/hostname": spec.node,
+            },
+        },
+        "spec": spec.document(),
+    }
+
+
+def _strings(values: frozenset[Phase]) -> str:
+    return "[" + ", ".join(f"'{value}'" for value in sorted(values)) + "]"
+
+
+_EDGES = "{" + ", ".join(f"'{phase}': {_strings(after)}" for phase, after in EDGES.items()) + "}"
+_SHOWN = "['ResetDone', 'MemoryCleared']"
+
+_STATUS_RULES: tuple[Rule, ...] = (
+    {
+        "rule": f"has(self.holder) ? self.phase in {_strings(HELD | {Phase.QUARANTINED})} : "
+        f"!(self.phase in {_strings(HELD)})",
+        "message": "a GPU has a holder from Reserved to Releasing; in quarantine it may keep one",
+    },
+    {
+        "rule": "self.phase != 'Quarantined' || self.reason != ''",
+        "message": "a quarantined GPU has a reason",
+    },
+    {
+        "rule": f"self.phase == oldSelf.phase || self.phase in {_EDGES}[oldSelf.phase]",
+        "message": "the phases of a GPU follow one another as the machine says; none is skipped",
+    },
+    {
+        "rule": "self.cycle == oldSelf.cycle + "
+        "(self.phase == 'Resetting' && oldSelf.phase != 'Resetting' ? 1 : 0)",
+        "message": "cycle counts the entries into Resetting",
+    },
+    {
+        "rule": "self.phase != 'Free' || "
+        f"{_SHOWN}.all(t, self.conditions.exists(c, c.type == t && c.status == 'True'))",
+        "message": "a free GPU has been reset and its memory cleared",
+    },
+    {
+        "rule": "oldSelf.phase != 'Quarantined' || self.phase != 'Resetting' || "
+        "self.recheck != oldSelf.recheck",
+        "message": "a quarantined GPU is reset only by a recheck that was not yet obeyed",
+    },
+    {
+        "rule": "!has(self.holder) || !has(oldSelf.holder) || ("
+        "self.holder.podUid == oldSelf.holder.podUid && "
+        "self.holder.tenant == oldSelf.holder.tenant && "
+        # A word that CEL reserves is written like this.
+        "self.holder.__namespace__ == oldSelf.holder.__namespace__ && "
+        "self.holder.pod == oldSelf.holder.pod && "
+        "self.holder.partition == oldSelf.holder.partition && "
+        "self.holder.gpus == oldSelf.holder.gpus)",
+        "message": "a GPU passes from one holder to another only through Free",
+    },
+    {
+        "rule": "!has(self.holder) || !self.holder.admitted || "
+        "self.phase in ['Leased', 'Releasing'] || "
+        "(self.phase == 'Quarantined' && has(oldSelf.holder) && oldSelf.holder.admitted)",
+        "message": "a pod is admitted when its GPU is leased",
+    },
+    {
+        "rule": "!has(self.holder) || !self.holder.allocated || "
+        "(has(oldSelf.holder) && oldSelf.holder.allocated) || "
+        "(self.phase == 'Leased' && self.holder.admitted)",
+        "message": "a GPU is allocated to an admitted pod, while it is leased",
+    },
+    {
+        "rule": "self.phase != 'Resetting' || !has(oldSelf.holder) || !oldSelf.holder.allocated",
+        "message": "a GPU is reset after the kubelet has let it go",
+    },
+    {
+        "rule": "self.phase == 'Free' ? !has(self.lastTenant) : !has(oldSelf.lastTenant) || "
+        "(has(self.lastTenant) && self.lastTenant == oldSelf.lastTenant)",
+        "message": "the last tenant of a GPU is named until it is free",
+    },
+)
+
+_NUMBER = "self.metadata.name.substring(size(self.spec.node) + 4)"
+
+_OBJECT_RULES: tuple[Rule, ...] = (
+    {
+        # Not by writing the number as text: the server takes the length of such text for unbounded.
+        "rule": "self.metadata.name.startsWith(self.spec.node + '-gpu') && "
+        f"{_NUMBER}.matches('^[1-9][0-9]?$') && int({_NUMBER}) == self.spec.module",
+        "message": "a GPULease is named <node>-gpu<module>",
+    },
+    {
+        "rule": f"!has(self.status) || has(oldSelf.status) || self.status.phase == '{FIRST}'",
+        "message": "a new GPU begins in Resetting: nobody knows who had it before",
+    },
+    {
+        "rule": "!has(oldSelf.status) || has(self.status)",
+        "message": "the status of a GPU cannot be taken away",
+    },
+    {
+        "rule": "!has(self.status) || !has(self.status.holder) || "
+        "self.spec.module in self.status.holder.gpus",
+        "message": "holder.gpus names the GPU itself too",
+    },
+)
+
+
+def crd() -> dict[str, Any]:
+    """The CustomResourceDefinition of GPULease."""
+    spec = structural(GPULeaseSpec)
+    spec["x-kubernetes-validations"] = [dict(FIXED)]
+    status = structural(GPULeaseStatus)
+    status["x-kubernetes-validations"] = [dict(rule) for rule in _STATUS_RULES]
+    return definition(
+        GPU_LEASE,
+        short_names=["gpul"],
+        description="One GPU: who has it, and whether the next may have it.",
+        spec=spec,
+        status=status,
+        columns=[
+            ("Node", "string", ".spec.node"),
+            ("GPU", "integer", ".spec.module"),
+            ("Phase", "string", ".status.phase"),
+            ("Tenant", "string", ".status.holder.tenant"),
+            ("Pod", "string", ".status.holder.pod"),
+            ("Since", "date", ".status.since"),
+            ("Reason", "string", ".status.reason"),
+        ],
+        rules=_OBJECT_RULES,
+    )
+
+
+Lease = Mapping[str, Any]
+
+_DONE = frozenset({Phase.FREE, Phase.QUARANTINED})
+
+
+def held_by(tenant: str, leases: Sequence[Lease]) -> list[str]:
+    """Leases that the tenant holds, as "name (phase)"."""
+    return sorted(
+        f"{lease['metadata']['name']} ({_phase(lease)})"
+        for lease in leases
+        if _holder(lease) == tenant
+    )
+
+
+def awaited(tenant: str, leases: Sequence[Lease]) -> dict[str, str]:
+    """Phase by name of the leases that the tenant holds, or had last and that are not yet scrubbed."""
+    waiting = {
+        lease["metadata"]["name"]: _phase(lease)
+        for lease in leases
+        if tenant in (_holder(lease), _left_by(lease))
+    }
+    return dict(sorted(waiting.items()))
+
+
+def _holder(lease: Lease) -> str | None:
+    status = lease.get("status") or {}
+    if status.get("phase") not in HELD:
+        return None
+    tenant = (status.get("holder") or {}).get("tenant")
+    return str(tenant) if tenant else None
+
+
+def _left_by(lease: Lease) -> str | None:
+    """Who had the GPU last, until it is scrubbed."""
+    status = lease.get("status") or {}
+    if status.get("phase") in _DONE | HELD:
+        return None
+    tenant = status.get("lastTenant")
+    return str(tenant) if tenant else None
+
+
+def _phase(lease: Lease) -> str:
+    return str((lease.get("status") or {}).get("phase", "unknown"))

@@ -1,0 +1,340 @@
+"""Which partition a request gets, and whose turn it is when there are more requests than GPUs.
+
+A request gets all GPUs of one partition of exactly its size, or nothing. Of the free ones it gets
+
+1. the partition whose loss breaks the fewest larger partitions that are still whole, the largest size first;
+2. among these, one on the host with the fewest free GPUs (best fit), so that empty boards stay empty;
+3. among these, the first by host name and partition number.
+
+The same input always gives the same answer, and a running container keeps its GPUs (`docs/placement.md`).
+
+Turns: the tenant that holds the fewest GPUs is next, and its oldest request; equal tenants by the age
+of that request. Every grant counts at once, so that tenants converge to equal shares (dominant
+resource fairness with GPUs as the one resource that is scarce). Requests that do not fit are overtaken
+by what fits (backfill).
+
+So that nobody is overtaken for ever, age counts too. Requests that have waited `PATIENCE_SECONDS`, of
+tenants that hold less than an equal share of all GPUs, come before all turns, the oldest first. The
+first of them that does not fit gets a reservation, the only one: the partition of its size that is
+nearest to being free is kept for it, and nothing else is placed there until it has drained. How long
+containers run is unknown; a reservation therefore never promises a time.
+
+Why every request starts at some time, if containers end and it can fit at all: its tenant's containers
+end, so that it holds less than its share, and older requests are finitely many. Then the reservation
+is its own. Nothing is added to the partition kept for it, so the busy GPUs of the best candidate never
+become more, and become fewer with every container there that ends.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from gpuclusters.domain.fabric import Partition
+
+
+class PartitionState(StrEnum):
+    """Whether a partition could be given to somebody; the words of the metric's label."""
+
+    FREE = "free"
+    """Every GPU is."""
+    BUSY = "busy"
+    """A GPU is leased or being recycled, in this partition or in another one that overlaps."""
+    BROKEN = "broken"
+    """A GPU is lost."""
+    UNSCHEDULABLE = "unschedulable"
+    """Every GPU is free, but the host is out of service, or away."""
+
+
+@dataclass(frozen=True, slots=True)
+class BoardView:
+    """One host's board at a moment: what may be leased, and which GPUs are free.
+
+    `offered` is a fixed layout (partitions that do not overlap) or the whole table (nested ones).
+    `lost` are GPUs that will not become free by themselves, those in quarantine.
+    """
+
+    host: str
+    offered: tuple[Partition, ...]
+    free: frozenset[int]
+    lost: frozenset[int] = frozenset()
+
+    def has_free(self, partition: Partition) -> bool:
+        """Whether every GPU of the partition is free."""
+        return self.free.issuperset(partition.modules)
+
+    def state(self, partition: Partition) -> PartitionState:
+        """What can be said of the partition as a whole."""
+        if not self.lost.isdisjoint(partition.modules):
+            return PartitionState.BROKEN
+        return PartitionState.FREE if self.has_free(partition) else PartitionState.BUSY
+
+    def without(self, modules: Sequence[int] | frozenset[int]) -> BoardView:
+        """The board when these GPUs are not free."""
+        return BoardView(self.host, self.offered, self.free.difference(modules), self.lost)
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """The answer: one partition of one host."""
+
+    host: str
+    partition: Partition
+
+
+def place(size: int, boards: Sequence[BoardView]) -> Placement | None:
+    """The partition that a request for `size` GPUs gets now; None when no board has one free."""
+    return cheapest(best_of(size, board) for board in boards)
+
+
+Cost = tuple[tuple[int, ...], int, str, int]
+"""What a placement takes from later requests; no two are the same."""
+
+
+def best_of(size: int, board: BoardView) -> tuple[Cost, Placement] | None:
+    """What one board has for the request."""
+    whole = sorted(
+        (p for p in board.offered if p.size > size and board.has_free(p)), key=lambda p: -p.size
+    )
+    return min(
+        (
+            (
+                (_broken(partition, whole), len(board.free), board.host, partition.id),
+                Placement(board.host, partition),
+            )
+            for partition in board.offered
+            if partition.size == size and board.has_free(partition)
+        ),
+        key=lambda found: found[0],
+        default=None,
+    )
+
+
+def cheapest(found: Iterable[tuple[Cost, Placement] | None]) -> Placement | None:
+    """The best of what the boards have; None if none has anything."""
+    best = min((one for one in found if one), key=lambda one: one[0], default=None)
+    return None if best is None else best[1]
+
+
+def partition_states(
+    boards: Sequence[BoardView], serves: Callable[[str], bool] = lambda _host: True
+) -> Mapping[tuple[int, PartitionState], int]:
+    """How many partitions there are by size and state: every state of each size on offer, 0 included.
+
+    Args:
+        boards: all of them.
+        serves: whether anything may be placed on a host.
+    """
+    found: Counter[tuple[int, PartitionState]] = Counter()
+    for board in boards:
+        free = PartitionState.FREE if serves(board.host) else PartitionState.UNSCHEDULABLE
+        for partition in board.offered:
+            state = board.state(partition)
+            found[partition.size, free if state is PartitionState.FREE else state] += 1
+    sizes = sorted({size for size, _ in found})
+    return {(size, state): found[size, state] for size in sizes for state in PartitionState}
+
+
+def _broken(partition: Partition, whole: Sequence[Partition]) -> tuple[int, ...]:
+    """The sizes of the whole partitions that using this one breaks, largest first.
+
+    Compared as they are: an 8 is worse than a 4, and a 4 with a 2 is worse than a 4 alone.
+    """
+    modules = set(partition.modules)
+    return tuple(p.size for p in whole if not modules.isdisjoint(p.modules))
+
+
+PATIENCE_SECONDS = 3600.0
+"""How long a request is overtaken before its age counts. A reserved board stands idle while it drains,
+so less patience costs everybody; `docs/placement.md` has the numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A request in the queue. `size` in GPUs, `since` in seconds of any clock."""
+
+    uid: str
+    tenant: str
+    size: int
+    since: float
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """A request whose turn it is, and what it gets."""
+
+    request: Waiting
+    placement: Placement
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """What to do now: grants in this order, and what is being kept for whom, if anything is."""
+
+    grants: tuple[Grant, ...]
+    reserved: Grant | None
+
+
+def order(waiting: Sequence[Waiting], holding: Mapping[str, int]) -> list[Waiting]:
+    """The requests in the order of their turns, if each could be granted.
+
+    Args:
+        waiting: the queue, in any order.
+        holding: GPUs that each tenant holds now; a tenant that is missing holds none.
+    """
+    turns = _Turns(waiting, holding)
+    ordered: list[Waiting] = []
+    while (request := turns.next()) is not None:
+        ordered.append(request)
+        turns.granted(request)
+    return ordered
+
+
+def schedule(
+    waiting: Sequence[Waiting],
+    holding: Mapping[str, int],
+    boards: Sequence[BoardView],
+    *,
+    now: float,
+    patience_seconds: float = PATIENCE_SECONDS,
+) -> Schedule:
+    """All that can be granted now: turns, backfill and reservations together.
+
+    Args:
+        waiting: the queue, in any order.
+        holding: GPUs that each tenant holds now.
+        boards: every host's board, each host once.
+        now: by the clock of `Waiting.since`.
+        patience_seconds: how long a request is overtaken before its age counts.
+    """
+    round_ = _Round(holding, boards)
+    share = _equal_share(waiting, holding, boards)
+    reserved: Grant | None = None
+    patient = [request for request in waiting if now - request.since < patience_seconds]
+    for request in sorted(set(waiting).difference(patient), key=_age):
+        # Held is read anew each time: what was granted before may have filled the tenant's share.
+        if reserved is not None or round_.held.get(request.tenant, 0) >= share:
+            patient.append(request)
+        elif not round_.grant(request):
+            reserved = round_.reserve(request)
+    turns = _Turns(patient, round_.held)
+    while (turn := turns.next()) is not None:
+        if round_.grant(turn):
+            turns.granted(turn)
+    return Schedule(tuple(round_.grants), reserved)
+
+
+class _Round:
+    """What has been granted so far, and what is left."""
+
+    def __init__(self, holding: Mapping[str, int], boards: Sequence[BoardView]) -> None:
+        self.held = dict(holding)
+        self.grants: list[Grant] = []
+        self._views = {board.host: board for board in boards}
+        self._full: set[int] = set()
+        self._best: dict[int, dict[str, tuple[Cost, Placement] | None]] = {}
+        """By size and host; a thousand requests must not look at every board a thousand times."""
+
+    def grant(self, request: Waiting) -> bool:
+        """Place a request if it fits."""
+        # Within one round GPUs only become fewer: what did not fit once does not fit later.
+        if request.size in self._full:
+            return False
+        found = self._place(request.size)
+        if found is None:
+            self._full.add(request.size)
+            return False
+        self.grants.append(Grant(request, found))
+        self.held[request.tenant] = self.held.get(request.tenant, 0) + request.size
+        self._close(found)
+        return True
+
+    def reserve(self, request: Waiting) -> Grant | None:
+        """Keep the partition that is nearest to being free; None if no board can ever have it."""
+        found = _nearest(request.size, list(self._views.values()))
+        if found is None:
+            return None
+        self._close(found)
+        return Grant(request, found)
+
+    def _place(self, size: int) -> Placement | None:
+        best = self._best.setdefault(size, {})
+        for host, view in self._views.items():
+            if host not in best:
+                best[host] = best_of(size, view)
+        return cheapest(best.values())
+
+    def _close(self, taken: Placement) -> None:
+        view = self._views[taken.host]
+        self._views[taken.host] = view.without(taken.partition.modules)
+        for best in self._best.values():
+            best.pop(taken.host, None)
+
+
+def _equal_share(
+    waiting: Sequence[Waiting], holding: Mapping[str, int], boards: Sequence[BoardView]
+) -> float:
+    """GPUs that each tenant would have if all that hold or wait had the same."""
+    tenants = {request.tenant for request in waiting}
+    tenants |= {tenant for tenant, gpus in holding.items() if gpus}
+    usable = (
+        {module for partition in board.offered for module in partition.modules} - board.lost
+        for board in boards
+    )
+    return sum(map(len, usable)) / max(1, len(tenants))
+
+
+def _age(request: Waiting) -> tuple[float, str]:
+    return request.since, request.uid
+
+
+def _nearest(size: int, boards: Sequence[BoardView]) -> Placement | None:
+    """The partition of this size with the fewest busy GPUs, none of them lost."""
+    best: tuple[tuple[int, str, int], Placement] | None = None
+    for board in boards:
+        for partition in board.offered:
+            if partition.size != size or not board.lost.isdisjoint(partition.modules):
+                continue
+            busy = len(set(partition.modules) - board.free)
+            key = (busy, board.host, partition.id)
+            if best is None or key < best[0]:
+                best = key, Placement(board.host, partition)
+    return None if best is None else best[1]
+
+
+class _Turns:
+    """The tenants' queues, and whose turn is next."""
+
+    def __init__(self, waiting: Sequence[Waiting], holding: Mapping[str, int]) -> None:
+        self._held = dict(holding)
+        self._queues: dict[str, deque[Waiting]] = {}
+        for request in sorted(waiting, key=_age):
+            self._queues.setdefault(request.tenant, deque()).append(request)
+        self._next: list[tuple[int, float, str, str]] = []
+        for tenant in self._queues:
+            self._enqueue(tenant)
+        self._taken: str | None = None
+
+    def next(self) -> Waiting | None:
+        """Take the request whose turn it is out of the queue; None when nothing waits."""
+        if self._taken is not None:
+            self._enqueue(self._taken)
+            self._taken = None
+        if not self._next:
+            return None
+        *_, self._taken = heapq.heappop(self._next)
+        return self._queues[self._taken].popleft()
+
+    def granted(self, request: Waiting) -> None:
+        """Count the request that was taken last as held by its tenant."""
+        self._held[request.tenant] = self._held.get(request.tenant, 0) + request.size
+
+    def _enqueue(self, tenant: str) -> None:
+        queue = self._queues[tenant]
+        if queue:
+            head = queue[0]
+            entry = (self._held.get(tenant, 0), head.since, head.uid, tenant)
+            heapq.heappush(self._next, entry)

@@ -1,0 +1,240 @@
+"""What follows from a board: changes to be stored, effects to be started, and when to look again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from gpuclusters.lease.board import LOOK_AGAIN_SECONDS, Attempt, Board, Reading
+from gpuclusters.lease.effects import (
+    FABRIC,
+    ActivatePartition,
+    Effect,
+    FindPod,
+    GiveBack,
+    ReadBoard,
+    Withhold,
+)
+from gpuclusters.lease.model import HELD, ConditionType, Holder, Phase
+from gpuclusters.lease.state import Entry, Lease, Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A lease's next status, to be stored only if it is still as it was before."""
+
+    before: Lease
+    after: Lease
+    why: str
+    """One sentence for the event."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to do now. Changes come first: effects are wanted of a board on which they are stored."""
+
+    changes: tuple[Change, ...]
+    effects: tuple[Effect, ...]
+    wake: float | None
+    """When time alone makes a difference next; None if it does not."""
+
+
+STANDS_STILL = frozenset({Phase.RELEASING, Phase.RESETTING, Phase.SCRUBBING, Phase.VERIFYING})
+"""Phases that have no deadline while the node is lost: that nobody answers there says nothing of a GPU."""
+
+
+class Draft:
+    """A plan in the making, for one board at one moment."""
+
+    def __init__(self, board: Board, now: float) -> None:
+        self.board = board
+        self.now = now
+        self._changes: dict[int, Change] = {}
+        self._effects: dict[Effect, None] = {}
+        self._readers: set[Entry] = set()
+        self._wake: float | None = None
+        self._fabric_busy = any(
+            attempt.in_flight and isinstance(effect, FABRIC)
+            for effect, attempt in board.attempts.items()
+        )
+
+    def plan(self) -> Plan:
+        """The finished plan."""
+        if self._readers:
+            self.want(ReadBoard(frozenset(self._readers | self._served())))
+        return Plan(tuple(self._changes.values()), tuple(self._effects), self._wake)
+
+    def _served(self) -> set[Entry]:
+        """Those whom the present reading serves: a new one must serve them too, or they would ask next."""
+        if self.board.reading is None:
+            return set()
+        current = {lease.entry for lease in self.board.leases.values()}
+        return current & self.board.reading.entries
+
+    def wake_at(self, at: float) -> None:
+        """Time makes a difference at this moment."""
+        if at > self.now and (self._wake is None or at < self._wake):
+            self._wake = at
+
+    def expired(self, lease: Lease) -> bool:
+        """Whether the phase has lasted too long; never while the node is lost, where time stands still."""
+        if lease.deadline is None or (self.board.away is not None and lease.phase in STANDS_STILL):
+            return False
+        self.wake_at(lease.deadline)
+        return lease.deadline <= self.now
+
+    def attempt(self, effect: Effect) -> Attempt | None:
+        """How the effect fares."""
+        return self.board.attempts.get(effect)
+
+    def want(self, effect: Effect) -> None:
+        """Ask for the effect, unless it is in flight, answered, or was just tried in vain."""
+        attempt = self.board.attempts.get(effect)
+        if attempt is not None:
+            if attempt.in_flight or attempt.outcome is not None:
+                return
+            if attempt.again_at > self.now:
+                self.wake_at(attempt.again_at)
+                return
+        if self._crosses(effect):
+            return
+        if isinstance(effect, FABRIC):
+            if self._fabric_busy:
+                return
+            self._fabric_busy = True
+        self._effects[effect] = None
+
+    def withheld(self, lease: Lease) -> bool:
+        """Whether nobody else can activate a partition with the GPU during this stay; else asks for it."""
+        effect = Withhold(lease.entry)
+        attempt = self.board.attempts.get(effect)
+        if attempt is not None and attempt.outcome is not None:
+            return True
+        self.want(effect)
+        return False
+
+    def _crosses(self, effect: Effect) -> bool:
+        """Whether a mark that the effect sets is just being taken away, or the other way round."""
+        sets, modules = self._marks(effect)
+        if not modules:
+            return False
+        for other, attempt in self.board.attempts.items():
+            if attempt.in_flight:
+                theirs, them = self._marks(other)
+                if theirs is not sets and not them.isdisjoint(modules):
+                    return True
+        return False
+
+    def _marks(self, effect: Effect) -> tuple[bool, frozenset[int]]:
+        match effect:
+            case Withhold((module, _, _)):
+                return True, frozenset({module})
+            case GiveBack(modules):
+                return False, modules
+            case ActivatePartition(partition):
+                return False, frozenset(self.board.orders.partitions.get(partition, ()))
+            case _:
+                return False, frozenset()
+
+    def want_pod(self, holder: Holder) -> None:
+        """Ask where a pod is that holds GPUs and was not seen."""
+        self.want(FindPod(holder.pod_uid, holder.namespace, holder.pod))
+
+    def reading(self, entries: Iterable[Entry]) -> Reading | None:
+        """What is so on the board since each of these entries; None when it must be asked first."""
+        wanted = frozenset(entries)
+        reading = self.board.reading
+        if reading is None or not wanted <= reading.entries:
+            self._readers |= wanted
+            return None
+        return reading
+
+    def look_again(self, entries: Iterable[Entry], reading: Reading) -> None:
+        """What the reading said stands in the way: read again after a while."""
+        again_at = reading.at + LOOK_AGAIN_SECONDS
+        self.wake_at(again_at)
+        if again_at <= self.now:
+            self._readers |= frozenset(entries)
+
+    def held_by_others(self, modules: Iterable[int], uid: str | None) -> bool:
+        """Whether somebody else may be using one of these GPUs."""
+        for module in modules:
+            lease = self.board.leases.get(module)
+            if lease is None or lease.holder is None or lease.phase is Phase.RESERVED:
+                continue
+            if lease.phase is Phase.QUARANTINED and not lease.holder.allocated:
+                continue
+            if lease.holder.pod_uid != uid:
+                return True
+        return False
+
+    def move(self, lease: Lease, phase: Phase, why: str) -> None:
+        """The lease enters another phase; holder and evidence go where the phase has none."""
+        limit = self.board.orders.limits.of(phase)
+        after = replace(
+            lease,
+            phase=phase,
+            deadline=None if limit is None else self.now + limit,
+            reason="",
+            message="",
+            holder=lease.holder if phase in HELD else None,
+            last_tenant="" if phase is Phase.FREE or phase in HELD else _last_tenant(lease),
+        )
+        if phase is Phase.LEASED:
+            after = replace(after, shown=lease.shown | {ConditionType.PARTITION_ACTIVE})
+        elif phase is Phase.RESETTING:
+            after = replace(after, shown=frozenset(), cycle=lease.cycle + 1)
+        self._change(lease, after, why)
+
+    def show(self, lease: Lease, phase: Phase, condition: ConditionType | None, why: str) -> None:
+        """The lease enters another phase because something was shown."""
+        shown = lease.shown if condition is None else lease.shown | {condition}
+        self.move(replace(lease, shown=shown), phase, why)
+
+    def quarantine(self, lease: Lease, reason: Reason, message: str) -> None:
+        """Take the GPU out of service. Whoever still has it allocated stays its holder."""
+        holder = lease.holder if lease.holder is not None and lease.holder.allocated else None
+        after = replace(
+            lease,
+            phase=Phase.QUARANTINED,
+            deadline=None,
+            holder=holder,
+            last_tenant=_last_tenant(lease),
+            reason=reason.value,
+            message=message,
+            # A recheck that was asked for before the reason for it was known is not one.
+            recheck=lease.recheck_asked,
+        )
+        self._change(lease, after, f"{reason.value}: {message}")
+
+    def keep(self, lease: Lease, after: Lease, why: str) -> None:
+        """The lease stays in its phase and changes otherwise."""
+        self._change(lease, after, why)
+
+    def last_failure(self, entry: Entry) -> str:
+        """What the newest failed attempt on the GPU's way out of this phase said."""
+        said = [
+            attempt.message
+            for effect, attempt in self.board.attempts.items()
+            if attempt.message and _concerns(effect, entry)
+        ]
+        return said[-1] if said else "nothing answered"
+
+    def _change(self, before: Lease, after: Lease, why: str) -> None:
+        stored = self.board.leases[before.module]
+        self._changes.setdefault(before.module, Change(stored, after, why))
+
+
+def _last_tenant(lease: Lease) -> str:
+    """Who had the GPU last, to be said once nobody has it."""
+    return lease.last_tenant if lease.holder is None else lease.holder.tenant
+
+
+def _concerns(effect: Effect, entry: Entry) -> bool:
+    entries = getattr(effect, "entries", None)
+    if entries is not None:
+        return entry in entries
+    if isinstance(effect, Withhold):
+        return effect.entry == entry
+    module = getattr(effect, "module", None)
+    return module is None or module == entry[0]

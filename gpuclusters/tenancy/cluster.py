@@ -1,0 +1,247 @@
+"""Declare a tenant's Tenancy object, wait for the controller, and prove that the isolation holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from gpuclusters.core.converge import Clock
+from gpuclusters.core.finding import Finding, refused
+from gpuclusters.domain import adoption
+from gpuclusters.domain.custom_resource import Name
+from gpuclusters.domain.ports import ClusterObjects
+from gpuclusters.lease.model import GPU_LEASE, held_by
+from gpuclusters.tenancy import conditions as tenancy_conditions
+from gpuclusters.tenancy.isolation import BASELINE, POLICY
+from gpuclusters.tenancy.model import TENANCY, TenancySpec, tenancy_object
+from gpuclusters.tenancy.objects import (
+    ADMISSION_BINDING,
+    ADMISSION_POLICY,
+    BASELINE_POLICY,
+    DEFAULT_ACCOUNT,
+    LIMIT_RANGE,
+    LIMIT_RANGE_NAME,
+    NAMESPACE,
+    NETWORK_POLICY,
+    NODE,
+    RESOURCE_QUOTA,
+    ROLE_BINDING,
+    RUNTIME_CLASS,
+    SERVICE_ACCOUNT,
+)
+from gpuclusters.tenancy.program_accounts import TENANTS_PROGRAMS, tenant_role
+from gpuclusters.tenancy.proof import (
+    NOT_TRIED,
+    Evidence,
+    Proof,
+    Shared,
+    Trials,
+    absent,
+    prove,
+    trial_pods,
+)
+
+# The controller acts within a second, admission policies within ten; a loaded API server needs more.
+DEFAULT_TIMEOUT_SECONDS = 120.0
+POLL_SECONDS = 0.5
+
+# Said by the inputs of the resource itself, so that they cannot disagree with the spec.
+_GIVEN_ELSEWHERE = ("tenant", "namespace")
+_WHO = (
+    "the controllers of the cluster make a tenant's namespace and policies; look at their pods and "
+    "at who leads: `kubectl get leases.coordination.k8s.io -A "
+    "--field-selector metadata.name=gpu-clusters-controllers`"
+)
+
+
+class TenancyInputs(BaseModel):
+    """Inputs of a tenancy policy.
+
+    `spec` is the Tenancy's spec without tenant and namespace, which are inputs of their own.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    cluster: Name
+    kubeconfig: str = Field(min_length=1, repr=False)
+    tenant: Name
+    namespace: Name
+    spec: dict[str, Any]
+    timeout_seconds: float = Field(default=DEFAULT_TIMEOUT_SECONDS, gt=0, le=3600)
+    adopt: bool = False
+
+    @model_validator(mode="after")
+    def _spec_is_valid(self) -> TenancyInputs:
+        twice = sorted(k for k in _GIVEN_ELSEWHERE if k in self.spec)
+        if twice:
+            raise ValueError(f"spec: leave out {', '.join(twice)}; the resource has them as inputs")
+        try:
+            self.tenancy()
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            where = ".".join(map(str, first["loc"]))
+            raise ValueError(f"spec.{where}: {first['msg']} (got {first['input']!r})") from error
+        return self
+
+    def tenancy(self) -> TenancySpec:
+        """The whole spec of the Tenancy object."""
+        return TenancySpec.model_validate(
+            {**self.spec, "tenant": self.tenant, "namespace": self.namespace}
+        )
+
+    @property
+    def natural_id(self) -> str:
+        """`cluster/tenant`."""
+        return f"{self.cluster}/{self.tenant}"
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What was proven about the object as of `generation`."""
+
+    proofs: tuple[Proof, ...]
+    generation: int
+
+    @property
+    def ready(self) -> bool:
+        """Whether everything is proven."""
+        return all(p.holds for p in self.proofs)
+
+    @property
+    def proven(self) -> list[str]:
+        """Names of the proofs that hold."""
+        return [p.name for p in self.proofs if p.holds]
+
+    @property
+    def missing(self) -> str:
+        """What is not proven and why, in one text."""
+        return "; ".join(f"{p.name}: {p.missing}" for p in self.proofs if not p.holds)
+
+
+def ensure_tenancy(
+    spec: TenancySpec, cluster: ClusterObjects, clock: Clock, *, timeout_seconds: float
+) -> Judgement:
+    """Apply the Tenancy, wait until the controller calls it ready, and see for ourselves.
+
+    Raises:
+        Refused: not enforced within the time; says what is missing, why, and who should act.
+    """
+    cluster.apply(TENANCY, tenancy_object(spec))
+    started = clock.now()
+    while True:
+        tenancy = cluster.get(TENANCY, spec.tenant)
+        late = clock.now() - started + POLL_SECONDS > timeout_seconds
+        if late or _controller(spec, tenancy) is None:
+            judgement = judge(spec, tenancy, cluster)
+            if judgement.ready:
+                return judgement
+        if late:
+            break
+        clock.sleep(POLL_SECONDS)
+    raise refused(
+        f"{cluster.place}: tenant {spec.tenant}",
+        "tenancy.not-enforced",
+        f"isolation is not enforced after {timeout_seconds:g} s; {judgement.missing}",
+        "correct that and run again (no pod of the tenant should be let in before)",
+    )
+
+
+def judge(
+    spec: TenancySpec, tenancy: Mapping[str, Any] | None, cluster: ClusterObjects
+) -> Judgement:
+    """Gather the evidence once and judge it; nothing that the controller says is taken for a proof."""
+    evidence = _evidence(spec, cluster, None)
+    proofs = prove(spec, evidence)
+    if all(p.fault is None or p.fault.code == NOT_TRIED for p in proofs):
+        tried = {name: cluster.try_pod(spec.namespace, p) for name, p in trial_pods(spec).items()}
+        proofs = prove(spec, _evidence(spec, cluster, Trials(**tried)))
+    first = Proof("controller", _controller(spec, tenancy))
+    generation = int((tenancy or {}).get("metadata", {}).get("generation", 0))
+    return Judgement((first, *proofs), generation)
+
+
+def _controller(spec: TenancySpec, live: Mapping[str, Any] | None) -> Finding | None:
+    """Whether the controller calls the Tenancy ready as it is declared."""
+    if live is None:
+        return absent("the Tenancy object")
+    wanted, found = spec.document(), live.get("spec", {})
+    differing = sorted(k for k in wanted.keys() | found.keys() if wanted.get(k) != found.get(k))
+    if differing:
+        return Finding("tenancy.differs", f"the Tenancy object has another {', '.join(differing)}")
+    if tenancy_conditions.ready(live):
+        return None
+    status, generation = live.get("status") or {}, live["metadata"].get("generation", 0)
+    observed = status.get("observedGeneration")
+    if observed is None:
+        return Finding("tenancy.no-controller", f"no controller has looked at the Tenancy; {_WHO}")
+    if observed < generation:
+        return Finding(
+            "tenancy.not-observed", f"no controller has looked at the Tenancy's change; {_WHO}"
+        )
+    said = {c.get("type"): c.get("message") for c in status.get("conditions") or ()}
+    return Finding(
+        "tenancy.not-ready", f"the controller says: {said.get(tenancy_conditions.READY)}"
+    )
+
+
+def _evidence(spec: TenancySpec, cluster: ClusterObjects, trials: Trials | None) -> Evidence:
+    classes = {name: cluster.get(RUNTIME_CLASS, name) for name in spec.runtime_classes}
+    return Evidence(
+        namespace=cluster.get(NAMESPACE, spec.namespace),
+        quota=cluster.get(RESOURCE_QUOTA, spec.quota.name, spec.namespace),
+        limit_range=cluster.get(LIMIT_RANGE, LIMIT_RANGE_NAME, spec.namespace),
+        service_account=cluster.get(SERVICE_ACCOUNT, DEFAULT_ACCOUNT, spec.namespace),
+        roles={
+            name: live
+            for name in map(tenant_role, TENANTS_PROGRAMS)
+            if (live := cluster.get(ROLE_BINDING, name, spec.namespace))
+        },
+        network_policy=cluster.get(NETWORK_POLICY, POLICY, spec.namespace),
+        shared=Shared(
+            baseline=cluster.get(BASELINE_POLICY, BASELINE),
+            admission_policies=_by_name(cluster.list(ADMISSION_POLICY)),
+            admission_bindings=_by_name(cluster.list(ADMISSION_BINDING)),
+            nodes=cluster.list(NODE),
+            runtime_classes={name: live for name, live in classes.items() if live},
+        ),
+        trials=trials,
+    )
+
+
+def _by_name(objects: Iterable[Mapping[str, Any]]) -> Mapping[str, Mapping[str, Any]]:
+    return {one["metadata"]["name"]: one for one in objects}
+
+
+def observe_tenancy(spec: TenancySpec, cluster: ClusterObjects) -> Judgement | None:
+    """The judgement now; None when the Tenancy object is gone."""
+    tenancy = cluster.get(TENANCY, spec.tenant)
+    return None if tenancy is None else judge(spec, tenancy, cluster)
+
+
+def differences(spec: TenancySpec, cluster: ClusterObjects) -> tuple[str, ...]:
+    """In words, how a Tenancy that is there is not what is declared; empty if there is none."""
+    live = cluster.get(TENANCY, spec.tenant)
+    if live is None:
+        return ()
+    there = TenancySpec.model_validate(live.get("spec") or {}).document()
+    return tuple(adoption.tree("spec", there, spec.document()))
+
+
+def remove_tenancy(tenant: str, cluster: ClusterObjects) -> None:
+    """Delete the Tenancy and wait until the controller has cleared up after it; absent is fine.
+
+    Raises:
+        Refused: the tenant still holds GPUs.
+    """
+    held = held_by(tenant, cluster.list(GPU_LEASE))
+    if held:
+        raise refused(
+            f"{cluster.place}: tenant {tenant}",
+            "tenancy.holds-gpus",
+            f"it still holds GPUs: lease {', '.join(held)}",
+            "delete the tenant's containers and wait until their leases are Free",
+        )
+    cluster.delete(TENANCY, tenant)

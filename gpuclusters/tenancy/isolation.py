@@ -1,0 +1,211 @@
+"""What isolates a tenant in a Kubernetes cluster, as plain objects.
+
+Every function renders one object's `spec`, or part of it, from plain values. Nothing here talks to a cluster.
+Sources: Cilium's policy language (an allow is a union, a deny always wins, a direction is closed as soon as
+one rule selects it); Kubernetes' documentation of quotas, which count extended resources under
+`requests.` only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gpuclusters.domain.network import NEVER_FOR_TENANTS
+from gpuclusters.tenancy.model import Egress
+
+TENANT_LABEL = "gpu-clusters.dev/tenant"
+"""Label of a tenant's namespaces. Policies select by it; tenants may not edit namespaces."""
+
+GPU_SIZES_ANNOTATION = "gpu-clusters.dev/gpu-sizes"
+"""Annotation of a tenant's namespace: how many GPUs one container may ask for, for example `1,2`."""
+
+IMAGES_ANNOTATION = "gpu-clusters.dev/images"
+"""Annotation of a tenant's namespace: where its images come from, for example `nvcr.io/nvidia,quay.io`; empty
+where it has no list of its own (`image.is_allowed`)."""
+PULL_SECRET = "registry-credentials"  # noqa: S105 - a name
+"""Secret of a tenant's namespace with its credentials of registries."""
+
+# Never part of "the internet": private ranges, carrier NAT, link-local with its metadata service.
+NOT_THE_INTERNET = (
+    "10.0.0.0/8",
+    "100.64.0.0/10",
+    "169.254.0.0/16",
+    "172.16.0.0/12",
+    "192.168.0.0/16",
+)
+DNS_SERVERS = {
+    "matchLabels": {
+        "k8s:io.kubernetes.pod.namespace": "kube-system",
+        "k8s:k8s-app": "kube-dns",
+    }
+}
+"""The pods of the cluster's DNS, by the labels that every distribution gives them."""
+FABRIC_MANAGER_PORT = 6666
+KUBELET_PORTS = (10250, 10255)
+BASELINE = "gpu-clusters-tenants"
+"""Name of the cluster-wide network policy of all tenants."""
+POLICY = "isolate"
+"""Name of the network policy of one tenant."""
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """The ranges of a cluster's own machines."""
+
+    infrastructure_cidrs: tuple[str, ...] = ()
+    """Machines, management controllers, service VMs, pods and services: denied to every tenant. What Cilium
+    manages itself, such as a tenant's own pods, has an identity, and no range applies to it."""
+    storage_cidrs: tuple[str, ...] = ()
+    """File servers: no part of the internet, but not denied either, because a denial outweighs the
+    allowance of a tenant's own servers."""
+    cluster_domain: str = "cluster.local"
+    """DNS domain of services."""
+
+
+Spec = dict[str, Any]
+
+
+def namespace_annotations(gpu_sizes: Sequence[int], images: Sequence[str]) -> dict[str, str]:
+    """Annotations of a tenant's namespace; the pod policy reads them."""
+    return {
+        GPU_SIZES_ANNOTATION: ",".join(str(size) for size in sorted(gpu_sizes)),
+        IMAGES_ANNOTATION: ",".join(sorted(images)),
+    }
+
+
+def _ports(*numbers: tuple[int, str]) -> list[Spec]:
+    return [
+        {"ports": [{"port": str(number), "protocol": protocol} for number, protocol in numbers]}
+    ]
+
+
+def network_policy(egress: Egress, network: Network, namespace: str) -> list[Spec]:
+    """The `specs` of a tenant's CiliumNetworkPolicy; each says in its description what it is for.
+
+    One policy with all rules: Cilium judges it once, and no rule is ever in force without the others.
+    """
+    rules = network_rules(egress, network, namespace)
+    return [{"description": name, **rule} for name, rule in rules.items()]
+
+
+def _resolvable(egress: Egress, network: Network, namespace: str) -> list[Spec]:
+    """The names that a tenant's pods may ask for: a name is also a way to send what is in it.
+
+    Names of its own services, with what resolvers try first (`web.svc` in the search domain `svc.DOMAIN`);
+    the API server's and those of its rules, if it has any; all of them only with the whole internet.
+    """
+    if egress.internet:
+        return [{"matchPattern": "*"}]
+    services = f"svc.{network.cluster_domain}"
+    names = [f"**.{namespace}.{services}", f"**.{namespace}.svc.{services}", *egress.fqdns]
+    if egress.api_server:
+        names.append(f"kubernetes.default.{services}")
+    return _named(names)
+
+
+def _named(names: Iterable[str]) -> list[Spec]:
+    return [{"matchPattern" if "*" in name else "matchName": name} for name in sorted(names)]
+
+
+def network_rules(egress: Egress, network: Network, namespace: str) -> Mapping[str, Spec]:
+    """What a tenant's pods may reach and be reached from, rule by name.
+
+    `isolate` closes both directions except inside the namespace; the others open what the tenant needs.
+    DNS passes through Cilium's DNS proxy: without it name-based rules never match.
+    """
+    inside: Spec = {}  # in a CiliumNetworkPolicy this means: all pods of this namespace
+    rules: dict[str, Spec] = {
+        "isolate": {
+            "endpointSelector": {},
+            "ingress": [{"fromEndpoints": [inside]}],
+            "egress": [{"toEndpoints": [inside]}],
+        },
+        "allow-dns": {
+            "endpointSelector": {},
+            "egress": [
+                {
+                    "toEndpoints": [DNS_SERVERS],
+                    "toPorts": [
+                        {
+                            **_ports((53, "UDP"), (53, "TCP"))[0],
+                            "rules": {"dns": _resolvable(egress, network, namespace)},
+                        }
+                    ],
+                }
+            ],
+        },
+    }
+    if egress.nfs_cidrs:
+        rules["allow-nfs"] = {
+            "endpointSelector": {},
+            "egress": [
+                {
+                    "toCIDRSet": [{"cidr": cidr} for cidr in sorted(egress.nfs_cidrs)],
+                    "toPorts": _ports((2049, "TCP"), (111, "TCP"), (111, "UDP")),
+                }
+            ],
+        }
+    if egress.internet:
+        closed = sorted({*NOT_THE_INTERNET, *network.infrastructure_cidrs, *network.storage_cidrs})
+        rules["allow-internet"] = {
+            "endpointSelector": {},
+            "egress": [{"toCIDRSet": [{"cidr": "0.0.0.0/0", "except": closed}]}],
+        }
+    if egress.fqdns:
+        rules["allow-names"] = {
+            "endpointSelector": {},
+            "egress": [
+                {
+                    "toFQDNs": _named(egress.fqdns),
+                    "toPorts": _ports((443, "TCP")),
+                }
+            ],
+        }
+    if egress.api_server:
+        rules["allow-api-server"] = {
+            "endpointSelector": {},
+            "egress": [{"toEntities": ["kube-apiserver"]}],
+        }
+    else:
+        # Wherever it is: also where a name of the tenant's leads, or among the addresses of the internet.
+        rules["deny-api-server"] = {
+            "endpointSelector": {},
+            "egressDeny": [{"toEntities": ["kube-apiserver"]}],
+        }
+    return rules
+
+
+def baseline(network: Network) -> Spec:
+    """The CiliumClusterwideNetworkPolicy of every tenant's pods, older than any tenant.
+
+    It closes both directions, so that an agent that has not yet heard of a new tenant's own policies
+    lets nothing through instead of everything. And it denies, which no allowance can widen, every
+    node, kubelets, metadata services, BMC networks, and above all the fabric manager, whose API
+    knows neither authentication nor TLS.
+    """
+    cidrs = sorted({*map(str, NEVER_FOR_TENANTS), *network.infrastructure_cidrs})
+    return {
+        "endpointSelector": {
+            "matchExpressions": [
+                {
+                    "key": f"k8s:io.cilium.k8s.namespace.labels.{TENANT_LABEL}",
+                    "operator": "Exists",
+                }
+            ]
+        },
+        # An empty rule allows nothing; that there is one closes the direction.
+        "ingress": [{}],
+        "egress": [{}],
+        "egressDeny": [
+            {"toEntities": ["host", "remote-node"]},
+            {"toCIDRSet": [{"cidr": cidr} for cidr in cidrs]},
+            {
+                "toEntities": ["all"],
+                "toPorts": _ports(
+                    (FABRIC_MANAGER_PORT, "TCP"), *((port, "TCP") for port in KUBELET_PORTS)
+                ),
+            },
+        ],
+    }

@@ -1,0 +1,295 @@
+"""The Tenancy object, and what a tenant may hold: quota and limits.
+
+Source: Kubernetes counts extended resources in a ResourceQuota under `requests.` only; `limits.` or the bare
+name are accepted and never enforced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from gpuclusters.domain import image
+from gpuclusters.domain.custom_resource import (
+    GROUP,
+    VERSION,
+    Condition,
+    Name,
+    ObjectName,
+    Part,
+    Rule,
+    definition,
+    structural,
+)
+from gpuclusters.domain.ports import ObjectKind
+
+CPU_PER_GPU = 24
+MEMORY_GIB_PER_GPU = 192
+DISK_GIB_PER_GPU = 128
+"""Shares of a machine with 192 cores, 2 TiB of memory and 1.9 TB of disk that leave room for VMs' overhead,
+the service VM and images."""
+DISK_GIB_PER_CONTAINER = 16
+"""What a container gets that states none."""
+HUGE_PAGES = "hugepages-1Gi"
+SMALL_PAGES = "1Gi"
+"""Ordinary memory that a container requests whose VM is of huge pages: page cache of its image."""
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """CPU in cores, memory and local disk in GiB."""
+
+    cpu: int
+    memory_gib: int
+    disk_gib: int
+
+    def resources(self) -> dict[str, str]:
+        """As Kubernetes writes it."""
+        return {
+            "cpu": str(self.cpu),
+            "memory": f"{self.memory_gib}Gi",
+            "ephemeral-storage": f"{self.disk_gib}Gi",
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """What one tenant may hold at once, VMs' overhead included."""
+
+    gpus: int
+    total: Size
+    storage_gib: int
+    claims: int
+    """How many volume claims; their sum is `storage_gib`."""
+    default_container: Size
+    max_container: Size
+
+    def quota(self, resource_name: str, extra: Mapping[str, str]) -> dict[str, str]:
+        """`hard` of the ResourceQuota; services that open a door to the outside are not counted, but none."""
+        total = self.total.resources()
+        return {
+            f"requests.{resource_name}": str(self.gpus),
+            **{
+                f"{of}.{name}": amount
+                for name, amount in total.items()
+                for of in ("requests", "limits")
+            },
+            "requests.storage": f"{self.storage_gib}Gi",
+            "persistentvolumeclaims": str(self.claims),
+            "services.loadbalancers": "0",
+            "services.nodeports": "0",
+            **extra,
+        }
+
+    def limits(self, *, huge_pages: bool = False) -> list[dict[str, Any]]:
+        """`limits` of the LimitRange: without defaults a quota refuses every pod that states none."""
+        default = self.default_container.resources()
+        asked = default
+        if huge_pages:
+            default = {**default, HUGE_PAGES: default["memory"]}
+            asked = {**default, "memory": SMALL_PAGES}
+        return [
+            {
+                "type": "Container",
+                "default": default,
+                "defaultRequest": asked,
+                "max": self.max_container.resources(),
+            }
+        ]
+
+
+def quota_keys(resource_name: str) -> frozenset[str]:
+    """The quota entries that this program sets itself."""
+    size = Size(1, 1, 1)
+    share = Share(
+        gpus=1, total=size, storage_gib=1, claims=0, default_container=size, max_container=size
+    )
+    return frozenset(share.quota(resource_name, {}))
+
+
+TENANCY = ObjectKind(GROUP, VERSION, "tenancies", "Tenancy", namespaced=False)
+
+FINALIZER = f"{GROUP}/tenancy"
+"""Keeps a Tenancy until its namespace is gone."""
+
+PodSecurityLevel = Literal["restricted", "baseline"]
+SIZES = (1, 2, 4, 8, 16, 32, 64)
+"""How many GPUs the partitions of any baseboard have."""
+
+Quantity = Annotated[str, Field(max_length=32)]
+Amounts = Annotated[dict[str, Quantity], Field(max_length=64)]
+Cidr = Annotated[str, Field(max_length=43)]
+
+
+class PodSecurity(Part):
+    """Pod Security Admission of the tenant's namespace; `privileged` would be no isolation."""
+
+    enforce: PodSecurityLevel = "restricted"
+    audit: PodSecurityLevel = "restricted"
+    warn: PodSecurityLevel = "restricted"
+    version: Annotated[str, Field(max_length=16, pattern=r"^(latest|v1\.[0-9]+)$")] = "latest"
+
+    def labels(self) -> dict[str, str]:
+        """The labels that the namespace must carry."""
+        prefix = "pod-security.kubernetes.io"
+        levels = {"enforce": self.enforce, "audit": self.audit, "warn": self.warn}
+        labels = {f"{prefix}/{mode}": level for mode, level in levels.items()}
+        return labels | {f"{prefix}/{mode}-version": self.version for mode in levels}
+
+
+class Quota(Part):
+    """What the tenant may hold at once."""
+
+    name: ObjectName = "tenant"
+    hard: Annotated[dict[str, Quantity], Field(min_length=1, max_length=64)]
+
+
+class Limit(Part):
+    """Limits of one container or pod, as in a LimitRange."""
+
+    type: Literal["Container", "Pod"]
+    default: Amounts | None = None
+    default_request: Amounts | None = None
+    max: Amounts | None = None
+    min: Amounts | None = None
+
+
+class Egress(Part):
+    """Where the tenant's pods may connect to, beside each other and DNS, which always work."""
+
+    internet: bool = False
+    """Every public address; never private ranges, metadata services or the cluster's machines."""
+    fqdns: Annotated[
+        tuple[Annotated[str, Field(max_length=255, pattern=r"^[-a-zA-Z0-9_.*]+$")], ...],
+        Field(max_length=256),
+    ] = ()
+    """Host names, for HTTPS; `*` stands for characters of one part of a name, `**.` in front for one or more
+    parts, from Cilium 1.19 on."""
+    nfs_cidrs: Annotated[tuple[Cidr, ...], Field(max_length=64)] = ()
+    """File servers that its VMs mount."""
+    api_server: bool = False
+    """The Kubernetes API."""
+
+
+class TenancySpec(Part):
+    """Who the tenant is, what it may hold and reach. Everything that isolates it is made from this."""
+
+    tenant: Name
+    namespace: Name
+    gpus: Annotated[int, Field(ge=0, le=4096)] = 0
+    gpu_resource: Annotated[str, Field(max_length=253)] = "nvidia.com/pgpu"
+    sizes: Annotated[tuple[Annotated[int, Field(ge=1, le=64)], ...], Field(max_length=7)] = ()
+    """How many GPUs one container may ask for."""
+    pod_security: PodSecurity = PodSecurity()
+    quota: Quota
+    limits: Annotated[tuple[Limit, ...], Field(max_length=4)] = ()
+    """Without defaults a quota refuses pods that state nothing."""
+    egress: Egress = Egress()
+    runtime_classes: Annotated[tuple[ObjectName, ...], Field(max_length=16)] = ()
+    images: Annotated[
+        tuple[Annotated[str, Field(max_length=255, pattern=image.SOURCE)], ...],
+        Field(max_length=64),
+    ] = ()
+    """Registries, and paths at registries, that its images come from; empty for any public registry."""
+    pull_secret: bool = False
+    """Whether its pods pull with the Secret `registry-credentials` of its namespace."""
+
+
+class TenancyStatus(Part):
+    """What the controller has found enforced, and what it waits for."""
+
+    observed_generation: int | None = None
+    namespace_uid: Annotated[str, Field(max_length=64)] | None = None
+    """The namespace that was made for the tenant; any other of its name is foreign."""
+    awaited_leases: Annotated[tuple[ObjectName, ...], Field(max_length=4096)] = ()
+    """GPUs that the deletion waits for: the tenant has them, or had them last and they are not scrubbed."""
+    conditions: Annotated[tuple[Condition, ...], Field(max_length=16)] = ()
+
+
+def tenancy_object(spec: TenancySpec) -> dict[str, Any]:
+    """The object for server-side apply; it is named after its tenant."""
+    return {
+        "apiVersion": TENANCY.api_version,
+        "kind": TENANCY.kind,
+        "metadata": {
+            "name": spec.tenant,
+            "labels": {"app.kubernetes.io/managed-by": "gpu-clusters"},
+            # From the first moment, so that what is deleted before anybody has looked at it is
+            # cleared up too. The controller puts it on objects that come without.
+            "finalizers": [FINALIZER],
+        },
+        "spec": spec.document(),
+    }
+
+
+_COUNTED = "('requests.' + self.gpuResource) in self.quota.hard"
+_SPEC_RULES: tuple[Rule, ...] = (
+    {
+        "rule": _COUNTED,
+        "message": "quota.hard must count the GPUs as requests.<gpuResource>; "
+        "Kubernetes enforces extended resources under no other key",
+    },
+    {
+        # Not by quantity(): the server's estimate of its cost exceeds what it allows.
+        "rule": f"!({_COUNTED}) || "
+        "int(self.quota.hard['requests.' + self.gpuResource]) == self.gpus",
+        "message": "quota.hard must allow as many GPUs as gpus says",
+    },
+    {
+        "rule": f"!has(self.sizes) || self.sizes.all(s, s in {list(SIZES)})",
+        "message": "sizes are those of partitions: 1, 2, 4, 8, ...",
+    },
+    {
+        "rule": "!has(self.sizes) || self.sizes.all(s, s <= self.gpus)",
+        "message": "no size may exceed gpus, or a container of that size would wait for ever",
+    },
+    {
+        "rule": "!(self.namespace.startsWith('kube-') || self.namespace.startsWith('gpu-clusters-') || "
+        "self.namespace in ['default', 'kata-system', 'gpu-operator'])",
+        "message": "that namespace is the cluster's own",
+    },
+)
+_EGRESS_RULES: tuple[Rule, ...] = (
+    {
+        "rule": "!has(self.nfsCidrs) || self.nfsCidrs.all(c, isCIDR(c))",
+        "message": "nfsCidrs are address ranges: 192.0.2.0/24",
+    },
+)
+# Whose it is and where its pods run: changed, the isolation of the old would be nobody's.
+_FIXED: Rule = {
+    "rule": "self == oldSelf",
+    "message": "cannot be changed; delete the Tenancy and make another",
+}
+_OBJECT_RULES: tuple[Rule, ...] = (
+    {
+        "rule": "self.metadata.name == self.spec.tenant",
+        "message": "a Tenancy is named after its tenant",
+    },
+)
+
+
+def crd() -> dict[str, Any]:
+    """The CustomResourceDefinition of Tenancy."""
+    spec = structural(TenancySpec)
+    spec["x-kubernetes-validations"] = list(_SPEC_RULES)
+    spec["properties"]["egress"]["x-kubernetes-validations"] = list(_EGRESS_RULES)
+    for name in ("tenant", "namespace"):
+        spec["properties"][name]["x-kubernetes-validations"] = [_FIXED]
+    return definition(
+        TENANCY,
+        short_names=["ten"],
+        description="What isolates one tenant, and whether it is enforced.",
+        spec=spec,
+        status=structural(TenancyStatus),
+        columns=[
+            ("Namespace", "string", ".spec.namespace"),
+            ("GPUs", "integer", ".spec.gpus"),
+            ("Ready", "string", ".status.conditions[?(@.type=='Ready')].status"),
+            ("Reason", "string", ".status.conditions[?(@.type=='Ready')].reason"),
+            ("Age", "date", ".metadata.creationTimestamp"),
+        ],
+        rules=_OBJECT_RULES,
+    )

@@ -1,0 +1,122 @@
+"""One tenant's isolation: the Tenancy object and the proof that it is enforced."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pulumi
+
+from gpuclusters.providers.kept import KeptProvider, Live, Properties
+from gpuclusters.providers.resource import Resource
+from gpuclusters.tenancy import cluster as reconcile_tenancy
+from gpuclusters.tenancy.cluster import DEFAULT_TIMEOUT_SECONDS, TenancyInputs
+
+if TYPE_CHECKING:
+    from gpuclusters.adapters.kubernetes_objects import KubernetesObjects
+
+
+class TenancyPolicyProvider(KeptProvider[TenancyInputs]):
+    """Ready only when everything is enforced; goes only when no GPU is leased any more."""
+
+    model = TenancyInputs
+    identity = frozenset({"cluster", "tenant", "namespace"})
+    sensitive = frozenset({"kubeconfig"})
+
+    def ensure(self, inputs: TenancyInputs, before: Properties) -> Properties:  # noqa: ARG002
+        """Apply the Tenancy and wait for the controller and the proofs."""
+        from gpuclusters.adapters.here import SystemClock
+
+        return _outputs(
+            reconcile_tenancy.ensure_tenancy(
+                inputs.tenancy(),
+                _cluster(inputs),
+                SystemClock(),
+                timeout_seconds=inputs.timeout_seconds,
+            )
+        )
+
+    def differences(self, inputs: TenancyInputs) -> Sequence[str]:
+        """Of a Tenancy that is there."""
+        return reconcile_tenancy.differences(inputs.tenancy(), _cluster(inputs))
+
+    def observe(self, inputs: TenancyInputs, before: Properties) -> Live | None:  # noqa: ARG002
+        """The proofs as of now; what is not proven shows as not ready, so that `up` acts."""
+        judgement = reconcile_tenancy.observe_tenancy(inputs.tenancy(), _cluster(inputs))
+        return Live(_outputs(judgement), {}) if judgement else None
+
+    def has_drifted(self, outputs: Properties) -> bool:
+        """Whether a refresh found the isolation not enforced any more."""
+        return outputs.get("ready") is False
+
+    def remove(self, inputs: TenancyInputs, before: Properties) -> None:  # noqa: ARG002
+        """Delete the Tenancy unless the tenant holds GPUs."""
+        reconcile_tenancy.remove_tenancy(inputs.tenant, _cluster(inputs))
+
+
+def _cluster(inputs: TenancyInputs) -> KubernetesObjects:
+    # Imported late: the client takes half a second to load, and a program only declares.
+    from gpuclusters.adapters.kubernetes_objects import KubernetesObjects
+
+    return KubernetesObjects(inputs.kubeconfig)
+
+
+def _outputs(judgement: reconcile_tenancy.Judgement) -> Properties:
+    return {
+        "ready": judgement.ready,
+        "proofs": judgement.proven,
+        "observed_generation": judgement.generation,
+    }
+
+
+class TenancyPolicy(Resource, module="gpu", name="TenancyPolicy"):
+    """A tenant whose isolation is proven."""
+
+    ready: pulumi.Output[bool]
+    """Whether namespace, quota, limits, network and admission policies are all enforced."""
+    proofs: pulumi.Output[Sequence[str]]
+    """Names of what is proven."""
+    observed_generation: pulumi.Output[int]
+    """Generation of the Tenancy object that the proofs are about."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        cluster: pulumi.Input[str],
+        kubeconfig: pulumi.Input[str],
+        tenant: pulumi.Input[str],
+        namespace: pulumi.Input[str],
+        spec: pulumi.Input[Mapping[str, Any]],
+        timeout_seconds: pulumi.Input[float] = DEFAULT_TIMEOUT_SECONDS,
+        adopt: bool = False,
+        opts: pulumi.ResourceOptions | None = None,
+    ) -> None:
+        """Declare a tenant's isolation.
+
+        Args:
+            name: logical name.
+            cluster: name of the cluster, part of the id.
+            kubeconfig: of a user who may apply tenancies and try pods; always kept as a secret.
+            tenant: name of the tenant and of the Tenancy object.
+            namespace: where the tenant's pods run.
+            spec: the rest of the Tenancy's spec: gpus, sizes, quota, limits, egress, podSecurity,
+                runtimeClasses.
+            timeout_seconds: how long to wait for the controller and the proofs.
+            adopt: take over a Tenancy that is there already, if it says this.
+            opts: resource options.
+        """
+        properties: dict[str, Any] = {
+            "cluster": cluster,
+            "kubeconfig": pulumi.Output.secret(kubeconfig),
+            "tenant": tenant,
+            "namespace": namespace,
+            "spec": spec,
+            "timeout_seconds": timeout_seconds,
+            "ready": None,
+            "proofs": None,
+            "observed_generation": None,
+        }
+        if adopt:
+            properties["adopt"] = True
+        super().__init__(name, properties, opts)
