@@ -12,8 +12,9 @@ import pytest
 import yaml
 
 from gpuclusters.domain import rke2
-from gpuclusters.providers import fabric_partitions
+from gpuclusters.fabric import resource as fabric_partitions
 from gpuclusters.providers.kept import KeptProvider
+from gpuclusters.providers.server import PROVIDERS
 from lab.hosts import rke2_release
 from tests.adopt.guide import DOCS, commands, run
 from tests.engine.shellkit import Shell
@@ -254,9 +255,8 @@ def test_the_guide_tells_of_every_resource_that_keeps_something() -> None:
 
 
 def _providers() -> list[type[KeptProvider[Any]]]:
-    for file in sorted((ROOT / "gpuclusters" / "providers").glob("*.py")):
-        if file.stem != "__init__":
-            import_module(f"gpuclusters.providers.{file.stem}")
+    for path in PROVIDERS.values():
+        import_module(path.partition(":")[0])
     found, todo = [], [KeptProvider]
     while todo:
         todo += (below := todo.pop().__subclasses__())
