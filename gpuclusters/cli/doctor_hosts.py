@@ -10,7 +10,7 @@ from gpuclusters.adapters.credentials import SshCredentials, find_credentials
 from gpuclusters.adapters.errors import AdapterError
 from gpuclusters.adapters.host_facts import SshHostFacts
 from gpuclusters.adapters.ssh import SshHost
-from gpuclusters.cli.diagnosis import Diagnosis, Level, failure, well
+from gpuclusters.cli.diagnosis import Diagnosis, failure, of_findings, well
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.expectations import expects
 from gpuclusters.config.inventory import ResolvedHost
@@ -19,8 +19,6 @@ from gpuclusters.domain.connection import HostConnection
 from gpuclusters.domain.preflight import judge, stage_of
 from gpuclusters.domain.preflight_expects import Expects, Stage
 from gpuclusters.domain.preflight_facts import HostFacts
-from gpuclusters.domain.preflight_finding import Finding
-from gpuclusters.domain.preflight_kind import Severity
 
 CREDENTIALS = "credentials"
 _AT_ONCE = 64
@@ -104,7 +102,7 @@ def _look(
         return None, [failure(machine.name, error.problem, error.remedy, error_name(error))]
     stage = stage_of(facts, machine.expects)
     verdict = judge(facts, machine.expects, stage)
-    found = [_diagnosis(machine.name, finding) for finding in verdict.findings]
+    found = list(of_findings(machine.name, verdict.findings))
     if not verdict.failures:
         found.insert(0, well(machine.name, _summary(facts, machine.expects, stage)))
     return facts, found
@@ -114,12 +112,6 @@ def error_name(error: AdapterError) -> str:
     """Id of an error of a connection: `HostKeyMismatchError` is `ssh.host-key-mismatch`."""
     words = "".join(f"-{c.lower()}" if c.isupper() else c for c in type(error).__name__)
     return "ssh." + words.strip("-").removesuffix("-error")
-
-
-def _diagnosis(area: str, finding: Finding) -> Diagnosis:
-    level = Level.FAILURE if finding.kind.severity is Severity.FAILURE else Level.WARNING
-    text = f"{finding.read} (expected {finding.expected})"
-    return Diagnosis(area, level, text, finding.kind.remedy, finding.id)
 
 
 def _summary(facts: HostFacts, wanted: Expects, stage: Stage) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
+from gpuclusters.core.finding import Finding, Level
 from gpuclusters.domain import (
     preflight_fabric,
     preflight_functions,
@@ -16,8 +17,7 @@ from gpuclusters.domain import (
 )
 from gpuclusters.domain.preflight_expects import Expects, Stage
 from gpuclusters.domain.preflight_facts import HostFacts
-from gpuclusters.domain.preflight_finding import Check, Finding, Look
-from gpuclusters.domain.preflight_kind import Severity
+from gpuclusters.domain.preflight_finding import Check, Look, stages, text
 from gpuclusters.domain.refusals import RefusalError
 
 CHECKS: tuple[Check, ...] = (
@@ -46,10 +46,10 @@ def judge(facts: HostFacts, expects: Expects, stage: Stage) -> Verdict:
     """Hold what was read against what is expected."""
     look = Look(facts, expects, stage)
     found = chain.from_iterable(check(look) for check in CHECKS)
-    held = [finding for finding in found if stage in finding.kind.stages]
+    held = [finding for finding in found if stage in stages(finding.code)]
     return Verdict(
-        tuple(f for f in held if f.kind.severity is Severity.FAILURE),
-        tuple(f for f in held if f.kind.severity is Severity.WARNING),
+        tuple(f for f in held if f.level is Level.BLOCK),
+        tuple(f for f in held if f.level is Level.WARN),
     )
 
 
@@ -69,7 +69,7 @@ class PreflightError(RefusalError):
         super().__init__(
             where,
             f"the machine {state}, {count}; nothing was changed by this step",
-            "\n".join(finding.text for finding in findings),
+            "\n".join(text(finding) for finding in findings),
         )
 
     def __str__(self) -> str:
@@ -84,8 +84,8 @@ def outputs(facts: HostFacts, expects: Expects, verdict: Verdict) -> Mapping[str
         "libvirt": facts.libvirt or "",
         "memory_gib": facts.memory_kib // 2**20,
         "gpus": _functions(facts, expects.gpus.values()),
-        "warnings": [finding.line for finding in verdict.warnings],
-        "findings": [finding.line for finding in verdict.failures],
+        "warnings": [finding.to_output() for finding in verdict.warnings],
+        "findings": [finding.to_output() for finding in verdict.failures],
     }
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
+from gpuclusters.core.finding import Finding
 from gpuclusters.domain.fabric_state import code_of_exit
-from gpuclusters.domain.preflight_finding import Check, Finding, Look
+from gpuclusters.domain.preflight_finding import Check, Look, wrong
 
 _SHELL_NOT_FOUND = frozenset({126, 127})
 _CAUSES = {
@@ -26,11 +27,11 @@ def fabric_manager_answers(look: Look) -> Iterator[Finding]:
     if fabric is None:
         return
     if fabric.exit_status in _SHELL_NOT_FOUND:
-        yield Finding("fabric-client-missing", "fmpm is not there", "fmpm")
+        yield wrong("fabric-client-missing", "fmpm is not there", "fmpm")
     elif fabric.exit_status:
         code = code_of_exit(fabric.exit_status)
         said = " ".join(fabric.output.split())[:160] or "nothing"
-        yield Finding(
+        yield wrong(
             _CAUSES.get(code, "fabric-failed"),
             f"`fmpm -l` ended with {fabric.exit_status} ({said})",
             "a table of partitions",
@@ -45,11 +46,11 @@ def _table(look: Look, output: str) -> Iterator[Finding]:
         partitions = document["partitionInfo"]
         modules = {int(gpu["physicalId"]) for p in partitions for gpu in p["gpuInfo"]}
     except (ValueError, KeyError, TypeError):
-        yield Finding("fabric-failed", "`fmpm -l` printed no table", "a table of partitions")
+        yield wrong("fabric-failed", "`fmpm -l` printed no table", "a table of partitions")
         return
     wanted = {int(module) for module in look.expects.gpus}
     if modules - wanted:
-        yield Finding(
+        yield wrong(
             "fabric-modules",
             f"physical ids {sorted(modules)}",
             f"the modules {sorted(wanted)}",
@@ -57,7 +58,7 @@ def _table(look: Look, output: str) -> Iterator[Finding]:
     missing = sorted(wanted - modules)
     most = look.expects.partitions or len(partitions)
     if missing or len(partitions) < most:
-        yield Finding(
+        yield wrong(
             "fabric-partitions",
             f"{len(partitions)} partitions"
             + (f", none with the modules {', '.join(map(str, missing))}" if missing else ""),

@@ -1,4 +1,4 @@
-"""One finding, and what a check gets to see."""
+"""What a check of a machine gets to see, and how it says what it found. Pure."""
 
 from __future__ import annotations
 
@@ -6,47 +6,59 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from gpuclusters.domain.preflight_catalogue import KINDS
+from gpuclusters.core import codes
+from gpuclusters.core.finding import Finding, Level
 from gpuclusters.domain.preflight_expects import Expects, Stage
 from gpuclusters.domain.preflight_facts import HostFacts, PciFact
-from gpuclusters.domain.preflight_kind import PREFIX, Kind
+
+AREA = "preflight."
+WARNINGS = frozenset(
+    {"fuser-missing", "kernel-old", "libvirt-old", "numa-nodes", "qemu-old", "reset-missing"}
+)
+"""What `up` tells and goes on; it stops at everything else."""
+ONLY_PREPARED = frozenset(
+    {
+        "driver-loaded", "fabric-client-missing", "fabric-failed", "fabric-initialising", "fabric-mode",
+        "fabric-modules", "fabric-partitions", "fabric-unreachable", "fabric-version", "huge-pages-short",
+        "iommufd-missing", "kvm-missing", "libvirt-missing", "not-on-vfio", "ovmf-missing", "qemu-missing",
+        "vfio-node-missing",
+    }
+)  # fmt: skip
+"""What preparation puts right, so that nobody looks for it before."""
+ONLY_BARE = frozenset({"gpus-in-use", "no-package-manager"})
+"""What matters only to preparation."""
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """Something that is wrong with one machine."""
+def stages(code: str) -> frozenset[Stage]:
+    """When a fault is looked for."""
+    name = code.removeprefix(AREA)
+    if name in ONLY_PREPARED:
+        return frozenset({Stage.PREPARED})
+    return frozenset({Stage.BARE}) if name in ONLY_BARE else frozenset(Stage)
 
-    name: str
-    """Its place in the catalogue, like `iommu-off`."""
-    read: str
-    """What was read, and of what."""
-    expected: str
 
-    @property
-    def kind(self) -> Kind:
-        """Its meaning, remedy and source."""
-        return KINDS[self.name]
+def wrong(name: str, read: str, expected: str) -> Finding:
+    """A fault of a machine.
 
-    @property
-    def id(self) -> str:
-        """Its name as users see it, like `preflight.iommu-off`."""
-        return PREFIX + self.name
+    Args:
+        name: of the code, without its area.
+        read: what was read, and of what.
+        expected: what should have been read.
+    """
+    code = AREA + name
+    level = Level.WARN if name in WARNINGS else Level.BLOCK
+    return Finding(code, f"{read}; expected {expected}", codes.listed()[code].do, level=level)
 
-    @property
-    def line(self) -> str:
-        """All in one line."""
-        return f"{self.id}: {self.read}; expected {self.expected}; {self.kind.remedy}"
 
-    @property
-    def text(self) -> str:
-        """All, in a few lines for people."""
-        return (
-            f"  {self.id}: {self.read}\n"
-            f"    expected: {self.expected}\n"
-            f"    cause: {self.kind.cause}\n"
-            f"    do: {self.kind.remedy}\n"
-            f"    source: {self.kind.source}"
-        )
+def text(finding: Finding) -> str:
+    """All about a finding, in a few lines for people."""
+    about = codes.listed()[finding.code]
+    return (
+        f"  {finding.code}: {finding.problem}\n"
+        f"    cause: {about.means}\n"
+        f"    do: {about.do}\n"
+        f"    source: {about.source}"
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from gpuclusters.core.finding import Finding
 from gpuclusters.domain.preflight_expects import VfioBackend, listed
 from gpuclusters.domain.preflight_facts import Bar, PciFact
-from gpuclusters.domain.preflight_finding import Check, Finding, Look
+from gpuclusters.domain.preflight_finding import Check, Look, wrong
 
 _MIB = 2**20
 _FOUR_GIB = 2**32
@@ -18,7 +19,7 @@ def functions_are_there(look: Look) -> Iterator[Finding]:
     """Something is at every configured address."""
     for address in look.expects.functions:
         if address not in look.facts.functions:
-            yield Finding(
+            yield wrong(
                 "function-missing",
                 f"{look.expects.name(address)}: no PCI function",
                 look.expects.wanted_id(address) or "a PCI function",
@@ -30,7 +31,7 @@ def functions_are_what_they_should_be(look: Look) -> Iterator[Finding]:
     for function in look.configured():
         wanted = look.expects.wanted_id(function.address)
         if wanted is not None and function.pci_id != wanted:
-            yield Finding(
+            yield wrong(
                 "wrong-function",
                 f"{look.expects.name(function.address)}: PCI id {function.pci_id}",
                 wanted,
@@ -44,7 +45,7 @@ def no_function_is_forgotten(look: Look) -> Iterator[Finding]:
     for function in look.facts.functions.values():
         kind = wanted.get(function.pci_id)
         if kind is not None and function.address not in ours:
-            yield Finding(
+            yield wrong(
                 "unlisted-function",
                 f"{kind} {function.address} ({function.pci_id}) is not configured",
                 f"{len(look.expects.gpus)} GPUs and {len(look.expects.switches)} switches",
@@ -56,7 +57,7 @@ def functions_answer(look: Look) -> Iterator[Finding]:
     for function in look.configured():
         if function.answers is False:
             header = f"{function.header[14]:02x}" if len(function.header) > 14 else "ff"
-            yield Finding(
+            yield wrong(
                 "off-the-bus",
                 f"{look.expects.name(function.address)}: revision "
                 f"{function.header[8] if len(function.header) > 8 else 255:02x}, header type {header}",
@@ -76,11 +77,11 @@ def bars_are_right(look: Look) -> Iterator[Finding]:
 def _bar(name: str, bar: Bar | None, number: str, mib: int) -> Iterator[Finding]:
     where, wanted = f"{name}: BAR{number}", _size(mib * _MIB)
     if bar is None or bar.size == 0 or bar.start == 0:
-        yield Finding("bar-not-placed", f"{where} has no address", wanted)
+        yield wrong("bar-not-placed", f"{where} has no address", wanted)
     elif bar.size != mib * _MIB:
-        yield Finding("bar-size", f"{where} is {_size(bar.size)}", wanted)
+        yield wrong("bar-size", f"{where} is {_size(bar.size)}", wanted)
     elif bar.size >= _FOUR_GIB and bar.start < _FOUR_GIB:
-        yield Finding("bar-below-4g", f"{where} begins at {bar.start:#x}", "above 4 GiB")
+        yield wrong("bar-below-4g", f"{where} begins at {bar.start:#x}", "above 4 GiB")
 
 
 def _size(size: int) -> str:
@@ -91,7 +92,7 @@ def gpus_can_be_reset(look: Look) -> Iterator[Finding]:
     """The kernel knows how to reset each GPU."""
     for gpu in look.gpus():
         if gpu.resettable is False:
-            yield Finding(
+            yield wrong(
                 "reset-missing", f"{look.expects.name(gpu.address)}: no reset method", "flr or bus"
             )
 
@@ -100,14 +101,14 @@ def no_driver_of_the_host_is_loaded(look: Look) -> Iterator[Finding]:
     """Neither nvidia nor nouveau."""
     loaded = sorted(look.facts.modules & _HOST_DRIVERS)
     if loaded:
-        yield Finding("driver-loaded", f"loaded kernel modules: {listed(loaded)}", "none of them")
+        yield wrong("driver-loaded", f"loaded kernel modules: {listed(loaded)}", "none of them")
 
 
 def functions_are_on_vfio(look: Look) -> Iterator[Finding]:
     """Everything that goes to a VM is bound to vfio-pci."""
     for function in look.configured():
         if function.driver != _VFIO:
-            yield Finding(
+            yield wrong(
                 "not-on-vfio",
                 f"{look.expects.name(function.address)}: driver {function.driver or 'none'}",
                 _VFIO,
@@ -118,18 +119,18 @@ def vms_can_open_them(look: Look) -> Iterator[Finding]:
     """The device nodes of the chosen backend are there."""
     nodes, backend = look.facts.nodes, look.expects.vfio
     if backend is VfioBackend.IOMMUFD and "/dev/iommu" not in nodes:
-        yield Finding("iommufd-missing", "/dev/iommu is not there", "/dev/iommu")
+        yield wrong("iommufd-missing", "/dev/iommu is not there", "/dev/iommu")
         return
     # `auto` takes the new form only where both the machine and the function have it.
     iommufd = "/dev/iommu" in nodes and backend is not VfioBackend.LEGACY
     if "/dev/vfio/vfio" not in nodes and not iommufd:
-        yield Finding("vfio-node-missing", "/dev/vfio/vfio is not there", "/dev/vfio/vfio")
+        yield wrong("vfio-node-missing", "/dev/vfio/vfio is not there", "/dev/vfio/vfio")
     for function in look.configured():
         if function.driver != _VFIO:
             continue  # said already
         node = _node(function, iommufd=iommufd, must=backend is VfioBackend.IOMMUFD)
         if node is None or node not in nodes:
-            yield Finding(
+            yield wrong(
                 "vfio-node-missing",
                 f"{look.expects.name(function.address)}: {node or 'no VFIO device'} is not there",
                 node or "/dev/vfio/<group>",
@@ -147,7 +148,7 @@ def _node(function: PciFact, *, iommufd: bool, must: bool) -> str | None:
 def the_kernel_runs_vms(look: Look) -> Iterator[Finding]:
     """KVM is loaded."""
     if "/dev/kvm" not in look.facts.nodes:
-        yield Finding("kvm-missing", "/dev/kvm is not there", "/dev/kvm")
+        yield wrong("kvm-missing", "/dev/kvm is not there", "/dev/kvm")
 
 
 def nobody_uses_the_gpus(look: Look) -> Iterator[Finding]:
@@ -155,7 +156,7 @@ def nobody_uses_the_gpus(look: Look) -> Iterator[Finding]:
     users = [h for h in look.facts.holders if h.through == "driver"]
     if users:
         shown = listed(f"{h.name or 'process'} ({h.pid})" for h in users)
-        yield Finding("gpus-in-use", f"held open through the host's driver by {shown}", "nobody")
+        yield wrong("gpus-in-use", f"held open through the host's driver by {shown}", "nobody")
 
 
 CHECKS: tuple[Check, ...] = (

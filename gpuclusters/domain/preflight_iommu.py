@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from gpuclusters.core.finding import Finding
 from gpuclusters.domain.preflight_expects import Stage, listed
 from gpuclusters.domain.preflight_facts import HostFacts, PciFact
-from gpuclusters.domain.preflight_finding import Check, Finding, Look
+from gpuclusters.domain.preflight_finding import Check, Look, wrong
 
 _TABLES = {"GenuineIntel": "DMAR", "AuthenticAMD": "IVRS"}
 PMC_SIERRA_MEMORY_CONTROLLER = "11f8:4128"
@@ -20,7 +21,7 @@ def firmware_hands_over_an_iommu(look: Look) -> Iterator[Finding]:
     facts = look.facts
     if facts.iommu_groups or _is_handed_over(facts):
         return
-    yield Finding(
+    yield wrong(
         "iommu-firmware-off",
         f"ACPI tables of an IOMMU: {listed(sorted(facts.acpi_tables))}",
         _TABLES.get(facts.cpu_vendor, "DMAR or IVRS"),
@@ -40,7 +41,7 @@ def kernel_uses_the_iommu(look: Look) -> Iterator[Finding]:
     if look.stage is Stage.BARE and not _is_told(facts):
         return
     said = [word for word in facts.command_line if "iommu" in word]
-    yield Finding(
+    yield wrong(
         "iommu-off",
         f"no IOMMU group; on the kernel's command line: {listed(said)}",
         "a group for every GPU",
@@ -73,9 +74,7 @@ def gpus_are_kept_apart(look: Look) -> Iterator[Finding]:
         together = [other for other in look.gpus() if other.iommu_group == group]
         if len(together) > 1:
             names = listed(look.expects.name(one.address) for one in together)
-            yield Finding(
-                "acs-missing", f"IOMMU group {group} holds {names}", "a group for each GPU"
-            )
+            yield wrong("acs-missing", f"IOMMU group {group} holds {names}", "a group for each GPU")
 
 
 def groups_hold_nothing_foreign(look: Look) -> Iterator[Finding]:
@@ -86,7 +85,7 @@ def groups_hold_nothing_foreign(look: Look) -> Iterator[Finding]:
         for function in look.facts.group_members(group):
             if function.address not in ours and _is_in_the_way(function):
                 known = function.pci_id == PMC_SIERRA_MEMORY_CONTROLLER
-                yield Finding(
+                yield wrong(
                     "memory-controller-left-out" if known else "foreign-in-group",
                     f"{function.address} ({function.pci_id}, driver {function.driver or 'none'}) is in "
                     f"IOMMU group {group} with "

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpuclusters.domain.preflight_finding import Check, Finding, Look
+from gpuclusters.core.finding import Finding
+from gpuclusters.domain.preflight_finding import Check, Look, wrong
 
 _GIB_IN_KIB = 2**20
 # Firmware and kernel keep some for themselves before MemTotal is counted (page structures alone are 1.6 %).
@@ -14,32 +15,30 @@ _KEPT = 0.05
 def account_is_an_administrator(look: Look) -> Iterator[Finding]:
     """`sudo -n` works."""
     if not look.facts.root:
-        yield Finding("sudo-password", "`sudo -n` asks for a password", "none")
+        yield wrong("sudo-password", "`sudo -n` asks for a password", "none")
 
 
 def processor_runs_vms(look: Look) -> Iterator[Finding]:
     """VT-x or SVM is there, and the machine is none itself."""
     flags = look.facts.cpu_flags
     if "hypervisor" in flags:
-        yield Finding("host-is-virtual", "the processor shows `hypervisor`", "a physical machine")
+        yield wrong("host-is-virtual", "the processor shows `hypervisor`", "a physical machine")
     if not flags & {"vmx", "svm"}:
-        yield Finding(
-            "virtualization-off", "the processor shows neither vmx nor svm", "one of them"
-        )
+        yield wrong("virtualization-off", "the processor shows neither vmx nor svm", "one of them")
 
 
 def memory_is_there(look: Look) -> Iterator[Finding]:
     """As much memory as the configuration counts on."""
     wanted, found = look.expects.memory_gib, look.facts.memory_kib
     if wanted is not None and found < wanted * _GIB_IN_KIB * (1 - _KEPT):
-        yield Finding("memory-short", f"{found // _GIB_IN_KIB} GiB of memory", f"{wanted} GiB")
+        yield wrong("memory-short", f"{found // _GIB_IN_KIB} GiB of memory", f"{wanted} GiB")
 
 
 def memory_lies_as_expected(look: Look) -> Iterator[Finding]:
     """As many NUMA nodes as the platform has."""
     wanted = look.expects.numa_nodes
     if wanted is not None and look.facts.numa and len(look.facts.numa) != wanted:
-        yield Finding("numa-nodes", f"{len(look.facts.numa)} NUMA nodes", str(wanted))
+        yield wrong("numa-nodes", f"{len(look.facts.numa)} NUMA nodes", str(wanted))
 
 
 def huge_pages_can_be_reserved(look: Look) -> Iterator[Finding]:
@@ -48,12 +47,12 @@ def huge_pages_can_be_reserved(look: Look) -> Iterator[Finding]:
     if not any(wanted.values()):
         return
     if "pdpe1gb" not in look.facts.cpu_flags:
-        yield Finding("huge-pages-unsupported", "the processor lacks pdpe1gb", "pages of 1 GiB")
+        yield wrong("huge-pages-unsupported", "the processor lacks pdpe1gb", "pages of 1 GiB")
     for number, pages in sorted(wanted.items()):
         node = look.facts.numa.get(int(number))
         room = node.memory_kib // _GIB_IN_KIB if node else 0
         if pages > room:
-            yield Finding(
+            yield wrong(
                 "huge-pages-too-many",
                 f"NUMA node {number} has {room} GiB",
                 f"more than the {pages} GiB to be reserved on it",
@@ -66,7 +65,7 @@ def huge_pages_are_reserved(look: Look) -> Iterator[Finding]:
         node = look.facts.numa.get(int(number))
         found = node.huge_pages_1g if node else 0
         if found < pages:
-            yield Finding(
+            yield wrong(
                 "huge-pages-short",
                 f"NUMA node {number}: {found} huge pages of 1 GiB",
                 str(pages),
@@ -77,7 +76,7 @@ def disk_has_room(look: Look) -> Iterator[Finding]:
     """Room for packages and the service VM."""
     free, wanted = look.facts.free_gib, look.expects.disk_gib
     if free is not None and free < wanted:
-        yield Finding("disk-short", f"{free} GiB free in the root file system", f"{wanted} GiB")
+        yield wrong("disk-short", f"{free} GiB free in the root file system", f"{wanted} GiB")
 
 
 def clock_is_right(look: Look) -> Iterator[Finding]:
@@ -85,7 +84,7 @@ def clock_is_right(look: Look) -> Iterator[Finding]:
     offset, most = look.facts.clock_offset_seconds, look.expects.clock_offset_seconds
     if abs(offset) > most:
         way = "ahead" if offset > 0 else "behind"
-        yield Finding("clock-skew", f"its clock is {abs(offset):.0f} s {way}", f"at most {most} s")
+        yield wrong("clock-skew", f"its clock is {abs(offset):.0f} s {way}", f"at most {most} s")
 
 
 CHECKS: tuple[Check, ...] = (

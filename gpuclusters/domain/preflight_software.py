@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from gpuclusters.core.finding import Finding
 from gpuclusters.domain.preflight_expects import listed
-from gpuclusters.domain.preflight_finding import Check, Finding, Look
+from gpuclusters.domain.preflight_finding import Check, Look, wrong
 from gpuclusters.domain.versions import older, parse_release
 
 # Packages that bring a kernel module of NVIDIA: Debian's and Ubuntu's names, and those of NVIDIA's own
@@ -22,13 +23,13 @@ def no_driver_is_installed(look: Look) -> Iterator[Finding]:
     found = sorted(p for p in look.facts.packages if _DRIVER_PACKAGE.fullmatch(p))
     if found:
         shown = listed(f"{name} {look.facts.packages[name]}" for name in found)
-        yield Finding("driver-installed", f"installed: {shown}", "no NVIDIA driver")
+        yield wrong("driver-installed", f"installed: {shown}", "no NVIDIA driver")
 
 
 def kernel_is_new_enough(look: Look) -> Iterator[Finding]:
     """Large BARs are mapped by huge pages."""
     if _older(look.facts.kernel, look.expects.kernel_minimum):
-        yield Finding(
+        yield wrong(
             "kernel-old", f"Linux {look.facts.kernel}", f"{look.expects.kernel_minimum} or newer"
         )
 
@@ -37,35 +38,35 @@ def qemu_is_new_enough(look: Look) -> Iterator[Finding]:
     """There is a QEMU, and it maps BARs aligned."""
     found, wanted = look.facts.qemu, look.expects.qemu_minimum
     if found is None:
-        yield Finding("qemu-missing", "no qemu-system-x86_64", f"{wanted} or newer")
+        yield wrong("qemu-missing", "no qemu-system-x86_64", f"{wanted} or newer")
     elif _older(found, wanted):
-        yield Finding("qemu-old", f"QEMU {found}", f"{wanted} or newer")
+        yield wrong("qemu-old", f"QEMU {found}", f"{wanted} or newer")
 
 
 def libvirt_is_new_enough(look: Look) -> Iterator[Finding]:
     """There is a libvirt that can set a VM's address space."""
     found, wanted = look.facts.libvirt, look.expects.libvirt_minimum
     if found is None:
-        yield Finding("libvirt-missing", "no virsh", f"{wanted} or newer")
+        yield wrong("libvirt-missing", "no virsh", f"{wanted} or newer")
     elif _older(found, wanted):
-        yield Finding("libvirt-old", f"libvirt {found}", f"{wanted} or newer")
+        yield wrong("libvirt-old", f"libvirt {found}", f"{wanted} or newer")
 
 
 def vms_have_firmware(look: Look) -> Iterator[Finding]:
     """There is an OVMF image."""
     if not look.facts.firmware:
-        yield Finding("ovmf-missing", "no OVMF image", "OVMF_CODE_4M.fd or OVMF_CODE.fd")
+        yield wrong("ovmf-missing", "no OVMF image", "OVMF_CODE_4M.fd or OVMF_CODE.fd")
 
 
 def preparation_has_its_programs(look: Look) -> Iterator[Finding]:
     """systemd, a package manager, fuser."""
     commands = look.facts.commands
     if "systemctl" not in commands:
-        yield Finding("no-systemd", "no systemctl", "systemd")
+        yield wrong("no-systemd", "no systemctl", "systemd")
     if not commands & {"apt-get", "dnf"}:
-        yield Finding("no-package-manager", "neither apt-get nor dnf", "one of them")
+        yield wrong("no-package-manager", "neither apt-get nor dnf", "one of them")
     if "fuser" not in commands:
-        yield Finding("fuser-missing", "no fuser", "fuser, of the package psmisc")
+        yield wrong("fuser-missing", "no fuser", "fuser, of the package psmisc")
 
 
 def _older(found: str, minimum: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
+from gpuclusters.core import codes
 from gpuclusters.core.finding import Level
 from gpuclusters.drift.engine import Seen
 from gpuclusters.drift.finding import Finding
@@ -49,18 +50,16 @@ def converging(area: str) -> Reader:
 
 def machine(seen: Seen, *, up: bool | None) -> Iterator[Finding]:
     """Preflight: whether a prepared machine is fit. What it finds, `up` refuses; it does not mend it."""
-    for line in texts(seen.new, "findings"):
-        name, _, rest = line.partition(": ")
-        read, _, remedy = rest.partition("; expected ")
-        expected, _, remedy = remedy.partition("; ")
+    for one in (seen.new.outputs.get("findings") or ()) if seen.new else ():
+        code = one["code"]
         yield Finding(
-            _PREFLIGHT.get(name, "machine-unfit"),
+            _PREFLIGHT.get(code, "machine-unfit"),
             seen.host,
-            name,
-            declared=expected,
-            found=read,
+            code,
+            declared="fit for virtual machines",
+            found=one["problem"],
             up=None if up is None else False,
-            do=remedy,
+            do=codes.listed()[code].do,
             urn=seen.urn,
         )
 

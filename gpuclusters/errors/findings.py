@@ -10,9 +10,7 @@ from gpuclusters.core import codes
 from gpuclusters.core.codes import Severity as DriftSeverity
 from gpuclusters.core.finding import Level
 from gpuclusters.domain.fabric_codes import CODES, id_of
-from gpuclusters.domain.preflight_catalogue import KINDS
-from gpuclusters.domain.preflight_kind import PREFIX
-from gpuclusters.domain.preflight_kind import Severity as PreflightSeverity
+from gpuclusters.domain.preflight_finding import AREA, WARNINGS
 from gpuclusters.drift.kinds import KINDS as DRIFT
 from gpuclusters.errors import source
 from gpuclusters.errors.entry import MESSAGE_SAYS, Category, Entry
@@ -20,20 +18,6 @@ from gpuclusters.policy.rules import RULES
 
 _OPERATOR = "gpuclusters.gpu_operator.checks"
 _DOCTOR = ("failure", "warning")
-
-
-def preflight() -> Iterator[Entry]:
-    """Findings on machines of caas clusters."""
-    for name, kind in KINDS.items():
-        yield Entry(
-            PREFIX + name,
-            Category.PREFLIGHT,
-            (kind.cause,),
-            (kind.remedy,),
-            place="caas",
-            source=kind.source,
-            warning=kind.severity is PreflightSeverity.WARNING,
-        )
 
 
 def operator() -> Iterator[Entry]:
@@ -96,6 +80,8 @@ def listed() -> Iterator[Entry]:
         place, rule = rules.get(id_, ("", None))
         category = Category.CONFIGURATION if rule or id_.startswith("config.") else Category.STEP
         warning = rule.level is Level.WARN if rule else code.severity is DriftSeverity.NOTICE
+        if id_.startswith(AREA):
+            category, warning = Category.PREFLIGHT, id_.removeprefix(AREA) in WARNINGS
         yield Entry(id_, category, (code.means,), (do,), (), place, code.source, warning)
 
 

@@ -13,8 +13,10 @@ from typing import Any
 import pulumi
 
 from gpuclusters.adapters.errors import AdapterError
+from gpuclusters.core.finding import Finding
 from gpuclusters.domain import preflight
 from gpuclusters.domain.preflight_expects import Stage
+from gpuclusters.domain.preflight_finding import text
 from gpuclusters.domain.preflight_fleet import FleetError, FleetInputs, FleetMachine, to_look_at
 from gpuclusters.providers.hosts import host
 from gpuclusters.providers.kept import KeptProvider, Live, Properties
@@ -36,13 +38,15 @@ class FleetPreflightProvider(KeptProvider[FleetInputs]):
         machines = to_look_at(inputs, before)
         verdicts = self._verdicts(machines)
         for name, verdict in verdicts.items():
-            for line in _warnings(verdict):
-                StderrReporter().note(f"{name}: warning: {line}")
-        reports = [text for name, verdict in verdicts.items() if (text := _report(name, verdict))]
+            for finding in () if isinstance(verdict, AdapterError) else verdict.warnings:
+                StderrReporter().note(f"{name}: warning: {finding}")
+        reports = [
+            report for name, verdict in verdicts.items() if (report := _report(name, verdict))
+        ]
         if reports:
             raise FleetError(reports, len(machines))
         kept = {m.connection.host for m in inputs.machines}
-        warnings = {n: lines for n, lines in before.get("warnings", {}).items() if n in kept}
+        warnings = {n: found for n, found in before.get("warnings", {}).items() if n in kept}
         return {
             "warnings": warnings | {name: _warnings(v) for name, v in verdicts.items()},
             "findings": {},
@@ -54,7 +58,7 @@ class FleetPreflightProvider(KeptProvider[FleetInputs]):
         return Live(
             {
                 "warnings": {name: _warnings(verdict) for name, verdict in verdicts.items()},
-                "findings": {n: lines for n, v in verdicts.items() if (lines := _findings(v))},
+                "findings": {n: found for n, v in verdicts.items() if (found := _findings(v))},
             },
             {},
         )
@@ -89,14 +93,14 @@ class FleetPreflightProvider(KeptProvider[FleetInputs]):
 Verdict = preflight.Verdict | AdapterError
 
 
-def _warnings(verdict: Verdict) -> list[str]:
-    return [] if isinstance(verdict, AdapterError) else [f.line for f in verdict.warnings]
+def _warnings(verdict: Verdict) -> list[dict[str, Any]]:
+    return [] if isinstance(verdict, AdapterError) else [f.to_output() for f in verdict.warnings]
 
 
-def _findings(verdict: Verdict) -> list[str]:
+def _findings(verdict: Verdict) -> list[dict[str, Any]]:
     if isinstance(verdict, AdapterError):
-        return [str(verdict)]
-    return [finding.line for finding in verdict.failures]
+        return [Finding("preflight.not-read", str(verdict)).to_output()]
+    return [finding.to_output() for finding in verdict.failures]
 
 
 def _report(name: str, verdict: Verdict) -> str:
@@ -105,16 +109,16 @@ def _report(name: str, verdict: Verdict) -> str:
         return f"{name}:\n  {verdict}"
     if not verdict.failures:
         return ""
-    texts = "\n".join(finding.text for finding in verdict.failures)
+    texts = "\n".join(text(finding) for finding in verdict.failures)
     return f"{name}:\n" + "\n".join(f"  {line}" for line in texts.splitlines())
 
 
 class FleetPreflight(Resource, module="gpu", name="FleetPreflight"):
     """All machines of a cluster, found fit before any was changed."""
 
-    warnings: pulumi.Output[Mapping[str, Sequence[str]]]
-    """By machine, what works but will hurt, a line each."""
-    findings: pulumi.Output[Mapping[str, Sequence[str]]]
+    warnings: pulumi.Output[Mapping[str, Sequence[Mapping[str, Any]]]]
+    """By machine, what works but will hurt: `{code, problem, path, level}` of each."""
+    findings: pulumi.Output[Mapping[str, Sequence[Mapping[str, Any]]]]
     """By machine, what a refresh found in the way; empty after `up`."""
 
     def __init__(

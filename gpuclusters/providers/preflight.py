@@ -28,7 +28,7 @@ class PreflightProvider(KeptProvider[PreflightInputs]):
         facts = self._facts(inputs)
         verdict = preflight.judge(facts, inputs.expects, inputs.stage)
         for finding in verdict.warnings:
-            StderrReporter().note(f"{inputs.connection.place}: warning: {finding.line}")
+            StderrReporter().note(f"{inputs.connection.place}: warning: {finding}")
         if verdict.failures:
             raise preflight.PreflightError(inputs.connection.place, inputs.stage, verdict.findings)
         return dict(preflight.outputs(facts, inputs.expects, verdict))
@@ -64,9 +64,9 @@ class Preflight(Resource, module="gpu", name="Preflight"):
     memory_gib: pulumi.Output[int]
     gpus: pulumi.Output[Mapping[str, Mapping[str, Any]]]
     """IOMMU group, driver and NUMA node by PCI address."""
-    warnings: pulumi.Output[Sequence[str]]
-    """What works but will hurt, a line each."""
-    findings: pulumi.Output[Sequence[str]]
+    warnings: pulumi.Output[Sequence[Mapping[str, Any]]]
+    """What works but will hurt: `{code, problem, path, level}` of each."""
+    findings: pulumi.Output[Sequence[Mapping[str, Any]]]
     """What a refresh found in the way; empty after `up`."""
 
     def __init__(

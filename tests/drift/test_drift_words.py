@@ -61,11 +61,10 @@ def test_a_mig_layout_and_the_findings_of_a_preflight() -> None:
     )  # fmt: skip
     (two,) = found("MigLayout", inputs, old, {"allocatable": {"nvidia.com/gpu": 49.0}})
     assert two.found == "49 nvidia.com/gpu"
-    line = (
-        "preflight.driver-loaded: nvidia is loaded; expected none; remove the driver from the host"
-    )
-    (three,) = found("Preflight", {}, {"findings": []}, {"findings": [line]})
-    assert (three.id, three.do) == ("driver.installed", "remove the driver from the host")
+    loaded = {"code": "preflight.driver-loaded", "problem": "nvidia is loaded; expected none"}
+    (three,) = found("Preflight", {}, {"findings": []}, {"findings": [loaded]})
+    assert (three.id, three.found) == ("driver.installed", "nvidia is loaded; expected none")
+    assert "reboot" in three.do
 
 
 def test_a_finding_of_a_provider_keeps_its_code() -> None:

@@ -9,10 +9,10 @@ import pytest
 from gpuclusters.adapters.credentials import SshCredentials
 from gpuclusters.adapters.host_facts import SshHostFacts
 from gpuclusters.adapters.ssh import SshHost
+from gpuclusters.core import codes
 from gpuclusters.domain.connection import HostConnection
 from gpuclusters.domain.platforms import PRESETS, Platform
 from gpuclusters.domain.preflight import judge
-from gpuclusters.domain.preflight_catalogue import KINDS
 from gpuclusters.domain.preflight_expects import Expects, Stage, expects_of
 from gpuclusters.domain.topology import Board
 from gpuclusters.providers.preflight import PreflightProvider
@@ -47,7 +47,9 @@ def found(
     credentials = SshCredentials("test", private_key=host.client_key.read_text())
     reached = SshHost(HostConnection(**host.connection), credentials)
     facts = SshHostFacts(reached).read(expects.functions)
-    return [finding.name for finding in judge(facts, expects, stage).findings]
+    return [
+        finding.code.removeprefix("preflight.") for finding in judge(facts, expects, stage).findings
+    ]
 
 
 def test_a_prepared_host_passes_both_stages_with_one_command(machine: SimulatedHost) -> None:
@@ -136,7 +138,7 @@ def test_up_stops_with_everything_that_is_wrong_and_changes_nothing(
     assert "3 findings; nothing was changed" in text
     for name in ("function-missing", "foreign-in-group", "disk-short"):
         assert f"preflight.{name}: " in text
-        assert KINDS[name].remedy in text
+        assert codes.listed()[f"preflight.{name}"].do in text
     assert "Traceback" not in text
     assert len(machine.commands()) == 1
 
@@ -167,8 +169,8 @@ def test_a_refresh_tells_what_went_wrong_since_and_the_next_up_looks_again(
     machine.inject(faults.GpuFellOffTheBus(module=2), K.OldVersion())
     try:
         live = provider.read(PreflightProvider, made)
-        assert [f.split(":")[0] for f in live.outputs["findings"]] == ["preflight.off-the-bus"]
-        assert [w.split(":")[0] for w in live.outputs["warnings"]] == ["preflight.kernel-old"]
+        assert [f["code"] for f in live.outputs["findings"]] == ["preflight.off-the-bus"]
+        assert [w["code"] for w in live.outputs["warnings"]] == ["preflight.kernel-old"]
         made.outputs = live.outputs
         assert provider.diff(PreflightProvider, live.outputs, wanted(machine)).changes
         with pytest.raises(StepFailed, match=r"preflight\.off-the-bus"):
@@ -187,8 +189,8 @@ def test_warnings_let_up_go_on_and_are_said(
         made = provider.create(PreflightProvider, wanted(machine))
     finally:
         machine.clear_faults()
-    assert "preflight.kernel-old: Linux 6.8.0-51-generic" in made.outputs["warnings"][0]
-    assert "warning: preflight.kernel-old" in provider.stderr.read_text()
+    assert made.outputs["warnings"][0]["problem"].startswith("Linux 6.8.0-51-generic")
+    assert "[preflight.kernel-old]" in provider.stderr.read_text()
 
 
 def test_another_stage_or_host_is_another_look(

@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 
+from gpuclusters.core import codes
 from gpuclusters.domain import (
     dated_table,
     fabric,
-    preflight_hardware_kinds,
-    preflight_software_kinds,
 )
 from gpuclusters.domain.dated_table import Source
 
@@ -52,16 +51,15 @@ def _large_literals() -> Iterator[tuple[str, str]]:
 def test_large_tables_in_the_code_have_sources_too() -> None:
     found = set(_large_literals())
     assert {("fabric_codes", "CODES"), ("kata_chart", "SHIMS")} <= found
-    rows = {"preflight_hardware_kinds", "preflight_software_kinds"}
-    for module in {module for module, _ in found} - rows | {"versions"}:
+    for module in {module for module, _ in found} | {"versions"}:
         sources = getattr(importlib.import_module(f"gpuclusters.domain.{module}"), "SOURCES", ())
         assert sources, f"{module} has no SOURCES"
         assert all(isinstance(one, Source) for one in sources)
 
 
 def test_rows_in_the_code_that_have_a_source_each_name_it() -> None:
-    kinds = {**preflight_hardware_kinds.KINDS, **preflight_software_kinds.KINDS}
-    assert [name for name, one in kinds.items() if not one.source] == []
+    found = {c: one for c, one in codes.listed().items() if c.startswith("preflight.")}
+    assert [c for c, one in found.items() if not one.source] == ["preflight.not-read"]
     assert [board for board, one in fabric.BOARDS.items() if not (one.source and one.as_of)] == []
 
 

@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpuclusters.core import codes
+from gpuclusters.core.finding import Level
 from gpuclusters.domain import preflight
 from gpuclusters.domain.platforms import PRESETS, Platform
 from gpuclusters.domain.preflight import judge
-from gpuclusters.domain.preflight_catalogue import KINDS
 from gpuclusters.domain.preflight_expects import Expects, Stage, VfioBackend, expects_of
 from gpuclusters.domain.preflight_facts import (
     Bar,
@@ -23,7 +24,8 @@ from gpuclusters.domain.preflight_facts import (
     NumaFact,
     PciFact,
 )
-from gpuclusters.domain.preflight_kind import Severity
+from gpuclusters.domain.preflight_finding import AREA
+from gpuclusters.domain.preflight_finding import stages as stages_of
 from gpuclusters.domain.topology import Board
 from tests.unit.preflight_machines import (
     EXPECTS,
@@ -45,7 +47,7 @@ BOTH = (BARE, PREPARED)
 
 
 def names(facts: HostFacts, stage: Stage, expects: Expects = EXPECTS) -> list[str]:
-    return [finding.name for finding in judge(facts, expects, stage).findings]
+    return [finding.code.removeprefix(AREA) for finding in judge(facts, expects, stage).findings]
 
 
 def fabric(status: int, output: str = "") -> Change:
@@ -167,13 +169,15 @@ def test_a_broken_machine_is_found_with_its_remedy(
         found = names(change(machines[stage]), stage)
         if stage in stages:
             assert name in found
-        elif stage not in KINDS[name].stages:
+        elif stage not in stages_of(AREA + name):
             assert name not in found
 
 
 def test_every_finding_of_the_catalogue_has_a_case() -> None:
-    elsewhere = {"iommufd-missing"}
-    assert {name for name, _, _ in CASES} | elsewhere == set(KINDS)
+    elsewhere = {"iommufd-missing", "not-read"}
+    assert {name for name, _, _ in CASES} | elsewhere == {
+        code.removeprefix(AREA) for code in codes.listed() if code.startswith(AREA)
+    }
 
 
 def test_a_machine_that_is_right_has_no_finding() -> None:
@@ -216,11 +220,11 @@ def test_all_findings_of_a_machine_come_at_once_with_remedy_and_source() -> None
     assert "nothing was changed" in text.splitlines()[0]
     for name in ("disk-short", "memory-short", "function-missing", "off-the-bus", "wrong-function"):
         assert f"preflight.{name}: " in text
-        assert KINDS[name].remedy in text
-        assert KINDS[name].source in text
+        assert codes.listed()[AREA + name].do in text
+        assert codes.listed()[AREA + name].source in text
     assert f"GPU 1 ({GPU_1}): revision ff, header type ff" in text
     assert f"GPU 5 ({GPU_5}): no PCI function" in text
-    assert "expected: 10de:2330" in text
+    assert "expected 10de:2330" in text
 
 
 @pytest.mark.parametrize(
@@ -342,9 +346,9 @@ def test_whatever_a_machine_says_is_judged(
         fabric=FabricFact(status, output),
     )
     verdict = judge(facts, EXPECTS, stage)
-    assert all(f.kind.severity is Severity.FAILURE for f in verdict.failures)
-    assert all(stage in f.kind.stages for f in verdict.findings)
-    assert all("\n" not in f.line for f in verdict.findings)
+    assert all(f.level is Level.BLOCK for f in verdict.failures)
+    assert all(stage in stages_of(f.code) for f in verdict.findings)
+    assert all("\n" not in str(f) for f in verdict.findings)
     # A device that is not ours never makes a machine better.
     without = {a: f for a, f in facts.functions.items() if a in EXPECTS.functions}
     fewer = judge(replace(facts, functions=without), EXPECTS, stage)
