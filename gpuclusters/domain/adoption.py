@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from gpuclusters.domain.refusals import RefusalError
+from gpuclusters.core.finding import refused
 
 _LONGEST = 120
 
@@ -20,11 +20,12 @@ def require_alike(what: str, found: Sequence[str]) -> None:
     """Refuse to take over what differs.
 
     Raises:
-        RefusalError: with every difference.
+        Refused: with every difference.
     """
     if found:
-        raise RefusalError(
+        raise refused(
             f"adopt {what}",
+            "adopt.differs",
             f"what is there differs from what is declared: {'; '.join(found)}",
             "declare it as it is, or bring it to what is declared, and run again; nothing was changed",
         )

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from gpuclusters.domain.refusals import RefusalError
+from gpuclusters.core.finding import refused
 
 TOOL = "nvidia_gpu_tools.py"
 
@@ -60,13 +60,14 @@ def require_map(host: str, configured: Mapping[int, str], reading: ModuleReading
         reading: what the machine answered.
 
     Raises:
-        RefusalError: a difference, with both maps side by side and the lines to write; or a GPU
+        Refused: a difference, with both maps side by side and the lines to write; or a GPU
             that did not answer although nobody has it.
     """
     wrong = list(differences(configured, reading))
     if wrong:
-        raise RefusalError(
+        raise refused(
             host,
+            "fabric.modules-differ",
             f"GPUs {', '.join(map(str, wrong))} are not at the PCI addresses of the configuration:\n"
             + _side_by_side(configured, reading),
             _to_write(configured, reading),
@@ -75,8 +76,9 @@ def require_map(host: str, configured: Mapping[int, str], reading: ModuleReading
         by_address = {address: module for module, address in configured.items()}
         named = [f"GPU {by_address.get(a, '?')} ({a})" for a in reading.silent]
         words = f" ({reading.said})" if reading.said else ""
-        raise RefusalError(
+        raise refused(
             host,
+            "fabric.module-silent",
             f"{', '.join(named)} did not say in which module it sits, while "
             f"{len(reading.modules)} others did{words}",
             "look at it with `lspci -vs` (`rev ff` is a GPU that fell off the bus) and "

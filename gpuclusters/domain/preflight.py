@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
-from gpuclusters.core.finding import Finding, Level
+from gpuclusters.core.finding import Finding, Level, Refused
 from gpuclusters.domain import (
     preflight_fabric,
     preflight_functions,
@@ -18,7 +18,6 @@ from gpuclusters.domain import (
 from gpuclusters.domain.preflight_expects import Expects, Stage
 from gpuclusters.domain.preflight_facts import HostFacts
 from gpuclusters.domain.preflight_finding import Check, Look, stages, text
-from gpuclusters.domain.refusals import RefusalError
 
 CHECKS: tuple[Check, ...] = (
     *preflight_machine.CHECKS,
@@ -60,20 +59,21 @@ def stage_of(facts: HostFacts, expects: Expects) -> Stage:
     return Stage.PREPARED if taken else Stage.BARE
 
 
-class PreflightError(RefusalError):
+class PreflightError(Refused):
     """A machine that cannot go on, with all that is wrong with it."""
 
+    error_id = "preflight.machine-unfit"
+
     def __init__(self, where: str, stage: Stage, findings: Sequence[Finding]) -> None:
-        count = "one finding" if len(findings) == 1 else f"{len(findings)} findings"
-        state = "cannot be prepared" if stage is Stage.BARE else "is not ready for virtual machines"
-        super().__init__(
-            where,
-            f"the machine {state}, {count}; nothing was changed by this step",
-            "\n".join(text(finding) for finding in findings),
-        )
+        super().__init__(where, findings)
+        self.stage = stage
 
     def __str__(self) -> str:
-        return f"{self.where}: {self.problem}\n{self.remedy}"
+        count = "one finding" if len(self.findings) == 1 else f"{len(self.findings)} findings"
+        bare = self.stage is Stage.BARE
+        state = "cannot be prepared" if bare else "is not ready for virtual machines"
+        head = f"{self.target}: the machine {state}, {count}; nothing was changed by this step"
+        return "\n".join([head, *(text(finding) for finding in self.findings)])
 
 
 def outputs(facts: HostFacts, expects: Expects, verdict: Verdict) -> Mapping[str, Any]:

@@ -7,10 +7,10 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
+from gpuclusters.core.finding import Refused
 from gpuclusters.domain.connection import HostConnection
 from gpuclusters.domain.custom_resource import Name
 from gpuclusters.domain.preflight_expects import Expects
-from gpuclusters.domain.refusals import RefusalError
 from gpuclusters.domain.topology import repeated
 
 
@@ -44,18 +44,19 @@ class FleetInputs(BaseModel):
         return f"{self.cluster}/fleet"
 
 
-class FleetError(RefusalError):
+class FleetError(Refused):
     """Machines that cannot be prepared, each with all that is wrong with it."""
 
+    error_id = "preflight.fleet-unfit"
+
     def __init__(self, reports: Sequence[str], looked_at: int) -> None:
-        super().__init__(
-            "preflight",
-            f"{len(reports)} of {looked_at} machines cannot be prepared; nothing was changed on any of them",
-            "\n".join(reports),
-        )
+        super().__init__("preflight", ())
+        self.reports, self.looked_at = tuple(reports), looked_at
 
     def __str__(self) -> str:
-        return f"{self.where}: {self.problem}\n{self.remedy}"
+        count = f"{len(self.reports)} of {self.looked_at} machines"
+        head = f"{self.target}: {count} cannot be prepared; nothing was changed on any of them"
+        return "\n".join([head, *self.reports])
 
 
 def to_look_at(inputs: FleetInputs, before: Mapping[str, Any]) -> tuple[FleetMachine, ...]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from gpuclusters.core.codes import Severity
 from gpuclusters.drift.finding import Finding, Unseen
-from gpuclusters.drift.kinds import KINDS
+from gpuclusters.drift.kinds import kind_of
 from gpuclusters.drift.report import Looked, Report, report
 from gpuclusters.review.plan import Action
 
@@ -86,8 +86,10 @@ def report_of(value: Any, *, ignore: Sequence[str] = ()) -> Report:
 
 
 def _finding_of(entry: Mapping[str, Any]) -> Finding:
-    if entry["id"] not in KINDS:
-        raise ValueError(f"no kind {entry['id']!r}; it may be of a later version")
+    try:
+        kind_of(entry["id"])
+    except KeyError:
+        raise ValueError(f"no kind {entry['id']!r}; it may be of a later version") from None
     up = entry["up_puts_it_back"]
     return Finding(
         str(entry["id"]),

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from gpuclusters.core.codes import Severity
 from gpuclusters.drift.kind import Group, Kind
-from gpuclusters.drift.kinds import KINDS
+from gpuclusters.drift.kinds import kind_of
 from gpuclusters.review.secrets import masked_text
 from gpuclusters.review.text import cut, visible
 
@@ -43,7 +43,7 @@ class Finding:
     @property
     def kind(self) -> Kind:
         """Its kind."""
-        return KINDS[self.id]
+        return kind_of(self.id)
 
     @property
     def severity(self) -> Severity:

@@ -114,12 +114,21 @@ def _group(code: str) -> Group:
     return _GROUPS.get(code.partition(".")[0], Group.HOSTS)
 
 
-_CODES = (
-    Kind(id_, _group(id_), code.severity, code.means.rstrip("."), code.do)
-    for id_, code in codes.listed().items()
-    if code.severity
-)
+def _of(id_: str, code: codes.Code) -> Kind:
+    return Kind(id_, _group(id_), code.severity or _C, code.means.rstrip("."), code.do)
+
+
+_CODES = (_of(id_, code) for id_, code in codes.listed().items() if code.severity)
 KINDS: Final[Mapping[str, Kind]] = {
     kind.id: kind for kind in (*_HOSTS, *_CLUSTER, *_TENANTS, *_HELM, *_STACK, *_CODES)
 }
 """By id."""
+
+
+def kind_of(id_: str) -> Kind:
+    """A kind of drift; any other code, which a refresh may find too, is critical.
+
+    Raises:
+        KeyError: nobody has listed it.
+    """
+    return KINDS.get(id_) or _of(id_, codes.listed()[id_])

@@ -21,7 +21,6 @@ def _collected() -> Iterator[Entry]:
     return chain(
         findings.operator(),
         findings.fabric(),
-        sites.refusals(),
         sites.classes(),
         findings.doctor(),
         findings.drift(),

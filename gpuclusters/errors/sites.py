@@ -11,7 +11,6 @@ from gpuclusters.errors.entry import MESSAGE_SAYS, Category, Entry
 from gpuclusters.providers.edge import INVALID_INPUT
 from gpuclusters.providers.failures import FOR_THE_USER
 
-REFUSAL = ("gpuclusters.domain.refusals", "RefusalError")
 FABRIC = ("gpuclusters.domain.fabric_codes", "FabricError")
 FAMILIES = (
     *((kind.__module__, kind.__qualname__) for kind in FOR_THE_USER),
@@ -29,8 +28,8 @@ _LAB_COMMAND = "gpuclusters.cli.lab"
 """Its `one_sentence` names what the parts of the lab raise."""
 _PACKAGES = ("gpuclusters", "lab")
 _DERIVED = r"^class \w+\(.*Error"
-_SPOKEN_BY_INSTANCE = (REFUSAL, FABRIC)
-"""Families whose own class is never the id: refusals are named by function, answers by number."""
+_SPOKEN_BY_INSTANCE = (FABRIC, ("gpuclusters.core.finding", "Refused"))
+"""Families whose own class is never the id: refusals have codes, answers numbers."""
 
 
 def functions_that_call(home: source.Module, name: str) -> Iterator[tuple[str, ast.Call, ast.AST]]:
@@ -52,26 +51,6 @@ def functions_that_call(home: source.Module, name: str) -> Iterator[tuple[str, a
             yield from below(child, inner, around)
 
     yield from below(home.tree, (), home.tree)
-
-
-def refusals() -> Iterator[Entry]:
-    """Everything that we could do and will not."""
-    found: dict[str, tuple[source.Module, list[tuple[ast.Call, ast.AST]]]] = {}
-    for home in source.modules("gpuclusters", r"\bRefusalError\("):
-        if home.defines("RefusalError") != REFUSAL:
-            continue
-        for id_, call, scope in functions_that_call(home, "RefusalError"):
-            found.setdefault(id_, (home, []))[1].append((call, scope))
-    for id_, (home, calls) in found.items():
-        problems = [said for c, s in calls if (said := source.argument(c, 1, "problem", s))]
-        remedies = [said for c, s in calls if (said := source.argument(c, 2, "remedy", s))]
-        yield Entry(
-            id_,
-            Category.STEP,
-            tuple(dict.fromkeys(problems)) or ("What was found stands in the message.",),
-            tuple(dict.fromkeys(remedies)) or (MESSAGE_SAYS,),
-            place=home.name,
-        )
 
 
 def families() -> Iterator[tuple[str, str]]:

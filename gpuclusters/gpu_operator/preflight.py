@@ -8,10 +8,10 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from gpuclusters.core.finding import Refused
 from gpuclusters.domain.custom_resource import Name
 from gpuclusters.domain.helm_release import revisions
 from gpuclusters.domain.ports import ClusterObjects
-from gpuclusters.domain.refusals import RefusalError
 from gpuclusters.gpu_operator import checks
 from gpuclusters.gpu_operator.checks import Facts, Finding, Plan
 from gpuclusters.gpu_operator.objects import (
@@ -70,19 +70,19 @@ class OperatorPreflightInputs(BaseModel):
         )
 
 
-class OperatorPreflightError(RefusalError):
+class OperatorPreflightError(Refused):
     """The operator cannot be installed as declared; says all that is in the way."""
 
-    def __init__(self, place: str, findings: Sequence[Finding]) -> None:
-        noun = "thing is" if len(findings) == 1 else "things are"
-        super().__init__(
-            place,
-            f"{len(findings)} {noun} in the way of the GPU Operator; nothing was changed",
-            "\n".join(finding.text for finding in findings),
-        )
+    error_id = "gpu.operator-blocked"
+
+    def __init__(self, target: str, found: Sequence[Finding]) -> None:
+        super().__init__(target, ())
+        self.found = tuple(found)
 
     def __str__(self) -> str:
-        return f"{self.where}: {self.problem}\n{self.remedy}"
+        noun = "thing is" if len(self.found) == 1 else "things are"
+        head = f"{self.target}: {len(self.found)} {noun} in the way of the GPU Operator; nothing was changed"
+        return "\n".join([head, *(finding.text for finding in self.found)])
 
 
 @dataclass(frozen=True, slots=True)

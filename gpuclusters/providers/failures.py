@@ -15,7 +15,6 @@ from gpuclusters.adapters.errors import AdapterError
 from gpuclusters.core.finding import Refused
 from gpuclusters.domain.error_id import labelled
 from gpuclusters.domain.fabric_state import FabricError
-from gpuclusters.domain.refusals import RefusalError
 
 # Shorter texts would make the message unreadable and are no secret worth the name.
 SHORTEST_SECRET = 12
@@ -32,7 +31,7 @@ class InvalidStateError(Exception):
 
 # Errors whose text is written for the user. All others are defects of this program.
 FOR_THE_USER = (
-    AdapterError, Refused, FabricError, RefusalError, InvalidStateError,
+    AdapterError, Refused, FabricError, InvalidStateError,
 )  # fmt: skip
 
 

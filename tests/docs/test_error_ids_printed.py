@@ -18,10 +18,10 @@ from gpuclusters.cli.errors import NoStackError, RunError, UsageError
 from gpuclusters.cli.main import main
 from gpuclusters.config.errors import ConfigError
 from gpuclusters.config.stack import parse
+from gpuclusters.core.finding import refused
 from gpuclusters.domain import error_id
 from gpuclusters.domain.fabric_codes import FabricError
 from gpuclusters.domain.preflight_fleet import FleetError
-from gpuclusters.domain.refusals import RefusalError
 from gpuclusters.errors import catalogue
 from gpuclusters.providers.failures import StepError, explained
 from gpuclusters.review.plan import PlanError
@@ -75,26 +75,18 @@ def test_a_missing_key_has_the_id_of_missing_keys() -> None:
     assert [fault.code for fault in faults] == ["config.missing-key"]
 
 
-def fabric_refuses() -> RefusalError:
-    return RefusalError("hgx-01", "it is Tuesday", "wait")
-
-
-def test_a_refusal_is_named_after_the_function_that_makes_it() -> None:
-    assert fabric_refuses().error_id == "test-error-ids-printed-fabric-refuses"
-    made = next(RefusalError("a", "b", "c") for _ in range(1))
-    assert made.error_id.startswith("test-error-ids-printed-test-a-refusal")
-
-
-def test_ids_survive_being_handed_to_another_process() -> None:
-    kept = pickle.loads(pickle.dumps(fabric_refuses()))
-    assert error_id.of(kept) == "test-error-ids-printed-fabric-refuses"
+def test_a_refusal_says_its_codes_in_every_process() -> None:
+    error = refused("hgx-01", "fabric.no-room", "it is Tuesday", "wait")
+    for one in (error, pickle.loads(pickle.dumps(error))):
+        assert error_id.labelled(one) == "hgx-01: it is Tuesday; wait [fabric.no-room]"
+        assert ids(str(one))[0] in catalogue()
 
 
 @pytest.mark.parametrize(
     ("error", "expected"),
     [
         (HostKeyMismatchError("a", "b", "c", "d"), "host-key-mismatch"),
-        (FleetError(["report"], 2), "fleet"),
+        (FleetError(["report"], 2), "preflight.fleet-unfit"),
         (FabricError("hgx-01", "activate partition 3", -8, ""), "fm-return-8"),
         (FabricError("hgx-01", "activate partition 3", -99, ""), "fm-return-unknown"),
         (NoStackError("none"), "no-stack"),
@@ -126,7 +118,7 @@ def test_foreign_errors_have_none() -> None:
 def test_a_failed_step_ends_its_first_line_with_the_id() -> None:
     with pytest.raises(StepError) as caught, explained("create x", ()):
         raise FleetError(["hgx-01: all wrong"], 2)
-    assert str(caught.value).splitlines()[0].endswith("[fleet]")
+    assert str(caught.value).splitlines()[0].endswith("[preflight.fleet-unfit]")
     with pytest.raises(StepError) as caught, explained("create x", ()):
         raise ZeroDivisionError
     assert ids(str(caught.value)) == ["defect"]

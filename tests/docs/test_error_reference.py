@@ -67,7 +67,7 @@ def _families() -> set[tuple[str, str]]:
     return set(families())
 
 
-@pytest.mark.parametrize("kind", ["UsageError", "RunError", "AdapterError", "RefusalError"])
+@pytest.mark.parametrize("kind", ["UsageError", "RunError", "AdapterError", "Refused"])
 def test_families_are_found_in_the_source(kind: str) -> None:
     homes = [name for name, one in _families() if one == kind]
     assert homes

@@ -191,6 +191,12 @@ def test_every_kind_says_what_to_do_and_no_placeholder_is_left() -> None:
     assert Finding("unit-failed", "{what}", "{0}").remedy.endswith("on {what}")
 
 
+def test_a_code_that_is_no_kind_of_drift_is_told_as_critical() -> None:
+    one = Finding("service-vm.no-answer", "hgx-01", "vm")
+    assert (one.severity, one.group) == ("critical", "hosts")
+    assert one.remedy
+
+
 def test_the_page_has_every_kind_with_how_bad_it_is() -> None:
     page = (Path(__file__).resolve().parents[2] / "docs/drift.md").read_text()
     for kind in KINDS.values():

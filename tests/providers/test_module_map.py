@@ -12,10 +12,10 @@ from gpuclusters.adapters.credentials import find_credentials
 from gpuclusters.adapters.errors import CommandFailedError
 from gpuclusters.adapters.module_map import SshModuleMap
 from gpuclusters.adapters.ssh import SshHost
+from gpuclusters.core.finding import Refused
 from gpuclusters.domain.connection import HostConnection
 from gpuclusters.domain.module_map import require_map
 from gpuclusters.domain.platforms import PRESETS, Platform
-from gpuclusters.domain.refusals import RefusalError
 from lab.hosts import faults
 from tests.fixtures.hosts import SimulatedHost
 
@@ -87,7 +87,7 @@ def test_gpus_that_changed_places_are_refused_with_both_maps_and_what_to_write(
     host: SimulatedHost,
 ) -> None:
     host.inject(faults.ModuleMapShuffled(modules=(3, 6)))
-    with pytest.raises(RefusalError) as refused:
+    with pytest.raises(Refused) as refused:
         require_map("hgx-01", GPUS, reached(host).read(ADDRESSES))
     said = str(refused.value)
     assert "GPUs 3, 6 are not at the PCI addresses" in said
@@ -113,7 +113,7 @@ def test_a_gpu_that_a_vm_has_is_not_touched_and_known_from_before(host: Simulate
 
 def test_a_gpu_that_does_not_answer_is_refused_by_name(host: SimulatedHost) -> None:
     host.inject(faults.ModuleNameUnknown(module=5))  # at the first address: the tool stops there
-    with pytest.raises(RefusalError) as refused:
+    with pytest.raises(Refused) as refused:
         require_map("hgx-01", GPUS, reached(host).read(ADDRESSES))
     assert "GPU 5 (0000:0f:00.0)" in str(refused.value)
     assert "does not support module name query" in str(refused.value)
@@ -121,7 +121,7 @@ def test_a_gpu_that_does_not_answer_is_refused_by_name(host: SimulatedHost) -> N
 
 def test_a_gpu_off_the_bus_is_refused_by_name(host: SimulatedHost) -> None:
     host.inject(faults.GpuFellOffTheBus(module=4))
-    with pytest.raises(RefusalError, match=r"GPU 4 \(0000:bb:00.0\)"):
+    with pytest.raises(Refused, match=r"GPU 4 \(0000:bb:00.0\)"):
         require_map("hgx-01", GPUS, reached(host).read(ADDRESSES))
 
 

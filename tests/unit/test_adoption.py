@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
+from gpuclusters.core.finding import Refused
 from gpuclusters.domain import adoption
-from gpuclusters.domain.refusals import RefusalError
 from gpuclusters.domain.rke2 import Role
 from gpuclusters.driver import decide
 from gpuclusters.gpu_operator import mig_node
@@ -31,11 +31,11 @@ AGENT = {
 
 def test_a_refusal_tells_all_and_what_to_do() -> None:
     adoption.require_alike("CdiSpec a:/b", [])
-    with pytest.raises(RefusalError) as refused:
+    with pytest.raises(Refused) as refused:
         adoption.require_alike("CdiSpec a:/b", ["one", "two"])
     assert str(refused.value) == (
         "adopt CdiSpec a:/b: what is there differs from what is declared: one; two; declare it as it is, or "
-        "bring it to what is declared, and run again; nothing was changed"
+        "bring it to what is declared, and run again; nothing was changed [adopt.differs]"
     )
 
 

@@ -10,7 +10,6 @@ from pydantic import ValidationError
 
 from gpuclusters.core.finding import Refused
 from gpuclusters.domain.fabric_codes import CODES, Action, FabricError, action, code_of_exit
-from gpuclusters.domain.refusals import RefusalError
 from gpuclusters.fabric.partitions import ensure_partitions, release_partitions
 from tests.unit.fabric_board import GPUS, PAIRS, SINGLES, Board, inputs
 
@@ -145,7 +144,7 @@ def test_fewer_links_are_a_warning_and_no_links_a_refusal_where_gpus_are_to_talk
 def test_gpus_in_other_modules_stop_before_anything_is_changed() -> None:
     board = Board(active=set(SINGLES), shuffled={GPUS["1"]: 2, GPUS["2"]: 1})
     board.restart()
-    with pytest.raises(RefusalError, match="GPUs 1, 2 are not at the PCI addresses"):
+    with pytest.raises(Refused, match="GPUs 1, 2 are not at the PCI addresses"):
         ensure_partitions(inputs(PAIRS), board.fabric_with_modules, applied=SINGLES)
     assert board.calls == ["modules"]
     # GPUs that cannot say it are taken as stated.
