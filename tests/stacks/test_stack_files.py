@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 from collections import Counter
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,6 +20,7 @@ from tests.components.recorder import Recorder
 from tests.stacks.declaring import MADE_UP, PROJECT, declared
 
 HOST = re.compile(r"hgx-\d+")
+LONGEST = 120
 MOST_RESOURCES = 15
 """For one machine; resources make every preview and every state larger."""
 STACK_FILES = sorted(path.name for path in PROJECT.glob("Pulumi.*.yaml"))
@@ -46,11 +50,26 @@ def previewed(name: str) -> Recorder:
     return declared(keys(name), preview=True)
 
 
+def written(value: Any) -> str:
+    """An input as a line: what is long is told by its digest, what is not known yet by a question mark."""
+    text = json.dumps(value, sort_keys=True, default=lambda _: "?", ensure_ascii=False)
+    if len(text) <= LONGEST:
+        return text
+    return f"{len(text)} characters, sha256 {hashlib.sha256(text.encode()).hexdigest()[:12]}"
+
+
 @pytest.mark.parametrize("name", STACK_FILES)
 def test_a_stack_file_declares_exactly_this(name: str, snapshot: SnapshotAssertion) -> None:
+    """Types, names and inputs; of machines that are alike, those of the first."""
     engine = previewed(name)
-    counted = Counter(f"{r.type} {HOST.sub('HOST', r.name)}" for r in engine.seen)
-    lines = [f"{line} × {n}" if n > 1 else line for line, n in sorted(counted.items())]
+    alike: dict[str, list[Mapping[str, Any]]] = {}
+    for one in sorted(engine.seen, key=lambda one: one.name):
+        alike.setdefault(f"{one.type} {HOST.sub('HOST', one.name)}", []).append(one.inputs)
+    lines = []
+    for title, inputs in sorted(alike.items()):
+        lines.append(f"{title} × {len(inputs)}" if len(inputs) > 1 else title)
+        stated = {key: value for key, value in inputs[0].items() if value is not None}
+        lines += [f"    {key}: {written(value)}" for key, value in sorted(stated.items())]
     assert "\n".join(lines) == snapshot
 
 
