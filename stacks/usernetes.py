@@ -59,7 +59,7 @@ def build(config: UsernetesConfig, secrets: Secrets) -> Outputs:
         name: RootlessHost(name, _prepared(config, hosts, name)) for name in hosts.connections
     }
     made = UsernetesCluster(config.name, _cluster(config, hosts, prepared))
-    kubeconfig = api_way.held_open(
+    kubeconfig = api_way.open_api_tunnel(
         made.kubeconfig,
         access=usernetes_plan.api(config),
         host=hosts.connections[config.control_plane.host],

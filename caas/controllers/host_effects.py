@@ -32,7 +32,6 @@ from gpuclusters.lease.effects import (
     DeactivatePartition,
     Effect,
     Failed,
-    GiveBack,
     Outcome,
     ReadBoard,
     ReadFirmware,
@@ -40,6 +39,7 @@ from gpuclusters.lease.effects import (
     Refused,
     Reset,
     Succeeded,
+    Unfence,
     Withhold,
 )
 from gpuclusters.lease.firmware import Golden
@@ -102,7 +102,7 @@ class HostEffects:
                 return Succeeded(effect, await self._board())
             case Withhold((module, _, phase)):
                 return await self._withhold(effect, module, closed=phase is Phase.QUARANTINED)
-            case GiveBack(modules):
+            case Unfence(modules):
                 await self._give_back(modules)
                 return Succeeded(effect)
             case DeactivatePartition(partition):

@@ -41,7 +41,7 @@ from gpuclusters.lease.model import (
 )
 from gpuclusters.lease.placement import BoardView
 from gpuclusters.lease.plan import Change
-from gpuclusters.lease.state import Away, Lease, Orders, Pod, PodState
+from gpuclusters.lease.state import Lease, NodeLost, Orders, Pod, PodState
 
 EFFECT_SECONDS = 90.0
 """The longest that an effect may take, if its phase sets no other time."""
@@ -177,7 +177,7 @@ class HostLeases:
         """
         before, now = self._board.away, None
         if message is not None:
-            now = Away(self._clock() if before is None else before.since, message)
+            now = NodeLost(self._clock() if before is None else before.since, message)
         if now != before:
             self._board = self._board.with_away(now)
             self._news.set()

@@ -19,7 +19,7 @@ from gpuclusters.domain.usernetes_network import ApiAccess
 from gpuclusters.providers import api_tunnel
 
 
-def held_open(
+def open_api_tunnel(
     kubeconfig: pulumi.Output[str],
     *,
     access: ApiAccess,

@@ -8,7 +8,7 @@ import pulumi
 
 from gpuclusters.boot.model import HostBootInputs
 from gpuclusters.providers.converging import ConvergingProvider, ConvergingResource
-from gpuclusters.providers.kept import Properties
+from gpuclusters.providers.reconciling import Properties
 
 if TYPE_CHECKING:
     from gpuclusters.adapters.ssh import SshHost
@@ -26,7 +26,7 @@ class HostBootProvider(ConvergingProvider[HostBootInputs, "BootState"]):
         self, inputs: HostBootInputs, before: Properties, host: SshHost
     ) -> BootCapability:
         """The boot of one host."""
-        from gpuclusters.adapters.here import StderrReporter, SystemClock
+        from gpuclusters.adapters.system import StderrReporter, SystemClock
         from gpuclusters.boot.host import BootCapability
 
         old = before.get("files") or {}

@@ -10,7 +10,7 @@ import pulumi
 from gpuclusters.cdi.decide import devices_in
 from gpuclusters.cdi.model import CdiSpecInputs
 from gpuclusters.providers.converging import ConvergingProvider, ConvergingResource
-from gpuclusters.providers.kept import Properties
+from gpuclusters.providers.reconciling import Properties
 
 if TYPE_CHECKING:
     from gpuclusters.adapters.ssh import SshHost

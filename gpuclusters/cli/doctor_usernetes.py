@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from gpuclusters.adapters.credentials import SshCredentials
 from gpuclusters.adapters.errors import AdapterError
-from gpuclusters.adapters.here import StderrReporter
 from gpuclusters.adapters.ssh import SshHost
+from gpuclusters.adapters.system import StderrReporter
 from gpuclusters.cli import doctor_machines
 from gpuclusters.cli.diagnosis import Diagnosis, failure, of_findings, well
 from gpuclusters.cli.doctor_hosts import error_name

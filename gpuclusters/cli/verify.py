@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.console import Console
 
 from gpuclusters.adapters.errors import AdapterError
-from gpuclusters.adapters.here import time_of_day
+from gpuclusters.adapters.system import time_of_day
 from gpuclusters.cli import verify_bundle, verify_caas, verify_rke2, verify_usernetes
 from gpuclusters.cli.errors import RunError, WrongOptionError
 from gpuclusters.cli.progress import steps

@@ -9,7 +9,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from gpuclusters.adapters.cluster_jobs import ClusterJobs
-from gpuclusters.adapters.here import StderrReporter, SystemClock
+from gpuclusters.adapters.system import StderrReporter, SystemClock
 from gpuclusters.cli.errors import RunError, UsageError, WrongOptionError
 from gpuclusters.cli.project import Project
 from gpuclusters.cli.verify_access import admin_kubeconfig, lab_inventory

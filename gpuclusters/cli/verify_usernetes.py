@@ -12,8 +12,8 @@ from pydantic import ValidationError
 from gpuclusters.adapters.cluster_jobs import ClusterJobs
 from gpuclusters.adapters.credentials import SshCredentials
 from gpuclusters.adapters.errors import AdapterError
-from gpuclusters.adapters.here import StderrReporter, SystemClock
 from gpuclusters.adapters.ssh import SshHost
+from gpuclusters.adapters.system import StderrReporter, SystemClock
 from gpuclusters.cli import verify_hosts
 from gpuclusters.cli.errors import RunError, WrongOptionError
 from gpuclusters.cli.project import Project

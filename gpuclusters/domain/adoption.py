@@ -16,7 +16,7 @@ from gpuclusters.core.finding import refused
 _LONGEST = 120
 
 
-def require_alike(what: str, found: Sequence[str]) -> None:
+def require_no_diff(what: str, found: Sequence[str]) -> None:
     """Refuse to take over what differs.
 
     Raises:

@@ -11,7 +11,7 @@ from gpuclusters.driver import decide
 from gpuclusters.driver.model import GpuDriverInputs, LiveDriver
 from gpuclusters.providers.converging import ConvergingProvider, ConvergingResource
 from gpuclusters.providers.hosts import host as reach
-from gpuclusters.providers.kept import Properties
+from gpuclusters.providers.reconciling import Properties
 
 if TYPE_CHECKING:
     from gpuclusters.adapters.ssh import SshHost
@@ -35,7 +35,7 @@ class GpuDriverProvider(ConvergingProvider[GpuDriverInputs, LiveDriver]):
         host: SshHost,
     ) -> DriverCapability:
         """The driver of one host."""
-        from gpuclusters.adapters.here import StderrReporter, SystemClock
+        from gpuclusters.adapters.system import StderrReporter, SystemClock
         from gpuclusters.driver.host import DriverCapability
         from gpuclusters.rke2.host import SshRke2Control
 

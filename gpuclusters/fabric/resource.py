@@ -20,14 +20,14 @@ from gpuclusters.fabric.partitions import (
     release_partitions,
 )
 from gpuclusters.providers.hosts import host
-from gpuclusters.providers.kept import KeptProvider, Live, Properties
+from gpuclusters.providers.reconciling import Live, Properties, ReconcilingProvider
 from gpuclusters.providers.resource import Resource
 
 if TYPE_CHECKING:
     from gpuclusters.adapters.ssh import SshHost
 
 
-class FabricPartitionsProvider(KeptProvider[FabricInputs]):
+class FabricPartitionsProvider(ReconcilingProvider[FabricInputs]):
     """Keeps the whole active set of a board; a partition in use is never deactivated."""
 
     model = FabricInputs
@@ -80,8 +80,8 @@ class FabricPartitionsProvider(KeptProvider[FabricInputs]):
 
 
 def _fabric(inputs: FabricInputs, reached: SshHost) -> Fabric:
-    from gpuclusters.adapters.here import StderrReporter, SystemClock
     from gpuclusters.adapters.module_map import SshModuleMap
+    from gpuclusters.adapters.system import StderrReporter, SystemClock
     from gpuclusters.fabric.manager import SshFabricManager
     from gpuclusters.host.remote import SshPciDevices
 

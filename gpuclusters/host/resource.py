@@ -9,7 +9,7 @@ import pulumi
 from gpuclusters.host.file import FileCapability
 from gpuclusters.host.model import MAX_CONTENT_BYTES, HostFileSpec, LiveFile
 from gpuclusters.providers.converging import ConvergingProvider, ConvergingResource
-from gpuclusters.providers.kept import Properties
+from gpuclusters.providers.reconciling import Properties
 
 if TYPE_CHECKING:
     from gpuclusters.adapters.ssh import SshHost

@@ -18,14 +18,14 @@ from gpuclusters.lease.effects import (
     Effect,
     Failed,
     FindPod,
-    GiveBack,
     Outcome,
     ReadBoard,
     Refused,
     Succeeded,
+    Unfence,
     Withhold,
 )
-from gpuclusters.lease.state import Away, Entry, Lease, Orders, Pod, PodState
+from gpuclusters.lease.state import Entry, Lease, NodeLost, Orders, Pod, PodState
 
 FIRST_PAUSE_SECONDS = 0.5
 LONGEST_PAUSE_SECONDS = 15.0
@@ -67,7 +67,7 @@ class Board:
     pods: Mapping[str, Pod] = field(default_factory=dict)
     attempts: Mapping[Effect, Attempt] = field(default_factory=dict)
     reading: Reading | None = None
-    away: Away | None = None
+    away: NodeLost | None = None
     """Set while the host's node is lost."""
     heard: bool = True
     """Whether the machine has answered since it came back, from an absence or from a boot."""
@@ -108,7 +108,7 @@ class Board:
         }
         return replace(self, attempts=kept, reading=None, heard=False)
 
-    def with_away(self, away: Away | None) -> Board:
+    def with_away(self, away: NodeLost | None) -> Board:
         """The node is lost, or is there. When it is back, what was read of the machine before is old."""
         if away is None and self.away is not None:
             return replace(self, away=None, reading=None, heard=False)
@@ -130,7 +130,7 @@ class Board:
                 return replace(self._dropped(effect), reading=reading, heard=True)
             case Succeeded(DeactivatePartition(partition)):
                 return self._dropped(effect)._with_partition(partition, active=False)
-            case Succeeded(GiveBack(modules)):
+            case Succeeded(Unfence(modules)):
                 return self._dropped(effect)._with_withheld(modules, withheld=False)
             case Succeeded(Withhold((module, _, _))):
                 return self._answered(outcome)._with_withheld([module], withheld=True)
@@ -182,7 +182,7 @@ class Board:
                 mine = of[0] == module and of != entry
                 return mine and not self.attempts[effect].in_flight
             case (
-                ReadBoard() | GiveBack() | DeactivatePartition()
+                ReadBoard() | Unfence() | DeactivatePartition()
                 | FindPod() | AdmitPod() | DeletePod()
             ):  # fmt: skip
                 return False
@@ -225,6 +225,6 @@ class Board:
 
 
 _TRIED_AGAIN = (
-    ReadBoard, Withhold, GiveBack, DeactivatePartition, FindPod, AdmitPod, DeletePod
+    ReadBoard, Withhold, Unfence, DeactivatePartition, FindPod, AdmitPod, DeletePod
 )  # fmt: skip
 """A refusal of these is no verdict about a GPU."""

@@ -16,13 +16,13 @@ from gpuclusters.lease.effects import (
     ClearMemory,
     DeactivatePartition,
     Effect,
-    GiveBack,
     ReadFirmware,
     ReadKnobs,
     Refused,
     Reset,
     Result,
     Succeeded,
+    Unfence,
 )
 from gpuclusters.lease.firmware import firmware_findings, knob_findings
 from gpuclusters.lease.holding import decide_absence, decide_groups
@@ -255,7 +255,7 @@ def _give_back(draft: Draft) -> None:
         draft.reading(lease.entry for lease in free)
         return
     if modules := reading.seen.withheld.intersection(lease.module for lease in free):
-        draft.want(GiveBack(modules))
+        draft.want(Unfence(modules))
 
 
 def _outcome(draft: Draft, effect: Effect) -> Succeeded | Refused | None:

@@ -31,7 +31,7 @@ class Withhold:
 
 
 @dataclass(frozen=True, slots=True)
-class GiveBack:
+class Unfence:
     """Say on the machine that these free GPUs are nobody's business any more."""
 
     modules: frozenset[int]
@@ -119,7 +119,7 @@ class DeletePod:
 Effect = (
     ReadBoard
     | Withhold
-    | GiveBack
+    | Unfence
     | DeactivatePartition
     | ActivatePartition
     | Reset
@@ -131,7 +131,7 @@ Effect = (
     | DeletePod
 )
 
-FABRIC = (ReadBoard, GiveBack, DeactivatePartition, ActivatePartition)
+FABRIC = (ReadBoard, Unfence, DeactivatePartition, ActivatePartition)
 """One at a time per board: what one reads the other changes."""
 
 

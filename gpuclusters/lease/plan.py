@@ -11,8 +11,8 @@ from gpuclusters.lease.effects import (
     ActivatePartition,
     Effect,
     FindPod,
-    GiveBack,
     ReadBoard,
+    Unfence,
     Withhold,
 )
 from gpuclusters.lease.model import HELD, ConditionType, Holder, Phase
@@ -129,7 +129,7 @@ class Draft:
         match effect:
             case Withhold((module, _, _)):
                 return True, frozenset({module})
-            case GiveBack(modules):
+            case Unfence(modules):
                 return False, modules
             case ActivatePartition(partition):
                 return False, frozenset(self.board.orders.partitions.get(partition, ()))

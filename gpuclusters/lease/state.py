@@ -52,7 +52,7 @@ class Reason(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Away:
+class NodeLost:
     """The host's node is lost: not Ready, or gone. Nobody can be expected to answer there."""
 
     since: float

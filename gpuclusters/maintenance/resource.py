@@ -9,7 +9,7 @@ import pulumi
 from gpuclusters.maintenance import decide
 from gpuclusters.maintenance.decide import MaintenanceInputs
 from gpuclusters.providers.cluster import ClusterProvider
-from gpuclusters.providers.kept import Live, Properties
+from gpuclusters.providers.reconciling import Live, Properties
 from gpuclusters.providers.resource import ModelResource
 
 
@@ -21,7 +21,7 @@ class NodeMaintenanceProvider(ClusterProvider[MaintenanceInputs]):
 
     def ensure(self, inputs: MaintenanceInputs, before: Properties) -> Properties:  # noqa: ARG002
         """Cordon the node and wait until its GPUs are nobody's."""
-        from gpuclusters.adapters.here import StderrReporter, SystemClock
+        from gpuclusters.adapters.system import StderrReporter, SystemClock
 
         duty = decide.begin(inputs, self.cluster(inputs), SystemClock(), StderrReporter())
         return duty.outputs()

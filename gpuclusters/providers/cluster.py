@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gpuclusters.providers.kept import I, KeptProvider, Properties
+from gpuclusters.providers.reconciling import I, Properties, ReconcilingProvider
 
 if TYPE_CHECKING:
     from gpuclusters.adapters.cluster_jobs import ClusterJobs
 
 
-class ClusterProvider(KeptProvider[I]):
+class ClusterProvider(ReconcilingProvider[I]):
     """Keeps something in the cluster that the input `kubeconfig` leads to."""
 
     identity = frozenset({"cluster"})

@@ -10,7 +10,7 @@ import pulumi
 from gpuclusters.core.converge import Capability, converge
 from gpuclusters.core.finding import Finding, Level
 from gpuclusters.providers.hosts import host
-from gpuclusters.providers.kept import I, KeptProvider, Live, Properties
+from gpuclusters.providers.reconciling import I, Live, Properties, ReconcilingProvider
 from gpuclusters.providers.resource import ModelResource
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Provable(Protocol[L_contra]):
         """Refuse if it does not serve what it was made for."""
 
 
-class ConvergingProvider(KeptProvider[I], Generic[I, L]):
+class ConvergingProvider(ReconcilingProvider[I], Generic[I, L]):
     """A provider says what its capability is and what of the live state are outputs."""
 
     changes_machine = True
@@ -62,7 +62,7 @@ class ConvergingProvider(KeptProvider[I], Generic[I, L]):
 
     def ensure(self, inputs: I, before: Properties) -> Properties:
         """Converge."""
-        from gpuclusters.adapters.here import StderrReporter
+        from gpuclusters.adapters.system import StderrReporter
 
         capability = self._capability(inputs, before)
         live = converge(capability, StderrReporter(), made_before=self.is_made(inputs, before))

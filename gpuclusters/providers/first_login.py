@@ -5,11 +5,11 @@ from __future__ import annotations
 import pulumi
 
 from gpuclusters.domain.first_login import FirstLoginInputs
-from gpuclusters.providers.kept import KeptProvider, Live, Properties
+from gpuclusters.providers.reconciling import Live, Properties, ReconcilingProvider
 from gpuclusters.providers.resource import ModelResource
 
 
-class FirstLoginProvider(KeptProvider[FirstLoginInputs]):
+class FirstLoginProvider(ReconcilingProvider[FirstLoginInputs]):
     """Waits once for each machine; owns nothing on it."""
 
     model = FirstLoginInputs
@@ -19,8 +19,8 @@ class FirstLoginProvider(KeptProvider[FirstLoginInputs]):
         """Logged in, and set up."""
         from gpuclusters.adapters.credentials import find_credentials
         from gpuclusters.adapters.first_login import wait_until_ready
-        from gpuclusters.adapters.here import SystemClock
         from gpuclusters.adapters.ssh import SshHost
+        from gpuclusters.adapters.system import SystemClock
 
         credentials = find_credentials(self.ssh_key)
         host = SshHost(inputs.connection, credentials, connect_attempts=1)

@@ -19,13 +19,13 @@ from gpuclusters.domain.preflight_expects import Stage
 from gpuclusters.domain.preflight_finding import text
 from gpuclusters.domain.preflight_fleet import FleetError, FleetInputs, FleetMachine, to_look_at
 from gpuclusters.providers.hosts import host
-from gpuclusters.providers.kept import KeptProvider, Live, Properties
+from gpuclusters.providers.reconciling import Live, Properties, ReconcilingProvider
 from gpuclusters.providers.resource import Resource
 
 AT_A_TIME = 64
 
 
-class FleetPreflightProvider(KeptProvider[FleetInputs]):
+class FleetPreflightProvider(ReconcilingProvider[FleetInputs]):
     """Fails with the findings of all machines; there is nothing to keep and nothing to remove."""
 
     model = FleetInputs
@@ -33,7 +33,7 @@ class FleetPreflightProvider(KeptProvider[FleetInputs]):
 
     def ensure(self, inputs: FleetInputs, before: Properties) -> Properties:
         """Look at machines that are new, and stop if anything is in the way on any of them."""
-        from gpuclusters.adapters.here import StderrReporter
+        from gpuclusters.adapters.system import StderrReporter
 
         machines = to_look_at(inputs, before)
         verdicts = self._verdicts(machines)

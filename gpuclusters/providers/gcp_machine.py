@@ -11,7 +11,7 @@ from gpuclusters.domain import gcp_placement
 from gpuclusters.domain.gcp_compute import Instance
 from gpuclusters.domain.gcp_machine import GcpMachineInputs
 from gpuclusters.providers.google_cloud import access, compute
-from gpuclusters.providers.kept import KeptProvider, Live, Properties
+from gpuclusters.providers.reconciling import Live, Properties, ReconcilingProvider
 from gpuclusters.providers.resource import Resource
 
 ONCE = ("user_data", "create_timeout_seconds")
@@ -19,7 +19,7 @@ ONCE = ("user_data", "create_timeout_seconds")
 version of this program must not make all machines anew."""
 
 
-class GcpMachineProvider(KeptProvider[GcpMachineInputs]):
+class GcpMachineProvider(ReconcilingProvider[GcpMachineInputs]):
     """Finds, makes, starts and deletes one machine; where it is stays where it is."""
 
     model = GcpMachineInputs
@@ -56,7 +56,7 @@ class GcpMachineProvider(KeptProvider[GcpMachineInputs]):
 
     def ensure(self, inputs: GcpMachineInputs, before: Properties) -> Properties:  # noqa: ARG002
         """The machine, running."""
-        from gpuclusters.adapters.here import StderrReporter, SystemClock
+        from gpuclusters.adapters.system import StderrReporter, SystemClock
 
         live = gcp_placement.ensure(inputs, compute(inputs.google), SystemClock(), StderrReporter())
         return _outputs(inputs, live)

@@ -9,11 +9,11 @@ import pulumi
 from gpuclusters.domain import gcp_quota
 from gpuclusters.domain.gcp_quota import GcpQuotaInputs
 from gpuclusters.providers.google_cloud import access, compute
-from gpuclusters.providers.kept import KeptProvider, Live, Properties
+from gpuclusters.providers.reconciling import Live, Properties, ReconcilingProvider
 from gpuclusters.providers.resource import Resource
 
 
-class GcpQuotaProvider(KeptProvider[GcpQuotaInputs]):
+class GcpQuotaProvider(ReconcilingProvider[GcpQuotaInputs]):
     """Asks whenever the machines of a cluster change; owns nothing on Google Cloud."""
 
     model = GcpQuotaInputs

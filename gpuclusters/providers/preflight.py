@@ -11,11 +11,11 @@ from gpuclusters.domain import preflight
 from gpuclusters.domain.preflight_expects import PreflightInputs
 from gpuclusters.domain.preflight_facts import HostFacts
 from gpuclusters.providers.hosts import host
-from gpuclusters.providers.kept import KeptProvider, Live, Properties
+from gpuclusters.providers.reconciling import Live, Properties, ReconcilingProvider
 from gpuclusters.providers.resource import Resource
 
 
-class PreflightProvider(KeptProvider[PreflightInputs]):
+class PreflightProvider(ReconcilingProvider[PreflightInputs]):
     """Fails with all findings at once; there is nothing to keep and nothing to remove."""
 
     model = PreflightInputs
@@ -23,7 +23,7 @@ class PreflightProvider(KeptProvider[PreflightInputs]):
 
     def ensure(self, inputs: PreflightInputs, before: Properties) -> Properties:  # noqa: ARG002
         """Look, and stop if anything is in the way; warnings are said and kept."""
-        from gpuclusters.adapters.here import StderrReporter
+        from gpuclusters.adapters.system import StderrReporter
 
         facts = self._facts(inputs)
         verdict = preflight.judge(facts, inputs.expects, inputs.stage)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pulumi
 
 if TYPE_CHECKING:
-    from gpuclusters.providers.kept import KeptProvider
+    from gpuclusters.providers.reconciling import ReconcilingProvider
 
 PACKAGE = "gpu-clusters"
 
@@ -32,7 +32,7 @@ class Resource(pulumi.CustomResource):
 class ModelResource(Resource):
     """Inputs are the fields of the provider's model, outputs are the annotations."""
 
-    provider: ClassVar[type[KeptProvider[Any]]]
+    provider: ClassVar[type[ReconcilingProvider[Any]]]
 
     def __init__(
         self,

@@ -7,11 +7,11 @@ from typing import Any
 import pulumi
 from pulumi.dynamic import CreateResult
 
-from gpuclusters.providers.made_once import MadeOnceProvider
+from gpuclusters.providers.generated_secret import GeneratedSecret
 from gpuclusters.providers.resource import Resource
 
 
-class SshHostKeyProvider(MadeOnceProvider):
+class SshHostKeyProvider(GeneratedSecret):
     """Makes a key pair, once: the first connection to the machine is verified already."""
 
     owner = "machine"

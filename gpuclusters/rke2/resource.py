@@ -12,9 +12,9 @@ from gpuclusters.core.converge import converge
 from gpuclusters.domain import rke2
 from gpuclusters.providers import edge
 from gpuclusters.providers.converging import ConvergingProvider, ConvergingResource
+from gpuclusters.providers.generated_secret import GeneratedSecret
 from gpuclusters.providers.hosts import host as reach
-from gpuclusters.providers.kept import Properties
-from gpuclusters.providers.made_once import MadeOnceProvider
+from gpuclusters.providers.reconciling import Properties
 from gpuclusters.providers.resource import Resource
 from gpuclusters.rke2 import decide
 from gpuclusters.rke2.model import LiveNode, Rke2NodeInputs
@@ -52,7 +52,7 @@ class Rke2NodeProvider(ConvergingProvider[Rke2NodeInputs, LiveNode]):
 
     def ensure(self, inputs: Rke2NodeInputs, before: Properties) -> Properties:
         """Install, configure, join; or only what of it is missing."""
-        from gpuclusters.adapters.here import StderrReporter
+        from gpuclusters.adapters.system import StderrReporter
 
         capability = self._made(inputs, reach(inputs.connection, self.ssh_key), before)
         same = bool(before) and self._parsed(before) == inputs
@@ -89,7 +89,7 @@ class Rke2NodeProvider(ConvergingProvider[Rke2NodeInputs, LiveNode]):
     def _made(
         self, inputs: Rke2NodeInputs, host: SshHost, before: Properties | None
     ) -> Rke2Capability:
-        from gpuclusters.adapters.here import StderrReporter, SystemClock
+        from gpuclusters.adapters.system import StderrReporter, SystemClock
         from gpuclusters.rke2.host import Rke2Capability, SshRke2Control, SshRke2Host
 
         others = [SshRke2Control(reach(one, self.ssh_key)) for one in inputs.control]
@@ -117,7 +117,7 @@ class Rke2Node(ConvergingResource, module="gpu", name="Rke2Node"):
         super().__init__(name, pulumi.ResourceOptions.merge(opts, secret), **inputs)
 
 
-class Rke2TokensProvider(MadeOnceProvider):
+class Rke2TokensProvider(GeneratedSecret):
     """Makes two random texts, once.
 
     They are never made anew: the server token opens the cluster's own secrets and every etcd snapshot, so

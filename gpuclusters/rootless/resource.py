@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pulumi
 
 from gpuclusters.providers.converging import ConvergingProvider, ConvergingResource
-from gpuclusters.providers.kept import Properties
+from gpuclusters.providers.reconciling import Properties
 from gpuclusters.rootless import decide, packages
 from gpuclusters.rootless.model import LiveRootless, RootlessHostInputs
 
@@ -30,7 +30,7 @@ class RootlessHostProvider(ConvergingProvider[RootlessHostInputs, LiveRootless])
         host: SshHost,
     ) -> RootlessCapability:
         """One account on one host."""
-        from gpuclusters.adapters.here import StderrReporter
+        from gpuclusters.adapters.system import StderrReporter
         from gpuclusters.rootless.host import RootlessCapability
 
         return RootlessCapability(inputs, host, StderrReporter())

@@ -9,7 +9,7 @@ import pulumi
 from gpuclusters.core.converge import converge
 from gpuclusters.providers.converging import DRIFT, ConvergingProvider, ConvergingResource
 from gpuclusters.providers.hosts import host as host_of
-from gpuclusters.providers.kept import Live, Properties
+from gpuclusters.providers.reconciling import Live, Properties
 from gpuclusters.service_vm.health import said
 from gpuclusters.service_vm.model import ServiceVmInputs
 
@@ -29,7 +29,7 @@ class ServiceVmProvider(ConvergingProvider[ServiceVmInputs, "LiveVm"]):
         self, inputs: ServiceVmInputs, before: Properties, host: SshHost
     ) -> ServiceVmCapability:
         """The VM of one host."""
-        from gpuclusters.adapters.here import StderrReporter, SystemClock
+        from gpuclusters.adapters.system import StderrReporter, SystemClock
         from gpuclusters.fabric.manager import SshFabricManager
         from gpuclusters.host.remote import SshPciDevices
         from gpuclusters.service_vm.host import ServiceVmCapability
@@ -48,7 +48,7 @@ class ServiceVmProvider(ConvergingProvider[ServiceVmInputs, "LiveVm"]):
 
     def ensure(self, inputs: ServiceVmInputs, before: Properties) -> Properties:
         """Define, start and wait for the fabric manager."""
-        from gpuclusters.adapters.here import StderrReporter
+        from gpuclusters.adapters.system import StderrReporter
 
         reached = host_of(inputs.connection, self.ssh_key)
         with reached.exclusive:

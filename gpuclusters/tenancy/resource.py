@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pulumi
 
-from gpuclusters.providers.kept import KeptProvider, Live, Properties
+from gpuclusters.providers.reconciling import Live, Properties, ReconcilingProvider
 from gpuclusters.providers.resource import Resource
 from gpuclusters.tenancy import cluster as reconcile_tenancy
 from gpuclusters.tenancy.cluster import DEFAULT_TIMEOUT_SECONDS, TenancyInputs
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gpuclusters.adapters.kubernetes_objects import KubernetesObjects
 
 
-class TenancyPolicyProvider(KeptProvider[TenancyInputs]):
+class TenancyPolicyProvider(ReconcilingProvider[TenancyInputs]):
     """Ready only when everything is enforced; goes only when no GPU is leased any more."""
 
     model = TenancyInputs
@@ -25,7 +25,7 @@ class TenancyPolicyProvider(KeptProvider[TenancyInputs]):
 
     def ensure(self, inputs: TenancyInputs, before: Properties) -> Properties:  # noqa: ARG002
         """Apply the Tenancy and wait for the controller and the proofs."""
-        from gpuclusters.adapters.here import SystemClock
+        from gpuclusters.adapters.system import SystemClock
 
         return _outputs(
             reconcile_tenancy.ensure_tenancy(

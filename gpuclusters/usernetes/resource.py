@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from gpuclusters.providers import edge
 from gpuclusters.providers.converging import ConvergingProvider, ConvergingResource
 from gpuclusters.providers.hosts import host as reach
-from gpuclusters.providers.kept import Properties
+from gpuclusters.providers.reconciling import Properties
 from gpuclusters.usernetes import cluster
 from gpuclusters.usernetes.decide import LivePlace, release_problem
 from gpuclusters.usernetes.model import UsernetesNodeInputs
@@ -53,7 +53,7 @@ class UsernetesNodeProvider(ConvergingProvider[UsernetesNodeInputs, LivePlace]):
         self, inputs: UsernetesNodeInputs, before: Properties, host: SshHost
     ) -> NodeCapability:
         """The node, and the control plane that knows of it."""
-        from gpuclusters.adapters.here import StderrReporter, SystemClock
+        from gpuclusters.adapters.system import StderrReporter, SystemClock
         from gpuclusters.usernetes.capability import NodeCapability
         from gpuclusters.usernetes.control import SshNodeControl
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pulumi
 
 from gpuclusters.providers.converging import ConvergingProvider, ConvergingResource
-from gpuclusters.providers.kept import Properties
+from gpuclusters.providers.reconciling import Properties
 from gpuclusters.vfio.model import VfioBindingInputs, VfioFunction
 
 if TYPE_CHECKING:

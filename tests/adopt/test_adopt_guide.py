@@ -13,7 +13,7 @@ import yaml
 
 from gpuclusters.domain import rke2
 from gpuclusters.fabric import resource as fabric_partitions
-from gpuclusters.providers.kept import KeptProvider
+from gpuclusters.providers.reconciling import ReconcilingProvider
 from gpuclusters.providers.server import PROVIDERS
 from lab.hosts import rke2_release
 from tests.adopt.guide import DOCS, commands, run
@@ -251,13 +251,13 @@ def test_the_guide_tells_of_every_resource_that_keeps_something() -> None:
             line for line in compared.splitlines() if line.startswith("|") and f"`{kind}`" in line
         )
         assert "| `machines` |" in row or "| `tenants` |" in row
-        assert providers[kind].differences is not KeptProvider.differences
+        assert providers[kind].differences is not ReconcilingProvider.differences
 
 
-def _providers() -> list[type[KeptProvider[Any]]]:
+def _providers() -> list[type[ReconcilingProvider[Any]]]:
     for path in PROVIDERS.values():
         import_module(path.partition(":")[0])
-    found, todo = [], [KeptProvider]
+    found, todo = [], [ReconcilingProvider]
     while todo:
         todo += (below := todo.pop().__subclasses__())
         # One without a model is what others have in common.

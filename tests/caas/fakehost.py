@@ -15,13 +15,13 @@ from gpuclusters.lease.effects import (
     DeactivatePartition,
     Effect,
     Failed,
-    GiveBack,
     Outcome,
     ReadBoard,
     ReadFirmware,
     ReadKnobs,
     Reset,
     Succeeded,
+    Unfence,
     Withhold,
 )
 from gpuclusters.lease.state import Orders
@@ -70,7 +70,7 @@ class FakeHost:
             case Withhold((module, _, _)):
                 self.withheld.add(module)
                 return Succeeded(effect)
-            case GiveBack(modules):
+            case Unfence(modules):
                 self.withheld -= modules
                 return Succeeded(effect)
             case ActivatePartition(partition):

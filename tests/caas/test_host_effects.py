@@ -17,11 +17,11 @@ from gpuclusters.lease.effects import (
     DeactivatePartition,
     Effect,
     Failed,
-    GiveBack,
     Outcome,
     ReadBoard,
     Reset,
     Succeeded,
+    Unfence,
     Withhold,
 )
 from gpuclusters.lease.firmware import Golden
@@ -129,7 +129,7 @@ def test_a_partition_counts_as_active_when_its_gpus_are_given_back() -> None:
 
 def test_free_gpus_are_given_back_where_no_partition_is_kept_active() -> None:
     machine = Machine()
-    effect = GiveBack(frozenset({3, 1}))
+    effect = Unfence(frozenset({3, 1}))
     assert done(machine, effect) == Succeeded(effect)
     assert machine.told == [["rm", "-rf", withheld(PCI[1]), withheld(PCI[3])]]
     assert isinstance(done(Machine(rm=1), effect), Failed)

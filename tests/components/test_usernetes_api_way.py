@@ -63,7 +63,7 @@ def _reached(access: ApiAccess, kubeconfig: str) -> list[str]:
     found: list[str] = []
 
     def program() -> None:
-        api_way.held_open(
+        api_way.open_api_tunnel(
             pulumi.Output.from_input(kubeconfig),
             access=access,
             host=HOST,

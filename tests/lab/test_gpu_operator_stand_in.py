@@ -26,8 +26,8 @@ import pytest
 import yaml
 
 import lab.kubelet
-from gpuclusters.adapters.here import StderrReporter, SystemClock
 from gpuclusters.adapters.kubernetes_objects import KubernetesObjects
+from gpuclusters.adapters.system import StderrReporter, SystemClock
 from gpuclusters.core.finding import Refused
 from gpuclusters.gpu_operator import crds, mig_node, readiness
 from gpuclusters.gpu_operator.chart import crd_documents

@@ -12,7 +12,7 @@ import pytest
 
 from gpuclusters.adapters.cluster_jobs import ClusterJobs
 from gpuclusters.adapters.errors import BusyError, CommandFailedError
-from gpuclusters.adapters.here import SystemClock
+from gpuclusters.adapters.system import SystemClock
 from gpuclusters.domain.ports import ObjectKind
 from gpuclusters.gpu_operator.objects import CLUSTER_POLICY
 from gpuclusters.proof import jobs as proof_jobs

@@ -16,8 +16,8 @@ import pytest
 
 import lab.hosts
 from gpuclusters.adapters.credentials import SshCredentials
-from gpuclusters.adapters.here import SystemClock
 from gpuclusters.adapters.ssh import SshHost
+from gpuclusters.adapters.system import SystemClock
 from gpuclusters.boot.host import reboot
 from gpuclusters.domain.connection import HostConnection
 from gpuclusters.host import drop_ins

@@ -22,8 +22,8 @@ import pytest
 import yaml
 
 import lab.hosts
-from gpuclusters.adapters.here import SystemClock
 from gpuclusters.adapters.kubernetes_objects import KubernetesObjects
+from gpuclusters.adapters.system import SystemClock
 from gpuclusters.gpu_operator import crds
 from gpuclusters.gpu_operator.chart import crd_documents
 from lab import control_plane, gpu_operator, images, nodes, tools

@@ -17,7 +17,7 @@ import pytest
 
 import lab.kubelet
 from gpuclusters.adapters.cluster_jobs import ClusterJobs
-from gpuclusters.adapters.here import SystemClock
+from gpuclusters.adapters.system import SystemClock
 from gpuclusters.core.finding import Refused
 from gpuclusters.domain import device_plugin_manifest
 from gpuclusters.domain.ports import ObjectKind

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -136,6 +137,11 @@ def _plain(struct: struct_pb2.Struct) -> Properties:
     return MessageToDict(struct)
 
 
+def _program(environment: Mapping[str, str]) -> list[str]:
+    own = [sys.executable, "-m", "tests.providers.serve"]
+    return own if "TEST_PROVIDERS" in environment else [str(PLUGIN)]
+
+
 @contextmanager
 def provider_process(
     stderr: Path, environment: Mapping[str, str] | None = None, config: Properties | None = None
@@ -151,7 +157,7 @@ def provider_process(
     address = f"127.0.0.1:{engine.getsockname()[1]}"
     with stderr.open("a") as said:
         process = subprocess.Popen(
-            [PLUGIN, address],
+            [*_program(environment or {}), address],
             cwd=PROJECT,
             stdout=subprocess.PIPE,
             stderr=said,

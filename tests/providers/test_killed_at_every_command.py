@@ -21,9 +21,9 @@ import pytest
 
 from gpuclusters.adapters.credentials import find_credentials
 from gpuclusters.adapters.errors import AdapterError
-from gpuclusters.adapters.here import StderrReporter, SystemClock
 from gpuclusters.adapters.scripts import run_script
 from gpuclusters.adapters.ssh import Completed, SshHost
+from gpuclusters.adapters.system import StderrReporter, SystemClock
 from gpuclusters.boot import model as host_boot
 from gpuclusters.boot.host import BootCapability
 from gpuclusters.boot.model import HostBootInputs

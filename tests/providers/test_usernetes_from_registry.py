@@ -129,6 +129,9 @@ def simulated(kube_api: KubeCluster) -> Iterator[Site]:
         shutil.rmtree(folder)
 
 
+WITH_STAND_IN = {"TEST_PROVIDERS": f"NodeWithStandIn={NodeWithStandIn.__module__}:NodeWithStandIn"}
+
+
 def reached(host: SimulatedHost) -> Site:
     """A simulated host as a site."""
     connection = HostConnection.model_validate(host.connection)
@@ -151,7 +154,7 @@ def prepared(site: Site, gpus: int, *, sudo: bool, **versions: str) -> dict[str,
 def test_a_control_plane_comes_from_upstreams_makefile_and_goes_without_a_trace(
     site: Site, shared_processes: StartProvider
 ) -> None:
-    process = shared_processes(dict(site.environment))
+    process = shared_processes({**site.environment, **WITH_STAND_IN})
     live = site.usable()
     gpus = live.host_gpu or (STAND_IN,)
     kind = UsernetesNodeProvider if live.host_gpu else NodeWithStandIn
@@ -281,7 +284,7 @@ def test_a_host_without_a_gpu_is_refused_with_what_is_missing(
 ) -> None:
     (host,) = hosts(1, platform="plain-server")
     site = reached(host)
-    process = start_provider(host)
+    process = start_provider(host, **WITH_STAND_IN)
     with pytest.raises(StepFailed, match="its driver serves no GPU"):
         process.create(RootlessHostProvider, prepared(site, 1, sudo=True))
     with pytest.raises(UnusableHostError, match="rootless Docker of operator does not answer"):

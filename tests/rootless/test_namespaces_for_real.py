@@ -93,16 +93,16 @@ def test_ids_come_after_everybody_elses_and_belong_to_nobody_else(machine: Priva
     for file in ("/etc/subuid", "/etc/subgid"):
         machine.output("sh", "-c", f"echo somebody:3000000:65536 >>{file}")
     before = without_range(machine, "bob")
-    assert (before.subuids, before.subgids) == ((), ())
+    assert (before.subuid, before.subgid) == ((), ())
     assert (3_000_000, 65_536) in before.taken
     first = next_range(before)
     assert first == 3_065_536
     machine.script(SCRIPTS / "account.sh", "ids", "bob", str(first), str(LEAST_IDS))
     after = looked_at(machine, "bob")
-    assert after.subuids == after.subgids == ((first, LEAST_IDS),)
+    assert after.subuid == after.subgid == ((first, LEAST_IDS),)
     assert machine.output("rootlesskit", "id", "-u", account="bob") == "0\n"
     # The next account does not get the same.
-    assert with_range(machine, "carol").subuids == ((first + LEAST_IDS, LEAST_IDS),)
+    assert with_range(machine, "carol").subuid == ((first + LEAST_IDS, LEAST_IDS),)
 
 
 def test_a_file_of_an_id_beyond_the_range_cannot_be_unpacked(machine: PrivateMachine) -> None:

@@ -28,7 +28,6 @@ from gpuclusters.lease.effects import (
     Effect,
     Failed,
     FindPod,
-    GiveBack,
     Outcome,
     ReadBoard,
     ReadFirmware,
@@ -36,12 +35,13 @@ from gpuclusters.lease.effects import (
     Refused,
     Reset,
     Succeeded,
+    Unfence,
     Withhold,
 )
 from gpuclusters.lease.firmware import Golden
 from gpuclusters.lease.model import EDGES, HELD, ConditionType, Holder, Phase, RecyclePolicy
 from gpuclusters.lease.plan import Change, Plan
-from gpuclusters.lease.state import Away, Lease, Orders, Pod, PodState, Reason
+from gpuclusters.lease.state import Lease, NodeLost, Orders, Pod, PodState, Reason
 
 HOST = "h"
 NOW = 1000.0
@@ -282,7 +282,7 @@ class World:
             for x in controller.leases
         }
         pods = {pod.uid: pod for pod in controller.pods}
-        away = Away(NOW if controller.away == "short" else 0.0, "") if controller.away else None
+        away = NodeLost(NOW if controller.away == "short" else 0.0, "") if controller.away else None
         attempts = dict(controller.attempts)
         return Board(
             self.orders, leases, pods, attempts, controller.reading, away, controller.heard
@@ -379,7 +379,7 @@ class World:
         )
         state = self._put(state, number, me._replace(attempts=frozenset(attempts.items())))
         for message in sent:
-            marks = isinstance(message.effect, Withhold | GiveBack) and not self.setting.layouts
+            marks = isinstance(message.effect, Withhold | Unfence) and not self.setting.layouts
             if isinstance(message.effect, FindPod) or marks:
                 # What it says only goes forward; lateness of it is lateness of the view. And marks
                 # are looked at by nobody but a stack.
@@ -499,7 +499,7 @@ class World:
                 yield Succeeded(effect, seen), state
             case Withhold((module, _, _)):
                 yield Succeeded(effect), state._replace(withheld=state.withheld | {module})
-            case GiveBack(modules):
+            case Unfence(modules):
                 yield Succeeded(effect), state._replace(withheld=state.withheld - modules)
             case DeactivatePartition(partition):
                 modules = frozenset(self.setting.partitions[partition])

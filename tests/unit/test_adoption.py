@@ -30,9 +30,9 @@ AGENT = {
 
 
 def test_a_refusal_tells_all_and_what_to_do() -> None:
-    adoption.require_alike("CdiSpec a:/b", [])
+    adoption.require_no_diff("CdiSpec a:/b", [])
     with pytest.raises(Refused) as refused:
-        adoption.require_alike("CdiSpec a:/b", ["one", "two"])
+        adoption.require_no_diff("CdiSpec a:/b", ["one", "two"])
     assert str(refused.value) == (
         "adopt CdiSpec a:/b: what is there differs from what is declared: one; two; declare it as it is, or "
         "bring it to what is declared, and run again; nothing was changed [adopt.differs]"

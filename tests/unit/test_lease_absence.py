@@ -20,7 +20,7 @@ from gpuclusters.lease.effects import (
 from gpuclusters.lease.holding import PATIENCE_SECONDS
 from gpuclusters.lease.model import HELD, WAITING_FOR_NODE, Holder, Phase
 from gpuclusters.lease.plan import STANDS_STILL
-from gpuclusters.lease.state import Away, Lease, Pod, PodState
+from gpuclusters.lease.state import Lease, NodeLost, Pod, PodState
 from tests.unit.lease_world import Setting
 
 PAIR = {0: (1, 2)}
@@ -52,7 +52,7 @@ def board(
         for module, phase in enumerate(phases, start=1)
     }
     pod = Pod("p0", state, "h/0" if admitted else "")
-    return Board(ORDERS, leases, {"p0": pod}, away=Away(since, MESSAGE))
+    return Board(ORDERS, leases, {"p0": pod}, away=NodeLost(since, MESSAGE))
 
 
 def carried_out(board: Board, now: float) -> Board:
@@ -86,7 +86,7 @@ def test_on_the_way_to_free_time_stands_still_until_the_node_is_back(phase: Phas
 
 def test_what_the_message_says_follows_the_node() -> None:
     lost = carried_out(board(Phase.RESETTING, Phase.FREE), 0.0)
-    gone = lost.with_away(Away(0.0, "the cluster has no node h"))
+    gone = lost.with_away(NodeLost(0.0, "the cluster has no node h"))
     assert carried_out(gone, 0.0).leases[1].message == "the cluster has no node h"
 
 
@@ -135,7 +135,7 @@ def test_what_is_only_reserved_is_free_again_at_once() -> None:
 
 def test_a_node_that_is_not_ready_for_seconds_costs_nothing() -> None:
     before = replace(board(Phase.ACTIVATING, Phase.ACTIVATING), away=None)
-    during = before.with_away(Away(10.0, MESSAGE))
+    during = before.with_away(NodeLost(10.0, MESSAGE))
     assert decide(during, 15.0).changes == ()
     after = during.with_away(None)
     assert after.leases == before.leases

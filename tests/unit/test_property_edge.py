@@ -130,7 +130,10 @@ def test_a_left_out_default_is_no_difference_but_another_value_is() -> None:
 def test_outputs_that_tell_of_drift_are_a_change() -> None:
     inputs = VALID[CdiSpecProvider]
     assert not CdiSpecProvider().diff("id", inputs | {"drift": []}, inputs).changes
-    assert CdiSpecProvider().diff("id", inputs | {"drift": ["x"]}, inputs).changes
+    told = {"code": "cdi.missing", "problem": "x", "path": [], "level": "repair"}
+    assert CdiSpecProvider().diff("id", inputs | {"drift": [told]}, inputs).changes
+    warned = told | {"level": "warn"}
+    assert not CdiSpecProvider().diff("id", inputs | {"drift": [warned]}, inputs).changes
     inputs = VALID[FabricPartitionsProvider]
     assert not FabricPartitionsProvider().diff("id", inputs | {"active": [4, 3]}, inputs).changes
     assert FabricPartitionsProvider().diff("id", inputs | {"active": []}, inputs).changes

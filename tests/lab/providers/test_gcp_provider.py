@@ -7,6 +7,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -185,7 +186,9 @@ HOSTS = {
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Path, dict[str, str]]]:
     """A project with one machine on Google Cloud, and what commands need around them."""
     folder = tmp_path_factory.mktemp("gcp-preview")
-    (folder / "Pulumi.yaml").write_text("name: gcp-preview\nruntime: python\n")
+    plugin = {"name": "gpu-clusters", "path": str(ROOT / "gpuclusters/providers")}
+    project = {"name": "gcp-preview", "runtime": "python", "plugins": {"providers": [plugin]}}
+    (folder / "Pulumi.yaml").write_text(json.dumps(project))
     (folder / "__main__.py").write_text(PROGRAM.format(root=str(ROOT)))
     (folder / "hosts.yaml").write_text(json.dumps(HOSTS))
     environment = {
@@ -197,6 +200,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Path
         "CLOUDSDK_CONFIG": str(folder),
         "NO_GCE_CHECK": "true",
         "PYTHONPATH": str(ROOT),
+        "PULUMI_PYTHON_CMD": sys.executable,
     }
     (folder / "state").mkdir()
     with warm_engine() as warm:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from pulumi.dynamic import CheckResult, DiffResult, ReadResult, ResourceProvider, UpdateResult
 
 
-class MadeOnceProvider(ResourceProvider):
+class GeneratedSecret(ResourceProvider):
     """Everything but the making; only another owner has other secrets."""
 
     owner: ClassVar[str]

@@ -47,7 +47,7 @@ class Live:
     inputs: Properties
 
 
-class KeptProvider(ResourceProvider, Generic[I]):
+class ReconcilingProvider(ResourceProvider, Generic[I]):
     """Base of the providers. It holds no state but what `configure` is told."""
 
     model: ClassVar[type[BaseModel]]
@@ -93,7 +93,9 @@ class KeptProvider(ResourceProvider, Generic[I]):
             with self._alone(inputs):
                 if getattr(inputs, ADOPT, False):
                     kind = type(self).__name__.removesuffix("Provider")
-                    adoption.require_alike(f"{kind} {inputs.natural_id}", self.differences(inputs))
+                    adoption.require_no_diff(
+                        f"{kind} {inputs.natural_id}", self.differences(inputs)
+                    )
                 outputs = self.ensure(inputs, {})
             return CreateResult(inputs.natural_id, {**props, **outputs})
 
