@@ -11,6 +11,7 @@ from typing import Any
 from components.caas.programs import Programs, ProgramsArgs
 from components.caas.system import System, SystemArgs
 from gpuclusters.cdi import decide as cdi
+from gpuclusters.cdi import model
 from gpuclusters.domain.connection import HostConnection
 from gpuclusters.domain.fabric import TABLES, Baseboard
 from gpuclusters.host.model import PciFunction
@@ -48,12 +49,12 @@ def fake_devices() -> dict[str, tuple[int, int]]:
 def cdi_spec() -> str:
     """The specification that our `CdiSpec` writes for such a host."""
     addresses = {module: f"0000:{module:02x}:00.0" for module in MODULES}
-    inputs = cdi.CdiSpecInputs(
+    inputs = model.CdiSpecInputs(
         connection=HostConnection(host="hgx", address="127.0.0.1", host_key=_HOST_KEY),
-        path=cdi.spec_path(RESOURCE, cdi.VfioBackend.LEGACY),
+        path=model.spec_path(RESOURCE, model.VfioBackend.LEGACY),
         kind=RESOURCE,
         devices=tuple(
-            cdi.CdiDevice(name=device(module), pci_address=address)
+            model.CdiDevice(name=device(module), pci_address=address)
             for module, address in addresses.items()
         ),
     )

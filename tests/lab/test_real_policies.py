@@ -303,7 +303,7 @@ def test_what_cilium_refuses_is_said_to_be_invalid(world: World) -> None:
     metadata = {"name": "wrong", "namespace": "plain"}
     wrong = {"apiVersion": "cilium.io/v2", "kind": "CiliumNetworkPolicy", "metadata": metadata}
     apply(world.real, wrong | {"specs": [rule]})
-    eventually(lambda: _judged(world, "cnp/wrong", "plain") == "Invalid", "it is refused")
+    eventually(lambda: _judged(world, "cnp/wrong", "plain") == "tenancy.invalid", "it is refused")
     # Nothing of it is in force: the pods of its namespace are as open as before.
     world.exactly("plain/one", [world.at("plain/two")])
     world.real.kubectl("delete", "cnp/wrong", "--namespace=plain")
@@ -330,9 +330,9 @@ def test_our_policies_are_valid_and_agents_are_up(world: World) -> None:
 
 
 def _judged(world: World, policy: str, namespace: str) -> str | None:
-    """What our program makes of what Cilium says of a policy."""
+    """The code of what our program makes of what Cilium says of a policy."""
     fault = tenancy_network.policy(_live(world, policy, namespace))
-    return fault.reason if fault else None
+    return fault.code if fault else None
 
 
 def _live(world: World, policy: str, namespace: str) -> dict[str, Any]:

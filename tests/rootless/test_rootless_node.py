@@ -96,10 +96,11 @@ def test_all_of_it_belongs_to_an_account_that_is_not_root(lab: RootlessLab, name
         namespace, "user", "sleep 100000", container={"securityContext": {"runAsUser": 1000}}
     )
     lab.cluster.ready(namespace, "user")
-    account = lab.node.live.uid
-    (first, count) = lab.node.live.subuid[0]
+    account = lab.node.account_id
+    name = lab.node.host.output("id", "-nu", str(account)).strip()
+    ranges = lab.node.host.output("grep", f"^{name}:", "/etc/subuid").split()
+    first, count = map(int, ranges[0].split(":")[1:])
     assert count == LEAST_IDS
-    assert account is not None
     # An id in the namespace is one of the range outside, 0 the account's own. `pause` is 65535.
     assert {account, first + 999, first + 65534} == uids(lab)
 
@@ -208,7 +209,7 @@ def test_without_a_driver_our_step_fails_and_with_it_puts_the_node_right(
     with pytest.raises(RootlessNodeError):
         lab.script("gpus.sh")
     broken = lab.inspected()
-    assert (broken.gpu_unit, broken.cdi, broken.node_gpus) == ("failed", (), ())
+    assert (broken.gpu_unit, broken.cdi, broken.node_gpu) == ("failed", (), ())
     lab.replace_gpus(*GPUS)
     containerd = lab.node.output("cat", "/run/units/containerd.pid")
     lab.script("gpus.sh")
