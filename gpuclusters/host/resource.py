@@ -37,10 +37,10 @@ class HostFileProvider(ConvergingProvider[HostFileSpec, "LiveFile | None"]):
         content = live.content.decode(errors="replace")
         if "\0" in content or len(live.content) > MAX_CONTENT_BYTES:
             content = f"(not text, or too large; sha256 {live.sha256})"
-        found = {"content": content, "mode": live.mode, "owner": live.owner}
-        if inputs.mode == live.mode:
-            del found["mode"]  # may be written with three digits; not a difference
-        return found
+        # A default is not an input that was given, and a mode may be written with three digits.
+        found = {"mode": live.mode, "owner": live.owner}
+        other = {key: there for key, there in found.items() if getattr(inputs, key) != there}
+        return {"content": content, **other}
 
     def is_absent(self, inputs: HostFileSpec, live: LiveFile | None) -> bool:  # noqa: ARG002
         """Whether the file is gone."""
