@@ -6,8 +6,10 @@ that one wrong value does not hide what else is wrong.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from dataclasses import dataclass
-from ipaddress import IPv4Network, IPv6Network
+from ipaddress import IPv4Address, IPv4Network, IPv6Network
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
@@ -15,6 +17,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic_core import PydanticCustomError
 
 from gpuclusters.domain import naming, topology
+from gpuclusters.domain.versions import parse_release
 
 
 def _kebab(name: str) -> str:
@@ -73,19 +76,20 @@ def refusal(wrong: str, instead: str) -> PydanticCustomError:
     return PydanticCustomError("refused", "{wrong}; {instead}", context)
 
 
-def _text(value: str) -> str:
-    if "\n" in value or "\0" in value:
-        raise refusal("is more than one line", "write one line of text")
-    return value
+def holds(test: Callable[[str], object], wrong: str, instead: str) -> AfterValidator:
+    """A mark for a type of text: what fails the test is refused."""
+
+    def checked_text(value: str) -> str:
+        if not test(value):
+            raise refusal(wrong, instead)
+        return value
+
+    return AfterValidator(checked_text)
 
 
-def _dns_label(value: str) -> str:
-    if not naming.is_dns_label(value):
-        raise refusal(
-            "is not a name that Kubernetes accepts",
-            "write at most 63 lower-case letters, digits and '-', with a letter or digit at both ends",
-        )
-    return value
+def matches(pattern: str, wrong: str, instead: str) -> AfterValidator:
+    """A mark for a type of text: what is not wholly as the pattern says is refused."""
+    return holds(lambda value: re.fullmatch(pattern, value), wrong, instead)
 
 
 def _pci_address(value: str) -> str:
@@ -96,6 +100,16 @@ def _pci_address(value: str) -> str:
             'write domain:bus:device.function as `lspci -D` prints it, in quotes: "0000:0f:00.0"',
         )
     return lowered
+
+
+def _address(value: Any) -> Any:
+    if isinstance(value, IPv4Address):
+        return value
+    try:
+        return IPv4Address(value if isinstance(value, str) else "")
+    except ValueError:
+        wrong = "is not an IPv4 address"
+        raise refusal(wrong, 'write the address in quotes, for example "192.168.250.2"') from None
 
 
 def _network(value: Any) -> Any:
@@ -118,12 +132,6 @@ def _range(
             network = kind(value, strict=False)
             raise refusal("is an address within a range", f'write the range, "{network}"') from None
     raise refusal(f"is not {what}", f"write address/length in quotes: {example}")
-
-
-def _dns_name(value: str) -> str:
-    if not naming.is_dns_name(value):
-        raise refusal("is not a DNS name", "write it without scheme, port or path: example.com")
-    return value
 
 
 def https_url(example: str) -> AfterValidator:
@@ -152,20 +160,82 @@ def https_url(example: str) -> AfterValidator:
 
 Integer = Annotated[int, Strict()]
 Flag = Annotated[bool, Strict()]
-Text = Annotated[str, Strict(), Field(min_length=1, max_length=500), AfterValidator(_text)]
-DnsLabel = Annotated[str, Strict(), AfterValidator(_dns_label)]
-PciAddress = Annotated[str, Strict(), AfterValidator(_pci_address)]
-DnsName = Annotated[str, Strict(), AfterValidator(_dns_name)]
-Network = Annotated[
-    IPv4Network,
-    BeforeValidator(_network, json_schema_input_type=str),
-]
-AnyNetwork = Annotated[
-    IPv4Network | IPv6Network,
-    BeforeValidator(_any_network, json_schema_input_type=str),
-]
 Port = Annotated[Integer, Field(ge=1, le=65535)]
+Percent = Annotated[Integer, Field(ge=1, le=100)]
 Seconds = Annotated[Integer, Field(ge=1, le=86_400)]
 Gib = Annotated[Integer, Field(ge=1, le=1_048_576)]
 Mib = Annotated[Integer, Field(ge=1, le=1_073_741_824)]
 Count = Annotated[Integer, Field(ge=1, le=100_000)]
+
+Text = Annotated[
+    str,
+    Strict(),
+    Field(min_length=1, max_length=500),
+    matches("[^\n\0]*", "is more than one line", "write one line of text"),
+]
+DnsLabel = Annotated[
+    str,
+    Strict(),
+    holds(
+        naming.is_dns_label,
+        "is not a name that Kubernetes accepts",
+        "write at most 63 lower-case letters, digits and '-', with a letter or digit at both ends",
+    ),
+]
+DnsName = Annotated[
+    str,
+    Strict(),
+    holds(
+        naming.is_dns_name,
+        "is not a DNS name",
+        "write it without scheme, port or path: example.com",
+    ),
+]
+ObjectName = Annotated[
+    Text,
+    matches(
+        "[a-z0-9]([-a-z0-9.]*[a-z0-9])?",
+        "is not a name that Kubernetes accepts",
+        "write lower-case letters, digits, '-' and '.', with a letter or digit at both ends",
+    ),
+]
+Version = Annotated[
+    Text,
+    holds(
+        parse_release,
+        "is not a version",
+        "write all of its numbers in quotes, for example 1.34.2",
+    ),
+]
+Sha256 = Annotated[
+    Text,
+    matches(
+        "[0-9a-f]{64}",
+        "is not a SHA-256 checksum",
+        "write the 64 digits that `sha256sum FILE` prints first, in lower case",
+    ),
+]
+PinnedImage = Annotated[
+    Text,
+    matches(
+        "[a-z0-9][a-zA-Z0-9._:/-]*@sha256:[0-9a-f]{64}",
+        "is not named by its digest, and whoever may push to the registry could put another in its place",
+        "write registry.example.com/name@sha256:… as `docker push` or `crane digest` prints it",
+    ),
+]
+PemCertificate = Annotated[
+    str,
+    Strict(),
+    Field(min_length=1, max_length=20_000),
+    holds(
+        lambda value: "-----BEGIN CERTIFICATE-----" in value,
+        "is not a certificate in PEM",
+        "write its text after `certificate: |`",
+    ),
+]
+PciAddress = Annotated[str, Strict(), AfterValidator(_pci_address)]
+Address = Annotated[IPv4Address, BeforeValidator(_address, json_schema_input_type=str)]
+Network = Annotated[IPv4Network, BeforeValidator(_network, json_schema_input_type=str)]
+AnyNetwork = Annotated[
+    IPv4Network | IPv6Network, BeforeValidator(_any_network, json_schema_input_type=str)
+]

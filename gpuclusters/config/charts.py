@@ -2,40 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
-from gpuclusters.config.base import Section, Text, refusal
-
-_SHA256 = re.compile(r"[0-9a-f]{64}")
-
-
-def _sha256(value: str) -> str:
-    if not _SHA256.fullmatch(value):
-        raise refusal(
-            "is not a SHA-256 checksum", "write the 64 digits that `sha256sum FILE` prints first"
-        )
-    return value
-
-
-def _registry(value: str) -> str:
-    if not value.startswith(("oci://", "https://")):
-        raise refusal(
-            "is neither an OCI reference nor an https address",
-            "write oci://REGISTRY/PATH/CHART or the https address of a repository",
-        )
-    return value
-
-
-def _archive(value: str) -> str:
-    if not value.endswith(".tgz"):
-        raise refusal("is not the archive of a chart", "write the .tgz that `helm pull` made")
-    return value
-
-
-Sha256 = Annotated[Text, AfterValidator(_sha256)]
+from gpuclusters.config.base import Section, Sha256, Text, matches
 
 
 class RegistryChart(Section):
@@ -43,7 +14,17 @@ class RegistryChart(Section):
 
     source: Literal["registry"]
     """Where the chart comes from."""
-    repository: Annotated[Text, AfterValidator(_registry)] | None = None
+    repository: (
+        Annotated[
+            Text,
+            matches(
+                "(oci|https)://.*",
+                "is neither an OCI reference nor an https address",
+                "write oci://REGISTRY/PATH/CHART or the https address of a repository",
+            ),
+        ]
+        | None
+    ) = None
     """A mirror, `oci://` or `https://`; by default the project's own."""
 
 
@@ -52,7 +33,12 @@ class FileChart(Section):
 
     source: Literal["file"]
     """Where the chart comes from."""
-    path: Annotated[Text, AfterValidator(_archive)]
+    path: Annotated[
+        Text,
+        matches(
+            r".*\.tgz", "is not the archive of a chart", "write the .tgz that `helm pull` made"
+        ),
+    ]
     """The archive, from the project's folder: charts/kata-deploy-4.1.0.tgz."""
     sha256: Sha256
     """Its checksum; another file is refused at preview."""

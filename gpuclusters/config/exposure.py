@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-import re
 from enum import StrEnum
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from gpuclusters.config.base import DnsLabel, Section, Text, refusal
-from gpuclusters.config.nodes import PemCertificate
+from gpuclusters.config.base import (
+    DnsLabel,
+    ObjectName,
+    PemCertificate,
+    Section,
+    Text,
+    matches,
+    refusal,
+)
 from gpuclusters.domain import certificate
-
-_LONGEST_HOST = 253
-_HOST = re.compile(r"([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?\.)+[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
-_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
-
-
-def _host(value: str) -> str:
-    if len(value) > _LONGEST_HOST or _HOST.fullmatch(value) is None:
-        raise refusal(
-            "is not a full host name in lower case",
-            "write the name that tenants call, without https:// and port: api.example.com",
-        )
-    return value
 
 
 def _chain(value: str) -> str:
@@ -36,17 +29,15 @@ def _chain(value: str) -> str:
     return value
 
 
-def _object_name(value: str) -> str:
-    if _NAME.fullmatch(value) is None:
-        raise refusal(
-            "is not a name that Kubernetes accepts",
-            "write lower-case letters, digits, '-' and '.', with a letter or digit at both ends",
-        )
-    return value
-
-
-HostName = Annotated[Text, AfterValidator(_host)]
-ObjectName = Annotated[Text, AfterValidator(_object_name)]
+HostName = Annotated[
+    Text,
+    Field(max_length=253),
+    matches(
+        r"([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?\.)+[a-z]([-a-z0-9]{0,61}[a-z0-9])?",
+        "is not a full host name in lower case",
+        "write the name that tenants call, without https:// and port: api.example.com",
+    ),
+]
 CertificateChain = Annotated[PemCertificate, AfterValidator(_chain)]
 
 

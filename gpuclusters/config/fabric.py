@@ -7,9 +7,10 @@ from enum import IntEnum
 from ipaddress import IPv4Address
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, Strict
+from pydantic import BeforeValidator, Field, Strict
 
 from gpuclusters.config.base import (
+    Address,
     DnsLabel,
     Flag,
     Gib,
@@ -18,6 +19,7 @@ from gpuclusters.config.base import (
     Port,
     Seconds,
     Section,
+    Sha256,
     Text,
     checked,
     refusal,
@@ -44,32 +46,10 @@ class FabricMode(IntEnum):
     VGPU = 2
 
 
-def _address(value: Any) -> Any:
-    if isinstance(value, IPv4Address):
-        return value
-    try:
-        if isinstance(value, str):
-            return IPv4Address(value)
-    except ValueError:
-        pass
-    raise refusal(
-        "is not an IPv4 address", 'write the address in quotes, for example "192.168.250.2"'
-    )
-
-
 def _mode(value: Any) -> Any:
     if isinstance(value, int) and not isinstance(value, bool) and value in (0, 1, 2):
         return FabricMode(value)
     raise refusal("is not a mode of the fabric manager", "write 1, shared NVSwitch")
-
-
-def _sha256(value: str) -> str:
-    if len(value) != 64 or not set(value) <= set("0123456789abcdef"):
-        raise refusal(
-            "is not a SHA-256 checksum",
-            "write the 64 digits that `sha256sum` prints, in lower case",
-        )
-    return value
 
 
 def _failure_mode(value: Any) -> Any:
@@ -81,9 +61,7 @@ def _failure_mode(value: Any) -> Any:
     )
 
 
-Sha256 = Annotated[str, Strict(), AfterValidator(_sha256)]
 FailureMode = Annotated[Literal[0, 1], BeforeValidator(_failure_mode)]
-Address = Annotated[IPv4Address, BeforeValidator(_address, json_schema_input_type=str)]
 Mode = Annotated[FabricMode, BeforeValidator(_mode, json_schema_input_type=Literal[0, 1, 2])]
 
 

@@ -10,12 +10,22 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field
 
 from gpuclusters.cdi.model import VfioBackend
-from gpuclusters.config.base import Flag, Integer, Mib, Seconds, Section, Text, checked, refusal
-from gpuclusters.config.charts import Chart, Sha256
+from gpuclusters.config.base import (
+    Flag,
+    Integer,
+    Mib,
+    Seconds,
+    Section,
+    Sha256,
+    Text,
+    checked,
+    matches,
+    refusal,
+)
+from gpuclusters.config.charts import Chart
 from gpuclusters.config.kubernetes import Distribution
 from gpuclusters.kata import model as kata
 
-_SUFFIX = re.compile(r"[a-z0-9]([-a-z0-9]{0,18}[a-z0-9])?")
 _VENDOR_OR_CLASS = re.compile(r"[A-Za-z]([A-Za-z0-9_.-]*[A-Za-z0-9])?")
 
 
@@ -52,23 +62,18 @@ class Overhead(Section):
     """CPU, in thousandths of a core."""
 
 
-def _suffix(value: str) -> str:
-    if value and not _SUFFIX.fullmatch(value):
-        raise refusal(
-            "is not part of a Kubernetes name",
-            "write at most 20 lower-case letters, digits and '-', with a letter or digit at both ends",
-        )
-    return value
-
-
-def _folder(value: str) -> str:
-    if not value.startswith("/") or value.endswith("/") or '"' in value or " " in value:
-        raise refusal("is not a folder", "write it from the root: /var/lib/kubelet")
-    return value
-
-
-Suffix = Annotated[str, AfterValidator(_suffix)]
-KubeletRoot = Annotated[Text, AfterValidator(_folder)]
+Suffix = Annotated[
+    str,
+    matches(
+        "([a-z0-9]([-a-z0-9]{0,18}[a-z0-9])?)?",
+        "is not part of a Kubernetes name",
+        "write at most 20 lower-case letters, digits and '-', with a letter or digit at both ends",
+    ),
+]
+KubeletRoot = Annotated[
+    Text,
+    matches('/[^" ]*(?<!/)', "is not a folder", "write it from the root: /var/lib/kubelet"),
+]
 
 
 class Kata(Section):

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, Strict
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from gpuclusters.config.base import (
     DnsLabel,
     Gib,
     Integer,
     PciAddress,
+    PemCertificate,
     Section,
     Text,
     checked,
@@ -67,17 +68,6 @@ Layout = Annotated[
 
 def _without_slash(value: str) -> str:
     return value.rstrip("/")
-
-
-def _pem(value: str) -> str:
-    if "-----BEGIN CERTIFICATE-----" not in value:
-        raise refusal("is not a certificate in PEM", "write its text after `certificate: |`")
-    return value
-
-
-PemCertificate = Annotated[
-    str, Strict(), Field(min_length=1, max_length=20_000), AfterValidator(_pem)
-]
 
 
 class Bmc(Section):

@@ -5,29 +5,13 @@ Each level does what those below it do, and its own work; keys of a level cannot
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
-from gpuclusters.config.base import DnsLabel, Integer, Seconds, Section, Text, refusal
+from gpuclusters.config.base import DnsLabel, Integer, Percent, PinnedImage, Seconds, Section
 
-_PINNED = re.compile(r"[a-z0-9][a-zA-Z0-9._:/-]*@sha256:[0-9a-f]{64}")
 CudaMajor = Annotated[Integer, Field(ge=11, le=14)]
-Percent = Annotated[Integer, Field(ge=1, le=100)]
-
-
-def _image(value: str) -> str:
-    if not _PINNED.fullmatch(value):
-        raise refusal(
-            "is not an image by its digest",
-            "write registry/name@sha256:… with the digest that `crane digest` gives; a tag may be another "
-            "image tomorrow",
-        )
-    return value
-
-
-PinnedImage = Annotated[Text, AfterValidator(_image)]
 
 
 class Matmul(Section):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated
 
 from pydantic import AfterValidator, Field
@@ -13,6 +12,7 @@ from gpuclusters.config.base import (
     Flag,
     Integer,
     Network,
+    PinnedImage,
     Section,
     Text,
     https_url,
@@ -22,17 +22,6 @@ from gpuclusters.config.exposure import Exposure
 from gpuclusters.domain import naming
 from gpuclusters.tenancy import program_accounts
 from gpuclusters.tenancy.program_accounts import Accounts
-
-_BY_DIGEST = re.compile(r"[^@\s]+@sha256:[0-9a-f]{64}")
-
-
-def _pinned(value: str) -> str:
-    if _BY_DIGEST.fullmatch(value):
-        return value
-    raise refusal(
-        "is not named by its digest, and whoever may push to the registry could put another in its place",
-        "write registry.example.com/gpu-clusters@sha256:… as `docker push` prints it",
-    )
 
 
 def _own(value: str) -> str:
@@ -48,7 +37,6 @@ def _own(value: str) -> str:
 
 Https = Annotated[Text, https_url("https://id.example.com")]
 ProgramsNamespace = Annotated[DnsLabel, AfterValidator(_own)]
-PinnedImage = Annotated[Text, AfterValidator(_pinned)]
 
 
 class Api(Section):

@@ -2,26 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator
+from pydantic import BeforeValidator
 
-from gpuclusters.config.base import DnsLabel, Gib, Section, Text, refusal
+from gpuclusters.config.base import Address, DnsLabel, Gib, Section, Text, matches, refusal
 from gpuclusters.config.charts import Chart
-from gpuclusters.config.fabric import Address
 from gpuclusters.tenancy.volume import AccessMode, Mounter
-
-_FOLDER = re.compile(r"(/[A-Za-z0-9._+@=-]+)+")
-
-
-def _folder(value: str) -> str:
-    if not _FOLDER.fullmatch(value) or any(part in (".", "..") for part in value.split("/")):
-        raise refusal(
-            "is not a folder that a file server exports",
-            "write it from the root, without .. and blanks: /export/acme",
-        )
-    return value
 
 
 def _mode(value: Any) -> Any:
@@ -37,7 +24,14 @@ class NfsVolume(Section):
     """Name of its claim in the tenant's namespace."""
     server: Address
     """Address of the file server, one of the tenant's nfs.servers."""
-    path: Annotated[Text, AfterValidator(_folder)]
+    path: Annotated[
+        Text,
+        matches(
+            r"(/(?!\.{1,2}(/|$))[A-Za-z0-9._+@=-]+)+",
+            "is not a folder that a file server exports",
+            "write it from the root, without .. and blanks: /export/acme",
+        ),
+    ]
     """The folder as the server exports it."""
     size_gib: Gib
     """What the claim counts in the tenant's quota; NFS itself limits nothing."""

@@ -11,13 +11,13 @@ from gpuclusters.config.base import (
     Count,
     DnsLabel,
     Integer,
+    PinnedImage,
     Seconds,
     Section,
     Text,
     checked,
     refusal,
 )
-from gpuclusters.config.rke2_cluster_proof import PinnedImage
 
 DATA_FOLDER = "/opt/pytorch-mnist/data"
 """Where the image that ran on V100s in 2025 keeps it."""

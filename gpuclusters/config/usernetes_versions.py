@@ -8,8 +8,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator
 
-from gpuclusters.config.base import Flag, Section, Text, checked, refusal
-from gpuclusters.config.rke2_cluster_proof import PinnedImage
+from gpuclusters.config.base import Flag, PinnedImage, Section, Text, checked, refusal
 
 _TAG = re.compile(r"gen[23]-v[0-9]{8}\.[0-9]{1,3}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
