@@ -13,7 +13,7 @@ help:  ## What there is to call
 
 # The environment is made anew when the lock file changes. uv comes from the lock file too: its
 # own lines, hashes included, are all that pip gets to see.
-$(READY): requirements.lock pyproject.toml
+$(READY): requirements.lock pyproject.toml engine/pyproject.toml lab/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
 	  { echo "error: Python 3.11 or newer is needed ($(PYTHON) is $$($(PYTHON) --version 2>&1)); install one or call 'make PYTHON=/path/to/python3'" >&2; exit 2; }
 	@echo "installing the locked packages into $(VENV)"
@@ -21,8 +21,8 @@ $(READY): requirements.lock pyproject.toml
 	@sed -n '/^uv==/,/^[^ ]/{/^uv==/p;/^ *--hash/p}' requirements.lock > $(VENV)/uv.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement $(VENV)/uv.txt
 	@$(BIN)/uv pip sync --quiet --compile-bytecode --python $(BIN)/python --require-hashes requirements.lock
-	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
-	@$(BIN)/python -m compileall -q caas components gpuclusters lab stacks
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable . --editable engine --editable lab
+	@$(BIN)/python -m compileall -q caas components engine gpuclusters lab stacks
 	@touch $(READY)
 
 up: $(READY)  ## A whole caas cluster on this machine; again: changes nothing
@@ -71,14 +71,16 @@ docs: $(READY)  ## The documents as a site, in build/docs; a warning is an error
 	@echo "the site is in build/docs/index.html"
 
 protos: $(READY)  ## Python of the kubelet's protocols, from caas/kubelet_api/*.proto
-	@$(BIN)/python -m grpc_tools.protoc --proto_path=. --python_out=. --pyi_out=. caas/kubelet_api/*.proto
+	@for user in caas/kubelet_api lab/kubelet_api; do \
+	  $(BIN)/python -m grpc_tools.protoc --proto_path=caas/kubelet_api --python_out=$$user --pyi_out=$$user caas/kubelet_api/*.proto; \
+	done
 
 goldens: $(READY)  ## What committed stack files declare, written down anew
 	@$(BIN)/pytest -n 0 --quiet tests/stacks --snapshot-update
 
 lock: $(READY)  ## Lock the newest allowed versions
 	@$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
-	  --group caas --group dev --group docs --group bootstrap --output-file requirements.lock pyproject.toml
+	  --group caas --group dev --group docs --group bootstrap --output-file requirements.lock pyproject.toml engine/pyproject.toml lab/pyproject.toml
 	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
 	  --group caas --constraint requirements.lock --output-file caas/requirements.lock
 	@$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \

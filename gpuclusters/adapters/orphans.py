@@ -17,7 +17,7 @@ import psutil
 from gpuclusters.adapters.state_locks import BACKEND_VARIABLE
 from gpuclusters.domain.unfinished import Orphan
 
-_MODULES = ("gpuclusters.providers.", "lab.providers.")
+_MODULES = ("gpuclusters.providers.", "engine.stand_ins.")
 _PLUGIN = "pulumi-resource-"
 _LOOK_SECONDS = 0.5
 """Between two looks: an engine that ends in good order ends its providers within that."""

@@ -16,7 +16,7 @@ from gpuclusters.domain.unfinished import Fate, Lock, Process, fate, read_lock
 
 BACKEND_VARIABLE = "PULUMI_BACKEND_URL"
 _FILES = "file://"
-_ENGINES = ("pulumi", "lab.engine")
+_ENGINES = ("pulumi", "-m engine")
 
 
 def backend_url(project: Path, env: Mapping[str, str]) -> str:

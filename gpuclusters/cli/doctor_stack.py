@@ -10,6 +10,8 @@ from typing import Any
 
 import yaml
 
+from engine.secrets import open_manager, read_passphrase
+from engine.usererror import UserError
 from gpuclusters.adapters import state_locks
 from gpuclusters.cli import engine as engines
 from gpuclusters.cli.diagnosis import Diagnosis, failure, warning, well
@@ -19,8 +21,6 @@ from gpuclusters.config.fault import render_path
 from gpuclusters.config.stack import NAMESPACE, StackConfig
 from gpuclusters.config.stack_file import check_stack_file
 from gpuclusters.domain.unfinished import Fate
-from lab.engine.secrets import open_manager, read_passphrase
-from lab.engine.usererror import UserError
 
 CONFIGURATION, BACKEND, SECRETS = "configuration", "backend", "secrets"
 _SECONDS = 60

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -118,4 +119,9 @@ def _release(env: Mapping[str, str], *, may_fetch: bool) -> Path:
 
 
 def _embedded(reason: str) -> Engine:
-    return Engine(Kind.EMBEDDED, (sys.executable, "-m", "lab.engine"), reason)
+    for found in entry_points(group="gpu_clusters", name="engine"):
+        return Engine(Kind.EMBEDDED, (sys.executable, "-m", found.value), reason)
+    raise EngineChoiceError(
+        f"there is no engine: {reason}, and the embedded one is not installed; install Pulumi "
+        "(https://www.pulumi.com/docs/install) or `pip install gpu-clusters-engine`"
+    )

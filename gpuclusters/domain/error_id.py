@@ -10,9 +10,9 @@ import re
 import sys
 from types import FrameType
 
-_OURS = ("gpuclusters", "components", "stacks", "lab")
+_OURS = ("gpuclusters", "components", "stacks", "engine", "lab")
 _ENDS = ("Error", "Refusal")
-_PARTS = {"lab.engine.": "engine", "lab.": "lab", "gpuclusters.review.": "review"}
+_PARTS = {"engine.": "engine", "lab.": "lab", "gpuclusters.review.": "review"}
 """Parts of the program whose classes have names that alone say too little."""
 
 

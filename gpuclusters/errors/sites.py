@@ -21,12 +21,12 @@ FAMILIES = (
     ("gpuclusters.review.gates", "GateError"),
     ("gpuclusters.review.plan", "PlanError"),
     ("gpuclusters.review.price_table", "PriceError"),
-    ("lab.engine.usererror", "UserError"),
+    ("engine.usererror", "UserError"),
 )
 """Classes whose text is written for the user; those of the lab and what is derived from any are found."""
 _LAB_COMMAND = "gpuclusters.cli.lab"
 """Its `one_sentence` names what the parts of the lab raise."""
-_PACKAGES = ("gpuclusters", "lab")
+_PACKAGES = ("gpuclusters", "engine", "lab")
 _DERIVED = r"^class \w+\(.*Error"
 _SPOKEN_BY_INSTANCE = (FABRIC, ("gpuclusters.core.finding", "Refused"))
 """Families whose own class is never the id: refusals have codes, answers numbers."""

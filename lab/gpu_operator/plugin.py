@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from caas.kubelet_api import deviceplugin_pb2 as api
 from lab.gpu_operator import device_nodes
 from lab.kubelet.device_api import HEALTHY, Context, keep_registered
+from lab.kubelet_api import deviceplugin_pb2 as api
 
 
 class Devices:

@@ -16,7 +16,7 @@ import grpc
 import grpc.aio
 from google.protobuf.message_factory import GetMessageClass
 
-from caas.kubelet_api import deviceplugin_pb2, podresources_pb2
+from lab.kubelet_api import deviceplugin_pb2, podresources_pb2
 
 VERSION = "v1beta1"
 HEALTHY = "Healthy"

@@ -10,11 +10,11 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from caas.kubelet_api import deviceplugin_pb2 as api
 from lab.kubelet import device_api
 from lab.kubelet.checkpoint import Allocation, Checkpoint
 from lab.kubelet.folder import NodeFolder
 from lab.kubelet.plugin_endpoint import PluginEndpoint, PluginError
+from lab.kubelet_api import deviceplugin_pb2 as api
 
 REJECTED = "UnexpectedAdmissionError"
 """Reason of a pod whose devices could not be had."""

@@ -13,8 +13,8 @@ import grpc
 import grpc.aio
 from google.protobuf.message import Message
 
-from caas.kubelet_api import deviceplugin_pb2 as api
 from lab.kubelet.device_api import HEALTHY, method
+from lab.kubelet_api import deviceplugin_pb2 as api
 
 _ALLOCATE_SECONDS = 60.0
 _HINT_SECONDS = 60.0

@@ -8,11 +8,11 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from caas.kubelet_api import podresources_pb2 as api
 from lab.kubelet import device_api
 from lab.kubelet.device_api import Context
 from lab.kubelet.device_manager import DeviceManager
 from lab.kubelet.folder import NodeFolder
+from lab.kubelet_api import podresources_pb2 as api
 
 Pods = Callable[[], Iterable[Mapping[str, Any]]]
 

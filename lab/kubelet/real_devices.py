@@ -9,9 +9,9 @@ from pathlib import Path
 import grpc
 import grpc.aio
 
-from caas.kubelet_api import podresources_pb2 as api
 from lab.hosts.control import short_path
 from lab.kubelet import device_api
+from lab.kubelet_api import podresources_pb2 as api
 from lab.nodes.folder import NodesFolder
 
 _SECONDS = 5.0

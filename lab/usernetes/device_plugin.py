@@ -12,10 +12,10 @@ import os
 import sys
 from pathlib import Path
 
-from caas.kubelet_api import deviceplugin_pb2 as api
 from lab.gpu_operator.plugin import Devices
 from lab.kubelet.device_api import Context, keep_registered
 from lab.kubelet.folder import KubeletFolder
+from lab.kubelet_api import deviceplugin_pb2 as api
 from lab.pods import rootless
 from lab.pods.names import FOLDER_VARIABLE, NODE_VARIABLE, VISIBLE
 from lab.pods.rootless import InNode

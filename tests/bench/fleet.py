@@ -78,7 +78,7 @@ class Project:
     def run(self, *arguments: str, **env: str) -> str:
         """Run the engine; gives what it prints."""
         done = subprocess.run(
-            [sys.executable, "-m", "lab.engine", *arguments, "--stack", "dev"],
+            [sys.executable, "-m", "engine", *arguments, "--stack", "dev"],
             cwd=self.folder,
             env={**self.env, **env},
             stdin=subprocess.DEVNULL,
@@ -164,7 +164,7 @@ def used(samples: Path) -> Used:
         taken = json.loads(file.read_text())
         line = " ".join(taken["arguments"])
         kind = "program" if "program_runner" in line else "providers"
-        kind = "engine" if "-m lab.engine" in line else kind
+        kind = "engine" if "-m engine" in line else kind
         seconds[kind] += sum(taken["seconds"].values())
         if kind == "program":
             ours += sum(taken["seconds"].get(part, 0.0) for part in _OURS)

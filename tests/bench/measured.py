@@ -33,5 +33,5 @@ def measure(file: pathlib.Path) -> None:
 
 
 atexit.register(measure, pathlib.Path(sys.argv[1]))
-sys.argv = ["lab.engine", *sys.argv[2:]]
-runpy.run_module("lab.engine", run_name="__main__")
+sys.argv = ["engine", *sys.argv[2:]]
+runpy.run_module("engine", run_name="__main__")

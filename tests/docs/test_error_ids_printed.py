@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from engine.usererror import UserError
 from gpuclusters.adapters.errors import HostKeyMismatchError
 from gpuclusters.cli import diagnosis
 from gpuclusters.cli.errors import NoStackError, RunError, UsageError
@@ -25,7 +26,6 @@ from gpuclusters.domain.preflight_fleet import FleetError
 from gpuclusters.errors import catalogue
 from gpuclusters.providers.failures import StepError, explained
 from gpuclusters.review.plan import PlanError
-from lab.engine.usererror import UserError
 from tests.unit.config.documents import FILE, base, patched
 
 _ID = re.compile(r" \[([a-z0-9.-]+)\]$")

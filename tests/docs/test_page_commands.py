@@ -12,10 +12,10 @@ import sys
 
 import pytest
 
+from engine.cli.main import build
+from engine.cli.parser import parse
+from engine.usererror import UserError
 from gpuclusters.cli.main import main
-from lab.engine.cli.main import build
-from lab.engine.cli.parser import parse
-from lab.engine.usererror import UserError
 from tests.docs.pages import ROOT, Block, blocks, pages
 
 MARKED = [block for page in pages() for block in blocks(page) if block.marked]

@@ -99,7 +99,7 @@ class Checkout:
         """Call the embedded engine on the dev stack."""
         more = [*args, "--stack", "dev"]
         if self.warm is None:
-            return self._call([sys.executable, "-m", "lab.engine", *more], self.engine_env)
+            return self._call([sys.executable, "-m", "engine", *more], self.engine_env)
         return self._call(
             [str(self.warm.engine), *more], {**self.engine_env, **self.warm.variables}
         )
@@ -110,7 +110,7 @@ class Checkout:
         It gets ahead of whoever reads what it prints by a few lines only: who waits for one and is slow to
         act on it finds the run where it was.
         """
-        command = ["lab.engine", *args, "--stack", "dev"] if engine else ["gpuclusters.cli", *args]
+        command = ["engine", *args, "--stack", "dev"] if engine else ["gpuclusters.cli", *args]
         return subprocess.Popen(
             [sys.executable, "-m", *command],
             cwd=self.folder,

@@ -21,7 +21,7 @@ STARTS = "(creating|updating|deleting|replacing|creating replacement|deleting or
 ENDS = "(created|updated|deleted|replaced|created replacement|deleted original)"
 STEP = re.compile(rf"^ [-+~]+ +(?P<type>\S+) (?P<name>\S+) (?P<words>{STARTS}|{ENDS})\b")
 AGAIN = "To terminate immediately, press ^C again"
-ENGINE = "lab.engine"
+ENGINE = "engine"
 ORPHAN_SECONDS = 20.0
 """A second, and as much as a busy computer takes."""
 
@@ -131,7 +131,7 @@ def _providers(dev: Checkout) -> list[psutil.Process]:
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             words = " ".join(process.cmdline())
-            if ("gpuclusters.providers.server" in words or "lab.providers." in words) and (
+            if ("gpuclusters.providers.server" in words or "engine.stand_ins." in words) and (
                 process.environ().get("GPU_CLUSTERS_LAB") == str(dev.lab)
             ):
                 found.append(process)

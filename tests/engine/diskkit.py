@@ -7,12 +7,12 @@ import dataclasses
 import functools
 from pathlib import Path
 
-from lab.engine.backend import checkpoints
-from lab.engine.backend.filebackend import FileBackend
-from lab.engine.backend.layout import StackReference
-from lab.engine.backend.store import CheckpointStore
-from lab.engine.secrets import PassphraseCrypter, SecretsManager
-from lab.engine.state import Snapshot
+from engine.backend import checkpoints
+from engine.backend.filebackend import FileBackend
+from engine.backend.layout import StackReference
+from engine.backend.store import CheckpointStore
+from engine.secrets import PassphraseCrypter, SecretsManager
+from engine.state import Snapshot
 from tests.engine.enginekit import Stack
 
 DEV = StackReference("memory", "dev")

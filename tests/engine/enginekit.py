@@ -11,7 +11,7 @@ import dataclasses
 import pathlib
 from collections.abc import Mapping, Sequence
 
-from lab.engine.answers import (
+from engine.answers import (
     Checked,
     Comparison,
     Failure,
@@ -20,24 +20,24 @@ from lab.engine.answers import (
     ProviderError,
     Subject,
 )
-from lab.engine.deletes import TargetError, plan_deletes, run_deletes
-from lab.engine.diff import Changes, Diff
-from lab.engine.drafts import Drafts
-from lab.engine.events import Event, ResourceOutputs
-from lab.engine.executor import CancelledError, Executor
-from lab.engine.goal import Goal
-from lab.engine.keeper import Keeper
-from lab.engine.planner import Planner
-from lab.engine.provider import ResourceProvider
-from lab.engine.providers import Handle
-from lab.engine.refresh import refresh
-from lab.engine.registrar import Registrar
-from lab.engine.reporter import Reporter
-from lab.engine.request import Request
-from lab.engine.session import Session
-from lab.engine.state import STACK_TYPE, ResourceState, Snapshot
-from lab.engine.targets import Targets
-from lab.engine.values import Unknown, Values, contains_unknown
+from engine.deletes import TargetError, plan_deletes, run_deletes
+from engine.diff import Changes, Diff
+from engine.drafts import Drafts
+from engine.events import Event, ResourceOutputs
+from engine.executor import CancelledError, Executor
+from engine.goal import Goal
+from engine.keeper import Keeper
+from engine.planner import Planner
+from engine.provider import ResourceProvider
+from engine.providers import Handle
+from engine.refresh import refresh
+from engine.registrar import Registrar
+from engine.reporter import Reporter
+from engine.request import Request
+from engine.session import Session
+from engine.state import STACK_TYPE, ResourceState, Snapshot
+from engine.targets import Targets
+from engine.values import Unknown, Values, contains_unknown
 
 TYPE = "mem:index:Thing"
 

@@ -18,7 +18,7 @@ from tests.fixtures.keys import quick_keys
 SALT = "v1:ip2XVbLTazw=:v1:32uGEF6AxQjTh976:VJ3lV7gQnrx2m+Hm9kPQkyTAE+dvPw=="
 """Of the passphrase `test`: with a salt of their own, each stack would have to derive a key."""
 
-COLD = (sys.executable, "-m", "lab.engine")
+COLD = (sys.executable, "-m", "engine")
 
 PROVIDER = """\
 import os, pathlib, stat, subprocess, time

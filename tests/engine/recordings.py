@@ -12,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from lab.engine.values import REFERENCE, SECRET, SIGNATURE
+from engine.values import REFERENCE, SECRET, SIGNATURE
 
 FOLDER = Path(__file__).parent / "reference"
 STEPS = [

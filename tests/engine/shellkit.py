@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from lab.engine import deployment, secrets
-from lab.engine.cli.main import main
-from lab.engine.events import Event
-from lab.engine.request import Cancellation, Outcome, Request, SnapshotStore
+from engine import deployment, secrets
+from engine.cli.main import main
+from engine.events import Event
+from engine.request import Cancellation, Outcome, Request, SnapshotStore
 
 PROJECT = """\
 name: refs

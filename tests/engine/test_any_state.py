@@ -14,9 +14,9 @@ from collections.abc import Mapping
 import hypothesis.strategies as st
 from hypothesis import assume, given
 
-from lab.engine import urn as urns
-from lab.engine.state import STACK_TYPE, ResourceState, Snapshot
-from lab.engine.values import Values
+from engine import urn as urns
+from engine.state import STACK_TYPE, ResourceState, Snapshot
+from engine.values import Values
 from tests.engine.enginekit import TYPE, CrashError, Ended, Stack, Thing, faults
 from tests.engine.test_any_program import NAMES, RUNS, programs, verbs
 

@@ -18,17 +18,17 @@ from pathlib import Path
 
 import pytest
 
-from lab.engine import atomicfile, secrets
-from lab.engine.backend import checkpoints, history, locks
-from lab.engine.backend.address import backend_folder, parse
-from lab.engine.backend.bucket import Bucket
-from lab.engine.backend.filebackend import FileBackend, StackNotFoundError
-from lab.engine.backend.layout import StackReference, parse_reference
-from lab.engine.backend.store import CheckpointStore
-from lab.engine.secrets import PassphraseCrypter, SecretsManager
-from lab.engine.state import PendingOperation, ResourceState, Snapshot
-from lab.engine.usererror import UserError
-from lab.engine.values import Plaintext, Secret
+from engine import atomicfile, secrets
+from engine.backend import checkpoints, history, locks
+from engine.backend.address import backend_folder, parse
+from engine.backend.bucket import Bucket
+from engine.backend.filebackend import FileBackend, StackNotFoundError
+from engine.backend.layout import StackReference, parse_reference
+from engine.backend.store import CheckpointStore
+from engine.secrets import PassphraseCrypter, SecretsManager
+from engine.state import PendingOperation, ResourceState, Snapshot
+from engine.usererror import UserError
+from engine.values import Plaintext, Secret
 
 DEV = StackReference("refs", "dev")
 URN = "urn:pulumi:dev::refs::{}::{}"

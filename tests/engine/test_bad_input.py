@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from lab.engine.goal import GoalError, from_request
-from lab.engine.protocol import resource_pb2
+from engine.goal import GoalError, from_request
+from engine.protocol import resource_pb2
 from tests.engine.processkit import Engine
 from tests.engine.warmkit import Warm
 

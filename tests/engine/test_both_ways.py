@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from lab.engine import secrets
-from lab.engine.backend import checkpoints
-from lab.engine.backend.envelope import Checkpoint
-from lab.engine.keeper import Keeper
-from lab.engine.usererror import UserError
+from engine import secrets
+from engine.backend import checkpoints
+from engine.backend.envelope import Checkpoint
+from engine.keeper import Keeper
+from engine.usererror import UserError
 from tests.engine import recordings
 from tests.engine.diskkit import DEV, DiskStack, manager
 from tests.engine.enginekit import Thing
@@ -26,7 +26,7 @@ from tests.engine.warmkit import Warm
 __all__ = ["shell"]
 
 PULUMI = shutil.which("pulumi")
-ENGINE = f"{sys.executable} -m lab.engine"
+ENGINE = f"{sys.executable} -m engine"
 SCENARIOS = sorted({scenario for scenario, _ in recordings.STEPS})
 run = recordings.load("run")
 normalise = recordings.load("normalise")

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from lab.engine import secrets
+from engine import secrets
 from tests.engine.processkit import SALT, Engine
 
 pytestmark = pytest.mark.timeout(200)

@@ -9,8 +9,8 @@ import time
 
 import pytest
 
-from lab.engine import deployment
-from lab.engine.events import (
+from engine import deployment
+from engine.events import (
     Cancel,
     Diagnostic,
     Prelude,
@@ -19,9 +19,9 @@ from lab.engine.events import (
     StepMetadata,
     Summary,
 )
-from lab.engine.request import Outcome, Request
-from lab.engine.state import PendingOperation, ResourceState, Snapshot
-from lab.engine.values import Secret
+from engine.request import Outcome, Request
+from engine.state import PendingOperation, ResourceState, Snapshot
+from engine.values import Secret
 from tests.engine.shellkit import Shell, shell
 
 __all__ = ["shell"]

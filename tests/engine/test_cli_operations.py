@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from lab.engine import deployment
-from lab.engine.cli.main import DEBUG_VARIABLE
-from lab.engine.events import Cancel, Diagnostic, Prelude, Summary
-from lab.engine.request import Cancellation, ConfigValue, Outcome, Request
-from lab.engine.state import ResourceState, Snapshot
-from lab.engine.usererror import UserError
+from engine import deployment
+from engine.cli.main import DEBUG_VARIABLE
+from engine.events import Cancel, Diagnostic, Prelude, Summary
+from engine.request import Cancellation, ConfigValue, Outcome, Request
+from engine.state import ResourceState, Snapshot
+from engine.usererror import UserError
 from tests.engine.shellkit import Run, Shell, engine, shell
 
 __all__ = ["engine", "shell"]
@@ -254,19 +254,19 @@ def test_an_internal_fault_is_one_sentence(
     [
         (("preview", "--plan", "x"), "--plan is not part of the embedded engine"),
         (("up", "--policy-pack=x"), "--policy-pack is not part of the embedded engine"),
-        (("up", "--nonsense"), "unknown flag: --nonsense of `python -m lab.engine up`"),
+        (("up", "--nonsense"), "unknown flag: --nonsense of `python -m engine up`"),
         (
             ("up", "--targ", "x"),
-            "unknown flag: --targ of `python -m lab.engine up`; did you mean `--target`?",
+            "unknown flag: --targ of `python -m engine up`; did you mean `--target`?",
         ),
         (("up", "template"), "unknown argument 'template'"),
-        (("preview", "--yes"), "unknown flag: --yes of `python -m lab.engine preview`"),
+        (("preview", "--yes"), "unknown flag: --yes of `python -m engine preview`"),
         (("refresh", "--continue-on-error"), "unknown flag: --continue-on-error"),
         (("preview", "--parallel", "0"), "--parallel has to be 1 or more"),
         (("preview", "--parallel", "x"), "--parallel"),
         (("preview", "--target", "a", "--exclude", "b"), "cannot be used together"),
         (("preview", "--target-dependents"), "needs a --target"),
-        (("frobnicate",), 'unknown command "frobnicate" for "python -m lab.engine"'),
+        (("frobnicate",), 'unknown command "frobnicate" for "python -m engine"'),
         (("previw",), "did you mean `preview`?"),
         (("stack", "histroy"), "did you mean `history`?"),
         (("--cwd", "/not/there", "preview"), "no such folder"),
@@ -365,7 +365,7 @@ def test_at_a_terminal_somebody_is_asked_and_may_look_at_details(
     recorder = Recorder(create=1)
     engine(recorder)
     answers = iter(["details", "yes"])
-    monkeypatch.setattr("lab.engine.cli.operations.interactive", lambda _: True)
+    monkeypatch.setattr("engine.cli.operations.interactive", lambda _: True)
     monkeypatch.setattr("builtins.input", lambda question: print(question) or next(answers))
     done = dev("up")
     assert done.code == 0
@@ -380,7 +380,7 @@ def test_anything_but_yes_is_no(
 ) -> None:
     recorder = Recorder(create=1)
     engine(recorder)
-    monkeypatch.setattr("lab.engine.cli.operations.interactive", lambda _: True)
+    monkeypatch.setattr("engine.cli.operations.interactive", lambda _: True)
     monkeypatch.setattr("builtins.input", lambda _: answer)
     done = dev("destroy")
     assert done.code == 1
@@ -397,7 +397,7 @@ def test_a_broken_display_does_not_stop_the_run(
 
     recorder = Recorder(create=1)
     engine(recorder)
-    monkeypatch.setattr("lab.engine.display.eventlines.EventLines.show", failing)
+    monkeypatch.setattr("engine.display.eventlines.EventLines.show", failing)
     done = dev("up", "--yes", "--skip-preview", "--json")
     assert done.code == 255
     assert "in the display" in done.err
@@ -407,9 +407,9 @@ def test_a_broken_display_does_not_stop_the_run(
 def test_a_run_goes_on_when_nobody_reads_its_output(dev: Shell) -> None:
     script = (
         "import sys\n"
-        "from lab.engine import deployment\n"
-        "from lab.engine.events import Diagnostic\n"
-        "from lab.engine.request import Outcome\n"
+        "from engine import deployment\n"
+        "from engine.events import Diagnostic\n"
+        "from engine.request import Outcome\n"
         "def run(request, store, emit, cancel):\n"
         "    sys.stdin.readline()\n"
         "    for number in range(3000):\n"
@@ -417,7 +417,7 @@ def test_a_run_goes_on_when_nobody_reads_its_output(dev: Shell) -> None:
         "    open('finished', 'w').close()\n"
         "    return Outcome(ok=True, changes={})\n"
         "deployment.run = run\n"
-        "from lab.engine.cli.main import main\n"
+        "from engine.cli.main import main\n"
         "sys.exit(main(['preview']))\n"
     )
     environment = {**os.environ, "PYTHONPATH": str(Path(deployment.__file__).parents[2])}

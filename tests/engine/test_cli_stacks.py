@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from lab.engine.backend.filebackend import FileBackend
-from lab.engine.backend.layout import StackReference
-from lab.engine.backend.store import CheckpointStore
-from lab.engine.secrets import open_manager
-from lab.engine.state import ResourceState, Snapshot
-from lab.engine.values import Secret
+from engine.backend.filebackend import FileBackend
+from engine.backend.layout import StackReference
+from engine.backend.store import CheckpointStore
+from engine.secrets import open_manager
+from engine.state import ResourceState, Snapshot
+from engine.values import Secret
 from tests.engine.shellkit import Shell, shell
 
 __all__ = ["shell"]

@@ -9,8 +9,8 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from lab.engine.cli import states
-from lab.engine.usererror import UserError
+from engine.cli import states
+from engine.usererror import UserError
 from tests.engine.shellkit import Shell, shell
 
 __all__ = ["shell"]

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from lab.engine.cli import parser as parsing
-from lab.engine.cli import refusals
-from lab.engine.cli.main import build
-from lab.engine.cli.parser import Parser
+from engine.cli import parser as parsing
+from engine.cli import refusals
+from engine.cli.main import build
+from engine.cli.parser import Parser
 from tests.engine.shellkit import Shell, shell
 
 __all__ = ["shell"]
@@ -162,15 +162,15 @@ def test_every_flag_that_is_taken_is_read_somewhere() -> None:
 @pytest.mark.parametrize(
     ("arguments", "answer"),
     [
-        (("upp",), 'unknown command "upp" for "python -m lab.engine"; did you mean `up`?'),
+        (("upp",), 'unknown command "upp" for "python -m engine"; did you mean `up`?'),
         (("stack", "exprot"), "did you mean `export`?"),
         (("state", "unprotetc"), "did you mean `unprotect`?"),
         (("config", "ste", "a", "b"), "did you mean `set`?"),
-        (("zzzz",), 'unknown command "zzzz" for "python -m lab.engine"\n'),
-        (("up", "--jsno"), "unknown flag: --jsno of `python -m lab.engine up`; did you mean `--json`?"),
+        (("zzzz",), 'unknown command "zzzz" for "python -m engine"\n'),
+        (("up", "--jsno"), "unknown flag: --jsno of `python -m engine up`; did you mean `--json`?"),
         (("stack", "ls", "--al"), "did you mean `--all`?"),
         (("up", "template"), "templates and addresses are not part of the embedded engine"),
-        (("config", "get", "x", "--zzz"), "see `python -m lab.engine config get --help`"),
+        (("config", "get", "x", "--zzz"), "see `python -m engine config get --help`"),
     ],
 )  # fmt: skip
 def test_what_nobody_knows_is_one_line_with_what_was_probably_meant(
@@ -194,7 +194,7 @@ def test_help_and_version_have_two_spellings(
         assert ended.value.code == 0
         texts.append(capsys.readouterr().out)
     assert texts[0] == texts[1]
-    assert texts[0].startswith("usage: python -m lab.engine stack ls")
+    assert texts[0].startswith("usage: python -m engine stack ls")
 
 
 @pytest.mark.parametrize("command", ["", "state", "stack"])
@@ -237,7 +237,7 @@ def test_what_is_refused_stands_in_the_limits(name: str) -> None:
 def test_a_reader_that_goes_away_costs_no_traceback(shell: Shell, command: tuple[str, ...]) -> None:
     shell.ok("stack", "init", "dev")
     process = subprocess.Popen(
-        [sys.executable, "-m", "lab.engine", *command],
+        [sys.executable, "-m", "engine", *command],
         cwd=shell.folder,
         env={**os.environ, "PYTHONPATH": str(Path(parsing.__file__).parents[3])},
         stdout=subprocess.PIPE,

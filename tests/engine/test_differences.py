@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lab.engine.diff import (
+from engine.diff import (
     Changes,
     Diff,
     IgnoreChangesError,
@@ -12,9 +12,9 @@ from lab.engine.diff import (
     compare_inputs,
     ignore_changes,
 )
-from lab.engine.events import PropertyDiff
-from lab.engine.paths import PathError, contains, parse, render
-from lab.engine.values import UNKNOWN, Secret, Values
+from engine.events import PropertyDiff
+from engine.paths import PathError, contains, parse, render
+from engine.values import UNKNOWN, Secret, Values
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from lab.engine.display.base import Display, Masker, Options
-from lab.engine.display.digest import Digest
-from lab.engine.display.eventlines import EventLines
-from lab.engine.events import (
+from engine.display.base import Display, Masker, Options
+from engine.display.digest import Digest
+from engine.display.eventlines import EventLines
+from engine.events import (
     Cancel,
     Diagnostic,
     Event,
@@ -22,8 +22,8 @@ from lab.engine.events import (
     StepMetadata,
     Summary,
 )
-from lab.engine.state import ResourceState
-from lab.engine.values import SECRET, SIGNATURE, UNKNOWN, UNKNOWN_STRING, Secret
+from engine.state import ResourceState
+from engine.values import SECRET, SIGNATURE, UNKNOWN, UNKNOWN_STRING, Secret
 
 PREFIX = "urn:pulumi:dev::refs::"
 STACK = ResourceState(f"{PREFIX}pulumi:pulumi:Stack::refs-dev", "pulumi:pulumi:Stack", custom=False)

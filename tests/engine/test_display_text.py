@@ -7,13 +7,13 @@ from collections.abc import Sequence
 
 import pytest
 
-from lab.engine.display import report
-from lab.engine.display.base import Display, Masker, Options, Painter
-from lab.engine.display.difference import Differences, compare
-from lab.engine.display.lines import Lines
-from lab.engine.display.rows import short_type
-from lab.engine.display.steps import COUNTED, KINDS
-from lab.engine.events import (
+from engine.display import report
+from engine.display.base import Display, Masker, Options, Painter
+from engine.display.difference import Differences, compare
+from engine.display.lines import Lines
+from engine.display.rows import short_type
+from engine.display.steps import COUNTED, KINDS
+from engine.events import (
     Cancel,
     Diagnostic,
     Event,
@@ -24,8 +24,8 @@ from lab.engine.events import (
     StepMetadata,
     Summary,
 )
-from lab.engine.state import ResourceState
-from lab.engine.values import UNKNOWN, Secret
+from engine.state import ResourceState
+from engine.values import UNKNOWN, Secret
 
 PREFIX = "urn:pulumi:dev::refs::"
 ROOT = f"{PREFIX}pulumi:pulumi:Stack::refs-dev"
@@ -261,7 +261,7 @@ def test_durations_read_as_pulumis(seconds: int, text: str) -> None:
 def test_every_kind_of_step_has_its_words() -> None:
     from typing import get_args
 
-    from lab.engine.events import StepOp
+    from engine.events import StepOp
 
     assert set(KINDS) == set(get_args(StepOp))
     assert set(COUNTED) <= set(KINDS)

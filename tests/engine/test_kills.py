@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from lab.engine.backend import checkpoints
-from lab.engine.backend.bucket import Bucket
-from lab.engine.backend.layout import StackReference
+from engine.backend import checkpoints
+from engine.backend.bucket import Bucket
+from engine.backend.layout import StackReference
 from tests.engine.processkit import Engine
 
 DEV = StackReference("proc", "dev")
@@ -108,7 +108,7 @@ def test_a_disk_that_is_full_stops_a_run_before_it_does_anything(engine: Engine)
         resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, resource.RLIM_INFINITY))
 
     done = subprocess.run(
-        [sys.executable, "-m", "lab.engine", "up", "--yes", "--skip-preview", "--stack", "dev"],
+        [sys.executable, "-m", "engine", "up", "--yes", "--skip-preview", "--stack", "dev"],
         cwd=engine.folder,
         env=engine.env,
         stdin=subprocess.DEVNULL,

@@ -6,16 +6,16 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from lab.engine import aliases, urn
-from lab.engine.goal import Alias, Goal, GoalError, parse_duration
-from lab.engine.graph import Graph, layers, needs
-from lab.engine.messages import in_go
-from lab.engine.providers import default_name
-from lab.engine.request import Request
-from lab.engine.state import ResourceState, Snapshot, StateError
-from lab.engine.targets import Targets
-from lab.engine.values import Plaintext, Secret
-from lab.engine.versions import VersionError, satisfies
+from engine import aliases, urn
+from engine.goal import Alias, Goal, GoalError, parse_duration
+from engine.graph import Graph, layers, needs
+from engine.messages import in_go
+from engine.providers import default_name
+from engine.request import Request
+from engine.state import ResourceState, Snapshot, StateError
+from engine.targets import Targets
+from engine.values import Plaintext, Secret
+from engine.versions import VersionError, satisfies
 from tests.engine.enginekit import Project
 
 STACK = "urn:pulumi:dev::memory::pulumi:pulumi:Stack::memory-dev"

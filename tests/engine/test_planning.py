@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lab.engine.events import Diagnostic, ResourceFailed, ResourcePre
+from engine.events import Diagnostic, ResourceFailed, ResourcePre
 from tests.engine.enginekit import CrashError, Ended, Stack, Thing, faults
 
 

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from lab.engine import deployment
-from lab.engine.events import Event, Summary
-from lab.engine.leash import Leash
-from lab.engine.plugins import PluginError, PluginProcess
-from lab.engine.request import Cancellation, Request
-from lab.engine.state import Snapshot
-from lab.engine.usererror import UserError
+from engine import deployment
+from engine.events import Event, Summary
+from engine.leash import Leash
+from engine.plugins import PluginError, PluginProcess
+from engine.request import Cancellation, Request
+from engine.state import Snapshot
+from engine.usererror import UserError
 from tests.engine.enginekit import Project
 from tests.engine.processkit import COLD, PROVIDER, Engine
 from tests.engine.warmkit import Warm
@@ -162,7 +162,7 @@ def test_nothing_outlives_an_engine_that_is_killed(cold: Engine) -> None:
 
 STARTER = """
 import os, subprocess, sys, time
-from lab.engine.leash import Leash
+from engine.leash import Leash
 leash = Leash()
 os.environ["STARTER"] = str(os.getpid())
 process = subprocess.Popen(leash.command([sys.argv[1]], sys.argv[2]), pass_fds=(leash.end,))

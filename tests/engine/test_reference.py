@@ -31,7 +31,7 @@ def test_all_recordings_are_found() -> None:
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_a_scenario_plays_as_recorded(scenario: str, warm: Warm, tmp_path: Path) -> None:
     # One of them with commands as a user starts them.
-    engine = f"{sys.executable} -m lab.engine" if scenario in COLD else str(warm.engine)
+    engine = f"{sys.executable} -m engine" if scenario in COLD else str(warm.engine)
     scenarios = REFERENCE / "scenarios"
     if scenario in PLAYED:
         scenarios = tmp_path / "scenarios"

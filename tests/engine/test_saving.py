@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from lab.engine import atomicfile, secrets
-from lab.engine.backend import checkpoints
-from lab.engine.keeper import Keeper
-from lab.engine.state import ResourceState, Snapshot
-from lab.engine.usererror import UserError
-from lab.engine.values import Secret
+from engine import atomicfile, secrets
+from engine.backend import checkpoints
+from engine.keeper import Keeper
+from engine.state import ResourceState, Snapshot
+from engine.usererror import UserError
+from engine.values import Secret
 from tests.engine.diskkit import DEV, DiskStack, Moment, manager
 from tests.engine.enginekit import Thing, faults
 

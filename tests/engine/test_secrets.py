@@ -10,9 +10,9 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lab.engine import secrets
-from lab.engine.secrets import PassphraseCrypter, StableEncrypter, new_manager, open_manager
-from lab.engine.usererror import UserError
+from engine import secrets
+from engine.secrets import PassphraseCrypter, StableEncrypter, new_manager, open_manager
+from engine.usererror import UserError
 
 # Written by Pulumi's own passphrase provider; the passphrase is "password"
 # (pulumi/pulumi, pkg/secrets/passphrase/manager_test.go).

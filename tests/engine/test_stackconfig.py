@@ -10,13 +10,13 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lab.engine.project import load
-from lab.engine.stackconfig import values, yamltext
-from lab.engine.stackconfig.effective import effective, refuse_unsupported, validate
-from lab.engine.stackconfig.keys import ConfigKey, parse_key, parse_path, parse_path_key
-from lab.engine.stackconfig.stackfile import StackFile
-from lab.engine.stackconfig.values import Secure
-from lab.engine.usererror import UserError
+from engine.project import load
+from engine.stackconfig import values, yamltext
+from engine.stackconfig.effective import effective, refuse_unsupported, validate
+from engine.stackconfig.keys import ConfigKey, parse_key, parse_path, parse_path_key
+from engine.stackconfig.stackfile import StackFile
+from engine.stackconfig.values import Secure
+from engine.usererror import UserError
 
 STACK_FILE = """\
 # The lab. Everything below is explained in the quickstart.

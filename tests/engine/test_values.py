@@ -7,8 +7,8 @@ import pytest
 from google.protobuf import struct_pb2
 from hypothesis import given, settings
 
-from lab.engine.answers import mark_secrets
-from lab.engine.values import (
+from engine.answers import mark_secrets
+from engine.values import (
     ARCHIVE,
     ASSET,
     OUTPUT,
@@ -32,7 +32,7 @@ from lab.engine.values import (
     to_wire,
     without_unknowns,
 )
-from lab.engine.wire import marshal, marshal_value, unmarshal, unmarshal_value
+from engine.wire import marshal, marshal_value, unmarshal, unmarshal_value
 
 SCALARS = st.one_of(
     st.none(),

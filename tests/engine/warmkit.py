@@ -17,8 +17,8 @@ from tests.fixtures.keys import quick_keys
 _CODE = Path(__file__).with_name("warm")
 _ROOT = Path(__file__).parents[2]
 _ENGINE = (
-    *("lab.engine.cli.main", "lab.engine.deployment", "lab.engine.display.base"),
-    *("lab.engine.cli.watching", "lab.engine.display.lines", "lab.engine.backend.filebackend"),
+    *("engine.cli.main", "engine.deployment", "engine.display.base"),
+    *("engine.cli.watching", "engine.display.lines", "engine.backend.filebackend"),
     "cryptography.hazmat.primitives.ciphers.aead",
 )
 _PROGRAM = ("pulumi", "pulumi.dynamic", "asyncio", "runpy", "json")
@@ -29,7 +29,7 @@ _CLI = ("gpuclusters.cli.main", "gpuclusters.cli.drift_look", "gpuclusters.cli.v
 
 @dataclasses.dataclass(frozen=True)
 class Warm:
-    """Commands: `engine` stands for `python -m lab.engine`, `python` for the Python of programs."""
+    """Commands: `engine` stands for `python -m engine`, `python` for the Python of programs."""
 
     engine: Path
     python: Path
@@ -63,9 +63,9 @@ def warm_project() -> Iterator[WarmProject]:
             plugins.mkdir()
             made = WarmProject(folder / "engine", folder / "python", folder / "cli", plugins)
             _write(made.python, f"{folder}/python.socket")
-            _write(made.engine, f"{folder}/engine.socket -m lab.engine")
+            _write(made.engine, f"{folder}/engine.socket -m engine")
             _write(made.cli, f"{folder}/cli.socket -m gpuclusters.cli")
-            modules = [f"lab.providers.{name}" for name in _STAND_INS]
+            modules = [f"engine.stand_ins.{name}" for name in _STAND_INS]
             for name, module in zip(_STAND_INS, modules, strict=True):
                 _write(
                     plugins / f"pulumi-resource-{name}", f"{folder}/plugins.socket -P -m {module}"
@@ -90,7 +90,7 @@ def warm_engine() -> Iterator[Warm]:
             (folder / "bin").mkdir()
             made = Warm(folder / "engine", folder / "bin" / "python3")
             _write(made.python, f"{folder}/python.socket")
-            _write(made.engine, f"{folder}/engine.socket -m lab.engine", made.python)
+            _write(made.engine, f"{folder}/engine.socket -m engine", made.python)
             servers.enter_context(_served(folder, "python.socket", _PROGRAM))
             servers.enter_context(_served(folder, "engine.socket", _ENGINE))
             yield made

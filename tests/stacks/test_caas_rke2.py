@@ -140,7 +140,7 @@ def test_the_embedded_engine_previews_it_before_anything_is_there(tmp_path: Path
 
     def engine(*arguments: str) -> str:
         done = subprocess.run(
-            [sys.executable, "-m", "lab.engine", *arguments],
+            [sys.executable, "-m", "engine", *arguments],
             cwd=tmp_path,
             env={
                 **{k: v for k, v in os.environ.items() if not k.startswith("PULUMI_")},

@@ -29,7 +29,7 @@ def preview(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
     def engine(*arguments: str) -> str:
         done = subprocess.run(
-            [sys.executable, "-m", "lab.engine", *arguments],
+            [sys.executable, "-m", "engine", *arguments],
             cwd=folder,
             env={
                 **{k: v for k, v in os.environ.items() if not k.startswith(("GOOGLE_", "PULUMI_"))},

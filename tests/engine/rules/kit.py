@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from lab.engine import urn as urns
-from lab.engine.events import Diagnostic
+from engine import urn as urns
+from engine.events import Diagnostic
 from tests.engine.enginekit import TYPE, Ended
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pytest
 
-from lab.engine.diff import (
+from engine.diff import (
     Changes,
     Diff,
     IgnoreChangesError,
@@ -18,7 +18,7 @@ from lab.engine.diff import (
     ignore_changes,
     resolve_unknown,
 )
-from lab.engine.values import Secret, Value
+from engine.values import Secret, Value
 from tests.engine.enginekit import Stack, Thing, faults
 from tests.engine.rules.kit import messages
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pytest
 
-from lab.engine.goal import Alias
+from engine.goal import Alias
 from tests.engine.enginekit import Stack, Thing, faults
 from tests.engine.rules.kit import GROUP, messages, names, urn
 

@@ -119,7 +119,7 @@ class Stack:
 
     def engine(self, *arguments: str, text: str = "") -> str:
         done = subprocess.run(
-            [sys.executable, "-m", "lab.engine", *arguments],
+            [sys.executable, "-m", "engine", *arguments],
             cwd=self.folder,
             env=self.env,
             input=text,

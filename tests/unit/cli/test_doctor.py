@@ -19,7 +19,7 @@ from gpuclusters.cli.project import Project
 
 ROOT = Path(__file__).resolve().parents[3]
 EMBEDDED = engines.Engine(
-    engines.Kind.EMBEDDED, (sys.executable, "-m", "lab.engine"), "the test asks for it"
+    engines.Kind.EMBEDDED, (sys.executable, "-m", "engine"), "the test asks for it"
 )
 
 

@@ -27,7 +27,7 @@ from lab import tools
 
 ROOT = Path(__file__).resolve().parents[3]
 STACK = "urn:pulumi:{0}::gpu-clusters::"
-EMBEDDED = engines.Engine(engines.Kind.EMBEDDED, (sys.executable, "-m", "lab.engine"), "a test")
+EMBEDDED = engines.Engine(engines.Kind.EMBEDDED, (sys.executable, "-m", "engine"), "a test")
 MANIFEST = {"time": "2026-11-22T10:00:00Z", "magic": "", "version": "v3.272.0"}
 CHART = """
 apiVersion: v1
@@ -231,7 +231,7 @@ def test_elsewhere_nothing_is_changed_until_somebody_says_so(elsewhere: Here, de
         elsewhere.repair()
     assert lock.exists()
     assert "--repair" in str(error.value)
-    assert "lab.engine cancel --yes --stack rke2-a100" in str(error.value)
+    assert "engine cancel --yes --stack rke2-a100" in str(error.value)
     elsewhere.repair(asked_for=True)
     assert not lock.exists()
 
@@ -268,7 +268,7 @@ def test_a_repair_that_fails_says_why_and_what_to_type(elsewhere: Here, dead: in
         repair.unfinished.Lock(str(lock), dead, "ann", "desk", datetime.now(UTC))
     )
     console = Console(file=elsewhere.out)
-    with pytest.raises(NotRepairedError, match=r"lab\.engine cancel --yes"):
+    with pytest.raises(NotRepairedError, match=r"-m engine cancel --yes"):
         repair._mend(elsewhere.session, console, [fault], allowed=True)
 
 

@@ -1,0 +1,58 @@
+"""`cancel`, which releases the lock of a run that ended without doing so, and `version`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from engine.cli.parser import Parser, Verbs
+from engine.cli.terminal import agreed, confirm, interactive
+from engine.cli.workspace import Workspace
+from engine.state import VERSION
+
+_NOTE = "embedded engine; its state and its command line are those of this version of Pulumi"
+
+
+def add_verbs(verbs: Verbs, shared: Parser) -> None:
+    """Register both verbs."""
+    version = verbs.add_parser(
+        "version",
+        parents=[shared],
+        allow_abbrev=False,
+        help="print the version of Pulumi that this engine follows",
+    )
+    version.set_defaults(run=_version)
+    parser = verbs.add_parser(
+        "cancel", parents=[shared], allow_abbrev=False, help="release the lock of a stack"
+    )
+    parser.add_argument("stack", nargs="?", metavar="STACK")
+    parser.add_argument("--stack", "-s", dest="named", metavar="NAME")
+    parser.add_argument("--yes", "-y", action="store_true", help="do not ask")
+    parser.set_defaults(run=run)
+
+
+def _version(arguments: argparse.Namespace) -> int:
+    del arguments
+    print(VERSION)
+    print(_NOTE, file=sys.stderr)
+    return 0
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Carry out `cancel`."""
+    arguments.stack = arguments.named or arguments.stack
+    workspace = Workspace(arguments)
+    stack = workspace.stack
+    if not agreed(arguments):
+        confirm(
+            f"This will irreversibly cancel the currently running update of '{stack.name}'!"
+            " It may leave the stack in an inconsistent state. Go on?",
+            ask=interactive(arguments),
+            refusal="non-interactive mode requires --yes flag",
+        )
+    count = workspace.backend.cancel(stack)
+    if count:
+        print(f"The currently running update for '{stack.name}' has been canceled!")
+    else:
+        print(f"Stack '{stack.name}' has no lock; nothing to cancel.")
+    return 0

@@ -1,0 +1,207 @@
+"""The gRPC service by which the program registers resources: `ResourceMonitor`."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+import grpc
+from google.protobuf import empty_pb2
+
+from engine import goal as goals
+from engine.answers import ProviderError
+from engine.drafts import PlanError
+from engine.executor import CancelledError, Executor
+from engine.goal import GoalError
+from engine.plugins import PluginError
+from engine.protocol import provider_pb2, resource_pb2, resource_pb2_grpc
+from engine.registrar import Registrar
+from engine.session import Session
+from engine.values import UNKNOWN_STRING, any_unknown
+from engine.wire import marshal
+
+_FEATURES = (
+    "SECRETS",
+    "RESOURCE_REFERENCES",
+    "OUTPUT_VALUES",
+    "ALIAS_SPECS",
+    "REPLACEMENT_TRIGGER",
+    "DELETED_WITH",
+    "TRANSFORMS",
+)
+"""What is left out here the SDK refuses by name; transforms are refused below, in clearer words."""
+
+STACK_REFERENCE = "pulumi:pulumi:StackReference"
+
+_RESULTS = {
+    "success": resource_pb2.Result.SUCCESS,
+    "fail": resource_pb2.Result.FAIL,
+    "skip": resource_pb2.Result.FAIL,
+}
+
+
+class Monitor(resource_pb2_grpc.ResourceMonitorServicer):
+    """Takes the program's registrations. A call is answered when its steps are done."""
+
+    def __init__(self, session: Session, registrar: Registrar, executor: Executor) -> None:
+        self._session = session
+        self._registrar = registrar
+        self._executor = executor
+        self.finished = threading.Event()
+        self._on_finish: Callable[[], None] = self.finished.set
+
+    def when_finished(self, call: Callable[[], None]) -> None:
+        """Call this when the program has registered all it has."""
+        self._on_finish = call
+
+    def GetDeploymentInfo(self, request: object, context: object) -> resource_pb2.DeploymentInfo:  # noqa: ARG002, N802
+        """What the SDK may count on."""
+        asked = self._session.request
+        return resource_pb2.DeploymentInfo(
+            project=asked.project.name,
+            stack=asked.stack,
+            organization=asked.organization,
+            config={key: value.value for key, value in asked.config.items()},
+            configSecretKeys=[key for key, value in asked.config.items() if value.secret],
+            dryRun=asked.preview,
+            parallel=asked.parallel,
+            supportedFeatures=[
+                resource_pb2.ResourceMonitorFeature.Value(f"RESOURCE_MONITOR_FEATURE_{name}")
+                for name in _FEATURES
+            ],
+        )
+
+    def RegisterResource(  # noqa: N802
+        self, request: resource_pb2.RegisterResourceRequest, context: grpc.ServicerContext
+    ) -> resource_pb2.RegisterResourceResponse:
+        """Make a resource what the program wants it to be."""
+        try:
+            goal = goals.from_request(request, self._session.request.project.folder)
+            registered = self._registrar.register(goal)
+        except CancelledError:
+            _abort(context)
+        except (GoalError, ValueError) as error:
+            self._fail(context, str(error))
+        except Exception as error:  # noqa: BLE001 (told to the user when all has been ended)
+            self._break_off(context, error)
+        state = registered.state
+        return resource_pb2.RegisterResourceResponse(
+            urn=state.urn,
+            id="" if state.id == UNKNOWN_STRING else state.id,
+            object=marshal(
+                state.outputs, secrets=request.acceptSecrets, references=request.acceptResources
+            ),
+            result=_RESULTS[registered.result],
+        )
+
+    def RegisterResourceOutputs(  # noqa: N802
+        self, request: resource_pb2.RegisterResourceOutputsRequest, context: grpc.ServicerContext
+    ) -> empty_pb2.Empty:
+        """Set the outputs of a component or the stack."""
+        if self._executor.cancelled.is_set():
+            _abort(context)
+        try:
+            outputs = goals.read_values(request.outputs, f"the outputs of {request.urn}")
+            self._registrar.outputs(request.urn, outputs)
+        except (GoalError, ValueError) as error:
+            self._fail(context, str(error))
+        except Exception as error:  # noqa: BLE001 (told to the user when all has been ended)
+            self._break_off(context, error)
+        return empty_pb2.Empty()
+
+    def Invoke(  # noqa: N802
+        self, request: resource_pb2.ResourceInvokeRequest, context: grpc.ServicerContext
+    ) -> provider_pb2.InvokeResponse:
+        """Call a function of a provider."""
+        if request.packageRef:
+            _refuse(context, f"functions of parameterized packages: {request.tok}")
+        try:
+            goals.refuse_unknown(request, f"the call of {request.tok}")
+            args = goals.read_values(request.args, f"the call of {request.tok}")
+            reference = request.provider or self._registrar.default_provider(
+                request.tok.split(":", 1)[0],
+                request.version,
+                request.pluginDownloadURL,
+                request.tok,
+            )
+            self._session.ensure_provider(reference)
+            provider = self._session.registry.get(reference)
+            result, failures = provider.invoke(request.tok, args, preview=self._session.preview)
+        except CancelledError:
+            _abort(context)
+        except (ProviderError, PluginError, PlanError, ValueError) as error:
+            text = f"invocation of {request.tok} returned an error: {error}"
+            context.abort(grpc.StatusCode.UNKNOWN, text)
+        answer = provider_pb2.InvokeResponse(
+            failures=[
+                provider_pb2.CheckFailure(property=f.property, reason=f.reason) for f in failures
+            ]
+        )
+        if not any_unknown(args.values()) or result:
+            getattr(answer, "return").CopyFrom(marshal(result, references=request.acceptResources))
+        return answer
+
+    def SignalAndWaitForShutdown(self, request: object, context: object) -> empty_pb2.Empty:  # noqa: ARG002, N802
+        """The program has registered all it has."""
+        self.finished.set()
+        self._on_finish()
+        return empty_pb2.Empty()
+
+    def Call(self, request: Any, context: grpc.ServicerContext) -> NoReturn:  # noqa: N802
+        """Refused: methods of remote components."""
+        _refuse(context, f"the method call {request.tok}")
+
+    def RegisterPackage(self, request: Any, context: grpc.ServicerContext) -> NoReturn:  # noqa: N802
+        """Refused: parameterized packages."""
+        _refuse(context, f"the parameterized package {request.name}")
+
+    def RegisterResourceHook(self, request: Any, context: grpc.ServicerContext) -> NoReturn:  # noqa: N802
+        """Refused: hooks."""
+        _refuse(context, f"the resource hook {request.name}")
+
+    def RegisterErrorHook(self, request: Any, context: grpc.ServicerContext) -> NoReturn:  # noqa: N802
+        """Refused: hooks."""
+        _refuse(context, f"the error hook {request.name}")
+
+    def RegisterStackTransform(self, request: Any, context: grpc.ServicerContext) -> NoReturn:  # noqa: ARG002, N802
+        """Refused: transforms of all resources."""
+        _refuse(context, "transforms")
+
+    def RegisterStackInvokeTransform(self, request: Any, context: grpc.ServicerContext) -> NoReturn:  # noqa: ARG002, N802
+        """Refused: transforms of function calls."""
+        _refuse(context, "invoke transforms")
+
+    def ReadResource(self, request: Any, context: grpc.ServicerContext) -> NoReturn:  # noqa: N802
+        """Refused: looking up what somebody else manages, other stacks included."""
+        what = (
+            "StackReference" if request.type == STACK_REFERENCE else "resources that are only read"
+        )
+        _refuse(context, f"{what}: '{request.name}' of type {request.type}")
+
+    def ExistsResource(self, request: Any, context: grpc.ServicerContext) -> NoReturn:  # noqa: N802
+        """Refused: asking whether something exists."""
+        _refuse(context, f"asking whether {request.type} '{request.id}' exists")
+
+    def _break_off(self, context: grpc.ServicerContext, error: Exception) -> NoReturn:
+        self._executor.break_off(error)
+        _abort(context)
+
+    def _fail(self, context: grpc.ServicerContext, message: str) -> NoReturn:
+        self._session.reporter.say("error", message)
+        self._registrar.refused = True
+        self._executor.cancel()
+        _abort(context)
+
+
+def _abort(context: grpc.ServicerContext) -> NoReturn:
+    context.abort(grpc.StatusCode.UNAVAILABLE, "the deployment is over")
+    raise AssertionError("abort always raises")
+
+
+def _refuse(context: grpc.ServicerContext, what: str) -> NoReturn:
+    context.abort(
+        grpc.StatusCode.UNIMPLEMENTED,
+        f"the embedded engine does not support {what}; run this stack with the Pulumi CLI",
+    )
+    raise AssertionError("abort always raises")

@@ -1,0 +1,187 @@
+"""SSH: dialling with a pinned host key, one command per connection."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+import asyncssh
+
+from engine.stand_ins.calls import ProviderError
+from engine.stand_ins.command.connection import Connection
+from engine.stand_ins.command.output import Capture, Finished
+
+_RETRY_SECONDS: Final = 0.5
+_LONGEST_RETRY_SECONDS: Final = 5.0
+_CLOSE_SECONDS: Final = 3.0
+_KEEPALIVE_SECONDS: Final = 15
+_BLOCK: Final = 65536
+
+
+@asynccontextmanager
+async def connected(connection: Connection) -> AsyncIterator[asyncssh.SSHClientConnection]:
+    """An open connection; closed when the block ends.
+
+    Raises:
+        ProviderError: it cannot be opened; the host, what was tried and why.
+    """
+    opened = await _dial(connection)
+    try:
+        yield opened
+    finally:
+        await _close(opened)
+
+
+async def _dial(connection: Connection) -> asyncssh.SSHClientConnection:
+    """Dial until it works, the host refuses us, or the limit of failed attempts is passed."""
+    failures, pause = 0, _RETRY_SECONDS
+    while True:
+        try:
+            return await _dial_once(connection)
+        except asyncssh.HostKeyNotVerifiable as error:
+            raise ProviderError(
+                f"{connection.address} shows another host key than hostKey pins ({error}). Find out which is "
+                "the host's own before changing hostKey: it may be another machine"
+            ) from error
+        except asyncssh.PermissionDenied as error:
+            raise ProviderError(
+                f"{connection.address} does not let us in ({error.reason}); check user, key and password"
+            ) from error
+        except (OSError, asyncssh.Error, TimeoutError) as error:
+            failures += 1
+            if 0 <= connection.dial_error_limit < failures:
+                raise ProviderError(
+                    f"{connection.address} cannot be reached: {_said(error)} "
+                    f"(after {failures} attempts); is it on, and is the port right?"
+                ) from error
+        await asyncio.sleep(pause)
+        pause = min(pause * 1.5, _LONGEST_RETRY_SECONDS)
+
+
+async def _dial_once(connection: Connection) -> asyncssh.SSHClientConnection:
+    async with _keys(connection) as keys:
+        return await asyncio.wait_for(
+            asyncssh.connect(
+                connection.host,
+                connection.port,
+                username=connection.user,
+                password=connection.password,
+                client_keys=keys
+                or None,  # None: never the user's own ~/.ssh, which no program named
+                agent_path=None,
+                known_hosts=([asyncssh.import_public_key(connection.host_key)], [], []),
+                config=None,
+                keepalive_interval=_KEEPALIVE_SECONDS,
+            ),
+            connection.dial_seconds or None,
+        )
+
+
+@asynccontextmanager
+async def _keys(connection: Connection) -> AsyncIterator[list[Any]]:
+    """The private key and the agent's keys; the agent is open while they are used.
+
+    Raises:
+        ProviderError: a key cannot be used, or there is nothing to log in with.
+    """
+    keys: list[Any] = []
+    if connection.private_key:
+        keys.append(_private_key(connection))
+    agent = await _agent(connection)
+    try:
+        if agent is not None:
+            keys += await agent.get_keys()
+        if not keys and not connection.password:
+            raise ProviderError(
+                f"there is nothing to log in to {connection.address} with: set privateKey or password, or "
+                "start an SSH agent that has a key (SSH_AUTH_SOCK, agentSocketPath)"
+            )
+        yield keys
+    finally:
+        if agent is not None:
+            agent.close()
+
+
+def _private_key(connection: Connection) -> asyncssh.SSHKey:
+    try:
+        return asyncssh.import_private_key(
+            str(connection.private_key), connection.private_key_password
+        )
+    except (asyncssh.KeyImportError, asyncssh.KeyEncryptionError) as error:
+        raise ProviderError(
+            f"the privateKey for {connection.address} cannot be used: {error}"
+        ) from error
+
+
+async def _agent(connection: Connection) -> asyncssh.SSHAgentClient | None:
+    """The agent the program names, which must answer, else the ambient one if it does."""
+    path = connection.agent_socket or os.environ.get("SSH_AUTH_SOCK")
+    if not path:
+        return None
+    try:
+        return await asyncssh.connect_agent(path)
+    except (OSError, asyncssh.Error) as error:
+        if connection.agent_socket:
+            raise ProviderError(f"the SSH agent at {path} does not answer: {error}") from error
+        return None
+
+
+def _said(error: BaseException) -> str:
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    return (
+        getattr(error, "reason", "") or getattr(error, "strerror", "") or str(error) or repr(error)
+    )
+
+
+async def _close(connection: asyncssh.SSHClientConnection) -> None:
+    connection.close()
+    try:
+        await asyncio.wait_for(connection.wait_closed(), _CLOSE_SECONDS)
+    except (TimeoutError, OSError, asyncssh.Error):
+        connection.abort()
+
+
+async def accepted_variables(
+    connection: asyncssh.SSHClientConnection, environment: Mapping[str, str]
+) -> set[str]:
+    """Which variables the server passes on. SSH does not say, so a first session looks."""
+    probe = "; ".join(f'[ -n "${{{name}+set}}" ] && echo {name}' for name in environment)
+    result = await connection.run(f"{probe}; true", env=dict(environment))
+    return set(str(result.stdout or "").split())
+
+
+async def run(
+    connection: asyncssh.SSHClientConnection,
+    command: str,
+    *,
+    stdin: str | None,
+    environment: Mapping[str, str],
+    capture: Capture,
+) -> Finished:
+    """Run one command to its end; a cancelled task ends the command too."""
+    process = await connection.create_process(command, env=dict(environment), encoding=None)
+    try:
+        # A command may end, or close its input, without reading all of it.
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.write((stdin or "").encode())
+            process.stdin.write_eof()
+        await asyncio.gather(
+            _drain(process.stdout, capture, "stdout"), _drain(process.stderr, capture, "stderr")
+        )
+        await process.wait_closed()
+    except asyncio.CancelledError:
+        process.terminate()
+        raise
+    if process.returncode is None:
+        raise ConnectionError("the connection was lost before the command ended")
+    return Finished(process.returncode, capture.text("stdout"), capture.text("stderr"))
+
+
+async def _drain(reader: asyncssh.SSHReader[bytes], capture: Capture, stream: str) -> None:
+    while block := await reader.read(_BLOCK):
+        capture.add(stream, block)

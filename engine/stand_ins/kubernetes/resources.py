@@ -1,0 +1,282 @@
+"""Kubernetes objects as resources: create, read, update and delete against one API server."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from engine.stand_ins import calls, paths
+from engine.stand_ins.calls import ProviderError
+from engine.stand_ins.kubernetes import applying, preview
+from engine.stand_ins.kubernetes.applying import Applied, Conflict
+from engine.stand_ins.kubernetes.client import ApiError, ApiResource
+from engine.stand_ins.kubernetes.importing import inputs_of, refreshed_inputs
+from engine.stand_ins.kubernetes.objects import (
+    INITIAL_API_VERSION,
+    GroupVersionKind,
+    Object,
+    annotation,
+    identifier,
+    is_patch,
+    kind_of,
+    kind_of_token,
+    live_object,
+    name_of,
+    namespace_of,
+    parse_identifier,
+    recorded_inputs,
+    title,
+    to_object,
+    with_secrets,
+)
+from engine.stand_ins.kubernetes.store import Store, outputs, refused
+from engine.stand_ins.kubernetes.waiting import timeout_seconds
+from engine.stand_ins.values import Properties
+
+_PROPAGATION: Final = {"orphan": "Orphan", "background": "Background"}
+
+# Kinds of which `pulumi.com/skipAwait` also skips the wait for their deletion, as in the real provider.
+_SKIP_AWAIT_ON_DELETE: Final = frozenset(
+    {"Namespace", "Pod", "ReplicationController", "DaemonSet", "Deployment", "StatefulSet", "Job"}
+)
+
+
+@dataclass(frozen=True)
+class Resources:
+    """Objects of one cluster, as the engine's calls want them."""
+
+    store: Store
+
+    def dry_run(self, obj: Object, manager: str) -> Object | None:
+        """What applying `obj` would give; None if the server cannot say.
+
+        Raises:
+            ApiError: the server refuses a change of a field.
+        """
+        resource = self.store.api.find(kind_of(obj))
+        if resource is None:
+            return None
+        obj = self.store.placed(obj, resource)
+        try:
+            return applying.apply(
+                self.store.api, resource, obj, manager, force=True, dry_run=True
+            ).live
+        except ApiError as error:
+            if error.status in (403, 422):
+                raise
+            return None
+
+    def create(self, call: calls.CreateCall, obj: Object) -> calls.Created:
+        """Make the object and wait until it is ready.
+
+        One that exists is refused, also where an interrupted create has made it; with
+        `upsertExistingObjects` it is applied, whoever made it. A patch is always applied.
+        """
+        manager = applying.field_manager({}, obj)
+        if call.preview:
+            return self._create_preview(call, obj, manager)
+        resource = self.store.located(kind_of(obj), obj)
+        obj = self.store.placed(obj, resource)
+        if self.store.options.upsert or is_patch(call.resource.type, obj):
+            applied = self.store.apply(resource, obj, manager)
+        else:
+            applied = self._create_new(call.resource, resource, obj)
+        live = self.store.ready(call, resource, applied, obj, manager)
+        return calls.Created(identifier(live), outputs(live, obj, call.inputs, manager))
+
+    def _create_new(self, owner: calls.Resource, resource: ApiResource, obj: Object) -> Applied:
+        try:
+            return self.store.create(resource, obj)
+        except ProviderError as error:
+            if not _exists(error.__cause__):
+                raise
+            raise ProviderError(
+                f"resource {owner.urn!r} was not successfully created by the Kubernetes API server: "
+                f"{error.__cause__}. Import it, give this one another name, or set the provider option "
+                "upsertExistingObjects to take it over"
+            ) from error
+
+    def _create_preview(self, call: calls.CreateCall, obj: Object, manager: str) -> calls.Created:
+        resource = self.store.api.find(kind_of(obj))
+        if resource is None or is_patch(call.resource.type, obj):
+            return calls.Created("", dict(call.inputs))
+        obj = self.store.placed(obj, resource)
+        try:
+            if self.store.options.upsert:
+                # Forced, so that what is replaced by this run is no conflict; the run itself does not force.
+                applied = applying.apply(
+                    self.store.api, resource, obj, manager, force=True, dry_run=True
+                )
+            else:
+                applied = applying.create(self.store.api, resource, obj, dry_run=True)
+        except ApiError as error:
+            # That it exists a preview does not say: the run may remove it first.
+            if preview.is_inconclusive(error) or _exists(error):
+                return calls.Created("", dict(call.inputs))
+            raise refused("be created", obj, error) from error
+        self.store.warn(applied.warnings, call.resource)
+        live = preview.of_creation(applied.live, obj)
+        return calls.Created("", outputs(live, obj, call.inputs, manager))
+
+    def update(self, call: calls.UpdateCall, obj: Object) -> Properties:
+        """Bring the object to new inputs and wait until it is ready; one that is gone is an error."""
+        before = applying.field_manager(call.olds, recorded_inputs(call.olds))
+        manager = applying.field_manager(call.olds, obj)
+        resource = self.store.api.find(kind_of(obj))
+        if resource is None and call.preview:
+            return dict(call.news)
+        resource = resource or self.store.located(kind_of(obj), obj)
+        obj = self.store.placed(obj, resource)
+        current = self.store.api.get(resource, namespace_of(obj), name_of(obj))
+        if current is None:
+            raise ProviderError(
+                f"update of resource {call.resource.urn!r} failed: {title(obj)} not found; somebody "
+                "removed it. `refresh` takes it out of the state, and the next `up` makes it again"
+            )
+        obj = _with_ignored(obj, current, call.ignore_changes)
+        if call.preview:
+            return self._update_preview(call, resource, obj, current, manager)
+        if _is_definition(obj):
+            applied = self._replaced(resource, obj, current, manager)
+        else:
+            if not is_patch(call.resource.type, obj):
+                applying.take_over(self.store.api, resource, current, manager)
+            applied = self.store.apply(resource, obj, manager)
+        live = self.store.ready(call, resource, applied, obj, manager)
+        if before != manager and not _is_definition(obj):
+            self._relinquish(resource, live, before)
+        version = str(call.olds.get(INITIAL_API_VERSION) or obj["apiVersion"])
+        return outputs(live, obj, call.news, manager, version)
+
+    def _replaced(
+        self, resource: ApiResource, obj: Object, current: Object, manager: str
+    ) -> Applied:
+        try:
+            return applying.replace(self.store.api, resource, obj, current, manager)
+        except ApiError as error:
+            raise refused("be replaced", obj, error) from error
+
+    def _update_preview(
+        self,
+        call: calls.UpdateCall,
+        resource: ApiResource,
+        obj: Object,
+        current: Object,
+        manager: str,
+    ) -> Properties:
+        force = applying.forced(obj, always=self.store.options.patch_force)
+        try:
+            if _is_definition(obj):
+                applied = applying.replace(
+                    self.store.api, resource, obj, current, manager, dry_run=True
+                )
+            else:
+                applied = applying.apply(
+                    self.store.api, resource, obj, manager, force=force, dry_run=True
+                )
+        except Conflict as conflict:
+            if not conflict.would_be_taken_over:
+                raise
+            applied = applying.apply(
+                self.store.api, resource, obj, manager, force=True, dry_run=True
+            )
+        except ApiError as error:
+            if preview.is_inconclusive(error):
+                return dict(call.news)
+            raise refused("be updated", obj, error) from error
+        self.store.warn(applied.warnings, call.resource)
+        version = str(call.olds.get(INITIAL_API_VERSION) or obj["apiVersion"])
+        return outputs(preview.of_update(applied.live), obj, call.news, manager, version)
+
+    def delete(self, call: calls.DeleteCall) -> None:
+        """Remove the object and wait until it is gone; absent is done."""
+        inputs, recorded = recorded_inputs(call.outputs), live_object(call.outputs)
+        namespace, name = parse_identifier(call.id)
+        resource = self.store.api.find(
+            kind_of(recorded) if recorded.get("kind") else _kind(call.resource)
+        )
+        live = self.store.api.get(resource, namespace, name) if resource else None
+        if resource is None or live is None:
+            return
+        if is_patch(call.resource.type, recorded):
+            self._let_go(call, resource, live, inputs)
+            return
+        policy = annotation(inputs, "pulumi.com/deletionPropagationPolicy").lower()
+        body = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "propagationPolicy": _PROPAGATION.get(policy, "Foreground"),
+        }
+        try:
+            self.store.api.request("DELETE", resource.path(namespace, name), body=body)
+        except ApiError as error:
+            if error.absent:
+                return
+            if error.status != 409:  # 409: it is being deleted already
+                raise refused("be deleted", live, error) from error
+        skips = annotation(inputs, "pulumi.com/skipAwait") == "true"
+        if not (skips and live.get("kind") in _SKIP_AWAIT_ON_DELETE):
+            seconds = timeout_seconds(call.timeout_seconds, inputs)
+            self.store.waiter.until_gone(resource, live, seconds=seconds, urn=call.resource.urn)
+        self.store.forget_defined(resource, live)
+
+    def _let_go(
+        self, call: calls.DeleteCall, resource: ApiResource, live: Object, inputs: Object
+    ) -> None:
+        """End the ownership of a patch's fields: what nobody else owns goes, the object stays."""
+        self._relinquish(resource, live, applying.field_manager(call.outputs, inputs))
+
+    def _relinquish(self, resource: ApiResource, live: Object, manager: str) -> None:
+        identity = {key: live[key] for key in ("apiVersion", "kind")}
+        metadata = {"name": name_of(live)}
+        if resource.namespaced:
+            metadata["namespace"] = namespace_of(live)
+        try:
+            applying.apply(self.store.api, resource, {**identity, "metadata": metadata}, manager)
+        except ApiError as error:
+            if not error.absent:
+                raise refused("be left without the patched fields", live, error) from error
+
+    def _inputs(self, call: calls.ReadCall, live: Object, old_inputs: Object) -> Object:
+        if not old_inputs:
+            return inputs_of(live)
+        return refreshed_inputs(live, old_inputs, live_object(call.outputs))
+
+    def read(self, call: calls.ReadCall) -> calls.Found | None:
+        """The object as it is, and the inputs that describe it as it is."""
+        old_inputs = to_object(call.inputs)
+        known = old_inputs if old_inputs.get("kind") else live_object(call.outputs)
+        kind = kind_of(known) if known.get("kind") else _kind(call.resource)
+        resource = self.store.api.find(kind)
+        namespace, name = parse_identifier(call.id)
+        if resource is not None and resource.namespaced:
+            namespace = namespace or self.store.default_namespace
+        live = self.store.api.get(resource, namespace, name) if resource else None
+        if live is None:
+            return None
+        inputs = self._inputs(call, live, old_inputs)
+        manager = applying.field_manager(call.outputs, inputs)
+        version = str(call.outputs.get(INITIAL_API_VERSION) or live.get("apiVersion"))
+        found = outputs(live, inputs, call.inputs, manager, version)
+        return calls.Found(call.id or identifier(live), found, with_secrets(inputs, call.inputs))
+
+
+def _exists(error: BaseException | None) -> bool:
+    return isinstance(error, ApiError) and error.reason == "AlreadyExists"
+
+
+def _is_definition(obj: Object) -> bool:
+    return kind_of(obj).kind == "CustomResourceDefinition"
+
+
+def _kind(resource: calls.Resource) -> GroupVersionKind:
+    return kind_of_token(resource.type)
+
+
+def _with_ignored(obj: Object, current: Object | None, ignored: Sequence[str]) -> Object:
+    """The object with ignored fields as they are in the cluster, so that applying it changes none."""
+    for text in ignored:
+        path = paths.parse(text)
+        obj = paths.copied(current or {}, obj, path)
+    return obj

@@ -1,0 +1,263 @@
+"""The stand-in for pulumi-gcp: what it previews, what it refuses, and that its table is the package's."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.stand_ins.gcp.kinds import table
+from engine.stand_ins.values import UNKNOWN
+from tests.engine.stand_ins.plugin import Plugin, State, StepError, running
+from tests.engine.warmkit import warm_engine
+
+ROOT = Path(__file__).resolve().parents[3]
+NETWORK = "urn:pulumi:s::p::gcp:compute/network:Network::net"
+FIREWALL = "urn:pulumi:s::p::gcp:compute/firewall:Firewall::ssh"
+BUCKET = "urn:pulumi:s::p::gcp:storage/bucket:Bucket::b"
+RULE = {"network": "projects/p/global/networks/lab", "name": "lab-ssh", "direction": "INGRESS"}
+
+
+@pytest.fixture(scope="module")
+def gcp_process() -> Iterator[Plugin]:
+    with running("gcp") as plugin:
+        assert plugin.configure(project="p", region="us-central1") == []
+        yield plugin
+
+
+@pytest.fixture
+def gcp(gcp_process: Plugin) -> Plugin:
+    return Plugin(gcp_process.stub, gcp_process.engine)
+
+
+def test_the_first_line_says_that_it_is_a_stand_in(gcp: Plugin) -> None:
+    assert "this is the lab's stand-in for pulumi-gcp 10.2.0" in gcp.engine.texts("INFO")[0]
+
+
+def test_inputs_become_outputs_and_what_only_google_knows_is_unknown(gcp: Plugin) -> None:
+    made = gcp.create(NETWORK, {"name": "lab", "mtu": 8896}, preview=True)
+    assert made.id == ""
+    assert made.outputs["name"] == "lab"
+    assert made.outputs["mtu"] == 8896
+    for key in ("selfLink", "networkId", "routingMode"):
+        assert made.outputs[key] is UNKNOWN or made.outputs[key] == UNKNOWN
+
+
+def test_a_name_is_made_once_and_kept(gcp: Plugin) -> None:
+    first = gcp.check(NETWORK, {})
+    assert re.fullmatch("net-[0-9a-f]{7}", first["name"])
+    assert gcp.check(NETWORK, {}, first)["name"] == first["name"]
+
+
+@pytest.mark.parametrize(
+    ("urn", "inputs", "expected"),
+    [
+        (FIREWALL, {"name": "a"}, {"network": "network is missing from gcp:compute/firewall:Firewall"}),
+        (
+            NETWORK,
+            {"mtuu": 1460},
+            {"mtuu": "mtuu is not an input of gcp:compute/network:Network; did you mean mtu?"},
+        ),
+    ],
+)  # fmt: skip
+def test_inputs_are_checked(
+    gcp: Plugin, urn: str, inputs: dict[str, Any], expected: dict[str, str]
+) -> None:
+    assert gcp.failures(urn, inputs) == expected
+
+
+def test_a_kind_that_it_does_not_know_is_refused_by_name(gcp: Plugin) -> None:
+    (reason,) = gcp.failures(BUCKET, {"location": "EU"}).values()
+    assert reason.startswith(
+        "gcp:storage/bucket:Bucket is not part of the gcp stand-in; there are:"
+    )
+    assert "gcp:compute/network:Network" in reason
+    assert "install the Pulumi CLI" in reason
+
+
+def test_an_option_that_does_not_exist_is_refused() -> None:
+    with running("gcp") as plugin:
+        assert plugin.configure(projekt="p") == [
+            ("projekt", "projekt is not an option of pulumi-gcp; did you mean project?")
+        ]
+
+
+def test_changes_are_compared_with_the_state_that_the_real_one_made(gcp: Plugin) -> None:
+    live = {
+        **RULE,
+        "network": "https://www.googleapis.com/x/lab",
+        "selfLink": "x",
+        "priority": 1000,
+    }
+    gcp.state[FIREWALL] = State("projects/p/global/firewalls/lab-ssh", RULE, live)
+    assert gcp.changes(FIREWALL, RULE) == {}
+    assert gcp.changes(FIREWALL, {**RULE, "disabled": True}) == {"disabled": "ADD"}
+    assert gcp.changes(FIREWALL, {**RULE, "direction": "EGRESS"}) == {"direction": "UPDATE_REPLACE"}
+    previewed = gcp.update(FIREWALL, {**RULE, "disabled": True}, preview=True)
+    assert previewed.outputs["selfLink"] == "x"
+
+
+@pytest.mark.parametrize("verb", ["create", "update", "delete", "read"])
+def test_it_makes_and_changes_nothing(gcp: Plugin, verb: str) -> None:
+    gcp.state[FIREWALL] = State("id", RULE, RULE)
+    steps = {
+        "create": lambda: gcp.create(FIREWALL, RULE),
+        "update": lambda: gcp.update(FIREWALL, RULE),
+        "delete": lambda: gcp.delete(FIREWALL),
+        "read": lambda: gcp.read(FIREWALL),
+    }
+    with pytest.raises(StepError, match="the gcp stand-in previews only and does not") as refused:
+        steps[verb]()
+    assert "install the Pulumi CLI" in str(refused.value)
+
+
+@pytest.mark.parametrize("token", sorted(table().kinds))
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_the_table_is_that_of_the_package(token: str) -> None:
+    place, name = token.removeprefix("gcp:").split("/", 1)[0], token.rpartition(":")[2]
+    module = import_module(f"pulumi_gcp.{place}")
+    kind = table().kinds[token]
+    given = _properties(getattr(module, f"{name}Args"))
+    shown = _properties(getattr(module, name))
+    assert kind.inputs == set(given.values())
+    assert set(kind.computed) == {
+        wire
+        for python, wire in shown.items()
+        if python not in given and python not in ("id", "urn", "pulumi_resource_name", "pulumi_resource_type")
+    }  # fmt: skip
+    assert {*kind.decided, *kind.replaces, *kind.required} <= kind.inputs
+    required = inspect.signature(getattr(module, f"{name}Args").__init__).parameters
+    assert set(kind.required) == {
+        given[python] for python, one in required.items() if python in given and one.default is one.empty
+    }  # fmt: skip
+
+
+def _properties(kind: type) -> dict[str, str]:
+    found = {}
+    for name, one in inspect.getmembers(kind, lambda member: isinstance(member, property)):
+        wire = re.search(r'getter\(name="(\w+)"\)', inspect.getsource(one.fget))
+        found[name] = wire[1] if wire else name
+    return found
+
+
+PROGRAM = """
+import sys
+sys.path.insert(0, {root!r})
+import pulumi, yaml
+from gpuclusters.config.gcp import GcpHosts
+from gpuclusters.domain import gcp_ports
+from stacks import google_cloud
+hosts = GcpHosts.model_validate(yaml.safe_load(open("hosts.yaml")))
+made = google_cloud.declare(hosts, cluster="v100", between_nodes=gcp_ports.USERNETES)
+pulumi.export("zones", made.zones)
+"""
+HOSTS = {
+    "source": "gcp",
+    "project": "my-project",
+    "zones": ["us-central1-a", "us-central1-b"],
+    "authorized-keys": [
+        "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f"
+    ],
+    "image": {"source": "image", "name": "ubuntu-2404-noble-amd64-v20260812"},
+    "network": {"source": "own", "cidr": "10.10.0.0/18"},
+    "access": {"source": "iap"},
+    "groups": [
+        {
+            "name": "gpus",
+            "role": "worker",
+            "machines": ["gpu-1"],
+            "machine-type": "n1-standard-8",
+            "gpu": {"product": "v100-sxm2-16gb", "count": 1},
+        }
+    ],
+}
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Path, dict[str, str]]]:
+    """A project with one machine on Google Cloud, and what commands need around them."""
+    folder = tmp_path_factory.mktemp("gcp-preview")
+    plugin = {"name": "gpu-clusters", "path": str(ROOT / "gpuclusters/providers")}
+    project = {"name": "gcp-preview", "runtime": "python", "plugins": {"providers": [plugin]}}
+    (folder / "Pulumi.yaml").write_text(json.dumps(project))
+    (folder / "__main__.py").write_text(PROGRAM.format(root=str(ROOT)))
+    (folder / "hosts.yaml").write_text(json.dumps(HOSTS))
+    environment = {
+        **{k: v for k, v in os.environ.items() if not k.startswith(("GOOGLE_", "PULUMI_"))},
+        "PULUMI_BACKEND_URL": folder.joinpath("state").as_uri(),
+        "PULUMI_CONFIG_PASSPHRASE": "p",
+        "PULUMI_HOME": str(folder / "home"),
+        # Nobody's credentials, and no machine of Google's around us.
+        "CLOUDSDK_CONFIG": str(folder),
+        "NO_GCE_CHECK": "true",
+        "PYTHONPATH": str(ROOT),
+        "PULUMI_PYTHON_CMD": sys.executable,
+    }
+    (folder / "state").mkdir()
+    with warm_engine() as warm:
+        engine(warm.engine, folder, environment, "stack", "init", "lab")
+        yield warm.engine, folder, environment
+
+
+def engine(program: Path, folder: Path, environment: dict[str, str], *command: str) -> str:
+    done = subprocess.run(
+        [str(program), *command],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=240,
+    )
+    return done.stdout + done.stderr
+
+
+def test_a_stack_on_google_cloud_is_previewed_without_an_account(
+    stack: tuple[Path, Path, dict[str, str]],
+) -> None:
+    said = engine(*stack, "preview", "--json", "--stack", "lab")
+    steps = json.JSONDecoder().raw_decode(said, said.index("{"))[0]["steps"]
+    found = sorted(step["urn"].split("::", 2)[2].rpartition("$")[2] for step in steps)
+    assert found == [
+        "gcp:compute/firewall:Firewall::v100-nodes",
+        "gcp:compute/firewall:Firewall::v100-ssh",
+        "gcp:compute/network:Network::v100-network",
+        "gcp:compute/router:Router::v100-router",
+        "gcp:compute/routerNat:RouterNat::v100-nat",
+        "gcp:compute/subnetwork:Subnetwork::v100-subnet",
+        "gcp:projects/iAMMember:IAMMember::v100-logging-logWriter",
+        "gcp:projects/iAMMember:IAMMember::v100-monitoring-metricWriter",
+        "gcp:serviceaccount/account:Account::v100-account",
+        "gpu-clusters:gcp:GcpFirewall::v100",
+        "gpu-clusters:gcp:GcpIdentity::v100",
+        "gpu-clusters:gcp:GcpNetwork::v100",
+        "gpu-clusters:gcp:GcpPool::v100",
+        "gpu-clusters:gcp:GpuMachine::gpu-1",
+        "gpu-clusters:gpu:FirstLogin::gpu-1-login",
+        "gpu-clusters:gpu:GcpMachine::gpu-1-machine",
+        "gpu-clusters:gpu:GcpQuota::v100-quota",
+        "gpu-clusters:gpu:SshHostKey::gpu-1-host-key",
+        "pulumi:providers:gcp::google-cloud",
+        "pulumi:pulumi:Stack::gcp-preview-lab",
+    ]
+    assert {step["op"] for step in steps} == {"create"}
+    assert "0.0.0.0/0" not in said
+    assert "PRIVATE KEY" not in said
+
+
+def test_an_up_says_that_pulumi_is_needed(stack: tuple[Path, Path, dict[str, str]]) -> None:
+    said = engine(*stack, "up", "--yes", "--skip-preview", "--stack", "lab")
+    assert "the gcp stand-in previews only and does not make anything on Google Cloud" in said
+    assert "install the Pulumi CLI" in said
+    assert "Traceback" not in said
+    (kept,) = (stack[1] / "state").rglob("stacks/**/lab.json")
+    assert "PRIVATE KEY" not in kept.read_text()

@@ -1,0 +1,421 @@
+"""Pure parts of the kubernetes stand-in: shapes, ownership, diffs and checks of objects."""
+
+from __future__ import annotations
+
+import base64
+
+import pytest
+
+from engine.stand_ins.calls import CheckCall, Kind, ProviderError, Resource
+from engine.stand_ins.kubernetes import checking, kubeconfig, options
+from engine.stand_ins.kubernetes.applying import merged_ownership
+from engine.stand_ins.kubernetes.client import ApiError
+from engine.stand_ins.kubernetes.diffing import Comparison, diff
+from engine.stand_ins.kubernetes.importing import inputs_of, refreshed_inputs
+from engine.stand_ins.kubernetes.objects import (
+    checkpoint,
+    kind_of_token,
+    parse_identifier,
+    prune,
+    to_object,
+)
+from engine.stand_ins.kubernetes.preview import of_creation
+from engine.stand_ins.kubernetes.replacement import Mutability
+from engine.stand_ins.kubernetes.scopes import Scopes
+from engine.stand_ins.values import UNKNOWN, Secret
+from tests.engine.stand_ins.plugin import urn
+
+
+def b64(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
+
+
+def check(token: str, news: dict, olds: dict | None = None, **options_: object):
+    return checking.check(CheckCall(Resource(urn(token, "settings")), olds or {}, news, **options_))
+
+
+def compared(old: dict, new: dict, live: dict | None = None, dry_run=None, **more):
+    ignored = more.pop("ignored", ())
+    comparison = Comparison(
+        live=live or old,
+        old_inputs=old,
+        new_inputs=new,
+        namespaced=True,
+        default_namespace="default",
+    )
+    return diff(comparison, Mutability(**more), ignored, dry_run)
+
+
+def config_map(data: dict, name: str = "x", **annotations: str) -> dict:
+    metadata = {"name": name, "namespace": "default", "annotations": annotations}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
+
+
+@pytest.mark.parametrize(
+    ("token", "expected"),
+    [
+        ("kubernetes:core/v1:Namespace", ("v1", "Namespace")),
+        ("kubernetes:apps/v1:Deployment", ("apps/v1", "Deployment")),
+        ("kubernetes:cilium.io/v2:CiliumNetworkPolicy", ("cilium.io/v2", "CiliumNetworkPolicy")),
+    ],
+)
+def test_a_type_token_names_version_and_kind(token, expected) -> None:
+    kind = kind_of_token(token)
+    assert (kind.api_version, kind.kind) == expected
+
+
+def test_ids_hold_the_namespace_where_there_is_one() -> None:
+    assert parse_identifier("ns/x") == ("ns", "x")
+    assert parse_identifier("x") == ("", "x")
+
+
+def test_what_the_server_adds_is_left_out_of_a_comparison() -> None:
+    live = {
+        "a": 1,
+        "added": 2,
+        "l": [{"name": "x", "v": 1, "d": 0}, {"name": "injected"}],
+        "s": ["p", "q"],
+    }
+    shape = {"a": 0, "gone": 0, "l": [{"name": "x", "v": 0}], "s": ["p"]}
+    assert prune(live, shape) == {"a": 1, "l": [{"name": "x", "v": 1}], "s": ["p", "q"]}
+
+
+def test_named_items_are_paired_by_name_whatever_their_order() -> None:
+    live = [{"name": "b", "v": 2}, {"name": "a", "v": 1}]
+    assert prune(live, [{"name": "a", "v": 0}, {"name": "b", "v": 0}]) == [
+        {"name": "a", "v": 1},
+        {"name": "b", "v": 2},
+    ]
+
+
+def test_schemas_get_the_dashes_that_python_cannot_spell_and_give_them_back() -> None:
+    obj = to_object({"kind": "X", "spec": {"x_kubernetes_preserve_unknown_fields": True}})
+    assert obj["spec"] == {"x-kubernetes-preserve-unknown-fields": True}
+    outputs = checkpoint(obj, obj, {}, manager="m", api_version="v1")
+    assert outputs["spec"] == {"x_kubernetes_preserve_unknown_fields": True}
+
+
+def test_the_data_of_a_secret_is_secret_whatever_the_program_says() -> None:
+    live = {"apiVersion": "v1", "kind": "Secret", "data": {"k": "dg=="}}
+    outputs = checkpoint(
+        live, {**live, "stringData": {"k": "v"}}, {}, manager="m", api_version="v1"
+    )
+    assert outputs["data"] == Secret({"k": "dg=="})
+    assert outputs["__inputs"]["stringData"] == Secret({"k": "v"})
+
+
+def test_a_name_is_made_up_once_and_then_kept() -> None:
+    first = check("kubernetes:core/v1:ConfigMap", {}).inputs
+    assert first["apiVersion"] == "v1"
+    assert first["metadata"]["name"].startswith("settings-")
+    second = check("kubernetes:core/v1:ConfigMap", {"data": {}}, first).inputs
+    assert second["metadata"] == first["metadata"]
+
+
+def test_the_engines_seed_decides_the_name_so_that_preview_and_update_agree() -> None:
+    names = {
+        check("kubernetes:core/v1:ConfigMap", {}, seed=b"s").inputs["metadata"]["name"]
+        for _ in "12"
+    }
+    assert len(names) == 1
+
+
+def test_a_name_not_known_yet_is_no_missing_name() -> None:
+    news = {"metadata": {"name": UNKNOWN}}
+    assert check("kubernetes:core/v1:ConfigMap", news).inputs["metadata"] == {"name": UNKNOWN}
+
+
+@pytest.mark.parametrize(
+    ("token", "news", "word"),
+    [
+        ("kubernetes:core/v1:NamespacePatch", {"kind": "Namespace"}, "metadata.name"),
+        ("kubernetes:core/v1:ConfigMapList", {"kind": "ConfigMapList", "items": []}, "one by one"),
+        ("kubernetes:core/v1:Pod", {"metadata": {"generateName": "x"}}, "generateName"),
+        (
+            "kubernetes:core/v1:Pod",
+            {"metadata": {"name": "x", "annotations": {"pulumi.com/replaceUnready": "true"}}},
+            "replaceUnready",
+        ),
+        (
+            "kubernetes:core/v1:Pod",
+            {"metadata": {"name": "x", "annotations": {"pulumi.com/waitFor": "jsonpath={.a}"}}},
+            "condition=",
+        ),
+    ],
+)
+def test_what_the_stand_in_cannot_do_is_refused_by_name(token, news, word) -> None:
+    (failure,) = check(token, news).failures
+    assert word in failure.reason
+
+
+def test_equal_inputs_need_no_look_at_the_cluster() -> None:
+    def never(_):
+        raise AssertionError
+
+    assert not compared(config_map({"a": "1"}), config_map({"a": "1"}), dry_run=never).changes
+
+
+def test_a_config_map_is_replaced_old_one_first_because_its_name_is_fixed() -> None:
+    found = compared(config_map({"a": "1"}), config_map({"a": "2"}))
+    assert found.changes == {"data.a": Kind.UPDATE_REPLACE}
+    assert found.delete_before_replace
+
+
+def test_a_config_map_with_a_made_up_name_is_replaced_new_one_first() -> None:
+    marks = {"pulumi.com/autonamed": "true"}
+    found = compared(config_map({"a": "1"}, **marks), config_map({"a": "2"}, **marks))
+    assert found.replaces == ["data.a"]
+    assert not found.delete_before_replace
+
+
+def test_a_config_map_changes_in_place_where_the_provider_allows_it() -> None:
+    found = compared(config_map({"a": "1"}), config_map({"a": "2"}), config_map=True)
+    assert found.changes == {"data.a": Kind.UPDATE}
+
+
+def test_a_new_name_is_a_new_object() -> None:
+    found = compared(config_map({}), config_map({}, name="y"))
+    assert found.changes == {"metadata.name": Kind.UPDATE_REPLACE}
+    assert not found.delete_before_replace
+
+
+def test_ignored_changes_are_no_changes() -> None:
+    assert not compared(config_map({"a": "1"}), config_map({"a": "2"}), ignored=["data"]).changes
+
+
+def test_a_spelling_that_the_server_normalises_is_no_change() -> None:
+    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q"}}
+    live = {**quota, "spec": {"hard": {"cpu": "1"}}}
+    new = {**quota, "spec": {"hard": {"cpu": "1000m"}}}
+    assert compared(new, new, live).changes
+    assert not compared(new, new, live, dry_run=lambda _: live).changes
+
+
+def test_a_field_that_the_server_will_not_change_replaces_the_object() -> None:
+    def refuse(_):
+        cause = {"field": "spec.mode", "message": 'Invalid value: "b": field is immutable'}
+        raise ApiError(422, {"message": "invalid", "details": {"causes": [cause]}})
+
+    thing = {"apiVersion": "x/v1", "kind": "Thing", "metadata": {"name": "x"}}
+    old, new = (
+        {**thing, "spec": {"mode": "a", "size": 1}},
+        {**thing, "spec": {"mode": "b", "size": 2}},
+    )
+    assert compared(old, new, dry_run=refuse).changes == {
+        "spec.mode": Kind.UPDATE_REPLACE,
+        "spec.size": Kind.UPDATE,
+    }
+
+
+def test_texts_of_a_secret_are_compared_with_what_the_server_made_of_them() -> None:
+    old = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": "s"},
+        "stringData": {"k": "v"},
+    }
+    live = {**old, "data": {"k": b64("v")}}
+    del live["stringData"]
+    assert not compared(old, old, live).changes
+    changed = compared(old, {**old, "stringData": {"k": "w"}}, live)
+    assert changed.changes == {"stringData.k": Kind.UPDATE_REPLACE}
+
+
+def test_an_unknown_is_a_change() -> None:
+    assert compared(config_map({"a": "1"}), config_map({"a": UNKNOWN})).changes == {
+        "data.a": Kind.UPDATE_REPLACE
+    }
+
+
+def test_the_next_apply_takes_over_what_people_changed_with_kubectl() -> None:
+    entries = [
+        {
+            "manager": "pulumi-kubernetes-1",
+            "operation": "Apply",
+            "fieldsV1": {"f:data": {"f:a": {}}},
+        },
+        {"manager": "kubectl-edit", "operation": "Update", "fieldsV1": {"f:data": {"f:b": {}}}},
+        {"manager": "other", "operation": "Update", "fieldsV1": {"f:data": {"f:c": {}}}},
+        {"manager": "kubectl", "operation": "Update", "subresource": "status", "fieldsV1": {}},
+    ]
+    merged = merged_ownership(entries, "pulumi-kubernetes-1")
+    assert merged is not None
+    assert [entry["manager"] for entry in merged] == ["other", "kubectl", "pulumi-kubernetes-1"]
+    assert merged[-1]["fieldsV1"] == {"f:data": {"f:a": {}, "f:b": {}}}
+    assert merged_ownership(entries[2:], "pulumi-kubernetes-1") is None
+
+
+def test_an_import_says_only_what_somebody_set() -> None:
+    fields = {
+        "f:spec": {
+            "f:ports": {'k:{"port":80}': {".": {}, "f:port": {}}},
+            "f:selector": {},
+            "f:tags": {'v:"a"': {}},
+        }
+    }
+    live = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {
+            "name": "s",
+            "namespace": "n",
+            "managedFields": [
+                {"manager": "kubectl-create", "operation": "Update", "fieldsV1": fields},
+                {"manager": "x", "subresource": "status", "fieldsV1": {"f:status": {}}},
+            ],
+        },
+        "spec": {
+            "clusterIP": "10.0.0.1",
+            "ports": [{"port": 80, "protocol": "TCP"}],
+            "selector": {"a": "b"},
+            "tags": ["a", "b"],
+        },
+        "status": {"loadBalancer": {}},
+    }
+    assert inputs_of(live) == {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "s", "namespace": "n"},
+        "spec": {"ports": [{"port": 80}], "selector": {"a": "b"}, "tags": ["a"]},
+    }
+
+
+def test_after_a_refresh_a_secret_keeps_the_texts_that_still_hold() -> None:
+    old = {"kind": "Secret", "stringData": {"same": "1", "changed": "2"}}
+    live = {"kind": "Secret", "data": {"same": b64("1"), "changed": b64("x")}}
+    assert refreshed_inputs(live, old, {"kind": "Secret"}) == {
+        "kind": "Secret",
+        "stringData": {"same": "1"},
+        "data": {"changed": b64("x")},
+    }
+
+
+def test_after_a_refresh_what_did_not_change_keeps_the_programs_spelling() -> None:
+    old = {"kind": "Q", "spec": {"hard": {"cpu": "1000m", "storage": "1024Gi"}}}
+    recorded = {"kind": "Q", "spec": {"hard": {"cpu": "1", "storage": "1Ti"}}}
+    live = {"kind": "Q", "spec": {"hard": {"cpu": "3", "storage": "1Ti"}}}
+    wanted = {"kind": "Q", "spec": {"hard": {"cpu": "3", "storage": "1024Gi"}}}
+    assert refreshed_inputs(live, old, recorded) == wanted
+    assert refreshed_inputs(recorded, old, recorded) == old
+
+
+def test_a_preview_does_not_promise_what_only_creation_decides() -> None:
+    asked = {"spec": {"ports": [{"port": 80}, {"port": 81, "nodePort": 30001}]}}
+    live = {
+        "kind": "Service",
+        "metadata": {"name": "s", "uid": "u", "resourceVersion": "1"},
+        "spec": {
+            "clusterIP": "10.0.0.9",
+            "ports": [{"port": 80, "nodePort": 30007}, {"port": 81, "nodePort": 30001}],
+        },
+        "status": {},
+    }
+    shown = of_creation(live, asked)
+    assert shown["metadata"]["uid"] is UNKNOWN
+    assert shown["spec"]["clusterIP"] is UNKNOWN
+    assert [port["nodePort"] for port in shown["spec"]["ports"]] == [UNKNOWN, 30001]
+    assert "status" not in shown
+
+
+def test_a_definition_of_the_same_run_tells_the_scope_of_its_kind() -> None:
+    scopes = Scopes()
+    kind = kind_of_token("kubernetes:example.com/v1:Zone")
+    assert scopes.namespaced(kind, None)
+    names = {"kind": "Zone"}
+    scopes.plan({"spec": {"group": "example.com", "scope": "Cluster", "names": names}})
+    assert not scopes.namespaced(kind, None)
+    assert not scopes.namespaced(kind_of_token("kubernetes:core/v1:Namespace"), None)
+
+
+def config(server: str = "https://a:6443", user: dict | None = None, name: str = "c") -> str:
+    return str(
+        {
+            "current-context": name,
+            "contexts": [{"name": name, "context": {"cluster": name, "user": "u"}}],
+            "clusters": [{"name": name, "cluster": {"server": server}}],
+            "users": [{"name": "u", "user": user or {"token": "t"}}],
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "context", "word"),
+    [
+        ("a: [", "", "not YAML"),
+        ("just text", "", "not a mapping"),
+        (config(), "nope", "no context 'nope'; it has: c"),
+        (config(server=""), "", "no server address"),
+        (config(user={"exec": {"command": "x"}}), "", "'exec'"),
+        (config(user={"client-certificate-data": "?", "client-key-data": "?"}), "", "not base64"),
+        (config(user={"tokenFile": "/nowhere/token"}), "", "/nowhere/token"),
+    ],
+)
+def test_a_kubeconfig_that_cannot_be_used_is_refused_with_the_reason(text, context, word) -> None:
+    with pytest.raises(ProviderError, match=word.replace("(", r"\(")):
+        kubeconfig.load(text, context=context)
+
+
+def test_a_kubeconfig_gives_address_and_credentials() -> None:
+    cluster = kubeconfig.load(config())
+    assert cluster.server == "https://a:6443"
+    assert cluster.headers == {"Authorization": "Bearer t"}
+    assert cluster.namespace == "default"
+
+
+def test_a_kubeconfig_file_that_is_not_there_is_named(tmp_path, monkeypatch) -> None:
+    with pytest.raises(ProviderError, match="missing"):
+        kubeconfig.find(str(tmp_path / "missing"))
+    monkeypatch.setenv("KUBECONFIG", "/a:/b")
+    with pytest.raises(ProviderError, match="2 files"):
+        kubeconfig.find("")
+
+
+@pytest.mark.parametrize(
+    ("given", "word"),
+    [
+        ({"renderYamlToDirectory": "/x"}, "renderYamlToDirectory"),
+        ({"kubeClientSettings": '{"qps":5}'}, "kubeClientSettings"),
+        ({"enableServerSideApply": "false"}, "server-side apply only"),
+        ({"enableServerSideApply": False}, "server-side apply only"),
+        ({"deleteUnreachable": "maybe"}, "true or false"),
+        ({"nonsense": 1}, "not a provider option"),
+    ],
+)
+def test_provider_options_that_cannot_be_followed_are_refused_by_name(given, word) -> None:
+    (failure,) = options.check(given).failures
+    assert word in failure.reason
+
+
+def test_usual_provider_options_are_taken() -> None:
+    given = {
+        "kubeconfig": Secret(config()),
+        "enableServerSideApply": "true",
+        "deleteUnreachable": True,
+    }
+    assert not options.check(given).failures
+    assert options.parse({"deleteUnreachable": True}).delete_unreachable
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "replaces"),
+    [
+        ({"kubeconfig": config()}, {"kubeconfig": config(user={"token": "new"})}, []),
+        ({"kubeconfig": config()}, {"kubeconfig": config("https://b")}, ["kubeconfig"]),
+        ({"kubeconfig": config()}, {"kubeconfig": UNKNOWN}, ["kubeconfig"]),
+        (
+            {"kubeconfig": config(), "clusterIdentifier": "a"},
+            {"kubeconfig": config("https://b"), "clusterIdentifier": "a"},
+            [],
+        ),
+        (
+            {"kubeconfig": config(), "clusterIdentifier": "a"},
+            {"kubeconfig": config(), "clusterIdentifier": "b"},
+            ["clusterIdentifier"],
+        ),
+        ({"kubeconfig": config()}, {"kubeconfig": config(), "namespace": "n"}, []),
+    ],
+)
+def test_only_another_cluster_replaces_the_provider(old, new, replaces) -> None:
+    found = options.diff(old, new)
+    assert found.changes
+    assert found.replaces == replaces

@@ -1,0 +1,571 @@
+"""The kubernetes stand-in against a real API server."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import time
+
+import pytest
+from google.protobuf import empty_pb2, json_format
+from pulumi.runtime.proto import provider_pb2
+
+from engine.stand_ins.values import UNKNOWN, Secret, Unknown, encode
+from lab import tools
+from tests.engine.stand_ins.plugin import Plugin, StepError, in_background, running, urn
+
+pytestmark = pytest.mark.lab
+
+CONFIG_MAP = urn("kubernetes:core/v1:ConfigMap", "settings")
+SECRET = urn("kubernetes:core/v1:Secret", "token")
+NAMESPACE = urn("kubernetes:core/v1:Namespace", "tenant")
+DEFINITION = urn("kubernetes:apiextensions.k8s.io/v1:CustomResourceDefinition", "tenancies")
+DEPLOYMENT = urn("kubernetes:apps/v1:Deployment", "web")
+QUOTA = urn("kubernetes:core/v1:ResourceQuota", "quota")
+RUNTIME_CLASS = urn("kubernetes:node.k8s.io/v1:RuntimeClass", "kata")
+
+
+@pytest.fixture
+def kubectl(kube_api):
+    def run(*arguments: str, stdin: str = "") -> str:
+        command = [
+            str(tools.resolve("kubectl")),
+            "--kubeconfig",
+            str(kube_api.kubeconfig),
+            *arguments,
+        ]
+        done = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return run
+
+
+def settings(namespace: str, data: dict, **metadata) -> dict:
+    return {"metadata": {"name": "settings", "namespace": namespace, **metadata}, "data": data}
+
+
+def definition(group: str, scope: str = "Namespaced") -> dict:
+    free = {"type": "object", "x_kubernetes_preserve_unknown_fields": True}
+    schema = {
+        "type": "object",
+        "properties": {
+            "spec": {
+                "type": "object",
+                "properties": {
+                    "gpus": {"type": "integer"},
+                    "extra": free,
+                },
+            }
+        },
+    }
+    version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+    names = {"plural": "widgets", "singular": "widget", "kind": "Widget", "listKind": "WidgetList"}
+    return {
+        "metadata": {"name": f"widgets.{group}"},
+        "spec": {"group": group, "scope": scope, "names": names, "versions": [version]},
+    }
+
+
+def test_the_first_thing_it_says_is_that_it_is_a_stand_in(kube_api) -> None:
+    with running("kubernetes") as plugin:
+        plugin.configure(kubeconfig=kube_api.kubeconfig.read_text())
+        assert "stand-in for pulumi-kubernetes 4.34.2" in plugin.engine.texts()[0]
+
+
+def test_an_object_is_made_kept_changed_and_removed(kubernetes: Plugin, namespace, kubectl) -> None:
+    name = f"{namespace}-lifecycle"
+    inputs = {"metadata": {"name": name, "labels": {"tier": "a"}}}
+    assert kubernetes.up(NAMESPACE, inputs).op == "create"
+    assert kubernetes.state[NAMESPACE].id == name
+    assert kubernetes.outputs(NAMESPACE)["status"] == {"phase": "Active"}
+    assert kubernetes.up(NAMESPACE, inputs).op == "same"
+    inputs = {"metadata": {"name": name, "labels": {"tier": "b", "x.io/y": "1"}}}
+    step = kubernetes.up(NAMESPACE, inputs)
+    assert step.op == "update"
+    assert step.diff == {"metadata.labels.tier": "UPDATE", 'metadata.labels["x.io/y"]': "ADD"}
+    assert kubernetes.up(NAMESPACE, {"metadata": {"name": name}}).op == "update"
+    labels = json.loads(kubectl("get", "namespace", name, "-o", "json"))["metadata"]["labels"]
+    assert "tier" not in labels
+    kubernetes.delete(NAMESPACE)
+    assert name not in kubectl("get", "namespaces", "-o", "name").split()
+
+
+def test_a_field_taken_out_of_the_program_leaves_the_object(
+    kubernetes: Plugin, namespace, kubectl
+) -> None:
+    inputs = {
+        "metadata": {"name": "q", "namespace": namespace},
+        "spec": {"hard": {"pods": "5", "cpu": "1"}},
+    }
+    kubernetes.up(QUOTA, inputs)
+    step = kubernetes.up(QUOTA, {**inputs, "spec": {"hard": {"pods": "5"}}})
+    assert step.diff == {"spec.hard.cpu": "DELETE"}
+    live = json.loads(kubectl("-n", namespace, "get", "quota", "q", "-o", "json"))
+    assert live["spec"]["hard"] == {"pods": "5"}
+
+
+def test_quantities_written_differently_are_no_change(kubernetes: Plugin, namespace) -> None:
+    inputs = {
+        "metadata": {"namespace": namespace},
+        "spec": {"hard": {"cpu": "1000m", "memory": "1024Mi", "requests.nvidia.com/pgpu": 4}},
+    }
+    kubernetes.up(QUOTA, inputs)
+    assert kubernetes.up(QUOTA, inputs).op == "same"
+    assert kubernetes.refresh(QUOTA) == {}
+    assert kubernetes.up(QUOTA, inputs).op == "same"
+
+
+def test_a_runtime_class_with_another_handler_is_replaced(kubernetes: Plugin, namespace) -> None:
+    overhead = {"podFixed": {"cpu": "0.25", "memory": "1024Mi"}}
+    inputs = {"metadata": {"name": f"{namespace}-kata"}, "handler": "a", "overhead": overhead}
+    kubernetes.up(RUNTIME_CLASS, inputs)
+    assert kubernetes.up(RUNTIME_CLASS, inputs).op == "same"
+    step = kubernetes.up(RUNTIME_CLASS, {**inputs, "handler": "b"})
+    assert step.op == "replace-delete-first"
+    assert step.diff == {"handler": "UPDATE_REPLACE"}
+    kubernetes.delete(RUNTIME_CLASS)
+
+
+def test_the_servers_own_no_replaces_fields_that_no_table_knows(
+    kubernetes: Plugin, namespace
+) -> None:
+    claim = urn("kubernetes:core/v1:PersistentVolumeClaim", "disk")
+    inputs = {
+        "metadata": {
+            "name": "disk",
+            "namespace": namespace,
+            "annotations": {"pulumi.com/skipAwait": "true"},
+        },
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": "1Gi"}},
+            "dataSource": {"kind": "PersistentVolumeClaim", "name": "a"},
+        },
+    }
+    kubernetes.up(claim, inputs)
+    source = {"kind": "PersistentVolumeClaim", "name": "b"}
+    changed = {**inputs, "spec": {**inputs["spec"], "dataSource": source}}
+    step_changes = kubernetes.changes(claim, kubernetes.check(claim, changed))
+    assert step_changes == {"spec.dataSource.name": "UPDATE_REPLACE"}
+
+
+def test_a_definition_and_its_objects_in_one_run(kubernetes: Plugin, namespace) -> None:
+    group = f"{namespace}.example.com"
+    widget = urn(f"kubernetes:{group}/v1:Widget", "one")
+    inputs = {"metadata": {"name": "one", "namespace": namespace}, "spec": {"gpus": 4}}
+    checked = kubernetes.check(widget, inputs)
+    assert kubernetes.create(widget, checked, preview=True).outputs == checked
+    kubernetes.up(DEFINITION, definition(group))
+    assert kubernetes.up(DEFINITION, definition(group)).op == "same"
+    kubernetes.up(widget, inputs)
+    with pytest.raises(StepError, match=r"spec\.typo: field not declared"):
+        kubernetes.update(widget, {**checked, "spec": {"typo": 1}}, preview=True)
+    assert kubernetes.up(widget, inputs).op == "same"
+    assert kubernetes.up(widget, {**inputs, "spec": {"gpus": 8}}).op == "update"
+    kubernetes.delete(DEFINITION)
+    kubernetes.delete(widget)
+
+
+def test_a_cluster_scoped_kind_gets_no_namespace_even_before_its_definition_is_made(
+    kubernetes: Plugin, namespace
+) -> None:
+    group = f"{namespace}.example.com"
+    kubernetes.check(DEFINITION, definition(group, "Cluster"))
+    checked = kubernetes.check(
+        urn(f"kubernetes:{group}/v1:Widget", "w"), {"metadata": {"name": "w"}}
+    )
+    assert checked["metadata"] == {"name": "w"}
+    pod = kubernetes.check(urn("kubernetes:core/v1:Pod", "p"), {"metadata": {"name": "p"}})
+    assert pod["metadata"]["namespace"] == "default"
+
+
+def test_a_kind_that_the_server_does_not_know_is_named(kubernetes: Plugin) -> None:
+    widget = urn("kubernetes:nowhere.example.com/v1:Widget", "one")
+    with pytest.raises(StepError, match=r"knows no nowhere\.example\.com/v1 Widget"):
+        kubernetes.up(widget, {"metadata": {"name": "one"}})
+
+
+def test_a_preview_shows_what_the_server_would_make(kubernetes: Plugin, namespace, kubectl) -> None:
+    service = urn("kubernetes:core/v1:Service", "web")
+    inputs = {"metadata": {"namespace": namespace}, "spec": {"ports": [{"port": 80}]}}
+    shown = kubernetes.create(service, kubernetes.check(service, inputs), preview=True)
+    assert shown.id == ""
+    assert shown.outputs["spec"]["ports"] == [{"port": 80, "protocol": "TCP", "targetPort": 80}]
+    assert isinstance(shown.outputs["spec"]["clusterIP"], Unknown)
+    assert isinstance(shown.outputs["metadata"]["uid"], Unknown)
+    assert "service" not in kubectl("-n", namespace, "get", "services", "-o", "name")
+
+
+def test_a_preview_in_a_namespace_that_is_not_made_yet_shows_the_inputs(kubernetes: Plugin) -> None:
+    checked = kubernetes.check(CONFIG_MAP, settings("made-in-the-same-run", {"a": "1"}))
+    assert kubernetes.create(CONFIG_MAP, checked, preview=True).outputs == checked
+
+
+def test_a_preview_with_unknown_inputs_keeps_them_unknown(kubernetes: Plugin, namespace) -> None:
+    kubernetes.up(CONFIG_MAP, settings(namespace, {"a": "1"}))
+    checked = kubernetes.check(CONFIG_MAP, settings(namespace, {"a": UNKNOWN}), {})
+    assert kubernetes.changes(CONFIG_MAP, checked) == {"data.a": "UPDATE_REPLACE"}
+    assert kubernetes.create(CONFIG_MAP, checked, preview=True).outputs["data"] == {"a": UNKNOWN}
+
+
+def test_a_preview_finds_an_invalid_object(kubernetes: Plugin, namespace) -> None:
+    inputs = {"metadata": {"namespace": namespace}, "spec": {"hard": {"cpu": "many"}}}
+    with pytest.raises(StepError, match=r"ResourceQuota .* could not be created: .*quantities"):
+        kubernetes.create(QUOTA, kubernetes.check(QUOTA, inputs), preview=True)
+
+
+def test_an_update_is_previewed_without_being_made(kubernetes: Plugin, namespace) -> None:
+    inputs = {"metadata": {"name": "q", "namespace": namespace}, "spec": {"hard": {"cpu": "1"}}}
+    kubernetes.up(QUOTA, inputs)
+    changed = kubernetes.check(QUOTA, {**inputs, "spec": {"hard": {"cpu": "2000m"}}})
+    assert kubernetes.update(QUOTA, changed, preview=True).outputs["spec"]["hard"] == {"cpu": "2"}
+    assert kubernetes.refresh(QUOTA) == {}
+
+
+def test_another_owner_of_a_field_is_named_and_can_be_overruled(
+    kubernetes: Plugin, namespace, kubectl
+) -> None:
+    kubernetes.up(
+        QUOTA,
+        quota := {
+            "metadata": {"name": "q", "namespace": namespace},
+            "spec": {"hard": {"cpu": "1"}},
+        },
+    )
+    theirs = {"apiVersion": "v1", "kind": "ResourceQuota", **quota, "spec": {"hard": {"cpu": "3"}}}
+    apply = (
+        "apply",
+        "--server-side",
+        "--force-conflicts",
+        "--field-manager",
+        "autoscaler",
+        "-f",
+        "-",
+    )
+    kubectl(*apply, stdin=json.dumps(theirs))
+    wanted = {**quota, "spec": {"hard": {"cpu": "2"}}}
+    message = r"spec\.hard\.cpu.* of 'autoscaler'.*pulumi\.com/patchForce"
+    for preview in (True, False):
+        with pytest.raises(StepError, match=message):
+            kubernetes.update(QUOTA, kubernetes.check(QUOTA, wanted), preview=preview)
+    force = {"annotations": {"pulumi.com/patchForce": "true"}}
+    kubernetes.up(QUOTA, {**wanted, "metadata": {**quota["metadata"], **force}})
+    assert kubernetes.outputs(QUOTA)["spec"]["hard"] == {"cpu": "2"}
+
+
+def test_what_people_change_with_kubectl_is_seen_by_a_refresh_and_put_back(
+    kubernetes: Plugin, namespace, kubectl
+) -> None:
+    inputs = {"metadata": {"name": "q", "namespace": namespace}, "spec": {"hard": {"cpu": "1"}}}
+    kubernetes.up(QUOTA, inputs)
+    kubectl(
+        "-n", namespace, "patch", "quota", "q", "-p", '{"spec":{"hard":{"cpu":"7","pods":"1"}}}'
+    )
+    assert kubernetes.up(QUOTA, inputs).op == "same"
+    assert kubernetes.refresh(QUOTA) == {"spec.hard.cpu": "UPDATE"}
+    assert kubernetes.up(QUOTA, inputs).diff == {"spec.hard.cpu": "UPDATE"}
+    assert kubernetes.outputs(QUOTA)["spec"]["hard"] == {"cpu": "1"}
+    assert kubernetes.up(QUOTA, inputs).op == "same"
+
+
+def test_an_object_removed_by_hand_is_gone_after_a_refresh_and_deleting_it_is_done(
+    kubernetes: Plugin, namespace, kubectl
+) -> None:
+    kubernetes.up(CONFIG_MAP, settings(namespace, {"a": "1"}))
+    kubectl("-n", namespace, "delete", "configmap", "settings")
+    assert kubernetes.read(CONFIG_MAP) is None
+    kubernetes.delete(CONFIG_MAP)
+
+
+def test_an_object_that_exists_is_refused_and_a_preview_does_not_say_so(
+    kubernetes: Plugin, namespace, kubectl
+) -> None:
+    kubectl("-n", namespace, "create", "configmap", "settings", "--from-literal=a=theirs")
+    checked = kubernetes.check(CONFIG_MAP, settings(namespace, {"a": "ours"}))
+    assert kubernetes.create(CONFIG_MAP, checked, preview=True).outputs == checked
+    with pytest.raises(
+        StepError, match=r'was not successfully created .* configmaps "settings" already exists'
+    ):
+        kubernetes.create(CONFIG_MAP, checked)
+
+
+def managers(kubectl, namespace: str) -> set[str]:
+    text = kubectl(
+        "-n", namespace, "get", "configmap", "settings", "--show-managed-fields", "-o", "json"
+    )
+    entries = json.loads(text)["metadata"]["managedFields"]
+    return {f"{entry['manager']} {entry['operation']}" for entry in entries}
+
+
+def test_a_create_is_a_post_under_one_name_and_the_first_update_takes_the_fields_over(
+    kubernetes: Plugin, namespace, kubectl
+) -> None:
+    kubernetes.up(CONFIG_MAP, settings(namespace, {"a": "1", "b": "1"}, labels={"l": "1"}))
+    assert managers(kubectl, namespace) == {"pulumi-kubernetes Update"}
+    recorded = kubernetes.outputs(CONFIG_MAP)["__fieldManager"]
+    assert re.fullmatch("pulumi-kubernetes-[0-9a-f]{8}", recorded)
+    kubernetes.up(CONFIG_MAP, settings(namespace, {"a": "1", "b": "1"}, labels={"l": "2"}))
+    assert managers(kubectl, namespace) == {f"{recorded} Apply"}
+
+
+def test_a_create_that_was_killed_before_it_was_recorded_is_refused_the_next_time(
+    kubernetes: Plugin, kube_api, namespace
+) -> None:
+    inputs = settings(namespace, {"a": "1"})
+    kubernetes.up(CONFIG_MAP, inputs)
+    with running("kubernetes") as fresh:
+        fresh.configure(kubeconfig=kube_api.kubeconfig.read_text())
+        with pytest.raises(StepError, match="already exists"):
+            fresh.up(CONFIG_MAP, inputs)
+
+
+def upserting(plugin: Plugin, kube_api) -> Plugin:
+    plugin.configure(kubeconfig=kube_api.kubeconfig.read_text(), upsertExistingObjects="true")
+    return plugin
+
+
+OURS = {"annotations": {"pulumi.com/patchFieldManager": "gpu-clusters"}}
+
+
+def test_with_upsert_a_lost_create_is_taken_up_if_the_program_names_its_field_manager(
+    kube_api, namespace, kubectl
+) -> None:
+    with running("kubernetes") as first, running("kubernetes") as second:
+        upserting(first, kube_api).up(CONFIG_MAP, settings(namespace, {"a": "1", "b": "1"}, **OURS))
+        # The program has changed in between: no conflict, and what it dropped is gone.
+        assert upserting(second, kube_api).up(CONFIG_MAP, settings(namespace, {"a": "2"}, **OURS))
+        assert second.outputs(CONFIG_MAP)["data"] == {"a": "2"}
+        assert managers(kubectl, namespace) == {"gpu-clusters Apply"}
+
+
+def test_with_upsert_and_a_manager_drawn_anew_a_lost_create_is_a_conflict(
+    kube_api, namespace
+) -> None:
+    with running("kubernetes") as first, running("kubernetes") as second:
+        upserting(first, kube_api).up(CONFIG_MAP, settings(namespace, {"a": "1"}))
+        with pytest.raises(StepError, match=r"data\.a of 'pulumi-kubernetes-[0-9a-f]{8}'"):
+            upserting(second, kube_api).up(CONFIG_MAP, settings(namespace, {"a": "2"}))
+
+
+def test_with_upsert_a_strangers_value_is_a_conflict_and_what_it_has_not_set_is_added(
+    kube_api, namespace, kubectl
+) -> None:
+    kubectl("-n", namespace, "create", "configmap", "settings", "--from-literal=a=theirs")
+    with running("kubernetes") as plugin:
+        upserting(plugin, kube_api)
+        wanted = settings(namespace, {"a": "ours"}, **OURS)
+        # A preview forces, so that a replacement is no conflict: it does not show this one.
+        plugin.create(CONFIG_MAP, plugin.check(CONFIG_MAP, wanted), preview=True)
+        with pytest.raises(StepError, match=r"data\.a of 'kubectl-create'"):
+            plugin.create(CONFIG_MAP, plugin.check(CONFIG_MAP, wanted))
+        plugin.up(CONFIG_MAP, settings(namespace, {"b": "ours"}, **OURS))
+        assert plugin.outputs(CONFIG_MAP)["data"] == {"a": "theirs", "b": "ours"}
+
+
+def test_another_field_manager_in_the_program_lets_the_one_before_go(
+    kubernetes: Plugin, namespace, kubectl
+) -> None:
+    kubernetes.up(CONFIG_MAP, settings(namespace, {"a": "1"}))
+    kubernetes.up(CONFIG_MAP, settings(namespace, {"a": "1"}, labels={"l": "1"}))
+    kubernetes.up(CONFIG_MAP, settings(namespace, {"a": "1"}, labels={"l": "1"}, **OURS))
+    assert managers(kubectl, namespace) == {"gpu-clusters Apply"}
+
+
+def test_an_update_of_an_object_that_is_gone_is_an_error(
+    kubernetes: Plugin, namespace, kubectl
+) -> None:
+    kubernetes.up(CONFIG_MAP, settings(namespace, {"a": "1"}))
+    kubectl("-n", namespace, "delete", "configmap", "settings")
+    changed = settings(namespace, {"a": "1"}, labels={"l": "1"})
+    with pytest.raises(StepError, match="not found"):
+        kubernetes.up(CONFIG_MAP, changed)
+
+
+def test_an_object_is_imported_with_what_was_set_and_then_kept(
+    kubernetes: Plugin, namespace, kubectl
+) -> None:
+    kubectl("-n", namespace, "create", "quota", "q", "--hard=cpu=2")
+    found = kubernetes.read(QUOTA, f"{namespace}/q")
+    assert found is not None
+    assert found.inputs["spec"] == {"hard": {"cpu": "2"}}
+    assert found.inputs["metadata"] == {"name": "q", "namespace": namespace}
+    kubernetes.state[QUOTA] = found
+    assert kubernetes.up(QUOTA, found.inputs).op == "same"
+    assert kubernetes.up(QUOTA, {**found.inputs, "spec": {"hard": {"cpu": "3"}}}).op == "update"
+
+
+def test_secrets_stay_secret_in_state_and_messages(kubernetes: Plugin, namespace) -> None:
+    inputs = {
+        "metadata": {
+            "name": "token",
+            "namespace": namespace,
+            "annotations": {"note": Secret("hush-hush")},
+        },
+        "stringData": {"key": Secret("s3cr3t-value")},
+    }
+    kubernetes.up(SECRET, inputs)
+    outputs = kubernetes.state[SECRET].outputs
+    assert isinstance(outputs["data"], Secret)
+    assert outputs["metadata"]["annotations"]["note"] == Secret("hush-hush")
+    assert kubernetes.up(SECRET, inputs).op == "same"
+    assert kubernetes.refresh(SECRET) == {}
+    other = urn("kubernetes:core/v1:Secret", "other")
+    labels = {"a": Secret("not valid!")}
+    bad = {**inputs, "metadata": {"name": "other", "namespace": namespace, "labels": labels}}
+    with pytest.raises(StepError) as caught:
+        kubernetes.create(other, kubernetes.check(other, bad), preview=True)
+    assert "not valid!" not in str(caught.value)
+    assert "[secret]" in str(caught.value)
+
+
+def test_a_deployment_is_waited_for_until_its_pods_run(kubernetes: Plugin, namespace) -> None:
+    kubernetes.up(DEPLOYMENT, deployment(namespace, "registry.example/web:1"))
+    assert kubernetes.outputs(DEPLOYMENT)["status"]["availableReplicas"] == 1
+    step = kubernetes.up(DEPLOYMENT, deployment(namespace, "registry.example/web:2"))
+    assert step.diff == {"spec.template.spec.containers[0].image": "UPDATE"}
+    assert kubernetes.up(DEPLOYMENT, deployment(namespace, "registry.example/web:2")).op == "same"
+    kubernetes.delete(DEPLOYMENT)
+
+
+def deployment(namespace: str, image: str, **pod) -> dict:
+    labels = {"app": "web"}
+    return {
+        "metadata": {"name": "web", "namespace": namespace},
+        "spec": {
+            "replicas": 1,
+            "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {
+                    "containers": [{"name": "web", "image": image}],
+                    "terminationGracePeriodSeconds": 0,
+                    **pod,
+                },
+            },
+        },
+    }
+
+
+def test_what_does_not_become_ready_stays_in_the_state_with_the_reason(
+    kubernetes: Plugin, namespace
+) -> None:
+    for seconds in (1, 10, 100):
+        inputs = deployment(namespace, "web", nodeSelector={"nowhere": "true"})
+        inputs["metadata"]["name"] = name = f"web-{seconds}"
+        said = f"Deployment .*/{name} is not ready after {seconds} s"
+        with pytest.raises(StepError, match=said) as caught:
+            kubernetes.create(DEPLOYMENT, kubernetes.check(DEPLOYMENT, inputs), timeout=seconds)
+        detail = caught.value.detail
+        assert detail is not None
+        assert detail.id == f"{namespace}/{name}"
+        assert "spec" in detail.properties.fields
+        if reasons := re.findall("Unschedulable|FailedScheduling", str(detail.reasons)):
+            break  # a scheduler that has much to do may not have said it any sooner
+    assert reasons
+
+
+def test_a_wait_ends_when_the_engine_cancels(kube_api, namespace) -> None:
+    with running("kubernetes") as plugin:
+        plugin.configure(kubeconfig=kube_api.kubeconfig.read_text())
+        inputs = deployment(namespace, "web", nodeSelector={"nowhere": "true"})
+        checked = plugin.check(DEPLOYMENT, inputs)
+        thread, results = in_background(lambda: plugin.create(DEPLOYMENT, checked))
+        deadline = time.monotonic() + 120
+        while not any("waiting for" in text for text in plugin.engine.texts()):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        plugin.call("Cancel", empty_pb2.Empty())
+        thread.join(120)
+        assert "stopped while waiting for Deployment" in str(results[0])
+        assert results[0].detail.id == f"{namespace}/web"
+        with pytest.raises(StepError, match="stopped before anything was done"):
+            plugin.create(CONFIG_MAP, plugin.check(CONFIG_MAP, settings(namespace, {})))
+
+
+def test_a_deletion_that_is_held_up_says_by_what(kubernetes: Plugin, namespace, kubectl) -> None:
+    kubernetes.up(CONFIG_MAP, settings(namespace, {}, finalizers=["example.com/hold"]))
+    with pytest.raises(StepError, match=r"still there after 1 s: finalizers .*example\.com/hold"):
+        kubernetes.delete(CONFIG_MAP, timeout=1)
+    assert CONFIG_MAP in kubernetes.state
+    thread, results = in_background(lambda: kubernetes.delete(CONFIG_MAP))
+    patch = '{"metadata":{"finalizers":null}}'
+    kubectl("-n", namespace, "patch", "configmap", "settings", "--type=merge", "-p", patch)
+    thread.join(120)
+    assert results == [None]
+
+
+def test_an_object_that_is_still_being_deleted_is_in_the_way(
+    kubernetes: Plugin, namespace, kubectl
+) -> None:
+    kubernetes.up(CONFIG_MAP, settings(namespace, {"a": "1"}, finalizers=["example.com/hold"]))
+    kubectl("-n", namespace, "delete", "configmap", "settings", "--wait=false")
+    kubernetes.state.clear()
+    with pytest.raises(StepError, match=r"object is being deleted: .* already exists"):
+        kubernetes.up(CONFIG_MAP, settings(namespace, {"a": "2"}))
+    patch = '{"metadata":{"finalizers":null}}'
+    kubectl("-n", namespace, "patch", "configmap", "settings", "--type=merge", "-p", patch)
+    kubernetes.up(CONFIG_MAP, settings(namespace, {"a": "2"}))
+    assert kubernetes.outputs(CONFIG_MAP)["data"] == {"a": "2"}
+
+
+def test_an_ignored_field_keeps_what_others_set(kubernetes: Plugin, namespace, kubectl) -> None:
+    inputs = deployment(namespace, "web:1")
+    kubernetes.up(DEPLOYMENT, inputs)
+    kubectl("-n", namespace, "scale", "deployment", "web", "--replicas=2")
+    old = kubernetes.state[DEPLOYMENT].inputs
+    changed = kubernetes.check(DEPLOYMENT, deployment(namespace, "web:2"), old)
+    kubernetes.update(DEPLOYMENT, changed, ignore=("spec.replicas",))
+    assert kubernetes.outputs(DEPLOYMENT)["spec"]["replicas"] == 2
+    kubernetes.delete(DEPLOYMENT)
+
+
+def test_a_patch_sets_fields_of_an_object_and_lets_go_of_them(
+    kubernetes: Plugin, namespace, kubectl
+) -> None:
+    account = urn("kubernetes:core/v1:ServiceAccountPatch", "default")
+
+    def automount() -> object:
+        live = kubectl("-n", namespace, "get", "serviceaccount", "default", "-o", "json")
+        return json.loads(live).get("automountServiceAccountToken")
+
+    inputs = {
+        "apiVersion": "v1",
+        "kind": "ServiceAccount",
+        "metadata": {"name": "default", "namespace": namespace},
+        "automountServiceAccountToken": False,
+    }
+    checked = kubernetes.check(account, inputs)
+    assert kubernetes.create(account, checked, preview=True).outputs == checked
+    kubernetes.up(account, inputs)
+    assert automount() is False
+    assert kubernetes.up(account, inputs).op == "same"
+    step = kubernetes.up(account, {**inputs, "automountServiceAccountToken": True})
+    assert step.diff == {"automountServiceAccountToken": "UPDATE"}
+    kubernetes.delete(account)
+    assert automount() is None
+
+
+def test_manifests_are_decoded_for_the_program(kubernetes: Plugin) -> None:
+    request = provider_pb2.InvokeRequest(
+        tok="kubernetes:yaml:decode", args=encode({"text": "a: 1\n---\nb: 2"})
+    )
+    answer = kubernetes.call("Invoke", request)
+    assert json_format.MessageToDict(getattr(answer, "return")) == {
+        "result": [{"a": 1.0}, {"b": 2.0}]
+    }
+
+
+@pytest.mark.parametrize("what", ["Invoke", "Construct"])
+def test_functions_and_components_of_the_real_provider_are_refused_by_name(
+    kubernetes: Plugin, what
+) -> None:
+    requests = {
+        "Invoke": provider_pb2.InvokeRequest(tok="kubernetes:helm:template"),
+        "Construct": provider_pb2.ConstructRequest(type="kubernetes:helm.sh/v4:Chart"),
+    }
+    with pytest.raises(
+        StepError, match=r"kubernetes:helm.* is not part of the kubernetes stand-in"
+    ):
+        kubernetes.call(what, requests[what])
